@@ -1,0 +1,113 @@
+//! The listings of one class, kept in memory until they become a shard.
+
+use canopy_model::{Attributes, Listing, Rows, compare_paths};
+use std::ops::Range;
+
+/// Most entries of a shard; bounds ordinals and the memory that one shard takes while it is written.
+pub(crate) const SHARD_ROWS_MAX: usize = 1 << 20;
+
+/// Collects listings in any order.
+#[derive(Default)]
+pub(crate) struct Builder {
+    pub(crate) heads: Vec<Head>,
+    paths: String,
+    /// Entries that are not directories, by listing in the order of `heads`, sorted by name within each.
+    pub(crate) entries: Rows,
+    /// Entries that are directories, likewise.
+    pub(crate) dirs: Rows,
+}
+
+/// One listing without its entries.
+#[derive(Clone)]
+pub(crate) struct Head {
+    path: Range<u32>,
+    pub(crate) depth: u32,
+    pub(crate) part: u32,
+    pub(crate) dev: u64,
+    pub(crate) directory: Attributes,
+    /// Rows of `entries`.
+    pub(crate) entries: Range<u32>,
+    /// Rows of `dirs`.
+    pub(crate) dirs: Range<u32>,
+}
+
+impl Builder {
+    /// Adds a listing; `order` is scratch space.
+    pub(crate) fn push(&mut self, listing: &Listing<'_>, order: &mut Vec<u32>) {
+        let rows = listing.rows;
+        order.clear();
+        order.extend(0..rows.len() as u32);
+        order.sort_by(|&a, &b| rows.name(a as usize).cmp(rows.name(b as usize)));
+        let (first_entry, first_dir) = (self.entries.len() as u32, self.dirs.len() as u32);
+        for &at in order.iter() {
+            let row = rows.row(at as usize);
+            let target =
+                if row.attributes.mode & 0o170_000 == 0o040_000 { &mut self.dirs } else { &mut self.entries };
+            target.push(row.name, *row.attributes, row.target);
+        }
+        let path_start = self.paths.len() as u32;
+        self.paths.push_str(listing.path);
+        self.heads.push(Head {
+            path: path_start..self.paths.len() as u32,
+            depth: listing.depth,
+            part: listing.part,
+            dev: listing.dev,
+            directory: *listing.directory,
+            entries: first_entry..self.entries.len() as u32,
+            dirs: first_dir..self.dirs.len() as u32,
+        });
+    }
+
+    /// Adds all that another builder has.
+    pub(crate) fn append(&mut self, other: Builder) {
+        let shift = |range: &Range<u32>, by: usize| range.start + by as u32..range.end + by as u32;
+        let (paths, entries, dirs) = (self.paths.len(), self.entries.len(), self.dirs.len());
+        self.heads.extend(other.heads.iter().map(|head| Head {
+            path: shift(&head.path, paths),
+            entries: shift(&head.entries, entries),
+            dirs: shift(&head.dirs, dirs),
+            ..head.clone()
+        }));
+        self.paths.push_str(&other.paths);
+        for (rows, others) in [(&mut self.entries, &other.entries), (&mut self.dirs, &other.dirs)] {
+            others.iter().for_each(|row| rows.push(row.name, *row.attributes, row.target));
+        }
+    }
+
+    /// The path of a listing.
+    pub(crate) fn path(&self, head: &Head) -> &str {
+        &self.paths[head.path.start as usize..head.path.end as usize]
+    }
+
+    /// How many entries there are.
+    pub(crate) fn rows(&self) -> usize {
+        self.entries.len() + self.dirs.len()
+    }
+
+    /// Whether there is no listing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.heads.capacity() * size_of::<Head>()
+            + self.paths.capacity()
+            + self.entries.capacity_bytes()
+            + self.dirs.capacity_bytes()
+    }
+
+    /// Whether no further listing of ordinary size may be added.
+    pub(crate) fn is_full(&self) -> bool {
+        self.rows() >= SHARD_ROWS_MAX || self.heads.len() >= SHARD_ROWS_MAX
+    }
+
+    /// Puts the listings in path order, parts of a directory one after the other.
+    pub(crate) fn sort(&mut self) {
+        let mut heads = std::mem::take(&mut self.heads);
+        heads.sort_by(|a, b| {
+            compare_paths(self.path(a), self.path(b)).then(a.part.cmp(&b.part))
+        });
+        self.heads = heads;
+    }
+}

@@ -1,0 +1,216 @@
+//! Everything that changes the disk, so that tests can make any of it fail.
+//!
+//! A file is written in blocks of [`BLOCK_BYTES`] with a CRC-32 each. The sums go into the manifest, and
+//! a reader checks every block that it reads (see `block_file`).
+
+use crate::error::{Error, Result};
+use rustix::fs::{Gid, Mode, OFlags, Uid};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// Size of the blocks that checksums cover.
+pub(crate) const BLOCK_BYTES: usize = 64 * 1024;
+
+/// Makes operations fail, for tests.
+#[derive(Debug)]
+pub struct Faults {
+    left: AtomicI64,
+    errno: i32,
+    lasting: bool,
+}
+
+impl Faults {
+    /// Lets `after` operations pass and fails the next one with `errno`; all that follow too if `lasting`.
+    pub fn new(after: i64, errno: i32, lasting: bool) -> Arc<Self> {
+        Arc::new(Faults { left: AtomicI64::new(after), errno, lasting })
+    }
+
+    /// Whether the failure has happened.
+    pub fn struck(&self) -> bool {
+        self.left.load(Ordering::Relaxed) < 0
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let left = self.left.fetch_sub(1, Ordering::Relaxed);
+        if left == 0 || (left < 0 && self.lasting) {
+            return Err(io::Error::from_raw_os_error(self.errno));
+        }
+        Ok(())
+    }
+}
+
+/// The disk as a writer sees it.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    faults: Option<Arc<Faults>>,
+}
+
+impl Disk {
+    /// A disk on which operations fail as told.
+    pub fn with_faults(faults: Arc<Faults>) -> Self {
+        Disk { faults: Some(faults) }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.faults.as_ref().map_or(Ok(()), |faults| faults.check())
+    }
+
+    /// Creates a file, or empties one that a crashed writer left, with exactly these permission bits.
+    pub(crate) fn create(&self, path: &Path, mode: u32) -> Result<DiskFile> {
+        let open = || -> io::Result<File> {
+            self.check()?;
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let fd = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))?;
+            remove_acl(&fd, "system.posix_acl_access")?;
+            rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
+            Ok(File::from(fd))
+        };
+        let file = open().map_err(Error::io("create", path))?;
+        Ok(DiskFile {
+            disk: self.clone(),
+            file,
+            path: path.to_owned(),
+            block: Vec::with_capacity(BLOCK_BYTES),
+            sums: Vec::new(),
+            bytes: 0,
+        })
+    }
+
+    /// Creates a directory, closed to everybody else, if there is none, and opens it.
+    pub(crate) fn private_dir(&self, path: &Path) -> Result<OwnedFd> {
+        let make = || -> io::Result<OwnedFd> {
+            self.check()?;
+            match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let fd = rustix::fs::open(path, flags, Mode::empty())?;
+            remove_acl(&fd, "system.posix_acl_default")?;
+            Ok(fd)
+        };
+        make().map_err(Error::io("create directory", path))
+    }
+
+    /// Gives a directory to this group, with exactly these permission bits and no ACL.
+    pub(crate) fn set_mode(&self, path: &Path, dir: &OwnedFd, owner: (u32, u32), mode: u32) -> Result<()> {
+        let set = || -> io::Result<()> {
+            self.check()?;
+            rustix::fs::fchmod(dir, Mode::from_raw_mode(0o700))?;
+            remove_acl(dir, "system.posix_acl_access")?;
+            rustix::fs::fchown(dir, Some(Uid::from_raw(owner.0)), Some(Gid::from_raw(owner.1)))?;
+            Ok(rustix::fs::fchmod(dir, Mode::from_raw_mode(mode))?)
+        };
+        set().map_err(Error::io("set the permissions of", path))
+    }
+
+    /// Replaces the access ACL of a directory. Returns false where the file system cannot hold it.
+    pub(crate) fn set_acl(&self, path: &Path, dir: &OwnedFd, acl: &canopy_model::Acl) -> Result<bool> {
+        use rustix::io::Errno;
+        self.check().map_err(Error::io("set the ACL of", path))?;
+        let flags = rustix::fs::XattrFlags::empty();
+        match rustix::fs::fsetxattr(dir, canopy_model::Acl::XATTR_NAME, &acl.encode(), flags) {
+            Ok(()) => Ok(true),
+            // Not supported, or more entries than the file system has room for.
+            Err(Errno::OPNOTSUPP | Errno::TOOBIG | Errno::RANGE | Errno::NOSPC) => Ok(false),
+            Err(errno) => Err(Error::io("set the ACL of", path)(errno.into())),
+        }
+    }
+
+    /// Makes everything durable that was written to the file system of `dir`.
+    pub(crate) fn sync_all(&self, dir: &Path) -> Result<()> {
+        let sync = || -> io::Result<()> {
+            self.check()?;
+            Ok(rustix::fs::syncfs(File::open(dir)?)?)
+        };
+        sync().map_err(Error::io("sync the file system of", dir))
+    }
+
+    /// Renames a file over another one in the same directory, durably.
+    pub(crate) fn replace(&self, from: &Path, to: &Path) -> Result<()> {
+        let replace = || -> io::Result<()> {
+            self.check()?;
+            std::fs::rename(from, to)
+        };
+        replace().map_err(Error::io("replace", to))?;
+        let parent = to.parent().unwrap_or(Path::new("."));
+        let sync = || -> io::Result<()> {
+            self.check()?;
+            File::open(parent)?.sync_all()
+        };
+        sync().map_err(Error::io("sync", parent))
+    }
+
+    /// Removes a file. One that is not there is fine.
+    pub(crate) fn remove(&self, path: &Path) -> Result<()> {
+        let remove = || -> io::Result<()> {
+            self.check()?;
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            }
+        };
+        remove().map_err(Error::io("remove", path))
+    }
+}
+
+fn remove_acl(fd: &OwnedFd, name: &str) -> io::Result<()> {
+    use rustix::io::Errno;
+    match rustix::fs::fremovexattr(fd, name) {
+        Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// A file that is being written.
+pub(crate) struct DiskFile {
+    disk: Disk,
+    file: File,
+    path: PathBuf,
+    block: Vec<u8>,
+    sums: Vec<u32>,
+    bytes: u64,
+}
+
+impl DiskFile {
+    /// Writes what is left, optionally syncs, and returns the size in bytes and the sums of the blocks.
+    pub(crate) fn finish(mut self, sync: bool) -> Result<(u64, Vec<u32>)> {
+        self.write_block().map_err(Error::io("write", &self.path))?;
+        if sync {
+            self.disk.check().and_then(|()| self.file.sync_all()).map_err(Error::io("sync", &self.path))?;
+        }
+        Ok((self.bytes, self.sums))
+    }
+
+    fn write_block(&mut self) -> io::Result<()> {
+        if self.block.is_empty() {
+            return Ok(());
+        }
+        self.disk.check()?;
+        self.file.write_all(&self.block)?;
+        self.sums.push(crc32fast::hash(&self.block));
+        self.bytes += self.block.len() as u64;
+        self.block.clear();
+        Ok(())
+    }
+}
+
+impl Write for DiskFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(BLOCK_BYTES - self.block.len());
+        self.block.extend_from_slice(&bytes[..taken]);
+        if self.block.len() == BLOCK_BYTES {
+            self.write_block()?;
+        }
+        Ok(taken)
+    }
+
+    /// Does nothing: only the last block of a file may be short.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

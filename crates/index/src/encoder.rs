@@ -1,0 +1,450 @@
+//! Writes the files of a shard from a builder.
+
+use crate::builder::{Builder, Head};
+use crate::disk::{Disk, DiskFile};
+use crate::error::{Error, Result};
+use crate::manifest::{Cover, FileRecord, ShardRecord};
+use crate::schema::{FENCE_ROWS, FileKind};
+use arrow::array::{
+    ArrayRef, Int64Array, RecordBatch, StringBuilder, TimestampNanosecondArray, UInt32Array, UInt64Array,
+};
+use canopy_model::{Attributes, FileType, Rows, Totals};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::file::metadata::KeyValue;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Rows turned from structures into columns at a time: few enough to stay in the cache.
+const BATCH_ROWS: usize = 4096;
+
+/// Most covers of a shard.
+const COVERS_MAX: usize = 16;
+
+/// Where a shard goes and what it is called.
+pub(crate) struct ShardPlace<'a> {
+    pub(crate) disk: &'a Disk,
+    pub(crate) directory: &'a Path,
+    pub(crate) id: String,
+    pub(crate) source: u32,
+}
+
+/// Writes all files of a shard. They are durable only after a sync.
+pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result<ShardRecord> {
+    builder.sort();
+    let mut record = ShardRecord {
+        id: place.id.clone(),
+        source: place.source,
+        files: Default::default(),
+        totals: Totals::default(),
+        parts: builder.heads.iter().any(|head| head.part > 0),
+        covers: Vec::new(),
+    };
+    let sums: Vec<Sums> = builder.heads.iter().map(|head| Sums::of(&builder, head)).collect();
+    let mut before = Vec::with_capacity(sums.len() + 1);
+    for sum in &sums {
+        before.push(record.totals);
+        record.totals += sum.totals;
+    }
+    before.push(record.totals);
+    record.covers = covers(&builder, &before);
+
+    let encoder = Encoder { place: &place, record: &mut record };
+    encoder.listings(&builder, &sums, &before)?.entries(&builder)?.dirs(&builder)?.usage(&builder)?.hardlinks(&builder)?;
+    Ok(record)
+}
+
+struct Encoder<'a> {
+    place: &'a ShardPlace<'a>,
+    record: &'a mut ShardRecord,
+}
+
+impl Encoder<'_> {
+    /// Opens the file of one kind.
+    fn open(&self, kind: FileKind) -> Result<Output> {
+        let path = self.place.directory.join(self.record.file_name(kind));
+        let file = self.place.disk.create(&path, 0o644)?;
+        let options = ArrowWriterOptions::new()
+            .with_properties(kind.properties())
+            .with_skip_arrow_metadata(true);
+        let writer = ArrowWriter::try_new_with_options(file, kind.schema(), options)
+            .map_err(|error| write_error(&path, error))?;
+        Ok(Output { path, kind, writer, rows: 0 })
+    }
+
+    fn listings(self, builder: &Builder, sums: &[Sums], before: &[Totals]) -> Result<Self> {
+        let mut output = self.open(FileKind::Listings)?;
+        let heads = &builder.heads;
+        let fences: Vec<&str> =
+            heads.iter().step_by(FENCE_ROWS).map(|head| builder.path(head)).collect();
+        let fences = serde_json::to_string(&fences)
+            .map_err(|error| Error::io("encode", &output.path)(std::io::Error::other(error)))?;
+        output.writer.append_key_value_metadata(KeyValue::new("canopy.fences".to_owned(), fences));
+        for start in (0..heads.len()).step_by(BATCH_ROWS) {
+            let range = start..heads.len().min(start + BATCH_ROWS);
+            let (heads, sums, before) =
+                (&heads[range.clone()], &sums[range.clone()], &before[range]);
+            let mut columns: Vec<ArrayRef> = vec![
+                strings(heads.iter().map(|head| Some(builder.path(head)))),
+                u32s(heads.iter().map(|head| head.depth)),
+                u32s(heads.iter().map(|head| head.part)),
+                u64s(heads.iter().map(|head| head.dev)),
+            ];
+            inode_columns(&mut columns, || heads.iter().map(|head| &head.directory));
+            for number in Sums::NUMBERS {
+                columns.push(i64s(sums.iter().map(number)));
+            }
+            for time in 0..6 {
+                columns.push(times(sums.iter().map(|sum| sum.times[time])));
+            }
+            columns.push(u32s(before.iter().map(|totals| totals.entries as u32)));
+            columns.push(u32s(before.iter().map(|totals| totals.dirs as u32)));
+            columns.push(i64s(before.iter().map(|totals| totals.bytes)));
+            columns.push(i64s(before.iter().map(|totals| totals.dir_bytes)));
+            columns.push(i64s(before.iter().map(|totals| totals.blocks)));
+            output.write(columns)?;
+        }
+        self.close(output)
+    }
+
+    fn entries(self, builder: &Builder) -> Result<Self> {
+        if builder.entries.is_empty() {
+            return Ok(self);
+        }
+        let output = self.open(FileKind::Entries)?;
+        self.rows(output, &builder.entries, builder.heads.iter().map(|head| head.entries.clone()))
+    }
+
+    fn dirs(self, builder: &Builder) -> Result<Self> {
+        if builder.dirs.is_empty() {
+            return Ok(self);
+        }
+        let output = self.open(FileKind::Dirs)?;
+        self.rows(output, &builder.dirs, builder.heads.iter().map(|head| head.dirs.clone()))
+    }
+
+    /// Writes rows, listing by listing.
+    fn rows(
+        self,
+        mut output: Output,
+        rows: &Rows,
+        listings: impl Iterator<Item = std::ops::Range<u32>>,
+    ) -> Result<Self> {
+        let mut ordinals = Vec::with_capacity(BATCH_ROWS);
+        let mut places = Vec::with_capacity(BATCH_ROWS);
+        for (ordinal, range) in listings.enumerate() {
+            for at in range {
+                ordinals.push(ordinal as u32);
+                places.push(at as usize);
+                if places.len() == BATCH_ROWS {
+                    output.write(row_columns(output.kind, &mut ordinals, &places, rows))?;
+                    places.clear();
+                }
+            }
+        }
+        if !places.is_empty() {
+            output.write(row_columns(output.kind, &mut ordinals, &places, rows))?;
+        }
+        self.close(output)
+    }
+
+    fn usage(self, builder: &Builder) -> Result<Self> {
+        if builder.entries.is_empty() {
+            return Ok(self);
+        }
+        let mut output = self.open(FileKind::Usage)?;
+        let mut rows: Vec<UsageRow> = Vec::with_capacity(BATCH_ROWS + 64);
+        for (ordinal, head) in builder.heads.iter().enumerate() {
+            let first = rows.len();
+            for attributes in attributes_of(&builder.entries, &head.entries) {
+                let owner = (attributes.uid, attributes.gid);
+                let row = match rows[first..].iter_mut().rfind(|row| row.owner == owner) {
+                    Some(row) => row,
+                    None => {
+                        rows.push(UsageRow { listing: ordinal as u32, owner, ..UsageRow::default() });
+                        rows.last_mut().expect("one was just added")
+                    }
+                };
+                row.count += 1;
+                row.size = row.size.wrapping_add(attributes.size_bytes);
+                row.blocks = row.blocks.wrapping_add(attributes.blocks);
+            }
+            rows[first..].sort_unstable_by_key(|row| row.owner);
+            if rows.len() >= BATCH_ROWS {
+                output.write(usage_columns(&rows))?;
+                rows.clear();
+            }
+        }
+        if !rows.is_empty() {
+            output.write(usage_columns(&rows))?;
+        }
+        self.close(output)
+    }
+
+    fn hardlinks(self, builder: &Builder) -> Result<Self> {
+        let linked = |(ordinal, head): (usize, &Head)| {
+            let dev = head.dev;
+            attributes_of(&builder.entries, &head.entries)
+                .iter()
+                .filter(|attributes| attributes.nlink > 1)
+                .map(move |attributes| (ordinal as u32, dev, *attributes))
+                .collect::<Vec<_>>()
+        };
+        let rows: Vec<(u32, u64, Attributes)> = builder.heads.iter().enumerate().flat_map(linked).collect();
+        if rows.is_empty() {
+            return Ok(self);
+        }
+        let mut output = self.open(FileKind::Hardlinks)?;
+        for rows in rows.chunks(BATCH_ROWS) {
+            output.write(vec![
+                u32s(rows.iter().map(|row| row.0)),
+                u64s(rows.iter().map(|row| row.1)),
+                u64s(rows.iter().map(|row| row.2.ino)),
+                i64s(rows.iter().map(|row| row.2.size_bytes)),
+                i64s(rows.iter().map(|row| row.2.blocks)),
+            ])?;
+        }
+        self.close(output)
+    }
+
+    fn close(self, output: Output) -> Result<Self> {
+        let Output { path, kind, writer, rows } = output;
+        let file: DiskFile = writer.into_inner().map_err(|error| write_error(&path, error))?;
+        let (bytes, sums) = file.finish(false)?;
+        self.record.files[kind as usize] = Some(FileRecord { rows, bytes, sums });
+        Ok(self)
+    }
+}
+
+/// A file that is being written.
+struct Output {
+    path: PathBuf,
+    kind: FileKind,
+    writer: ArrowWriter<DiskFile>,
+    rows: u64,
+}
+
+impl Output {
+    fn write(&mut self, columns: Vec<ArrayRef>) -> Result<()> {
+        let batch = RecordBatch::try_new(self.kind.schema(), columns)
+            .expect("the encoder makes the columns that the schema names");
+        self.rows += batch.num_rows() as u64;
+        self.writer.write(&batch).map_err(|error| write_error(&self.path, error))
+    }
+}
+
+fn write_error(path: &Path, error: parquet::errors::ParquetError) -> Error {
+    let source = match error {
+        parquet::errors::ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {
+            Ok(cause) => *cause,
+            Err(cause) => std::io::Error::other(cause),
+        },
+        other => std::io::Error::other(other),
+    };
+    Error::io("write", path)(source)
+}
+
+fn attributes_of<'a>(rows: &'a Rows, range: &std::ops::Range<u32>) -> &'a [Attributes] {
+    &rows.attributes()[range.start as usize..range.end as usize]
+}
+
+/// Aggregates of one listing.
+struct Sums {
+    totals: Totals,
+    files: i64,
+    symlinks: i64,
+    size_min: i64,
+    size_max: i64,
+    entry_blocks: i64,
+    zero_files: i64,
+    owners: i64,
+    groups: i64,
+    /// Smallest and largest atime, mtime and ctime.
+    times: [i64; 6],
+}
+
+impl Sums {
+    /// The numeric columns from `files` to `groups`, in order.
+    const NUMBERS: [fn(&Sums) -> i64; 11] = [
+        |s| s.files,
+        |s| s.symlinks,
+        |s| s.totals.entries - s.files - s.symlinks,
+        |s| s.totals.dirs,
+        |s| s.totals.bytes,
+        |s| s.size_min,
+        |s| s.size_max,
+        |s| s.entry_blocks,
+        |s| s.zero_files,
+        |s| s.owners,
+        |s| s.groups,
+    ];
+
+    /// Aggregates over the entries of a listing that are not directories; extrema of none are 0.
+    fn of(builder: &Builder, head: &Head) -> Sums {
+        let entries = attributes_of(&builder.entries, &head.entries);
+        let first = entries.first().copied().unwrap_or_default();
+        let mut sums = Sums {
+            totals: Totals::default(),
+            files: 0,
+            symlinks: 0,
+            size_min: first.size_bytes,
+            size_max: first.size_bytes,
+            entry_blocks: 0,
+            zero_files: 0,
+            owners: distinct(entries, |attributes| attributes.uid),
+            groups: distinct(entries, |attributes| attributes.gid),
+            times: [
+                first.atime_ns, first.atime_ns, first.mtime_ns, first.mtime_ns, first.ctime_ns, first.ctime_ns,
+            ],
+        };
+        for attributes in entries {
+            let file_type = attributes.file_type();
+            sums.files += i64::from(file_type == FileType::Regular);
+            sums.symlinks += i64::from(file_type == FileType::Symlink);
+            sums.zero_files += i64::from(file_type == FileType::Regular && attributes.size_bytes == 0);
+            sums.size_min = sums.size_min.min(attributes.size_bytes);
+            sums.size_max = sums.size_max.max(attributes.size_bytes);
+            let times = [attributes.atime_ns, attributes.mtime_ns, attributes.ctime_ns];
+            for (at, time) in times.into_iter().enumerate() {
+                sums.times[2 * at] = sums.times[2 * at].min(time);
+                sums.times[2 * at + 1] = sums.times[2 * at + 1].max(time);
+            }
+            sums.totals.bytes = sums.totals.bytes.wrapping_add(attributes.size_bytes);
+            sums.entry_blocks = sums.entry_blocks.wrapping_add(attributes.blocks);
+        }
+        sums.totals.entries = entries.len() as i64;
+        sums.totals.blocks = sums.entry_blocks;
+        for attributes in attributes_of(&builder.dirs, &head.dirs) {
+            sums.totals.dirs += 1;
+            sums.totals.dir_bytes = sums.totals.dir_bytes.wrapping_add(attributes.size_bytes);
+            sums.totals.blocks = sums.totals.blocks.wrapping_add(attributes.blocks);
+        }
+        sums
+    }
+}
+
+fn distinct(entries: &[Attributes], id: fn(&Attributes) -> u32) -> i64 {
+    let Some(first) = entries.first() else { return 0 };
+    if entries.iter().all(|attributes| id(attributes) == id(first)) {
+        return 1;
+    }
+    entries.iter().map(id).collect::<HashSet<_>>().len() as i64
+}
+
+#[derive(Default)]
+struct UsageRow {
+    listing: u32,
+    owner: (u32, u32),
+    count: i64,
+    size: i64,
+    blocks: i64,
+}
+
+fn usage_columns(rows: &[UsageRow]) -> Vec<ArrayRef> {
+    vec![
+        u32s(rows.iter().map(|row| row.listing)),
+        u32s(rows.iter().map(|row| row.owner.0)),
+        u32s(rows.iter().map(|row| row.owner.1)),
+        i64s(rows.iter().map(|row| row.count)),
+        i64s(rows.iter().map(|row| row.size)),
+        i64s(rows.iter().map(|row| row.blocks)),
+    ]
+}
+
+fn row_columns(kind: FileKind, ordinals: &mut Vec<u32>, places: &[usize], rows: &Rows) -> Vec<ArrayRef> {
+    let attributes = rows.attributes();
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(16);
+    columns.push(Arc::new(UInt32Array::from(std::mem::replace(ordinals, Vec::with_capacity(BATCH_ROWS)))));
+    columns.push(strings(places.iter().map(|&at| Some(rows.name(at)))));
+    inode_columns(&mut columns, || places.iter().map(|&at| &attributes[at]));
+    if kind == FileKind::Entries {
+        columns.push(strings(places.iter().map(|&at| Some(rows.target(at)).filter(|t| !t.is_empty()))));
+        columns.push(u64s(places.iter().map(|&at| attributes[at].rdev)));
+    }
+    columns
+}
+
+/// Adds the columns that every inode has.
+fn inode_columns<'a, I>(columns: &mut Vec<ArrayRef>, rows: impl Fn() -> I)
+where
+    I: Iterator<Item = &'a Attributes>,
+{
+    columns.push(u64s(rows().map(|a| a.ino)));
+    columns.push(u32s(rows().map(|a| a.mode)));
+    columns.push(u32s(rows().map(|a| a.nlink)));
+    columns.push(u32s(rows().map(|a| a.uid)));
+    columns.push(u32s(rows().map(|a| a.gid)));
+    columns.push(i64s(rows().map(|a| a.size_bytes)));
+    columns.push(u32s(rows().map(|a| a.blksize_bytes)));
+    columns.push(i64s(rows().map(|a| a.blocks)));
+    columns.push(times(rows().map(|a| a.atime_ns)));
+    columns.push(times(rows().map(|a| a.mtime_ns)));
+    columns.push(times(rows().map(|a| a.ctime_ns)));
+    columns.push(times(rows().map(|a| a.btime_ns)));
+}
+
+fn u32s(values: impl Iterator<Item = u32>) -> ArrayRef {
+    Arc::new(UInt32Array::from_iter_values(values))
+}
+
+fn u64s(values: impl Iterator<Item = u64>) -> ArrayRef {
+    Arc::new(UInt64Array::from_iter_values(values))
+}
+
+fn i64s(values: impl Iterator<Item = i64>) -> ArrayRef {
+    Arc::new(Int64Array::from_iter_values(values))
+}
+
+fn times(values: impl Iterator<Item = i64>) -> ArrayRef {
+    Arc::new(TimestampNanosecondArray::from_iter_values(values).with_timezone("UTC"))
+}
+
+fn strings<'a>(values: impl Iterator<Item = Option<&'a str>>) -> ArrayRef {
+    let mut builder = StringBuilder::with_capacity(BATCH_ROWS, BATCH_ROWS * 24);
+    values.for_each(|value| builder.append_option(value));
+    Arc::new(builder.finish())
+}
+
+/// Splits the listings where neighbours have least in common, into at most [`COVERS_MAX`] ranges.
+/// `before` are the running totals, one more than there are listings.
+fn covers(builder: &Builder, before: &[Totals]) -> Vec<Cover> {
+    let heads = &builder.heads;
+    let shared: Vec<usize> = heads
+        .windows(2)
+        .map(|pair| common_directory(builder.path(&pair[0]), builder.path(&pair[1])).1)
+        .collect();
+    let deepest = heads.iter().map(|head| head.depth as usize).max().unwrap_or(0);
+    let limit = (0..=deepest)
+        .take_while(|&limit| shared.iter().filter(|&&depth| depth <= limit).count() < COVERS_MAX)
+        .last();
+    let splits = |at: &usize| limit.is_some_and(|limit| shared[at - 1] <= limit);
+    let mut ends: Vec<usize> = (1..heads.len()).filter(splits).collect();
+    ends.push(heads.len());
+    let mut first = 0;
+    ends.into_iter()
+        .map(|end| {
+            let (low, high) = (builder.path(&heads[first]), builder.path(&heads[end - 1]));
+            let mut totals = before[end];
+            totals -= before[first];
+            let prefix = common_directory(low, high).0.to_owned();
+            let cover = Cover { prefix, first: first as u32, end: end as u32, totals };
+            first = end;
+            cover
+        })
+        .collect()
+}
+
+/// The deepest directory that is or is above both paths, and its depth.
+fn common_directory<'a>(a: &'a str, b: &str) -> (&'a str, usize) {
+    let mut depth = 0;
+    let mut end = 0;
+    for (x, y) in a.split('/').zip(b.split('/')) {
+        if x != y || x.is_empty() {
+            break;
+        }
+        end += x.len() + usize::from(depth > 0);
+        depth += 1;
+    }
+    (&a[..end], depth)
+}

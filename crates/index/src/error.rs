@@ -1,0 +1,105 @@
+//! What can go wrong with an index, and what the caller should make of it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong with an index.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no index at this path.
+    #[error("no index at {0}; make one with 'canopy index PATH', or name another with --index")]
+    NoIndex(PathBuf),
+    /// The operating system refused.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file of the index does not hold what it must.
+    #[error("{path} is damaged: {detail}; index the source again to replace it")]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A file of the index was written by another version of Canopy.
+    #[error("{path} has format {found}, this canopy reads format {expected}; index the source again")]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// The format of the file.
+        found: u32,
+        /// The format that can be read.
+        expected: u32,
+    },
+    /// Another writer is at work.
+    #[error("another canopy is writing to {0}; wait until it is done")]
+    Locked(PathBuf),
+    /// The place of the index is not safe from others.
+    #[error("{path} is no safe place for an index: {why}")]
+    Unsafe {
+        /// The directory at fault.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A name is taken by another source.
+    #[error("the name '{name}' belongs to the source {root}; choose another with --name")]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// The root of the source that has it.
+        root: String,
+    },
+}
+
+/// What a caller should make of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// What was asked for does not exist.
+    NotFound,
+    /// The user may not do this.
+    Denied,
+    /// The request itself is wrong.
+    Invalid,
+    /// Data on disk is damaged or of another version.
+    Corrupt,
+    /// It may work later or with more room.
+    Unavailable,
+    /// A fault of Canopy.
+    Internal,
+}
+
+impl Error {
+    /// What a caller should make of it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::NoIndex(_) => ErrorKind::NotFound,
+            Error::Io { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => ErrorKind::NotFound,
+                io::ErrorKind::PermissionDenied => ErrorKind::Denied,
+                _ => ErrorKind::Unavailable,
+            },
+            Error::Corrupt { .. } | Error::Version { .. } => ErrorKind::Corrupt,
+            Error::Locked(_) => ErrorKind::Unavailable,
+            Error::Unsafe { .. } | Error::NameTaken { .. } => ErrorKind::Invalid,
+        }
+    }
+
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        let path = path.to_owned();
+        move |source| Error::Io { action, path, source }
+    }
+
+    pub(crate) fn corrupt(path: &Path, detail: impl std::fmt::Display) -> Error {
+        Error::Corrupt { path: path.to_owned(), detail: detail.to_string() }
+    }
+}

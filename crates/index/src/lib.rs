@@ -1,0 +1,43 @@
+//! The index on disk: who may read what, in which files, and which of them are current.
+//!
+//! ```text
+//! INDEX/
+//!   lock                        held by the one writer (flock)
+//!   CURRENT                     generation and time of publication; replaced by rename
+//!   catalog-7.json              public: the grants, and the classes that hold anything
+//!   manifests-7.json            root only: the manifests of all classes in one file
+//!   classes/                    the class of everybody: its manifest and its shards
+//!     manifest-7.json
+//!     7-0-listings.parquet ...
+//!     g3/                       those who pass grant 3
+//!       g9/                     those who pass grants 3 and 9
+//! ```
+//!
+//! Module by module: [`Writer`] takes listings in, one [`ShardWriter`] a thread, and publishes; `builder` keeps the listings of
+//! one class until they become a shard; `encoder` writes a shard's files as `schema` describes them;
+//! `class_dirs` makes the directories that the kernel guards; `manifest` says what is in a generation;
+//! [`Index`] opens one generation and [`Shard`] answers from one shard's files. Everything that changes the
+//! disk goes through [`Disk`].
+//!
+//! Not its job: where listings come from, and what is asked of them.
+
+mod block_file;
+mod builder;
+mod class_dirs;
+mod disk;
+mod encoder;
+mod error;
+mod manifest;
+mod reader;
+mod safety;
+pub mod schema;
+mod shard;
+mod writer;
+
+pub use disk::{Disk, Faults};
+pub use error::{Error, ErrorKind, Result};
+pub use manifest::{Cover, FileRecord, ShardRecord, SourceRecord};
+pub use reader::{Classes, Index};
+pub use schema::FileKind;
+pub use shard::{RowRange, Shard, ShardRead};
+pub use writer::{NewSource, Published, ShardWriter, Writer, WriterOptions};

@@ -1,0 +1,206 @@
+//! The columns of a shard's files, and how they are written: the one statement of the layout.
+//!
+//! All files are plain Parquet. Rows are in path order (see `canopy_model::compare_paths`); ordinals are row
+//! numbers within the shard, from 0. Times are nanoseconds since 1970 in UTC, sizes are bytes, `blocks` are
+//! units of 512 bytes. Names, paths and targets are escaped (see `canopy_model::escape`), paths are relative to
+//! the root of the source, whose own path is empty.
+//!
+//! | file | a row is | sorted by |
+//! | --- | --- | --- |
+//! | `listings` | the contents of one directory (or one part of a huge one) | path, part |
+//! | `entries` | an entry that is not a directory | listing, name |
+//! | `dirs` | an entry that is a directory | listing, name |
+//! | `usage` | an owner and group with entries that are not directories | listing, uid, gid |
+//! | `hardlinks` | an entry that is not a directory and has nlink > 1 | listing, name |
+//!
+//! A listing's entries are the rows `first_entry` .. next listing's `first_entry`, its directories likewise from
+//! `first_dir`. `bytes_before`, `dir_bytes_before`, `blocks_before` (and the two first ordinals) are running
+//! totals over all listings before this one, so the totals of any range of listings are two rows' difference.
+//! A file without rows is not written.
+//!
+//! The `listings` file carries in its key-value metadata, under `canopy.fences`, a JSON array with the path of every
+//! [`FENCE_ROWS`]th row from row 0; its data pages hold as many rows, so a look-up decodes one page.
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::schema::types::ColumnPath;
+use std::sync::{Arc, LazyLock};
+
+/// Format of everything in an index; others are refused.
+pub const FORMAT: u32 = 1;
+
+/// Distance of the fences in `listings`, and rows of its data pages.
+pub const FENCE_ROWS: usize = 2048;
+
+/// Rows of a row group.
+pub const ROW_GROUP_ROWS: usize = 128 * 1024;
+
+/// Rows of a data page of every file but `listings`.
+const PAGE_ROWS: usize = 8192;
+
+/// The files of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FileKind {
+    /// Directories whose contents are in the shard.
+    Listings,
+    /// Entries that are not directories.
+    Entries,
+    /// Entries that are directories.
+    Dirs,
+    /// Sums by listing, owner and group.
+    Usage,
+    /// Entries with several links.
+    Hardlinks,
+}
+
+impl FileKind {
+    /// All kinds, in the order in which [`crate::ShardRecord`] keeps them.
+    pub const ALL: [FileKind; 5] =
+        [FileKind::Listings, FileKind::Entries, FileKind::Dirs, FileKind::Usage, FileKind::Hardlinks];
+
+    /// The word that file names use.
+    pub fn name(self) -> &'static str {
+        match self {
+            FileKind::Listings => "listings",
+            FileKind::Entries => "entries",
+            FileKind::Dirs => "dirs",
+            FileKind::Usage => "usage",
+            FileKind::Hardlinks => "hardlinks",
+        }
+    }
+
+    /// The columns.
+    pub fn schema(self) -> SchemaRef {
+        static SCHEMAS: LazyLock<[SchemaRef; 5]> =
+            LazyLock::new(|| FileKind::ALL.map(|kind| Arc::new(Schema::new(fields(kind)))));
+        SCHEMAS[self as usize].clone()
+    }
+
+    pub(crate) fn properties(self) -> WriterProperties {
+        properties(self)
+    }
+}
+
+/// Type of all times.
+pub fn time_type() -> DataType {
+    DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
+}
+
+fn field(name: &str, data_type: DataType) -> Field {
+    Field::new(name, data_type, false)
+}
+
+fn times(names: &[&str]) -> Vec<Field> {
+    names.iter().map(|name| field(name, time_type())).collect()
+}
+
+fn numbers(names: &[&str]) -> Vec<Field> {
+    names.iter().map(|name| field(name, DataType::Int64)).collect()
+}
+
+/// The columns of an inode, in the order in which the encoder writes them.
+fn inode_fields() -> Vec<Field> {
+    let mut fields = vec![
+        field("ino", DataType::UInt64),
+        field("mode", DataType::UInt32),
+        field("nlink", DataType::UInt32),
+        field("uid", DataType::UInt32),
+        field("gid", DataType::UInt32),
+        field("size", DataType::Int64),
+        field("blksize", DataType::UInt32),
+        field("blocks", DataType::Int64),
+    ];
+    fields.extend(times(&["atime", "mtime", "ctime", "btime"]));
+    fields
+}
+
+fn fields(kind: FileKind) -> Vec<Field> {
+    let listing = field("listing", DataType::UInt32);
+    let name = field("name", DataType::Utf8);
+    match kind {
+        FileKind::Listings => {
+            let mut fields = vec![
+                field("path", DataType::Utf8),
+                field("depth", DataType::UInt32),
+                field("part", DataType::UInt32),
+                field("dev", DataType::UInt64),
+            ];
+            fields.extend(inode_fields());
+            fields.extend(numbers(&[
+                "files", "symlinks", "others", "subdirs", "entry_bytes", "size_min", "size_max",
+                "entry_blocks", "zero_files", "owners", "groups",
+            ]));
+            fields.extend(times(&[
+                "atime_min", "atime_max", "mtime_min", "mtime_max", "ctime_min", "ctime_max",
+            ]));
+            fields.extend([field("first_entry", DataType::UInt32), field("first_dir", DataType::UInt32)]);
+            fields.extend(numbers(&["bytes_before", "dir_bytes_before", "blocks_before"]));
+            fields
+        }
+        FileKind::Entries => {
+            let mut fields = vec![listing, name];
+            fields.extend(inode_fields());
+            fields.push(Field::new("target", DataType::Utf8, true));
+            fields.push(field("rdev", DataType::UInt64));
+            fields
+        }
+        FileKind::Dirs => {
+            let mut fields = vec![listing, name];
+            fields.extend(inode_fields());
+            fields
+        }
+        FileKind::Usage => {
+            let mut fields =
+                vec![listing, field("uid", DataType::UInt32), field("gid", DataType::UInt32)];
+            fields.extend(numbers(&["count", "size", "blocks"]));
+            fields
+        }
+        FileKind::Hardlinks => {
+            let mut fields =
+                vec![listing, field("dev", DataType::UInt64), field("ino", DataType::UInt64)];
+            fields.extend(numbers(&["size", "blocks"]));
+            fields
+        }
+    }
+}
+
+/// How each column is written. Figures and reasons are in `bench/RESULTS.md`.
+fn properties(kind: FileKind) -> WriterProperties {
+    let page_rows = if kind == FileKind::Listings { FENCE_ROWS } else { PAGE_ROWS };
+    let zstd = Compression::ZSTD(ZstdLevel::try_new(1).expect("1 is a level of zstd"));
+    let mut builder = WriterProperties::builder()
+        .set_writer_version(WriterVersion::PARQUET_1_0)
+        .set_created_by("canopy".to_owned())
+        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_data_page_row_count_limit(page_rows)
+        .set_write_batch_size(page_rows)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_compression(zstd)
+        .set_dictionary_enabled(false);
+    for field in kind.schema().fields() {
+        let column = || ColumnPath::from(field.name().as_str());
+        match field.name().as_str() {
+            "mode" | "nlink" | "uid" | "gid" | "blksize" | "rdev" | "dev" | "part" | "blocks" => {
+                builder = builder.set_column_dictionary_enabled(column(), true);
+            }
+            "listing" | "depth" | "first_entry" | "first_dir" | "ino" | "atime" | "mtime" | "ctime"
+            | "btime" => {
+                builder = builder.set_column_encoding(column(), Encoding::DELTA_BINARY_PACKED);
+            }
+            "name" => {
+                builder = builder.set_column_compression(column(), Compression::LZ4_RAW);
+            }
+            _ => {}
+        }
+        if PRUNED.contains(&field.name().as_str()) {
+            builder = builder.set_column_statistics_enabled(column(), EnabledStatistics::Chunk);
+        }
+    }
+    builder.build()
+}
+
+/// Columns whose smallest and largest value in each row group is kept, so that searches can skip row groups.
+const PRUNED: [&str; 11] = [
+    "ino", "mode", "nlink", "uid", "gid", "size", "blocks", "atime", "mtime", "ctime", "btime",
+];

@@ -1,0 +1,304 @@
+//! Reading one shard: which rows belong to a subtree, and their columns.
+
+use crate::block_file::BlockFile;
+use crate::error::{Error, Result};
+use crate::manifest::{Cover, Overlap, ShardRecord};
+use crate::schema::{FENCE_ROWS, FileKind, ROW_GROUP_ROWS};
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{Int64Type, UInt32Type};
+use canopy_model::{Totals, compare_paths, is_below};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+    RowSelection, RowSelector,
+};
+use parquet::file::metadata::PageIndexPolicy;
+use parquet::file::statistics::Statistics;
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// A range of rows of one file of a shard.
+pub type RowRange = Range<usize>;
+
+/// A shard of the generation that was opened. Its files are opened when they are first needed.
+pub struct Shard {
+    record: ShardRecord,
+    directory: PathBuf,
+    files: [OnceLock<OpenFile>; 5],
+}
+
+struct OpenFile {
+    path: PathBuf,
+    file: BlockFile,
+    metadata: ArrowReaderMetadata,
+}
+
+impl Shard {
+    pub(crate) fn new(record: ShardRecord, directory: &Path) -> Self {
+        Shard { record, directory: directory.to_owned(), files: Default::default() }
+    }
+
+    /// What the manifest says of it.
+    pub fn record(&self) -> &ShardRecord {
+        &self.record
+    }
+
+    /// How many rows one of its files has.
+    pub fn rows(&self, kind: FileKind) -> usize {
+        self.record.rows(kind) as usize
+    }
+
+    /// Path of one of its files, for messages.
+    pub fn path(&self, kind: FileKind) -> PathBuf {
+        self.directory.join(self.record.file_name(kind))
+    }
+
+    /// An error that says that a file of this shard does not hold what it must.
+    pub fn corrupt(&self, kind: FileKind, detail: impl std::fmt::Display) -> Error {
+        Error::corrupt(&self.path(kind), detail)
+    }
+
+    fn open(&self, kind: FileKind) -> Result<&OpenFile> {
+        let place = &self.files[kind as usize];
+        if let Some(open) = place.get() {
+            return Ok(open);
+        }
+        let path = self.path(kind);
+        let record = self
+            .record
+            .file(kind)
+            .ok_or_else(|| Error::corrupt(&path, "the manifest says that it does not exist"))?;
+        let file = BlockFile::open(&path, record)?;
+        let options = ArrowReaderOptions::new()
+            .with_schema(kind.schema())
+            .with_column_index_policy(PageIndexPolicy::Skip)
+            .with_offset_index_policy(PageIndexPolicy::Optional);
+        let metadata =
+            ArrowReaderMetadata::load(&file, options).map_err(|error| Error::corrupt(&path, error))?;
+        let rows = metadata.metadata().file_metadata().num_rows();
+        if u64::try_from(rows) != Ok(record.rows) {
+            return Err(Error::corrupt(&path, format!("it has {rows} rows, expected {}", record.rows)));
+        }
+        Ok(place.get_or_init(|| OpenFile { path, file, metadata }))
+    }
+
+    /// The listings of a directory and all below it, as a range of ordinals. Opens no file where the covers
+    /// tell.
+    pub fn listings_below(&self, directory: &str) -> Result<RowRange> {
+        let mut found: Option<RowRange> = None;
+        for cover in &self.record.covers {
+            let whole = cover.first as usize..cover.end as usize;
+            let range = match cover.overlap(directory) {
+                Overlap::Outside => continue,
+                Overlap::Inside => whole,
+                Overlap::Partly => self.search(directory, whole)?,
+            };
+            if !range.is_empty() {
+                let start = found.as_ref().map_or(range.start, |found| found.start);
+                found = Some(start..range.end);
+            }
+        }
+        Ok(found.unwrap_or(0..0))
+    }
+
+    /// The listing of a directory itself: no, one or, of a huge directory, several ordinals.
+    pub fn listings_at(&self, directory: &str) -> Result<RowRange> {
+        let may_hold = |cover: &Cover| match cover.overlap(directory) {
+            Overlap::Outside => false,
+            Overlap::Inside => cover.prefix == directory,
+            Overlap::Partly => true,
+        };
+        if !self.record.covers.iter().any(may_hold) {
+            return Ok(0..0);
+        }
+        let first = self.partition_point(|path| compare_paths(path, directory) == Ordering::Less)?;
+        let end = self.partition_point(|path| compare_paths(path, directory) != Ordering::Greater)?;
+        Ok(first..end)
+    }
+
+    /// Sums over all entries below a directory. Opens no file where the covers tell.
+    pub fn totals_below(&self, directory: &str) -> Result<Totals> {
+        let mut totals = Totals::default();
+        for cover in &self.record.covers {
+            match cover.overlap(directory) {
+                Overlap::Outside => {}
+                Overlap::Inside => totals += cover.totals,
+                Overlap::Partly => {
+                    let range = self.search(directory, cover.first as usize..cover.end as usize)?;
+                    totals += self.totals_of(range)?;
+                }
+            }
+        }
+        Ok(totals)
+    }
+
+    /// Sums over the entries of a range of listings.
+    fn totals_of(&self, listings: RowRange) -> Result<Totals> {
+        let mut totals = self.totals_before(listings.end)?;
+        totals -= self.totals_before(listings.start)?;
+        Ok(totals)
+    }
+
+    /// The entries and the directories of a range of listings, as ranges of rows of these files.
+    pub fn rows_of(&self, listings: RowRange) -> Result<(RowRange, RowRange)> {
+        let (first, end) = (self.totals_before(listings.start)?, self.totals_before(listings.end)?);
+        let range = |first: i64, end: i64, kind| {
+            let range = first as usize..end as usize;
+            let sound = range.start <= range.end && range.end <= self.rows(kind);
+            sound.then_some(range).ok_or_else(|| self.corrupt(FileKind::Listings, "its ordinals are out of order"))
+        };
+        Ok((range(first.entries, end.entries, FileKind::Entries)?, range(first.dirs, end.dirs, FileKind::Dirs)?))
+    }
+
+    /// The running totals before a listing. The last ordinal but one past the end gives those of all.
+    fn totals_before(&self, listing: usize) -> Result<Totals> {
+        if listing == 0 {
+            return Ok(Totals::default());
+        }
+        if listing >= self.rows(FileKind::Listings) {
+            return Ok(self.record.totals);
+        }
+        let columns = ["first_entry", "first_dir", "bytes_before", "dir_bytes_before", "blocks_before"];
+        let batch = self
+            .read(FileKind::Listings, &columns, std::slice::from_ref(&(listing..listing + 1)), 1)?
+            .next()
+            .ok_or_else(|| self.corrupt(FileKind::Listings, "a row is missing"))??;
+        let ordinal = |at: usize| i64::from(batch.column(at).as_primitive::<UInt32Type>().value(0));
+        let number = |at: usize| batch.column(at).as_primitive::<Int64Type>().value(0);
+        Ok(Totals {
+            entries: ordinal(0),
+            dirs: ordinal(1),
+            bytes: number(2),
+            dir_bytes: number(3),
+            blocks: number(4),
+        })
+    }
+
+    /// The listings among `within` that are a directory or below it.
+    fn search(&self, directory: &str, within: RowRange) -> Result<RowRange> {
+        let before = |path: &str| compare_paths(path, directory) == Ordering::Less;
+        let first = self.partition_point(before)?;
+        let end = self.partition_point(|path| before(path) || is_below(path, directory))?;
+        let clamp = |ordinal: usize| ordinal.clamp(within.start, within.end);
+        Ok(clamp(first)..clamp(end))
+    }
+
+    /// The number of listings at the front whose paths fulfil a condition that none fulfils after them.
+    fn partition_point(&self, holds: impl Fn(&str) -> bool) -> Result<usize> {
+        let open = self.open(FileKind::Listings)?;
+        let fences = self.fences(open)?;
+        let Some(page) = fences.partition_point(|path| holds(path)).checked_sub(1) else {
+            return Ok(0);
+        };
+        let start = page * FENCE_ROWS;
+        let rows = start..self.rows(FileKind::Listings).min(start + FENCE_ROWS);
+        let mut ordinal = start;
+        for batch in self.read(FileKind::Listings, &["path"], std::slice::from_ref(&rows), FENCE_ROWS)? {
+            let batch = batch?;
+            let paths = batch.column(0).as_string::<i32>();
+            let count = (0..paths.len()).take_while(|&at| holds(paths.value(at))).count();
+            ordinal += count;
+            if count < paths.len() {
+                break;
+            }
+        }
+        Ok(ordinal)
+    }
+
+    fn fences(&self, open: &OpenFile) -> Result<Vec<String>> {
+        let metadata = open.metadata.metadata().file_metadata();
+        let fences = metadata
+            .key_value_metadata()
+            .and_then(|pairs| pairs.iter().find(|pair| pair.key == "canopy.fences"))
+            .and_then(|pair| pair.value.as_deref())
+            .ok_or_else(|| Error::corrupt(&open.path, "its fences are missing"))?;
+        serde_json::from_str(fences).map_err(|error| Error::corrupt(&open.path, error))
+    }
+
+    /// The smallest and largest value of a column in each row group, where known. Columns of numbers and times
+    /// that searches ask for have them; see `schema`.
+    pub fn bounds(&self, kind: FileKind, column: &str) -> Result<Vec<Option<(i64, i64)>>> {
+        let open = self.open(kind)?;
+        let Ok(at) = kind.schema().index_of(column) else {
+            return Ok(vec![None; open.metadata.metadata().num_row_groups()]);
+        };
+        let bounds = open.metadata.metadata().row_groups().iter().map(|group| {
+            match group.column(at).statistics()? {
+                // Unsigned values of 32 bits are kept as signed ones; those that wrap have no use here.
+                Statistics::Int32(values) => {
+                    let (min, max) = (*values.min_opt()? as u32, *values.max_opt()? as u32);
+                    (min <= max).then_some((i64::from(min), i64::from(max)))
+                }
+                Statistics::Int64(values) => Some((*values.min_opt()?, *values.max_opt()?)),
+                _ => None,
+            }
+        });
+        Ok(bounds.collect())
+    }
+
+    /// The rows of each row group of a file.
+    pub fn row_groups(&self, kind: FileKind) -> Vec<RowRange> {
+        let rows = self.rows(kind);
+        (0..rows).step_by(ROW_GROUP_ROWS).map(|start| start..rows.min(start + ROW_GROUP_ROWS)).collect()
+    }
+
+    /// Reads columns of the given rows, in the order of the schema. `rows` are sorted and disjoint.
+    /// Pages that hold none of them are not read. Blocks.
+    pub fn read(&self, kind: FileKind, columns: &[&str], rows: &[RowRange], batch_rows: usize) -> Result<ShardRead> {
+        let open = self.open(kind)?;
+        let names = columns.iter().copied();
+        let mask = ProjectionMask::columns(open.metadata.parquet_schema(), names);
+        let (groups, selection) = self.select(kind, rows);
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(open.file.clone(), open.metadata.clone())
+            .with_projection(mask)
+            .with_row_groups(groups)
+            .with_row_selection(selection)
+            .with_batch_size(batch_rows)
+            .build()
+            .map_err(|error| Error::corrupt(&open.path, error))?;
+        Ok(ShardRead { reader, path: open.path.clone() })
+    }
+
+    /// The row groups that hold any of the rows, and which rows of those row groups to read.
+    fn select(&self, kind: FileKind, rows: &[RowRange]) -> (Vec<usize>, RowSelection) {
+        let mut groups = Vec::new();
+        let mut selectors = Vec::new();
+        let mut ranges = rows.iter().filter(|range| !range.is_empty()).peekable();
+        for (number, group) in self.row_groups(kind).into_iter().enumerate() {
+            if ranges.peek().is_none_or(|range| range.start >= group.end) {
+                continue;
+            }
+            groups.push(number);
+            let mut at = group.start;
+            while let Some(range) = ranges.next_if(|range| range.start < group.end) {
+                let (start, end) = (range.start.max(at), range.end.min(group.end));
+                selectors.push(RowSelector::skip(start - at));
+                selectors.push(RowSelector::select(end - start));
+                at = end;
+                if range.end > group.end {
+                    // The rest is in the next row group.
+                    break;
+                }
+            }
+            selectors.push(RowSelector::skip(group.end - at));
+        }
+        (groups, RowSelection::from(selectors))
+    }
+}
+
+/// The rows of a read, batch by batch.
+pub struct ShardRead {
+    reader: ParquetRecordBatchReader,
+    path: PathBuf,
+}
+
+impl Iterator for ShardRead {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.reader.next()?;
+        Some(batch.map_err(|error| Error::corrupt(&self.path, error)))
+    }
+}

@@ -1,0 +1,435 @@
+//! The one writer of an index: takes listings in and publishes generations.
+//!
+//! 1. Take the lock, read the current generation, remove what a crashed writer left.
+//! 2. For each source, threads push listings into [`ShardWriter`]s, which keep a builder a class and write the
+//!    largest as a shard when their share of the memory budget is used up.
+//! 3. Write the manifests of the classes that changed, the catalog and the manifest of all classes.
+//! 4. Sync the file system; then replace `CURRENT`. Before this, nothing that a reader sees has changed.
+//! 5. Remove what neither this generation nor the one before refers to. The one before stays for readers that
+//!    opened it.
+
+use crate::builder::{Builder, SHARD_ROWS_MAX};
+use crate::class_dirs::ClassDirs;
+use crate::disk::Disk;
+use crate::encoder::{ShardPlace, write_shard};
+use crate::error::{Error, Result};
+use crate::manifest::{
+    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest, ShardRecord, SourceRecord,
+};
+use crate::safety;
+use crate::schema::FileKind;
+use canopy_model::{Attributes, ClassId, ClassTable, GrantId, Listing};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How to write.
+#[derive(Clone, Debug)]
+pub struct WriterOptions {
+    /// Memory that all builders together may take, in bytes.
+    pub memory_bytes: usize,
+    /// How many threads write.
+    pub threads: usize,
+    /// The disk, with faults for tests.
+    pub disk: Disk,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        WriterOptions { memory_bytes: 256 << 20, threads: 1, disk: Disk::default() }
+    }
+}
+
+/// A tree about to be indexed.
+#[derive(Clone, Debug)]
+pub struct NewSource {
+    /// Its name; by default its root.
+    pub name: Option<String>,
+    /// Absolute path of its root, escaped.
+    pub root: String,
+    /// Device of the root.
+    pub dev: u64,
+    /// When the scan begins, in nanoseconds since 1970.
+    pub scanned_ns: i64,
+    /// Attributes of the root directory.
+    pub attributes: Attributes,
+    /// Those who may look up the root.
+    pub class: ClassId,
+}
+
+/// What a publication made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Published {
+    /// The new generation.
+    pub generation: u64,
+    /// Entries of the new sources, directories among them.
+    pub entries: u64,
+    /// Shards of the new sources.
+    pub shards: u64,
+    /// Bytes of these shards.
+    pub bytes: u64,
+    /// Classes that hold anything, of all sources.
+    pub classes: u64,
+    /// Grants that the file system of the index cannot express: what they guard is for root alone.
+    pub closed_grants: usize,
+}
+
+/// Writes an index; holds its lock as long as it lives.
+pub struct Writer {
+    path: PathBuf,
+    options: WriterOptions,
+    unprivileged: bool,
+    /// Generation that is being written.
+    generation: u64,
+    table: ClassTable,
+    dirs: ClassDirs,
+    /// Manifests by class, and the generation in which each was written last.
+    classes: BTreeMap<ClassId, (u64, Manifest)>,
+    changed: HashSet<ClassId>,
+    shards: Mutex<Vec<(ClassId, ShardRecord)>>,
+    next_shard: AtomicU64,
+    next_source: u32,
+    _lock: File,
+}
+
+impl Writer {
+    /// Opens an index for writing, made if there is none. Fails if another writer is at work, or if anybody
+    /// else could change the directory.
+    pub fn open(path: &Path, options: WriterOptions) -> Result<Self> {
+        let uid = rustix::process::geteuid().as_raw();
+        let mode = if uid == 0 { 0o755 } else { 0o700 };
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(mode)
+            .create(path)
+            .map_err(Error::io("create directory", path))?;
+        let path = safety::check(path, uid)?;
+        let lock = lock(&path)?;
+        let current = match manifest::read::<Current>(&manifest::current_path(&path)) {
+            Ok(current) => Some(current.generation),
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let state: AllManifests = match current {
+            Some(generation) => manifest::read(&manifest::all_manifests_path(&path, generation))?,
+            None => AllManifests::default(),
+        };
+        let table = ClassTable::with_grants(state.grants.iter().map(GrantRecord::grant));
+        let mut classes = BTreeMap::new();
+        let mut next_source = 0;
+        for ClassManifest { class, manifest } in state.classes {
+            if class.grants.iter().any(|&id| id as usize >= state.grants.len()) {
+                let path = manifest::all_manifests_path(&path, current.unwrap_or(0));
+                return Err(Error::corrupt(&path, "it names a grant that it does not have"));
+            }
+            let ids = manifest.sources.iter().map(|source| source.id + 1);
+            next_source = ids.max().unwrap_or(0).max(next_source);
+            let id = table.class_of(class.grants.into_iter().map(GrantId).collect());
+            classes.insert(id, (class.manifest, manifest));
+        }
+        let writer = Writer {
+            dirs: ClassDirs::new(options.disk.clone(), &path, uid != 0),
+            unprivileged: uid != 0,
+            generation: current.unwrap_or(0) + 1,
+            path,
+            options,
+            table,
+            classes,
+            changed: HashSet::new(),
+            shards: Mutex::default(),
+            next_shard: AtomicU64::new(0),
+            next_source,
+            _lock: lock,
+        };
+        writer.remove_unreferenced(current.unwrap_or(0))?;
+        Ok(writer)
+    }
+
+    /// The classes of the index, for computing those of listings.
+    pub fn classes(&self) -> &ClassTable {
+        &self.table
+    }
+
+    /// Real path of the index.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Begins a source, and returns its number. It takes the place of the source with the same root.
+    pub fn add_source(&mut self, new: NewSource) -> Result<u32> {
+        let name = new.name.unwrap_or_else(|| new.root.clone());
+        let sources = self.classes.values().flat_map(|(_, manifest)| &manifest.sources);
+        if let Some(other) = sources.clone().find(|source| source.name == name && source.root != new.root) {
+            return Err(Error::NameTaken { name, root: other.root.clone() });
+        }
+        let replaced: Vec<u32> =
+            sources.filter(|source| source.root == new.root).map(|source| source.id).collect();
+        for (&class, (_, manifest)) in &mut self.classes {
+            let before = (manifest.sources.len(), manifest.shards.len());
+            manifest.sources.retain(|source| !replaced.contains(&source.id));
+            manifest.shards.retain(|shard| !replaced.contains(&shard.source));
+            if before != (manifest.sources.len(), manifest.shards.len()) {
+                self.changed.insert(class);
+            }
+        }
+        let id = self.next_source;
+        self.next_source += 1;
+        let class = self.effective(new.class);
+        self.changed.insert(class);
+        self.dirs.ensure(&self.table, class)?;
+        self.classes.entry(class).or_default().1.sources.push(SourceRecord {
+            id,
+            name,
+            root: new.root,
+            dev: new.dev,
+            scanned_ns: new.scanned_ns,
+            attributes: new.attributes,
+        });
+        Ok(id)
+    }
+
+    /// A shard writer for each thread.
+    pub fn shard_writers(&self, source: u32) -> Vec<ShardWriter<'_>> {
+        let share = self.options.memory_bytes / self.options.threads.max(1);
+        (0..self.options.threads.max(1))
+            .map(|_| ShardWriter {
+                writer: self,
+                source,
+                builders: FxHashMap::default(),
+                bytes: 0,
+                // A vector that grows doubles: half of the share is left for that.
+                bytes_max: share / 2,
+                order: Vec::new(),
+            })
+            .collect()
+    }
+
+    /// Writes what is left in the shard writers, one shard a class, on as many threads.
+    pub fn finish_shards(&self, writers: Vec<ShardWriter<'_>>) -> Result<()> {
+        let threads = writers.len();
+        let mut left: FxHashMap<ClassId, Vec<Builder>> = FxHashMap::default();
+        let mut source = 0;
+        for writer in writers {
+            source = writer.source;
+            for (class, builder) in writer.builders {
+                left.entry(class).or_default().push(builder);
+            }
+        }
+        let mut left: Vec<(ClassId, Vec<Builder>)> = left.into_iter().collect();
+        left.sort_by_key(|(_, builders)| builders.iter().map(Builder::rows).sum::<usize>());
+        let queue = Mutex::new(left);
+        let next = || queue.lock().expect("no thread panics while it holds the lock").pop();
+        let work = || -> Result<()> {
+            while let Some((class, builders)) = next() {
+                for builder in merged(builders) {
+                    self.write_shard(class, source, builder)?;
+                }
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("writing a shard does not panic"))
+        })
+    }
+
+    /// Publishes all sources that were begun since the index was opened, as one generation.
+    pub fn publish(mut self) -> Result<Published> {
+        let mut published = Published { generation: self.generation, ..Published::default() };
+        let shards = std::mem::take(&mut *self.shards.lock().expect("no thread panics while it holds the lock"));
+        for (class, shard) in shards {
+            published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
+            published.shards += 1;
+            published.bytes += shard.bytes();
+            self.changed.insert(class);
+            self.classes.entry(class).or_default().1.shards.push(shard);
+        }
+        self.classes.retain(|_, (_, manifest)| !manifest.shards.is_empty() || !manifest.sources.is_empty());
+        published.classes = self.classes.len() as u64;
+        published.closed_grants = self.dirs.closed_grants();
+        self.write_manifests()?;
+
+        let disk = &self.options.disk;
+        disk.sync_all(&self.path)?;
+        let current = Current { generation: self.generation, published_ns: now_ns() };
+        let new = self.path.join("CURRENT.new");
+        manifest::write(disk, &new, &current, self.public_mode(), true)?;
+        disk.replace(&new, &manifest::current_path(&self.path))?;
+        // The generation is committed: what cannot be removed now is removed by the next writer.
+        drop(self.remove_unreferenced(self.generation));
+        Ok(published)
+    }
+
+    fn write_manifests(&mut self) -> Result<()> {
+        let disk = &self.options.disk;
+        let grants: Vec<GrantRecord> =
+            self.table.grants().iter().map(|grant| GrantRecord::new(grant)).collect();
+        let mut all = AllManifests { grants: grants.clone(), classes: Vec::new() };
+        for (&class, (written, manifest)) in &mut self.classes {
+            if self.changed.contains(&class) {
+                *written = self.generation;
+                let directory = self.dirs.ensure(&self.table, class)?;
+                let path = manifest::manifest_path(&directory, self.generation);
+                manifest::write(disk, &path, manifest, 0o644, false)?;
+            }
+            let grants = self.table.grants_of(class).iter().map(|id| id.0).collect();
+            let class = ClassRecord { grants, manifest: *written };
+            all.classes.push(ClassManifest { class, manifest: manifest.clone() });
+        }
+        let catalog = Catalog { grants, classes: all.classes.iter().map(|c| c.class.clone()).collect() };
+        let path = manifest::catalog_path(&self.path, self.generation);
+        manifest::write(disk, &path, &catalog, self.public_mode(), false)?;
+        let path = manifest::all_manifests_path(&self.path, self.generation);
+        manifest::write(disk, &path, &all, 0o600, false)
+    }
+
+    fn public_mode(&self) -> u32 {
+        if self.unprivileged { 0o600 } else { 0o644 }
+    }
+
+    /// The class in which a listing of `class` is kept: an index that is built without privilege has one.
+    fn effective(&self, class: ClassId) -> ClassId {
+        if self.unprivileged { ClassTable::EVERYONE } else { class }
+    }
+
+    fn write_shard(&self, class: ClassId, source: u32, builder: Builder) -> Result<()> {
+        let number = self.next_shard.fetch_add(1, Ordering::Relaxed);
+        let directory = self.dirs.ensure(&self.table, class)?;
+        let place = ShardPlace {
+            disk: &self.options.disk,
+            directory: &directory,
+            id: format!("{}-{number}", self.generation),
+            source,
+        };
+        let record = write_shard(place, builder)?;
+        self.shards.lock().expect("no thread panics while it holds the lock").push((class, record));
+        Ok(())
+    }
+
+    /// Removes every file that neither `generation` nor the one before it refers to, and the class directories
+    /// that are empty then.
+    fn remove_unreferenced(&self, generation: u64) -> Result<()> {
+        let mut kept: HashSet<PathBuf> = HashSet::new();
+        for generation in [generation, generation.saturating_sub(1)] {
+            let all_path = manifest::all_manifests_path(&self.path, generation);
+            let all: AllManifests = match manifest::read(&all_path) {
+                Ok(all) => all,
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            kept.insert(all_path);
+            kept.insert(manifest::catalog_path(&self.path, generation));
+            for ClassManifest { class, manifest } in &all.classes {
+                let directory = manifest::class_path(&self.path, &class.grants);
+                kept.insert(manifest::manifest_path(&directory, class.manifest));
+                for shard in &manifest.shards {
+                    let kinds = FileKind::ALL.into_iter().filter(|&kind| shard.file(kind).is_some());
+                    kept.extend(kinds.map(|kind| directory.join(shard.file_name(kind))));
+                }
+            }
+        }
+        kept.extend([manifest::current_path(&self.path), self.path.join("lock")]);
+        self.clean(&self.path, &kept)
+    }
+
+    fn clean(&self, directory: &Path, kept: &HashSet<PathBuf>) -> Result<()> {
+        let ours = |name: &str| {
+            name.ends_with(".parquet") || name.ends_with(".json") || name == "CURRENT.new"
+        };
+        for entry in std::fs::read_dir(directory).map_err(Error::io("list", directory))? {
+            let entry = entry.map_err(Error::io("list", directory))?;
+            let path = entry.path();
+            let file_type = entry.file_type().map_err(Error::io("look at", &path))?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if file_type.is_dir() && (name == "classes" || name.starts_with('g')) {
+                self.clean(&path, kept)?;
+                // Fails, as it should, where a class directory is still in use.
+                drop(std::fs::remove_dir(&path));
+            } else if file_type.is_file() && ours(&name) && !kept.contains(&path) {
+                self.options.disk.remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes the lock of an index.
+fn lock(index: &Path) -> Result<File> {
+    let path = index.join("lock");
+    // Not readable by others: who may open it could hold the lock.
+    let file = std::fs::OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(Error::io("open", &path))?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked(index.to_owned())),
+        Err(errno) => Err(Error::io("lock", &path)(errno.into())),
+    }
+}
+
+/// Joins the builders of one class as far as a shard may grow.
+fn merged(builders: Vec<Builder>) -> Vec<Builder> {
+    let mut joined: Vec<Builder> = Vec::new();
+    for builder in builders {
+        match joined.last_mut() {
+            Some(last) if last.rows() + builder.rows() <= SHARD_ROWS_MAX => last.append(builder),
+            _ => joined.push(builder),
+        }
+    }
+    joined
+}
+
+fn now_ns() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Takes in the listings of one thread.
+pub struct ShardWriter<'a> {
+    writer: &'a Writer,
+    source: u32,
+    builders: FxHashMap<ClassId, Builder>,
+    bytes: usize,
+    bytes_max: usize,
+    order: Vec<u32>,
+}
+
+impl ShardWriter<'_> {
+    /// Takes in a listing. Blocks while a shard is written, when this thread's share of memory is used up.
+    pub fn push(&mut self, listing: &Listing<'_>) -> Result<()> {
+        let class = self.writer.effective(listing.class);
+        let builder = self.builders.entry(class).or_default();
+        let before = builder.bytes();
+        builder.push(listing, &mut self.order);
+        self.bytes += builder.bytes() - before;
+        if builder.is_full() {
+            self.flush(class)?;
+        }
+        while self.bytes > self.bytes_max {
+            let Some(largest) = self.largest() else { break };
+            self.flush(largest)?;
+        }
+        Ok(())
+    }
+
+    fn largest(&self) -> Option<ClassId> {
+        let filled = self.builders.iter().filter(|(_, builder)| !builder.is_empty());
+        filled.max_by_key(|(_, builder)| builder.bytes()).map(|(&class, _)| class)
+    }
+
+    fn flush(&mut self, class: ClassId) -> Result<()> {
+        let Some(builder) = self.builders.remove(&class) else { return Ok(()) };
+        self.bytes -= builder.bytes();
+        self.writer.write_shard(class, self.source, builder)
+    }
+}

@@ -1,0 +1,342 @@
+//! Who passes one permission check: the only place that decides about access.
+//!
+//! A [`Grant`] is the outcome of the kernel's check of a directory (mode, owner, group, POSIX ACL) for given
+//! permission bits, as a function of credentials. It follows `acl_permission_check` and `posix_acl_permission`
+//! of Linux:
+//!
+//! 1. the owner is judged by the owner's bits alone;
+//! 2. the ACL, if there is one, counts only if the mode's group bits (then the mask) are not all clear;
+//! 3. a named user is judged by that entry and the mask alone;
+//! 4. if any entry of the owning or a named group matches, one of them must grant all wanted bits by itself;
+//! 5. everybody else is judged by the other bits.
+//!
+//! uid 0 passes every check and never appears in a grant.
+
+use crate::{Acl, AclTag};
+use std::collections::BTreeMap;
+
+/// The permission bits that a check asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted(u16);
+
+impl Wanted {
+    /// Search: may look up names in the directory.
+    pub const SEARCH: Wanted = Wanted(0o1);
+    /// Read and search: may list the directory and look at what is in it.
+    pub const READ_SEARCH: Wanted = Wanted(0o5);
+
+    fn granted_by(self, bits: u32) -> bool {
+        bits & u32::from(self.0) == u32::from(self.0)
+    }
+}
+
+/// Who asks: a user with all groups, the primary one among them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Effective user.
+    pub uid: u32,
+    /// Effective and supplementary groups, sorted.
+    pub gids: Vec<u32>,
+}
+
+impl Credentials {
+    /// Credentials of a user with these groups.
+    pub fn new(uid: u32, gids: impl IntoIterator<Item = u32>) -> Self {
+        let mut gids: Vec<u32> = gids.into_iter().collect();
+        gids.sort_unstable();
+        gids.dedup();
+        Credentials { uid, gids }
+    }
+
+    /// Whether these credentials pass every check.
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+}
+
+/// Who passes one permission check, in normal form: two grants that everybody passes alike are equal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Grant {
+    users: BTreeMap<u32, bool>,
+    groups: BTreeMap<u32, bool>,
+    other: bool,
+}
+
+impl Grant {
+    /// The grant of an inode with this mode, owner, group and access ACL for the wanted bits.
+    pub fn new(mode: u32, uid: u32, gid: u32, acl: Option<&Acl>, wanted: Wanted) -> Self {
+        let mut grant = Grant {
+            users: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            other: wanted.granted_by(mode),
+        };
+        match acl {
+            Some(acl) if mode & 0o070 != 0 => grant.add_acl(acl, gid, wanted),
+            _ => {
+                grant.groups.insert(gid, wanted.granted_by(mode >> 3));
+            }
+        }
+        grant.users.insert(uid, wanted.granted_by(mode >> 6));
+        grant.normalized()
+    }
+
+    fn add_acl(&mut self, acl: &Acl, owning_gid: u32, wanted: Wanted) {
+        let mask = acl
+            .entries
+            .iter()
+            .find(|entry| entry.tag == AclTag::Mask)
+            .map_or(7, |entry| entry.permissions);
+        for entry in &acl.entries {
+            let granted = wanted.granted_by(u32::from(entry.permissions & mask));
+            match entry.tag {
+                AclTag::User(uid) => {
+                    self.users.entry(uid).or_insert(granted);
+                }
+                AclTag::OwningGroup => *self.groups.entry(owning_gid).or_default() |= granted,
+                AclTag::Group(gid) => *self.groups.entry(gid).or_default() |= granted,
+                AclTag::Other => self.other = wanted.granted_by(u32::from(entry.permissions)),
+                AclTag::Owner | AclTag::Mask => {}
+            }
+        }
+    }
+
+    /// The grant that nobody but root passes: what is assumed of a directory whose ACL cannot be read.
+    pub fn nobody() -> Self {
+        Grant { users: BTreeMap::new(), groups: BTreeMap::new(), other: false }
+    }
+
+    /// A grant from its parts, for decoding one that was stored.
+    pub fn from_parts(
+        users: impl IntoIterator<Item = (u32, bool)>,
+        groups: impl IntoIterator<Item = (u32, bool)>,
+        other: bool,
+    ) -> Self {
+        let (users, groups) = (users.into_iter().collect(), groups.into_iter().collect());
+        Grant { users, groups, other }.normalized()
+    }
+
+    /// Drops what cannot change any outcome.
+    fn normalized(mut self) -> Self {
+        self.users.remove(&0);
+        if self.other {
+            // A group that grants only matters to a member of another group that denies.
+            if self.groups.values().all(|&granted| granted) {
+                self.groups.clear();
+            }
+        } else {
+            self.groups.retain(|_, granted| *granted);
+        }
+        if self.groups.is_empty() {
+            let other = self.other;
+            self.users.retain(|_, granted| *granted != other);
+        }
+        self
+    }
+
+    /// Users who are judged by themselves alone, with the outcome.
+    pub fn users(&self) -> &BTreeMap<u32, bool> {
+        &self.users
+    }
+
+    /// Groups whose members are judged by them, with the outcome.
+    pub fn groups(&self) -> &BTreeMap<u32, bool> {
+        &self.groups
+    }
+
+    /// The outcome for everybody else.
+    pub fn other(&self) -> bool {
+        self.other
+    }
+
+    /// Whether everybody passes.
+    pub fn is_everyone(&self) -> bool {
+        self.other && self.users.is_empty() && self.groups.is_empty()
+    }
+
+    /// Whether these credentials pass.
+    pub fn passes(&self, who: &Credentials) -> bool {
+        if who.is_root() {
+            return true;
+        }
+        if let Some(&granted) = self.users.get(&who.uid) {
+            return granted;
+        }
+        let mut matching = who.gids.iter().filter_map(|gid| self.groups.get(gid)).peekable();
+        if matching.peek().is_none() {
+            return self.other;
+        }
+        matching.any(|&granted| granted)
+    }
+
+    /// Whether all who pass this grant pass `other` too, whatever users and groups there are. Exact.
+    pub fn implies(&self, other: &Grant) -> bool {
+        if !self.groups_imply(other) {
+            return false;
+        }
+        let (always, never) = (other.passes_any_group(), self.fails_any_group());
+        self.users.keys().chain(other.users.keys()).all(|uid| {
+            match (self.users.get(uid), other.users.get(uid)) {
+                (Some(false), _) | (_, Some(true)) => true,
+                (Some(true), Some(false)) => false,
+                (Some(true), None) => always,
+                (None, Some(false)) => never,
+                (None, None) => unreachable!("every key is one of either map"),
+            }
+        })
+    }
+
+    /// Implication for a user whom neither grant names. A set of groups that refutes it needs at most two
+    /// members: one that passes here without passing there, and one that is denied there.
+    fn groups_imply(&self, other: &Grant) -> bool {
+        let denied_there = || other.groups.iter().filter(|(_, granted)| !**granted).map(|(gid, _)| gid);
+        let refuted_by_member = (!other.other || denied_there().next().is_some())
+            && self
+                .groups
+                .iter()
+                .any(|(gid, granted)| *granted && other.groups.get(gid) != Some(&true));
+        let refuted_by_stranger = self.other
+            && (!other.other || denied_there().any(|gid| !self.groups.contains_key(gid)));
+        !refuted_by_member && !refuted_by_stranger
+    }
+
+    fn passes_any_group(&self) -> bool {
+        self.other && self.groups.values().all(|&granted| granted)
+    }
+
+    fn fails_any_group(&self) -> bool {
+        !self.other && self.groups.values().all(|&granted| !granted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AclEntry;
+    use proptest::prelude::*;
+
+    fn ids() -> impl Strategy<Value = u32> {
+        0..5_u32
+    }
+
+    fn acls() -> impl Strategy<Value = Acl> {
+        let named = prop::collection::vec((any::<bool>(), ids(), 0..8_u16), 0..4);
+        (named, [0..8_u16, 0..8, 0..8, 0..8]).prop_map(|(named, [owner, group, mask, other])| {
+            let entry = |tag, permissions| AclEntry { tag, permissions };
+            let mut entries = vec![entry(AclTag::Owner, owner), entry(AclTag::OwningGroup, group)];
+            entries.extend(named.into_iter().map(|(user, id, permissions)| {
+                entry(if user { AclTag::User(id) } else { AclTag::Group(id) }, permissions)
+            }));
+            entries.extend([entry(AclTag::Mask, mask), entry(AclTag::Other, other)]);
+            Acl { entries }
+        })
+    }
+
+    fn grants() -> impl Strategy<Value = Grant> {
+        let map = || prop::collection::btree_map(ids(), any::<bool>(), 0..4);
+        (map(), map(), any::<bool>())
+            .prop_map(|(users, groups, other)| Grant { users, groups, other })
+    }
+
+    /// Every user with every set of groups, over the few ids in use and one that nobody names.
+    fn everyone() -> impl Iterator<Item = Credentials> {
+        (0..7_u32).flat_map(|uid| {
+            (0..64_u32).map(move |set| Credentials::new(uid, (0..6).filter(|gid| set >> gid & 1 == 1)))
+        })
+    }
+
+    /// The kernel's check, transcribed step by step from fs/namei.c and fs/posix_acl.c.
+    fn kernel(mode: u32, owner: (u32, u32), acl: Option<&Acl>, want: u16, who: &Credentials) -> bool {
+        let has = |bits: u32| bits & u32::from(want) == u32::from(want);
+        let member = |gid: &u32| who.gids.contains(gid);
+        if who.uid == 0 {
+            return true;
+        }
+        if who.uid == owner.0 {
+            return has(mode >> 6);
+        }
+        if let Some(acl) = acl.filter(|_| mode & 0o070 != 0) {
+            let mask = acl.entries.iter().find(|e| e.tag == AclTag::Mask).unwrap().permissions;
+            let mut found = false;
+            for entry in &acl.entries {
+                let all = has(u32::from(entry.permissions));
+                let masked = has(u32::from(entry.permissions & mask));
+                match entry.tag {
+                    AclTag::User(uid) if uid == who.uid => return masked,
+                    AclTag::OwningGroup if member(&owner.1) => {
+                        found = true;
+                        if all {
+                            return masked;
+                        }
+                    }
+                    AclTag::Group(gid) if member(&gid) => {
+                        found = true;
+                        if all {
+                            return masked;
+                        }
+                    }
+                    AclTag::Other => return !found && all,
+                    _ => {}
+                }
+            }
+        }
+        has(if member(&owner.1) { mode >> 3 } else { mode })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn a_grant_agrees_with_the_kernel(
+            mode in 0..0o1000_u32, uid in ids(), gid in ids(),
+            acl in prop::option::of(acls()), search_only in any::<bool>(),
+        ) {
+            // The kernel sorts named users before groups and keeps the mode equal to the ACL.
+            let acl = acl.map(|mut acl| {
+                acl.entries.sort_by_key(|e| match e.tag {
+                    AclTag::Owner => (0, 0),
+                    AclTag::User(id) => (1, id),
+                    AclTag::OwningGroup => (2, 0),
+                    AclTag::Group(id) => (3, id),
+                    AclTag::Mask => (4, 0),
+                    AclTag::Other => (5, 0),
+                });
+                acl.entries.dedup_by_key(|e| e.tag);
+                acl
+            });
+            let mode = acl.as_ref().map_or(mode, |acl| {
+                let bits = |tag| u32::from(acl.entries.iter().find(|e| e.tag == tag).unwrap().permissions);
+                bits(AclTag::Owner) << 6 | bits(AclTag::Mask) << 3 | bits(AclTag::Other)
+            });
+            let wanted = if search_only { Wanted::SEARCH } else { Wanted::READ_SEARCH };
+            let grant = Grant::new(mode, uid, gid, acl.as_ref(), wanted);
+            for who in everyone() {
+                prop_assert_eq!(grant.passes(&who), kernel(mode, (uid, gid), acl.as_ref(), wanted.0, &who));
+            }
+        }
+
+        #[test]
+        fn normal_form_keeps_every_outcome_and_is_unique(a in grants(), b in grants()) {
+            let (na, nb) = (a.clone().normalized(), b.clone().normalized());
+            for who in everyone() {
+                prop_assert_eq!(a.passes(&who), na.passes(&who));
+            }
+            if everyone().all(|who| a.passes(&who) == b.passes(&who)) {
+                prop_assert_eq!(na, nb);
+            }
+        }
+
+        #[test]
+        fn implication_is_sound_and_complete(a in grants(), b in grants()) {
+            let (a, b) = (a.normalized(), b.normalized());
+            prop_assert_eq!(a.implies(&b), everyone().all(|who| !a.passes(&who) || b.passes(&who)));
+        }
+    }
+
+    #[test]
+    fn grants_of_different_modes_can_be_one() {
+        let grant = |mode, gid| Grant::new(mode, 1000, gid, None, Wanted::READ_SEARCH);
+        assert_eq!(grant(0o700, 50), grant(0o700, 100));
+        assert!(grant(0o755, 50).is_everyone());
+        assert_eq!(Grant::new(0o700, 0, 0, None, Wanted::READ_SEARCH), Grant::nobody());
+    }
+}

@@ -1,0 +1,30 @@
+//! The metadata model that every part of Canopy shares: what an inode's attributes are, how names are kept
+//! and ordered, and who passes a permission check.
+//!
+//! Not its job: any I/O, any file format, anything asynchronous. Every value here is plain data and every
+//! function is a function of its arguments.
+//!
+//! ```
+//! use canopy_model::{Credentials, Grant, Wanted};
+//! // A directory with mode 0750 that belongs to uid 1000 and gid 50, without an ACL.
+//! let grant = Grant::new(0o750, 1000, 50, None, Wanted::READ_SEARCH);
+//! assert!(grant.passes(&Credentials::new(1000, [7])));
+//! assert!(grant.passes(&Credentials::new(1001, [50])));
+//! assert!(!grant.passes(&Credentials::new(1001, [7])));
+//! ```
+
+mod acl;
+mod attributes;
+mod class;
+mod grant;
+mod name;
+mod rows;
+mod totals;
+
+pub use acl::{Acl, AclEntry, AclError, AclTag};
+pub use attributes::{Attributes, FileType};
+pub use class::{ClassId, ClassTable, GrantId};
+pub use grant::{Credentials, Grant, Wanted};
+pub use name::{base_name, compare_paths, escape, is_below, join, parent, unescape};
+pub use rows::{Listing, Row, Rows};
+pub use totals::Totals;

@@ -1,0 +1,49 @@
+//! What can go wrong with a query.
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong with a query.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The index cannot be read.
+    #[error(transparent)]
+    Index(#[from] canopy_index::Error),
+    /// The query itself is wrong.
+    #[error("{0}")]
+    Invalid(String),
+    /// No source holds this path.
+    #[error("no index covers {path}; indexed are: {covered} ('canopy index {path}' adds it)")]
+    NotCovered {
+        /// The absolute path.
+        path: String,
+        /// The roots of the sources that the caller may know of.
+        covered: String,
+    },
+    /// A source holds the path, but nothing is there that the caller may see.
+    #[error("{0}: no such file or directory in the index, or not for you to see")]
+    NotFound(String),
+    /// Answers could not be written.
+    #[error("cannot write the answer: {0}")]
+    Output(#[from] std::io::Error),
+    /// The SQL engine refused.
+    #[error("{0}")]
+    Sql(#[from] Box<datafusion::error::DataFusionError>),
+}
+
+impl Error {
+    pub(crate) fn invalid(text: impl Into<String>) -> Self {
+        Error::Invalid(text.into())
+    }
+
+    /// Whether the reader of the answers has gone away, which is no fault.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Error::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl From<datafusion::error::DataFusionError> for Error {
+    fn from(error: datafusion::error::DataFusionError) -> Self {
+        Error::Sql(Box::new(error))
+    }
+}

@@ -1,0 +1,433 @@
+//! The format of `-printf`, and the pieces of `-ls`.
+
+use crate::names::{group_name, user_name};
+use canopy_model::{Attributes, FileType};
+use chrono::format::{Item, StrftimeItems};
+use chrono::{DateTime, Local};
+use std::io::Write;
+
+/// One entry, as actions see it.
+pub(crate) struct Found<'a> {
+    /// The path to print.
+    pub(crate) shown: &'a [u8],
+    /// The start path, as it was given.
+    pub(crate) start: &'a [u8],
+    /// How far below the start it is.
+    pub(crate) depth: u32,
+    /// Where it points, if it is a symbolic link.
+    pub(crate) target: &'a [u8],
+    /// Device that holds it.
+    pub(crate) dev: u64,
+    pub(crate) attributes: Attributes,
+}
+
+/// A compiled format.
+#[derive(Debug)]
+pub(crate) struct Format {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Text(Vec<u8>),
+    Directive { what: What, flags: Flags },
+    /// `\c`: print nothing more.
+    Stop,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Plain(char),
+    Time(char, char),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Flags {
+    left: bool,
+    zero: bool,
+    plus: bool,
+    space: bool,
+    alternate: bool,
+    width: usize,
+    precision: Option<usize>,
+}
+
+impl Format {
+    /// Compiles a format.
+    pub(crate) fn new(format: &[u8]) -> Result<Self, String> {
+        let mut pieces = Vec::new();
+        let mut text = Vec::new();
+        let mut rest = format;
+        while let Some((&byte, after)) = rest.split_first() {
+            rest = after;
+            match byte {
+                b'\\' => match escape_sequence(&mut rest) {
+                    Some(bytes) => text.extend(bytes),
+                    None => {
+                        pieces.push(Piece::Text(std::mem::take(&mut text)));
+                        pieces.push(Piece::Stop);
+                        break;
+                    }
+                },
+                b'%' if rest.first() == Some(&b'%') => {
+                    text.push(b'%');
+                    rest = &rest[1..];
+                }
+                b'%' => {
+                    pieces.push(Piece::Text(std::mem::take(&mut text)));
+                    pieces.push(directive(&mut rest)?);
+                }
+                byte => text.push(byte),
+            }
+        }
+        pieces.push(Piece::Text(text));
+        Ok(Format { pieces })
+    }
+
+    /// The columns that it needs besides those of the path.
+    pub(crate) fn columns(&self) -> Vec<&'static str> {
+        let columns = self.pieces.iter().flat_map(|piece| match piece {
+            Piece::Directive { what: What::Plain(letter), .. } => columns_of(*letter),
+            Piece::Directive { what: What::Time(letter, _), .. } => columns_of(letter.to_ascii_lowercase()),
+            Piece::Text(_) | Piece::Stop => &[],
+        });
+        columns.copied().collect()
+    }
+
+    /// Prints an entry.
+    pub(crate) fn print(&self, found: &Found<'_>, output: &mut Vec<u8>) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => output.extend_from_slice(text),
+                Piece::Stop => return,
+                Piece::Directive { what, flags } => flags.pad(&value(*what, flags, found), *what, output),
+            }
+        }
+    }
+}
+
+fn columns_of(letter: char) -> &'static [&'static str] {
+    match letter {
+        's' => &["size"],
+        'b' | 'k' => &["blocks"],
+        'S' => &["blocks", "size"],
+        'm' | 'M' | 'y' => &["mode"],
+        'u' | 'U' => &["uid"],
+        'g' | 'G' => &["gid"],
+        'i' => &["ino"],
+        'n' => &["nlink"],
+        'l' => &["target"],
+        't' => &["mtime"],
+        'a' => &["atime"],
+        'c' => &["ctime"],
+        'B' => &["btime"],
+        _ => &[],
+    }
+}
+
+/// Reads what follows a backslash. `None` means: stop.
+fn escape_sequence(rest: &mut &[u8]) -> Option<Vec<u8>> {
+    let Some((&byte, after)) = rest.split_first() else { return Some(vec![b'\\']) };
+    let digits = rest.iter().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
+    if digits > 0 {
+        let value = rest[..digits].iter().fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0'));
+        *rest = &rest[digits..];
+        return Some(vec![value as u8]);
+    }
+    *rest = after;
+    Some(match byte {
+        b'a' => vec![7],
+        b'b' => vec![8],
+        b'c' => return None,
+        b'f' => vec![12],
+        b'n' => vec![b'\n'],
+        b'r' => vec![b'\r'],
+        b't' => vec![b'\t'],
+        b'v' => vec![11],
+        b'\\' => vec![b'\\'],
+        other => vec![b'\\', other],
+    })
+}
+
+/// Reads what follows a '%'.
+fn directive(rest: &mut &[u8]) -> Result<Piece, String> {
+    let mut flags = Flags::default();
+    let mut next = || {
+        let (&byte, after) = rest.split_first().ok_or("the format of -printf ends within a directive")?;
+        *rest = after;
+        Ok::<u8, String>(byte)
+    };
+    let mut byte = next()?;
+    loop {
+        match byte {
+            b'-' => flags.left = true,
+            b'0' => flags.zero = true,
+            b'+' => flags.plus = true,
+            b' ' => flags.space = true,
+            b'#' => flags.alternate = true,
+            _ => break,
+        }
+        byte = next()?;
+    }
+    while byte.is_ascii_digit() {
+        flags.width = (flags.width * 10 + usize::from(byte - b'0')).min(10_000);
+        byte = next()?;
+    }
+    if byte == b'.' {
+        let mut precision = 0;
+        byte = next()?;
+        while byte.is_ascii_digit() {
+            precision = (precision * 10 + usize::from(byte - b'0')).min(10_000);
+            byte = next()?;
+        }
+        flags.precision = Some(precision);
+    }
+    let what = match char::from(byte) {
+        letter @ ('A' | 'B' | 'C' | 'T') => {
+            let kind = char::from(next()?);
+            if kind != '@' && kind != '+' && invalid_time_format(kind) {
+                return Err(format!("unknown time format %{letter}{kind} in -printf"));
+            }
+            What::Time(letter, kind)
+        }
+        letter if "abcdDfgGhHiklmMnpPsStuUy".contains(letter) => What::Plain(letter),
+        letter @ ('F' | 'Y' | 'Z') => {
+            return Err(format!("%{letter} of -printf cannot be answered from an index"));
+        }
+        letter => return Err(format!("unknown directive %{letter} in -printf")),
+    };
+    Ok(Piece::Directive { what, flags })
+}
+
+fn invalid_time_format(kind: char) -> bool {
+    StrftimeItems::new(&format!("%{kind}")).any(|item| item == Item::Error)
+}
+
+fn value(what: What, flags: &Flags, found: &Found<'_>) -> Vec<u8> {
+    let attributes = &found.attributes;
+    match what {
+        What::Time(letter, kind) => time_value(time_of(letter, attributes), kind).into_bytes(),
+        What::Plain(letter) => match letter {
+            'p' => found.shown.to_vec(),
+            'f' => file_name(found.shown).to_vec(),
+            'h' => directory_name(found.shown).to_vec(),
+            'P' => below(found).to_vec(),
+            'H' => found.start.to_vec(),
+            'l' => found.target.to_vec(),
+            'M' => mode_string(attributes.mode).into_bytes(),
+            'm' if flags.alternate => format!("{:#o}", attributes.mode & 0o7777).replacen("0o", "0", 1).into_bytes(),
+            't' | 'a' | 'c' => full_time(time_of(letter, attributes)).into_bytes(),
+            letter => plain_value(letter, found).into_bytes(),
+        },
+    }
+}
+
+fn plain_value(letter: char, found: &Found<'_>) -> String {
+    let attributes = &found.attributes;
+    match letter {
+        's' => attributes.size_bytes.to_string(),
+        'b' => attributes.blocks.to_string(),
+        'k' => (attributes.blocks / 2 + attributes.blocks % 2).to_string(),
+        'd' => found.depth.to_string(),
+        'D' => found.dev.to_string(),
+        'm' => format!("{:o}", attributes.mode & 0o7777),
+        'u' => user_name(attributes.uid).unwrap_or_else(|| attributes.uid.to_string()),
+        'U' => attributes.uid.to_string(),
+        'g' => group_name(attributes.gid).unwrap_or_else(|| attributes.gid.to_string()),
+        'G' => attributes.gid.to_string(),
+        'i' => attributes.ino.to_string(),
+        'n' => attributes.nlink.to_string(),
+        'y' => attributes.file_type().letter().to_string(),
+        'S' => sparseness(attributes),
+        _ => unreachable!("directives are checked when the format is compiled"),
+    }
+}
+
+/// Space taken over size, as C's `%g` prints it.
+fn sparseness(attributes: &Attributes) -> String {
+    let (blocks, size) = (attributes.blocks as f64, attributes.size_bytes as f64);
+    if attributes.size_bytes == 0 {
+        return if attributes.blocks == 0 { "1".to_owned() } else { "inf".to_owned() };
+    }
+    general(512.0 * blocks / size)
+}
+
+/// A number with six significant digits and no trailing zeros: C's `%g`.
+fn general(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let exponent = format!("{value:.5e}").split('e').nth(1).and_then(|e| e.parse::<i32>().ok()).unwrap_or(0);
+    let trimmed = |text: String| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    };
+    if (-4..6).contains(&exponent) {
+        return trimmed(format!("{value:.*}", (5 - exponent).max(0) as usize));
+    }
+    let scientific = format!("{value:.5e}");
+    let mantissa = scientific.split('e').next().unwrap_or_default().to_owned();
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
+}
+
+fn time_of(letter: char, attributes: &Attributes) -> i64 {
+    match letter {
+        'a' | 'A' => attributes.atime_ns,
+        'c' | 'C' => attributes.ctime_ns,
+        'B' => attributes.btime_ns,
+        _ => attributes.mtime_ns,
+    }
+}
+
+fn local(time_ns: i64) -> DateTime<Local> {
+    DateTime::from_timestamp_nanos(time_ns).with_timezone(&Local)
+}
+
+/// As `%t`: the form of ctime(3) with ten digits of the second.
+fn full_time(time_ns: i64) -> String {
+    let time = local(time_ns);
+    format!("{}.{:09}0 {}", time.format("%a %b %e %H:%M:%S"), time.timestamp_subsec_nanos(), time.format("%Y"))
+}
+
+fn time_value(time_ns: i64, kind: char) -> String {
+    let time = local(time_ns);
+    let fraction = format!(".{:09}0", time.timestamp_subsec_nanos());
+    match kind {
+        '@' => format!("{}{fraction}", time.timestamp()),
+        '+' => format!("{}{fraction}", time.format("%Y-%m-%d+%H:%M:%S")),
+        'S' => format!("{}{fraction}", time.format("%S")),
+        'T' | 'X' => format!("{}{fraction}", time.format("%H:%M:%S")),
+        'c' => time.format("%a %b %e %H:%M:%S %Y").to_string(),
+        'x' | 'D' => time.format("%m/%d/%y").to_string(),
+        'Z' => time_zone(&time),
+        kind => time.format(&format!("%{kind}")).to_string(),
+    }
+}
+
+/// The abbreviation of the time zone, which the chrono crate does not know for the local one.
+fn time_zone(time: &DateTime<Local>) -> String {
+    if time.offset().local_minus_utc() == 0 { "UTC".to_owned() } else { time.format("%z").to_string() }
+}
+
+/// The last component of a path, as `%f`.
+pub(crate) fn file_name(path: &[u8]) -> &[u8] {
+    let trimmed = trim_slashes(path);
+    match trimmed.iter().rposition(|&byte| byte == b'/') {
+        Some(at) if trimmed.len() > 1 => &path[at + 1..],
+        _ => path,
+    }
+}
+
+fn directory_name(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(at) => &path[..at],
+        None => b".",
+    }
+}
+
+fn trim_slashes(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(1, |at| at + 1);
+    &path[..end.min(path.len())]
+}
+
+fn below<'a>(found: &Found<'a>) -> &'a [u8] {
+    let rest = &found.shown[found.start.len().min(found.shown.len())..];
+    rest.strip_prefix(b"/").unwrap_or(rest)
+}
+
+/// A mode as ls(1) shows it, such as `drwxr-xr-x`.
+pub(crate) fn mode_string(mode: u32) -> String {
+    let letter = match FileType::of_mode(mode) {
+        FileType::Regular => '-',
+        FileType::Unknown => '?',
+        other => other.letter(),
+    };
+    let mut text = String::from(letter);
+    for (shift, special, set, unset) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (mode & special != 0, bits & 1 != 0) {
+            (true, true) => set,
+            (true, false) => unset,
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+impl Flags {
+    /// Pads a value to its width, as printf(3) does for strings, or for numbers where the directive is one.
+    fn pad(&self, value: &[u8], what: What, output: &mut Vec<u8>) {
+        let number = matches!(what, What::Plain('d' | 'm'));
+        let mut text = value.to_vec();
+        if number {
+            let digits = self.precision.unwrap_or(0).max(if self.zero && !self.left { self.width } else { 0 });
+            while text.len() < digits {
+                text.insert(0, b'0');
+            }
+            if matches!(what, What::Plain('d')) && (self.plus || self.space) {
+                text.insert(0, if self.plus { b'+' } else { b' ' });
+            }
+        } else if let Some(precision) = self.precision {
+            text.truncate(precision);
+        }
+        let padding = vec![b' '; self.width.saturating_sub(text.len())];
+        if self.left {
+            output.extend(text);
+            output.extend(padding);
+        } else {
+            output.extend(padding);
+            output.extend(text);
+        }
+    }
+}
+
+/// Prints an entry as `-ls` does.
+pub(crate) fn print_long(found: &Found<'_>, now_ns: i64, output: &mut Vec<u8>) {
+    let attributes = &found.attributes;
+    let text = |letter| plain_value(letter, found);
+    let size = match attributes.file_type() {
+        FileType::Block | FileType::Character => {
+            let (major, minor) = (rustix::fs::major(attributes.rdev), rustix::fs::minor(attributes.rdev));
+            format!("{major:>3}, {minor:>3}")
+        }
+        _ => format!("{:>8}", attributes.size_bytes),
+    };
+    let age_ns = now_ns.saturating_sub(attributes.mtime_ns);
+    // Half a year back, as ls: an older date shows its year instead of the time of day.
+    let recent = (0..=31_556_952 / 2 * 1_000_000_000).contains(&age_ns);
+    let date = local(attributes.mtime_ns).format(if recent { "%b %e %H:%M" } else { "%b %e  %Y" });
+    let line = write!(
+        output,
+        "{:>9} {:>6} {} {:>3} {:<8} {:<8} {size} {date} ",
+        text('i'), text('k'), mode_string(attributes.mode), text('n'), text('u'), text('g'),
+    );
+    line.expect("writing to memory does not fail");
+    quote(found.shown, output);
+    if attributes.file_type() == FileType::Symlink {
+        output.extend_from_slice(b" -> ");
+        quote(found.target, output);
+    }
+    output.push(b'\n');
+}
+
+/// Quotes a name as `-ls` does, with backslashes.
+fn quote(name: &[u8], output: &mut Vec<u8>) {
+    for &byte in name {
+        match byte {
+            b'\\' => output.extend_from_slice(b"\\\\"),
+            b'\n' => output.extend_from_slice(b"\\n"),
+            8 => output.extend_from_slice(b"\\b"),
+            b'\r' => output.extend_from_slice(b"\\r"),
+            b'\t' => output.extend_from_slice(b"\\t"),
+            12 => output.extend_from_slice(b"\\f"),
+            b' ' => output.extend_from_slice(b"\\ "),
+            b'"' => output.extend_from_slice(b"\\\""),
+            0x21..=0x7e => output.push(byte),
+            byte => write!(output, "\\{byte:03o}").expect("writing to memory does not fail"),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Patterns of names and paths: shell patterns as fnmatch(3) takes them, and find's regular expressions.
+//! Both are matched against escaped names, in which a byte that is no UTF-8 is one character.
+
+use canopy_model::escape;
+use memchr::memmem::Finder;
+use regex::Regex;
+
+/// A shell pattern. `*` and `?` match any character, '/' and a leading '.' among them, as in find.
+#[derive(Debug)]
+pub enum Glob {
+    /// The text itself.
+    Literal(String),
+    /// `text*`
+    Prefix(String),
+    /// `*text`
+    Suffix(String),
+    /// `*text*`
+    Contains(Box<Finder<'static>>),
+    /// Everything else.
+    Regex(Regex),
+}
+
+impl Glob {
+    /// Compiles a pattern.
+    pub fn new(pattern: &[u8], ignore_case: bool) -> Result<Self, String> {
+        let pattern = escape(pattern).into_owned();
+        if !ignore_case && let Some(simple) = Self::simple(&pattern) {
+            return Ok(simple);
+        }
+        let flags = if ignore_case { "(?si)" } else { "(?s)" };
+        let regex = format!("{flags}\\A(?:{})\\z", glob_to_regex(&pattern));
+        Regex::new(&regex).map(Glob::Regex).map_err(|_| format!("the pattern '{pattern}' is too large"))
+    }
+
+    /// Patterns without anything but stars at the ends need no regular expression.
+    fn simple(pattern: &str) -> Option<Self> {
+        let inner = pattern.trim_matches('*');
+        if inner.contains(['*', '?', '[', '\\']) {
+            return None;
+        }
+        let (first, last) = (pattern.starts_with('*'), pattern.ends_with('*'));
+        let text = inner.to_owned();
+        Some(match (first, last) {
+            (false, false) => Glob::Literal(text),
+            (false, true) => Glob::Prefix(text),
+            (true, false) => Glob::Suffix(text),
+            (true, true) => Glob::Contains(Box::new(Finder::new(&text).into_owned())),
+        })
+    }
+
+    /// Whether the whole text matches.
+    pub fn matches(&self, text: &str) -> bool {
+        match self {
+            Glob::Literal(literal) => text == literal,
+            Glob::Prefix(prefix) => text.starts_with(prefix.as_str()),
+            Glob::Suffix(suffix) => text.ends_with(suffix.as_str()),
+            Glob::Contains(finder) => finder.find(text.as_bytes()).is_some(),
+            Glob::Regex(regex) => regex.is_match(text),
+        }
+    }
+}
+
+fn glob_to_regex(pattern: &str) -> String {
+    let mut regex = String::new();
+    let mut rest = pattern;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
+            '*' => regex.push_str(".*"),
+            '?' => regex.push('.'),
+            '[' => match bracket(rest, true) {
+                Some((class, length)) => {
+                    regex.push_str(&class);
+                    rest = &rest[length..];
+                }
+                None => regex.push_str("\\["),
+            },
+            '\\' => {
+                let escaped = rest.chars().next().unwrap_or('\\');
+                regex.push_str(&regex::escape(escaped.encode_utf8(&mut [0; 4])));
+                rest = rest.get(escaped.len_utf8()..).unwrap_or("");
+            }
+            c => regex.push_str(&regex::escape(c.encode_utf8(&mut [0; 4]))),
+        }
+    }
+    regex
+}
+
+/// Translates a bracket expression whose '[' was just read. Returns the class and the length of what was read, or
+/// `None` if it does not end. In a shell pattern '!' negates too and a backslash quotes.
+fn bracket(text: &str, shell: bool) -> Option<(String, usize)> {
+    let mut class = String::from("[");
+    let mut at = 0;
+    if text.starts_with('^') || (shell && text.starts_with('!')) {
+        class.push('^');
+        at = 1;
+    }
+    let mut first = true;
+    loop {
+        let c = text[at..].chars().next()?;
+        at += c.len_utf8();
+        match c {
+            ']' if !first => break,
+            '[' if text[at..].starts_with(':') => {
+                let end = text[at..].find(":]")?;
+                class.push_str(&format!("[{}]", &text[at..at + end + 1]));
+                at += end + 2;
+            }
+            '\\' if shell => {
+                let quoted = text[at..].chars().next()?;
+                at += quoted.len_utf8();
+                class.push_str(&regex::escape(quoted.encode_utf8(&mut [0; 4])));
+            }
+            // A range keeps its '-'; the characters that Rust's classes treat in their own way are quoted.
+            '-' if !first && !text[at..].starts_with(']') => class.push('-'),
+            c => {
+                if matches!(c, '[' | ']' | '\\' | '&' | '~' | '^' | '-') {
+                    class.push('\\');
+                }
+                class.push(c);
+            }
+        }
+        first = false;
+    }
+    class.push(']');
+    Some((class, at))
+}
+
+/// Compiles a regular expression in find's default syntax (that of Emacs), which must match the whole path.
+pub fn emacs_regex(pattern: &[u8]) -> Result<Regex, String> {
+    let pattern = escape(pattern).into_owned();
+    let mut regex = String::from("(?s)\\A(?:");
+    let mut rest = pattern.as_str();
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
+            '[' => {
+                let (class, length) =
+                    bracket(rest, false).ok_or_else(|| format!("unmatched '[' in regular expression '{pattern}'"))?;
+                regex.push_str(&class);
+                rest = &rest[length..];
+            }
+            '\\' => {
+                let Some(escaped) = rest.chars().next() else {
+                    return Err(format!("trailing backslash in regular expression '{pattern}'"));
+                };
+                rest = &rest[escaped.len_utf8()..];
+                match escaped {
+                    '(' | ')' | '|' => regex.push(escaped),
+                    '`' => regex.push_str("\\A"),
+                    '\'' => regex.push_str("\\z"),
+                    'w' | 'W' | 'b' | 'B' => regex.extend(['\\', escaped]),
+                    '<' => regex.push_str("\\b{start}"),
+                    '>' => regex.push_str("\\b{end}"),
+                    '1'..='9' => {
+                        return Err(format!("back-references are not supported, as in regular expression '{pattern}'"));
+                    }
+                    c => regex.push_str(&regex::escape(c.encode_utf8(&mut [0; 4]))),
+                }
+            }
+            '(' | ')' | '|' | '{' | '}' => regex.extend(['\\', c]),
+            c => regex.push(c),
+        }
+    }
+    regex.push_str(")\\z");
+    Regex::new(&regex).map_err(|_| format!("invalid regular expression '{pattern}'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_match_as_fnmatch_does() {
+        for (pattern, text, matches) in [
+            ("*.c", "a.c", true), ("*.c", ".c", true), ("*.c", "a.cc", false), ("a*", "a", true),
+            ("a?c", "a/c", true), ("a?c", "aäc", false), ("a?c", "äc", false), ("?", "ä", true),
+            ("[ab]x", "bx", true), ("[!ab]x", "bx", false), ("[^ab]x", "cx", true), ("[a-c]", "b", true),
+            ("[]]", "]", true), ("[a", "[a", true), ("\\*", "*", true), ("\\*", "x", false),
+            ("[[:digit:]]*", "7up", true), ("*a*b*", "xaxbx", true), ("{a,b}", "a", false), ("*", "", true),
+            ("[a-]", "-", true), ("**", "ab", true), ("[\\]]", "]", true), ("a[&&b]c", "a&c", true),
+        ] {
+            let glob = Glob::new(pattern.as_bytes(), false).unwrap();
+            assert_eq!(glob.matches(text), matches, "{pattern} {text}");
+        }
+        assert!(Glob::new(b"A*B", true).unwrap().matches("axb"));
+        assert!(Glob::new(b"a?b", false).unwrap().matches(&escape(b"a\xffb")));
+    }
+
+    #[test]
+    fn regular_expressions_follow_emacs() {
+        for (pattern, text, matches) in [
+            (".*/a", "./x/a", true), (".*/a", "./x/ab", false), ("\\(a\\|b\\)+", "abab", true),
+            ("(a)", "(a)", true), ("a{2}", "a{2}", true), ("a|b", "a|b", true), (".*[0-9]\\.txt", "x1.txt", true),
+        ] {
+            assert_eq!(emacs_regex(pattern.as_bytes()).unwrap().is_match(text), matches, "{pattern} {text}");
+        }
+        assert!(emacs_regex(b"a\\").is_err() && emacs_regex(b"[a").is_err());
+    }
+}

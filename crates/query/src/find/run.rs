@@ -1,0 +1,480 @@
+//! Carries a find out.
+//!
+//! For each start path:
+//! 1. Look the start up in the listing of its parent, and evaluate the expression on it alone.
+//! 2. Take the shards whose covers touch the subtree; narrow each to its range of listings, and by `-maxdepth`,
+//!    `-mindepth` and `-prune` to parts of that range.
+//! 3. Cut the rows at row groups into units of work, for all threads to take from; skip a row group whose bounds
+//!    rule out every action.
+//! 4. In a unit, read only the columns that tests ask for and evaluate the expression; then read the names, paths
+//!    and printed columns of the rows that are left, and write them out as one block.
+
+use super::action::Action;
+use super::expr::Expr;
+use super::format::{Found, file_name};
+use super::parse::Find;
+use super::test::Rows;
+use crate::columns::{INODE, InodeColumns, numbers, strings, text_or_empty};
+use crate::error::{Error, Result};
+use crate::listings::{ListingHeads, merge_ranges};
+use crate::locate::{Start, locate};
+use crate::work::in_parallel;
+use arrow::array::{
+    Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt32Array,
+    UInt64Array,
+};
+use arrow::datatypes::{Int64Type, UInt32Type};
+use canopy_index::{FileKind, Index, RowRange, Shard};
+use canopy_model::{Attributes, compare_paths, escape, is_below, join, unescape};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+/// Rows evaluated at a time.
+const BATCH_ROWS: usize = 8192;
+
+/// How to carry a find out.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// How many threads read.
+    pub threads: usize,
+    /// Whether the output is a terminal, which control characters would disturb.
+    pub terminal: bool,
+    /// What time it is, in nanoseconds since 1970.
+    pub now_ns: i64,
+}
+
+/// Carries a find out and writes what its actions print. Returns the start paths that could not be answered; other
+/// errors end it. Blocks.
+pub fn run(
+    index: &Index,
+    find: &Find,
+    options: RunOptions,
+    output: &mut (dyn Write + Send),
+) -> Result<Vec<Error>> {
+    let mut failed = Vec::new();
+    for given in &find.starts {
+        match locate(index, given) {
+            Ok(start) => Search { index, find, options, start: &start, pruned: Vec::new() }.run(output)?,
+            Err(error @ (Error::NotCovered { .. } | Error::NotFound(_))) => failed.push(error),
+            Err(error) => return Err(error),
+        }
+    }
+    output.flush()?;
+    Ok(failed)
+}
+
+struct Search<'a> {
+    index: &'a Index,
+    find: &'a Find,
+    options: RunOptions,
+    start: &'a Start,
+    /// Directories below which nothing is looked at, in path order.
+    pruned: Vec<String>,
+}
+
+/// Rows of one file of a shard, within one row group.
+struct Unit<'a> {
+    shard: &'a Shard,
+    kind: FileKind,
+    rows: Vec<RowRange>,
+}
+
+/// A row that an action is to be carried out on, and a bit for each such action.
+type Match = (usize, u64);
+
+impl Search<'_> {
+    fn run(mut self, output: &mut (dyn Write + Send)) -> Result<()> {
+        let empty_dirs = self.empty_dirs()?;
+        let pruned = self.visit_start(&empty_dirs, output)?;
+        if pruned || !self.start.is_dir() || self.find.depth_max == 0 {
+            return Ok(());
+        }
+        let mut shards: Vec<(Arc<Shard>, RowRange)> = Vec::new();
+        for shard in self.index.shards_of(self.start.source.id) {
+            let listings = shard.listings_below(&self.start.path)?;
+            if !listings.is_empty() {
+                shards.push((shard.clone(), listings));
+            }
+        }
+        if self.find.expr.prunes() {
+            self.pruned = self.find_pruned(&shards, &empty_dirs)?;
+        }
+        let units: Vec<Unit<'_>> =
+            shards.iter().map(|(shard, listings)| self.units(shard, listings)).collect::<Result<Vec<_>>>()?
+                .into_iter().flatten().collect();
+        let output = Mutex::new(output);
+        in_parallel(self.options.threads, &units, |unit| {
+            let mut block = Vec::new();
+            let matches = self.matches(unit, &empty_dirs)?;
+            self.print(unit, &matches, &mut block)?;
+            if !block.is_empty() {
+                output.lock().expect("no thread panics while it writes").write_all(&block)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Evaluates the expression on the start itself. Returns whether it is pruned.
+    fn visit_start(&self, empty_dirs: &FxHashSet<String>, output: &mut (dyn Write + Send)) -> Result<bool> {
+        let start = self.start;
+        let given = escape(&start.given).into_owned();
+        let name = escape(trim_slashes(file_name(&start.given))).into_owned();
+        let batch = single_row(&name, &start.inode.attributes);
+        let rows = Rows {
+            batch: &batch,
+            dirs: start.is_dir(),
+            shown: std::slice::from_ref(&given),
+            paths: std::slice::from_ref(&start.path),
+            empty_dirs,
+        };
+        let reached = self.find.expr.evaluate(&rows, &self.find.actions);
+        if self.find.depth_min == 0 {
+            let target = unescape(&start.inode.target);
+            let found = Found {
+                shown: &start.given,
+                start: &start.given,
+                depth: 0,
+                target: &target,
+                dev: start.inode.dev,
+                attributes: start.inode.attributes,
+            };
+            let mut block = Vec::new();
+            for (action, rows) in self.find.actions.iter().zip(&reached.actions) {
+                if rows.value(0) {
+                    action.carry_out(&found, self.options.terminal, self.options.now_ns, &mut block);
+                }
+            }
+            output.write_all(&block)?;
+        }
+        Ok(reached.pruned.value(0))
+    }
+
+    /// Directories of the subtree that have a listing without entries, if a test asks for them.
+    fn empty_dirs(&self) -> Result<FxHashSet<String>> {
+        let mut asked = false;
+        self.find.expr.each_test(&mut |test| asked |= matches!(test, super::test::Test::Empty));
+        let mut empty = FxHashSet::default();
+        if !asked {
+            return Ok(empty);
+        }
+        let mut continued = FxHashSet::default();
+        for shard in self.index.shards_of(self.start.source.id) {
+            let listings = shard.listings_below(&self.start.path)?;
+            if listings.is_empty() {
+                continue;
+            }
+            let columns = ["path", "part", "files", "symlinks", "others", "subdirs"];
+            for batch in shard.read(FileKind::Listings, &columns, std::slice::from_ref(&listings), BATCH_ROWS)? {
+                let batch = batch?;
+                let counts = columns[2..].iter().map(|name| numbers::<Int64Type>(&batch, name).values());
+                let counts: Vec<_> = counts.collect();
+                let paths = strings(&batch, "path");
+                let parts = numbers::<UInt32Type>(&batch, "part").values();
+                for at in 0..batch.num_rows() {
+                    if counts.iter().all(|count| count[at] == 0) {
+                        empty.insert(paths.value(at).to_owned());
+                    } else if parts[at] > 0 {
+                        continued.insert(paths.value(at).to_owned());
+                    }
+                }
+            }
+        }
+        empty.retain(|path| !continued.contains(path));
+        Ok(empty)
+    }
+
+    /// The directories at which the expression prunes, in path order.
+    fn find_pruned(
+        &self,
+        shards: &[(Arc<Shard>, RowRange)],
+        empty_dirs: &FxHashSet<String>,
+    ) -> Result<Vec<String>> {
+        let pruned = Mutex::new(Vec::new());
+        in_parallel(self.options.threads, shards, |(shard, listings)| {
+            let (_, dirs) = shard.rows_of(listings.clone())?;
+            if dirs.is_empty() {
+                return Ok(());
+            }
+            let unit = Unit { shard, kind: FileKind::Dirs, rows: vec![dirs] };
+            let mut rows = Vec::new();
+            self.evaluate(&unit, empty_dirs, |row, _, pruned| {
+                if pruned {
+                    rows.push((row, 0));
+                }
+            })?;
+            let mut found = Vec::new();
+            self.each_row(&unit, &rows, &[], |path, name, _, _, _, _| found.push(join(path, name)))?;
+            pruned.lock().expect("no thread panics while it holds the lock").extend(found);
+            Ok(())
+        })?;
+        let mut pruned = pruned.into_inner().expect("no thread panics while it holds the lock");
+        pruned.sort_by(|a, b| compare_paths(a, b));
+        Ok(pruned)
+    }
+
+    fn is_pruned(&self, path: &str) -> bool {
+        // Of the pruned directories above a path, the highest comes first; every one in between is below it.
+        let end = self.pruned.partition_point(|pruned| compare_paths(pruned, path).is_le());
+        let mut above = Some(path);
+        while let Some(directory) = above {
+            if self.pruned[..end].binary_search_by(|pruned| compare_paths(pruned, directory)).is_ok() {
+                return true;
+            }
+            above = canopy_model::parent(directory);
+        }
+        false
+    }
+
+    /// The units of a shard: its rows below the start, less those too near, too far or pruned, cut at row groups.
+    fn units<'s>(&self, shard: &'s Shard, listings: &RowRange) -> Result<Vec<Unit<'s>>> {
+        let (entries, dirs) = self.allowed_rows(shard, listings)?;
+        let mut units = Vec::new();
+        for (kind, rows) in [(FileKind::Dirs, dirs), (FileKind::Entries, entries)] {
+            for group in shard.row_groups(kind) {
+                let clip = |range: &RowRange| range.start.max(group.start)..range.end.min(group.end);
+                let rows: Vec<RowRange> = rows.iter().map(clip).filter(|range| !range.is_empty()).collect();
+                if !rows.is_empty() {
+                    units.push(Unit { shard, kind, rows });
+                }
+            }
+        }
+        Ok(units)
+    }
+
+    fn allowed_rows(&self, shard: &Shard, listings: &RowRange) -> Result<(Vec<RowRange>, Vec<RowRange>)> {
+        let find = self.find;
+        // An entry is one level below its listing.
+        let start = self.start.depth();
+        let depth_min = find.depth_min.saturating_add(start).saturating_sub(1);
+        let depth_max = find.depth_max.saturating_add(start).saturating_sub(1);
+        if find.depth_min <= 1 && depth_max >= u32::MAX - 1 && self.pruned.is_empty() {
+            let (entries, dirs) = shard.rows_of(listings.clone())?;
+            return Ok((vec![entries], vec![dirs]));
+        }
+        let mut columns = vec!["depth"];
+        if !self.pruned.is_empty() {
+            columns.push("path");
+        }
+        let mut allowed: Vec<RowRange> = Vec::new();
+        let mut ordinal = listings.start;
+        for batch in shard.read(FileKind::Listings, &columns, std::slice::from_ref(listings), BATCH_ROWS)? {
+            let batch = batch?;
+            let depths = numbers::<UInt32Type>(&batch, "depth").values();
+            let paths = batch.column_by_name("path").map(|column| column.as_string::<i32>());
+            for (at, &depth) in depths.iter().enumerate() {
+                let pruned = paths.is_some_and(|paths| self.is_pruned(paths.value(at)));
+                if depth_min <= depth && depth <= depth_max && !pruned {
+                    allowed.push(ordinal..ordinal + 1);
+                }
+                ordinal += 1;
+            }
+        }
+        let (mut entries, mut dirs) = (Vec::new(), Vec::new());
+        let bounds = merge_ranges(allowed);
+        let heads = ListingHeads::first_rows(shard, listings)?;
+        for range in bounds {
+            let (some_entries, some_dirs) = heads.rows(&range);
+            entries.push(some_entries);
+            dirs.push(some_dirs);
+        }
+        Ok((merge_ranges(entries), merge_ranges(dirs)))
+    }
+
+    /// The rows of a unit on which actions are to be carried out.
+    fn matches(&self, unit: &Unit<'_>, empty_dirs: &FxHashSet<String>) -> Result<Vec<Match>> {
+        let mut matches = Vec::new();
+        if self.ruled_out(unit)? {
+            return Ok(matches);
+        }
+        self.evaluate(unit, empty_dirs, |row, actions, _| {
+            if actions != 0 {
+                matches.push((row, actions));
+            }
+        })?;
+        Ok(matches)
+    }
+
+    /// Whether the bounds of the unit's row group rule out every action.
+    fn ruled_out(&self, unit: &Unit<'_>) -> Result<bool> {
+        let mut columns: Vec<&str> = Vec::new();
+        self.find.expr.each_test(&mut |test| columns.extend(test.columns()));
+        let group = unit.rows.first().map_or(0, |rows| rows.start / canopy_index::schema::ROW_GROUP_ROWS);
+        let mut bounds: FxHashMap<&str, Option<(i64, i64)>> = FxHashMap::default();
+        for column in columns {
+            let known = unit.shard.bounds(unit.kind, column)?;
+            bounds.insert(column, known.get(group).copied().flatten());
+        }
+        Ok(!self.find.expr.may_act(&|column| bounds.get(column).copied().flatten()))
+    }
+
+    /// Evaluates the expression over a unit; `each` gets the number of a row, its actions, and whether it is
+    /// pruned.
+    fn evaluate(
+        &self,
+        unit: &Unit<'_>,
+        empty_dirs: &FxHashSet<String>,
+        mut each: impl FnMut(usize, u64, bool),
+    ) -> Result<()> {
+        let mut columns: Vec<&str> = Vec::new();
+        let mut reads_path = false;
+        self.find.expr.each_test(&mut |test| {
+            columns.extend(test.columns());
+            reads_path |= test.reads_path();
+        });
+        let mut numbers_of_rows = unit.rows.iter().cloned().flatten();
+        let prefix = escape(&self.start.given).into_owned();
+        for batch in unit.shard.read(unit.kind, &columns, &unit.rows, BATCH_ROWS)? {
+            let batch = batch?;
+            let paths = if reads_path { row_paths(unit.shard, &batch)? } else { Vec::new() };
+            let shown: Vec<String> = paths.iter().map(|path| self.shown(&prefix, path)).collect();
+            let rows = Rows {
+                batch: &batch,
+                dirs: unit.kind == FileKind::Dirs,
+                shown: &shown,
+                paths: &paths,
+                empty_dirs,
+            };
+            let reached = self.find.expr.evaluate(&rows, &self.find.actions);
+            for (at, row) in numbers_of_rows.by_ref().take(batch.num_rows()).enumerate() {
+                let actions = reached.actions.iter().enumerate();
+                let bits = actions.fold(0, |bits, (n, rows)| bits | u64::from(rows.value(at)) << n);
+                each(row, bits, reached.pruned.value(at));
+            }
+        }
+        Ok(())
+    }
+
+    /// The path of an entry as it would be printed, escaped.
+    fn shown(&self, prefix: &str, path: &str) -> String {
+        let below = path.get(self.start.path.len()..).unwrap_or("").trim_start_matches('/');
+        let slash = if prefix.ends_with('/') { "" } else { "/" };
+        format!("{prefix}{slash}{below}")
+    }
+
+    /// Carries actions out on the rows that matched.
+    fn print(&self, unit: &Unit<'_>, matches: &[Match], block: &mut Vec<u8>) -> Result<()> {
+        let columns: Vec<&str> = self.find.actions.iter().flat_map(Action::columns).collect();
+        let mut shown = Vec::new();
+        let mut directory = String::from("\0");
+        let mut directory_length = 0;
+        let start_depth = self.start.depth();
+        self.each_row(unit, matches, &columns, |path, name, depth, dev, inode, actions| {
+            if directory != path {
+                shown.clone_from(&self.start.given);
+                self.start.append_below(&mut shown, path);
+                if shown.last() != Some(&b'/') {
+                    shown.push(b'/');
+                }
+                directory_length = shown.len();
+                directory.clear();
+                directory.push_str(path);
+            }
+            shown.truncate(directory_length);
+            shown.extend_from_slice(&unescape(name));
+            let (attributes, target) = inode;
+            let target = unescape(target);
+            let depth = (depth + 1).saturating_sub(start_depth);
+            let found =
+                Found { shown: &shown, start: &self.start.given, depth, target: &target, dev, attributes };
+            for (number, action) in self.find.actions.iter().enumerate() {
+                if actions >> number & 1 == 1 {
+                    action.carry_out(&found, self.options.terminal, self.options.now_ns, block);
+                }
+            }
+        })
+    }
+
+    /// Reads rows with the path, depth and device of their listings: `each` gets path, name, depth of the listing,
+    /// device, attributes with target, and the bits of the match.
+    fn each_row(
+        &self,
+        unit: &Unit<'_>,
+        matches: &[Match],
+        columns: &[&str],
+        mut each: impl FnMut(&str, &str, u32, u64, (Attributes, &str), u64),
+    ) -> Result<()> {
+        if matches.is_empty() {
+            return Ok(());
+        }
+        let ranges = merge_ranges(matches.iter().map(|&(row, _)| row..row + 1).collect());
+        let mut columns = columns.to_vec();
+        columns.extend(["listing", "name"]);
+        let mut bits = matches.iter().map(|&(_, bits)| bits);
+        for batch in unit.shard.read(unit.kind, &columns, &ranges, BATCH_ROWS)? {
+            let batch = batch?;
+            let listings = numbers::<UInt32Type>(&batch, "listing").values();
+            let heads = ListingHeads::read(unit.shard, listings)?;
+            let names = strings(&batch, "name");
+            let inodes = InodeColumns::of(&batch);
+            let targets: Option<&StringArray> =
+                batch.column_by_name("target").map(|column| column.as_string());
+            for (at, bits) in (0..batch.num_rows()).zip(&mut bits) {
+                let head = heads.get(listings[at]).ok_or_else(|| bad_ordinal(unit.shard, unit.kind))?;
+                let inode = (inodes.row(at), text_or_empty(targets, at));
+                each(head.path, names.value(at), head.depth, head.dev, inode, bits);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bad_ordinal(shard: &Shard, kind: FileKind) -> Error {
+    shard.corrupt(kind, "it names a listing that does not exist").into()
+}
+
+/// The path in the source of each row of a batch that has `listing` and `name`.
+fn row_paths(shard: &Shard, batch: &RecordBatch) -> Result<Vec<String>> {
+    let listings = numbers::<UInt32Type>(batch, "listing").values();
+    let heads = ListingHeads::read(shard, listings)?;
+    let names = strings(batch, "name");
+    let path = |at: usize| -> Result<String> {
+        let head = heads.get(listings[at]).ok_or_else(|| bad_ordinal(shard, FileKind::Listings))?;
+        Ok(join(head.path, names.value(at)))
+    };
+    (0..batch.num_rows()).map(path).collect()
+}
+
+/// A batch with all columns that a test may read, for one inode.
+fn single_row(name: &str, attributes: &Attributes) -> RecordBatch {
+    let u32 = |value: u32| Arc::new(UInt32Array::from(vec![value])) as ArrayRef;
+    let i64 = |value: i64| Arc::new(Int64Array::from(vec![value])) as ArrayRef;
+    let time = |value: i64| Arc::new(TimestampNanosecondArray::from(vec![value])) as ArrayRef;
+    let a = attributes;
+    let columns: [ArrayRef; 12] = [
+        Arc::new(UInt64Array::from(vec![a.ino])),
+        u32(a.mode),
+        u32(a.nlink),
+        u32(a.uid),
+        u32(a.gid),
+        i64(a.size_bytes),
+        u32(a.blksize_bytes),
+        i64(a.blocks),
+        time(a.atime_ns),
+        time(a.mtime_ns),
+        time(a.ctime_ns),
+        time(a.btime_ns),
+    ];
+    let name: ArrayRef = Arc::new(StringArray::from(vec![name]));
+    let named = INODE.into_iter().zip(columns).chain([("name", name)]);
+    RecordBatch::try_from_iter(named).expect("all columns have one row")
+}
+
+fn trim_slashes(name: &[u8]) -> &[u8] {
+    let end = name.iter().rposition(|&byte| byte != b'/').map_or(name.len().min(1), |at| at + 1);
+    &name[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_searched_without_its_slashes() {
+        for (path, name) in [(&b"/"[..], &b"/"[..]), (b"//", b"/"), (b"a/b/", b"b"), (b".", b"."), (b"a", b"a")] {
+            assert_eq!(trim_slashes(file_name(path)), name);
+        }
+        assert!(is_below("a/b", "a"));
+        let _ = Expr::Prune;
+    }
+}

@@ -1,0 +1,199 @@
+//! The tests of find: what each reads, how it is evaluated over a batch of rows, and what bounds say of it.
+
+use super::pattern::Glob;
+use crate::columns::{numbers, strings};
+use arrow::array::{Array, RecordBatch};
+use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
+use canopy_model::FileType;
+use regex::Regex;
+use rustc_hash::FxHashSet;
+
+/// A number with find's sign: `+n` more, `-n` less, `n` exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// `+n`
+    More(i64),
+    /// `-n`
+    Less(i64),
+    /// `n`
+    Exactly(i64),
+}
+
+impl Number {
+    fn holds(self, value: i64) -> bool {
+        match self {
+            Number::More(n) => value > n,
+            Number::Less(n) => value < n,
+            Number::Exactly(n) => value == n,
+        }
+    }
+
+    /// Whether it may hold, and whether it may not, for values between two bounds.
+    fn may_be(self, (low, high): (i64, i64)) -> (bool, bool) {
+        match self {
+            Number::More(n) => (high > n, low <= n),
+            Number::Less(n) => (low < n, high >= n),
+            Number::Exactly(n) => (low <= n && n <= high, low != n || high != n),
+        }
+    }
+}
+
+/// How the bits of `-perm` are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PermMatch {
+    /// `mode`: exactly these.
+    Exactly,
+    /// `-mode`: all of these.
+    All,
+    /// `/mode`: any of these, or none asked for.
+    Any,
+}
+
+/// One test.
+#[derive(Debug)]
+pub enum Test {
+    /// `-true`, `-false`
+    Always(bool),
+    /// `-name`, `-iname`
+    Name(Glob),
+    /// `-path`, `-ipath`
+    Path(Glob),
+    /// `-regex`
+    Regex(Regex),
+    /// `-type`, by letters
+    Type(Vec<FileType>),
+    /// `-size`, in units of so many bytes, rounded up
+    Size(Number, i64),
+    /// `-empty`
+    Empty,
+    /// A time column later than the first moment (exclusive) and up to the second one (inclusive), in
+    /// nanoseconds since 1970: `-mtime`, `-mmin`, `-newer` and their like.
+    Time(&'static str, i64, i64),
+    /// A column of unsigned 32 bits: `-uid`, `-gid`, `-links`, `-user`, `-group`
+    Id(&'static str, Number),
+    /// `-inum`
+    Inode(Number),
+    /// `-perm`
+    Perm(u32, PermMatch),
+}
+
+/// A batch of rows, all directories or all not, with what tests may ask besides columns.
+pub(crate) struct Rows<'a> {
+    /// The columns that the tests read.
+    pub(crate) batch: &'a RecordBatch,
+    /// Whether the rows are directories.
+    pub(crate) dirs: bool,
+    /// The path of each row as it would be printed, escaped. Empty where no test asks for it.
+    pub(crate) shown: &'a [String],
+    /// The path of each row in the source. Empty where no test asks for it.
+    pub(crate) paths: &'a [String],
+    /// Directories that are known to be empty.
+    pub(crate) empty_dirs: &'a FxHashSet<String>,
+}
+
+impl Rows<'_> {
+    pub(crate) fn len(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    fn keep(&self, among: &BooleanBuffer, holds: impl Fn(usize) -> bool) -> BooleanBuffer {
+        BooleanBuffer::collect_bool(self.len(), |at| among.value(at) && holds(at))
+    }
+}
+
+impl Test {
+    /// The columns that the test reads.
+    pub(crate) fn columns(&self) -> &'static [&'static str] {
+        match self {
+            Test::Always(_) => &[],
+            Test::Name(_) => &["name"],
+            Test::Path(_) | Test::Regex(_) => &["listing", "name"],
+            Test::Type(_) | Test::Perm(..) => &["mode"],
+            Test::Size(..) => &["size"],
+            Test::Empty => &["listing", "name", "size", "mode"],
+            Test::Time(column, ..) | Test::Id(column, _) => std::slice::from_ref(column_ref(column)),
+            Test::Inode(_) => &["ino"],
+        }
+    }
+
+    /// Whether the test asks for the path of a row.
+    pub(crate) fn reads_path(&self) -> bool {
+        matches!(self, Test::Path(_) | Test::Regex(_) | Test::Empty)
+    }
+
+    /// The rows of `among` that pass.
+    pub(crate) fn evaluate(&self, rows: &Rows<'_>, among: &BooleanBuffer) -> BooleanBuffer {
+        let batch = rows.batch;
+        match self {
+            Test::Always(true) => among.clone(),
+            Test::Always(false) => BooleanBuffer::new_unset(rows.len()),
+            Test::Name(glob) => {
+                let names = strings(batch, "name");
+                rows.keep(among, |at| glob.matches(names.value(at)))
+            }
+            Test::Path(glob) => rows.keep(among, |at| glob.matches(&rows.shown[at])),
+            Test::Regex(regex) => rows.keep(among, |at| regex.is_match(&rows.shown[at])),
+            Test::Type(types) => {
+                let modes = numbers::<UInt32Type>(batch, "mode").values();
+                rows.keep(among, |at| types.contains(&FileType::of_mode(modes[at])))
+            }
+            Test::Size(number, unit) => {
+                let sizes = numbers::<Int64Type>(batch, "size").values();
+                rows.keep(among, |at| number.holds(units(sizes[at], *unit)))
+            }
+            Test::Empty if rows.dirs => rows.keep(among, |at| rows.empty_dirs.contains(&rows.paths[at])),
+            Test::Empty => {
+                let sizes = numbers::<Int64Type>(batch, "size").values();
+                let modes = numbers::<UInt32Type>(batch, "mode").values();
+                let regular = |at| FileType::of_mode(modes[at]) == FileType::Regular;
+                rows.keep(among, |at| sizes[at] == 0 && regular(at))
+            }
+            Test::Time(column, after, until) => {
+                let times = numbers::<TimestampNanosecondType>(batch, column).values();
+                rows.keep(among, |at| *after < times[at] && times[at] <= *until)
+            }
+            Test::Id(column, number) => {
+                let ids = numbers::<UInt32Type>(batch, column).values();
+                rows.keep(among, |at| number.holds(i64::from(ids[at])))
+            }
+            Test::Inode(number) => {
+                let inodes = numbers::<UInt64Type>(batch, "ino").values();
+                rows.keep(among, |at| number.holds(inodes[at] as i64))
+            }
+            Test::Perm(bits, kind) => {
+                let modes = numbers::<UInt32Type>(batch, "mode").values();
+                rows.keep(among, |at| match kind {
+                    PermMatch::Exactly => modes[at] & 0o7777 == *bits,
+                    PermMatch::All => modes[at] & bits == *bits,
+                    PermMatch::Any => *bits == 0 || modes[at] & bits != 0,
+                })
+            }
+        }
+    }
+
+    /// Whether the test may pass, and whether it may fail, among rows whose columns lie within bounds.
+    pub(crate) fn may_be(&self, bounds: &dyn Fn(&str) -> Option<(i64, i64)>) -> (bool, bool) {
+        let unknown = (true, true);
+        match self {
+            Test::Always(outcome) => (*outcome, !*outcome),
+            Test::Size(number, unit) => bounds("size")
+                .map_or(unknown, |(low, high)| number.may_be((units(low, *unit), units(high, *unit)))),
+            Test::Time(column, after, until) => bounds(column)
+                .map_or(unknown, |(low, high)| (high > *after && low <= *until, low <= *after || high > *until)),
+            Test::Id(column, number) => bounds(column).map_or(unknown, |bounds| number.may_be(bounds)),
+            Test::Inode(number) => bounds("ino").map_or(unknown, |bounds| number.may_be(bounds)),
+            _ => unknown,
+        }
+    }
+}
+
+/// The one static place of a column's name, so that a slice of it can be given out.
+fn column_ref(name: &str) -> &'static &'static str {
+    static NAMES: [&str; 7] = ["atime", "mtime", "ctime", "btime", "uid", "gid", "nlink"];
+    NAMES.iter().find(|known| **known == name).unwrap_or_else(|| panic!("no test reads the column {name}"))
+}
+
+fn units(size_bytes: i64, unit_bytes: i64) -> i64 {
+    size_bytes / unit_bytes + i64::from(size_bytes % unit_bytes > 0)
+}

@@ -1,0 +1,21 @@
+//! Answers find, du and SQL from an index.
+//!
+//! `find` has the language of find(1), `du` adds up, `sql` is the tables for DataFusion, which only this crate
+//! knows. [`locate`] leads from a path that a user typed into the index.
+//!
+//! Not its job: deciding who may see what. It reads the shards that `canopy_index` could open, which are those that the
+//! kernel let the caller into.
+
+mod columns;
+pub mod du;
+mod error;
+pub mod find;
+mod listings;
+mod locate;
+mod names;
+pub mod sql;
+mod work;
+
+pub use error::{Error, Result};
+pub use locate::{Inode, Start, locate, to_path};
+pub use names::{group_name, user_name};
