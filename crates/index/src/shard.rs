@@ -231,7 +231,10 @@ impl Shard {
                     let (min, max) = (*values.min_opt()? as u32, *values.max_opt()? as u32);
                     (min <= max).then_some((i64::from(min), i64::from(max)))
                 }
-                Statistics::Int64(values) => Some((*values.min_opt()?, *values.max_opt()?)),
+                Statistics::Int64(values) => {
+                    let (min, max) = (*values.min_opt()?, *values.max_opt()?);
+                    (min <= max).then_some((min, max))
+                }
                 _ => None,
             }
         });

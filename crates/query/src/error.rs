@@ -9,9 +9,6 @@ pub enum Error {
     /// The index cannot be read.
     #[error(transparent)]
     Index(#[from] canopy_index::Error),
-    /// The query itself is wrong.
-    #[error("{0}")]
-    Invalid(String),
     /// No source holds this path.
     #[error("no index covers {path}; indexed are: {covered} ('canopy index {path}' adds it)")]
     NotCovered {
@@ -32,10 +29,6 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn invalid(text: impl Into<String>) -> Self {
-        Error::Invalid(text.into())
-    }
-
     /// Whether the reader of the answers has gone away, which is no fault.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Error::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)

@@ -10,12 +10,15 @@ mod columns;
 pub mod du;
 mod error;
 pub mod find;
+mod human;
 mod listings;
 mod locate;
 mod names;
 pub mod sql;
+mod totals;
 mod work;
 
 pub use error::{Error, Result};
 pub use locate::{Inode, Start, locate, to_path};
+pub use human::human_size;
 pub use names::{group_name, user_name};

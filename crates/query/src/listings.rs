@@ -2,7 +2,7 @@
 
 use crate::columns::{numbers, strings};
 use crate::error::Result;
-use arrow::array::{Array, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::datatypes::{UInt32Type, UInt64Type};
 use canopy_index::{FileKind, RowRange, Shard};
 

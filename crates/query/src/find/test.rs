@@ -2,7 +2,7 @@
 
 use super::pattern::Glob;
 use crate::columns::{numbers, strings};
-use arrow::array::{Array, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
 use canopy_model::FileType;

@@ -1,1 +1,65 @@
-//! Sql.
+//! `sql`: the index as tables of DataFusion, read-only.
+//!
+//! `tables` gives the tables and reads them, `restriction` turns predicates into shards and row groups that need
+//! not be read, `functions` adds what people ask of metadata, `output` prints answers.
+
+mod functions;
+mod output;
+mod restriction;
+mod tables;
+
+pub use output::Format;
+
+use crate::error::{Error, Result};
+use canopy_index::Index;
+use datafusion::execution::context::SQLOptions;
+use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::StreamExt;
+use std::io::Write;
+use std::sync::Arc;
+use tables::{IndexTable, TABLES};
+
+/// Runs one query and writes its rows as they come, except for `table`, which needs all to set column widths.
+/// Statements that would change anything are refused. Blocks.
+pub fn run(
+    index: Index,
+    query: &str,
+    format: Format,
+    threads: usize,
+    output: &mut (dyn Write + Send),
+) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads.max(1))
+        .build()
+        .map_err(Error::Output)?;
+    runtime.block_on(async {
+        let stream = execute(Arc::new(index), query, threads).await?;
+        write_all(stream, format, output).await
+    })
+}
+
+async fn execute(index: Arc<Index>, query: &str, threads: usize) -> Result<SendableRecordBatchStream> {
+    let config = SessionConfig::new().with_target_partitions(threads.max(1)).with_information_schema(true);
+    let context = SessionContext::new_with_config(config);
+    for table in TABLES {
+        context.register_table(table.name, Arc::new(IndexTable::new(index.clone(), table, threads)))?;
+    }
+    functions::register(&context);
+    let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    let frame = context.sql_with_options(query, options).await?;
+    Ok(frame.execute_stream().await?)
+}
+
+async fn write_all(
+    mut stream: SendableRecordBatchStream,
+    format: Format,
+    output: &mut (dyn Write + Send),
+) -> Result<()> {
+    let schema = stream.schema();
+    let mut writer = output::Writer::new(format, schema, output)?;
+    while let Some(batch) = stream.next().await {
+        writer.write(batch?)?;
+    }
+    writer.finish()
+}

@@ -1,0 +1,238 @@
+//! `canopy index`
+
+use crate::options::{location, now_ns, threads};
+use crate::outcome::{Outcome, message};
+use anyhow::Context;
+use canopy_index::{Disk, NewSource, ShardWriter, Writer, WriterOptions};
+use canopy_model::Listing;
+use canopy_query::human_size;
+use canopy_scan::{Counts, Excludes, Root, ScanError, ScanOptions, Sink, Step, scan};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Scan trees and publish them as a new generation of the index
+///
+/// A tree that was indexed before is replaced; others stay. Readers see the old generation until the new one is
+/// whole. Exit code 0: complete; 1: some entries vanished or could not be read; 2: nothing was published.
+///
+/// Example: canopy index /home /data --exclude '*.snapshot' --errors errors.txt
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Trees to scan
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Threads that scan [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Stay on the file system of each PATH
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    /// Leave out entries whose name, or with a '/' whose path below PATH, matches (can be repeated)
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
+    /// Name of the source, for one PATH [default: its path]
+    #[arg(long)]
+    name: Option<String>,
+    /// Memory for building, such as 512M or 2G
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
+    memory: usize,
+    /// List entries that vanished or could not be read in FILE
+    #[arg(long, value_name = "FILE")]
+    errors: Option<PathBuf>,
+}
+
+fn memory_size(text: &str) -> Result<usize, String> {
+    let invalid = || "give a size such as 512M or 2G, of at least 16M".to_owned();
+    let (digits, shift) = match text.char_indices().last() {
+        Some((at, 'K' | 'k')) => (&text[..at], 10),
+        Some((at, 'M' | 'm')) => (&text[..at], 20),
+        Some((at, 'G' | 'g')) => (&text[..at], 30),
+        _ => (text, 0),
+    };
+    let number: usize = digits.parse().map_err(|_| invalid())?;
+    number.checked_mul(1 << shift).filter(|&bytes| bytes >= 16 << 20).ok_or_else(invalid)
+}
+
+/// Carries the command out.
+pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    anyhow::ensure!(
+        arguments.name.is_none() || arguments.paths.len() == 1,
+        "--name names one source; index several paths one by one to name them"
+    );
+    raise_open_files();
+    let begun = Instant::now();
+    let threads = threads(arguments.threads);
+    let excludes = Excludes::new(arguments.exclude.iter().map(String::as_str)).context("--exclude")?;
+    let errors = arguments.errors.as_deref().map(ErrorFile::create).transpose()?;
+    let options = WriterOptions { memory_bytes: arguments.memory, threads, disk: Disk::default() };
+    let mut writer = Writer::open(&location(index)?, options)?;
+    let own = writer.path().metadata().context("cannot look at the index")?;
+    let options = ScanOptions {
+        one_file_system: arguments.one_file_system,
+        excludes,
+        skipped: vec![(own.dev(), own.ino())],
+    };
+    let counts = Counts::default();
+    let progress = Progress::start();
+    progress.during(&counts, || -> anyhow::Result<()> {
+        for path in &arguments.paths {
+            add_source(&mut writer, path, arguments.name.clone(), &options, &counts, errors.as_ref())?;
+        }
+        Ok(())
+    })?;
+    let published = writer.publish()?;
+    if let Some(errors) = errors {
+        errors.finish()?;
+    }
+    if published.closed_grants > 0 {
+        message(format_args!(
+            "warning: the file system of the index has no room for {} ACLs; what they guard is for root alone",
+            published.closed_grants
+        ));
+    }
+    let (failed, vanished) = (counts.failed.into_inner(), counts.vanished.into_inner());
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "generation {}: {} entries in {} directories, {:.1} s ({:.0} entries/s), {} in {} shards, \
+         {failed} unreadable, {vanished} vanished",
+        published.generation,
+        published.entries,
+        counts.directories.into_inner(),
+        seconds,
+        published.entries as f64 / seconds,
+        human_size(published.bytes as i64),
+        published.shards,
+    );
+    Ok(if failed + vanished == 0 { Outcome::Complete } else { Outcome::Partial })
+}
+
+fn add_source(
+    writer: &mut Writer,
+    path: &Path,
+    name: Option<String>,
+    options: &ScanOptions,
+    counts: &Counts,
+    errors: Option<&ErrorFile>,
+) -> anyhow::Result<()> {
+    let root = Root::open(path, writer.classes())?;
+    let source = writer.add_source(NewSource {
+        name,
+        root: root.escaped_path(),
+        dev: root.dev,
+        scanned_ns: now_ns(),
+        attributes: root.attributes,
+        class: root.class,
+    })?;
+    let base = root.path.clone();
+    let on_error = |error: &ScanError| {
+        if let Some(errors) = errors {
+            errors.add(&base, error);
+        }
+    };
+    let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
+    let sinks = scan(root, options, writer.classes(), counts, &on_error, sinks)?;
+    writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
+    Ok(())
+}
+
+/// Joins scan and index, which do not know each other.
+struct Shards<'a>(ShardWriter<'a>);
+
+impl Sink for Shards<'_> {
+    type Error = canopy_index::Error;
+
+    fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Self::Error> {
+        self.0.push(listing)
+    }
+}
+
+/// A directory may wait with its descriptor open until its last subdirectory is read.
+fn raise_open_files() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Without it, only very deep trees run into the limit, and say so.
+        drop(setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    }
+}
+
+/// The file that lists errors: step, reason and path, one a line, with control characters escaped.
+struct ErrorFile {
+    file: Mutex<BufWriter<File>>,
+}
+
+impl ErrorFile {
+    fn create(path: &Path) -> anyhow::Result<Self> {
+        let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(ErrorFile { file: Mutex::new(BufWriter::new(file)) })
+    }
+
+    fn add(&self, base: &Path, error: &ScanError) {
+        let step = match error.step {
+            Step::List => "cannot list",
+            Step::Look => "cannot look at",
+            Step::ReadLink => "cannot read the link",
+        };
+        let path = base.join(std::ffi::OsStr::from_bytes(&error.path));
+        let reason = std::io::Error::from(error.errno);
+        let path = path.as_os_str().as_bytes().escape_ascii();
+        let mut file = self.file.lock().expect("no thread panics while it holds the lock");
+        // A full disk shows when the file is finished.
+        drop(writeln!(file, "{step} {path}: {reason}"));
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        let mut file = self.file.into_inner().expect("no thread panics while it holds the lock");
+        file.flush().context("cannot write the list of errors")
+    }
+}
+
+/// Shows on a terminal how far the scan is.
+struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    fn start() -> Self {
+        // Hidden by itself where standard error is no terminal.
+        let bar = ProgressBar::new_spinner();
+        bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is valid"));
+        Progress { bar }
+    }
+
+    /// Does `work` while another thread shows the counts.
+    fn during<T>(&self, counts: &Counts, work: impl FnOnce() -> T) -> T {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let show = scope.spawn(|| {
+                let begun = Instant::now();
+                while !done.load(Ordering::Relaxed) {
+                    self.show(counts, begun);
+                    std::thread::park_timeout(Duration::from_millis(200));
+                }
+            });
+            let result = work();
+            done.store(true, Ordering::Relaxed);
+            show.thread().unpark();
+            self.bar.finish_and_clear();
+            result
+        })
+    }
+
+    fn show(&self, counts: &Counts, begun: Instant) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let entries = counts.entries.load(Ordering::Relaxed);
+        let errors = counts.failed.load(Ordering::Relaxed) + counts.vanished.load(Ordering::Relaxed);
+        let rate = entries as f64 / begun.elapsed().as_secs_f64().max(0.001);
+        self.bar.set_message(format!("{entries} entries, {rate:.0}/s, {errors} errors"));
+        self.bar.tick();
+    }
+}

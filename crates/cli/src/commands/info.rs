@@ -1,0 +1,80 @@
+//! `canopy info`
+
+use crate::options::{ReadOptions, age, now_ns};
+use crate::outcome::Outcome;
+use canopy_query::{human_size, to_path};
+use serde_json::json;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Tell what the index holds, and what of it you can see
+///
+/// Example: canopy info --json
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    read: ReadOptions,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries the command out.
+pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let index = arguments.read.open(index)?;
+    let now_ns = now_ns();
+    let count = |source: Option<u32>| {
+        let shards = index.shards().iter().map(|shard| shard.record());
+        shards.filter(|record| source.is_none_or(|id| record.source == id)).fold((0, 0, 0), |sum, record| {
+            let entries = record.totals.entries + record.totals.dirs;
+            (sum.0 + entries, sum.1 + record.bytes(), sum.2 + 1)
+        })
+    };
+    let (entries, bytes, shards) = count(None);
+    let per_entry = bytes as f64 / (entries.max(1) as f64);
+    let classes = index.classes();
+    let sources: Vec<_> = index
+        .sources()
+        .iter()
+        .map(|source| {
+            let (entries, bytes, _) = count(Some(source.id));
+            json!({
+                "name": source.name,
+                "root": source.root,
+                "scanned_ns": source.scanned_ns,
+                "visible_entries": entries,
+                "visible_bytes": bytes,
+            })
+        })
+        .collect();
+    let mut output = std::io::stdout().lock();
+    if arguments.json {
+        let info = json!({
+            "index": index.path(),
+            "generation": index.generation(),
+            "published_ns": index.published_ns(),
+            "sources": sources,
+            "classes": classes.all,
+            "visible_classes": classes.visible,
+            "visible_shards": shards,
+            "visible_entries": entries,
+            "visible_bytes": bytes,
+            "bytes_per_entry": per_entry,
+        });
+        writeln!(output, "{info:#}")?;
+        return Ok(Outcome::Complete);
+    }
+    writeln!(output, "index       {}", index.path().display())?;
+    writeln!(output, "generation  {}, published {} ago", index.generation(), age(now_ns - index.published_ns()))?;
+    writeln!(output, "classes     {}, of which you can read {}", classes.all, classes.visible)?;
+    writeln!(output, "shards      {shards}")?;
+    writeln!(output, "entries     {entries} visible to you, {per_entry:.1} bytes each, {} in all", human_size(bytes as i64))?;
+    for source in index.sources() {
+        let (entries, bytes, _) = count(Some(source.id));
+        let (root, age) = (to_path(&source.root), age(now_ns - source.scanned_ns));
+        let root = root.display().to_string().escape_debug().to_string();
+        let name = if source.name == source.root { String::new() } else { format!(" ({})", source.name.escape_debug()) };
+        writeln!(output, "source      {root}{name}: {entries} entries, {}, scanned {age} ago", human_size(bytes as i64))?;
+    }
+    Ok(Outcome::Complete)
+}

@@ -1,0 +1,106 @@
+//! What the command line takes.
+
+use anyhow::Context;
+use canopy_index::Index;
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Index file systems and search their metadata, as any user, in milliseconds.
+#[derive(Parser)]
+#[command(name = "canopy", version, max_term_width = 100)]
+pub struct Cli {
+    /// Directory of the index [default: $CANOPY_INDEX, else /var/lib/canopy/index for root and
+    /// $XDG_DATA_HOME/canopy/index for others]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub index: Option<PathBuf>,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    Index(crate::commands::index::Arguments),
+    Find(crate::commands::find::Arguments),
+    Du(crate::commands::du::Arguments),
+    Sql(crate::commands::sql::Arguments),
+    Info(crate::commands::info::Arguments),
+}
+
+/// Options of all commands that read an index.
+#[derive(Args)]
+pub struct ReadOptions {
+    /// Say on standard error which generation answers and how old it is
+    #[arg(long)]
+    pub verbose: bool,
+    /// Threads that read [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+}
+
+impl ReadOptions {
+    /// How many threads read.
+    pub fn threads(&self) -> usize {
+        threads(self.threads)
+    }
+
+    /// Opens the index, and says what it is if asked.
+    pub fn open(&self, index: Option<PathBuf>) -> anyhow::Result<Index> {
+        let index = Index::open(&location(index)?)?;
+        if self.verbose {
+            eprintln!(
+                "canopy: {} answers from generation {}, published {} ago",
+                index.path().display(),
+                index.generation(),
+                age(now_ns().saturating_sub(index.published_ns())),
+            );
+            for source in index.sources() {
+                let age = age(now_ns().saturating_sub(source.scanned_ns));
+                eprintln!("canopy: {} was scanned {age} ago", canopy_query::to_path(&source.root).display());
+            }
+        }
+        Ok(index)
+    }
+}
+
+/// How many threads to use.
+pub fn threads(asked: Option<usize>) -> usize {
+    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).clamp(1, 1024)
+}
+
+/// The directory of the index.
+pub fn location(index: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    if let Some(index) = index {
+        return Ok(index);
+    }
+    let variable = |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
+    if let Some(index) = variable("CANOPY_INDEX") {
+        return Ok(index);
+    }
+    if nix::unistd::geteuid().is_root() {
+        return Ok("/var/lib/canopy/index".into());
+    }
+    let own = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
+    let own = own.context("neither XDG_DATA_HOME nor HOME is set; name an index with --index")?.join("canopy/index");
+    // A user without an index of their own searches the site's.
+    let site = PathBuf::from("/var/lib/canopy/index");
+    Ok(if !own.join("CURRENT").exists() && site.join("CURRENT").exists() { site } else { own })
+}
+
+/// The time, in nanoseconds since 1970.
+pub fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// A span of time for people.
+pub fn age(span_ns: i64) -> String {
+    let seconds = span_ns.max(0) / 1_000_000_000;
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
+        7200..=172_799 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}

@@ -1,0 +1,43 @@
+//! How commands end: what is said on standard error, and the exit code.
+
+use std::process::ExitCode;
+
+/// How a command that was carried out has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All of it: exit code 0.
+    Complete,
+    /// Part of it; messages have said what is missing: exit code 1.
+    Partial,
+}
+
+/// Prints the error of a command that failed, and gives the exit code: 0 complete, 1 partial, 2 failed.
+pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
+    match outcome {
+        Ok(Outcome::Complete) => ExitCode::SUCCESS,
+        Ok(Outcome::Partial) => ExitCode::from(1),
+        // Whoever reads the output has had enough, as in 'canopy find | head'.
+        Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            message(format_args!("{error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Prints a message on standard error, with control characters made visible.
+pub fn message(text: impl std::fmt::Display) {
+    let text: String = text.to_string();
+    let safe: String =
+        text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect();
+    eprintln!("canopy: {safe}");
+}
+
+fn broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<canopy_query::Error>().is_some_and(|error| error.is_broken_pipe())
+            || cause
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

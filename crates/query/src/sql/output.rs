@@ -1,0 +1,106 @@
+//! How answers are printed.
+
+use crate::error::{Error, Result};
+use arrow::array::RecordBatch;
+use arrow::csv::writer::{Writer as CsvWriter, WriterBuilder};
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use arrow::json::writer::{ArrayWriter, LineDelimitedWriter};
+use arrow::util::pretty::pretty_format_batches_with_schema;
+use parquet::arrow::ArrowWriter;
+use parquet::errors::ParquetError;
+use std::io::Write;
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// A table for people.
+    #[default]
+    Table,
+    /// Comma-separated values with a header.
+    Csv,
+    /// One JSON array of objects.
+    Json,
+    /// A JSON object a line.
+    NdJson,
+    /// A Parquet file.
+    Parquet,
+}
+
+pub(super) enum Writer<'a> {
+    Table(SchemaRef, Vec<RecordBatch>, &'a mut (dyn Write + Send)),
+    Csv(CsvWriter<&'a mut (dyn Write + Send)>),
+    Json(ArrayWriter<&'a mut (dyn Write + Send)>),
+    NdJson(LineDelimitedWriter<&'a mut (dyn Write + Send)>),
+    Parquet(ArrowWriter<&'a mut (dyn Write + Send)>),
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(format: Format, schema: SchemaRef, output: &'a mut (dyn Write + Send)) -> Result<Self> {
+        Ok(match format {
+            Format::Table => Writer::Table(schema, Vec::new(), output),
+            Format::Csv => {
+                let mut writer = WriterBuilder::new().with_header(true).build(output);
+                // So that an answer without rows has its header too.
+                writer.write(&RecordBatch::new_empty(schema)).map_err(arrow_error)?;
+                Writer::Csv(writer)
+            }
+            Format::Json => Writer::Json(ArrayWriter::new(output)),
+            Format::NdJson => Writer::NdJson(LineDelimitedWriter::new(output)),
+            Format::Parquet => {
+                Writer::Parquet(ArrowWriter::try_new(output, schema, None).map_err(parquet_error)?)
+            }
+        })
+    }
+
+    pub(super) fn write(&mut self, batch: RecordBatch) -> Result<()> {
+        match self {
+            Writer::Table(_, batches, _) => batches.push(batch),
+            Writer::Csv(writer) => writer.write(&batch).map_err(arrow_error)?,
+            Writer::Json(writer) => writer.write(&batch).map_err(arrow_error)?,
+            Writer::NdJson(writer) => writer.write(&batch).map_err(arrow_error)?,
+            Writer::Parquet(writer) => writer.write(&batch).map_err(parquet_error)?,
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Result<()> {
+        match self {
+            Writer::Table(schema, batches, output) => {
+                let table = pretty_format_batches_with_schema(schema, &batches).map_err(arrow_error)?;
+                writeln!(output, "{table}")?;
+                output.flush()?;
+            }
+            Writer::Csv(writer) => writer.into_inner().flush()?,
+            Writer::Json(mut writer) => {
+                writer.finish().map_err(arrow_error)?;
+                let output = writer.into_inner();
+                writeln!(output)?;
+                output.flush()?;
+            }
+            Writer::NdJson(mut writer) => {
+                writer.finish().map_err(arrow_error)?;
+                writer.into_inner().flush()?;
+            }
+            Writer::Parquet(writer) => writer.into_inner().map_err(parquet_error)?.flush()?,
+        }
+        Ok(())
+    }
+}
+
+fn arrow_error(error: ArrowError) -> Error {
+    match error {
+        ArrowError::IoError(_, error) => Error::Output(error),
+        other => Error::Output(std::io::Error::other(other)),
+    }
+}
+
+fn parquet_error(error: ParquetError) -> Error {
+    match error {
+        ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {
+            Ok(cause) => Error::Output(*cause),
+            Err(cause) => Error::Output(std::io::Error::other(cause)),
+        },
+        other => Error::Output(std::io::Error::other(other)),
+    }
+}

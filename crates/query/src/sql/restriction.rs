@@ -1,0 +1,119 @@
+//! What the predicates of a query rule out before anything is read.
+
+use canopy_index::SourceRecord;
+use canopy_model::is_below;
+use datafusion::common::{Column, ScalarValue};
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+
+/// Necessary conditions of the rows of an answer. The engine checks the predicates themselves.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Restriction {
+    /// A directory, absolute, at or below which all paths lie.
+    directory: Option<String>,
+    /// Ranges of columns, both ends included.
+    bounds: Vec<(String, i64, i64)>,
+}
+
+impl Restriction {
+    pub(super) fn new(filters: &[Expr]) -> Self {
+        let mut restriction = Restriction::default();
+        filters.iter().for_each(|filter| restriction.add(filter));
+        restriction
+    }
+
+    /// Whether a predicate says anything that can be used.
+    pub(super) fn uses(filter: &Expr) -> bool {
+        let restriction = Restriction::new(std::slice::from_ref(filter));
+        restriction.directory.is_some() || !restriction.bounds.is_empty()
+    }
+
+    fn add(&mut self, filter: &Expr) {
+        match filter {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
+                self.add(left);
+                self.add(right);
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (&**left, &**right) {
+                (Expr::Column(column), Expr::Literal(value, _)) => self.compare(column, *op, value),
+                (Expr::Literal(value, _), Expr::Column(column)) => {
+                    if let Some(op) = op.swap() {
+                        self.compare(column, op, value);
+                    }
+                }
+                _ => {}
+            },
+            Expr::Like(like) if !like.negated && !like.case_insensitive && like.escape_char.is_none() => {
+                if let (Expr::Column(column), Expr::Literal(pattern, _)) = (&*like.expr, &*like.pattern) {
+                    let pattern = pattern.try_as_str().flatten().unwrap_or_default();
+                    let end = pattern.find(['%', '_', '\\']).unwrap_or(pattern.len());
+                    self.begins_with(column, &pattern[..end]);
+                }
+            }
+            Expr::ScalarFunction(call) if call.name() == "starts_with" => {
+                if let [Expr::Column(column), Expr::Literal(prefix, _)] = &call.args[..] {
+                    self.begins_with(column, prefix.try_as_str().flatten().unwrap_or_default());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn compare(&mut self, column: &Column, op: Operator, value: &ScalarValue) {
+        if let (Operator::Eq, Some(Some(path))) = (op, value.try_as_str()) {
+            return self.begins_with(column, path);
+        }
+        let Some(value) = number(value) else { return };
+        let (low, high) = match op {
+            Operator::Eq => (value, value),
+            Operator::Gt => (value.saturating_add(1), i64::MAX),
+            Operator::GtEq => (value, i64::MAX),
+            Operator::Lt => (i64::MIN, value.saturating_sub(1)),
+            Operator::LtEq => (i64::MIN, value),
+            _ => return,
+        };
+        self.bounds.push((column.name.clone(), low, high));
+    }
+
+    fn begins_with(&mut self, column: &Column, text: &str) {
+        if column.name != "path" {
+            return;
+        }
+        let Some((directory, _)) = text.rsplit_once('/') else { return };
+        let directory = if directory.is_empty() { "/" } else { directory };
+        if self.directory.as_ref().is_none_or(|known| known.len() < directory.len()) {
+            self.directory = Some(directory.to_owned());
+        }
+    }
+
+    /// The subtree of a source, relative to its root, in which all listings of the answer lie; `None` if the source
+    /// holds none.
+    pub(super) fn subtree(&self, source: &SourceRecord) -> Option<String> {
+        let Some(directory) = &self.directory else { return Some(String::new()) };
+        let (directory, root) = (directory.trim_matches('/'), source.root.trim_matches('/'));
+        if is_below(directory, root) {
+            let below = directory.strip_prefix(root).unwrap_or("");
+            return Some(below.trim_start_matches('/').to_owned());
+        }
+        is_below(root, directory).then(String::new)
+    }
+
+    /// Whether values of a column within bounds may fulfil the predicates.
+    pub(super) fn admits(&self, column: &str, (low, high): (i64, i64)) -> bool {
+        self.bounds.iter().filter(|(name, ..)| name == column).all(|&(_, from, to)| low <= to && from <= high)
+    }
+
+    /// The columns that the predicates bound.
+    pub(super) fn columns(&self) -> impl Iterator<Item = &str> {
+        self.bounds.iter().map(|(name, ..)| name.as_str())
+    }
+}
+
+fn number(value: &ScalarValue) -> Option<i64> {
+    match value {
+        ScalarValue::Int64(value) | ScalarValue::TimestampNanosecond(value, _) => *value,
+        ScalarValue::UInt64(value) => value.and_then(|value| i64::try_from(value).ok()),
+        ScalarValue::UInt32(value) => value.map(i64::from),
+        ScalarValue::Int32(value) => value.map(i64::from),
+        _ => None,
+    }
+}

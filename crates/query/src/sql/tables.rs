@@ -1,0 +1,517 @@
+//! The tables, and how their rows are read.
+//!
+//! | table | a row is |
+//! | --- | --- |
+//! | `entries` | an entry that is not a directory |
+//! | `directories` | a directory; the roots of sources among them |
+//! | `summaries` | a directory that can be listed, with aggregates of its entries |
+//! | `trees` | a directory, with the totals of all below it; hard links are counted once |
+//! | `usage` | a directory, owner and group, with the sums of their entries |
+//!
+//! All have `path` (absolute) and `source`.
+
+use super::restriction::Restriction;
+use crate::columns::{numbers, strings};
+use crate::du::tree_totals;
+use crate::listings::ListingHeads;
+use crate::locate::absolute_path;
+use crate::totals::Subtree;
+use arrow::array::{
+    ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, StringBuilder, TimestampNanosecondArray, UInt32Array,
+    UInt64Array,
+};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
+use async_trait::async_trait;
+use canopy_index::{FileKind, Index, RowRange, Shard, SourceRecord};
+use canopy_model::{Attributes, FileType, Totals, base_name, join};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+const BATCH_ROWS: usize = 8192;
+
+/// Columns of a table that a file of the shards has, under the same name unless told otherwise.
+pub(super) struct Table {
+    pub(super) name: &'static str,
+    kind: FileKind,
+    /// Columns that are computed, first in the schema.
+    computed: &'static [Computed],
+    /// Names in SQL and in the file.
+    stored: &'static [(&'static str, &'static str)],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Computed {
+    Path,
+    Source,
+    Name,
+    Depth,
+    Type,
+}
+
+impl Computed {
+    fn field(self) -> Field {
+        match self {
+            Computed::Path => Field::new("path", DataType::Utf8, false),
+            Computed::Source => Field::new("source", DataType::Utf8, false),
+            Computed::Name => Field::new("name", DataType::Utf8, false),
+            Computed::Depth => Field::new("depth", DataType::UInt32, false),
+            Computed::Type => Field::new("type", DataType::Utf8, false),
+        }
+    }
+}
+
+macro_rules! same {
+    ($($name:literal),* $(,)?) => { [$(($name, $name)),*] };
+}
+
+use Computed::{Depth, Name, Path, Source, Type};
+
+pub(super) const TABLES: [&Table; 5] = [
+    &Table {
+        name: "entries",
+        kind: FileKind::Entries,
+        computed: &[Path, Source, Name, Depth, Type],
+        stored: &same![
+            "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime", "btime",
+            "target", "rdev",
+        ],
+    },
+    &Table {
+        name: "directories",
+        kind: FileKind::Dirs,
+        computed: &[Path, Source, Name, Depth, Type],
+        stored: &same![
+            "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime", "btime",
+        ],
+    },
+    &Table {
+        name: "summaries",
+        kind: FileKind::Listings,
+        computed: &[Path, Source, Depth],
+        stored: &[
+            ("files", "files"),
+            ("symlinks", "symlinks"),
+            ("others", "others"),
+            ("subdirs", "subdirs"),
+            ("size", "entry_bytes"),
+            ("size_min", "size_min"),
+            ("size_max", "size_max"),
+            ("blocks", "entry_blocks"),
+            ("zero_files", "zero_files"),
+            ("owners", "owners"),
+            ("groups", "groups"),
+            ("atime_min", "atime_min"),
+            ("atime_max", "atime_max"),
+            ("mtime_min", "mtime_min"),
+            ("mtime_max", "mtime_max"),
+            ("ctime_min", "ctime_min"),
+            ("ctime_max", "ctime_max"),
+            ("part", "part"),
+        ],
+    },
+    &Table { name: "trees", kind: FileKind::Listings, computed: &[Path, Source, Depth], stored: &[] },
+    &Table {
+        name: "usage",
+        kind: FileKind::Usage,
+        computed: &[Path, Source],
+        stored: &same!["uid", "gid", "count", "size", "blocks"],
+    },
+];
+
+const TREE_NUMBERS: [&str; 5] = ["entries", "subdirs", "size", "dir_size", "blocks"];
+
+impl Table {
+    fn schema(&self) -> SchemaRef {
+        let file = self.kind.schema();
+        let mut fields: Vec<Field> = self.computed.iter().map(|column| column.field()).collect();
+        for (name, stored) in self.stored {
+            let field = file.field_with_name(stored).expect("a table names columns of its file");
+            fields.push(field.clone().with_name(*name));
+        }
+        if self.name == "trees" {
+            fields.extend(TREE_NUMBERS.map(|name| Field::new(name, DataType::Int64, false)));
+        }
+        Arc::new(Schema::new(fields))
+    }
+}
+
+/// A table of the index.
+pub(super) struct IndexTable {
+    index: Arc<Index>,
+    table: &'static Table,
+    schema: SchemaRef,
+    threads: usize,
+}
+
+impl IndexTable {
+    pub(super) fn new(index: Arc<Index>, table: &'static Table, threads: usize) -> Self {
+        IndexTable { index, table, schema: table.schema(), threads }
+    }
+
+    /// What has to be read: rows of shards by row group, less what the predicates rule out.
+    fn units(&self, restriction: &Restriction) -> canopy_index::Result<VecDeque<Unit>> {
+        let mut units = VecDeque::new();
+        for source in self.index.sources() {
+            let Some(subtree) = restriction.subtree(source) else { continue };
+            let source = Arc::new(source.clone());
+            if self.table.name == "trees" {
+                units.push_back(Unit::Trees(source, subtree));
+                continue;
+            }
+            if self.table.name == "directories" {
+                units.push_back(Unit::Root(source.clone()));
+            }
+            for shard in self.index.shards_of(source.id) {
+                self.shard_units(shard, &source, &subtree, restriction, &mut units)?;
+            }
+        }
+        Ok(units)
+    }
+
+    fn shard_units(
+        &self,
+        shard: &Arc<Shard>,
+        source: &Arc<SourceRecord>,
+        subtree: &str,
+        restriction: &Restriction,
+        units: &mut VecDeque<Unit>,
+    ) -> canopy_index::Result<()> {
+        let kind = self.table.kind;
+        let listings = shard.listings_below(subtree)?;
+        if listings.is_empty() || shard.rows(kind) == 0 {
+            return Ok(());
+        }
+        let rows = match kind {
+            FileKind::Listings => listings,
+            FileKind::Entries => shard.rows_of(listings)?.0,
+            FileKind::Dirs => shard.rows_of(listings)?.1,
+            // Their rows do not start at a place that a listing tells; the engine drops those outside.
+            FileKind::Usage | FileKind::Hardlinks => 0..shard.rows(kind),
+        };
+        let mut groups: Vec<RowRange> = shard.row_groups(kind);
+        for column in restriction.columns() {
+            let bounds = shard.bounds(kind, column)?;
+            let mut bounds = bounds.iter();
+            groups.iter_mut().for_each(|group| {
+                if let Some(Some(bounds)) = bounds.next()
+                    && !restriction.admits(column, *bounds)
+                {
+                    group.end = group.start;
+                }
+            });
+        }
+        for group in groups {
+            let rows = rows.start.max(group.start)..rows.end.min(group.end);
+            if !rows.is_empty() {
+                units.push_back(Unit::Rows { shard: shard.clone(), source: source.clone(), rows });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for IndexTable {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "IndexTable({})", self.table.name)
+    }
+}
+
+#[async_trait]
+impl TableProvider for IndexTable {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        let use_of = |filter: &&Expr| match Restriction::uses(filter) {
+            true => TableProviderFilterPushDown::Inexact,
+            false => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(use_of).collect())
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let schema = match projection {
+            Some(columns) => Arc::new(self.schema.project(columns)?),
+            None => self.schema.clone(),
+        };
+        let units = self.units(&Restriction::new(filters)).map_err(external)?;
+        let units = Arc::new(Mutex::new(units));
+        let partition = || -> Arc<dyn PartitionStream> {
+            Arc::new(Partition {
+                index: self.index.clone(),
+                table: self.table,
+                schema: schema.clone(),
+                units: units.clone(),
+            })
+        };
+        let partitions = (0..self.threads.max(1)).map(|_| partition()).collect();
+        Ok(Arc::new(StreamingTableExec::try_new(schema.clone(), partitions, None, [], false, limit)?))
+    }
+}
+
+fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+/// A piece of work.
+enum Unit {
+    /// Rows of one file of a shard.
+    Rows { shard: Arc<Shard>, source: Arc<SourceRecord>, rows: RowRange },
+    /// The root of a source.
+    Root(Arc<SourceRecord>),
+    /// All subtree totals below a directory.
+    Trees(Arc<SourceRecord>, String),
+}
+
+/// A thread of a scan: takes units from the queue that all threads share.
+struct Partition {
+    index: Arc<Index>,
+    table: &'static Table,
+    schema: SchemaRef,
+    units: Arc<Mutex<VecDeque<Unit>>>,
+}
+
+impl fmt::Debug for Partition {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Partition({})", self.table.name)
+    }
+}
+
+type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+
+impl PartitionStream for Partition {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let units = self.units.clone();
+        let reader = Reader { index: self.index.clone(), table: self.table, schema: self.schema.clone() };
+        let next = move || units.lock().expect("no thread panics while it holds the lock").pop_front();
+        let batches = std::iter::from_fn(next).flat_map(move |unit| reader.batches(unit));
+        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), futures::stream::iter(batches)))
+    }
+}
+
+#[derive(Clone)]
+struct Reader {
+    index: Arc<Index>,
+    table: &'static Table,
+    schema: SchemaRef,
+}
+
+impl Reader {
+    fn batches(&self, unit: Unit) -> Batches {
+        let batches = match unit {
+            Unit::Rows { shard, source, rows } => self.rows(shard, source, rows),
+            Unit::Root(source) => self.root(&source).map(one),
+            Unit::Trees(source, subtree) => self.trees(&source, &subtree).map(one),
+        };
+        batches.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
+    }
+
+    fn wants(&self, column: &str) -> bool {
+        self.schema.index_of(column).is_ok()
+    }
+
+    /// The columns of the file that the projection needs.
+    fn file_columns(&self) -> Vec<&'static str> {
+        let mut columns: Vec<&'static str> = self
+            .table
+            .stored
+            .iter()
+            .filter(|(name, _)| self.wants(name))
+            .map(|(_, stored)| *stored)
+            .collect();
+        if self.wants("type") {
+            columns.push("mode");
+        }
+        if self.table.kind == FileKind::Listings {
+            columns.extend(["path", "depth"].into_iter().filter(|name| self.wants(name)));
+        } else if self.wants("path") || self.wants("depth") {
+            columns.push("listing");
+        }
+        if matches!(self.table.kind, FileKind::Entries | FileKind::Dirs)
+            && (self.wants("path") || self.wants("name"))
+        {
+            columns.push("name");
+        }
+        columns
+    }
+
+    fn rows(&self, shard: Arc<Shard>, source: Arc<SourceRecord>, rows: RowRange) -> Result<Batches> {
+        let columns = self.file_columns();
+        let read = shard
+            .read(self.table.kind, &columns, std::slice::from_ref(&rows), BATCH_ROWS)
+            .map_err(external)?;
+        let reader = self.clone();
+        Ok(Box::new(read.map(move |batch| {
+            let batch = batch.map_err(external)?;
+            reader.batch(&shard, &source, &batch)
+        })))
+    }
+
+    /// Makes the columns of the answer from those of a file.
+    fn batch(&self, shard: &Shard, source: &SourceRecord, batch: &RecordBatch) -> Result<RecordBatch> {
+        let rows = batch.num_rows();
+        let heads = match batch.column_by_name("listing") {
+            Some(_) => {
+                let listings = numbers::<UInt32Type>(batch, "listing").values();
+                Some((ListingHeads::read(shard, listings).map_err(external)?, listings))
+            }
+            None => None,
+        };
+        let head = |at: usize| {
+            let (heads, listings) = heads.as_ref().expect("listings are read where paths are asked for");
+            let bad = || external(shard.corrupt(self.table.kind, "it names a listing that does not exist"));
+            heads.get(listings[at]).ok_or_else(bad)
+        };
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
+        for field in self.schema.fields() {
+            let name = field.name().as_str();
+            let computed = self.table.computed.iter().find(|column| column.field().name() == name);
+            columns.push(match computed {
+                Some(Computed::Path) => {
+                    let mut paths = StringBuilder::with_capacity(rows, rows * 64);
+                    let listing = self.table.kind == FileKind::Listings;
+                    for at in 0..rows {
+                        let path = match self.table.kind {
+                            _ if listing => strings(batch, "path").value(at).to_owned(),
+                            FileKind::Usage => head(at)?.path.to_owned(),
+                            _ => join(head(at)?.path, strings(batch, "name").value(at)),
+                        };
+                        paths.append_value(absolute_path(source, &path));
+                    }
+                    Arc::new(paths.finish())
+                }
+                Some(Computed::Source) => repeated(&source.name, rows),
+                Some(Computed::Depth) if self.table.kind != FileKind::Listings => {
+                    let depths = (0..rows).map(|at| Ok(head(at)?.depth + 1)).collect::<Result<Vec<u32>>>()?;
+                    Arc::new(UInt32Array::from(depths))
+                }
+                Some(Computed::Type) => {
+                    let modes = numbers::<UInt32Type>(batch, "mode").values().iter();
+                    let letters = modes.map(|&mode| FileType::of_mode(mode).letter().to_string());
+                    Arc::new(StringArray::from_iter_values(letters))
+                }
+                _ => {
+                    let stored = self.table.stored.iter().find(|(sql, _)| *sql == name);
+                    let stored = stored.map_or(name, |(_, stored)| *stored);
+                    batch.column_by_name(stored).expect("what the projection needs is read").clone()
+                }
+            });
+        }
+        self.finish(columns, rows)
+    }
+
+    fn finish(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
+    }
+
+    /// The row of a source's root, which no listing holds.
+    fn root(&self, source: &SourceRecord) -> Result<RecordBatch> {
+        let columns = self.schema.fields().iter().map(|field| root_column(source, field.name())).collect();
+        self.finish(columns, 1)
+    }
+
+    fn trees(&self, source: &SourceRecord, path: &str) -> Result<RecordBatch> {
+        let subtree = Subtree { index: &self.index, source: source.id, path, threads: 1 };
+        let inode = crate::locate::look_up(&self.index, source, path).map_err(external)?;
+        let Some(inode) = inode else { return self.finish_empty() };
+        let attributes = inode.attributes;
+        let own = Totals { dirs: 1, dir_bytes: attributes.size_bytes, blocks: attributes.blocks, ..Totals::default() };
+        let nodes = tree_totals(&subtree, own).map_err(external)?;
+        let column = |field: &Arc<Field>| -> ArrayRef {
+            let number = |value: fn(&Totals) -> i64| -> ArrayRef {
+                Arc::new(Int64Array::from_iter_values(nodes.iter().map(|node| value(&node.own))))
+            };
+            match field.name().as_str() {
+                "path" => {
+                    let paths = nodes.iter().map(|node| absolute_path(source, &node.path));
+                    Arc::new(StringArray::from_iter_values(paths))
+                }
+                "source" => repeated(&source.name, nodes.len()),
+                "depth" => {
+                    let depth = |path: &str| if path.is_empty() { 0 } else { path.split('/').count() as u32 };
+                    Arc::new(UInt32Array::from_iter_values(nodes.iter().map(|node| depth(&node.path))))
+                }
+                "entries" => number(|totals| totals.entries),
+                // A directory does not count itself.
+                "subdirs" => number(|totals| totals.dirs - 1),
+                "size" => number(|totals| totals.bytes),
+                "dir_size" => number(|totals| totals.dir_bytes),
+                _ => number(|totals| totals.blocks),
+            }
+        };
+        let columns = self.schema.fields().iter().map(column).collect();
+        self.finish(columns, nodes.len())
+    }
+
+    fn finish_empty(&self) -> Result<RecordBatch> {
+        Ok(RecordBatch::new_empty(self.schema.clone()))
+    }
+}
+
+fn one(batch: RecordBatch) -> Batches {
+    Box::new(std::iter::once(Ok(batch)))
+}
+
+fn repeated(text: &str, rows: usize) -> ArrayRef {
+    Arc::new(StringArray::from_iter_values(std::iter::repeat_n(text, rows)))
+}
+
+fn root_column(source: &SourceRecord, name: &str) -> ArrayRef {
+    let attributes: &Attributes = &source.attributes;
+    let text = |text: &str| repeated(text, 1);
+    match name {
+        "path" => text(&absolute_path(source, "")),
+        "source" => text(&source.name),
+        "name" => text(base_name(&source.root)),
+        "type" => text("d"),
+        "depth" => Arc::new(UInt32Array::from(vec![0])),
+        "ino" => Arc::new(UInt64Array::from(vec![attributes.ino])),
+        "size" => Arc::new(Int64Array::from(vec![attributes.size_bytes])),
+        "blocks" => Arc::new(Int64Array::from(vec![attributes.blocks])),
+        "atime" | "mtime" | "ctime" | "btime" => {
+            let value = match name {
+                "atime" => attributes.atime_ns,
+                "mtime" => attributes.mtime_ns,
+                "ctime" => attributes.ctime_ns,
+                _ => attributes.btime_ns,
+            };
+            Arc::new(TimestampNanosecondArray::from(vec![value]).with_timezone("UTC"))
+        }
+        _ => {
+            let value = match name {
+                "mode" => attributes.mode,
+                "nlink" => attributes.nlink,
+                "uid" => attributes.uid,
+                "gid" => attributes.gid,
+                _ => attributes.blksize_bytes,
+            };
+            Arc::new(UInt32Array::from(vec![value]))
+        }
+    }
+}
+

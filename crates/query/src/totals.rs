@@ -1,0 +1,220 @@
+//! Totals of subtrees, from the running totals of the shards.
+//!
+//! [`Subtree::sum`] answers for one directory with two look-ups a shard, or none where a cover tells.
+//! [`Subtree::nodes`] answers for every directory down to some depth with one pass over the listings.
+//! Both count an entry with several hard links once; the link that counts is the first in path order.
+
+use crate::columns::{numbers, strings};
+use crate::error::Result;
+use crate::listings::ListingHeads;
+use crate::locate::Start;
+use crate::work::in_parallel;
+use arrow::datatypes::{Int64Type, UInt32Type, UInt64Type};
+use canopy_index::{FileKind, Index, RowRange, Shard};
+use canopy_model::{Totals, compare_paths, join};
+use rustc_hash::FxHashSet;
+use std::sync::Mutex;
+
+const BATCH_ROWS: usize = 8192;
+
+/// Device and inode of what has been counted.
+pub(crate) type Seen = FxHashSet<(u64, u64)>;
+
+/// A directory and all below it, as far as the caller sees it.
+pub(crate) struct Subtree<'a> {
+    pub(crate) index: &'a Index,
+    pub(crate) source: u32,
+    /// Path below the root of the source, escaped.
+    pub(crate) path: &'a str,
+    pub(crate) threads: usize,
+}
+
+/// What one directory adds to the totals of those above it: itself and its entries that are not directories.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) path: String,
+    pub(crate) own: Totals,
+}
+
+/// A further sighting of an entry with several links.
+pub(crate) struct Link {
+    /// Path of the listing that it is in.
+    pub(crate) listing: String,
+    pub(crate) id: (u64, u64),
+    pub(crate) once: Totals,
+}
+
+impl<'a> Subtree<'a> {
+    pub(crate) fn of(index: &'a Index, start: &'a Start, threads: usize) -> Self {
+        Subtree { index, source: start.source.id, path: &start.path, threads }
+    }
+
+    fn shards(&self) -> Vec<&'a Shard> {
+        self.index.shards_of(self.source).map(|shard| shard.as_ref()).collect()
+    }
+
+    /// Sums over everything below the directory, less links that were seen before.
+    pub(crate) fn sum(&self, seen: &mut Seen) -> Result<Totals> {
+        let found = Mutex::new((Totals::default(), Vec::new()));
+        in_parallel(self.threads, &self.shards(), |shard| {
+            let totals = shard.totals_below(self.path)?;
+            let links = match shard.record().file(FileKind::Hardlinks) {
+                Some(_) if totals.entries > 0 => links(shard, &shard.listings_below(self.path)?)?,
+                _ => Vec::new(),
+            };
+            let mut found = found.lock().expect("no thread panics while it holds the lock");
+            found.0 += totals;
+            found.1.extend(links);
+            Ok(())
+        })?;
+        let (mut totals, links) = found.into_inner().expect("no thread panics while it holds the lock");
+        for (_, id, once) in links {
+            if !seen.insert(id) {
+                totals -= once;
+            }
+        }
+        Ok(totals)
+    }
+
+    /// The directories down to `depth` components in path order, deeper ones added to those above them. A
+    /// directory that cannot be listed is there with itself alone.
+    pub(crate) fn nodes(&self, depth: usize) -> Result<Vec<Node>> {
+        let all = Mutex::new(Vec::new());
+        in_parallel(self.threads, &self.shards(), |shard| {
+            let listings = shard.listings_below(self.path)?;
+            if listings.is_empty() {
+                return Ok(());
+            }
+            let mut nodes = Nodes { depth, nodes: Vec::new() };
+            listing_nodes(shard, &listings, &mut nodes)?;
+            let listed = std::mem::take(&mut nodes.nodes);
+            dir_nodes(shard, &listings, &mut nodes)?;
+            let mut all = all.lock().expect("no thread panics while it holds the lock");
+            all.extend(listed);
+            all.extend(nodes.nodes);
+            Ok(())
+        })?;
+        let mut all: Vec<Node> = all.into_inner().expect("no thread panics while it holds the lock");
+        all.sort_by(|a, b| compare_paths(&a.path, &b.path));
+        all.dedup_by(|later, first| {
+            let same = later.path == first.path;
+            if same {
+                first.own += later.own;
+            }
+            same
+        });
+        Ok(all)
+    }
+
+    /// All sightings of entries with several links, in path order of their listings.
+    pub(crate) fn links(&self) -> Result<Vec<Link>> {
+        let all = Mutex::new(Vec::new());
+        let shards: Vec<&Shard> =
+            self.shards().into_iter().filter(|shard| shard.record().file(FileKind::Hardlinks).is_some()).collect();
+        in_parallel(self.threads, &shards, |shard| {
+            let rows = links(shard, &shard.listings_below(self.path)?)?;
+            let ordinals: Vec<u32> = rows.iter().map(|row| row.0).collect();
+            let heads = ListingHeads::read(shard, &ordinals)?;
+            let mut found = Vec::with_capacity(rows.len());
+            for (listing, id, once) in rows {
+                let bad = || shard.corrupt(FileKind::Hardlinks, "it names a listing that does not exist");
+                let listing = heads.get(listing).ok_or_else(bad)?.path.to_owned();
+                found.push(Link { listing, id, once });
+            }
+            all.lock().expect("no thread panics while it holds the lock").extend(found);
+            Ok(())
+        })?;
+        let mut all = all.into_inner().expect("no thread panics while it holds the lock");
+        all.sort_by(|a: &Link, b: &Link| compare_paths(&a.listing, &b.listing));
+        Ok(all)
+    }
+}
+
+/// Rows of `hardlinks` in a range of listings: listing, device and inode, and what one of them adds to totals.
+fn links(shard: &Shard, listings: &RowRange) -> Result<Vec<(u32, (u64, u64), Totals)>> {
+    let mut found = Vec::new();
+    if listings.is_empty() {
+        return Ok(found);
+    }
+    let rows = 0..shard.rows(FileKind::Hardlinks);
+    let columns = ["listing", "dev", "ino", "size", "blocks"];
+    for batch in shard.read(FileKind::Hardlinks, &columns, std::slice::from_ref(&rows), BATCH_ROWS)? {
+        let batch = batch?;
+        let ordinals = numbers::<UInt32Type>(&batch, "listing").values();
+        let [devs, inodes] = ["dev", "ino"].map(|name| numbers::<UInt64Type>(&batch, name).values());
+        let [sizes, blocks] = ["size", "blocks"].map(|name| numbers::<Int64Type>(&batch, name).values());
+        for at in 0..batch.num_rows() {
+            if listings.contains(&(ordinals[at] as usize)) {
+                let once = Totals { entries: 1, bytes: sizes[at], blocks: blocks[at], ..Totals::default() };
+                found.push((ordinals[at], (devs[at], inodes[at]), once));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Nodes in the making; neighbours with the same path become one.
+struct Nodes {
+    depth: usize,
+    nodes: Vec<Node>,
+}
+
+impl Nodes {
+    fn add(&mut self, path: &str, own: Totals) {
+        let path = truncated(path, self.depth);
+        match self.nodes.last_mut() {
+            Some(last) if last.path == path => last.own += own,
+            _ => self.nodes.push(Node { path: path.to_owned(), own }),
+        }
+    }
+}
+
+/// The first so many components of a path.
+pub(crate) fn truncated(path: &str, depth: usize) -> &str {
+    if depth == 0 {
+        return "";
+    }
+    match path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').nth(depth - 1) {
+        Some((end, _)) => &path[..end],
+        None => path,
+    }
+}
+
+fn listing_nodes(shard: &Shard, listings: &RowRange, nodes: &mut Nodes) -> Result<()> {
+    let columns = ["path", "files", "symlinks", "others", "entry_bytes", "entry_blocks"];
+    for batch in shard.read(FileKind::Listings, &columns, std::slice::from_ref(listings), BATCH_ROWS)? {
+        let batch = batch?;
+        let paths = strings(&batch, "path");
+        let [files, symlinks, others, bytes, blocks] =
+            ["files", "symlinks", "others", "entry_bytes", "entry_blocks"]
+                .map(|name| numbers::<Int64Type>(&batch, name).values());
+        for at in 0..batch.num_rows() {
+            let entries = files[at] + symlinks[at] + others[at];
+            let own = Totals { entries, bytes: bytes[at], blocks: blocks[at], ..Totals::default() };
+            nodes.add(paths.value(at), own);
+        }
+    }
+    Ok(())
+}
+
+fn dir_nodes(shard: &Shard, listings: &RowRange, nodes: &mut Nodes) -> Result<()> {
+    let (_, dirs) = shard.rows_of(listings.clone())?;
+    if dirs.is_empty() {
+        return Ok(());
+    }
+    let columns = ["listing", "name", "size", "blocks"];
+    for batch in shard.read(FileKind::Dirs, &columns, std::slice::from_ref(&dirs), BATCH_ROWS)? {
+        let batch = batch?;
+        let ordinals = numbers::<UInt32Type>(&batch, "listing").values();
+        let heads = ListingHeads::read(shard, ordinals)?;
+        let names = strings(&batch, "name");
+        let [sizes, blocks] = ["size", "blocks"].map(|name| numbers::<Int64Type>(&batch, name).values());
+        for at in 0..batch.num_rows() {
+            let bad = || shard.corrupt(FileKind::Dirs, "it names a listing that does not exist");
+            let head = heads.get(ordinals[at]).ok_or_else(bad)?;
+            let own = Totals { dirs: 1, dir_bytes: sizes[at], blocks: blocks[at], ..Totals::default() };
+            nodes.add(&join(head.path, names.value(at)), own);
+        }
+    }
+    Ok(())
+}
