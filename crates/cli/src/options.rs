@@ -74,7 +74,8 @@ pub fn location(index: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     if let Some(index) = index {
         return Ok(index);
     }
-    let variable = |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
+    let variable =
+        |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
     if let Some(index) = variable("CANOPY_INDEX") {
         return Ok(index);
     }
@@ -82,7 +83,9 @@ pub fn location(index: Option<PathBuf>) -> anyhow::Result<PathBuf> {
         return Ok("/var/lib/canopy/index".into());
     }
     let own = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
-    let own = own.context("neither XDG_DATA_HOME nor HOME is set; name an index with --index")?.join("canopy/index");
+    let own = own
+        .context("neither XDG_DATA_HOME nor HOME is set; name an index with --index")?
+        .join("canopy/index");
     // A user without an index of their own searches the site's.
     let site = PathBuf::from("/var/lib/canopy/index");
     Ok(if !own.join("CURRENT").exists() && site.join("CURRENT").exists() { site } else { own })

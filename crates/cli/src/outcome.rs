@@ -28,8 +28,7 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
 /// Prints a message on standard error, with control characters made visible.
 pub fn message(text: impl std::fmt::Display) {
     let text: String = text.to_string();
-    let safe: String =
-        text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect();
+    let safe: String = text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect();
     eprintln!("canopy: {safe}");
 }
 

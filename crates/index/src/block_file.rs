@@ -58,9 +58,10 @@ impl BlockFile {
 impl Inner {
     /// Reads bytes of the file; the blocks that hold them are checked if they were not yet.
     fn read(&self, start: u64, length: usize) -> io::Result<Bytes> {
-        let end = start.checked_add(length as u64).filter(|&end| end <= self.bytes).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "it refers to bytes past its end")
-        })?;
+        let end = start
+            .checked_add(length as u64)
+            .filter(|&end| end <= self.bytes)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it refers to bytes past its end"))?;
         if let Some(whole) = &self.whole {
             return Ok(whole.slice(start as usize..end as usize));
         }
@@ -82,7 +83,8 @@ impl Inner {
             let at = (block as u64 * block_bytes - from) as usize;
             let bytes = &buffer[at..buffer.len().min(at + BLOCK_BYTES)];
             if crc32fast::hash(bytes) != self.sums[block] {
-                let detail = format!("the checksum of the block at byte {} does not match", block * BLOCK_BYTES);
+                let detail =
+                    format!("the checksum of the block at byte {} does not match", block * BLOCK_BYTES);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, detail));
             }
             self.checked[block].store(true, Ordering::Relaxed);

@@ -105,9 +105,7 @@ impl Builder {
     /// Puts the listings in path order, parts of a directory one after the other.
     pub(crate) fn sort(&mut self) {
         let mut heads = std::mem::take(&mut self.heads);
-        heads.sort_by(|a, b| {
-            compare_paths(self.path(a), self.path(b)).then(a.part.cmp(&b.part))
-        });
+        heads.sort_by(|a, b| compare_paths(self.path(a), self.path(b)).then(a.part.cmp(&b.part)));
         self.heads = heads;
     }
 }

@@ -51,7 +51,12 @@ pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result
     record.covers = covers(&builder, &before);
 
     let encoder = Encoder { place: &place, record: &mut record };
-    encoder.listings(&builder, &sums, &before)?.entries(&builder)?.dirs(&builder)?.usage(&builder)?.hardlinks(&builder)?;
+    encoder
+        .listings(&builder, &sums, &before)?
+        .entries(&builder)?
+        .dirs(&builder)?
+        .usage(&builder)?
+        .hardlinks(&builder)?;
     Ok(record)
 }
 
@@ -65,9 +70,8 @@ impl Encoder<'_> {
     fn open(&self, kind: FileKind) -> Result<Output> {
         let path = self.place.directory.join(self.record.file_name(kind));
         let file = self.place.disk.create(&path, 0o644)?;
-        let options = ArrowWriterOptions::new()
-            .with_properties(kind.properties())
-            .with_skip_arrow_metadata(true);
+        let options =
+            ArrowWriterOptions::new().with_properties(kind.properties()).with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(file, kind.schema(), options)
             .map_err(|error| write_error(&path, error))?;
         Ok(Output { path, kind, writer, rows: 0 })
@@ -76,15 +80,13 @@ impl Encoder<'_> {
     fn listings(self, builder: &Builder, sums: &[Sums], before: &[Totals]) -> Result<Self> {
         let mut output = self.open(FileKind::Listings)?;
         let heads = &builder.heads;
-        let fences: Vec<&str> =
-            heads.iter().step_by(FENCE_ROWS).map(|head| builder.path(head)).collect();
+        let fences: Vec<&str> = heads.iter().step_by(FENCE_ROWS).map(|head| builder.path(head)).collect();
         let fences = serde_json::to_string(&fences)
             .map_err(|error| Error::io("encode", &output.path)(std::io::Error::other(error)))?;
         output.writer.append_key_value_metadata(KeyValue::new("canopy.fences".to_owned(), fences));
         for start in (0..heads.len()).step_by(BATCH_ROWS) {
             let range = start..heads.len().min(start + BATCH_ROWS);
-            let (heads, sums, before) =
-                (&heads[range.clone()], &sums[range.clone()], &before[range]);
+            let (heads, sums, before) = (&heads[range.clone()], &sums[range.clone()], &before[range]);
             let mut columns: Vec<ArrayRef> = vec![
                 strings(heads.iter().map(|head| Some(builder.path(head)))),
                 u32s(heads.iter().map(|head| head.depth)),
@@ -295,7 +297,12 @@ impl Sums {
             owners: distinct(entries, |attributes| attributes.uid),
             groups: distinct(entries, |attributes| attributes.gid),
             times: [
-                first.atime_ns, first.atime_ns, first.mtime_ns, first.mtime_ns, first.ctime_ns, first.ctime_ns,
+                first.atime_ns,
+                first.atime_ns,
+                first.mtime_ns,
+                first.mtime_ns,
+                first.ctime_ns,
+                first.ctime_ns,
             ],
         };
         for attributes in entries {

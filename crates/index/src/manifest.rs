@@ -210,11 +210,7 @@ impl ShardRecord {
 
 impl GrantRecord {
     pub(crate) fn new(grant: &Grant) -> Self {
-        GrantRecord {
-            users: grant.users().clone(),
-            groups: grant.groups().clone(),
-            other: grant.other(),
-        }
+        GrantRecord { users: grant.users().clone(), groups: grant.groups().clone(), other: grant.other() }
     }
 
     pub(crate) fn grant(&self) -> Grant {
@@ -269,7 +265,13 @@ impl Document for AllManifests {
 }
 
 /// Writes a document with these permission bits. Not durable before a sync.
-pub(crate) fn write<D: Document>(disk: &Disk, path: &Path, document: &D, mode: u32, sync: bool) -> Result<()> {
+pub(crate) fn write<D: Document>(
+    disk: &Disk,
+    path: &Path,
+    document: &D,
+    mode: u32,
+    sync: bool,
+) -> Result<()> {
     let json = serde_json::to_string(document)
         .map_err(|error| Error::io("encode", path)(std::io::Error::other(error)))?;
     let mut file = disk.create(path, mode)?;
@@ -342,12 +344,8 @@ mod tests {
 
     #[test]
     fn covers_tell_how_they_lie() {
-        let cover = |prefix: &str| Cover {
-            prefix: prefix.to_owned(),
-            first: 0,
-            end: 1,
-            totals: Totals::default(),
-        };
+        let cover =
+            |prefix: &str| Cover { prefix: prefix.to_owned(), first: 0, end: 1, totals: Totals::default() };
         assert_eq!(cover("a/b").overlap("a"), Overlap::Inside);
         assert_eq!(cover("a").overlap("a"), Overlap::Inside);
         assert_eq!(cover("a").overlap("a/b"), Overlap::Partly);

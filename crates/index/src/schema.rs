@@ -128,11 +128,25 @@ fn fields(kind: FileKind) -> Vec<Field> {
             ];
             fields.extend(inode_fields());
             fields.extend(numbers(&[
-                "files", "symlinks", "others", "subdirs", "entry_bytes", "size_min", "size_max",
-                "entry_blocks", "zero_files", "owners", "groups",
+                "files",
+                "symlinks",
+                "others",
+                "subdirs",
+                "entry_bytes",
+                "size_min",
+                "size_max",
+                "entry_blocks",
+                "zero_files",
+                "owners",
+                "groups",
             ]));
             fields.extend(times(&[
-                "atime_min", "atime_max", "mtime_min", "mtime_max", "ctime_min", "ctime_max",
+                "atime_min",
+                "atime_max",
+                "mtime_min",
+                "mtime_max",
+                "ctime_min",
+                "ctime_max",
             ]));
             fields.extend([field("first_entry", DataType::UInt32), field("first_dir", DataType::UInt32)]);
             fields.extend(numbers(&["bytes_before", "dir_bytes_before", "blocks_before"]));
@@ -151,14 +165,12 @@ fn fields(kind: FileKind) -> Vec<Field> {
             fields
         }
         FileKind::Usage => {
-            let mut fields =
-                vec![listing, field("uid", DataType::UInt32), field("gid", DataType::UInt32)];
+            let mut fields = vec![listing, field("uid", DataType::UInt32), field("gid", DataType::UInt32)];
             fields.extend(numbers(&["count", "size", "blocks"]));
             fields
         }
         FileKind::Hardlinks => {
-            let mut fields =
-                vec![listing, field("dev", DataType::UInt64), field("ino", DataType::UInt64)];
+            let mut fields = vec![listing, field("dev", DataType::UInt64), field("ino", DataType::UInt64)];
             fields.extend(numbers(&["size", "blocks"]));
             fields
         }
@@ -201,6 +213,5 @@ fn properties(kind: FileKind) -> WriterProperties {
 }
 
 /// Columns whose smallest and largest value in each row group is kept, so that searches can skip row groups.
-const PRUNED: [&str; 11] = [
-    "ino", "mode", "nlink", "uid", "gid", "size", "blocks", "atime", "mtime", "ctime", "btime",
-];
+const PRUNED: [&str; 11] =
+    ["ino", "mode", "nlink", "uid", "gid", "size", "blocks", "atime", "mtime", "ctime", "btime"];

@@ -147,9 +147,14 @@ impl Shard {
         let range = |first: i64, end: i64, kind| {
             let range = first as usize..end as usize;
             let sound = range.start <= range.end && range.end <= self.rows(kind);
-            sound.then_some(range).ok_or_else(|| self.corrupt(FileKind::Listings, "its ordinals are out of order"))
+            sound
+                .then_some(range)
+                .ok_or_else(|| self.corrupt(FileKind::Listings, "its ordinals are out of order"))
         };
-        Ok((range(first.entries, end.entries, FileKind::Entries)?, range(first.dirs, end.dirs, FileKind::Dirs)?))
+        Ok((
+            range(first.entries, end.entries, FileKind::Entries)?,
+            range(first.dirs, end.dirs, FileKind::Dirs)?,
+        ))
     }
 
     /// The running totals before a listing. The last ordinal but one past the end gives those of all.
@@ -249,18 +254,25 @@ impl Shard {
 
     /// Reads columns of the given rows, in the order of the schema. `rows` are sorted and disjoint.
     /// Pages that hold none of them are not read. Blocks.
-    pub fn read(&self, kind: FileKind, columns: &[&str], rows: &[RowRange], batch_rows: usize) -> Result<ShardRead> {
+    pub fn read(
+        &self,
+        kind: FileKind,
+        columns: &[&str],
+        rows: &[RowRange],
+        batch_rows: usize,
+    ) -> Result<ShardRead> {
         let open = self.open(kind)?;
         let names = columns.iter().copied();
         let mask = ProjectionMask::columns(open.metadata.parquet_schema(), names);
         let (groups, selection) = self.select(kind, rows);
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(open.file.clone(), open.metadata.clone())
-            .with_projection(mask)
-            .with_row_groups(groups)
-            .with_row_selection(selection)
-            .with_batch_size(batch_rows)
-            .build()
-            .map_err(|error| Error::corrupt(&open.path, error))?;
+        let reader =
+            ParquetRecordBatchReaderBuilder::new_with_metadata(open.file.clone(), open.metadata.clone())
+                .with_projection(mask)
+                .with_row_groups(groups)
+                .with_row_selection(selection)
+                .with_batch_size(batch_rows)
+                .build()
+                .map_err(|error| Error::corrupt(&open.path, error))?;
         Ok(ShardRead { reader, path: open.path.clone() })
     }
 

@@ -14,7 +14,8 @@ use crate::disk::Disk;
 use crate::encoder::{ShardPlace, write_shard};
 use crate::error::{Error, Result};
 use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest, ShardRecord, SourceRecord,
+    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest, ShardRecord,
+    SourceRecord,
 };
 use crate::safety;
 use crate::schema::FileKind;
@@ -241,7 +242,8 @@ impl Writer {
     /// Publishes all sources that were begun since the index was opened, as one generation.
     pub fn publish(mut self) -> Result<Published> {
         let mut published = Published { generation: self.generation, ..Published::default() };
-        let shards = std::mem::take(&mut *self.shards.lock().expect("no thread panics while it holds the lock"));
+        let shards =
+            std::mem::take(&mut *self.shards.lock().expect("no thread panics while it holds the lock"));
         for (class, shard) in shards {
             published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
             published.shards += 1;
@@ -338,9 +340,8 @@ impl Writer {
     }
 
     fn clean(&self, directory: &Path, kept: &HashSet<PathBuf>) -> Result<()> {
-        let ours = |name: &str| {
-            name.ends_with(".parquet") || name.ends_with(".json") || name == "CURRENT.new"
-        };
+        let ours =
+            |name: &str| name.ends_with(".parquet") || name.ends_with(".json") || name == "CURRENT.new";
         for entry in std::fs::read_dir(directory).map_err(Error::io("list", directory))? {
             let entry = entry.map_err(Error::io("list", directory))?;
             let path = entry.path();

@@ -22,7 +22,10 @@ pub struct Wanted(u16);
 impl Wanted {
     /// Search: may look up names in the directory.
     pub const SEARCH: Wanted = Wanted(0o1);
-    /// Read and search: may list the directory and look at what is in it.
+    /// Read: may list the names in the directory.
+    pub const READ: Wanted = Wanted(0o4);
+    /// Read and search, both by one entry of an ACL. To list a directory and look at what is in it are two checks:
+    /// see [`Grant::to_list`].
     pub const READ_SEARCH: Wanted = Wanted(0o5);
 
     fn granted_by(self, bits: u32) -> bool {
@@ -65,11 +68,8 @@ pub struct Grant {
 impl Grant {
     /// The grant of an inode with this mode, owner, group and access ACL for the wanted bits.
     pub fn new(mode: u32, uid: u32, gid: u32, acl: Option<&Acl>, wanted: Wanted) -> Self {
-        let mut grant = Grant {
-            users: BTreeMap::new(),
-            groups: BTreeMap::new(),
-            other: wanted.granted_by(mode),
-        };
+        let mut grant =
+            Grant { users: BTreeMap::new(), groups: BTreeMap::new(), other: wanted.granted_by(mode) };
         match acl {
             Some(acl) if mode & 0o070 != 0 => grant.add_acl(acl, gid, wanted),
             _ => {
@@ -80,12 +80,28 @@ impl Grant {
         grant.normalized()
     }
 
+    /// The grants that together say who may list a directory and look at what is in it. The kernel checks for
+    /// read and for search one after the other, so a member of two groups may have one from each; only an ACL that
+    /// allows this needs two grants.
+    pub fn to_list(mode: u32, uid: u32, gid: u32, acl: Option<&Acl>) -> Vec<Self> {
+        let mask = |acl: &Acl| {
+            acl.entries.iter().find(|entry| entry.tag == AclTag::Mask).map_or(7, |entry| entry.permissions)
+        };
+        let some_group_has = |acl: &Acl, wanted: u16| {
+            let groups = acl
+                .entries
+                .iter()
+                .filter(|entry| matches!(entry.tag, AclTag::OwningGroup | AclTag::Group(_)));
+            groups.map(|entry| entry.permissions & mask(acl) & 0o5).any(|permissions| permissions == wanted)
+        };
+        let apart = acl.is_some_and(|acl| some_group_has(acl, 0o4) && some_group_has(acl, 0o1));
+        let wanted: &[Wanted] = if apart { &[Wanted::READ, Wanted::SEARCH] } else { &[Wanted::READ_SEARCH] };
+        wanted.iter().map(|&wanted| Grant::new(mode, uid, gid, acl, wanted)).collect()
+    }
+
     fn add_acl(&mut self, acl: &Acl, owning_gid: u32, wanted: Wanted) {
-        let mask = acl
-            .entries
-            .iter()
-            .find(|entry| entry.tag == AclTag::Mask)
-            .map_or(7, |entry| entry.permissions);
+        let mask =
+            acl.entries.iter().find(|entry| entry.tag == AclTag::Mask).map_or(7, |entry| entry.permissions);
         for entry in &acl.entries {
             let granted = wanted.granted_by(u32::from(entry.permissions & mask));
             match entry.tag {
@@ -190,12 +206,9 @@ impl Grant {
     fn groups_imply(&self, other: &Grant) -> bool {
         let denied_there = || other.groups.iter().filter(|(_, granted)| !**granted).map(|(gid, _)| gid);
         let refuted_by_member = (!other.other || denied_there().next().is_some())
-            && self
-                .groups
-                .iter()
-                .any(|(gid, granted)| *granted && other.groups.get(gid) != Some(&true));
-        let refuted_by_stranger = self.other
-            && (!other.other || denied_there().any(|gid| !self.groups.contains_key(gid)));
+            && self.groups.iter().any(|(gid, granted)| *granted && other.groups.get(gid) != Some(&true));
+        let refuted_by_stranger =
+            self.other && (!other.other || denied_there().any(|gid| !self.groups.contains_key(gid)));
         !refuted_by_member && !refuted_by_stranger
     }
 
@@ -233,8 +246,7 @@ mod tests {
 
     fn grants() -> impl Strategy<Value = Grant> {
         let map = || prop::collection::btree_map(ids(), any::<bool>(), 0..4);
-        (map(), map(), any::<bool>())
-            .prop_map(|(users, groups, other)| Grant { users, groups, other })
+        (map(), map(), any::<bool>()).prop_map(|(users, groups, other)| Grant { users, groups, other })
     }
 
     /// Every user with every set of groups, over the few ids in use and one that nobody names.
@@ -288,7 +300,7 @@ mod tests {
         #[test]
         fn a_grant_agrees_with_the_kernel(
             mode in 0..0o1000_u32, uid in ids(), gid in ids(),
-            acl in prop::option::of(acls()), search_only in any::<bool>(),
+            acl in prop::option::of(acls()),
         ) {
             // The kernel sorts named users before groups and keeps the mode equal to the ACL.
             let acl = acl.map(|mut acl| {
@@ -307,10 +319,13 @@ mod tests {
                 let bits = |tag| u32::from(acl.entries.iter().find(|e| e.tag == tag).unwrap().permissions);
                 bits(AclTag::Owner) << 6 | bits(AclTag::Mask) << 3 | bits(AclTag::Other)
             });
-            let wanted = if search_only { Wanted::SEARCH } else { Wanted::READ_SEARCH };
-            let grant = Grant::new(mode, uid, gid, acl.as_ref(), wanted);
+            let acl = acl.as_ref();
+            let search = Grant::new(mode, uid, gid, acl, Wanted::SEARCH);
+            let list = Grant::to_list(mode, uid, gid, acl);
             for who in everyone() {
-                prop_assert_eq!(grant.passes(&who), kernel(mode, (uid, gid), acl.as_ref(), wanted.0, &who));
+                let [reads, searches] = [4, 1].map(|want| kernel(mode, (uid, gid), acl, want, &who));
+                prop_assert_eq!(search.passes(&who), searches);
+                prop_assert_eq!(list.iter().all(|grant| grant.passes(&who)), reads && searches);
             }
         }
 

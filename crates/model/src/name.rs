@@ -78,18 +78,12 @@ pub fn compare_paths(a: &str, b: &str) -> Ordering {
 /// Whether `path` is `directory` or lies below it. Both are relative to the same root, whose path is empty.
 pub fn is_below(path: &str, directory: &str) -> bool {
     directory.is_empty()
-        || path
-            .strip_prefix(directory)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        || path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The path of `name` in `directory`; a directory with an empty path is the root.
 pub fn join(directory: &str, name: &str) -> String {
-    if directory.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{directory}/{name}")
-    }
+    if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
 }
 
 /// The path of the directory that holds `path`, or `None` for the root.

@@ -10,7 +10,10 @@ pub(crate) fn strings<'a>(batch: &'a RecordBatch, name: &str) -> &'a StringArray
 }
 
 /// A column of numbers or times, as [`strings`].
-pub(crate) fn numbers<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> &'a PrimitiveArray<T> {
+pub(crate) fn numbers<'a, T: ArrowPrimitiveType>(
+    batch: &'a RecordBatch,
+    name: &str,
+) -> &'a PrimitiveArray<T> {
     column(batch, name).as_primitive()
 }
 
@@ -19,9 +22,8 @@ fn column<'a>(batch: &'a RecordBatch, name: &str) -> &'a ArrayRef {
 }
 
 /// Columns that make up [`Attributes`], without `rdev`, which directories do not have.
-pub(crate) const INODE: [&str; 12] = [
-    "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime", "btime",
-];
+pub(crate) const INODE: [&str; 12] =
+    ["ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime", "btime"];
 
 /// The attribute columns of a batch; those that were not read give 0.
 pub(crate) struct InodeColumns<'a> {
@@ -41,9 +43,8 @@ impl<'a> InodeColumns<'a> {
         let u32 = |c: usize| self.batch[c].map_or(0, |a| a.as_primitive::<UInt32Type>().value(at));
         let u64 = |c: usize| self.batch[c].map_or(0, |a| a.as_primitive::<UInt64Type>().value(at));
         let i64 = |c: usize| self.batch[c].map_or(0, |a| a.as_primitive::<Int64Type>().value(at));
-        let time = |c: usize| {
-            self.batch[c].map_or(0, |a| a.as_primitive::<TimestampNanosecondType>().value(at))
-        };
+        let time =
+            |c: usize| self.batch[c].map_or(0, |a| a.as_primitive::<TimestampNanosecondType>().value(at));
         Attributes {
             ino: u64(0),
             mode: u32(1),

@@ -105,7 +105,9 @@ impl Du<'_> {
 
     /// Sums of earlier arguments that lie below this one.
     fn counted_below(&self, start: &Start) -> i64 {
-        let below = |(source, path, _): &&(u32, String, i64)| *source == start.source.id && is_below(path, &start.path);
+        let below = |(source, path, _): &&(u32, String, i64)| {
+            *source == start.source.id && is_below(path, &start.path)
+        };
         self.counted.iter().filter(below).map(|counted| counted.2).sum()
     }
 
@@ -209,7 +211,8 @@ impl Du<'_> {
                 let ordinals = numbers::<UInt32Type>(&batch, "listing").values();
                 let heads = ListingHeads::read(shard, ordinals)?;
                 let names = strings(&batch, "name");
-                let [sizes, blocks] = ["size", "blocks"].map(|name| numbers::<Int64Type>(&batch, name).values());
+                let [sizes, blocks] =
+                    ["size", "blocks"].map(|name| numbers::<Int64Type>(&batch, name).values());
                 let nlinks = numbers::<UInt32Type>(&batch, "nlink").values();
                 let inodes = numbers::<UInt64Type>(&batch, "ino").values();
                 for at in 0..batch.num_rows() {

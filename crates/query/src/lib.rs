@@ -19,6 +19,6 @@ mod totals;
 mod work;
 
 pub use error::{Error, Result};
-pub use locate::{Inode, Start, locate, to_path};
 pub use human::human_size;
+pub use locate::{Inode, Start, locate, to_path};
 pub use names::{group_name, user_name};

@@ -113,7 +113,8 @@ pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
 
 /// Makes a path absolute and takes out `.` and `..`, by its text alone.
 fn absolute(path: &Path) -> Result<PathBuf> {
-    let base = if path.is_absolute() { PathBuf::new() } else { std::env::current_dir().map_err(Error::Output)? };
+    let base =
+        if path.is_absolute() { PathBuf::new() } else { std::env::current_dir().map_err(Error::Output)? };
     let mut clean = PathBuf::from("/");
     for component in base.components().chain(path.components()) {
         match component {
@@ -144,8 +145,7 @@ pub(crate) fn source_of<'a>(index: &'a Index, path: &str) -> Option<(&'a SourceR
 /// The attributes of one entry, if the caller may see it.
 pub(crate) fn look_up(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<Inode>> {
     let Some(directory) = parent(path) else {
-        let inode =
-            Inode { attributes: source.attributes, target: String::new(), dev: source.dev };
+        let inode = Inode { attributes: source.attributes, target: String::new(), dev: source.dev };
         return Ok(Some(inode));
     };
     let name = base_name(path);
@@ -211,7 +211,11 @@ fn look_up_name(
 
 /// The absolute path of an entry of a source, as bytes.
 pub(crate) fn absolute_path(source: &SourceRecord, path: &str) -> String {
-    if source.root == "/" { format!("/{path}") } else { join(&source.root, path).trim_end_matches('/').to_owned() }
+    if source.root == "/" {
+        format!("/{path}")
+    } else {
+        join(&source.root, path).trim_end_matches('/').to_owned()
+    }
 }
 
 /// A path for a message or the system, from its escaped form.

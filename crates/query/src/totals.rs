@@ -109,8 +109,11 @@ impl<'a> Subtree<'a> {
     /// All sightings of entries with several links, in path order of their listings.
     pub(crate) fn links(&self) -> Result<Vec<Link>> {
         let all = Mutex::new(Vec::new());
-        let shards: Vec<&Shard> =
-            self.shards().into_iter().filter(|shard| shard.record().file(FileKind::Hardlinks).is_some()).collect();
+        let shards: Vec<&Shard> = self
+            .shards()
+            .into_iter()
+            .filter(|shard| shard.record().file(FileKind::Hardlinks).is_some())
+            .collect();
         in_parallel(self.threads, &shards, |shard| {
             let rows = links(shard, &shard.listings_below(self.path)?)?;
             let ordinals: Vec<u32> = rows.iter().map(|row| row.0).collect();

@@ -30,10 +30,16 @@ pub(crate) fn look_at_open(directory: impl AsFd) -> Result<(Attributes, u64), Er
     Ok(attributes(&rustix::fs::statx(directory, c"", AtFlags::EMPTY_PATH, mask)?))
 }
 
-/// Who passes a check of an open directory. Where its ACL cannot be read, nobody does.
-pub(crate) fn grant(directory: impl AsFd, attributes: &Attributes, wanted: Wanted) -> Grant {
+/// Who may look up names in an open directory. Where its ACL cannot be read, nobody may.
+pub(crate) fn search_grant(directory: impl AsFd, attributes: &Attributes) -> Grant {
     let Ok(acl) = access_acl(directory) else { return Grant::nobody() };
-    Grant::new(attributes.mode, attributes.uid, attributes.gid, acl.as_ref(), wanted)
+    Grant::new(attributes.mode, attributes.uid, attributes.gid, acl.as_ref(), Wanted::SEARCH)
+}
+
+/// Who may list an open directory, as [`search_grant`].
+pub(crate) fn list_grants(directory: impl AsFd, attributes: &Attributes) -> Vec<Grant> {
+    let Ok(acl) = access_acl(directory) else { return vec![Grant::nobody()] };
+    Grant::to_list(attributes.mode, attributes.uid, attributes.gid, acl.as_ref())
 }
 
 fn access_acl(directory: impl AsFd) -> Result<Option<Acl>, Errno> {

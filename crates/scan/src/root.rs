@@ -1,7 +1,7 @@
 //! The root of a source: where it is, and who may reach it.
 
-use crate::inode::{grant, look_at_open, open_dir};
-use canopy_model::{Attributes, ClassId, ClassTable, Wanted, escape};
+use crate::inode::{look_at_open, open_dir, search_grant};
+use canopy_model::{Attributes, ClassId, ClassTable, escape};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::ffi::CString;
@@ -49,7 +49,7 @@ impl Root {
         for component in real.components().skip(1) {
             let errno = |errno: rustix::io::Errno| at(&above)(errno.into());
             let (attributes, _) = look_at_open(&directory).map_err(errno)?;
-            class = classes.restricted(class, grant(&directory, &attributes, Wanted::SEARCH));
+            class = classes.restricted(class, search_grant(&directory, &attributes));
             above.push(component);
             let name = CString::new(component.as_os_str().as_bytes()).expect("a real path has no NUL");
             directory = open_to_search(&directory, &name, above == real).map_err(|e| at(&above)(e.into()))?;

@@ -7,9 +7,9 @@
 //! 4. The walk is over when no directory waits or is being read.
 
 use crate::exclude::Excludes;
-use crate::inode::{grant, look_at, look_at_open, open_dir};
+use crate::inode::{list_grants, look_at, look_at_open, open_dir};
 use crate::root::Root;
-use canopy_model::{Attributes, ClassId, ClassTable, FileType, Listing, Rows, Wanted, escape, join, unescape};
+use canopy_model::{Attributes, ClassId, ClassTable, FileType, Listing, Rows, escape, join, unescape};
 use crossbeam_deque::{Steal, Stealer, Worker};
 use rustix::fd::OwnedFd;
 use rustix::fs::RawDir;
@@ -124,7 +124,9 @@ pub fn scan<S: Sink>(
             .zip(stacks)
             .map(|(sink, stack)| scope.spawn(move || Thread::new(walk, sink, stack).run()))
             .collect();
-        let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         joined.collect::<Vec<_>>().into_iter().collect()
     })
 }
@@ -318,8 +320,8 @@ impl<'a, S: Sink> Thread<'a, S> {
         if options.one_file_system && dev != self.walk.root_dev {
             return Ok(None);
         }
-        let grant = grant(&directory, &attributes, Wanted::READ_SEARCH);
-        let class = self.walk.classes.restricted(task.class, grant);
+        let grants = list_grants(&directory, &attributes).into_iter();
+        let class = grants.fold(task.class, |class, grant| self.walk.classes.restricted(class, grant));
         let directory = Arc::new(directory);
         Ok(Some(Opened { directory, attributes, dev, class, path: task.path, depth: task.depth }))
     }

@@ -32,8 +32,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let find = find::parse(&arguments.arguments, now_ns).map_err(anyhow::Error::msg)?;
     let index = arguments.read.open(index)?;
     let stdout = std::io::stdout();
-    let options =
-        RunOptions { threads: arguments.read.threads(), terminal: stdout.is_terminal(), now_ns };
+    let options = RunOptions { threads: arguments.read.threads(), terminal: stdout.is_terminal(), now_ns };
     let failed = find::run(&index, &find, options, &mut BufWriter::with_capacity(1 << 16, stdout))?;
     failed.iter().for_each(message);
     Ok(if failed.is_empty() { Outcome::Complete } else { Outcome::Partial })

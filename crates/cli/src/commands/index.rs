@@ -158,7 +158,7 @@ fn raise_open_files() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // Without it, only very deep trees run into the limit, and say so.
-        drop(setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 
@@ -202,7 +202,9 @@ impl Progress {
     fn start() -> Self {
         // Hidden by itself where standard error is no terminal.
         let bar = ProgressBar::new_spinner();
-        bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is valid"));
+        bar.set_style(
+            ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is valid"),
+        );
         Progress { bar }
     }
 

@@ -65,16 +65,33 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         return Ok(Outcome::Complete);
     }
     writeln!(output, "index       {}", index.path().display())?;
-    writeln!(output, "generation  {}, published {} ago", index.generation(), age(now_ns - index.published_ns()))?;
+    writeln!(
+        output,
+        "generation  {}, published {} ago",
+        index.generation(),
+        age(now_ns - index.published_ns())
+    )?;
     writeln!(output, "classes     {}, of which you can read {}", classes.all, classes.visible)?;
     writeln!(output, "shards      {shards}")?;
-    writeln!(output, "entries     {entries} visible to you, {per_entry:.1} bytes each, {} in all", human_size(bytes as i64))?;
+    writeln!(
+        output,
+        "entries     {entries} visible to you, {per_entry:.1} bytes each, {} in all",
+        human_size(bytes as i64)
+    )?;
     for source in index.sources() {
         let (entries, bytes, _) = count(Some(source.id));
         let (root, age) = (to_path(&source.root), age(now_ns - source.scanned_ns));
         let root = root.display().to_string().escape_debug().to_string();
-        let name = if source.name == source.root { String::new() } else { format!(" ({})", source.name.escape_debug()) };
-        writeln!(output, "source      {root}{name}: {entries} entries, {}, scanned {age} ago", human_size(bytes as i64))?;
+        let name = if source.name == source.root {
+            String::new()
+        } else {
+            format!(" ({})", source.name.escape_debug())
+        };
+        writeln!(
+            output,
+            "source      {root}{name}: {entries} entries, {}, scanned {age} ago",
+            human_size(bytes as i64)
+        )?;
     }
     Ok(Outcome::Complete)
 }

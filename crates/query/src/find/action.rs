@@ -35,7 +35,9 @@ impl Action {
     pub(crate) fn carry_out(&self, found: &Found<'_>, terminal: bool, now_ns: i64, output: &mut Vec<u8>) {
         match self {
             Action::Print if terminal => {
-                output.extend(found.shown.iter().map(|&byte| if byte < 32 || byte == 127 { b'?' } else { byte }));
+                output.extend(
+                    found.shown.iter().map(|&byte| if byte < 32 || byte == 127 { b'?' } else { byte }),
+                );
                 output.push(b'\n');
             }
             Action::Print => {

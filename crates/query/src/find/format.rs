@@ -30,7 +30,10 @@ pub(crate) struct Format {
 #[derive(Debug)]
 enum Piece {
     Text(Vec<u8>),
-    Directive { what: What, flags: Flags },
+    Directive {
+        what: What,
+        flags: Flags,
+    },
     /// `\c`: print nothing more.
     Stop,
 }
@@ -215,7 +218,9 @@ fn value(what: What, flags: &Flags, found: &Found<'_>) -> Vec<u8> {
             'H' => found.start.to_vec(),
             'l' => found.target.to_vec(),
             'M' => mode_string(attributes.mode).into_bytes(),
-            'm' if flags.alternate => format!("{:#o}", attributes.mode & 0o7777).replacen("0o", "0", 1).into_bytes(),
+            'm' if flags.alternate => {
+                format!("{:#o}", attributes.mode & 0o7777).replacen("0o", "0", 1).into_bytes()
+            }
             't' | 'a' | 'c' => full_time(time_of(letter, attributes)).into_bytes(),
             letter => plain_value(letter, found).into_bytes(),
         },
@@ -287,7 +292,12 @@ fn local(time_ns: i64) -> DateTime<Local> {
 /// As `%t`: the form of ctime(3) with ten digits of the second.
 fn full_time(time_ns: i64) -> String {
     let time = local(time_ns);
-    format!("{}.{:09}0 {}", time.format("%a %b %e %H:%M:%S"), time.timestamp_subsec_nanos(), time.format("%Y"))
+    format!(
+        "{}.{:09}0 {}",
+        time.format("%a %b %e %H:%M:%S"),
+        time.timestamp_subsec_nanos(),
+        time.format("%Y")
+    )
 }
 
 fn time_value(time_ns: i64, kind: char) -> String {
@@ -344,7 +354,8 @@ pub(crate) fn mode_string(mode: u32) -> String {
         other => other.letter(),
     };
     let mut text = String::from(letter);
-    for (shift, special, set, unset) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')] {
+    for (shift, special, set, unset) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+    {
         let bits = mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
         text.push(if bits & 2 != 0 { 'w' } else { '-' });
@@ -364,7 +375,8 @@ impl Flags {
         let number = matches!(what, What::Plain('d' | 'm'));
         let mut text = value.to_vec();
         if number {
-            let digits = self.precision.unwrap_or(0).max(if self.zero && !self.left { self.width } else { 0 });
+            let digits =
+                self.precision.unwrap_or(0).max(if self.zero && !self.left { self.width } else { 0 });
             while text.len() < digits {
                 text.insert(0, b'0');
             }
@@ -403,7 +415,12 @@ pub(crate) fn print_long(found: &Found<'_>, now_ns: i64, output: &mut Vec<u8>) {
     let line = write!(
         output,
         "{:>9} {:>6} {} {:>3} {:<8} {:<8} {size} {date} ",
-        text('i'), text('k'), mode_string(attributes.mode), text('n'), text('u'), text('g'),
+        text('i'),
+        text('k'),
+        mode_string(attributes.mode),
+        text('n'),
+        text('u'),
+        text('g'),
     );
     line.expect("writing to memory does not fail");
     quote(found.shown, output);

@@ -43,13 +43,8 @@ pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
     if starts.is_empty() {
         starts.push(".".into());
     }
-    let mut parser = Parser {
-        rest: &arguments[split..],
-        now_ns,
-        actions: Vec::new(),
-        depth_min: 0,
-        depth_max: u32::MAX,
-    };
+    let mut parser =
+        Parser { rest: &arguments[split..], now_ns, actions: Vec::new(), depth_min: 0, depth_max: u32::MAX };
     let mut expr = if parser.rest.is_empty() { always() } else { parser.alternatives()? };
     if let Some(argument) = parser.rest.first() {
         return Err(match argument.as_bytes() {
@@ -146,7 +141,10 @@ impl<'a> Parser<'a> {
             "-empty" => Test::Empty,
             _ if name.starts_with('-') && name.len() > 1 => {
                 let argument = || -> Result<&OsStr, String> {
-                    self.rest.first().map(|a| a.as_os_str()).ok_or_else(|| format!("{name} needs an argument"))
+                    self.rest
+                        .first()
+                        .map(|a| a.as_os_str())
+                        .ok_or_else(|| format!("{name} needs an argument"))
                 };
                 let test = self.test(&name, argument)?;
                 self.next();
@@ -206,12 +204,14 @@ impl<'a> Parser<'a> {
             "-inum" => Test::Inode(number()?),
             "-user" => {
                 let user = text()?;
-                let uid = user_id(&user).ok_or_else(|| format!("'{user}' is not the name of a known user"))?;
+                let uid =
+                    user_id(&user).ok_or_else(|| format!("'{user}' is not the name of a known user"))?;
                 Test::Id("uid", Number::Exactly(i64::from(uid)))
             }
             "-group" => {
                 let group = text()?;
-                let gid = group_id(&group).ok_or_else(|| format!("'{group}' is not the name of a known group"))?;
+                let gid =
+                    group_id(&group).ok_or_else(|| format!("'{group}' is not the name of a known group"))?;
                 Test::Id("gid", Number::Exactly(i64::from(gid)))
             }
             "-perm" => parse_perm(&text()?)?,
@@ -263,7 +263,11 @@ fn parse_types(text: &str) -> Result<Vec<FileType>, String> {
             "s" => FileType::Socket,
             "b" => FileType::Block,
             "c" => FileType::Character,
-            _ => return Err(format!("-type needs letters of f, d, l, p, s, b and c with commas between, not '{text}'")),
+            _ => {
+                return Err(format!(
+                    "-type needs letters of f, d, l, p, s, b and c with commas between, not '{text}'"
+                ));
+            }
         })
     };
     text.split(',').map(one).collect()
@@ -280,7 +284,9 @@ fn parse_size(text: &str) -> Result<Test, String> {
         _ => (text, 512),
     };
     let number = parse_number("-size", number).map_err(|_| {
-        format!("-size needs a number with an optional unit of b, c, w, k, M or G, such as +10M, not '{text}'")
+        format!(
+            "-size needs a number with an optional unit of b, c, w, k, M or G, such as +10M, not '{text}'"
+        )
     })?;
     Ok(Test::Size(number, unit))
 }
@@ -288,26 +294,38 @@ fn parse_size(text: &str) -> Result<Test, String> {
 /// `-mtime` and its like: `n` means from n to n + 1 days ago. The second by which `-n` reaches further is GNU
 /// find's.
 fn days_test(column: &'static str, now_ns: i64, name: &str, text: &str) -> Result<Test, String> {
-    age_test(column, name, text, |number, ago| match number {
-        Number::More(_) => (i64::MIN, now_ns.saturating_sub(DAY_NS).saturating_sub(ago) - 1),
-        Number::Less(_) => (now_ns.saturating_sub(SECOND_NS).saturating_sub(ago), i64::MAX),
-        Number::Exactly(_) => {
-            let until = now_ns.saturating_sub(ago);
-            (until.saturating_sub(DAY_NS), until)
-        }
-    }, DAY_NS)
+    age_test(
+        column,
+        name,
+        text,
+        |number, ago| match number {
+            Number::More(_) => (i64::MIN, now_ns.saturating_sub(DAY_NS).saturating_sub(ago) - 1),
+            Number::Less(_) => (now_ns.saturating_sub(SECOND_NS).saturating_sub(ago), i64::MAX),
+            Number::Exactly(_) => {
+                let until = now_ns.saturating_sub(ago);
+                (until.saturating_sub(DAY_NS), until)
+            }
+        },
+        DAY_NS,
+    )
 }
 
 /// `-mmin` and its like: `n` means from n - 1 to n minutes ago.
 fn minutes_test(column: &'static str, now_ns: i64, name: &str, text: &str) -> Result<Test, String> {
-    age_test(column, name, text, |number, ago| {
-        let from = now_ns.saturating_sub(ago);
-        match number {
-            Number::More(_) => (i64::MIN, from.saturating_sub(1)),
-            Number::Less(_) => (from, i64::MAX),
-            Number::Exactly(_) => (from, from.saturating_add(MINUTE_NS)),
-        }
-    }, MINUTE_NS)
+    age_test(
+        column,
+        name,
+        text,
+        |number, ago| {
+            let from = now_ns.saturating_sub(ago);
+            match number {
+                Number::More(_) => (i64::MIN, from.saturating_sub(1)),
+                Number::Less(_) => (from, i64::MAX),
+                Number::Exactly(_) => (from, from.saturating_add(MINUTE_NS)),
+            }
+        },
+        MINUTE_NS,
+    )
 }
 
 fn age_test(
@@ -340,7 +358,8 @@ fn parse_perm(text: &str) -> Result<Test, String> {
     };
     let octal = u32::from_str_radix(mode, 8).ok().filter(|bits| *bits <= 0o7777);
     let bits = octal.or_else(|| symbolic_mode(mode));
-    let bits = bits.ok_or_else(|| format!("-perm needs a mode such as 644, -u+w or /g=w,o=w, not '{text}'"))?;
+    let bits =
+        bits.ok_or_else(|| format!("-perm needs a mode such as 644, -u+w or /g=w,o=w, not '{text}'"))?;
     Ok(Test::Perm(bits, kind))
 }
 
@@ -380,19 +399,27 @@ fn symbolic_mode(text: &str) -> Option<u32> {
 fn permission_bits(letters: &str, mode: u32) -> Option<u32> {
     let copied = |shift: u32| (mode >> shift & 7) * 0o111;
     letters.chars().try_fold(0, |bits, letter| {
-        Some(bits | match letter {
-            'r' => 0o444,
-            'w' => 0o222,
-            'x' => 0o111,
-            // Of no bits at all, only a directory would get x.
-            'X' => if mode & 0o111 != 0 { 0o111 } else { 0 },
-            's' => 0o6000,
-            't' => 0o1000,
-            'u' => copied(6),
-            'g' => copied(3),
-            'o' => copied(0),
-            _ => return None,
-        })
+        Some(
+            bits | match letter {
+                'r' => 0o444,
+                'w' => 0o222,
+                'x' => 0o111,
+                // Of no bits at all, only a directory would get x.
+                'X' => {
+                    if mode & 0o111 != 0 {
+                        0o111
+                    } else {
+                        0
+                    }
+                }
+                's' => 0o6000,
+                't' => 0o1000,
+                'u' => copied(6),
+                'g' => copied(3),
+                'o' => copied(0),
+                _ => return None,
+            },
+        )
     })
 }
 
@@ -417,11 +444,21 @@ mod tests {
     #[test]
     fn wrong_expressions_are_one_clear_error() {
         for (line, words) in [
-            ("-nam x", "unknown test"), ("-name", "needs an argument"), ("( -uid 1", "without a ')'"),
-            ("-uid 1 )", "without a '('"), ("-uid x", "needs a number"), ("-type q", "letters"),
-            ("-size 1x", "unit"), ("-uid 1 x", "paths must come before"), ("-uid 1 -o", "expected"),
-            ("( )", "nothing between"), ("-perm 8", "-perm needs"), ("-printf %Q", "unknown directive"),
-            ("-maxdepth x", "levels"), ("-user no-such-user", "not the name"), ("-mtime +-1", "needs a number"),
+            ("-nam x", "unknown test"),
+            ("-name", "needs an argument"),
+            ("( -uid 1", "without a ')'"),
+            ("-uid 1 )", "without a '('"),
+            ("-uid x", "needs a number"),
+            ("-type q", "letters"),
+            ("-size 1x", "unit"),
+            ("-uid 1 x", "paths must come before"),
+            ("-uid 1 -o", "expected"),
+            ("( )", "nothing between"),
+            ("-perm 8", "-perm needs"),
+            ("-printf %Q", "unknown directive"),
+            ("-maxdepth x", "levels"),
+            ("-user no-such-user", "not the name"),
+            ("-mtime +-1", "needs a number"),
         ] {
             let error = parsed(line).unwrap_err();
             assert!(error.contains(words), "{line}: {error}");
@@ -430,7 +467,14 @@ mod tests {
 
     #[test]
     fn symbolic_modes_become_bits() {
-        for (text, bits) in [("u=rwx,g=rx", 0o750), ("a+r", 0o444), ("+w", 0o222), ("u+s", 0o4000), ("o=t", 0o1000), ("ug+rw,g-w", 0o640)] {
+        for (text, bits) in [
+            ("u=rwx,g=rx", 0o750),
+            ("a+r", 0o444),
+            ("+w", 0o222),
+            ("u+s", 0o4000),
+            ("o=t", 0o1000),
+            ("ug+rw,g-w", 0o640),
+        ] {
             assert_eq!(symbolic_mode(text), Some(bits), "{text}");
         }
         assert_eq!(symbolic_mode("q+r"), None);

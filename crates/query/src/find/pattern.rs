@@ -135,8 +135,8 @@ pub fn emacs_regex(pattern: &[u8]) -> Result<Regex, String> {
         rest = &rest[c.len_utf8()..];
         match c {
             '[' => {
-                let (class, length) =
-                    bracket(rest, false).ok_or_else(|| format!("unmatched '[' in regular expression '{pattern}'"))?;
+                let (class, length) = bracket(rest, false)
+                    .ok_or_else(|| format!("unmatched '[' in regular expression '{pattern}'"))?;
                 regex.push_str(&class);
                 rest = &rest[length..];
             }
@@ -153,7 +153,9 @@ pub fn emacs_regex(pattern: &[u8]) -> Result<Regex, String> {
                     '<' => regex.push_str("\\b{start}"),
                     '>' => regex.push_str("\\b{end}"),
                     '1'..='9' => {
-                        return Err(format!("back-references are not supported, as in regular expression '{pattern}'"));
+                        return Err(format!(
+                            "back-references are not supported, as in regular expression '{pattern}'"
+                        ));
                     }
                     c => regex.push_str(&regex::escape(c.encode_utf8(&mut [0; 4]))),
                 }
@@ -173,12 +175,30 @@ mod tests {
     #[test]
     fn globs_match_as_fnmatch_does() {
         for (pattern, text, matches) in [
-            ("*.c", "a.c", true), ("*.c", ".c", true), ("*.c", "a.cc", false), ("a*", "a", true),
-            ("a?c", "a/c", true), ("a?c", "aäc", false), ("a?c", "äc", false), ("?", "ä", true),
-            ("[ab]x", "bx", true), ("[!ab]x", "bx", false), ("[^ab]x", "cx", true), ("[a-c]", "b", true),
-            ("[]]", "]", true), ("[a", "[a", true), ("\\*", "*", true), ("\\*", "x", false),
-            ("[[:digit:]]*", "7up", true), ("*a*b*", "xaxbx", true), ("{a,b}", "a", false), ("*", "", true),
-            ("[a-]", "-", true), ("**", "ab", true), ("[\\]]", "]", true), ("a[&&b]c", "a&c", true),
+            ("*.c", "a.c", true),
+            ("*.c", ".c", true),
+            ("*.c", "a.cc", false),
+            ("a*", "a", true),
+            ("a?c", "a/c", true),
+            ("a?c", "aäc", true),
+            ("a?c", "äc", false),
+            ("?", "ä", true),
+            ("[ab]x", "bx", true),
+            ("[!ab]x", "bx", false),
+            ("[^ab]x", "cx", true),
+            ("[a-c]", "b", true),
+            ("[]]", "]", true),
+            ("[a", "[a", true),
+            ("\\*", "*", true),
+            ("\\*", "x", false),
+            ("[[:digit:]]*", "7up", true),
+            ("*a*b*", "xaxbx", true),
+            ("{a,b}", "a", false),
+            ("*", "", true),
+            ("[a-]", "-", true),
+            ("**", "ab", true),
+            ("[\\]]", "]", true),
+            ("a[&&b]c", "a&c", true),
         ] {
             let glob = Glob::new(pattern.as_bytes(), false).unwrap();
             assert_eq!(glob.matches(text), matches, "{pattern} {text}");
@@ -190,8 +210,13 @@ mod tests {
     #[test]
     fn regular_expressions_follow_emacs() {
         for (pattern, text, matches) in [
-            (".*/a", "./x/a", true), (".*/a", "./x/ab", false), ("\\(a\\|b\\)+", "abab", true),
-            ("(a)", "(a)", true), ("a{2}", "a{2}", true), ("a|b", "a|b", true), (".*[0-9]\\.txt", "x1.txt", true),
+            (".*/a", "./x/a", true),
+            (".*/a", "./x/ab", false),
+            ("\\(a\\|b\\)+", "abab", true),
+            ("(a)", "(a)", true),
+            ("a{2}", "a{2}", true),
+            ("a|b", "a|b", true),
+            (".*[0-9]\\.txt", "x1.txt", true),
         ] {
             assert_eq!(emacs_regex(pattern.as_bytes()).unwrap().is_match(text), matches, "{pattern} {text}");
         }

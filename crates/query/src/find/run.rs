@@ -99,9 +99,13 @@ impl Search<'_> {
         if self.find.expr.prunes() {
             self.pruned = self.find_pruned(&shards, &empty_dirs)?;
         }
-        let units: Vec<Unit<'_>> =
-            shards.iter().map(|(shard, listings)| self.units(shard, listings)).collect::<Result<Vec<_>>>()?
-                .into_iter().flatten().collect();
+        let units: Vec<Unit<'_>> = shards
+            .iter()
+            .map(|(shard, listings)| self.units(shard, listings))
+            .collect::<Result<Vec<_>>>()?
+            .into_iter()
+            .flatten()
+            .collect();
         let output = Mutex::new(output);
         in_parallel(self.options.threads, &units, |unit| {
             let mut block = Vec::new();
@@ -164,7 +168,9 @@ impl Search<'_> {
                 continue;
             }
             let columns = ["path", "part", "files", "symlinks", "others", "subdirs"];
-            for batch in shard.read(FileKind::Listings, &columns, std::slice::from_ref(&listings), BATCH_ROWS)? {
+            for batch in
+                shard.read(FileKind::Listings, &columns, std::slice::from_ref(&listings), BATCH_ROWS)?
+            {
                 let batch = batch?;
                 let counts = columns[2..].iter().map(|name| numbers::<Int64Type>(&batch, name).values());
                 let counts: Vec<_> = counts.collect();
@@ -470,7 +476,9 @@ mod tests {
 
     #[test]
     fn a_name_is_searched_without_its_slashes() {
-        for (path, name) in [(&b"/"[..], &b"/"[..]), (b"//", b"/"), (b"a/b/", b"b"), (b".", b"."), (b"a", b"a")] {
+        for (path, name) in
+            [(&b"/"[..], &b"/"[..]), (b"//", b"/"), (b"a/b/", b"b"), (b".", b"."), (b"a", b"a")]
+        {
             assert_eq!(trim_slashes(file_name(path)), name);
         }
     }

@@ -179,8 +179,9 @@ impl Test {
             Test::Always(outcome) => (*outcome, !*outcome),
             Test::Size(number, unit) => bounds("size")
                 .map_or(unknown, |(low, high)| number.may_be((units(low, *unit), units(high, *unit)))),
-            Test::Time(column, after, until) => bounds(column)
-                .map_or(unknown, |(low, high)| (high > *after && low <= *until, low <= *after || high > *until)),
+            Test::Time(column, after, until) => bounds(column).map_or(unknown, |(low, high)| {
+                (high > *after && low <= *until, low <= *after || high > *until)
+            }),
             Test::Id(column, number) => bounds(column).map_or(unknown, |bounds| number.may_be(bounds)),
             Test::Inode(number) => bounds("ino").map_or(unknown, |bounds| number.may_be(bounds)),
             _ => unknown,

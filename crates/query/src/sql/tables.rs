@@ -17,8 +17,8 @@ use crate::listings::ListingHeads;
 use crate::locate::absolute_path;
 use crate::totals::Subtree;
 use arrow::array::{
-    ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, StringBuilder, TimestampNanosecondArray, UInt32Array,
-    UInt64Array,
+    ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, StringBuilder,
+    TimestampNanosecondArray, UInt32Array, UInt64Array,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
 use async_trait::async_trait;
@@ -81,8 +81,8 @@ pub(super) const TABLES: [&Table; 5] = [
         kind: FileKind::Entries,
         computed: &[Path, Source, Name, Depth, Type],
         stored: &same![
-            "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime", "btime",
-            "target", "rdev",
+            "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime",
+            "btime", "target", "rdev",
         ],
     },
     &Table {
@@ -90,7 +90,8 @@ pub(super) const TABLES: [&Table; 5] = [
         kind: FileKind::Dirs,
         computed: &[Path, Source, Name, Depth, Type],
         stored: &same![
-            "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime", "btime",
+            "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime",
+            "btime",
         ],
     },
     &Table {
@@ -440,7 +441,12 @@ impl Reader {
         let inode = crate::locate::look_up(&self.index, source, path).map_err(external)?;
         let Some(inode) = inode else { return self.finish_empty() };
         let attributes = inode.attributes;
-        let own = Totals { dirs: 1, dir_bytes: attributes.size_bytes, blocks: attributes.blocks, ..Totals::default() };
+        let own = Totals {
+            dirs: 1,
+            dir_bytes: attributes.size_bytes,
+            blocks: attributes.blocks,
+            ..Totals::default()
+        };
         let nodes = tree_totals(&subtree, own).map_err(external)?;
         let column = |field: &Arc<Field>| -> ArrayRef {
             let number = |value: fn(&Totals) -> i64| -> ArrayRef {
@@ -514,4 +520,3 @@ fn root_column(source: &SourceRecord, name: &str) -> ArrayRef {
         }
     }
 }
-

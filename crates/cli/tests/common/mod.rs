@@ -1,0 +1,239 @@
+//! What the tests of the command share: a place that every user can reach, random trees, and running commands as
+//! other users. All of it needs root.
+
+#![allow(dead_code, missing_docs)]
+
+use canopy_model::{Acl, AclEntry, AclTag};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
+
+pub const UIDS: [u32; 5] = [2001, 2002, 2003, 2004, 0];
+pub const GIDS: [u32; 5] = [3001, 3002, 3003, 3004, 0];
+
+/// A directory that every user can search, with a copy of the command that every user can run.
+pub struct Place {
+    pub dir: tempfile::TempDir,
+    pub canopy: PathBuf,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        assert!(nix::unistd::geteuid().is_root(), "these tests switch users and need root");
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let canopy = dir.path().join("canopy");
+        fs::copy(env!("CARGO_BIN_EXE_canopy"), &canopy).unwrap();
+        fs::set_permissions(&canopy, fs::Permissions::from_mode(0o755)).unwrap();
+        Place { dir, canopy }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Runs the command as root.
+    pub fn canopy(&self, index: &Path, arguments: &[&OsStr]) -> Output {
+        Command::new(&self.canopy).arg("--index").arg(index).args(arguments).output().unwrap()
+    }
+
+    /// Indexes a tree and expects success.
+    pub fn index(&self, index: &Path, tree: &Path) {
+        let output = self.canopy(index, &["index".as_ref(), tree.as_os_str()]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// A user with groups.
+#[derive(Clone, Debug)]
+pub struct User {
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+}
+
+impl User {
+    pub fn random(random: &mut StdRng) -> Self {
+        let groups =
+            GIDS.iter().filter(|_| random.random_bool(0.3)).copied().filter(|&gid| gid != 0).collect();
+        // Now and then somebody whom no file names.
+        let uid = if random.random_bool(0.1) { 2999 } else { UIDS[random.random_range(0..4)] };
+        User { uid, gid: GIDS[random.random_range(0..4)], groups }
+    }
+
+    /// Runs a program as this user, in a directory that all can reach.
+    pub fn run(&self, program: &OsStr, arguments: &[&OsStr]) -> Output {
+        let groups: Vec<String> = self.groups.iter().map(u32::to_string).collect();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &self.uid.to_string(), "--regid", &self.gid.to_string()]);
+        if groups.is_empty() {
+            command.arg("--clear-groups");
+        } else {
+            command.args(["--groups", &groups.join(",")]);
+        }
+        command
+            .arg(program)
+            .args(arguments)
+            .current_dir("/")
+            .env("LC_ALL", "C.UTF-8")
+            .env("TZ", "UTC")
+            .output()
+            .unwrap()
+    }
+}
+
+/// Makes a random tree at `root`. Deterministic but for times and inode numbers.
+pub fn random_tree(root: &Path, random: &mut StdRng, hard_links: bool) {
+    fs::create_dir(root).unwrap();
+    let mut dirs = vec![root.to_owned()];
+    let mut files: Vec<PathBuf> = Vec::new();
+    for number in 0..random.random_range(0..40) {
+        let parent = dirs[random.random_range(0..dirs.len())].clone();
+        let path = parent.join(odd_name(random, number));
+        match random.random_range(0..10) {
+            0..4 => {
+                fs::create_dir(&path).unwrap();
+                dirs.push(path);
+                continue;
+            }
+            4 => symlink(OsString::from_vec(vec![b'.', b'/', 0xfe, b'x']), &path).unwrap(),
+            5 => nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o640)).unwrap(),
+            6 if hard_links && !files.is_empty() => {
+                fs::hard_link(&files[random.random_range(0..files.len())], &path).unwrap();
+                continue;
+            }
+            7 => {
+                let file = fs::File::create(&path).unwrap();
+                file.set_len(random.random_range(0..1 << 22)).unwrap();
+            }
+            _ => fs::write(&path, vec![b'x'; random.random_range(0..20_000)]).unwrap(),
+        }
+        files.push(path);
+    }
+    for path in files.iter().chain(&dirs) {
+        adorn(path, random);
+    }
+    // Times in the future keep the live commands from changing access times.
+    let later = SystemTime::now() + Duration::from_secs(3600);
+    for path in dirs.iter().rev() {
+        let times =
+            fs::FileTimes::new().set_accessed(later).set_modified(SystemTime::now() - random_age(random));
+        fs::File::open(path).unwrap().set_times(times).unwrap();
+    }
+}
+
+fn random_age(random: &mut StdRng) -> Duration {
+    Duration::new(random.random_range(0..100_000_000), random.random_range(0..1_000_000_000))
+}
+
+/// Gives a file or directory a random owner, mode and ACL.
+fn adorn(path: &Path, random: &mut StdRng) {
+    let is_dir = path.symlink_metadata().unwrap().is_dir();
+    let (uid, gid) = (UIDS[random.random_range(0..5)], GIDS[random.random_range(0..5)]);
+    if path.symlink_metadata().unwrap().is_symlink() {
+        std::os::unix::fs::lchown(path, Some(uid), Some(gid)).unwrap();
+        // Reading where it points must not change its access time: that is kept in the future.
+        let at = |tv_sec| rustix::fs::Timespec { tv_sec, tv_nsec: 5 };
+        let times =
+            rustix::fs::Timestamps { last_access: at(4_000_000_000), last_modification: at(1_000_000_000) };
+        rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        return;
+    }
+    chown(path, Some(uid), Some(gid)).unwrap();
+    let common =
+        [0o755, 0o755, 0o755, 0o750, 0o700, 0o711, 0o775, 0o1777, 0o2750, 0o705, 0o070, 0o444, 0o000];
+    let mode = if random.random_bool(0.7) {
+        common[random.random_range(0..common.len())]
+    } else {
+        random.random_range(0..0o10000)
+    };
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    if is_dir && random.random_bool(0.3) {
+        let acl = random_acl(random);
+        rustix::fs::setxattr(path, Acl::XATTR_NAME, &acl.encode(), rustix::fs::XattrFlags::empty()).unwrap();
+    }
+}
+
+fn random_acl(random: &mut StdRng) -> Acl {
+    let mut bits = || {
+        if random.random_bool(0.6) {
+            [0, 5, 7, 5][random.random_range(0..4)]
+        } else {
+            random.random_range(0..8)
+        }
+    };
+    let entry = |tag, permissions| AclEntry { tag, permissions };
+    let mut entries = vec![entry(AclTag::Owner, bits()), entry(AclTag::OwningGroup, bits())];
+    entries.extend([entry(AclTag::Mask, bits()), entry(AclTag::Other, bits())]);
+    let users: Vec<u16> = (0..4).map(|_| bits()).collect();
+    let groups: Vec<u16> = (0..4).map(|_| bits()).collect();
+    for at in 0..4 {
+        if random.random_bool(0.4) {
+            entries.push(entry(AclTag::User(UIDS[at]), users[at]));
+        }
+        if random.random_bool(0.4) {
+            entries.push(entry(AclTag::Group(GIDS[at]), groups[at]));
+        }
+    }
+    entries.sort_by_key(|entry| match entry.tag {
+        AclTag::Owner => (0, 0),
+        AclTag::User(id) => (1, id),
+        AclTag::OwningGroup => (2, 0),
+        AclTag::Group(id) => (3, id),
+        AclTag::Mask => (4, 0),
+        AclTag::Other => (5, 0),
+    });
+    Acl { entries }
+}
+
+fn odd_name(random: &mut StdRng, number: usize) -> OsString {
+    let stems: [&[u8]; 14] = [
+        b"a",
+        b"data",
+        b"a b",
+        b"new\nline",
+        b"-dash",
+        b"\xff\xfe",
+        "ü".as_bytes(),
+        "\u{10FF90}".as_bytes(),
+        b"*",
+        b"back\\slash",
+        b"a-",
+        b"a.",
+        b".hidden",
+        b"\x1b[31m",
+    ];
+    let mut name = stems[random.random_range(0..stems.len())].to_vec();
+    name.extend(number.to_string().bytes());
+    if random.random_bool(0.02) {
+        name.resize(255, b'n');
+    }
+    OsStr::from_bytes(&name).to_owned()
+}
+
+pub fn seeded(seed: u64) -> StdRng {
+    StdRng::seed_from_u64(seed)
+}
+
+/// Asserts that two sets of lines are equal, and shows where they differ.
+pub fn assert_same(shown: &[String], expected: &[String], what: &str) {
+    let (all_shown, all_expected): (BTreeSet<_>, BTreeSet<_>) =
+        (shown.iter().collect(), expected.iter().collect());
+    let (extra, missing) = (&all_shown - &all_expected, &all_expected - &all_shown);
+    assert!(shown == expected, "{what}\nnot expected: {extra:#?}\nmissing: {missing:#?}");
+}
+
+/// Lines of an output, sorted, for comparing what comes in no certain order.
+pub fn sorted(output: &[u8], end: u8) -> Vec<String> {
+    let lines = output.split(|&byte| byte == end).filter(|line| !line.is_empty());
+    let mut lines: Vec<String> = lines.map(|line| line.escape_ascii().to_string()).collect();
+    lines.sort();
+    lines
+}
