@@ -3,7 +3,7 @@
 use crate::builder::{Builder, Head};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
-use crate::manifest::{Cover, FileRecord, ShardRecord};
+use crate::manifest::{Cover, FileRecord, HardLink, ShardRecord};
 use crate::schema::{FENCE_ROWS, FileKind};
 use arrow::array::{
     ArrayRef, Int64Array, RecordBatch, StringBuilder, TimestampNanosecondArray, UInt32Array, UInt64Array,
@@ -18,6 +18,9 @@ use std::sync::Arc;
 
 /// Rows turned from structures into columns at a time: few enough to stay in the cache.
 const BATCH_ROWS: usize = 4096;
+
+/// Most rows of `hardlinks` that go into the manifest instead of a file.
+const INLINE_LINKS_MAX: usize = 64;
 
 /// Most covers of a shard.
 const COVERS_MAX: usize = 16;
@@ -39,6 +42,7 @@ pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result
         files: Default::default(),
         totals: Totals::default(),
         parts: builder.heads.iter().any(|head| head.part > 0),
+        links: Vec::new(),
         covers: Vec::new(),
     };
     let sums: Vec<Sums> = builder.heads.iter().map(|head| Sums::of(&builder, head)).collect();
@@ -187,24 +191,28 @@ impl Encoder<'_> {
     fn hardlinks(self, builder: &Builder) -> Result<Self> {
         let linked = |(ordinal, head): (usize, &Head)| {
             let dev = head.dev;
-            attributes_of(&builder.entries, &head.entries)
-                .iter()
-                .filter(|attributes| attributes.nlink > 1)
-                .map(move |attributes| (ordinal as u32, dev, *attributes))
-                .collect::<Vec<_>>()
+            let entries = attributes_of(&builder.entries, &head.entries).iter();
+            entries.filter(|attributes| attributes.nlink > 1).map(move |attributes| HardLink {
+                listing: ordinal as u32,
+                dev,
+                ino: attributes.ino,
+                size_bytes: attributes.size_bytes,
+                blocks: attributes.blocks,
+            })
         };
-        let rows: Vec<(u32, u64, Attributes)> = builder.heads.iter().enumerate().flat_map(linked).collect();
-        if rows.is_empty() {
+        let rows: Vec<HardLink> = builder.heads.iter().enumerate().flat_map(linked).collect();
+        if rows.len() <= INLINE_LINKS_MAX {
+            self.record.links = rows;
             return Ok(self);
         }
         let mut output = self.open(FileKind::Hardlinks)?;
         for rows in rows.chunks(BATCH_ROWS) {
             output.write(vec![
-                u32s(rows.iter().map(|row| row.0)),
-                u64s(rows.iter().map(|row| row.1)),
-                u64s(rows.iter().map(|row| row.2.ino)),
-                i64s(rows.iter().map(|row| row.2.size_bytes)),
-                i64s(rows.iter().map(|row| row.2.blocks)),
+                u32s(rows.iter().map(|row| row.listing)),
+                u64s(rows.iter().map(|row| row.dev)),
+                u64s(rows.iter().map(|row| row.ino)),
+                i64s(rows.iter().map(|row| row.size_bytes)),
+                i64s(rows.iter().map(|row| row.blocks)),
             ])?;
         }
         self.close(output)
@@ -385,10 +393,10 @@ where
     columns.push(i64s(rows().map(|a| a.size_bytes)));
     columns.push(u32s(rows().map(|a| a.blksize_bytes)));
     columns.push(i64s(rows().map(|a| a.blocks)));
-    columns.push(times(rows().map(|a| a.atime_ns)));
+    columns.push(i64s(rows().map(|a| a.atime_ns.wrapping_sub(a.btime_ns))));
     columns.push(times(rows().map(|a| a.mtime_ns)));
-    columns.push(times(rows().map(|a| a.ctime_ns)));
-    columns.push(times(rows().map(|a| a.btime_ns)));
+    columns.push(i64s(rows().map(|a| a.ctime_ns.wrapping_sub(a.mtime_ns))));
+    columns.push(i64s(rows().map(|a| a.btime_ns.wrapping_sub(a.mtime_ns))));
 }
 
 fn u32s(values: impl Iterator<Item = u32>) -> ArrayRef {

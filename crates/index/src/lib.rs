@@ -36,7 +36,7 @@ mod writer;
 
 pub use disk::{Disk, Faults};
 pub use error::{Error, ErrorKind, Result};
-pub use manifest::{Cover, FileRecord, ShardRecord, SourceRecord};
+pub use manifest::{Cover, FileRecord, HardLink, ShardRecord, SourceRecord};
 pub use reader::{Classes, Index};
 pub use schema::FileKind;
 pub use shard::{RowRange, Shard, ShardRead};

@@ -64,11 +64,10 @@ pub(crate) struct AllManifests {
     pub(crate) classes: Vec<ClassManifest>,
 }
 
+// Not flattened: serde would buffer every value of it, and this is read by each command of root's.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ClassManifest {
-    #[serde(flatten)]
     pub(crate) class: ClassRecord,
-    #[serde(flatten)]
     pub(crate) manifest: Manifest,
 }
 
@@ -133,8 +132,39 @@ pub struct ShardRecord {
     /// Whether a directory's listing comes in several parts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parts: bool,
+    /// The rows of `hardlinks`, where they are few: reading them here costs less than a file of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<HardLink>,
     /// Consecutive ranges of listings that together are all of the shard.
     pub covers: Vec<Cover>,
+}
+
+/// One sighting of an entry with several links. Kept as an array: listing, dev, ino, size, blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(u32, u64, u64, i64, i64)", into = "(u32, u64, u64, i64, i64)")]
+pub struct HardLink {
+    /// Ordinal of its listing.
+    pub listing: u32,
+    /// Device that holds it.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Size in bytes.
+    pub size_bytes: i64,
+    /// Space taken, in units of 512 bytes.
+    pub blocks: i64,
+}
+
+impl From<(u32, u64, u64, i64, i64)> for HardLink {
+    fn from((listing, dev, ino, size_bytes, blocks): (u32, u64, u64, i64, i64)) -> Self {
+        HardLink { listing, dev, ino, size_bytes, blocks }
+    }
+}
+
+impl From<HardLink> for (u32, u64, u64, i64, i64) {
+    fn from(link: HardLink) -> Self {
+        (link.listing, link.dev, link.ino, link.size_bytes, link.blocks)
+    }
 }
 
 /// One file of a shard.

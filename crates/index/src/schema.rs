@@ -16,7 +16,11 @@
 //! A listing's entries are the rows `first_entry` .. next listing's `first_entry`, its directories likewise from
 //! `first_dir`. `bytes_before`, `dir_bytes_before`, `blocks_before` (and the two first ordinals) are running
 //! totals over all listings before this one, so the totals of any range of listings are two rows' difference.
-//! A file without rows is not written.
+//! A file without rows is not written, nor `hardlinks` with few rows: those are in the manifest.
+//!
+//! Of an inode's times only `mtime` is kept as such: `ctime = mtime + ctime_after_mtime`,
+//! `btime = mtime + btime_after_mtime` and `atime = btime + atime_after_btime`, in nanoseconds, wrapping.
+//! [`crate::Shard::read`] gives the times themselves.
 //!
 //! The `listings` file carries in its key-value metadata, under `canopy.fences`, a JSON array with the path of every
 //! [`FENCE_ROWS`]th row from row 0; its data pages hold as many rows, so a look-up decodes one page.
@@ -111,8 +115,24 @@ fn inode_fields() -> Vec<Field> {
         field("blksize", DataType::UInt32),
         field("blocks", DataType::Int64),
     ];
-    fields.extend(times(&["atime", "mtime", "ctime", "btime"]));
+    fields.extend([
+        field("atime_after_btime", DataType::Int64),
+        field("mtime", time_type()),
+        field("ctime_after_mtime", DataType::Int64),
+        field("btime_after_mtime", DataType::Int64),
+    ]);
     fields
+}
+
+/// A time that is kept as its distance from another one: with that name, and those of the columns it is the sum
+/// of. Most files' times are equal or near each other, so distances take half the space.
+pub(crate) fn summands(time: &str) -> Option<&'static [&'static str]> {
+    match time {
+        "ctime" => Some(&["mtime", "ctime_after_mtime"]),
+        "btime" => Some(&["mtime", "btime_after_mtime"]),
+        "atime" => Some(&["mtime", "btime_after_mtime", "atime_after_btime"]),
+        _ => None,
+    }
 }
 
 fn fields(kind: FileKind) -> Vec<Field> {
@@ -196,8 +216,9 @@ fn properties(kind: FileKind) -> WriterProperties {
             "mode" | "nlink" | "uid" | "gid" | "blksize" | "rdev" | "dev" | "part" | "blocks" => {
                 builder = builder.set_column_dictionary_enabled(column(), true);
             }
-            "listing" | "depth" | "first_entry" | "first_dir" | "ino" | "atime" | "mtime" | "ctime"
-            | "btime" => {
+            "listing" | "depth" | "first_entry" | "first_dir" | "ino" | "mtime" | "atime_min"
+            | "mtime_min" | "ctime_min" | "atime_max" | "mtime_max" | "ctime_max" | "bytes_before"
+            | "blocks_before" => {
                 builder = builder.set_column_encoding(column(), Encoding::DELTA_BINARY_PACKED);
             }
             "name" => {
@@ -213,5 +234,16 @@ fn properties(kind: FileKind) -> WriterProperties {
 }
 
 /// Columns whose smallest and largest value in each row group is kept, so that searches can skip row groups.
-const PRUNED: [&str; 11] =
-    ["ino", "mode", "nlink", "uid", "gid", "size", "blocks", "atime", "mtime", "ctime", "btime"];
+const PRUNED: [&str; 11] = [
+    "ino",
+    "mode",
+    "nlink",
+    "uid",
+    "gid",
+    "size",
+    "blocks",
+    "mtime",
+    "atime_after_btime",
+    "ctime_after_mtime",
+    "btime_after_mtime",
+];

@@ -2,10 +2,11 @@
 
 use crate::block_file::BlockFile;
 use crate::error::{Error, Result};
-use crate::manifest::{Cover, Overlap, ShardRecord};
-use crate::schema::{FENCE_ROWS, FileKind, ROW_GROUP_ROWS};
-use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::{Int64Type, UInt32Type};
+use crate::manifest::{Cover, HardLink, Overlap, ShardRecord};
+use crate::schema::{FENCE_ROWS, FileKind, ROW_GROUP_ROWS, summands, time_type};
+use arrow::array::{Array, AsArray, RecordBatch, TimestampNanosecondArray};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, UInt32Type, UInt64Type};
+use arrow::error::ArrowError;
 use canopy_model::{Totals, compare_paths, is_below};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -17,7 +18,7 @@ use parquet::file::statistics::Statistics;
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// A range of rows of one file of a shard.
 pub type RowRange = Range<usize>;
@@ -222,9 +223,39 @@ impl Shard {
         serde_json::from_str(fences).map_err(|error| Error::corrupt(&open.path, error))
     }
 
+    /// The entries with several links in a range of listings, by listing.
+    pub fn hardlinks(&self, listings: &RowRange) -> Result<Vec<HardLink>> {
+        let within = |link: &HardLink| listings.contains(&(link.listing as usize));
+        if self.record.file(FileKind::Hardlinks).is_none() {
+            return Ok(self.record.links.iter().filter(|link| within(link)).copied().collect());
+        }
+        let mut found = Vec::new();
+        let rows = 0..self.rows(FileKind::Hardlinks);
+        let columns = ["listing", "dev", "ino", "size", "blocks"];
+        for batch in self.read(FileKind::Hardlinks, &columns, std::slice::from_ref(&rows), FENCE_ROWS)? {
+            let batch = batch?;
+            let ordinals = batch.column(0).as_primitive::<UInt32Type>().values();
+            let [devs, inodes] = [1, 2].map(|at| batch.column(at).as_primitive::<UInt64Type>().values());
+            let [sizes, blocks] = [3, 4].map(|at| batch.column(at).as_primitive::<Int64Type>().values());
+            let links = (0..batch.num_rows()).map(|at| HardLink {
+                listing: ordinals[at],
+                dev: devs[at],
+                ino: inodes[at],
+                size_bytes: sizes[at],
+                blocks: blocks[at],
+            });
+            found.extend(links.filter(within));
+        }
+        Ok(found)
+    }
+
     /// The smallest and largest value of a column in each row group, where known. Columns of numbers and times
     /// that searches ask for have them; see `schema`.
     pub fn bounds(&self, kind: FileKind, column: &str) -> Result<Vec<Option<(i64, i64)>>> {
+        if let Some(summands) = summands(column) {
+            let bounds = summands.iter().map(|column| self.bounds(kind, column));
+            return Ok(sums_of_bounds(&bounds.collect::<Result<Vec<_>>>()?));
+        }
         let open = self.open(kind)?;
         let Ok(at) = kind.schema().index_of(column) else {
             return Ok(vec![None; open.metadata.metadata().num_row_groups()]);
@@ -252,7 +283,7 @@ impl Shard {
         (0..rows).step_by(ROW_GROUP_ROWS).map(|start| start..rows.min(start + ROW_GROUP_ROWS)).collect()
     }
 
-    /// Reads columns of the given rows, in the order of the schema. `rows` are sorted and disjoint.
+    /// Reads columns of the given rows; look them up by name. `rows` are sorted and disjoint.
     /// Pages that hold none of them are not read. Blocks.
     pub fn read(
         &self,
@@ -262,7 +293,10 @@ impl Shard {
         batch_rows: usize,
     ) -> Result<ShardRead> {
         let open = self.open(kind)?;
-        let names = columns.iter().copied();
+        let sums: Vec<&'static str> =
+            columns.iter().filter_map(|column| TIME_SUMS.into_iter().find(|time| time == column)).collect();
+        let needed = sums.iter().filter_map(|time| summands(time)).flatten();
+        let names = columns.iter().chain(needed).copied();
         let mask = ProjectionMask::columns(open.metadata.parquet_schema(), names);
         let (groups, selection) = self.select(kind, rows);
         let reader =
@@ -273,7 +307,7 @@ impl Shard {
                 .with_batch_size(batch_rows)
                 .build()
                 .map_err(|error| Error::corrupt(&open.path, error))?;
-        Ok(ShardRead { reader, path: open.path.clone() })
+        Ok(ShardRead { reader, sums, path: open.path.clone() })
     }
 
     /// The row groups that hold any of the rows, and which rows of those row groups to read.
@@ -306,7 +340,48 @@ impl Shard {
 /// The rows of a read, batch by batch.
 pub struct ShardRead {
     reader: ParquetRecordBatchReader,
+    /// Times to be added up from their summands.
+    sums: Vec<&'static str>,
     path: PathBuf,
+}
+
+/// Times that are kept as sums.
+const TIME_SUMS: [&str; 3] = ["atime", "ctime", "btime"];
+
+/// Adds the asked times to a batch that has their summands.
+fn with_times(batch: RecordBatch, sums: &[&'static str]) -> std::result::Result<RecordBatch, ArrowError> {
+    if sums.is_empty() {
+        return Ok(batch);
+    }
+    let mut fields = batch.schema().fields().to_vec();
+    let mut columns = batch.columns().to_vec();
+    for &time in sums {
+        let mut values = vec![0_i64; batch.num_rows()];
+        for summand in summands(time).unwrap_or_default() {
+            let column = batch
+                .column_by_name(summand)
+                .ok_or_else(|| ArrowError::SchemaError(format!("the column {summand} is missing")))?;
+            let column = arrow::compute::cast(column, &DataType::Int64)?;
+            let summand = column.as_primitive::<Int64Type>().values();
+            values.iter_mut().zip(summand).for_each(|(value, more)| *value = value.wrapping_add(*more));
+        }
+        fields.push(Arc::new(Field::new(time, time_type(), false)));
+        columns.push(Arc::new(TimestampNanosecondArray::from(values).with_timezone("UTC")));
+    }
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
+}
+
+/// Bounds of the sum of columns in each row group, from the bounds of each column.
+fn sums_of_bounds(columns: &[Vec<Option<(i64, i64)>>]) -> Vec<Option<(i64, i64)>> {
+    let groups = columns.iter().map(Vec::len).min().unwrap_or(0);
+    let sum = |group: usize| {
+        columns.iter().try_fold((0_i64, 0_i64), |(low, high), bounds| {
+            let (first, last) = bounds[group]?;
+            // A sum that wraps has no bounds.
+            Some((low.checked_add(first)?, high.checked_add(last)?))
+        })
+    };
+    (0..groups).map(sum).collect()
 }
 
 impl Iterator for ShardRead {
@@ -314,6 +389,7 @@ impl Iterator for ShardRead {
 
     fn next(&mut self) -> Option<Self::Item> {
         let batch = self.reader.next()?;
+        let batch = batch.and_then(|batch| with_times(batch, &self.sums));
         Some(batch.map_err(|error| Error::corrupt(&self.path, error)))
     }
 }

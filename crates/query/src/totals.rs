@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::listings::ListingHeads;
 use crate::locate::Start;
 use crate::work::in_parallel;
-use arrow::datatypes::{Int64Type, UInt32Type, UInt64Type};
-use canopy_index::{FileKind, Index, RowRange, Shard};
+use arrow::datatypes::{Int64Type, UInt32Type};
+use canopy_index::{FileKind, HardLink, Index, RowRange, Shard};
 use canopy_model::{Totals, compare_paths, join};
 use rustc_hash::FxHashSet;
 use std::sync::Mutex;
@@ -58,9 +58,9 @@ impl<'a> Subtree<'a> {
         let found = Mutex::new((Totals::default(), Vec::new()));
         in_parallel(self.threads, &self.shards(), |shard| {
             let totals = shard.totals_below(self.path)?;
-            let links = match shard.record().file(FileKind::Hardlinks) {
-                Some(_) if totals.entries > 0 => links(shard, &shard.listings_below(self.path)?)?,
-                _ => Vec::new(),
+            let links = match has_links(shard) && totals.entries > 0 {
+                true => shard.hardlinks(&shard.listings_below(self.path)?)?,
+                false => Vec::new(),
             };
             let mut found = found.lock().expect("no thread panics while it holds the lock");
             found.0 += totals;
@@ -68,7 +68,7 @@ impl<'a> Subtree<'a> {
             Ok(())
         })?;
         let (mut totals, links) = found.into_inner().expect("no thread panics while it holds the lock");
-        for (_, id, once) in links {
+        for (id, once) in links.iter().map(counted) {
             if !seen.insert(id) {
                 totals -= once;
             }
@@ -109,19 +109,16 @@ impl<'a> Subtree<'a> {
     /// All sightings of entries with several links, in path order of their listings.
     pub(crate) fn links(&self) -> Result<Vec<Link>> {
         let all = Mutex::new(Vec::new());
-        let shards: Vec<&Shard> = self
-            .shards()
-            .into_iter()
-            .filter(|shard| shard.record().file(FileKind::Hardlinks).is_some())
-            .collect();
+        let shards: Vec<&Shard> = self.shards().into_iter().filter(|shard| has_links(shard)).collect();
         in_parallel(self.threads, &shards, |shard| {
-            let rows = links(shard, &shard.listings_below(self.path)?)?;
-            let ordinals: Vec<u32> = rows.iter().map(|row| row.0).collect();
+            let rows = shard.hardlinks(&shard.listings_below(self.path)?)?;
+            let ordinals: Vec<u32> = rows.iter().map(|row| row.listing).collect();
             let heads = ListingHeads::read(shard, &ordinals)?;
             let mut found = Vec::with_capacity(rows.len());
-            for (listing, id, once) in rows {
+            for row in rows {
+                let (id, once) = counted(&row);
                 let bad = || shard.corrupt(FileKind::Hardlinks, "it names a listing that does not exist");
-                let listing = heads.get(listing).ok_or_else(bad)?.path.to_owned();
+                let listing = heads.get(row.listing).ok_or_else(bad)?.path.to_owned();
                 found.push(Link { listing, id, once });
             }
             all.lock().expect("no thread panics while it holds the lock").extend(found);
@@ -133,27 +130,14 @@ impl<'a> Subtree<'a> {
     }
 }
 
-/// Rows of `hardlinks` in a range of listings: listing, device and inode, and what one of them adds to totals.
-fn links(shard: &Shard, listings: &RowRange) -> Result<Vec<(u32, (u64, u64), Totals)>> {
-    let mut found = Vec::new();
-    if listings.is_empty() {
-        return Ok(found);
-    }
-    let rows = 0..shard.rows(FileKind::Hardlinks);
-    let columns = ["listing", "dev", "ino", "size", "blocks"];
-    for batch in shard.read(FileKind::Hardlinks, &columns, std::slice::from_ref(&rows), BATCH_ROWS)? {
-        let batch = batch?;
-        let ordinals = numbers::<UInt32Type>(&batch, "listing").values();
-        let [devs, inodes] = ["dev", "ino"].map(|name| numbers::<UInt64Type>(&batch, name).values());
-        let [sizes, blocks] = ["size", "blocks"].map(|name| numbers::<Int64Type>(&batch, name).values());
-        for at in 0..batch.num_rows() {
-            if listings.contains(&(ordinals[at] as usize)) {
-                let once = Totals { entries: 1, bytes: sizes[at], blocks: blocks[at], ..Totals::default() };
-                found.push((ordinals[at], (devs[at], inodes[at]), once));
-            }
-        }
-    }
-    Ok(found)
+/// Device and inode of a link, and what one of them adds to totals.
+fn counted(link: &HardLink) -> ((u64, u64), Totals) {
+    let once = Totals { entries: 1, bytes: link.size_bytes, blocks: link.blocks, ..Totals::default() };
+    ((link.dev, link.ino), once)
+}
+
+fn has_links(shard: &Shard) -> bool {
+    !shard.record().links.is_empty() || shard.record().file(FileKind::Hardlinks).is_some()
 }
 
 /// Nodes in the making; neighbours with the same path become one.

@@ -22,6 +22,7 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
 use async_trait::async_trait;
+use canopy_index::schema::time_type;
 use canopy_index::{FileKind, Index, RowRange, Shard, SourceRecord};
 use canopy_model::{Attributes, FileType, Totals, base_name, join};
 use datafusion::catalog::{Session, TableProvider};
@@ -135,8 +136,9 @@ impl Table {
         let file = self.kind.schema();
         let mut fields: Vec<Field> = self.computed.iter().map(|column| column.field()).collect();
         for (name, stored) in self.stored {
-            let field = file.field_with_name(stored).expect("a table names columns of its file");
-            fields.push(field.clone().with_name(*name));
+            // Times that are sums of columns are no columns themselves.
+            let field = file.field_with_name(stored).cloned();
+            fields.push(field.unwrap_or_else(|_| Field::new(*stored, time_type(), false)).with_name(*name));
         }
         if self.name == "trees" {
             fields.extend(TREE_NUMBERS.map(|name| Field::new(name, DataType::Int64, false)));
