@@ -4,7 +4,7 @@ use canopy_model::{Attributes, Listing, Rows, compare_paths};
 use std::ops::Range;
 
 /// Most entries of a shard; bounds ordinals and the memory that one shard takes while it is written.
-pub(crate) const SHARD_ROWS_MAX: usize = 1 << 20;
+const SHARD_ROWS_MAX: usize = 1 << 20;
 
 /// Collects listings in any order.
 #[derive(Default)]

@@ -8,7 +8,7 @@
 //! 5. Remove what neither this generation nor the one before refers to. The one before stays for readers that
 //!    opened it.
 
-use crate::builder::{Builder, SHARD_ROWS_MAX};
+use crate::builder::Builder;
 use crate::class_dirs::ClassDirs;
 use crate::disk::Disk;
 use crate::encoder::{ShardPlace, write_shard};
@@ -79,6 +79,9 @@ pub struct Published {
     /// Grants that the file system of the index cannot express: what they guard is for root alone.
     pub closed_grants: usize,
 }
+
+/// Rows from which on what a thread has left of a class becomes a shard of its own.
+const JOINED_ROWS_MAX: usize = 64 * 1024;
 
 /// Writes an index; holds its lock as long as it lives.
 pub struct Writer {
@@ -221,15 +224,14 @@ impl Writer {
                 left.entry(class).or_default().push(builder);
             }
         }
-        let mut left: Vec<(ClassId, Vec<Builder>)> = left.into_iter().collect();
-        left.sort_by_key(|(_, builders)| builders.iter().map(Builder::rows).sum::<usize>());
+        let joined = |(class, builders)| merged(builders).into_iter().map(move |builder| (class, builder));
+        let mut left: Vec<(ClassId, Builder)> = left.into_iter().flat_map(joined).collect();
+        left.sort_by_key(|(_, builder)| builder.rows());
         let queue = Mutex::new(left);
         let next = || queue.lock().expect("no thread panics while it holds the lock").pop();
         let work = || -> Result<()> {
-            while let Some((class, builders)) = next() {
-                for builder in merged(builders) {
-                    self.write_shard(class, source, builder)?;
-                }
+            while let Some((class, builder)) = next() {
+                self.write_shard(class, source, builder)?;
             }
             Ok(())
         };
@@ -378,15 +380,14 @@ fn lock(index: &Path) -> Result<File> {
     }
 }
 
-/// Joins the builders of one class as far as a shard may grow.
+/// Joins the small builders of one class. Large ones stay apart, so that several threads write them.
 fn merged(builders: Vec<Builder>) -> Vec<Builder> {
-    let mut joined: Vec<Builder> = Vec::new();
-    for builder in builders {
-        match joined.last_mut() {
-            Some(last) if last.rows() + builder.rows() <= SHARD_ROWS_MAX => last.append(builder),
-            _ => joined.push(builder),
-        }
-    }
+    let (small, mut joined): (Vec<_>, Vec<_>) =
+        builders.into_iter().partition(|builder| builder.rows() < JOINED_ROWS_MAX);
+    joined.extend(small.into_iter().reduce(|mut all, builder| {
+        all.append(builder);
+        all
+    }));
     joined
 }
 

@@ -16,6 +16,8 @@ pub enum Glob {
     Suffix(String),
     /// `*text*`
     Contains(Box<Finder<'static>>),
+    /// `text*text*text`: how it begins, what follows in this order, how it ends.
+    Pieces(String, Vec<Finder<'static>>, String),
     /// Everything else.
     Regex(Regex),
 }
@@ -32,19 +34,23 @@ impl Glob {
         Regex::new(&regex).map(Glob::Regex).map_err(|_| format!("the pattern '{pattern}' is too large"))
     }
 
-    /// Patterns without anything but stars at the ends need no regular expression.
+    /// Patterns without anything but stars need no regular expression, which would cost several times as much.
     fn simple(pattern: &str) -> Option<Self> {
-        let inner = pattern.trim_matches('*');
-        if inner.contains(['*', '?', '[', '\\']) {
+        if pattern.contains(['?', '[', '\\']) {
             return None;
         }
-        let (first, last) = (pattern.starts_with('*'), pattern.ends_with('*'));
-        let text = inner.to_owned();
-        Some(match (first, last) {
-            (false, false) => Glob::Literal(text),
-            (false, true) => Glob::Prefix(text),
-            (true, false) => Glob::Suffix(text),
-            (true, true) => Glob::Contains(Box::new(Finder::new(&text).into_owned())),
+        let Some((begin, rest)) = pattern.split_once('*') else {
+            return Some(Glob::Literal(pattern.to_owned()));
+        };
+        let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+        let finder = |text: &str| Finder::new(text).into_owned();
+        let middles: Vec<Finder<'static>> =
+            middle.split('*').filter(|piece| !piece.is_empty()).map(finder).collect();
+        Some(match (begin, &middles[..], end) {
+            (begin, [], "") => Glob::Prefix(begin.to_owned()),
+            ("", [], end) => Glob::Suffix(end.to_owned()),
+            ("", [only], "") => Glob::Contains(Box::new(only.clone())),
+            _ => Glob::Pieces(begin.to_owned(), middles, end.to_owned()),
         })
     }
 
@@ -55,9 +61,23 @@ impl Glob {
             Glob::Prefix(prefix) => text.starts_with(prefix.as_str()),
             Glob::Suffix(suffix) => text.ends_with(suffix.as_str()),
             Glob::Contains(finder) => finder.find(text.as_bytes()).is_some(),
+            Glob::Pieces(begin, middles, end) => pieces_match(text, begin, middles, end),
             Glob::Regex(regex) => regex.is_match(text),
         }
     }
+}
+
+/// Each piece is looked for after the one before it; the first place is always good enough.
+fn pieces_match(text: &str, begin: &str, middles: &[Finder<'static>], end: &str) -> bool {
+    let Some(rest) = text.strip_prefix(begin).and_then(|rest| rest.strip_suffix(end)) else { return false };
+    let mut rest = rest.as_bytes();
+    middles.iter().all(|middle| {
+        let found = middle.find(rest);
+        if let Some(at) = found {
+            rest = &rest[at + middle.needle().len()..];
+        }
+        found.is_some()
+    })
 }
 
 fn glob_to_regex(pattern: &str) -> String {
@@ -198,6 +218,11 @@ mod tests {
             ("[a-]", "-", true),
             ("**", "ab", true),
             ("[\\]]", "]", true),
+            ("a*b*c", "aXbXc", true),
+            ("a*b*c", "ac", false),
+            ("ab*ba", "aba", false),
+            ("*a*a", "a", false),
+            ("*a*a*", "xaxa", true),
             ("a[&&b]c", "a&c", true),
         ] {
             let glob = Glob::new(pattern.as_bytes(), false).unwrap();
