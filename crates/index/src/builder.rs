@@ -37,7 +37,7 @@ impl Builder {
         let rows = listing.rows;
         order.clear();
         order.extend(0..rows.len() as u32);
-        order.sort_by(|&a, &b| rows.name(a as usize).cmp(rows.name(b as usize)));
+        order.sort_unstable_by(|&a, &b| rows.name(a as usize).cmp(rows.name(b as usize)));
         let (first_entry, first_dir) = (self.entries.len() as u32, self.dirs.len() as u32);
         for &at in order.iter() {
             let row = rows.row(at as usize);

@@ -213,7 +213,7 @@ fn properties(kind: FileKind) -> WriterProperties {
     for field in kind.schema().fields() {
         let column = || ColumnPath::from(field.name().as_str());
         match field.name().as_str() {
-            "mode" | "nlink" | "uid" | "gid" | "blksize" | "rdev" | "dev" | "part" | "blocks" => {
+            "mode" | "nlink" | "uid" | "gid" | "blksize" | "rdev" | "dev" | "part" => {
                 builder = builder.set_column_dictionary_enabled(column(), true);
             }
             "listing" | "depth" | "first_entry" | "first_dir" | "ino" | "mtime" | "atime_min"
