@@ -13,7 +13,7 @@ pub enum Error {
     #[error("no index at {0}; make one with 'canopy index PATH', or name another with --index")]
     NoIndex(PathBuf),
     /// The operating system refused.
-    #[error("cannot {action} {path}: {source}")]
+    #[error("cannot {action} {path}")]
     Io {
         /// What was tried, as a verb.
         action: &'static str,

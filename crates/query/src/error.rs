@@ -21,11 +21,11 @@ pub enum Error {
     #[error("{0}: no such file or directory in the index, or not for you to see")]
     NotFound(String),
     /// Answers could not be written.
-    #[error("cannot write the answer: {0}")]
+    #[error("cannot write the answer")]
     Output(#[from] std::io::Error),
     /// The SQL engine refused.
     #[error("{0}")]
-    Sql(#[from] Box<datafusion::error::DataFusionError>),
+    Sql(String),
 }
 
 impl Error {
@@ -37,6 +37,6 @@ impl Error {
 
 impl From<datafusion::error::DataFusionError> for Error {
     fn from(error: datafusion::error::DataFusionError) -> Self {
-        Error::Sql(Box::new(error))
+        Error::Sql(error.strip_backtrace())
     }
 }

@@ -15,7 +15,7 @@ pub struct Excludes {
 
 /// A pattern that is no glob.
 #[derive(Debug, thiserror::Error)]
-#[error("invalid pattern: {0}")]
+#[error("invalid pattern")]
 pub struct InvalidGlob(#[from] globset::Error);
 
 impl Excludes {

@@ -25,7 +25,7 @@ pub struct Root {
 
 /// Why a source cannot be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot open {}: {source}", path.display())]
+#[error("cannot open {}", path.display())]
 pub struct RootError {
     /// The directory at fault.
     pub path: PathBuf,

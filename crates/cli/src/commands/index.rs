@@ -93,7 +93,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     }
     if published.closed_grants > 0 {
         message(format_args!(
-            "warning: the file system of the index has no room for {} ACLs; what they guard is for root alone",
+            "warning: the file system of the index cannot hold {} of the ACLs; what they guard is for root alone",
             published.closed_grants
         ));
     }
