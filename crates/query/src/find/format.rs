@@ -213,7 +213,7 @@ fn value(what: What, flags: &Flags, found: &Found<'_>) -> Vec<u8> {
         What::Plain(letter) => match letter {
             'p' => found.shown.to_vec(),
             'f' => file_name(found.shown).to_vec(),
-            'h' => directory_name(found.shown).to_vec(),
+            'h' => directory_name(trim_slashes(found.shown)).to_vec(),
             'P' => below(found).to_vec(),
             'H' => found.start.to_vec(),
             'l' => found.target.to_vec(),

@@ -113,6 +113,9 @@ fn bracket(text: &str, shell: bool) -> Option<(String, usize)> {
     let mut at = 0;
     if text.starts_with('^') || (shell && text.starts_with('!')) {
         class.push('^');
+        if !shell {
+            class.push_str(FOREIGN);
+        }
         at = 1;
     }
     let mut first = true;
@@ -145,6 +148,9 @@ fn bracket(text: &str, shell: bool) -> Option<(String, usize)> {
     class.push(']');
     Some((class, at))
 }
+
+/// The escaped bytes that are no UTF-8: no character, as far as regular expressions go.
+const FOREIGN: &str = "\u{10FF80}-\u{10FFFF}";
 
 /// Compiles a regular expression in find's default syntax (that of Emacs), which must match the whole path.
 pub fn emacs_regex(pattern: &[u8]) -> Result<Regex, String> {
@@ -181,6 +187,8 @@ pub fn emacs_regex(pattern: &[u8]) -> Result<Regex, String> {
                 }
             }
             '(' | ')' | '|' | '{' | '}' => regex.extend(['\\', c]),
+            // In find's default syntax the dot is not the end of a line.
+            '.' => regex.push_str(&format!("[^\n{FOREIGN}]")),
             c => regex.push(c),
         }
     }

@@ -1,0 +1,209 @@
+//! find's language against find(1), on random trees and the same command lines; SQL against find. Needs root.
+
+mod common;
+
+use common::{Place, assert_same, random_tree, seeded, sorted};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+
+const EXPRESSIONS: &[&str] = &[
+    "",
+    "-name a*",
+    "-name *1*",
+    "-name ?*2",
+    "-name [a-d]*",
+    "-name [!a]*",
+    "-iname DATA*",
+    "-name .*",
+    "-path */data*/*",
+    "-regex .*/[a-z]+[0-9]*",
+    "-regex .*\\(a\\|data\\)[0-9]+",
+    "-type f",
+    "-type d",
+    "-type l,p",
+    "! -type d",
+    "-size 0",
+    "-size +8",
+    "-size -3k",
+    "-size 1k",
+    "-size +100c",
+    "-size -1M",
+    "-empty",
+    "-type d -empty",
+    "-mtime +100",
+    "-mtime -300",
+    "-mtime 0",
+    "-mmin +500000",
+    "-cmin -60",
+    "-ctime 0",
+    "-atime -1",
+    "-newer REF",
+    "-anewer REF",
+    "-cnewer REF",
+    "-user 2001",
+    "-group 3002",
+    "-uid +2002",
+    "-gid -3002",
+    "-uid 0 -o -gid 0",
+    "-perm 755",
+    "-perm -u+r",
+    "-perm /222",
+    "-perm -022",
+    "-perm /u+s,g+s",
+    "-links +1",
+    "-links 1 -type f",
+    "-inum +1000",
+    "-maxdepth 1",
+    "-mindepth 2",
+    "-maxdepth 2 -mindepth 2",
+    "-maxdepth 0",
+    "-name a* -prune",
+    "-name a* -prune -o -print",
+    "-type d -name data* -prune -o -type f -print",
+    "-type d ( -name a* -o -name .* ) -prune -o -printf %p\\n",
+    "-path */a* -prune -o -name d* -print",
+    "( -name a* -o -type d ) ! -name *3*",
+    "-type f -a -size +4 -o -type l -print",
+    "-type f -print -o -type d -printf d:%f\\n",
+    "-name a* -printf %f\\t%10s|%-8m|%#m|%5d|\\n -o -print",
+    "-print -printf %y",
+    "-printf %f|%t|%a|%c\\n",
+    "-printf %TY-%Tm-%Td|%TH:%TM:%TS|%T+|%Tj|%Ta|%Tb|%TT|%Tc|%AX|%C@\\n",
+    "-printf %i|%n|%l|%D|%k|%b|%S|%M|%u|%g|%H|%P|%h\\n",
+    "-ls",
+    "-true -false -o -name *1",
+    "! ( -name a* ) ! -type f",
+    "-name NONE -o -maxdepth 1 -name *",
+];
+
+fn words(line: &str, reference: &Path) -> Vec<String> {
+    let reference = reference.to_str().unwrap();
+    line.split_whitespace()
+        .map(|word| if word == "REF" { reference.to_owned() } else { word.to_owned() })
+        .collect()
+}
+
+#[test]
+fn expressions_mean_what_they_mean_to_find() {
+    let place = Place::new();
+    let reference = place.path("reference");
+    std::fs::write(&reference, "").unwrap();
+    let past = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400 * 400);
+    std::fs::File::open(&reference).unwrap().set_modified(past).unwrap();
+    for seed in 1000..1012 {
+        let (tree, index) = (place.path(&format!("tree{seed}")), place.path(&format!("index{seed}")));
+        random_tree(&tree, &mut seeded(seed), true);
+        place.index(&index, &tree);
+        for line in EXPRESSIONS {
+            // From the path itself, with a slash at its end, and from within.
+            let slash = format!("{}/", tree.display());
+            for (directory, start) in
+                [(Path::new("/"), tree.to_str().unwrap()), (Path::new("/"), &slash), (&*tree, ".")]
+            {
+                let words = words(line, &reference);
+                let run = |program: &OsStr, first: &[&OsStr]| {
+                    let mut command = Command::new(program);
+                    command.args(first).arg(start).args(&words).current_dir(directory);
+                    command.env("TZ", "UTC").env("LC_ALL", "C.UTF-8").output().unwrap()
+                };
+                let expected = run("find".as_ref(), &[]);
+                let index_option = ["--index".as_ref(), index.as_os_str(), "find".as_ref()];
+                let shown = run(place.canopy.as_os_str(), &index_option);
+                let errors = String::from_utf8_lossy(&shown.stderr);
+                assert_eq!(shown.status.code(), expected.status.code(), "{line}: {errors}");
+                // Without ends of lines, what one action prints may stand before or behind what another does.
+                let what = format!("seed {seed} find {start} {line}");
+                // -ls widens its columns as it goes; the words are the same.
+                let squeeze = |output: &[u8]| {
+                    let lines = sorted(output, b'\n').into_iter();
+                    let mut lines: Vec<String> =
+                        lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+                    lines.sort();
+                    lines
+                };
+                if *line == "-print -printf %y" {
+                    assert_eq!(shown.stdout.len(), expected.stdout.len(), "{what}");
+                } else if *line == "-ls" {
+                    assert_same(&squeeze(&shown.stdout), &squeeze(&expected.stdout), &what);
+                } else {
+                    assert_same(&sorted(&shown.stdout, b'\n'), &sorted(&expected.stdout, b'\n'), &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sql_agrees_with_find_and_du_whatever_the_threads() {
+    let place = Place::new();
+    for seed in 2000..2006 {
+        let (tree, index) = (place.path(&format!("tree{seed}")), place.path(&format!("index{seed}")));
+        random_tree(&tree, &mut seeded(seed), true);
+        place.index(&index, &tree);
+        let sql = |query: &str, threads: &str| -> Vec<String> {
+            let arguments = ["sql", "--threads", threads, "--format", "csv", query].map(OsStr::new);
+            let output = place.canopy(&index, &arguments);
+            assert!(output.status.success(), "{query}: {}", String::from_utf8_lossy(&output.stderr));
+            let text = String::from_utf8(output.stdout).unwrap();
+            text.lines().skip(1).map(str::to_owned).collect()
+        };
+        let find = |arguments: &[&str]| -> Vec<String> {
+            let output = Command::new("find").arg(&tree).args(arguments).output().unwrap();
+            String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+        };
+        for threads in ["1", "4"] {
+            let count = |query: &str| sql(query, threads)[0].clone();
+            let inodes = |arguments: &[&str]| {
+                let mut all = arguments.to_vec();
+                all.extend(["-printf", "%i\\n"]);
+                find(&all).len().to_string()
+            };
+            assert_eq!(count("SELECT count(*) FROM entries"), inodes(&["!", "-type", "d"]));
+            assert_eq!(count("SELECT count(path) FROM directories"), inodes(&["-type", "d"]));
+            assert_eq!(
+                count("SELECT count(*) FROM entries WHERE size > 5000"),
+                inodes(&["!", "-type", "d", "-size", "+5000c"])
+            );
+            assert_eq!(
+                count("SELECT count(*) FROM entries WHERE type = 'f' AND uid = 2001"),
+                inodes(&["-type", "f", "-uid", "2001"])
+            );
+            let old = "SELECT count(*) FROM directories WHERE mtime < now() - INTERVAL '100 days'";
+            assert_eq!(count(old), inodes(&["-type", "d", "-mmin", "+144000"]));
+            let below = format!("SELECT count(*) FROM entries WHERE path LIKE '{}/%'", tree.display());
+            assert_eq!(count(&below), inodes(&["!", "-type", "d"]));
+            assert_eq!(count("SELECT count(*) FROM entries WHERE path LIKE '/no/such/%'"), "0");
+            let sizes: i64 = find(&["!", "-type", "d", "-printf", "%s\\n"])
+                .iter()
+                .map(|s| s.parse::<i64>().unwrap())
+                .sum();
+            assert_eq!(count("SELECT coalesce(sum(size), 0) FROM entries"), sizes.to_string());
+            assert_eq!(count("SELECT coalesce(sum(size), 0) FROM usage"), sizes.to_string());
+            assert_eq!(count("SELECT coalesce(sum(size), 0) FROM summaries"), sizes.to_string());
+            // Totals of every directory are those of a du of that directory.
+            for line in sql(
+                "SELECT path, blocks, entries + subdirs + 1 FROM trees WHERE path NOT LIKE '%\"%' AND depth < 3",
+                threads,
+            ) {
+                let fields: Vec<&str> = line.rsplitn(3, ',').collect();
+                let [_, _, path] = fields[..] else { continue };
+                let path = Path::new(path);
+                if !path.is_dir() {
+                    // A name with a line's end, or that is not UTF-8.
+                    continue;
+                }
+                let du = |option: &str| -> String {
+                    let output = Command::new("du").args(["-s", option]).arg(path).output().unwrap();
+                    String::from_utf8_lossy(&output.stdout).split('\t').next().unwrap().to_owned()
+                };
+                assert_eq!(
+                    (fields[1].parse::<i64>().unwrap() * 512).to_string(),
+                    du("-B1"),
+                    "seed {seed} {path:?}"
+                );
+                assert_eq!(fields[0], du("--inodes"), "seed {seed} {path:?}");
+            }
+        }
+    }
+}
