@@ -1,7 +1,9 @@
 //! The listings of one class, kept in memory until they become a shard.
 
-use canopy_model::{Attributes, Listing, Rows, compare_paths};
+use crate::manifest::SealedRecord;
+use canopy_model::{Attributes, Listing, Rows, Xattr, compare_paths};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Most entries of a shard; bounds ordinals and the memory that one shard takes while it is written.
 const SHARD_ROWS_MAX: usize = 1 << 20;
@@ -15,6 +17,23 @@ pub(crate) struct Builder {
     pub(crate) entries: Rows,
     /// Entries that are directories, likewise.
     pub(crate) dirs: Rows,
+    /// Values of extended attributes of entries, whose listings may be of another class.
+    pub(crate) values: Vec<Value>,
+    /// Entries of gates: absolute path and record.
+    pub(crate) sealed: Vec<(String, SealedRecord)>,
+    /// Bytes of memory held by `values` and `sealed` besides their elements.
+    text_bytes: usize,
+}
+
+/// The value of an extended attribute.
+pub(crate) struct Value {
+    /// Path of the entry's directory.
+    pub(crate) path: Arc<str>,
+    pub(crate) name: String,
+    pub(crate) key: String,
+    /// Escaped.
+    pub(crate) value: String,
+    pub(crate) attributes: Attributes,
 }
 
 /// One listing without its entries.
@@ -44,6 +63,10 @@ impl Builder {
             let target =
                 if row.attributes.mode & 0o170_000 == 0o040_000 { &mut self.dirs } else { &mut self.entries };
             target.push(row.name, *row.attributes, row.target);
+            // Names for all who may see the listing; values go to the builders of their classes.
+            for xattr in rows.xattrs(at as usize).filter(|xattr| !xattr.key.starts_with("trusted.")) {
+                target.push_xattr(Xattr { key: xattr.key, value: None });
+            }
         }
         let path_start = self.paths.len() as u32;
         self.paths.push_str(listing.path);
@@ -70,8 +93,28 @@ impl Builder {
         }));
         self.paths.push_str(&other.paths);
         for (rows, others) in [(&mut self.entries, &other.entries), (&mut self.dirs, &other.dirs)] {
-            others.iter().for_each(|row| rows.push(row.name, *row.attributes, row.target));
+            for (at, row) in others.iter().enumerate() {
+                rows.push(row.name, *row.attributes, row.target);
+                others.xattrs(at).for_each(|xattr| rows.push_xattr(xattr));
+            }
         }
+        self.values.extend(other.values);
+        self.sealed.extend(other.sealed);
+        self.text_bytes += other.text_bytes;
+    }
+
+    /// Adds the value of an extended attribute.
+    pub(crate) fn push_value(&mut self, value: Value) {
+        self.text_bytes += value.name.capacity() + value.key.capacity() + value.value.capacity();
+        self.values.push(value);
+    }
+
+    /// Adds an entry of a gate.
+    pub(crate) fn push_sealed(&mut self, path: String, record: SealedRecord) {
+        let inode = record.inode.as_ref().map_or(0, |inode| inode.target.len() + inode.xattrs.len());
+        let values: usize = record.xattrs.iter().map(|(key, value)| key.len() + value.len() + 48).sum();
+        self.text_bytes += path.capacity() + inode + values;
+        self.sealed.push((path, record));
     }
 
     /// The path of a listing.
@@ -81,12 +124,12 @@ impl Builder {
 
     /// How many entries there are.
     pub(crate) fn rows(&self) -> usize {
-        self.entries.len() + self.dirs.len()
+        self.entries.len() + self.dirs.len() + self.values.len() + self.sealed.len()
     }
 
-    /// Whether there is no listing.
+    /// Whether there is nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.heads.is_empty()
+        self.heads.is_empty() && self.values.is_empty() && self.sealed.is_empty()
     }
 
     /// Bytes of memory held.
@@ -95,6 +138,9 @@ impl Builder {
             + self.paths.capacity()
             + self.entries.capacity_bytes()
             + self.dirs.capacity_bytes()
+            + self.values.capacity() * size_of::<Value>()
+            + self.sealed.capacity() * size_of::<(String, SealedRecord)>()
+            + self.text_bytes
     }
 
     /// Whether no further listing of ordinary size may be added.
@@ -107,5 +153,25 @@ impl Builder {
         let mut heads = std::mem::take(&mut self.heads);
         heads.sort_by(|a, b| compare_paths(self.path(a), self.path(b)).then(a.part.cmp(&b.part)));
         self.heads = heads;
+        self.values.sort_by(|a, b| {
+            compare_paths(&a.path, &b.path).then_with(|| (&a.name, &a.key).cmp(&(&b.name, &b.key)))
+        });
     }
+}
+
+/// Names of extended attributes as the column `xattrs` has them; empty for none.
+pub(crate) fn joined_names<'a>(keys: impl Iterator<Item = &'a str>) -> String {
+    let mut joined = String::new();
+    for key in keys.filter(|key| !key.starts_with("trusted.")) {
+        if !joined.is_empty() {
+            joined.push(',');
+        }
+        for c in key.chars() {
+            if matches!(c, ',' | '\\') {
+                joined.push('\\');
+            }
+            joined.push(c);
+        }
+    }
+    joined
 }

@@ -1,21 +1,23 @@
 //! The directories of the classes: where a grant becomes an access control list that the kernel enforces.
 //!
 //! A class is a chain of directories, one a grant. Each belongs to root, has no write bit for anybody else and
-//! lets through exactly those who pass its grant. The owning group is the grant's first group, or root's with the
+//! lets through exactly those who pass its grant. A gate's directory lets those list it who may list the gate, and
+//! those through who may search it; in it, each child of the gate has a directory whose name only those can
+//! compute who know the child's (see `names`). The owning group is the grant's first group, or root's with the
 //! outcome of everybody else, so that it never decides anything by itself.
 
 use crate::disk::Disk;
 use crate::error::Result;
-use crate::manifest::class_path;
-use canopy_model::{Acl, AclEntry, AclTag, ClassId, ClassTable, Grant};
-use std::collections::HashSet;
+use crate::names::{DirName, Names};
+use canopy_model::{Acl, AclEntry, AclTag, ClassId, ClassTable, Grant, GrantId};
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 /// Makes class directories, each once.
 pub(crate) struct ClassDirs {
     disk: Disk,
-    index: PathBuf,
+    names: Names,
     /// Whether the writer is not root: then the directories are its own and there is one class.
     unprivileged: bool,
     state: Mutex<State>,
@@ -23,33 +25,30 @@ pub(crate) struct ClassDirs {
 
 #[derive(Default)]
 struct State {
-    made: HashSet<Vec<u32>>,
-    /// Grants that the file system cannot express.
-    closed: HashSet<u32>,
+    made: HashSet<PathBuf>,
+    /// Directories that the file system cannot guard as they should be.
+    closed: HashSet<DirName>,
 }
 
 impl ClassDirs {
-    pub(crate) fn new(disk: Disk, index: &Path, unprivileged: bool) -> Self {
-        ClassDirs { disk, index: index.to_owned(), unprivileged, state: Mutex::default() }
+    pub(crate) fn new(disk: Disk, names: Names, unprivileged: bool) -> Self {
+        ClassDirs { disk, names, unprivileged, state: Mutex::default() }
     }
 
     /// The directory of a class, made if there is none.
     pub(crate) fn ensure(&self, table: &ClassTable, class: ClassId) -> Result<PathBuf> {
-        let grants: Vec<u32> = table.grants_of(class).iter().map(|id| id.0).collect();
+        let class = table.path_of(class);
+        let path = self.names.class(&class);
         let mut state = self.state.lock().expect("no thread panics while it holds the lock");
-        if !state.made.contains(&grants) {
-            let known = table.grants();
-            for length in 0..=grants.len() {
-                let chain = &grants[..length];
-                if state.made.contains(chain) {
-                    continue;
-                }
-                let grant = chain.last().map(|&id| (id, known[id as usize].as_ref()));
-                self.make(&mut state, &class_path(&self.index, chain), grant)?;
-                state.made.insert(chain.to_vec());
+        if !state.made.contains(&path) {
+            let mut path = self.names.classes();
+            self.make_once(&mut state, &path, None, table)?;
+            for name in self.names.steps(&class) {
+                path.push(name.to_string());
+                self.make_once(&mut state, &path, Some(name), table)?;
             }
         }
-        Ok(class_path(&self.index, &grants))
+        Ok(path)
     }
 
     /// How many grants could not be expressed, so that only root sees what they guard.
@@ -57,60 +56,111 @@ impl ClassDirs {
         self.state.lock().expect("no thread panics while it holds the lock").closed.len()
     }
 
-    fn make(&self, state: &mut State, path: &Path, grant: Option<(u32, &Grant)>) -> Result<()> {
-        let dir = self.disk.private_dir(path)?;
-        if self.unprivileged {
+    fn make_once(
+        &self,
+        state: &mut State,
+        path: &Path,
+        name: Option<DirName>,
+        table: &ClassTable,
+    ) -> Result<()> {
+        if state.made.contains(path) {
             return Ok(());
         }
-        let Some((id, grant)) = grant else {
-            return self.disk.set_mode(path, &dir, (0, 0), 0o755);
-        };
-        if let Some((gid, mode)) = plain_mode(grant) {
-            return self.disk.set_mode(path, &dir, (0, gid), mode);
+        let dir = self.disk.private_dir(path)?;
+        if !self.unprivileged {
+            let grant = |id: GrantId| table.grant(id);
+            let guard = match &name {
+                None | Some(DirName::Way(_)) => Guard::everyone(),
+                Some(DirName::Grant(id)) => Guard::new(&grant(*id), &grant(*id)),
+                Some(DirName::Gate(gate)) => Guard::new(&grant(gate.search), &grant(gate.read)),
+            };
+            let mode = guard.mode();
+            if self.disk.is_guarded(&dir, guard.gid, mode, &guard.acl()) {
+                state.made.insert(path.to_owned());
+                return Ok(());
+            }
+            match mode {
+                Some(mode) => self.disk.set_mode(path, &dir, (0, guard.gid), mode)?,
+                None => {
+                    self.disk.set_mode(path, &dir, (0, guard.gid), 0o700)?;
+                    if !self.disk.set_acl(path, &dir, &guard.acl())? {
+                        state.closed.extend(name);
+                    }
+                }
+            }
         }
-        let (gid, acl) = spelled_out(grant);
-        self.disk.set_mode(path, &dir, (0, gid), 0o700)?;
-        if !self.disk.set_acl(path, &dir, &acl)? {
-            state.closed.insert(id);
-        }
+        state.made.insert(path.to_owned());
         Ok(())
     }
 }
 
-const READ_SEARCH: u16 = 0o5;
-
-fn bits(granted: bool) -> u16 {
-    if granted { READ_SEARCH } else { 0 }
+/// The permissions of a class directory, each r 4 and x 1.
+struct Guard {
+    users: Vec<(u32, u16)>,
+    /// The owning group, and what it may.
+    gid: u32,
+    group: u16,
+    groups: Vec<(u32, u16)>,
+    other: u16,
 }
 
-/// The owning group and mode that express a grant without an ACL, if they can.
-fn plain_mode(grant: &Grant) -> Option<(u32, u32)> {
-    if !grant.users().is_empty() || grant.groups().len() > 1 {
-        return None;
+impl Guard {
+    fn everyone() -> Self {
+        Guard { users: Vec::new(), gid: 0, group: 5, groups: Vec::new(), other: 5 }
     }
-    let other = bits(grant.other());
-    let (gid, group) = grant.groups().iter().next().map_or((0, other), |(&gid, &g)| (gid, bits(g)));
-    Some((gid, 0o700 | u32::from(group) << 3 | u32::from(other)))
-}
 
-/// The owning group and ACL that express any grant.
-fn spelled_out(grant: &Grant) -> (u32, Acl) {
-    let entry = |tag, permissions| AclEntry { tag, permissions };
-    let mut groups = grant.groups().iter();
-    let other = bits(grant.other());
-    let (gid, owning) = groups.next().map_or((0, other), |(&gid, &granted)| (gid, bits(granted)));
-    let mut entries = vec![entry(AclTag::Owner, 0o7)];
-    entries.extend(grant.users().iter().map(|(&uid, &granted)| entry(AclTag::User(uid), bits(granted))));
-    entries.push(entry(AclTag::OwningGroup, owning));
-    entries.extend(groups.map(|(&gid, &granted)| entry(AclTag::Group(gid), bits(granted))));
-    entries.extend([entry(AclTag::Mask, READ_SEARCH), entry(AclTag::Other, other)]);
-    (gid, Acl { entries })
+    /// Lets those look names up who pass `search`, and those list them who pass `read`. Both are grants of one
+    /// inode, so a user or group that only one of them names is judged like everybody else by the other.
+    fn new(search: &Grant, read: &Grant) -> Self {
+        let bits = |search: bool, read: bool| u16::from(search) | u16::from(read) << 2;
+        let user = |grant: &Grant, uid: u32| match grant.users().get(&uid) {
+            Some(&granted) => granted,
+            None => grant.other() && grant.groups().is_empty(),
+        };
+        let group = |grant: &Grant, gid: u32| grant.groups().get(&gid).copied().unwrap_or(grant.other());
+        let other = bits(search.other(), read.other());
+        let uids: BTreeSet<u32> = search.users().keys().chain(read.users().keys()).copied().collect();
+        let gids: BTreeSet<u32> = search.groups().keys().chain(read.groups().keys()).copied().collect();
+        let users = uids.into_iter().map(|uid| (uid, bits(user(search, uid), user(read, uid)))).collect();
+        let mut groups = gids.into_iter().map(|gid| (gid, bits(group(search, gid), group(read, gid))));
+        let (gid, owning) = groups.next().unwrap_or((0, other));
+        Guard { users, gid, group: owning, groups: groups.collect(), other }
+    }
+
+    /// The mode that expresses it without an ACL, if one can.
+    fn mode(&self) -> Option<u32> {
+        let plain = self.users.is_empty() && self.groups.is_empty();
+        plain.then(|| 0o700 | u32::from(self.group) << 3 | u32::from(self.other))
+    }
+
+    /// The ACL that expresses it.
+    fn acl(&self) -> Acl {
+        let entry = |tag, permissions| AclEntry { tag, permissions };
+        let mut entries = vec![entry(AclTag::Owner, 0o7)];
+        entries.extend(self.users.iter().map(|&(uid, bits)| entry(AclTag::User(uid), bits)));
+        entries.push(entry(AclTag::OwningGroup, self.group));
+        entries.extend(self.groups.iter().map(|&(gid, bits)| entry(AclTag::Group(gid), bits)));
+        entries.extend([entry(AclTag::Mask, 0o5), entry(AclTag::Other, self.other)]);
+        Acl { entries }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use canopy_model::Wanted;
+
+    fn says(guard: &Guard, search: &Grant, read: &Grant) {
+        let acl = guard.acl();
+        let grant = |mode, acl, wanted| Grant::new(mode, 0, guard.gid, acl, wanted);
+        assert_eq!(&grant(0o750, Some(&acl), Wanted::SEARCH), search);
+        assert_eq!(&grant(0o750, Some(&acl), Wanted::READ), read);
+        if let Some(mode) = guard.mode() {
+            assert_eq!(mode & 0o022, 0);
+            assert_eq!(&grant(mode, None, Wanted::SEARCH), search);
+            assert_eq!(&grant(mode, None, Wanted::READ), read);
+        }
+    }
 
     /// What a directory expresses must be the grant that it was made from.
     #[test]
@@ -124,11 +174,32 @@ mod tests {
             Grant::from_parts([(1000, false)], [group(5, true), group(6, true)], false),
             Grant::from_parts([(7, false), (8, true)], [group(5, false), group(6, true)], true),
         ] {
-            let (gid, acl) = spelled_out(&grant);
-            assert_eq!(Grant::new(0o750, 0, gid, Some(&acl), Wanted::READ_SEARCH), grant);
-            if let Some((gid, mode)) = plain_mode(&grant) {
-                assert_eq!(mode & 0o022, 0);
-                assert_eq!(Grant::new(mode, 0, gid, None, Wanted::READ_SEARCH), grant);
+            says(&Guard::new(&grant, &grant), &grant, &grant);
+        }
+    }
+
+    /// A gate's directory has the gate's own outcomes for search and read, whatever its mode and ACL.
+    #[test]
+    fn gates_say_what_the_gate_says() {
+        let entry = |tag, permissions| AclEntry { tag, permissions };
+        for mode in 0..0o1000 {
+            for named in 0..8 {
+                let acl = Acl {
+                    entries: vec![
+                        entry(AclTag::Owner, (mode >> 6) as u16),
+                        entry(AclTag::User(7), named),
+                        entry(AclTag::User(8), 5),
+                        entry(AclTag::OwningGroup, named ^ 4),
+                        entry(AclTag::Group(9), (mode & 7) as u16),
+                        entry(AclTag::Mask, (mode >> 3 & 7) as u16),
+                        entry(AclTag::Other, (mode & 7) as u16),
+                    ],
+                };
+                for acl in [None, Some(&acl)] {
+                    let [search, read] =
+                        [Wanted::SEARCH, Wanted::READ].map(|wanted| Grant::new(mode, 1, 2, acl, wanted));
+                    says(&Guard::new(&search, &read), &search, &read);
+                }
             }
         }
     }

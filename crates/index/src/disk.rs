@@ -108,6 +108,26 @@ impl Disk {
         set().map_err(Error::io("set the permissions of", path))
     }
 
+    /// Whether a directory of root's has exactly this owning group, mode (without an ACL) or ACL. What is as it should be
+    /// is left alone, since readers come through it meanwhile.
+    pub(crate) fn is_guarded(
+        &self,
+        dir: &OwnedFd,
+        gid: u32,
+        mode: Option<u32>,
+        acl: &canopy_model::Acl,
+    ) -> bool {
+        let Ok(stat) = rustix::fs::fstat(dir) else { return false };
+        let mut value = vec![0; 64 * 1024];
+        let known = rustix::fs::fgetxattr(dir, canopy_model::Acl::XATTR_NAME, &mut value[..]);
+        let same = match (known, mode) {
+            (Ok(length), None) => value[..length] == acl.encode(),
+            (Err(_), Some(mode)) => stat.st_mode & 0o7777 == mode,
+            _ => false,
+        };
+        same && stat.st_uid == 0 && stat.st_gid == gid
+    }
+
     /// Replaces the access ACL of a directory. Returns false where the file system cannot hold it.
     pub(crate) fn set_acl(&self, path: &Path, dir: &OwnedFd, acl: &canopy_model::Acl) -> Result<bool> {
         use rustix::io::Errno;

@@ -1,12 +1,14 @@
 //! Writes the files of a shard from a builder.
 
-use crate::builder::{Builder, Head};
+use crate::builder::{Builder, Head, joined_names};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::manifest::{Cover, FileRecord, HardLink, ShardRecord};
+use crate::names::Names;
 use crate::schema::{FENCE_ROWS, FileKind};
 use arrow::array::{
-    ArrayRef, Int64Array, RecordBatch, StringBuilder, TimestampNanosecondArray, UInt32Array, UInt64Array,
+    ArrayRef, BinaryArray, Int64Array, RecordBatch, StringBuilder, TimestampNanosecondArray, UInt32Array,
+    UInt64Array,
 };
 use canopy_model::{Attributes, FileType, Rows, Totals};
 use parquet::arrow::ArrowWriter;
@@ -31,6 +33,9 @@ pub(crate) struct ShardPlace<'a> {
     pub(crate) directory: &'a Path,
     pub(crate) id: String,
     pub(crate) source: u32,
+    pub(crate) names: &'a Names,
+    /// Bytes that no other shard of the index has.
+    pub(crate) salt: [u8; 16],
 }
 
 /// Writes all files of a shard. They are durable only after a sync.
@@ -60,7 +65,9 @@ pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result
         .entries(&builder)?
         .dirs(&builder)?
         .usage(&builder)?
-        .hardlinks(&builder)?;
+        .hardlinks(&builder)?
+        .xattrs(&builder)?
+        .sealed(&builder)?;
     Ok(record)
 }
 
@@ -71,18 +78,21 @@ struct Encoder<'a> {
 
 impl Encoder<'_> {
     /// Opens the file of one kind.
-    fn open(&self, kind: FileKind) -> Result<Output> {
+    fn open(&self, kind: FileKind, rows: usize) -> Result<Output> {
         let path = self.place.directory.join(self.record.file_name(kind));
         let file = self.place.disk.create(&path, 0o644)?;
         let options =
-            ArrowWriterOptions::new().with_properties(kind.properties()).with_skip_arrow_metadata(true);
+            ArrowWriterOptions::new().with_properties(kind.properties(rows)).with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(file, kind.schema(), options)
             .map_err(|error| write_error(&path, error))?;
         Ok(Output { path, kind, writer, rows: 0 })
     }
 
     fn listings(self, builder: &Builder, sums: &[Sums], before: &[Totals]) -> Result<Self> {
-        let mut output = self.open(FileKind::Listings)?;
+        if builder.heads.is_empty() {
+            return Ok(self);
+        }
+        let mut output = self.open(FileKind::Listings, builder.heads.len())?;
         let heads = &builder.heads;
         let fences: Vec<&str> = heads.iter().step_by(FENCE_ROWS).map(|head| builder.path(head)).collect();
         let fences = serde_json::to_string(&fences)
@@ -118,7 +128,7 @@ impl Encoder<'_> {
         if builder.entries.is_empty() {
             return Ok(self);
         }
-        let output = self.open(FileKind::Entries)?;
+        let output = self.open(FileKind::Entries, builder.entries.len())?;
         self.rows(output, &builder.entries, builder.heads.iter().map(|head| head.entries.clone()))
     }
 
@@ -126,7 +136,7 @@ impl Encoder<'_> {
         if builder.dirs.is_empty() {
             return Ok(self);
         }
-        let output = self.open(FileKind::Dirs)?;
+        let output = self.open(FileKind::Dirs, builder.dirs.len())?;
         self.rows(output, &builder.dirs, builder.heads.iter().map(|head| head.dirs.clone()))
     }
 
@@ -159,7 +169,7 @@ impl Encoder<'_> {
         if builder.entries.is_empty() {
             return Ok(self);
         }
-        let mut output = self.open(FileKind::Usage)?;
+        let mut output = self.open(FileKind::Usage, builder.heads.len())?;
         let mut rows: Vec<UsageRow> = Vec::with_capacity(BATCH_ROWS + 64);
         for (ordinal, head) in builder.heads.iter().enumerate() {
             let first = rows.len();
@@ -205,7 +215,7 @@ impl Encoder<'_> {
             self.record.links = rows;
             return Ok(self);
         }
-        let mut output = self.open(FileKind::Hardlinks)?;
+        let mut output = self.open(FileKind::Hardlinks, rows.len())?;
         for rows in rows.chunks(BATCH_ROWS) {
             output.write(vec![
                 u32s(rows.iter().map(|row| row.listing)),
@@ -213,6 +223,58 @@ impl Encoder<'_> {
                 u64s(rows.iter().map(|row| row.ino)),
                 i64s(rows.iter().map(|row| row.size_bytes)),
                 i64s(rows.iter().map(|row| row.blocks)),
+            ])?;
+        }
+        self.close(output)
+    }
+
+    fn xattrs(self, builder: &Builder) -> Result<Self> {
+        if builder.values.is_empty() {
+            return Ok(self);
+        }
+        let mut output = self.open(FileKind::Xattrs, builder.values.len())?;
+        for rows in builder.values.chunks(BATCH_ROWS) {
+            output.write(vec![
+                strings(rows.iter().map(|row| Some(&*row.path))),
+                strings(rows.iter().map(|row| Some(row.name.as_str()))),
+                strings(rows.iter().map(|row| Some(row.key.as_str()))),
+                strings(rows.iter().map(|row| Some(row.value.as_str()))),
+                u64s(rows.iter().map(|row| row.attributes.ino)),
+                u32s(rows.iter().map(|row| row.attributes.mode)),
+                u32s(rows.iter().map(|row| row.attributes.uid)),
+                u32s(rows.iter().map(|row| row.attributes.gid)),
+                i64s(rows.iter().map(|row| row.attributes.size_bytes)),
+                times(rows.iter().map(|row| row.attributes.mtime_ns)),
+            ])?;
+        }
+        self.close(output)
+    }
+
+    fn sealed(self, builder: &Builder) -> Result<Self> {
+        if builder.sealed.is_empty() {
+            return Ok(self);
+        }
+        let mut output = self.open(FileKind::Sealed, builder.sealed.len())?;
+        let names = self.place.names;
+        let mut rows = Vec::with_capacity(builder.sealed.len());
+        for (number, (path, record)) in builder.sealed.iter().enumerate() {
+            let mut sealed = self.place.salt.to_vec();
+            sealed.extend((number as u32).to_le_bytes());
+            let (nonce, mut record) = (
+                sealed.clone(),
+                serde_json::to_vec(record)
+                    .map_err(|error| Error::io("encode", &output.path)(std::io::Error::other(error)))?,
+            );
+            names.seal(path, &nonce, &mut record);
+            sealed.extend(record);
+            rows.push((names.hash("entry", path), sealed));
+        }
+        // In the order of the hashes, which says nothing of the names.
+        rows.sort_unstable();
+        for rows in rows.chunks(BATCH_ROWS) {
+            output.write(vec![
+                Arc::new(BinaryArray::from_iter_values(rows.iter().map(|row| row.0))),
+                Arc::new(BinaryArray::from_iter_values(rows.iter().map(|row| &row.1))),
             ])?;
         }
         self.close(output)
@@ -377,6 +439,13 @@ fn row_columns(kind: FileKind, ordinals: &mut Vec<u32>, places: &[usize], rows: 
         columns.push(strings(places.iter().map(|&at| Some(rows.target(at)).filter(|t| !t.is_empty()))));
         columns.push(u64s(places.iter().map(|&at| attributes[at].rdev)));
     }
+    if rows.has_xattrs() {
+        let names = |at: usize| joined_names(rows.xattrs(at).map(|xattr| xattr.key));
+        let names: Vec<String> = places.iter().map(|&at| names(at)).collect();
+        columns.push(strings(names.iter().map(|names| Some(names.as_str()).filter(|n| !n.is_empty()))));
+    } else {
+        columns.push(arrow::array::new_null_array(&arrow::datatypes::DataType::Utf8, places.len()));
+    }
     columns
 }
 
@@ -425,6 +494,9 @@ fn strings<'a>(values: impl Iterator<Item = Option<&'a str>>) -> ArrayRef {
 /// `before` are the running totals, one more than there are listings.
 fn covers(builder: &Builder, before: &[Totals]) -> Vec<Cover> {
     let heads = &builder.heads;
+    if heads.is_empty() {
+        return Vec::new();
+    }
     let shared: Vec<usize> = heads
         .windows(2)
         .map(|pair| common_directory(builder.path(&pair[0]), builder.path(&pair[1])).1)

@@ -5,17 +5,22 @@
 //!   lock                        held by the one writer (flock)
 //!   CURRENT                     generation and time of publication; replaced by rename
 //!   catalog-7.json              public: the grants, and the classes that hold anything
-//!   manifests-7.json            root only: the manifests of all classes in one file
+//!   manifests-7.bin             root only: the manifests of all classes in one file
 //!   classes/                    the class of everybody: its manifest and its shards
-//!     manifest-7.json
+//!     manifest-7.bin
 //!     7-0-listings.parquet ...
 //!     g3/                       those who pass grant 3
 //!       g9/                     those who pass grants 3 and 9
+//!     k4-5/                     a gate: those who pass grant 4 may enter, those who pass grant 5 list it
+//!       w5f0c.../               behind the gate: those who know the child whose hash this is
+//!         way-7.json            the classes and gates below, up to the next gates
+//!         g8/ ...
 //! ```
 //!
 //! Module by module: [`Writer`] takes listings in, one [`ShardWriter`] a thread, and publishes; `builder` keeps the listings of
 //! one class until they become a shard; `encoder` writes a shard's files as `schema` describes them;
-//! `class_dirs` makes the directories that the kernel guards; `manifest` says what is in a generation;
+//! `class_dirs` makes the directories that the kernel guards and `names` names them; `manifest` says what is in a generation,
+//! `levels` what of it lies behind which gate;
 //! [`Index`] opens one generation and [`Shard`] answers from one shard's files. Everything that changes the
 //! disk goes through [`Disk`].
 //!
@@ -27,7 +32,9 @@ mod class_dirs;
 mod disk;
 mod encoder;
 mod error;
+mod levels;
 mod manifest;
+mod names;
 mod reader;
 mod safety;
 pub mod schema;
@@ -36,7 +43,7 @@ mod writer;
 
 pub use disk::{Disk, Faults};
 pub use error::{Error, ErrorKind, Result};
-pub use manifest::{Cover, FileRecord, HardLink, ShardRecord, SourceRecord};
+pub use manifest::{Cover, FileRecord, HardLink, SealedInode, SealedRecord, ShardRecord, SourceRecord};
 pub use reader::{Classes, Index};
 pub use schema::FileKind;
 pub use shard::{RowRange, Shard, ShardRead};

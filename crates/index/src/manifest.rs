@@ -1,18 +1,20 @@
 //! The text files of an index: `CURRENT`, the catalog and the manifests.
 //!
-//! Each is two lines: `canopy KIND FORMAT CRC32` (the CRC-32 of the second line in hexadecimal), and the
-//! content as JSON. They are validated in this order: first word, kind, format, checksum, JSON. `CURRENT` is replaced by
-//! rename; the others are written under a new name and synced before `CURRENT` names their generation, so a crash
+//! Each is a line `canopy KIND FORMAT CRC32` (the CRC-32 of all that follows in hexadecimal) and the content. The content of
+//! `CURRENT`, of the catalog and of ways is one line of JSON, that of manifests, which every command reads, Postcard: the values
+//! without their names, in the order of the structures below. They are validated in this order: first word, kind, format, checksum,
+//! content. `CURRENT` is replaced by rename; the others are written under a new name and synced before `CURRENT` names their generation, so a crash
 //! tears none that is ever read.
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
+use crate::names;
 use crate::schema::{FORMAT, FileKind};
-use canopy_model::{Attributes, Grant, Totals, is_below};
+use canopy_model::{Attributes, ClassPath, Gate, GateStep, Grant, GrantId, Totals, is_below};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The committed state: `CURRENT`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,43 +27,99 @@ pub(crate) struct Current {
 /// What everybody may know of a generation: `catalog-GENERATION.json`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Catalog {
+    /// The key of the index, in hexadecimal.
+    pub(crate) key: String,
     /// By grant id.
     pub(crate) grants: Vec<GrantRecord>,
+    /// What can be reached without going through a gate.
+    pub(crate) level: Level,
+}
+
+/// What can be reached from `classes`, or from the directory of a way, without going through another gate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Level {
     /// Classes that hold anything.
-    pub(crate) classes: Vec<ClassRecord>,
+    pub(crate) classes: Vec<LocalClass>,
+    /// Gates with anything behind them, each with the grants in front of it.
+    pub(crate) gates: Vec<LocalGate>,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct GrantRecord {
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    users: BTreeMap<u32, bool>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    groups: BTreeMap<u32, bool>,
-    other: bool,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ClassRecord {
+/// A class of a [`Level`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LocalClass {
     /// Ids of the grants, sorted; the class directory is the chain of them.
     pub(crate) grants: Vec<u32>,
     /// Generation of the manifest that counts.
     pub(crate) manifest: u64,
 }
 
-/// What one class holds: `manifest-GENERATION.json` in the class directory.
+/// A gate of a [`Level`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LocalGate {
+    pub(crate) grants: Vec<u32>,
+    pub(crate) gate: GateRecord,
+}
+
+/// Who may look names up in a gate, and who may list it: ids of grants.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(u32, u32)", into = "(u32, u32)")]
+pub(crate) struct GateRecord {
+    pub(crate) search: u32,
+    pub(crate) read: u32,
+}
+
+/// What lies behind a way through a gate: `way-GENERATION.json` in the directory of the way. The newest that is not
+/// beyond the generation that is read counts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Way {
+    /// Absolute path of the child that leads here, escaped.
+    pub(crate) child: String,
+    pub(crate) level: Level,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct GrantRecord {
+    users: BTreeMap<u32, bool>,
+    groups: BTreeMap<u32, bool>,
+    other: bool,
+}
+
+/// A class with all that leads to it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ClassRecord {
+    /// The gates to go through.
+    pub(crate) gates: Vec<GateStepRecord>,
+    /// Ids of the grants behind them, sorted.
+    pub(crate) grants: Vec<u32>,
+    /// Generation of the manifest that counts.
+    pub(crate) manifest: u64,
+}
+
+/// One step through a gate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct GateStepRecord {
+    pub(crate) grants: Vec<u32>,
+    pub(crate) gate: GateRecord,
+    pub(crate) child: String,
+}
+
+/// What one class holds: `manifest-GENERATION.bin` in the class directory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     /// Sources whose root a reader of this class may know of.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) sources: Vec<SourceRecord>,
     pub(crate) shards: Vec<ShardRecord>,
 }
 
-/// The manifests of all classes: `manifests-GENERATION.json`, for root alone.
+/// The manifests of all classes: `manifests-GENERATION.bin`, for root alone.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct AllManifests {
+    /// The key of the index, in hexadecimal.
+    pub(crate) key: String,
     pub(crate) grants: Vec<GrantRecord>,
     pub(crate) classes: Vec<ClassManifest>,
+    /// Generations in which the ways were written last, by directory below the index.
+    pub(crate) ways: BTreeMap<String, u64>,
 }
 
 // Not flattened: serde would buffer every value of it, and this is read by each command of root's.
@@ -87,11 +145,42 @@ pub struct SourceRecord {
     /// Attributes of the root directory.
     #[serde(with = "AttributesRecord")]
     pub attributes: Attributes,
+    /// Names of its extended attributes but `trusted.*`, joined as in the column `xattrs`.
+    pub xattrs: String,
+}
+
+/// What those who know the name of an entry in a gate may learn of it; see `sealed` in `schema`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SealedRecord {
+    /// The entry itself, in the class of those who may look it up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inode: Option<SealedInode>,
+    /// Values of extended attributes that this class may see, keys and values escaped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub xattrs: Vec<(String, String)>,
+}
+
+/// An entry of a gate.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SealedInode {
+    /// Number of the source that it belongs to.
+    pub source: u32,
+    /// Device that holds it.
+    pub dev: u64,
+    /// Its attributes.
+    #[serde(with = "AttributesRecord")]
+    pub attributes: Attributes,
+    /// Where it points if it is a symbolic link, escaped.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub target: String,
+    /// Names of its extended attributes, joined as in the column `xattrs`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub xattrs: String,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Attributes")]
-struct AttributesRecord {
+pub(crate) struct AttributesRecord {
     ino: u64,
     mode: u32,
     nlink: u32,
@@ -125,15 +214,13 @@ pub struct ShardRecord {
     /// The source it belongs to.
     pub source: u32,
     /// Its files, by the place of their kind in [`FileKind::ALL`]; `None` for one without rows.
-    pub files: [Option<FileRecord>; 5],
+    pub files: [Option<FileRecord>; FileKind::COUNT],
     /// Sums over all its entries.
     #[serde(with = "TotalsRecord")]
     pub totals: Totals,
     /// Whether a directory's listing comes in several parts.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parts: bool,
     /// The rows of `hardlinks`, where they are few: reading them here costs less than a file of their own.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<HardLink>,
     /// Consecutive ranges of listings that together are all of the shard.
     pub covers: Vec<Cover>,
@@ -234,7 +321,7 @@ impl ShardRecord {
 
     /// Name of one of its files.
     pub(crate) fn file_name(&self, kind: FileKind) -> String {
-        format!("{}-{}.parquet", self.id, kind.name())
+        names::shard_file(&self.id, kind)
     }
 }
 
@@ -249,33 +336,61 @@ impl GrantRecord {
     }
 }
 
-pub(crate) fn current_path(index: &Path) -> PathBuf {
-    index.join("CURRENT")
+impl From<(u32, u32)> for GateRecord {
+    fn from((search, read): (u32, u32)) -> Self {
+        GateRecord { search, read }
+    }
 }
 
-pub(crate) fn catalog_path(index: &Path, generation: u64) -> PathBuf {
-    index.join(format!("catalog-{generation}.json"))
+impl From<GateRecord> for (u32, u32) {
+    fn from(gate: GateRecord) -> Self {
+        (gate.search, gate.read)
+    }
 }
 
-pub(crate) fn all_manifests_path(index: &Path, generation: u64) -> PathBuf {
-    index.join(format!("manifests-{generation}.json"))
+impl GateRecord {
+    pub(crate) fn new(gate: Gate) -> Self {
+        GateRecord { search: gate.search.0, read: gate.read.0 }
+    }
+
+    pub(crate) fn gate(self) -> Gate {
+        Gate { search: GrantId(self.search), read: GrantId(self.read) }
+    }
 }
 
-/// Directory of a class: the chain of its grants.
-pub(crate) fn class_path(index: &Path, grants: &[u32]) -> PathBuf {
-    let mut path = index.join("classes");
-    path.extend(grants.iter().map(|id| format!("g{id}")));
-    path
-}
+impl ClassRecord {
+    pub(crate) fn new(path: &ClassPath, manifest: u64) -> Self {
+        let numbers = |ids: &[GrantId]| ids.iter().map(|id| id.0).collect();
+        let step = |step: &GateStep| GateStepRecord {
+            grants: numbers(&step.grants),
+            gate: GateRecord::new(step.gate),
+            child: step.child.to_string(),
+        };
+        ClassRecord { gates: path.gates.iter().map(step).collect(), grants: numbers(&path.grants), manifest }
+    }
 
-pub(crate) fn manifest_path(class: &Path, generation: u64) -> PathBuf {
-    class.join(format!("manifest-{generation}.json"))
+    pub(crate) fn path(&self) -> ClassPath {
+        ClassPath {
+            gates: self.gates.iter().map(GateStep::from).collect(),
+            grants: self.grants.iter().copied().map(GrantId).collect(),
+        }
+    }
+
+    /// The ids of all grants that it names.
+    pub(crate) fn grant_ids(&self) -> impl Iterator<Item = u32> {
+        let step = |step: &GateStepRecord| {
+            step.grants.iter().copied().chain([step.gate.search, step.gate.read]).collect::<Vec<_>>()
+        };
+        self.gates.iter().flat_map(step).chain(self.grants.iter().copied())
+    }
 }
 
 /// The kinds of text files.
 pub(crate) trait Document: Serialize + DeserializeOwned {
     /// The word in the first line.
     const KIND: &'static str;
+    /// Whether the content is JSON, else Postcard.
+    const JSON: bool = true;
 }
 
 impl Document for Current {
@@ -286,12 +401,18 @@ impl Document for Catalog {
     const KIND: &'static str = "catalog";
 }
 
+impl Document for Way {
+    const KIND: &'static str = "way";
+}
+
 impl Document for Manifest {
     const KIND: &'static str = "manifest";
+    const JSON: bool = false;
 }
 
 impl Document for AllManifests {
     const KIND: &'static str = "manifests";
+    const JSON: bool = false;
 }
 
 /// Writes a document with these permission bits. Not durable before a sync.
@@ -302,11 +423,17 @@ pub(crate) fn write<D: Document>(
     mode: u32,
     sync: bool,
 ) -> Result<()> {
-    let json = serde_json::to_string(document)
-        .map_err(|error| Error::io("encode", path)(std::io::Error::other(error)))?;
+    let other = |error: &dyn std::fmt::Display| std::io::Error::other(error.to_string());
+    let content = match D::JSON {
+        true => serde_json::to_vec(document).map(|json| [&json[..], b"\n"].concat()).map_err(|e| other(&e)),
+        false => postcard::to_extend(document, Vec::new()).map_err(|e| other(&e)),
+    };
+    let content = content.map_err(Error::io("encode", path))?;
     let mut file = disk.create(path, mode)?;
-    let sum = crc32fast::hash(json.as_bytes());
-    write!(file, "canopy {} {FORMAT} {sum:08x}\n{json}\n", D::KIND).map_err(Error::io("write", path))?;
+    let sum = crc32fast::hash(&content);
+    writeln!(file, "canopy {} {FORMAT} {sum:08x}", D::KIND)
+        .and_then(|()| file.write_all(&content))
+        .map_err(Error::io("write", path))?;
     file.finish(sync).map(drop)
 }
 
@@ -343,11 +470,14 @@ fn decode<D: Document>(text: &[u8]) -> std::result::Result<D, Fault> {
         Ok(found) => return Err(Fault::Version(found)),
         Err(_) => return Err(corrupt(format!("its format is '{format}'"))),
     }
-    let json = text[line_end + 1..].strip_suffix(b"\n").unwrap_or_default();
-    if u32::from_str_radix(sum, 16) != Ok(crc32fast::hash(json)) {
+    let content = &text[line_end + 1..];
+    if u32::from_str_radix(sum, 16) != Ok(crc32fast::hash(content)) {
         return Err(corrupt("its checksum does not match".to_owned()));
     }
-    serde_json::from_slice(json).map_err(|error| corrupt(error.to_string()))
+    match D::JSON {
+        true => serde_json::from_slice(content).map_err(|error| corrupt(error.to_string())),
+        false => postcard::from_bytes(content).map_err(|error| corrupt(error.to_string())),
+    }
 }
 
 #[cfg(test)]

@@ -2,15 +2,18 @@
 
 use crate::error::{Error, Result};
 use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, Current, GrantRecord, Manifest, SourceRecord,
+    self, AllManifests, Catalog, ClassManifest, Current, GrantRecord, Level, Manifest, SourceRecord, Way,
 };
+use crate::names::{self, DirName, Key, Names};
 use crate::shard::Shard;
-use canopy_model::Credentials;
+use canopy_model::{Credentials, Grant, GrantId};
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// One generation of an index, as far as the caller may see it. Never changes while it is open.
+/// One generation of an index, as far as the caller may see it. Never changes while it is open. Cheap to clone.
+#[derive(Clone)]
 pub struct Index {
     path: PathBuf,
     generation: u64,
@@ -18,6 +21,17 @@ pub struct Index {
     sources: Vec<SourceRecord>,
     shards: Vec<Arc<Shard>>,
     classes: Classes,
+    /// What it takes to go through gates; root has no need of it.
+    doorkeeper: Option<Arc<Doorkeeper>>,
+    /// Directories of gates that the caller may search but not list.
+    locked: Vec<PathBuf>,
+}
+
+/// Goes through gates for one caller.
+struct Doorkeeper {
+    who: Credentials,
+    grants: Vec<Grant>,
+    names: Names,
 }
 
 /// How many classes an index has, and how many of them the caller sees.
@@ -27,6 +41,12 @@ pub struct Classes {
     pub all: usize,
     /// Those that the caller may read.
     pub visible: usize,
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Index({}, generation {})", self.path.display(), self.generation)
+    }
 }
 
 impl Index {
@@ -43,7 +63,7 @@ impl Index {
     }
 
     fn open_current(path: &Path) -> Result<Self> {
-        let current: Current = match manifest::read(&manifest::current_path(path)) {
+        let current: Current = match manifest::read(&names::current(path)) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 return Err(Error::NoIndex(path.to_owned()));
             }
@@ -56,52 +76,147 @@ impl Index {
             sources: Vec::new(),
             shards: Vec::new(),
             classes: Classes::default(),
+            doorkeeper: None,
+            locked: Vec::new(),
         };
-        let all = manifest::all_manifests_path(path, current.generation);
+        let all = names::all_manifests(path, current.generation);
         match manifest::read::<AllManifests>(&all) {
-            Ok(all) => index.add_all(all),
-            Err(error) if denied(&error) => index.add_permitted(&credentials(&all)?)?,
+            Ok(all) => index.add_all(all)?,
+            Err(error) if denied(&error) => index.add_permitted(credentials(&all)?)?,
             Err(error) => return Err(error),
         }
         index.sources.sort_by(|a, b| a.root.cmp(&b.root));
         Ok(index)
     }
 
-    fn add_all(&mut self, all: AllManifests) {
+    fn add_all(&mut self, all: AllManifests) -> Result<()> {
+        let names = self.names(&all.key)?;
         self.classes = Classes { all: all.classes.len(), visible: all.classes.len() };
         for ClassManifest { class, manifest } in all.classes {
-            self.add(&manifest::class_path(&self.path, &class.grants), manifest);
+            self.add(&names.class(&class.path()), manifest, &names);
         }
+        Ok(())
+    }
+
+    fn names(&self, key: &str) -> Result<Names> {
+        let key = names::unhex(key).and_then(|key| Key::try_from(key).ok());
+        let corrupt = || Error::corrupt(&self.path, "the key of its catalog is not one of 32 bytes");
+        Ok(Names::new(&self.path, key.ok_or_else(corrupt)?))
     }
 
     /// Tries the classes whose grants these credentials pass. The catalog only saves attempts: it is the kernel
     /// that lets the caller into a class directory or not.
-    fn add_permitted(&mut self, who: &Credentials) -> Result<()> {
-        let path = manifest::catalog_path(&self.path, self.generation);
+    fn add_permitted(&mut self, who: Credentials) -> Result<()> {
+        let path = names::catalog(&self.path, self.generation);
         let catalog: Catalog = manifest::read(&path)?;
+        let names = self.names(&catalog.key)?;
         let grants: Vec<_> = catalog.grants.iter().map(GrantRecord::grant).collect();
-        self.classes.all = catalog.classes.len();
-        for class in &catalog.classes {
-            let passes = |id: &u32| grants.get(*id as usize).is_some_and(|grant| grant.passes(who));
+        let classes = names.classes();
+        let doorkeeper = Arc::new(Doorkeeper { who, grants, names });
+        self.doorkeeper = Some(doorkeeper.clone());
+        self.add_level(&doorkeeper, &classes, &catalog.level, None)
+    }
+
+    /// Adds what the caller may see of a level, and behind its gates what the caller may list or, given a path that the
+    /// caller knows, what leads to it.
+    fn add_level(
+        &mut self,
+        doorkeeper: &Doorkeeper,
+        directory: &Path,
+        level: &Level,
+        known: Option<&str>,
+    ) -> Result<()> {
+        let passes =
+            |id: &u32| doorkeeper.grants.get(*id as usize).is_some_and(|grant| grant.passes(&doorkeeper.who));
+        let below = |grants: &[u32]| -> PathBuf {
+            let mut path = directory.to_owned();
+            path.extend(grants.iter().map(|&id| DirName::Grant(GrantId(id)).to_string()));
+            path
+        };
+        self.classes.all += level.classes.len();
+        for class in &level.classes {
             if !class.grants.iter().all(passes) {
                 continue;
             }
-            let directory = manifest::class_path(&self.path, &class.grants);
-            match manifest::read::<Manifest>(&manifest::manifest_path(&directory, class.manifest)) {
+            let directory = below(&class.grants);
+            match manifest::read::<Manifest>(&names::manifest(&directory, class.manifest)) {
                 Ok(manifest) => {
                     self.classes.visible += 1;
-                    self.add(&directory, manifest);
+                    self.add(&directory, manifest, &doorkeeper.names);
                 }
                 Err(error) if denied(&error) => {}
                 Err(error) => return Err(error),
             }
         }
+        for local in &level.gates {
+            if !local.grants.iter().chain([&local.gate.search]).all(passes) {
+                continue;
+            }
+            let gate = below(&local.grants).join(DirName::Gate(local.gate.gate()).to_string());
+            match std::fs::read_dir(&gate) {
+                Ok(ways) => {
+                    for way in ways {
+                        let way = way.map_err(Error::io("list", &gate))?.path();
+                        self.add_way(doorkeeper, &way, known)?;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    self.unlock(doorkeeper, &gate, known)?;
+                    self.locked.push(gate);
+                }
+                Err(error) => return Err(Error::io("list", &gate)(error)),
+            }
+        }
         Ok(())
     }
 
-    fn add(&mut self, directory: &Path, manifest: Manifest) {
+    /// Goes through a gate towards a known path: by the name of every directory on it, whichever is in the gate.
+    fn unlock(&mut self, doorkeeper: &Doorkeeper, gate: &Path, known: Option<&str>) -> Result<()> {
+        let mut next = known;
+        while let Some(child) = next.filter(|path| path.len() > 1) {
+            let way = gate.join(doorkeeper.names.way(child).to_string());
+            self.add_way(doorkeeper, &way, known)?;
+            next = child.rsplit_once('/').map(|(above, _)| above);
+        }
+        Ok(())
+    }
+
+    /// Adds what lies behind a way, if there is one.
+    fn add_way(&mut self, doorkeeper: &Doorkeeper, directory: &Path, known: Option<&str>) -> Result<()> {
+        let files = match std::fs::read_dir(directory) {
+            Ok(files) => files,
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) =>
+            {
+                return Ok(());
+            }
+            Err(error) => return Err(Error::io("list", directory)(error)),
+        };
+        let generations = files
+            .filter_map(|file| names::way_generation(file.ok()?.file_name().to_str()?))
+            .filter(|&generation| generation <= self.generation);
+        let Some(newest) = generations.max() else { return Ok(()) };
+        let way: Way = manifest::read(&names::way(directory, newest))?;
+        self.add_level(doorkeeper, directory, &way.level, known)
+    }
+
+    /// What the caller sees from `path` (absolute, escaped): also what lies behind gates above it that the caller may
+    /// search but not list, since the path names the way.
+    pub fn seen_from(&self, path: &str) -> Result<Index> {
+        let mut index = self.clone();
+        let Some(doorkeeper) = self.doorkeeper.clone() else { return Ok(index) };
+        index.locked.clear();
+        for gate in &self.locked {
+            index.unlock(&doorkeeper, gate, Some(path))?;
+        }
+        index.sources.sort_by(|a, b| a.root.cmp(&b.root));
+        Ok(index)
+    }
+
+    fn add(&mut self, directory: &Path, manifest: Manifest, names: &Names) {
         self.sources.extend(manifest.sources);
-        self.shards.extend(manifest.shards.into_iter().map(|shard| Arc::new(Shard::new(shard, directory))));
+        let shards = manifest.shards.into_iter();
+        self.shards.extend(shards.map(|shard| Arc::new(Shard::new(shard, directory, names))));
     }
 
     /// Where it is.

@@ -12,11 +12,21 @@
 //! | `dirs` | an entry that is a directory | listing, name |
 //! | `usage` | an owner and group with entries that are not directories | listing, uid, gid |
 //! | `hardlinks` | an entry that is not a directory and has nlink > 1 | listing, name |
+//! | `xattrs` | the value of an extended attribute | path, name, key |
+//! | `sealed` | an entry of a gate, for those who know its name | hash |
 //!
 //! A listing's entries are the rows `first_entry` .. next listing's `first_entry`, its directories likewise from
 //! `first_dir`. `bytes_before`, `dir_bytes_before`, `blocks_before` (and the two first ordinals) are running
 //! totals over all listings before this one, so the totals of any range of listings are two rows' difference.
 //! A file without rows is not written, nor `hardlinks` with few rows: those are in the manifest.
+//!
+//! The column `xattrs` of `entries` and `dirs` has the names of an entry's extended attributes but `trusted.*`, joined by
+//! ','; a ',' or '\' in a name has a '\' before it. Their values are in the file `xattrs` of the class of those who may see
+//! them, with the path of the entry's directory, the entry's name and those attributes that are often asked for with them;
+//! values are escaped like names. The attributes of a source's root have an empty path and name.
+//!
+//! A row of `sealed` has the first 16 bytes of a keyed hash of the entry's absolute path, and a nonce of 20 bytes and
+//! a `SealedRecord` as JSON, which is sealed with that path as the secret (see `names`).
 //!
 //! Of an inode's times only `mtime` is kept as such: `ctime = mtime + ctime_after_mtime`,
 //! `btime = mtime + btime_after_mtime` and `atime = btime + atime_after_btime`, in nanoseconds, wrapping.
@@ -32,7 +42,7 @@ use parquet::schema::types::ColumnPath;
 use std::sync::{Arc, LazyLock};
 
 /// Format of everything in an index; others are refused.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Distance of the fences in `listings`, and rows of its data pages.
 pub const FENCE_ROWS: usize = 2048;
@@ -56,12 +66,26 @@ pub enum FileKind {
     Usage,
     /// Entries with several links.
     Hardlinks,
+    /// Values of extended attributes.
+    Xattrs,
+    /// Entries of gates.
+    Sealed,
 }
 
 impl FileKind {
     /// All kinds, in the order in which [`crate::ShardRecord`] keeps them.
-    pub const ALL: [FileKind; 5] =
-        [FileKind::Listings, FileKind::Entries, FileKind::Dirs, FileKind::Usage, FileKind::Hardlinks];
+    pub const ALL: [FileKind; FileKind::COUNT] = [
+        FileKind::Listings,
+        FileKind::Entries,
+        FileKind::Dirs,
+        FileKind::Usage,
+        FileKind::Hardlinks,
+        FileKind::Xattrs,
+        FileKind::Sealed,
+    ];
+
+    /// How many kinds there are.
+    pub const COUNT: usize = 7;
 
     /// The word that file names use.
     pub fn name(self) -> &'static str {
@@ -71,18 +95,21 @@ impl FileKind {
             FileKind::Dirs => "dirs",
             FileKind::Usage => "usage",
             FileKind::Hardlinks => "hardlinks",
+            FileKind::Xattrs => "xattrs",
+            FileKind::Sealed => "sealed",
         }
     }
 
     /// The columns.
     pub fn schema(self) -> SchemaRef {
-        static SCHEMAS: LazyLock<[SchemaRef; 5]> =
+        static SCHEMAS: LazyLock<[SchemaRef; FileKind::COUNT]> =
             LazyLock::new(|| FileKind::ALL.map(|kind| Arc::new(Schema::new(fields(kind)))));
         SCHEMAS[self as usize].clone()
     }
 
-    pub(crate) fn properties(self) -> WriterProperties {
-        properties(self)
+    /// How a file of so many rows is written.
+    pub(crate) fn properties(self, rows: usize) -> WriterProperties {
+        properties(self, rows)
     }
 }
 
@@ -177,11 +204,13 @@ fn fields(kind: FileKind) -> Vec<Field> {
             fields.extend(inode_fields());
             fields.push(Field::new("target", DataType::Utf8, true));
             fields.push(field("rdev", DataType::UInt64));
+            fields.push(Field::new("xattrs", DataType::Utf8, true));
             fields
         }
         FileKind::Dirs => {
             let mut fields = vec![listing, name];
             fields.extend(inode_fields());
+            fields.push(Field::new("xattrs", DataType::Utf8, true));
             fields
         }
         FileKind::Usage => {
@@ -194,13 +223,33 @@ fn fields(kind: FileKind) -> Vec<Field> {
             fields.extend(numbers(&["size", "blocks"]));
             fields
         }
+        FileKind::Xattrs => vec![
+            field("path", DataType::Utf8),
+            name,
+            field("key", DataType::Utf8),
+            field("value", DataType::Utf8),
+            field("ino", DataType::UInt64),
+            field("mode", DataType::UInt32),
+            field("uid", DataType::UInt32),
+            field("gid", DataType::UInt32),
+            field("size", DataType::Int64),
+            field("mtime", time_type()),
+        ],
+        FileKind::Sealed => vec![field("hash", DataType::Binary), field("sealed", DataType::Binary)],
     }
 }
 
+/// Rows from which on a file is compressed with zstd. A reader of zstd first sets up some 100 KB of memory for each column,
+/// which costs more than reading a small file.
+const ZSTD_ROWS_MIN: usize = 8 * 1024;
+
 /// How each column is written. Figures and reasons are in `bench/RESULTS.md`.
-fn properties(kind: FileKind) -> WriterProperties {
+fn properties(kind: FileKind, rows: usize) -> WriterProperties {
     let page_rows = if kind == FileKind::Listings { FENCE_ROWS } else { PAGE_ROWS };
-    let zstd = Compression::ZSTD(ZstdLevel::try_new(1).expect("1 is a level of zstd"));
+    let compression = match rows {
+        0..ZSTD_ROWS_MIN => Compression::LZ4_RAW,
+        _ => Compression::ZSTD(ZstdLevel::try_new(1).expect("1 is a level of zstd")),
+    };
     let mut builder = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_1_0)
         .set_created_by("canopy".to_owned())
@@ -208,18 +257,22 @@ fn properties(kind: FileKind) -> WriterProperties {
         .set_data_page_row_count_limit(page_rows)
         .set_write_batch_size(page_rows)
         .set_statistics_enabled(EnabledStatistics::None)
-        .set_compression(zstd)
+        .set_compression(compression)
         .set_dictionary_enabled(false);
     for field in kind.schema().fields() {
         let column = || ColumnPath::from(field.name().as_str());
         match field.name().as_str() {
-            "mode" | "nlink" | "uid" | "gid" | "blksize" | "rdev" | "dev" | "part" => {
+            "mode" | "nlink" | "uid" | "gid" | "blksize" | "rdev" | "dev" | "part" | "xattrs" | "key" => {
                 builder = builder.set_column_dictionary_enabled(column(), true);
             }
             "listing" | "depth" | "first_entry" | "first_dir" | "ino" | "mtime" | "atime_min"
             | "mtime_min" | "ctime_min" | "atime_max" | "mtime_max" | "ctime_max" | "bytes_before"
             | "blocks_before" => {
                 builder = builder.set_column_encoding(column(), Encoding::DELTA_BINARY_PACKED);
+            }
+            // Directories and values repeat.
+            "path" | "value" if kind == FileKind::Xattrs => {
+                builder = builder.set_column_dictionary_enabled(column(), true);
             }
             "name" => {
                 builder = builder.set_column_compression(column(), Compression::LZ4_RAW);

@@ -2,7 +2,8 @@
 
 use crate::block_file::BlockFile;
 use crate::error::{Error, Result};
-use crate::manifest::{Cover, HardLink, Overlap, ShardRecord};
+use crate::manifest::{Cover, HardLink, Overlap, SealedRecord, ShardRecord};
+use crate::names::Names;
 use crate::schema::{FENCE_ROWS, FileKind, ROW_GROUP_ROWS, summands, time_type};
 use arrow::array::{Array, AsArray, RecordBatch, TimestampNanosecondArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, UInt32Type, UInt64Type};
@@ -18,16 +19,18 @@ use parquet::file::statistics::Statistics;
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 
 /// A range of rows of one file of a shard.
 pub type RowRange = Range<usize>;
 
-/// A shard of the generation that was opened. Its files are opened when they are first needed.
+/// A shard of the generation that was opened. Its files are opened when they are first needed, and stay open until
+/// [`Shard::close`].
 pub struct Shard {
     record: ShardRecord,
     directory: PathBuf,
-    files: [OnceLock<OpenFile>; 5],
+    names: Names,
+    files: [Mutex<Option<Arc<OpenFile>>>; FileKind::COUNT],
 }
 
 struct OpenFile {
@@ -37,8 +40,8 @@ struct OpenFile {
 }
 
 impl Shard {
-    pub(crate) fn new(record: ShardRecord, directory: &Path) -> Self {
-        Shard { record, directory: directory.to_owned(), files: Default::default() }
+    pub(crate) fn new(record: ShardRecord, directory: &Path, names: &Names) -> Self {
+        Shard { record, directory: directory.to_owned(), names: names.clone(), files: Default::default() }
     }
 
     /// What the manifest says of it.
@@ -61,10 +64,15 @@ impl Shard {
         Error::corrupt(&self.path(kind), detail)
     }
 
-    fn open(&self, kind: FileKind) -> Result<&OpenFile> {
+    /// Closes a file, whose memory serves the next one then. It is opened again where it is needed again.
+    pub fn close(&self, kind: FileKind) {
+        *self.files[kind as usize].lock().expect("no thread panics while it holds the lock") = None;
+    }
+
+    fn open(&self, kind: FileKind) -> Result<Arc<OpenFile>> {
         let place = &self.files[kind as usize];
-        if let Some(open) = place.get() {
-            return Ok(open);
+        if let Some(open) = &*place.lock().expect("no thread panics while it holds the lock") {
+            return Ok(open.clone());
         }
         let path = self.path(kind);
         let record = self
@@ -82,7 +90,10 @@ impl Shard {
         if u64::try_from(rows) != Ok(record.rows) {
             return Err(Error::corrupt(&path, format!("it has {rows} rows, expected {}", record.rows)));
         }
-        Ok(place.get_or_init(|| OpenFile { path, file, metadata }))
+        let open = Arc::new(OpenFile { path, file, metadata });
+        let mut place = place.lock().expect("no thread panics while it holds the lock");
+        // Another thread may have opened it meanwhile.
+        Ok(place.get_or_insert(open).clone())
     }
 
     /// The listings of a directory and all below it, as a range of ordinals. Opens no file where the covers
@@ -194,7 +205,7 @@ impl Shard {
     /// The number of listings at the front whose paths fulfil a condition that none fulfils after them.
     fn partition_point(&self, holds: impl Fn(&str) -> bool) -> Result<usize> {
         let open = self.open(FileKind::Listings)?;
-        let fences = self.fences(open)?;
+        let fences = self.fences(&open)?;
         let Some(page) = fences.partition_point(|path| holds(path)).checked_sub(1) else {
             return Ok(0);
         };
@@ -245,6 +256,32 @@ impl Shard {
                 blocks: blocks[at],
             });
             found.extend(links.filter(within));
+        }
+        Ok(found)
+    }
+
+    /// What the shard has sealed for those who know an absolute path, escaped.
+    pub fn unseal(&self, path: &str) -> Result<Vec<SealedRecord>> {
+        let mut found = Vec::new();
+        if self.record.file(FileKind::Sealed).is_none() {
+            return Ok(found);
+        }
+        let rows = 0..self.rows(FileKind::Sealed);
+        let hash = self.names.hash("entry", path);
+        let columns = ["hash", "sealed"];
+        for batch in self.read(FileKind::Sealed, &columns, std::slice::from_ref(&rows), FENCE_ROWS)? {
+            let batch = batch?;
+            let [hashes, sealed] = [0, 1].map(|at| batch.column(at).as_binary::<i32>());
+            for at in (0..batch.num_rows()).filter(|&at| hashes.value(at) == hash) {
+                let corrupt = |detail: String| self.corrupt(FileKind::Sealed, detail);
+                let (nonce, record) = sealed
+                    .value(at)
+                    .split_at_checked(20)
+                    .ok_or_else(|| corrupt("a record is too short".to_owned()))?;
+                let mut record = record.to_vec();
+                self.names.seal(path, nonce, &mut record);
+                found.push(serde_json::from_slice(&record).map_err(|error| corrupt(error.to_string()))?);
+            }
         }
         Ok(found)
     }

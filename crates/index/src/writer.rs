@@ -8,26 +8,28 @@
 //! 5. Remove what neither this generation nor the one before refers to. The one before stays for readers that
 //!    opened it.
 
-use crate::builder::Builder;
+use crate::builder::{Builder, Value, joined_names};
 use crate::class_dirs::ClassDirs;
 use crate::disk::Disk;
 use crate::encoder::{ShardPlace, write_shard};
 use crate::error::{Error, Result};
+use crate::levels::levels;
 use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest, ShardRecord,
-    SourceRecord,
+    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest, SealedInode,
+    SealedRecord, ShardRecord, SourceRecord,
 };
+use crate::names::{self, Key, Names};
 use crate::safety;
 use crate::schema::FileKind;
-use canopy_model::{Attributes, ClassId, ClassTable, GrantId, Listing};
+use canopy_model::{Acl, Attributes, ClassId, ClassTable, Listing, Permissions, escape, join, join_absolute};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// How to write.
 #[derive(Clone, Debug)]
@@ -61,6 +63,8 @@ pub struct NewSource {
     pub attributes: Attributes,
     /// Those who may look up the root.
     pub class: ClassId,
+    /// Its extended attributes: names, and values with those who may see them.
+    pub xattrs: Vec<(String, Option<(Vec<u8>, ClassId)>)>,
 }
 
 /// What a publication made.
@@ -78,6 +82,8 @@ pub struct Published {
     pub classes: u64,
     /// Grants that the file system of the index cannot express: what they guard is for root alone.
     pub closed_grants: usize,
+    /// Directories in gates that can be found only by those who may list the gate, since there are too many.
+    pub without_way: u64,
 }
 
 /// Rows from which on what a thread has left of a class becomes a shard of its own.
@@ -91,13 +97,22 @@ pub struct Writer {
     /// Generation that is being written.
     generation: u64,
     table: ClassTable,
+    names: Names,
+    /// Makes what is sealed differ from all that was sealed before.
+    salt: Key,
     dirs: ClassDirs,
     /// Manifests by class, and the generation in which each was written last.
     classes: BTreeMap<ClassId, (u64, Manifest)>,
     changed: HashSet<ClassId>,
+    /// What lies behind each way as it was published last, and in which generation, by the directory of the way.
+    ways: BTreeMap<PathBuf, (u64, manifest::Way)>,
     shards: Mutex<Vec<(ClassId, ShardRecord)>>,
     next_shard: AtomicU64,
     next_source: u32,
+    /// Roots of the sources that were begun, by number.
+    roots: BTreeMap<u32, String>,
+    /// Extended attributes of roots that wait for a shard writer.
+    root_values: Mutex<Vec<(u32, ClassId, Value)>>,
     _lock: File,
 }
 
@@ -114,30 +129,38 @@ impl Writer {
             .map_err(Error::io("create directory", path))?;
         let path = safety::check(path, uid)?;
         let lock = lock(&path)?;
-        let current = match manifest::read::<Current>(&manifest::current_path(&path)) {
+        let current = match manifest::read::<Current>(&names::current(&path)) {
             Ok(current) => Some(current.generation),
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
         let state: AllManifests = match current {
-            Some(generation) => manifest::read(&manifest::all_manifests_path(&path, generation))?,
-            None => AllManifests::default(),
+            Some(generation) => manifest::read(&names::all_manifests(&path, generation))?,
+            None => AllManifests { key: names::hex(&random_key(&path)?), ..AllManifests::default() },
         };
+        let all_path = names::all_manifests(&path, current.unwrap_or(0));
+        let key = names::unhex(&state.key).and_then(|key| Key::try_from(key).ok());
+        let key = key.ok_or_else(|| Error::corrupt(&all_path, "its key is not one of 32 bytes"))?;
+        let names = Names::new(&path, key);
         let table = ClassTable::with_grants(state.grants.iter().map(GrantRecord::grant));
         let mut classes = BTreeMap::new();
         let mut next_source = 0;
         for ClassManifest { class, manifest } in state.classes {
-            if class.grants.iter().any(|&id| id as usize >= state.grants.len()) {
-                let path = manifest::all_manifests_path(&path, current.unwrap_or(0));
-                return Err(Error::corrupt(&path, "it names a grant that it does not have"));
+            if class.grant_ids().any(|id| id as usize >= state.grants.len()) {
+                return Err(Error::corrupt(&all_path, "it names a grant that it does not have"));
             }
             let ids = manifest.sources.iter().map(|source| source.id + 1);
             next_source = ids.max().unwrap_or(0).max(next_source);
-            let id = table.class_of(class.grants.into_iter().map(GrantId).collect());
+            let id = table.class_of(&class.path());
             classes.insert(id, (class.manifest, manifest));
         }
-        let writer = Writer {
-            dirs: ClassDirs::new(options.disk.clone(), &path, uid != 0),
+        let mut writer = Writer {
+            dirs: ClassDirs::new(options.disk.clone(), names.clone(), uid != 0),
+            salt: random_key(&path)?,
+            names,
+            ways: BTreeMap::new(),
+            roots: BTreeMap::new(),
+            root_values: Mutex::default(),
             unprivileged: uid != 0,
             generation: current.unwrap_or(0) + 1,
             path,
@@ -150,6 +173,12 @@ impl Writer {
             next_source,
             _lock: lock,
         };
+        let (_, ways) = levels(&writer.class_records(), &writer.names);
+        for (directory, way) in ways {
+            let known = directory.strip_prefix(&writer.path).ok().and_then(|below| below.to_str());
+            let written = known.and_then(|below| state.ways.get(below)).copied().unwrap_or(0);
+            writer.ways.insert(directory, (written, way));
+        }
         writer.remove_unreferenced(current.unwrap_or(0))?;
         Ok(writer)
     }
@@ -186,6 +215,22 @@ impl Writer {
         let class = self.effective(new.class);
         self.changed.insert(class);
         self.dirs.ensure(&self.table, class)?;
+        self.roots.insert(id, new.root.clone());
+        let keys = new.xattrs.iter().map(|(key, _)| key.as_str());
+        let xattrs = joined_names(keys);
+        let mut values = self.root_values.lock().expect("no thread panics while it holds the lock");
+        for (key, value) in new.xattrs {
+            let Some((value, class)) = value else { continue };
+            let value = Value {
+                path: "".into(),
+                name: String::new(),
+                key,
+                value: escape(&value).into_owned(),
+                attributes: new.attributes,
+            };
+            values.push((id, class, value));
+        }
+        drop(values);
         self.classes.entry(class).or_default().1.sources.push(SourceRecord {
             id,
             name,
@@ -193,6 +238,7 @@ impl Writer {
             dev: new.dev,
             scanned_ns: new.scanned_ns,
             attributes: new.attributes,
+            xattrs,
         });
         Ok(id)
     }
@@ -200,7 +246,7 @@ impl Writer {
     /// A shard writer for each thread.
     pub fn shard_writers(&self, source: u32) -> Vec<ShardWriter<'_>> {
         let share = self.options.memory_bytes / self.options.threads.max(1);
-        (0..self.options.threads.max(1))
+        let mut writers: Vec<ShardWriter<'_>> = (0..self.options.threads.max(1))
             .map(|_| ShardWriter {
                 writer: self,
                 source,
@@ -208,9 +254,15 @@ impl Writer {
                 bytes: 0,
                 // A vector that grows doubles: half of the share is left for that.
                 bytes_max: share / 2,
+                full: Vec::new(),
                 order: Vec::new(),
             })
-            .collect()
+            .collect();
+        let mut values = self.root_values.lock().expect("no thread panics while it holds the lock");
+        for (_, class, value) in values.extract_if(.., |(id, ..)| *id == source) {
+            writers[0].add(class, |builder| builder.push_value(value));
+        }
+        writers
     }
 
     /// Writes what is left in the shard writers, one shard a class, on as many threads.
@@ -256,6 +308,7 @@ impl Writer {
         self.classes.retain(|_, (_, manifest)| !manifest.shards.is_empty() || !manifest.sources.is_empty());
         published.classes = self.classes.len() as u64;
         published.closed_grants = self.dirs.closed_grants();
+        published.without_way = self.table.without_way();
         self.write_manifests()?;
 
         let disk = &self.options.disk;
@@ -263,7 +316,7 @@ impl Writer {
         let current = Current { generation: self.generation, published_ns: now_ns() };
         let new = self.path.join("CURRENT.new");
         manifest::write(disk, &new, &current, self.public_mode(), true)?;
-        disk.replace(&new, &manifest::current_path(&self.path))?;
+        disk.replace(&new, &names::current(&self.path))?;
         // The generation is committed: what cannot be removed now is removed by the next writer.
         drop(self.remove_unreferenced(self.generation));
         Ok(published)
@@ -271,25 +324,52 @@ impl Writer {
 
     fn write_manifests(&mut self) -> Result<()> {
         let disk = &self.options.disk;
-        let grants: Vec<GrantRecord> =
-            self.table.grants().iter().map(|grant| GrantRecord::new(grant)).collect();
-        let mut all = AllManifests { grants: grants.clone(), classes: Vec::new() };
         for (&class, (written, manifest)) in &mut self.classes {
             if self.changed.contains(&class) {
                 *written = self.generation;
                 let directory = self.dirs.ensure(&self.table, class)?;
-                let path = manifest::manifest_path(&directory, self.generation);
+                let path = names::manifest(&directory, self.generation);
                 manifest::write(disk, &path, manifest, 0o644, false)?;
             }
-            let grants = self.table.grants_of(class).iter().map(|id| id.0).collect();
-            let class = ClassRecord { grants, manifest: *written };
-            all.classes.push(ClassManifest { class, manifest: manifest.clone() });
         }
-        let catalog = Catalog { grants, classes: all.classes.iter().map(|c| c.class.clone()).collect() };
-        let path = manifest::catalog_path(&self.path, self.generation);
+        let records = self.class_records();
+        let (level, ways) = levels(&records, &self.names);
+        let mut all = AllManifests {
+            key: names::hex(&self.names.key()),
+            grants: self.table.grants().iter().map(|grant| GrantRecord::new(grant)).collect(),
+            ..AllManifests::default()
+        };
+        for (directory, way) in ways {
+            let written = match self.ways.get(&directory) {
+                Some((written, published)) if *published == way => *written,
+                _ => {
+                    let path = names::way(&directory, self.generation);
+                    manifest::write(disk, &path, &way, self.public_mode(), false)?;
+                    self.generation
+                }
+            };
+            let below = directory.strip_prefix(&self.path).unwrap_or(&directory);
+            all.ways.insert(below.to_string_lossy().into_owned(), written);
+        }
+        let catalog = Catalog { key: all.key.clone(), grants: all.grants.clone(), level };
+        let path = names::catalog(&self.path, self.generation);
         manifest::write(disk, &path, &catalog, self.public_mode(), false)?;
-        let path = manifest::all_manifests_path(&self.path, self.generation);
+        let manifests = self.classes.values().map(|(_, manifest)| manifest.clone());
+        all.classes = records
+            .into_iter()
+            .zip(manifests)
+            .map(|(class, manifest)| ClassManifest { class, manifest })
+            .collect();
+        let path = names::all_manifests(&self.path, self.generation);
         manifest::write(disk, &path, &all, 0o600, false)
+    }
+
+    /// The classes that hold anything, in the order of `classes`.
+    fn class_records(&self) -> Vec<ClassRecord> {
+        let record = |(&class, (written, _)): (&ClassId, &(u64, Manifest))| {
+            ClassRecord::new(&self.table.path_of(class), *written)
+        };
+        self.classes.iter().map(record).collect()
     }
 
     fn public_mode(&self) -> u32 {
@@ -309,10 +389,20 @@ impl Writer {
             directory: &directory,
             id: format!("{}-{number}", self.generation),
             source,
+            names: &self.names,
+            salt: self.salt_of(number),
         };
         let record = write_shard(place, builder)?;
         self.shards.lock().expect("no thread panics while it holds the lock").push((class, record));
         Ok(())
+    }
+
+    /// Bytes that no other shard has, even if one with the same name was never published.
+    fn salt_of(&self, number: u64) -> [u8; 16] {
+        let mut salt = [0; 16];
+        let hash = blake3::Hasher::new_keyed(&self.salt).update(&number.to_le_bytes()).finalize();
+        salt.copy_from_slice(&hash.as_bytes()[..16]);
+        salt
     }
 
     /// Removes every file that neither `generation` nor the one before it refers to, and the class directories
@@ -320,37 +410,39 @@ impl Writer {
     fn remove_unreferenced(&self, generation: u64) -> Result<()> {
         let mut kept: HashSet<PathBuf> = HashSet::new();
         for generation in [generation, generation.saturating_sub(1)] {
-            let all_path = manifest::all_manifests_path(&self.path, generation);
+            let all_path = names::all_manifests(&self.path, generation);
             let all: AllManifests = match manifest::read(&all_path) {
                 Ok(all) => all,
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
             kept.insert(all_path);
-            kept.insert(manifest::catalog_path(&self.path, generation));
+            kept.insert(names::catalog(&self.path, generation));
+            kept.extend(all.ways.iter().map(|(way, &written)| names::way(&self.path.join(way), written)));
             for ClassManifest { class, manifest } in &all.classes {
-                let directory = manifest::class_path(&self.path, &class.grants);
-                kept.insert(manifest::manifest_path(&directory, class.manifest));
+                let directory = self.names.class(&class.path());
+                kept.insert(names::manifest(&directory, class.manifest));
                 for shard in &manifest.shards {
                     let kinds = FileKind::ALL.into_iter().filter(|&kind| shard.file(kind).is_some());
                     kept.extend(kinds.map(|kind| directory.join(shard.file_name(kind))));
                 }
             }
         }
-        kept.extend([manifest::current_path(&self.path), self.path.join("lock")]);
+        kept.extend([names::current(&self.path), self.path.join("lock")]);
         self.clean(&self.path, &kept)
     }
 
     fn clean(&self, directory: &Path, kept: &HashSet<PathBuf>) -> Result<()> {
-        let ours =
-            |name: &str| name.ends_with(".parquet") || name.ends_with(".json") || name == "CURRENT.new";
+        let ours = |name: &str| {
+            [".parquet", ".json", ".bin"].iter().any(|end| name.ends_with(end)) || name == "CURRENT.new"
+        };
         for entry in std::fs::read_dir(directory).map_err(Error::io("list", directory))? {
             let entry = entry.map_err(Error::io("list", directory))?;
             let path = entry.path();
             let file_type = entry.file_type().map_err(Error::io("look at", &path))?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            if file_type.is_dir() && (name == "classes" || name.starts_with('g')) {
+            if file_type.is_dir() && names::leads_to_classes(&name) {
                 self.clean(&path, kept)?;
                 // Fails, as it should, where a class directory is still in use.
                 drop(std::fs::remove_dir(&path));
@@ -391,6 +483,14 @@ fn merged(builders: Vec<Builder>) -> Vec<Builder> {
     joined
 }
 
+/// A key that nobody can guess.
+fn random_key(index: &Path) -> Result<Key> {
+    let mut key = Key::default();
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut key));
+    read.map_err(Error::io("read random bytes for", index))?;
+    Ok(key)
+}
+
 fn now_ns() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
@@ -403,18 +503,25 @@ pub struct ShardWriter<'a> {
     builders: FxHashMap<ClassId, Builder>,
     bytes: usize,
     bytes_max: usize,
+    /// Classes whose builders take no more.
+    full: Vec<ClassId>,
     order: Vec<u32>,
 }
 
 impl ShardWriter<'_> {
     /// Takes in a listing. Blocks while a shard is written, when this thread's share of memory is used up.
     pub fn push(&mut self, listing: &Listing<'_>) -> Result<()> {
-        let class = self.writer.effective(listing.class);
-        let builder = self.builders.entry(class).or_default();
-        let before = builder.bytes();
-        builder.push(listing, &mut self.order);
-        self.bytes += builder.bytes() - before;
-        if builder.is_full() {
+        self.push_values(listing);
+        if let Some(lookup) = listing.access.lookup
+            && !self.writer.unprivileged
+        {
+            self.push_sealed(listing, lookup);
+        }
+        let class = self.writer.effective(listing.access.listing);
+        let mut order = std::mem::take(&mut self.order);
+        self.add(class, |builder| builder.push(listing, &mut order));
+        self.order = order;
+        for class in std::mem::take(&mut self.full) {
             self.flush(class)?;
         }
         while self.bytes > self.bytes_max {
@@ -422,6 +529,72 @@ impl ShardWriter<'_> {
             self.flush(largest)?;
         }
         Ok(())
+    }
+
+    /// Adds to the builder of a class.
+    fn add(&mut self, class: ClassId, push: impl FnOnce(&mut Builder)) {
+        let builder = self.builders.entry(self.writer.effective(class)).or_default();
+        let before = builder.bytes();
+        push(builder);
+        self.bytes += builder.bytes() - before;
+        if builder.is_full() {
+            self.full.push(self.writer.effective(class));
+        }
+    }
+
+    /// Adds the values of extended attributes to the classes of those who may see them.
+    fn push_values(&mut self, listing: &Listing<'_>) {
+        let rows = listing.rows;
+        if !rows.has_xattrs() {
+            return;
+        }
+        let path: Arc<str> = listing.path.into();
+        for (at, row) in rows.iter().enumerate() {
+            for xattr in rows.xattrs(at) {
+                let Some((value, class)) = xattr.value else { continue };
+                let value = Value {
+                    path: path.clone(),
+                    name: row.name.to_owned(),
+                    key: xattr.key.to_owned(),
+                    value: escape(value).into_owned(),
+                    attributes: *row.attributes,
+                };
+                self.add(class, |builder| builder.push_value(value));
+            }
+        }
+    }
+
+    /// Adds the entries of a gate for those who may look them up but not list them.
+    fn push_sealed(&mut self, listing: &Listing<'_>, lookup: ClassId) {
+        let rows = listing.rows;
+        let (writer, source) = (self.writer, self.source);
+        let root = writer.roots.get(&source).map_or("", String::as_str);
+        for (at, row) in rows.iter().enumerate() {
+            let path = join_absolute(root, &join(listing.path, row.name));
+            let inode = SealedInode {
+                source,
+                dev: listing.dev,
+                attributes: *row.attributes,
+                target: row.target.to_owned(),
+                xattrs: joined_names(rows.xattrs(at).map(|xattr| xattr.key)),
+            };
+            let mut records: BTreeMap<ClassId, SealedRecord> = BTreeMap::new();
+            records.entry(lookup).or_default().inode = Some(inode);
+            let acl = rows.xattrs(at).find(|xattr| xattr.key == Acl::XATTR_NAME).map(|xattr| xattr.value);
+            let decoded = acl.map(|value| value.and_then(|(value, _)| Acl::decode(value).ok()));
+            let Attributes { mode, uid, gid, .. } = *row.attributes;
+            let acl = decoded.as_ref().and_then(Option::as_ref);
+            let permissions = Permissions { mode, uid, gid, acl, unknown: matches!(decoded, Some(None)) };
+            for xattr in rows.xattrs(at) {
+                let Some((value, _)) = xattr.value else { continue };
+                let class = writer.table.value_class(lookup, xattr.key, permissions);
+                let value = (xattr.key.to_owned(), escape(value).into_owned());
+                records.entry(class).or_default().xattrs.push(value);
+            }
+            for (class, record) in records {
+                self.add(class, |builder| builder.push_sealed(path.clone(), record));
+            }
+        }
     }
 
     fn largest(&self) -> Option<ClassId> {

@@ -1,7 +1,7 @@
 //! What must hold when the disk fails: the old generation stays whole, the next writer succeeds, nothing piles up.
 
 use canopy_index::{Disk, Error, Faults, FileKind, Index, NewSource, Result, Writer, WriterOptions};
-use canopy_model::{Attributes, ClassTable, Grant, Listing, Rows};
+use canopy_model::{Attributes, ClassTable, Listing, Permissions, Rows};
 use std::path::{Path, PathBuf};
 
 const DIR: u32 = 0o040_755;
@@ -9,8 +9,11 @@ const DIR: u32 = 0o040_755;
 /// Publishes a source of some listings in two classes, each with `entries` entries of one byte.
 fn publish(index: &Path, disk: Disk, root: &str, entries: u64) -> Result<u64> {
     let mut writer = Writer::open(index, WriterOptions { disk, ..WriterOptions::default() })?;
-    let private =
-        writer.classes().restricted(ClassTable::EVERYONE, Grant::from_parts([(1000, true)], [], false));
+    let access = |mode| {
+        let permissions = Permissions { mode, uid: 1000, gid: 1000, acl: None, unknown: false };
+        writer.classes().access(ClassTable::EVERYONE, permissions)
+    };
+    let accesses = [access(0o755), access(0o700)];
     let source = writer.add_source(NewSource {
         name: None,
         root: root.to_owned(),
@@ -18,9 +21,10 @@ fn publish(index: &Path, disk: Disk, root: &str, entries: u64) -> Result<u64> {
         scanned_ns: 0,
         attributes: Attributes { mode: DIR, ..Attributes::default() },
         class: ClassTable::EVERYONE,
+        xattrs: Vec::new(),
     })?;
     let mut sinks = writer.shard_writers(source);
-    for (number, class) in [ClassTable::EVERYONE, private].into_iter().enumerate() {
+    for (number, access) in accesses.into_iter().enumerate() {
         let mut rows = Rows::default();
         for entry in 0..entries {
             let attributes = Attributes {
@@ -42,7 +46,7 @@ fn publish(index: &Path, disk: Disk, root: &str, entries: u64) -> Result<u64> {
             part: 0,
             dev: 1,
             directory: &directory,
-            class,
+            access,
             rows: &rows,
         };
         sinks[0].push(&listing)?;

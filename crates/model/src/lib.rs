@@ -23,8 +23,8 @@ mod totals;
 
 pub use acl::{Acl, AclEntry, AclError, AclTag};
 pub use attributes::{Attributes, FileType};
-pub use class::{ClassId, ClassTable, GrantId};
+pub use class::{Access, ClassId, ClassPath, ClassTable, Gate, GateStep, GrantId, Permissions};
 pub use grant::{Credentials, Grant, Wanted};
-pub use name::{base_name, compare_paths, escape, is_below, join, parent, unescape};
-pub use rows::{Listing, Row, Rows};
+pub use name::{base_name, compare_paths, escape, is_below, join, join_absolute, parent, unescape};
+pub use rows::{Listing, Row, Rows, Sink, Xattr};
 pub use totals::Totals;

@@ -86,6 +86,15 @@ pub fn join(directory: &str, name: &str) -> String {
     if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
 }
 
+/// The absolute path of `path`, which is below a root whose absolute path is `root`.
+pub fn join_absolute(root: &str, path: &str) -> String {
+    match (root, path) {
+        ("/", path) => format!("/{path}"),
+        (root, "") => root.to_owned(),
+        (root, path) => format!("{root}/{path}"),
+    }
+}
+
 /// The path of the directory that holds `path`, or `None` for the root.
 pub fn parent(path: &str) -> Option<&str> {
     if path.is_empty() {

@@ -1,6 +1,6 @@
 //! A listing as it travels from a scanner to the index: one directory and what is in it.
 
-use crate::{Attributes, ClassId};
+use crate::{Access, Attributes, ClassId};
 
 /// One entry of a directory.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,28 @@ pub struct Rows {
     text: String,
     /// Where each name and each target ends in `text`, two a row.
     ends: Vec<u32>,
+    /// In the order of their rows.
+    xattrs: Vec<XattrPlace>,
+    /// Keys and values of extended attributes.
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct XattrPlace {
+    row: u32,
+    start: u32,
+    key_end: u32,
+    value_end: u32,
+    class: Option<ClassId>,
+}
+
+/// An extended attribute of an entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Xattr<'a> {
+    /// Its name with its namespace, such as `user.mime_type`, escaped.
+    pub key: &'a str,
+    /// The value and those who may see it; `None` where the value is not known.
+    pub value: Option<(&'a [u8], ClassId)>,
 }
 
 impl Rows {
@@ -31,6 +53,42 @@ impl Rows {
         self.text.push_str(target);
         self.ends.push(self.text.len() as u32);
         self.attributes.push(attributes);
+    }
+
+    /// Adds an extended attribute to the entry that was added last.
+    pub fn push_xattr(&mut self, xattr: Xattr<'_>) {
+        let Some(row) = self.attributes.len().checked_sub(1) else { return };
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(xattr.key.as_bytes());
+        let key_end = self.bytes.len();
+        if let Some((value, _)) = xattr.value {
+            self.bytes.extend_from_slice(value);
+        }
+        self.xattrs.push(XattrPlace {
+            row: row as u32,
+            start: start as u32,
+            key_end: key_end as u32,
+            value_end: self.bytes.len() as u32,
+            class: xattr.value.map(|(_, class)| class),
+        });
+    }
+
+    /// The extended attributes of the entry in row `at`.
+    pub fn xattrs(&self, at: usize) -> impl Iterator<Item = Xattr<'_>> {
+        let first = self.xattrs.partition_point(|place| (place.row as usize) < at);
+        self.xattrs[first..].iter().take_while(move |place| place.row as usize == at).map(|place| {
+            let key = std::str::from_utf8(&self.bytes[place.start as usize..place.key_end as usize]);
+            let value = &self.bytes[place.key_end as usize..place.value_end as usize];
+            Xattr {
+                key: key.expect("keys are kept as they were given"),
+                value: place.class.map(|class| (value, class)),
+            }
+        })
+    }
+
+    /// Whether any entry has extended attributes.
+    pub fn has_xattrs(&self) -> bool {
+        !self.xattrs.is_empty()
     }
 
     /// How many entries there are.
@@ -48,6 +106,8 @@ impl Rows {
         self.attributes.clear();
         self.text.clear();
         self.ends.clear();
+        self.xattrs.clear();
+        self.bytes.clear();
     }
 
     /// Bytes of memory held, those reserved for more rows included.
@@ -55,11 +115,13 @@ impl Rows {
         self.attributes.capacity() * size_of::<Attributes>()
             + self.text.capacity()
             + self.ends.capacity() * size_of::<u32>()
+            + self.xattrs.capacity() * size_of::<XattrPlace>()
+            + self.bytes.capacity()
     }
 
-    /// Bytes of text held by names and targets.
-    pub fn text_bytes(&self) -> usize {
-        self.text.len()
+    /// Bytes of names, targets and extended attributes.
+    pub fn bytes(&self) -> usize {
+        self.text.len() + self.bytes.len()
     }
 
     /// The attributes of all entries, by row.
@@ -102,8 +164,17 @@ pub struct Listing<'a> {
     pub dev: u64,
     /// The directory's own attributes.
     pub directory: &'a Attributes,
-    /// Who may see the listing.
-    pub class: ClassId,
+    /// Who may see the listing, and who may look names up in it.
+    pub access: Access,
     /// The entries, directories among them, in any order.
     pub rows: &'a Rows,
+}
+
+/// Takes in the listings that one thread finds.
+pub trait Sink: Send {
+    /// Why it cannot take any more.
+    type Error: Send;
+
+    /// Takes in a listing. An error ends the work of all threads.
+    fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Self::Error>;
 }

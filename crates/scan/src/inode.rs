@@ -1,6 +1,6 @@
 //! What the kernel tells of an inode.
 
-use canopy_model::{Acl, Attributes, Grant, Wanted};
+use canopy_model::{Access, Acl, Attributes, ClassId, ClassTable, Permissions};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
@@ -30,16 +30,27 @@ pub(crate) fn look_at_open(directory: impl AsFd) -> Result<(Attributes, u64), Er
     Ok(attributes(&rustix::fs::statx(directory, c"", AtFlags::EMPTY_PATH, mask)?))
 }
 
-/// Who may look up names in an open directory. Where its ACL cannot be read, nobody may.
-pub(crate) fn search_grant(directory: impl AsFd, attributes: &Attributes) -> Grant {
-    let Ok(acl) = access_acl(directory) else { return Grant::nobody() };
-    Grant::new(attributes.mode, attributes.uid, attributes.gid, acl.as_ref(), Wanted::SEARCH)
+/// The classes of an open directory, which those of `class` may look up. Where its ACL cannot be read, only root is
+/// let in.
+pub(crate) fn access(
+    classes: &ClassTable,
+    class: ClassId,
+    directory: impl AsFd,
+    attributes: &Attributes,
+) -> Access {
+    let acl = access_acl(directory);
+    let known = acl.as_ref().ok().and_then(Option::as_ref);
+    classes.access(class, permissions(attributes, known, acl.is_err()))
 }
 
-/// Who may list an open directory, as [`search_grant`].
-pub(crate) fn list_grants(directory: impl AsFd, attributes: &Attributes) -> Vec<Grant> {
-    let Ok(acl) = access_acl(directory) else { return vec![Grant::nobody()] };
-    Grant::to_list(attributes.mode, attributes.uid, attributes.gid, acl.as_ref())
+/// The permissions of an inode with these attributes.
+pub(crate) fn permissions<'a>(
+    attributes: &Attributes,
+    acl: Option<&'a Acl>,
+    unknown: bool,
+) -> Permissions<'a> {
+    let Attributes { mode, uid, gid, .. } = *attributes;
+    Permissions { mode, uid, gid, acl, unknown }
 }
 
 fn access_acl(directory: impl AsFd) -> Result<Option<Acl>, Errno> {

@@ -5,7 +5,7 @@
 //! and what is renamed or replaced meanwhile can not lead the walk elsewhere. The class of a listing comes from
 //! the descriptor that it was read from.
 //!
-//! `root` opens a source and computes who may reach it; `walk` is the walk; `inode` talks to the kernel.
+//! `root` opens a source and computes who may reach it; `walk` is the walk; `inode` and `xattrs` talk to the kernel.
 //!
 //! Not its job: what becomes of the listings.
 
@@ -13,7 +13,9 @@ mod exclude;
 mod inode;
 mod root;
 mod walk;
+mod xattrs;
 
 pub use exclude::{Excludes, InvalidGlob};
 pub use root::{Root, RootError};
-pub use walk::{Counts, ScanError, ScanOptions, Sink, Step, scan};
+pub use walk::{Counts, ScanError, ScanOptions, Step, scan};
+pub use xattrs::Found as FoundXattr;

@@ -1,6 +1,7 @@
 //! The root of a source: where it is, and who may reach it.
 
-use crate::inode::{look_at_open, open_dir, search_grant};
+use crate::inode::{access, look_at_open, open_dir};
+use crate::xattrs::{Found, XattrReader};
 use canopy_model::{Attributes, ClassId, ClassTable, escape};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -49,13 +50,28 @@ impl Root {
         for component in real.components().skip(1) {
             let errno = |errno: rustix::io::Errno| at(&above)(errno.into());
             let (attributes, _) = look_at_open(&directory).map_err(errno)?;
-            class = classes.restricted(class, search_grant(&directory, &attributes));
+            let access = access(classes, class, &directory, &attributes);
             above.push(component);
+            class = classes.below(&access, || escape(above.as_os_str().as_bytes()).into_owned());
             let name = CString::new(component.as_os_str().as_bytes()).expect("a real path has no NUL");
             directory = open_to_search(&directory, &name, above == real).map_err(|e| at(&above)(e.into()))?;
         }
         let (attributes, dev) = look_at_open(&directory).map_err(|errno| at(&real)(errno.into()))?;
         Ok(Root { path: real, attributes, dev, class, directory })
+    }
+
+    /// The extended attributes of the root, each with those who may see its value. What cannot be read is left out.
+    pub fn xattrs(&self, classes: &ClassTable) -> Vec<Found> {
+        let mut reader = XattrReader::default();
+        let mut found = Vec::new();
+        if reader.enter(&self.directory).is_ok() {
+            // A root without them, or on a file system that has none, is no error.
+            let _ = reader.read(c".", &self.attributes, self.class, classes, |xattr| {
+                let value = xattr.value.map(|(value, class)| (value.to_vec(), class));
+                found.push((xattr.key.to_owned(), value));
+            });
+        }
+        found
     }
 
     /// The path, escaped.

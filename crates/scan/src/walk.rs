@@ -7,9 +7,13 @@
 //! 4. The walk is over when no directory waits or is being read.
 
 use crate::exclude::Excludes;
-use crate::inode::{list_grants, look_at, look_at_open, open_dir};
+use crate::inode::{access, look_at, look_at_open, open_dir};
 use crate::root::Root;
-use canopy_model::{Attributes, ClassId, ClassTable, FileType, Listing, Rows, escape, join, unescape};
+use crate::xattrs::XattrReader;
+use canopy_model::{
+    Access, Attributes, ClassId, ClassTable, FileType, Listing, Rows, Sink, Xattr, escape, join,
+    join_absolute, unescape,
+};
 use crossbeam_deque::{Steal, Stealer, Worker};
 use rustix::fd::OwnedFd;
 use rustix::fs::RawDir;
@@ -23,17 +27,11 @@ use std::time::Duration;
 /// Entries after which the listing of a directory is handed over and goes on as another part.
 const PART_ROWS: usize = 64 * 1024;
 
+/// Bytes of names, targets and extended attributes after which it is.
+const PART_BYTES: usize = 64 << 20;
+
 /// Bytes asked of one getdents64.
 const DIRENT_BYTES: usize = 64 * 1024;
-
-/// Takes in the listings that one thread finds.
-pub trait Sink: Send {
-    /// Why it cannot take any more.
-    type Error: Send;
-
-    /// Takes in a listing. An error ends the walk.
-    fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Self::Error>;
-}
 
 /// How to walk.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +42,8 @@ pub struct ScanOptions {
     pub excludes: Excludes,
     /// Directories whose contents are left out, as device and inode: the index itself.
     pub skipped: Vec<(u64, u64)>,
+    /// Whether extended attributes are left out.
+    pub no_xattrs: bool,
 }
 
 /// What was done with an entry when it failed.
@@ -55,6 +55,8 @@ pub enum Step {
     Look,
     /// Reading where a symbolic link points.
     ReadLink,
+    /// Reading extended attributes.
+    Xattrs,
 }
 
 /// An entry that is missing from the listings, or whose listing is missing or incomplete.
@@ -105,6 +107,7 @@ pub fn scan<S: Sink>(
         counts,
         on_error,
         root_dev: root.dev,
+        root_path: root.escaped_path(),
         stealers: stacks.iter().map(Worker::stealer).collect(),
         waiting: AtomicUsize::new(1),
         stopped: AtomicBool::new(false),
@@ -151,6 +154,8 @@ struct Walk<'a> {
     counts: &'a Counts,
     on_error: &'a (dyn Fn(&ScanError) + Sync),
     root_dev: u64,
+    /// Absolute path of the root, escaped.
+    root_path: String,
     stealers: Vec<Stealer<Task>>,
     /// Directories that wait or are being read.
     waiting: AtomicUsize,
@@ -185,6 +190,7 @@ struct Thread<'a, S> {
     names: Names,
     subdirs: Vec<CString>,
     buffer: Vec<MaybeUninit<u8>>,
+    xattrs: XattrReader,
 }
 
 /// Names read ahead of looking at them, each with its NUL.
@@ -216,7 +222,7 @@ struct Opened {
     directory: Arc<OwnedFd>,
     attributes: Attributes,
     dev: u64,
-    class: ClassId,
+    access: Access,
     path: String,
     depth: u32,
 }
@@ -231,6 +237,7 @@ impl<'a, S: Sink> Thread<'a, S> {
             names: Names::default(),
             subdirs: Vec::new(),
             buffer: vec![MaybeUninit::uninit(); DIRENT_BYTES],
+            xattrs: XattrReader::default(),
         }
     }
 
@@ -320,17 +327,16 @@ impl<'a, S: Sink> Thread<'a, S> {
         if options.one_file_system && dev != self.walk.root_dev {
             return Ok(None);
         }
-        let grants = list_grants(&directory, &attributes).into_iter();
-        let class = grants.fold(task.class, |class, grant| self.walk.classes.restricted(class, grant));
+        let access = access(self.walk.classes, task.class, &directory, &attributes);
         let directory = Arc::new(directory);
-        Ok(Some(Opened { directory, attributes, dev, class, path: task.path, depth: task.depth }))
+        Ok(Some(Opened { directory, attributes, dev, access, path: task.path, depth: task.depth }))
     }
 
     /// Reads entries into `rows`, as many as a part may have. Returns whether there may be more.
     fn fill(&mut self, opened: &Opened, entries: &mut RawDir<'_, &OwnedFd>) -> bool {
         self.rows.clear();
         let mut more = true;
-        while more && self.rows.len() < PART_ROWS {
+        while more && self.rows.len() < PART_ROWS && self.rows.bytes() < PART_BYTES {
             self.names.clear();
             // All names of one system call, then their inodes.
             loop {
@@ -359,6 +365,11 @@ impl<'a, S: Sink> Thread<'a, S> {
 
     /// Looks at the inodes of the names that were read.
     fn look(&mut self, opened: &Opened) {
+        let mut with_xattrs = !self.walk.options.no_xattrs && !self.names.ends.is_empty();
+        if with_xattrs && let Err(errno) = self.xattrs.enter(&opened.directory) {
+            self.walk.fail(&opened.path, Step::Xattrs, errno);
+            with_xattrs = false;
+        }
         for at in 0..self.names.ends.len() {
             let name = self.names.get(at);
             let bytes = name.to_bytes();
@@ -388,6 +399,13 @@ impl<'a, S: Sink> Thread<'a, S> {
                 },
                 _ => self.rows.push(&escaped, attributes, ""),
             }
+            if with_xattrs {
+                let (rows, classes) = (&mut self.rows, self.walk.classes);
+                let add = |xattr: Xattr<'_>| rows.push_xattr(xattr);
+                if let Err(errno) = self.xattrs.read(name, &attributes, opened.access.listing, classes, add) {
+                    self.walk.fail(&full_path(), Step::Xattrs, errno);
+                }
+            }
         }
     }
 
@@ -399,7 +417,7 @@ impl<'a, S: Sink> Thread<'a, S> {
             part,
             dev: opened.dev,
             directory: &opened.attributes,
-            class: opened.class,
+            access: opened.access,
             rows: &self.rows,
         })
     }
@@ -409,10 +427,12 @@ impl<'a, S: Sink> Thread<'a, S> {
         self.subdirs.sort_unstable_by(|a, b| b.cmp(a));
         self.walk.waiting.fetch_add(self.subdirs.len(), Ordering::AcqRel);
         for name in self.subdirs.drain(..) {
+            let path = join(&opened.path, &escape(name.as_bytes()));
+            let absolute = || join_absolute(&self.walk.root_path, &path);
             self.stack.push(Task {
-                path: join(&opened.path, &escape(name.as_bytes())),
+                class: self.walk.classes.below(&opened.access, absolute),
+                path,
                 depth: opened.depth + 1,
-                class: opened.class,
                 place: Place::Below(opened.directory.clone(), name),
             });
         }

@@ -1,0 +1,178 @@
+//! What directories and files of an index are called.
+
+use crate::manifest::GateStepRecord;
+use crate::schema::FileKind;
+use canopy_model::{ClassPath, Gate, GrantId};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The key of an index: makes the names of ways differ between indexes. Whoever may read the index may know it; what is
+/// secret is the name of the child that a way leads to.
+pub(crate) type Key = [u8; 32];
+
+/// The names in one index.
+#[derive(Clone)]
+pub(crate) struct Names {
+    index: PathBuf,
+    key: Key,
+}
+
+/// A directory on the way to a class.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum DirName {
+    /// Those who pass a grant.
+    Grant(GrantId),
+    /// Those who may search a gate.
+    Gate(Gate),
+    /// Those who know the child that this is the hash of.
+    Way(String),
+}
+
+impl fmt::Display for DirName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DirName::Grant(id) => write!(formatter, "g{}", id.0),
+            DirName::Gate(gate) => write!(formatter, "k{}-{}", gate.search.0, gate.read.0),
+            DirName::Way(hash) => write!(formatter, "w{hash}"),
+        }
+    }
+}
+
+impl Names {
+    pub(crate) fn new(index: &Path, key: Key) -> Self {
+        Names { index: index.to_owned(), key }
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        self.key
+    }
+
+    /// The directory that holds the directories of all classes.
+    pub(crate) fn classes(&self) -> PathBuf {
+        self.index.join("classes")
+    }
+
+    /// The directories that lead to a class.
+    pub(crate) fn steps(&self, class: &ClassPath) -> Vec<DirName> {
+        let mut steps = Vec::new();
+        for step in &class.gates {
+            steps.extend(step.grants.iter().map(|&id| DirName::Grant(id)));
+            steps.push(DirName::Gate(step.gate));
+            steps.push(self.way(&step.child));
+        }
+        steps.extend(class.grants.iter().map(|&id| DirName::Grant(id)));
+        steps
+    }
+
+    /// The directory of a class.
+    pub(crate) fn class(&self, class: &ClassPath) -> PathBuf {
+        let mut path = self.classes();
+        path.extend(self.steps(class).iter().map(DirName::to_string));
+        path
+    }
+
+    /// The directory, in that of a gate, of the child with this absolute path.
+    pub(crate) fn way(&self, child: &str) -> DirName {
+        DirName::Way(hex(&self.hash("way", child)))
+    }
+
+    /// Sixteen bytes that tell a path from all others without naming it.
+    pub(crate) fn hash(&self, purpose: &str, path: &str) -> [u8; 16] {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher.update(purpose.as_bytes()).update(b"\0").update(path.as_bytes());
+        let mut hash = [0; 16];
+        hasher.finalize_xof().fill(&mut hash);
+        hash
+    }
+
+    /// Seals or opens bytes with a path as the secret. `nonce` must differ each time.
+    pub(crate) fn seal(&self, path: &str, nonce: &[u8], bytes: &mut [u8]) {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher.update(b"seal\0").update(&(nonce.len() as u32).to_le_bytes()).update(nonce);
+        hasher.update(path.as_bytes());
+        let mut stream = vec![0; bytes.len()];
+        hasher.finalize_xof().fill(&mut stream);
+        bytes.iter_mut().zip(stream).for_each(|(byte, mask)| *byte ^= mask);
+    }
+}
+
+pub(crate) fn current(index: &Path) -> PathBuf {
+    index.join("CURRENT")
+}
+
+pub(crate) fn catalog(index: &Path, generation: u64) -> PathBuf {
+    index.join(format!("catalog-{generation}.json"))
+}
+
+pub(crate) fn all_manifests(index: &Path, generation: u64) -> PathBuf {
+    index.join(format!("manifests-{generation}.bin"))
+}
+
+pub(crate) fn manifest(class: &Path, generation: u64) -> PathBuf {
+    class.join(format!("manifest-{generation}.bin"))
+}
+
+/// What lies behind a way, in its directory.
+pub(crate) fn way(directory: &Path, generation: u64) -> PathBuf {
+    directory.join(format!("way-{generation}.json"))
+}
+
+/// The generation in the name of a file that [`way`] has named.
+pub(crate) fn way_generation(name: &str) -> Option<u64> {
+    name.strip_prefix("way-")?.strip_suffix(".json")?.parse().ok()
+}
+
+pub(crate) fn shard_file(shard: &str, kind: FileKind) -> String {
+    format!("{shard}-{}.parquet", kind.name())
+}
+
+/// Whether a directory with this name leads to classes.
+pub(crate) fn leads_to_classes(name: &str) -> bool {
+    name == "classes" || (name.len() > 1 && name.starts_with(['g', 'k', 'w']))
+}
+
+impl From<&GateStepRecord> for canopy_model::GateStep {
+    fn from(record: &GateStepRecord) -> Self {
+        canopy_model::GateStep {
+            grants: record.grants.iter().copied().map(GrantId).collect(),
+            gate: record.gate.gate(),
+            child: record.child.as_str().into(),
+        }
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes of hexadecimal digits.
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let byte = |pair: &[u8; 2]| Some((digit(pair[0])? << 4 | digit(pair[1])?) as u8);
+    if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sealed_opens_with_the_same_path_alone() {
+        let names = Names::new(Path::new("/index"), [7; 32]);
+        let mut bytes = *b"a record";
+        names.seal("/home/ann", b"1", &mut bytes);
+        let mut wrong = bytes;
+        names.seal("/home/bob", b"1", &mut wrong);
+        assert_ne!(&wrong, b"a record");
+        names.seal("/home/ann", b"1", &mut bytes);
+        assert_eq!(&bytes, b"a record");
+    }
+
+    #[test]
+    fn hexadecimal_digits_come_back() {
+        assert_eq!(unhex(&hex(&[0, 0xff, 0x1b])), Some(vec![0, 0xff, 0x1b]));
+        assert_eq!(unhex("0"), None);
+        assert_eq!(unhex("+1"), None);
+    }
+}
