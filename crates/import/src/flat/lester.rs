@@ -1,0 +1,54 @@
+//! What Lester, the Lustre lister, prints with its action `fslist`: the formats `ne2scan`, `lustre` and `extended`.
+//!
+//! A line is `atime|ctime|mtime|uid|gid|mode|size|inode|` with, by format, `objects|` and `FID|` behind it, and an
+//! absolute path. Neither objects nor FID begin with a slash, so the first value that does is the path. Lines that begin
+//! with `#` are the header and the footer of `ne2scan`.
+
+use super::fields::Fields;
+
+const COLUMNS: [&str; 8] = ["atime", "ctime", "mtime", "uid", "gid", "mode", "size", "ino"];
+
+/// Objects and FID.
+const MORE_MAX: usize = 2;
+
+/// What a line is.
+pub(super) enum Line {
+    /// The header, after which a footer must come.
+    Header,
+    Footer,
+    Record(Result<Fields, String>),
+}
+
+/// Tells what a line is.
+pub(super) fn line(text: &[u8]) -> Line {
+    match text {
+        _ if text.starts_with(b"#IDENT#|") => Line::Header,
+        _ if text.starts_with(b"#complete#") => Line::Footer,
+        _ => Line::Record(record(text)),
+    }
+}
+
+fn record(text: &[u8]) -> Result<Fields, String> {
+    let mut fields = Fields::default();
+    let mut rest = text;
+    let next = |rest: &mut &[u8]| {
+        let at = memchr::memchr(b'|', rest)?;
+        let value = rest[..at].to_vec();
+        *rest = &rest[at + 1..];
+        Some(value)
+    };
+    for column in COLUMNS {
+        let value = next(&mut rest).ok_or_else(|| format!("no {column}"))?;
+        fields.set(column, &value)?;
+    }
+    for _ in 0..MORE_MAX {
+        if !rest.starts_with(b"/") {
+            next(&mut rest).ok_or("no path")?;
+        }
+    }
+    if !rest.starts_with(b"/") {
+        return Err("no absolute path where one should be".to_owned());
+    }
+    fields.path = Some(rest.to_vec());
+    Ok(fields)
+}

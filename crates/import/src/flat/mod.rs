@@ -1,0 +1,199 @@
+//! Flat formats: one record an entry, in any order, each with its whole path.
+//!
+//! 1. The first pass reads all records: directories go into the tree, other entries into a [`Spool`], which groups them by
+//!    directory in bounded memory.
+//! 2. The second pass hands over one listing after the other, in the order of their paths.
+
+mod fields;
+mod gpfs;
+mod lester;
+mod parquet;
+mod readers;
+mod spool;
+#[cfg(test)]
+mod tests;
+
+use crate::emitter::{Counts, Emitter, Entry};
+use crate::error::{Error, Place, Problems, Result, RunError};
+use crate::gathered::{Gathered, RootRule};
+use crate::input::Input;
+use crate::path::{check, check_name, shown, trimmed};
+use crate::tree::Tree;
+use canopy_model::{ClassTable, FileType, Sink, escape};
+use fields::Fields;
+use spool::{Item, Spool, split};
+use std::path::PathBuf;
+
+/// Which flat format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlatFormat {
+    Ndjson,
+    Csv,
+    Find,
+    Parquet,
+    GpfsPolicy,
+    Lester,
+}
+
+/// A flat input after the first pass.
+#[derive(Debug)]
+pub(crate) struct Flat {
+    spool: Spool,
+    names: Vec<PathBuf>,
+}
+
+/// Takes in records.
+pub(crate) struct Taker<'a> {
+    gathered: Gathered,
+    spool: Spool,
+    problems: &'a Problems,
+    names: &'a [PathBuf],
+    input: u32,
+}
+
+impl Taker<'_> {
+    /// Takes in a record, or what is wrong with it.
+    fn take(&mut self, place: Place, fields: std::result::Result<Fields, String>) -> Result<()> {
+        match fields.and_then(|fields| checked(fields)) {
+            Ok((path, item)) if item.attributes.file_type() == FileType::Directory => {
+                let text = |(key, value): (Vec<u8>, Vec<u8>)| (escape(&key).into_owned(), value);
+                let xattrs = item.xattrs.into_iter().map(text).collect();
+                // '/' is an absolute path, and nothing would be left of it.
+                let path = match trimmed(&path) {
+                    b"" if !path.is_empty() => b"/",
+                    path => path,
+                };
+                self.gathered.push(path, item.attributes, false, xattrs, (self.input, place));
+                Ok(())
+            }
+            Ok((_, item)) => self.spool.push(Item { input: self.input, place, ..item }),
+            Err(reason) => self.problem(place, reason),
+        }
+    }
+
+    fn problem(&self, place: Place, reason: impl Into<String>) -> Result<()> {
+        self.problems.report(Error::record(&self.names[self.input as usize], place, reason))
+    }
+}
+
+/// The path of a record and its entry, which is not placed yet.
+fn checked(fields: Fields) -> std::result::Result<(Vec<u8>, Item), String> {
+    let path = fields.path.clone().ok_or("no path")?;
+    let named = |reason: String| format!("{}: {reason}", shown(&path));
+    let attributes = fields.attributes().map_err(named)?;
+    if memchr::memchr(0, &fields.target).is_some() {
+        return Err(named("a link's target with a NUL".to_owned()));
+    }
+    if fields.xattrs.iter().any(|(key, _)| key.is_empty() || key.len() > 255 || key.contains(&0)) {
+        return Err(named(
+            "an extended attribute with an empty name, a NUL in it, or more than 255 bytes".to_owned(),
+        ));
+    }
+    let (mut parent, mut name) = (&b""[..], &b""[..]);
+    if attributes.file_type() != FileType::Directory {
+        (parent, name) = split(&path);
+        check_name(name).map_err(named)?;
+        if parent.len() > usize::from(u16::MAX) {
+            check(parent).map_err(named)?;
+        }
+    }
+    let item = Item {
+        parent: parent.to_vec(),
+        name: name.to_vec(),
+        input: 0,
+        place: Place::Offset(0),
+        attributes,
+        target: fields.target,
+        xattrs: fields.xattrs,
+    };
+    Ok((path, item))
+}
+
+impl Flat {
+    /// The first pass.
+    pub(crate) fn open(
+        format: FlatFormat,
+        files: &[PathBuf],
+        delimiter: Option<u8>,
+        root: Option<&[u8]>,
+        memory_bytes: usize,
+        problems: &Problems,
+    ) -> Result<(Flat, Tree)> {
+        let spool = Spool::new(memory_bytes);
+        let mut taker = Taker { gathered: Gathered::default(), spool, problems, names: files, input: 0 };
+        for (number, file) in files.iter().enumerate() {
+            taker.input = number as u32;
+            let input = Input::open(file)?;
+            match format {
+                FlatFormat::Ndjson => readers::ndjson(&input, &mut taker)?,
+                FlatFormat::Csv => readers::csv(&input, delimiter.unwrap_or(b','), &mut taker)?,
+                FlatFormat::Find => readers::find(&input, &mut taker)?,
+                FlatFormat::Parquet => parquet::read(&input, &mut taker)?,
+                FlatFormat::GpfsPolicy => readers::gpfs_policy(&input, &mut taker)?,
+                FlatFormat::Lester => readers::lester(&input, &mut taker)?,
+            }
+        }
+        let Taker { gathered, spool, .. } = taker;
+        let rule = if format == FlatFormat::Lester { RootRule::Top } else { RootRule::Below };
+        let (tree, _) = Tree::build(vec![gathered], root, rule, files, problems)?;
+        Ok((Flat { spool, names: files.to_vec() }, tree))
+    }
+
+    /// The second pass. Entries come from one merge, so one thread hands them over.
+    pub(crate) fn run<S: Sink<Error: std::error::Error>>(
+        &mut self,
+        tree: &Tree,
+        dev: u64,
+        classes: &ClassTable,
+        counts: &Counts,
+        problems: &Problems,
+        mut sinks: Vec<S>,
+    ) -> std::result::Result<Vec<S>, RunError<S::Error>> {
+        let Some(sink) = sinks.pop() else { return Ok(sinks) };
+        let mut emitter = Emitter::new(tree, classes, counts, dev, sink);
+        let ids = tree.ids();
+        let mut done = vec![false; tree.dirs.len()];
+        // The directory of the entry before, as the input has it, and its number if it can be used.
+        let mut current: Option<(Vec<u8>, Option<u32>)> = None;
+        let mut merge = self.spool.sorted()?;
+        while let Some(item) = merge.next()? {
+            if current.as_ref().is_none_or(|(parent, _)| *parent != item.parent) {
+                if let Some((_, Some(_))) = current {
+                    emitter.finish()?;
+                }
+                let found = tree.below_root(&item.parent).ok();
+                let found = found.and_then(|path| ids.get(&*escape(path)).copied());
+                let found = found.filter(|&dir| !done[dir as usize]);
+                if let Some(dir) = found {
+                    done[dir as usize] = true;
+                    emitter.begin(dir)?;
+                }
+                current = Some((item.parent.clone(), found));
+            }
+            let added = match current {
+                Some((_, Some(_))) => {
+                    let xattrs = item.xattrs.iter().map(|(key, value)| (&key[..], &value[..]));
+                    let (name, attributes, target) = (&item.name[..], item.attributes, &item.target[..]);
+                    let added = emitter.push(Entry { name, attributes, target, xattrs })?;
+                    if added { Ok(()) } else { Err("a second entry of this name") }
+                }
+                _ => Err("its directory is missing in the input"),
+            };
+            if let Err(reason) = added {
+                let path = [&item.parent[..], b"/", &item.name].concat();
+                let reason = format!("{}: {reason}", shown(&path));
+                problems.report(Error::record(&self.names[item.input as usize], item.place, reason))?;
+            }
+        }
+        if let Some((_, Some(_))) = current {
+            emitter.finish()?;
+        }
+        let left = (0..tree.dirs.len() as u32).filter(|&dir| !done[dir as usize] && tree.is_used(dir));
+        for dir in left {
+            emitter.begin(dir)?;
+            emitter.finish()?;
+        }
+        sinks.push(emitter.sink);
+        Ok(sinks)
+    }
+}

@@ -1,0 +1,295 @@
+//! The flat formats, each from the bytes of a file to records.
+
+use super::fields::Fields;
+use super::lester::{self, Line};
+use super::{Taker, gpfs};
+use crate::error::{Place, Result};
+use crate::input::{Blocks, Input};
+use crate::number::unsigned;
+use canopy_model::unescape;
+use memchr::memchr;
+use serde_json::Value;
+
+/// Goes through a file piece by piece, each up to an end byte.
+struct Pieces<'a> {
+    blocks: Blocks<'a>,
+    end: u8,
+}
+
+enum Piece {
+    /// So many bytes before the end byte.
+    Whole(usize),
+    /// So many bytes without an end: the end of the file, or more than a record may have.
+    Open(usize),
+}
+
+impl<'a> Pieces<'a> {
+    fn new(input: &'a Input, end: u8) -> Self {
+        Pieces { blocks: input.blocks(0, input.length), end }
+    }
+
+    /// Has the next piece in the window.
+    fn prepare(&mut self) -> Result<Option<Piece>> {
+        let mut searched = 0;
+        loop {
+            let bytes = self.blocks.bytes();
+            if let Some(at) = memchr(self.end, &bytes[searched..]) {
+                return Ok(Some(Piece::Whole(searched + at)));
+            }
+            searched = bytes.len();
+            if !self.blocks.more()? {
+                return Ok(if searched == 0 { None } else { Some(Piece::Open(searched)) });
+            }
+        }
+    }
+}
+
+/// The columns of what `canopy export` writes as CSV and NDJSON. Their paths and targets are escaped and, in CSV, modes
+/// are `st_mode` in decimal.
+const EXPORTED: &[&str] = &[
+    "path", "source", "name", "type", "depth", "ino", "mode", "nlink", "uid", "gid", "user", "group", "size",
+    "blksize", "blocks", "atime", "mtime", "ctime", "btime", "target", "rdev", "xattrs",
+];
+
+/// Sets a column from a text of `canopy export`.
+fn set_exported(fields: &mut Fields, column: &str, text: &str) -> std::result::Result<(), String> {
+    match column {
+        "path" | "target" => fields.set(column, &unescape(text)),
+        "mode" => fields.set_number(column, unsigned(text.as_bytes())?.into()),
+        _ => fields.set(column, text.as_bytes()),
+    }
+}
+
+/// Takes in a record a line, but for empty lines. `record` gives it from the line; `None` for a line that is none.
+pub(super) fn lines(
+    input: &Input,
+    taker: &mut Taker<'_>,
+    mut record: impl FnMut(&[u8]) -> Option<std::result::Result<Fields, String>>,
+) -> Result<()> {
+    let mut pieces = Pieces::new(input, b'\n');
+    let mut line = 0;
+    let mut lost = false;
+    while let Some(piece) = pieces.prepare()? {
+        let (length, ended) = match piece {
+            Piece::Whole(length) => (length, true),
+            Piece::Open(length) => (length, pieces.blocks.is_last()),
+        };
+        let place = Place::Line(line + 1, pieces.blocks.offset());
+        let text = &pieces.blocks.bytes()[..length];
+        if !ended && !lost {
+            taker.problem(place, "a line of more than 2 MiB")?;
+        } else if ended && !lost && !text.trim_ascii().is_empty() {
+            if let Some(fields) = record(text) {
+                taker.take(place, fields)?;
+            }
+        }
+        line += u64::from(ended);
+        lost = !ended;
+        let end = usize::from(matches!(piece, Piece::Whole(_)));
+        pieces.blocks.advance(length + end);
+    }
+    Ok(())
+}
+
+/// NDJSON: an object a line.
+pub(super) fn ndjson(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
+    lines(input, taker, |text| Some(object(text)))
+}
+
+/// File lists of mmapplypolicy: an entry a line.
+pub(super) fn gpfs_policy(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
+    lines(input, taker, |text| Some(gpfs::record(text)))
+}
+
+/// What Lester prints: an entry a line.
+pub(super) fn lester(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
+    let mut unfinished = false;
+    lines(input, taker, |text| match lester::line(text) {
+        Line::Record(fields) => Some(fields),
+        mark => {
+            unfinished = matches!(mark, Line::Header);
+            None
+        }
+    })?;
+    if unfinished {
+        taker.problem(Place::Offset(input.length), "no '#complete#' at the end: the list was cut")?;
+    }
+    Ok(())
+}
+
+fn object(text: &[u8]) -> std::result::Result<Fields, String> {
+    let value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let Value::Object(object) = value else { return Err("expected an object".to_owned()) };
+    let mut fields = Fields::default();
+    // Nulls are left out there, so columns that can be null do not tell.
+    let exported = ["source", "name", "depth", "ino", "rdev"].iter().all(|key| object.contains_key(*key));
+    for (column, value) in &object {
+        match (column.as_str(), value) {
+            (_, Value::Null) => {}
+            ("xattrs", Value::Object(xattrs)) => {
+                for (key, value) in xattrs {
+                    let value = value.as_str().ok_or_else(|| format!("xattrs: {key} is no string"))?;
+                    fields.xattrs.push((key.clone().into_bytes(), xattr_value(value)?));
+                }
+            }
+            ("mode", Value::Number(mode)) => {
+                fields.set_mode(mode.as_u64().ok_or("mode: expected a whole number")?)?;
+            }
+            (column, Value::Number(number)) => fields.set(column, number.to_string().as_bytes())?,
+            (column, Value::String(text)) if exported => set_exported(&mut fields, column, text)?,
+            (column, Value::String(text)) => fields.set(column, text.as_bytes())?,
+            ("xattrs" | "path" | "target" | "type" | "mode" | "uid" | "gid" | "size", _) => {
+                return Err(format!("{column}: expected a string or a number"));
+            }
+            _ => {}
+        }
+    }
+    Ok(fields)
+}
+
+/// A value as getfattr(1) prints it: in hexadecimal digits behind 0x, or as it is.
+fn xattr_value(text: &str) -> std::result::Result<Vec<u8>, String> {
+    let Some(digits) = text.strip_prefix("0x") else { return Ok(text.as_bytes().to_vec()) };
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    let pair = |pair: &[u8; 2]| {
+        let digits = std::str::from_utf8(pair).ok().filter(|digits| !digits.starts_with('+'))?;
+        u8::from_str_radix(digits, 16).ok()
+    };
+    let value: Option<Vec<u8>> = pairs.iter().map(pair).collect();
+    value
+        .filter(|_| rest.is_empty())
+        .ok_or_else(|| "xattrs: expected hexadecimal digits behind 0x".to_owned())
+}
+
+/// The output of find(1): `%y %m %U %G %s %n %i %b %T@ %A@ %C@ %B@ %p\0%l\0`.
+pub(super) fn find(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
+    const COLUMNS: [&str; 12] =
+        ["type", "mode", "uid", "gid", "size", "nlink", "ino", "blocks", "mtime", "atime", "ctime", "btime"];
+    let mut pieces = Pieces::new(input, 0);
+    // The record whose link's target comes next.
+    let mut waiting: Option<(Place, std::result::Result<Fields, String>)> = None;
+    while let Some(piece) = pieces.prepare()? {
+        let place = Place::Offset(pieces.blocks.offset());
+        let Piece::Whole(length) = piece else {
+            // Where a record begins cannot be told any more.
+            return taker.problem(place, "the file ends within a record, or a record has more than 2 MiB");
+        };
+        let text = &pieces.blocks.bytes()[..length];
+        match waiting.take() {
+            Some((place, fields)) => {
+                let fields = fields.and_then(|mut fields| fields.set("target", text).map(|()| fields));
+                taker.take(place, fields)?;
+            }
+            None => {
+                let mut parts = text.splitn(COLUMNS.len() + 1, |&byte| byte == b' ');
+                let mut fields = Fields::default();
+                let set = COLUMNS.iter().try_for_each(|column| {
+                    let part =
+                        parts.next().ok_or_else(|| format!("no {column}: is the -printf as documented?"))?;
+                    // What find prints for a time of birth that it does not know.
+                    let unknown = *column == "btime" && part.starts_with(b"-1.-");
+                    if unknown { Ok(()) } else { fields.set(column, part) }
+                });
+                let path = parts.next().ok_or_else(|| "no path: is the -printf as documented?".to_owned());
+                let fields = set.and(path).map(|path| {
+                    fields.path = Some(path.to_vec());
+                    fields
+                });
+                waiting = Some((place, fields));
+            }
+        }
+        pieces.blocks.advance(length + 1);
+    }
+    match waiting {
+        Some((place, _)) => taker.problem(place, "the file ends within a record"),
+        None => Ok(()),
+    }
+}
+
+/// CSV: a line of column names, then a record a line; values may be quoted and hold line ends then.
+pub(super) fn csv(input: &Input, delimiter: u8, taker: &mut Taker<'_>) -> Result<()> {
+    let mut blocks = input.blocks(0, input.length);
+    let mut columns: Option<Vec<String>> = None;
+    let mut line = 1;
+    let mut values: Vec<Vec<u8>> = Vec::new();
+    loop {
+        while blocks.bytes().len() < MAX_RECORD && !blocks.is_last() {
+            blocks.more()?;
+        }
+        if blocks.bytes().is_empty() {
+            return Ok(());
+        }
+        let place = Place::Line(line, blocks.offset());
+        let length = match csv_record(blocks.bytes(), delimiter, &mut values) {
+            Ok(length) => length,
+            // Where a record begins cannot be told any more.
+            Err(reason) => return taker.problem(place, reason),
+        };
+        line += memchr::memchr_iter(b'\n', &blocks.bytes()[..length]).count() as u64;
+        blocks.advance(length);
+        match &columns {
+            _ if values.len() == 1 && values[0].is_empty() => {}
+            Some(columns) if columns.len() != values.len() => {
+                let reason = format!("{} values, expected {}", values.len(), columns.len());
+                taker.problem(place, reason)?;
+            }
+            Some(columns) => {
+                let mut fields = Fields::default();
+                let exported = columns == EXPORTED;
+                let set =
+                    columns.iter().zip(&values).try_for_each(|(column, value)| {
+                        match std::str::from_utf8(value) {
+                            Ok(text) if exported => set_exported(&mut fields, column, text),
+                            _ => fields.set(column, value),
+                        }
+                    });
+                taker.take(place, set.map(|()| fields))?;
+            }
+            None => {
+                let name = |value: &Vec<u8>| String::from_utf8_lossy(value).trim().to_lowercase();
+                columns = Some(values.iter().map(name).collect());
+            }
+        }
+    }
+}
+
+/// Largest record of a CSV file.
+const MAX_RECORD: usize = 1 << 20;
+
+/// Splits the record at the beginning of `bytes` into values (RFC 4180); returns its length.
+fn csv_record(bytes: &[u8], delimiter: u8, values: &mut Vec<Vec<u8>>) -> std::result::Result<usize, String> {
+    values.clear();
+    let mut at = 0;
+    loop {
+        let mut value = Vec::new();
+        if bytes.get(at) == Some(&b'"') {
+            at += 1;
+            loop {
+                let quote = memchr(b'"', &bytes[at..]).ok_or("a quoted value without an end")?;
+                value.extend_from_slice(&bytes[at..at + quote]);
+                at += quote + 1;
+                if bytes.get(at) != Some(&b'"') {
+                    break;
+                }
+                value.push(b'"');
+                at += 1;
+            }
+        } else {
+            let rest = &bytes[at..];
+            let length = memchr::memchr2(delimiter, b'\n', rest).unwrap_or(rest.len());
+            value.extend_from_slice(&rest[..length]);
+            at += length;
+            if value.last() == Some(&b'\r') && bytes.get(at) != Some(&delimiter) {
+                value.pop();
+            }
+        }
+        values.push(value);
+        match bytes.get(at) {
+            Some(&byte) if byte == delimiter => at += 1,
+            Some(b'\n') => return Ok(at + 1),
+            Some(b'\r') if bytes.get(at + 1) == Some(&b'\n') => return Ok(at + 2),
+            None => return Ok(at),
+            Some(other) => return Err(format!("got '{}' behind a quoted value", other.escape_ascii())),
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! GUFI's indexes: a copy of the source's directories, each with a SQLite database `db.db` of what is in it.
+//!
+//! A database tells of its directory in the row of `summary` with `isroot = 1`, of its other entries in `entries`, and of
+//! extended attributes in `xattrs_pwd`, here and in the databases that `external_dbs_pwd` names: values that not
+//! all who list the directory may read. What a rollup adds (`pentries_rollup`, further rows of `summary`) repeats what the
+//! databases below say themselves, and is not read: so an index gives the same rolled up or not.
+//!
+//! 1. The first pass walks the directories and reads their attributes.
+//! 2. The second pass reads the entries, directories in parallel.
+
+use crate::emitter::{Counts, Emitter, Entry};
+use crate::error::{Error, Place, Problems, Result, RunError};
+use crate::gathered::{Gathered, RootRule};
+use crate::number::unsigned;
+use crate::parallel::parallel;
+use crate::path::{check_name, shown};
+use crate::tree::{MADE_UP, NO_DIR, Tree, Xattrs};
+use canopy_model::{Attributes, ClassTable, FileType, Sink, escape};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags, Row};
+use rustc_hash::FxHashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Directories that one task of the second pass reads.
+const DIRS_AT_ONCE: usize = 64;
+
+/// Nanoseconds in a second.
+const SECOND_NS: i64 = 1_000_000_000;
+
+const COLUMNS: &str =
+    "inode, mode, nlink, uid, gid, size, blksize, blocks, atime, mtime, ctime, crtime, name, linkname";
+
+/// An index after the first pass.
+#[derive(Debug)]
+pub(crate) struct GufiIndex {
+    root: PathBuf,
+    /// Each directory with its number in the tree.
+    dirs: Vec<(PathBuf, u32)>,
+}
+
+/// Extended attributes by inode, as the databases have it.
+type XattrsByInode = FxHashMap<Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>>;
+
+/// Why a database cannot be used.
+struct Fault(String);
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Fault(error.to_string())
+    }
+}
+
+impl From<String> for Fault {
+    fn from(reason: String) -> Self {
+        Fault(reason)
+    }
+}
+
+impl GufiIndex {
+    /// The first pass.
+    pub(crate) fn open(root: &Path, asked_root: Option<&[u8]>, problems: &Problems) -> Result<(Self, Tree)> {
+        let (mut gathered, mut found) = (Gathered::default(), Vec::new());
+        // Paths below the root with their places on disk.
+        let mut waiting: Vec<(Vec<u8>, PathBuf)> = vec![(Vec::new(), root.to_owned())];
+        while let Some((path, directory)) = waiting.pop() {
+            let subdirs = subdirs(&directory)?;
+            let (attributes, unknown, xattrs) = match own_record(&directory) {
+                Ok((attributes, xattrs)) => (attributes, false, xattrs),
+                Err(Fault(reason)) => {
+                    problems.report(Error::file(&directory.join("db.db"), reason))?;
+                    (MADE_UP, true, Xattrs::new())
+                }
+            };
+            gathered.push(&path, attributes, unknown, xattrs, (0, Place::Offset(0)));
+            for name in subdirs {
+                let child = if path.is_empty() { name.clone() } else { [&path[..], b"/", &name].concat() };
+                waiting.push((child, directory.join(OsStr::from_bytes(&name))));
+            }
+            found.push(directory);
+        }
+        let names = [root.to_owned()];
+        let (tree, numbers) = Tree::build(vec![gathered], asked_root, RootRule::Below, &names, problems)?;
+        let dirs = found.into_iter().zip(numbers.into_iter().flatten()).collect();
+        Ok((GufiIndex { root: root.to_owned(), dirs }, tree))
+    }
+
+    /// The second pass.
+    pub(crate) fn run<S: Sink<Error: std::error::Error>>(
+        &self,
+        tree: &Tree,
+        dev: u64,
+        classes: &ClassTable,
+        counts: &Counts,
+        problems: &Problems,
+        sinks: Vec<S>,
+    ) -> std::result::Result<Vec<S>, RunError<S::Error>> {
+        let mut emitters: Vec<_> =
+            sinks.into_iter().map(|sink| Emitter::new(tree, classes, counts, dev, sink)).collect();
+        let tasks: Vec<&[(PathBuf, u32)]> = self.dirs.chunks(DIRS_AT_ONCE).collect();
+        parallel(&mut emitters, tasks, |emitter, dirs| {
+            let usable = dirs.iter().filter(|(_, number)| *number != NO_DIR);
+            usable.into_iter().try_for_each(|(directory, number)| {
+                emitter.begin(*number)?;
+                read_entries(directory, emitter, problems)?;
+                emitter.finish()
+            })
+        })?;
+        if let Some(emitter) = emitters.first_mut() {
+            emitter.made_up()?;
+        }
+        debug_assert!(self.dirs.first().is_none_or(|(directory, _)| *directory == self.root));
+        Ok(emitters.into_iter().map(|emitter| emitter.sink).collect())
+    }
+}
+
+/// Names of the directories in a directory, in order. Symbolic links are not followed.
+fn subdirs(directory: &Path) -> Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(Error::io("list", directory))? {
+        let entry = entry.map_err(Error::io("list", directory))?;
+        if entry.file_type().map_err(Error::io("look at", &entry.path()))?.is_dir() {
+            names.push(entry.file_name().as_bytes().to_vec());
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Opens a database for reading only. It is taken as one that nobody writes, so that no file is made beside it.
+fn connect(path: &Path) -> std::result::Result<Connection, Fault> {
+    let escaped: String = path.as_os_str().as_bytes().iter().map(|byte| format!("%{byte:02x}")).collect();
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Ok(Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?)
+}
+
+fn own_record(directory: &Path) -> std::result::Result<(Attributes, Xattrs), Fault> {
+    let database = connect(&directory.join("db.db"))?;
+    let mut statement =
+        database.prepare(&format!("SELECT {COLUMNS} FROM summary WHERE isroot = 1 AND rectype = 0"))?;
+    let mut rows = statement.query([])?;
+    let row = rows.next()?.ok_or_else(|| "it does not tell of its directory".to_owned())?;
+    let attributes = attributes(row)?;
+    if attributes.file_type() != FileType::Directory {
+        return Err(Fault(format!("its directory has mode {:o}", attributes.mode)));
+    }
+    let inode = bytes(row, 0)?.to_vec();
+    if rows.next()?.is_some() {
+        return Err(Fault("it tells of its directory more than once".to_owned()));
+    }
+    let mut xattrs = XattrsByInode::default();
+    add_xattrs(&database, &mut xattrs)?;
+    let own = xattrs.remove(&inode).unwrap_or_default();
+    Ok((attributes, own.into_iter().map(|(key, value)| (escape(&key).into_owned(), value)).collect()))
+}
+
+/// Adds the entries of a directory to its listing.
+fn read_entries<S: Sink<Error: std::error::Error>>(
+    directory: &Path,
+    emitter: &mut Emitter<'_, S>,
+    problems: &Problems,
+) -> std::result::Result<(), RunError<S::Error>> {
+    let path = directory.join("db.db");
+    let report = |Fault(reason)| problems.report(Error::file(&path, reason));
+    let database = match connect(&path) {
+        Ok(database) => database,
+        // The first pass has reported it, if it could not be opened then.
+        Err(_) if problems.lenient() => return Ok(()),
+        Err(fault) => return Ok(report(fault)?),
+    };
+    let xattrs = match all_xattrs(&database, directory) {
+        Ok(xattrs) => xattrs,
+        Err(fault) => {
+            report(fault)?;
+            XattrsByInode::default()
+        }
+    };
+    let mut statement = match database.prepare(&format!("SELECT {COLUMNS} FROM entries")) {
+        Ok(statement) => statement,
+        Err(error) => return Ok(report(error.into())?),
+    };
+    let mut rows = match statement.query([]) {
+        Ok(rows) => rows,
+        Err(error) => return Ok(report(error.into())?),
+    };
+    let mut number = 0;
+    loop {
+        number += 1;
+        let row = match rows.next() {
+            Ok(Some(row)) => row,
+            Ok(None) => return Ok(()),
+            Err(error) => return Ok(report(error.into())?),
+        };
+        if let Err(Fault(reason)) = add_entry(row, &xattrs, emitter)? {
+            problems.report(Error::record(&path, Place::Row(number), reason))?;
+        }
+    }
+}
+
+fn add_entry<S: Sink<Error: std::error::Error>>(
+    row: &Row<'_>,
+    xattrs: &XattrsByInode,
+    emitter: &mut Emitter<'_, S>,
+) -> std::result::Result<std::result::Result<(), Fault>, RunError<S::Error>> {
+    let checked = || {
+        let (name, target) = (bytes(row, 12)?, bytes(row, 13)?);
+        check_name(name).map_err(|reason| format!("{}: {reason}", shown(name)))?;
+        let attributes = attributes(row).map_err(|Fault(reason)| format!("{}: {reason}", shown(name)))?;
+        if attributes.file_type() == FileType::Directory {
+            return Err(Fault(format!("{}: a directory among the other entries", shown(name))));
+        }
+        Ok((name, target, attributes))
+    };
+    let (name, target, attributes) = match checked() {
+        Ok(checked) => checked,
+        Err(fault) => return Ok(Err(fault)),
+    };
+    let target = if attributes.file_type() == FileType::Symlink { target } else { b"" };
+    let own = bytes(row, 0).ok().and_then(|inode| xattrs.get(inode)).map_or(&[][..], Vec::as_slice);
+    let xattrs = own.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));
+    let added = emitter.push(Entry { name, attributes, target, xattrs })?;
+    Ok(if added { Ok(()) } else { Err(Fault(format!("{}: a second entry of this name", shown(name)))) })
+}
+
+/// The extended attributes of a directory's entries, those in other databases too.
+fn all_xattrs(database: &Connection, directory: &Path) -> std::result::Result<XattrsByInode, Fault> {
+    let mut xattrs = XattrsByInode::default();
+    add_xattrs(database, &mut xattrs)?;
+    let mut statement = database.prepare("SELECT filename FROM external_dbs_pwd WHERE type = 'xattrs'")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let name = bytes(row, 0)?;
+        check_name(name).map_err(|reason| format!("external database: {reason}"))?;
+        add_xattrs(&connect(&directory.join(OsStr::from_bytes(name)))?, &mut xattrs)?;
+    }
+    Ok(xattrs)
+}
+
+/// Adds what one database has. A value lies both in the database of its owner and in that of its group.
+fn add_xattrs(database: &Connection, xattrs: &mut XattrsByInode) -> std::result::Result<(), Fault> {
+    let mut statement = database.prepare("SELECT inode, name, value FROM xattrs_pwd")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (inode, key, value) = (bytes(row, 0)?, bytes(row, 1)?, bytes(row, 2)?);
+        if key.is_empty() || key.len() > 255 || key.contains(&0) {
+            return Err(Fault(format!("an extended attribute with the name {}", shown(key))));
+        }
+        let own = xattrs.entry(inode.to_vec()).or_default();
+        if !own.iter().any(|(known, _)| known == key) {
+            own.push((key.to_vec(), value.to_vec()));
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a text or blob; none for NULL.
+fn bytes<'a>(row: &'a Row<'_>, column: usize) -> std::result::Result<&'a [u8], Fault> {
+    match row.get_ref(column)? {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Ok(bytes),
+        ValueRef::Null => Ok(b""),
+        other => Err(Fault(format!("column {column} is {}, expected text", other.data_type()))),
+    }
+}
+
+fn attributes(row: &Row<'_>) -> std::result::Result<Attributes, Fault> {
+    let number = |column: usize| row.get::<_, i64>(column);
+    let small = |column: usize| {
+        let got = number(column)?;
+        u32::try_from(got)
+            .map_err(|_| Fault(format!("column {column} is {got}, expected a number of 32 bits")))
+    };
+    let count = |column: usize| {
+        let got = number(column)?;
+        if got < 0 { Err(Fault(format!("column {column} is {got}, expected at least 0"))) } else { Ok(got) }
+    };
+    let time = |column: usize| number(column).map(|seconds| seconds.saturating_mul(SECOND_NS));
+    let mode = small(1)?;
+    if FileType::of_mode(mode) == FileType::Unknown || mode > 0o177_777 {
+        return Err(Fault(format!("mode {mode:o} has no type")));
+    }
+    Ok(Attributes {
+        ino: unsigned(bytes(row, 0)?)?,
+        mode,
+        nlink: small(2)?,
+        uid: small(3)?,
+        gid: small(4)?,
+        size_bytes: count(5)?,
+        blksize_bytes: small(6)?,
+        blocks: count(7)?,
+        atime_ns: time(8)?,
+        mtime_ns: time(9)?,
+        ctime_ns: time(10)?,
+        btime_ns: time(11)?,
+        rdev: 0,
+    })
+}

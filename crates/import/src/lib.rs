@@ -1,0 +1,219 @@
+//! Reads metadata that other scanners have written, and yields it as the listings of one source.
+//!
+//! 1. [`Import::open`] makes a first pass over the input and gathers its directories, since who may see a listing
+//!    depends on all directories above it.
+//! 2. [`Import::run`] hands the listings over, one sink a thread.
+//!
+//! Not its job: what an index looks like on disk. An import knows formats of metadata; it hands over the same
+//! listings as a scan does, of the same access classes.
+//!
+//! Its invariant: what the input does not tell for sure is for root alone; bad input is an error with its place or, in a
+//! lenient import, counted and left out.
+
+mod emitter;
+mod error;
+mod flat;
+mod gathered;
+mod gufi_index;
+mod input;
+mod number;
+mod parallel;
+mod path;
+mod trace;
+mod tree;
+
+pub use emitter::Counts;
+pub use error::{Error, Place, Problems, Result, RunError};
+pub use trace::Form;
+
+use canopy_model::{Attributes, ClassId, ClassTable, Sink, unescape};
+use flat::{Flat, FlatFormat};
+use gufi_index::GufiIndex;
+use std::path::PathBuf;
+use trace::{Trace, TraceOptions};
+use tree::Tree;
+
+/// What the input is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Traces of gufi_dir2trace.
+    GufiTrace,
+    /// The directory of an index of gufi_dir2index or gufi_trace2index.
+    GufiIndex,
+    /// An object a line.
+    Ndjson,
+    /// Values between commas, the first line names the columns.
+    Csv,
+    /// The output of find(1) with a certain `-printf`.
+    Find,
+    /// Parquet, with the columns of CSV.
+    Parquet,
+    /// File lists of IBM Storage Scale's mmapplypolicy with a certain rule.
+    GpfsPolicy,
+    /// What Lester, the Lustre lister, prints with its action fslist.
+    Lester,
+}
+
+/// What to import and how.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What the files are.
+    pub format: Format,
+    /// The files; all of them are parts of one source. `-` is standard input.
+    pub files: Vec<PathBuf>,
+    /// Absolute path of the root of the source, bytes of a Linux path. By default what the input says. Where the input's
+    /// own paths are absolute, it is the directory of the input that is the root, if it is above all others.
+    pub root: Option<Vec<u8>>,
+    /// Whether to leave out and count what cannot be used.
+    pub lenient: bool,
+    /// Threads that read.
+    pub threads: usize,
+    /// Memory for grouping entries by directory, in bytes.
+    pub memory_bytes: usize,
+    /// Delimiter of traces, 0x1E by default, or of CSV, a comma by default.
+    pub delimiter: Option<u8>,
+    /// Form of traces; by default what their first records tell.
+    pub trace_form: Option<Form>,
+}
+
+impl Request {
+    /// A request with the defaults, without any file yet.
+    pub fn new(format: Format) -> Self {
+        Request {
+            format,
+            files: Vec::new(),
+            root: None,
+            lenient: false,
+            threads: 1,
+            memory_bytes: 256 << 20,
+            delimiter: None,
+            trace_form: None,
+        }
+    }
+}
+
+/// An input after the first pass.
+#[derive(Debug)]
+pub struct Import {
+    tree: Tree,
+    reader: Reader,
+    problems: Problems,
+    root_dir: u32,
+}
+
+/// What makes the second pass.
+#[derive(Debug)]
+enum Reader {
+    Trace(Trace),
+    GufiIndex(GufiIndex),
+    Flat(Flat),
+}
+
+/// An extended attribute, and its value with those who may see it.
+pub type Found = (String, Option<(Vec<u8>, ClassId)>);
+
+impl Import {
+    /// Makes the first pass. Blocks.
+    pub fn open(request: &Request) -> Result<Self> {
+        let problems = Problems::new(request.lenient);
+        let root = request.root.as_deref().map(absolute).transpose()?;
+        let options = TraceOptions {
+            form: request.trace_form,
+            delimiter: request.delimiter.unwrap_or(trace::DELIMITER),
+            root,
+            threads: request.threads,
+        };
+        let flat = |format| {
+            let Request { files, delimiter, memory_bytes, .. } = request;
+            let (flat, tree) = Flat::open(format, files, *delimiter, root, *memory_bytes, &problems)?;
+            Ok::<_, Error>((Reader::Flat(flat), tree))
+        };
+        let (reader, tree) = match (request.format, &request.files[..]) {
+            (Format::GufiTrace, files) => {
+                let (trace, tree) = Trace::open(files, &options, &problems)?;
+                (Reader::Trace(trace), tree)
+            }
+            (Format::GufiIndex, [directory]) => {
+                let (index, tree) = GufiIndex::open(directory, root, &problems)?;
+                (Reader::GufiIndex(index), tree)
+            }
+            (Format::Ndjson, _) => flat(FlatFormat::Ndjson)?,
+            (Format::Csv, _) => flat(FlatFormat::Csv)?,
+            (Format::Find, _) => flat(FlatFormat::Find)?,
+            (Format::Parquet, _) => flat(FlatFormat::Parquet)?,
+            (Format::GpfsPolicy, _) => flat(FlatFormat::GpfsPolicy)?,
+            (Format::Lester, _) => flat(FlatFormat::Lester)?,
+            (Format::GufiIndex, _) => {
+                return Err(Error::Input("give one directory, the index of the root".to_owned()));
+            }
+        };
+        let root_dir =
+            tree.root_dir().ok_or_else(|| Error::Input("the input has no directory".to_owned()))?;
+        Ok(Import { tree, reader, problems, root_dir })
+    }
+
+    /// Absolute path of the root, escaped.
+    pub fn root(&self) -> &str {
+        &self.tree.root
+    }
+
+    /// Attributes of the root.
+    pub fn attributes(&self) -> Attributes {
+        self.tree.dirs[self.root_dir as usize].attributes
+    }
+
+    /// Those who may look up the root: everybody, as nothing is known of the directories above it.
+    pub fn root_class(&self) -> ClassId {
+        ClassTable::EVERYONE
+    }
+
+    /// Extended attributes of the root.
+    pub fn xattrs(&self, classes: &ClassTable) -> Vec<Found> {
+        let found = self.tree.xattr_classes(self.root_dir, ClassTable::EVERYONE, classes);
+        found.into_iter().map(|(key, value, class)| (key.to_owned(), Some((value.to_vec(), class)))).collect()
+    }
+
+    /// The device that the source is said to be on. No input tells it for certain; this one is made from the path, so
+    /// that inodes of two sources are never taken for the same.
+    pub fn dev(&self) -> u64 {
+        const NEVER_A_REAL_DEVICE: u64 = 1 << 40;
+        let path = unescape(&self.tree.root);
+        // FNV-1a.
+        let hash = path
+            .iter()
+            .fold(0x811c_9dc5_u32, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        NEVER_A_REAL_DEVICE | u64::from(hash)
+    }
+
+    /// Makes the second pass: hands all listings over, one thread a sink, and gives the sinks back. Blocks.
+    pub fn run<S: Sink<Error: std::error::Error>>(
+        &mut self,
+        classes: &ClassTable,
+        counts: &Counts,
+        sinks: Vec<S>,
+    ) -> std::result::Result<Vec<S>, RunError<S::Error>> {
+        self.tree.classify(classes);
+        let (tree, dev, problems) = (&self.tree, self.dev(), &self.problems);
+        match &mut self.reader {
+            Reader::Trace(trace) => trace.run(tree, dev, classes, counts, problems, sinks),
+            Reader::GufiIndex(index) => index.run(tree, dev, classes, counts, problems, sinks),
+            Reader::Flat(flat) => flat.run(tree, dev, classes, counts, problems, sinks),
+        }
+    }
+
+    /// What was left out so far.
+    pub fn problems(&self) -> &Problems {
+        &self.problems
+    }
+}
+
+/// Checks the path of a root, and takes away slashes at its end.
+fn absolute(root: &[u8]) -> Result<&[u8]> {
+    let trimmed = path::trimmed(root);
+    let valid = root.starts_with(b"/") && path::check(trimmed.strip_prefix(b"/").unwrap_or(b"")).is_ok();
+    if valid {
+        return Ok(trimmed);
+    }
+    let reason = "expected an absolute path without '.', '..' and empty components";
+    Err(Error::Input(format!("--root {}: {reason}", path::shown(root))))
+}

@@ -1,0 +1,91 @@
+//! Numbers as text, read without allocation.
+
+/// Nanoseconds in a second.
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// A decimal number without a sign.
+pub(crate) fn unsigned(text: &[u8]) -> Result<u64, String> {
+    let invalid = || format!("got '{}', expected a number", text.escape_ascii());
+    if text.is_empty() || text.len() > 20 {
+        return Err(invalid());
+    }
+    let mut number: u64 = 0;
+    for &byte in text {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return Err(invalid());
+        }
+        number = number.checked_mul(10).and_then(|n| n.checked_add(digit.into())).ok_or_else(invalid)?;
+    }
+    Ok(number)
+}
+
+/// A decimal number that may have a sign.
+pub(crate) fn signed(text: &[u8]) -> Result<i64, String> {
+    let out_of_range = |_| format!("got '{}', expected a number of 64 bits", text.escape_ascii());
+    match text.strip_prefix(b"-") {
+        Some(digits) => {
+            let number = unsigned(digits)?;
+            0_i64.checked_sub_unsigned(number).ok_or(()).map_err(out_of_range)
+        }
+        None => i64::try_from(unsigned(text)?).map_err(|_| ()).map_err(out_of_range),
+    }
+}
+
+/// A number of at most 32 bits.
+pub(crate) fn unsigned_32(text: &[u8]) -> Result<u32, String> {
+    let number = unsigned(text)?;
+    u32::try_from(number).map_err(|_| format!("got {number}, expected a number of 32 bits"))
+}
+
+/// A size or a count that must fit an `i64`.
+pub(crate) fn size(text: &[u8]) -> Result<i64, String> {
+    let number = unsigned(text)?;
+    i64::try_from(number).map_err(|_| format!("got {number}, expected less than 2^63"))
+}
+
+/// Whole seconds since 1970, as nanoseconds; what does not fit is clamped.
+pub(crate) fn seconds(text: &[u8]) -> Result<i64, String> {
+    Ok(signed(text)?.saturating_mul(SECOND_NS))
+}
+
+/// Four hexadecimal digits.
+pub(crate) fn hex_4(text: &[u8]) -> Result<usize, String> {
+    let invalid = || format!("got '{}', expected 4 hexadecimal digits", text.escape_ascii());
+    text.iter().try_fold(0, |number, &byte| {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            b'A'..=b'F' => byte - b'A' + 10,
+            _ => return Err(invalid()),
+        };
+        Ok(number << 4 | usize::from(digit))
+    })
+}
+
+/// A byte from two hexadecimal digits.
+pub(crate) fn hex_2(digits: [u8; 2]) -> Result<u8, String> {
+    let [high, low] = digits;
+    let number = hex_4(&[b'0', b'0', high, low]);
+    let invalid = || format!("got '{}', expected 2 hexadecimal digits", digits.escape_ascii());
+    number.ok().and_then(|number| u8::try_from(number).ok()).ok_or_else(invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_out_of_range_are_errors() {
+        assert_eq!(unsigned(b"18446744073709551615"), Ok(u64::MAX));
+        assert!(unsigned(b"18446744073709551616").is_err());
+        assert!(unsigned(b"").is_err() && unsigned(b"+1").is_err() && unsigned(b"1 ").is_err());
+        assert_eq!(signed(b"-9223372036854775808"), Ok(i64::MIN));
+        assert!(signed(b"9223372036854775808").is_err() && signed(b"--1").is_err());
+        assert!(unsigned_32(b"4294967296").is_err() && size(b"-1").is_err());
+        assert_eq!(seconds(b"-1"), Ok(-SECOND_NS));
+        assert_eq!(seconds(b"9223372036854775807"), Ok(i64::MAX));
+        assert_eq!(hex_4(b"00fF"), Ok(255));
+        assert!(hex_4(b"00g0").is_err() && hex_4(b" 0f0").is_err());
+    }
+}
