@@ -22,9 +22,13 @@ pub struct Cli {
 #[derive(Subcommand)]
 pub enum Command {
     Index(crate::commands::index::Arguments),
+    Import(crate::commands::import::Arguments),
     Find(crate::commands::find::Arguments),
     Du(crate::commands::du::Arguments),
+    Ls(crate::commands::ls::Arguments),
+    Stat(crate::commands::ls::StatArguments),
     Sql(crate::commands::sql::Arguments),
+    Export(crate::commands::export::Arguments),
     Info(crate::commands::info::Arguments),
 }
 
@@ -67,6 +71,19 @@ impl ReadOptions {
 /// How many threads to use.
 pub fn threads(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).clamp(1, 1024)
+}
+
+/// An amount of memory.
+pub fn memory_size(text: &str) -> Result<usize, String> {
+    let invalid = || "give a size such as 512M or 2G, of at least 16M".to_owned();
+    let (digits, shift) = match text.char_indices().last() {
+        Some((at, 'K' | 'k')) => (&text[..at], 10),
+        Some((at, 'M' | 'm')) => (&text[..at], 20),
+        Some((at, 'G' | 'g')) => (&text[..at], 30),
+        _ => (text, 0),
+    };
+    let number: usize = digits.parse().map_err(|_| invalid())?;
+    number.checked_mul(1 << shift).filter(|&bytes| bytes >= 16 << 20).ok_or_else(invalid)
 }
 
 /// The directory of the index.

@@ -32,6 +32,23 @@ pub fn message(text: impl std::fmt::Display) {
     eprintln!("canopy: {safe}");
 }
 
+/// Says what users cannot see of a new generation though the source would show it to them.
+pub fn warn_of(published: &canopy_index::Published) {
+    if published.closed_grants > 0 {
+        message(format_args!(
+            "warning: the file system of the index cannot hold {} of the ACLs; what they guard is for root alone",
+            published.closed_grants
+        ));
+    }
+    if published.without_way > 0 {
+        message(format_args!(
+            "warning: {} directories lie in directories that some may enter but not list, and are too many there: \
+             those cannot find them by name",
+            published.without_way
+        ));
+    }
+}
+
 fn broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<canopy_query::Error>().is_some_and(|error| error.is_broken_pipe())

@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::{Place, User, assert_same, random_tree, seeded, sorted};
+use common::{Place, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
+use rand::RngExt;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -40,15 +41,21 @@ fn cases(seeds: std::ops::Range<u64>) {
         // directories are compared, there are none.
         let hard_links = seed % 2 == 0;
         random_tree(&tree, &mut random, hard_links);
+        let paths = all_paths(&tree);
+        random_xattrs(&paths, &mut random);
         place.index(&index, &tree);
         nobody_else_can_write(&index);
         for _ in 0..8 {
             let user = User::random(&mut random);
             let case = Case { place: &place, index: &index, user: &user, seed };
-            let shown = case.compare_find(&tree);
-            // A directory that find shows has readable directories above it.
-            if let Some(start) = shown.get(shown.len() / 2) {
-                case.compare_find(Path::new(OsStr::from_bytes(start)));
+            case.compare_find(&tree);
+            case.compare_xattrs(&tree);
+            // Also from paths that nothing above them shows: those that one has to know.
+            for _ in 0..2 {
+                let start = &paths[random.random_range(0..paths.len())];
+                case.compare_find(start);
+                case.compare_xattrs(start);
+                case.compare_du(start, &["-s"]);
             }
             case.compare_du(&tree, &["-s"]);
             case.compare_du(&tree, &["-s", "--apparent-size"]);
@@ -79,20 +86,64 @@ impl Case<'_> {
         all.extend(arguments);
         let output = self.user.run(self.place.canopy.as_os_str(), &all);
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "seed {} {:?}: {errors}", self.seed, self.user);
+        // A path that the user cannot look up is the one fault there may be.
+        let fine = output.status.success() || errors.contains("or not for you to see");
+        assert!(fine, "seed {} {:?}: {errors}", self.seed, self.user);
         output.stdout
     }
 
-    /// Compares find from a start; returns the directories that were shown.
-    fn compare_find(&self, start: &Path) -> Vec<Vec<u8>> {
+    /// Compares find from a start.
+    fn compare_find(&self, start: &Path) {
         let arguments = ["find".as_ref(), start.as_os_str(), "-printf".as_ref(), FORMAT.as_ref()];
         let expected = self.user.run("find".as_ref(), &arguments[1..]).stdout;
         let shown = self.canopy(&arguments);
         let what = format!("seed {} {:?} find {start:?}", self.seed, self.user);
         assert_same(&sorted(&shown, 0), &sorted(&expected, 0), &what);
-        let lines = expected.split(|&byte| byte == 0);
-        let fields = lines.map(|line| line.split(|&byte| byte == b'|').collect::<Vec<_>>());
-        fields.filter(|fields| fields.get(5) == Some(&&b"d"[..])).map(|fields| fields[0].to_vec()).collect()
+    }
+
+    /// Compares what getfattr(1) shows of all entries below a start with tests of find. Values that the user cannot read
+    /// must not be found.
+    fn compare_xattrs(&self, start: &Path) {
+        let list = self.user.run("find".as_ref(), &[start.as_os_str(), "-print0".as_ref()]).stdout;
+        let paths: Vec<&OsStr> =
+            list.split(|&byte| byte == 0).filter(|path| !path.is_empty()).map(OsStr::from_bytes).collect();
+        let mut named = Vec::new();
+        let mut valued = Vec::new();
+        if !paths.is_empty() {
+            let mut arguments: Vec<&OsStr> =
+                ["-h", "--absolute-names", "-m", "-", "-d", "-e", "hex", "--"].map(OsStr::new).to_vec();
+            arguments.extend(&paths);
+            let output = self.user.run("getfattr".as_ref(), &arguments);
+            valued = attributes(&output.stdout);
+            arguments.retain(|argument| *argument != "-d" && *argument != "-e" && *argument != "hex");
+            named = attributes(&self.user.run("getfattr".as_ref(), &arguments).stdout);
+        }
+        // Pattern, whether it asks for values, and what a line of getfattr has after the path.
+        let tests: [(&str, bool, &dyn Fn(&str) -> bool); 8] = [
+            ("user.a", false, &|line| line == "user.a"),
+            ("user.b,c[\\\\]d", false, &|line| line == "user.b,c\\d"),
+            ("trusted.*", false, &|line| line == "trusted.t"),
+            ("system.posix_acl*", false, &|line| line.starts_with("system.posix_acl")),
+            ("security.*=plain", true, &|line| line == "security.canopy=0x706c61696e"),
+            ("user.a=pl?in", true, &|line| line == "user.a=0x706c61696e"),
+            ("user.a=", true, &|line| line == "user.a=0x"),
+            ("trusted.t=*", true, &|line| line.starts_with("trusted.t=")),
+        ];
+        let mut arguments: Vec<String> = Vec::new();
+        let mut expected = Vec::new();
+        for (number, (pattern, asks_value, hits)) in tests.iter().enumerate() {
+            let print = format!("{number}|%p\\0");
+            arguments
+                .extend(["(", "-xattr", pattern, "-printf", &print, "-o", "-true", ")"].map(str::to_owned));
+            let among = if *asks_value { &valued } else { &named };
+            let lines = among.iter().filter_map(|line| line.split_once('|'));
+            expected.extend(lines.filter(|(_, rest)| hits(rest)).map(|(path, _)| format!("{number}|{path}")));
+        }
+        expected.sort();
+        let mut all: Vec<&OsStr> = vec!["find".as_ref(), start.as_os_str()];
+        all.extend(arguments.iter().map(OsStr::new));
+        let what = format!("seed {} {:?} {start:?} -xattr", self.seed, self.user);
+        assert_same(&sorted(&self.canopy(&all), 0), &expected, &what);
     }
 
     fn compare_du(&self, start: &Path, options: &[&str]) {
@@ -104,6 +155,42 @@ impl Case<'_> {
         let what = format!("seed {} {:?} du {options:?}", self.seed, self.user);
         assert_same(&sorted(&shown, 0), &sorted(&expected, 0), &what);
     }
+}
+
+/// What getfattr printed, as `path|name` or `path|name=value`, with the path as `sorted` shows it.
+fn attributes(output: &[u8]) -> Vec<String> {
+    let mut path = String::new();
+    let mut found = Vec::new();
+    for line in output.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+        match line.strip_prefix(b"# file: ") {
+            Some(quoted) => path = unquoted(quoted).escape_ascii().to_string(),
+            None => {
+                let (key, value) = match line.iter().position(|&byte| byte == b'=') {
+                    Some(at) => line.split_at(at),
+                    None => (line, &b""[..]),
+                };
+                let [key, value] = [unquoted(key), value.to_vec()].map(|t| String::from_utf8(t).unwrap());
+                found.push(format!("{path}|{key}{value}"));
+            }
+        }
+    }
+    found
+}
+
+/// Bytes that getfattr shows as a backslash and three octal digits.
+fn unquoted(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        if byte == b'\\' && after.len() >= 3 {
+            bytes.push(after[..3].iter().fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0')) as u8);
+            rest = &after[3..];
+        } else {
+            bytes.push(byte);
+            rest = after;
+        }
+    }
+    bytes
 }
 
 /// Everything in the index belongs to root and has no write bit for anybody else (with an ACL, the group's bits are

@@ -55,7 +55,7 @@ pub fn run(
     options: DuOptions,
     output: &mut dyn Write,
 ) -> Result<Vec<Error>> {
-    let mut du = Du { index, options, seen: Seen::default(), counted: Vec::new(), output, total: 0 };
+    let mut du = Du { options, seen: Seen::default(), counted: Vec::new(), output, total: 0 };
     let mut failed = Vec::new();
     for given in paths {
         match locate(index, given) {
@@ -73,7 +73,6 @@ pub fn run(
 }
 
 struct Du<'a> {
-    index: &'a Index,
     options: DuOptions,
     /// Links that were counted already, over all arguments.
     seen: Seen,
@@ -129,14 +128,14 @@ impl Du<'_> {
 
     fn summary(&mut self, start: &Start) -> Result<i64> {
         let mut totals = own_of(start);
-        totals += Subtree::of(self.index, start, self.options.threads).sum(&mut self.seen)?;
+        totals += Subtree::of(start, self.options.threads).sum(&mut self.seen)?;
         let size = self.measured(&totals) - self.counted_below(start);
         self.line(size, &start.given)?;
         Ok(size)
     }
 
     fn tree(&mut self, start: &Start) -> Result<i64> {
-        let subtree = Subtree::of(self.index, start, self.options.threads);
+        let subtree = Subtree::of(start, self.options.threads);
         let levels = self.options.depth_max.map_or(usize::MAX, |depth| depth as usize);
         let depth = levels.saturating_add(start.depth() as usize);
         let mut nodes = subtree.nodes(depth)?;
@@ -199,7 +198,7 @@ impl Du<'_> {
     /// Entries that are not directories, by their directory, down to a depth, each link once.
     fn files(&self, start: &Start, depth: usize) -> Result<FxHashMap<String, Vec<(String, Totals)>>> {
         let mut found: Vec<File> = Vec::new();
-        for shard in self.index.shards_of(start.source.id) {
+        for shard in start.view.shards_of(start.source.id) {
             let listings = shard.listings_below(&start.path)?;
             let (entries, _) = shard.rows_of(listings)?;
             if entries.is_empty() {

@@ -20,6 +20,15 @@ pub enum Error {
     /// A source holds the path, but nothing is there that the caller may see.
     #[error("{0}: no such file or directory in the index, or not for you to see")]
     NotFound(String),
+    /// The format of an export needs directories.
+    #[error("{0}: not a directory, which this format begins with")]
+    NotADirectory(String),
+    /// The format of an export tells paths by their last component.
+    #[error("two paths end in '{0}', which this format cannot tell apart")]
+    SameName(String),
+    /// The format of an export shows one tree.
+    #[error("this format shows one directory; name one PATH")]
+    OneDirectory,
     /// Answers could not be written.
     #[error("cannot write the answer")]
     Output(#[from] std::io::Error),

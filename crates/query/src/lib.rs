@@ -1,7 +1,8 @@
-//! Answers find, du and SQL from an index.
+//! Answers find, du and SQL from an index, and exports it.
 //!
-//! `find` has the language of find(1), `du` adds up, `sql` is the tables for DataFusion, which only this crate
-//! knows. [`locate`] leads from a path that a user typed into the index.
+//! `find` has the language of find(1), `du` adds up, `ls` shows single entries, `sql` is the tables for DataFusion, which
+//! only this crate knows, `export` hands everything out as one data set. [`locate`] leads from a path that a user
+//! typed into the index.
 //!
 //! Not its job: deciding who may see what. It reads the shards that `canopy_index` could open, which are those that the
 //! kernel let the caller into.
@@ -9,10 +10,12 @@
 mod columns;
 pub mod du;
 mod error;
+pub mod export;
 pub mod find;
 mod human;
 mod listings;
 mod locate;
+pub mod ls;
 mod names;
 pub mod sql;
 mod totals;

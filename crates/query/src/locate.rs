@@ -2,13 +2,14 @@
 
 use crate::columns::{INODE, InodeColumns, numbers, strings, text_or_empty};
 use crate::error::{Error, Result};
-use arrow::array::{Array, AsArray};
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
-use canopy_index::{FileKind, Index, Shard, SourceRecord};
-use canopy_model::{Attributes, FileType, base_name, escape, join, parent, unescape};
+use canopy_index::{FileKind, Index, SealedRecord, Shard, SourceRecord};
+use canopy_model::{Attributes, FileType, base_name, escape, join, join_absolute, parent, unescape};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 /// An entry of the index that a user named.
 #[derive(Clone, Debug)]
@@ -21,6 +22,9 @@ pub struct Start {
     pub path: String,
     /// What it is.
     pub inode: Inode,
+    /// The index as it is seen from here, which holds more than what was opened where the path leads through
+    /// directories that cannot be listed.
+    pub view: Arc<Index>,
 }
 
 /// What the index knows of one entry.
@@ -32,12 +36,21 @@ pub struct Inode {
     pub target: String,
     /// Device that holds it.
     pub dev: u64,
+    /// Names of its extended attributes, joined by ','.
+    pub xattrs: String,
 }
 
 impl Start {
     /// Whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.inode.attributes.file_type() == FileType::Directory
+    }
+
+    /// The root of a source, given by its own path.
+    pub(crate) fn of_source(view: &Arc<Index>, source: &SourceRecord) -> Self {
+        let given = unescape(&source.root).into_owned();
+        let inode = root_inode(source);
+        Start { given, source: source.clone(), path: String::new(), inode, view: view.clone() }
     }
 
     /// How many components its path has.
@@ -90,15 +103,16 @@ pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
             },
         };
         let path = escape(path.as_os_str().as_bytes()).into_owned();
-        let Some((source, path)) = source_of(index, &path) else { continue };
+        let view = index.seen_from(&path)?;
+        let Some((source, path)) = source_of(&view, &path) else { continue };
         covered = true;
-        if let Some(inode) = look_up(index, source, &path)? {
+        if let Some(inode) = look_up(&view, source, &path)? {
             let wants_dir = given.as_bytes().ends_with(b"/");
             if wants_dir && attempt == 0 && inode.attributes.file_type() != FileType::Directory {
                 continue;
             }
-            let start = Start { given: given.as_bytes().to_vec(), source: source.clone(), path, inode };
-            return Ok(start);
+            let (given, source) = (given.as_bytes().to_vec(), source.clone());
+            return Ok(Start { given, source, path, inode, view: Arc::new(view) });
         }
     }
     if covered {
@@ -145,8 +159,7 @@ pub(crate) fn source_of<'a>(index: &'a Index, path: &str) -> Option<(&'a SourceR
 /// The attributes of one entry, if the caller may see it.
 pub(crate) fn look_up(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<Inode>> {
     let Some(directory) = parent(path) else {
-        let inode = Inode { attributes: source.attributes, target: String::new(), dev: source.dev };
-        return Ok(Some(inode));
+        return Ok(Some(root_inode(source)));
     };
     let name = base_name(path);
     for shard in index.shards_of(source.id) {
@@ -162,10 +175,65 @@ pub(crate) fn look_up(index: &Index, source: &SourceRecord, path: &str) -> Resul
             }
         }
     }
-    Ok(None)
+    let absolute = absolute_path(source, path);
+    let sealed = sealed(index, source, &absolute)?.into_iter().find_map(|record| record.inode);
+    Ok(sealed.map(|inode| Inode {
+        attributes: inode.attributes,
+        target: inode.target,
+        dev: inode.dev,
+        xattrs: inode.xattrs,
+    }))
 }
 
-fn device_of(shard: &Shard, listing: usize) -> Result<u64> {
+fn root_inode(source: &SourceRecord) -> Inode {
+    Inode {
+        attributes: source.attributes,
+        target: String::new(),
+        dev: source.dev,
+        xattrs: source.xattrs.clone(),
+    }
+}
+
+/// What is sealed for those who know an absolute path.
+fn sealed(index: &Index, source: &SourceRecord, absolute: &str) -> Result<Vec<SealedRecord>> {
+    let mut records = Vec::new();
+    for shard in index.shards_of(source.id) {
+        records.extend(shard.unseal(absolute)?);
+    }
+    Ok(records)
+}
+
+/// The extended attributes of one entry whose values the caller may see, escaped.
+pub(crate) fn xattrs_of(index: &Index, source: &SourceRecord, path: &str) -> Result<Vec<(String, String)>> {
+    let mut found = Vec::new();
+    for shard in index.shards_of(source.id) {
+        for batch in read_xattrs(shard)? {
+            let batch = batch?;
+            let [paths, names, keys, values] =
+                ["path", "name", "key", "value"].map(|name| strings(&batch, name));
+            let here = (0..batch.num_rows()).filter(|&at| join(paths.value(at), names.value(at)) == path);
+            found.extend(here.map(|at| (keys.value(at).to_owned(), values.value(at).to_owned())));
+        }
+    }
+    let sealed = sealed(index, source, &absolute_path(source, path))?;
+    found.extend(sealed.into_iter().flat_map(|record| record.xattrs));
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+/// Reads the values of extended attributes that a shard has: path, name, key and value.
+pub(crate) fn read_xattrs(shard: &Shard) -> Result<impl Iterator<Item = canopy_index::Result<RecordBatch>>> {
+    let rows = 0..shard.rows(FileKind::Xattrs);
+    let columns = ["path", "name", "key", "value"];
+    let read = match rows.is_empty() {
+        true => None,
+        false => Some(shard.read(FileKind::Xattrs, &columns, std::slice::from_ref(&rows), 8192)?),
+    };
+    Ok(read.into_iter().flatten())
+}
+
+pub(crate) fn device_of(shard: &Shard, listing: usize) -> Result<u64> {
     let rows = listing..listing + 1;
     let batch = shard.read(FileKind::Listings, &["dev"], std::slice::from_ref(&rows), 1)?.next();
     let batch = batch.ok_or_else(|| shard.corrupt(FileKind::Listings, "a row is missing"))??;
@@ -199,6 +267,7 @@ fn look_up_name(
     if kind == FileKind::Entries {
         columns.extend(["target", "rdev"]);
     }
+    columns.push("xattrs");
     let batch = shard.read(kind, &columns, std::slice::from_ref(&row), 1)?.next();
     let batch = batch.ok_or_else(|| shard.corrupt(kind, "a row is missing"))??;
     let target = batch.column_by_name("target").map(|column| column.as_string::<i32>());
@@ -206,16 +275,13 @@ fn look_up_name(
         attributes: InodeColumns::of(&batch).row(0),
         target: text_or_empty(target, 0).to_owned(),
         dev,
+        xattrs: text_or_empty(Some(strings(&batch, "xattrs")), 0).to_owned(),
     }))
 }
 
 /// The absolute path of an entry of a source, as bytes.
 pub(crate) fn absolute_path(source: &SourceRecord, path: &str) -> String {
-    if source.root == "/" {
-        format!("/{path}")
-    } else {
-        join(&source.root, path).trim_end_matches('/').to_owned()
-    }
+    join_absolute(&source.root, path)
 }
 
 /// A path for a message or the system, from its escaped form.

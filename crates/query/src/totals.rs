@@ -45,8 +45,8 @@ pub(crate) struct Link {
 }
 
 impl<'a> Subtree<'a> {
-    pub(crate) fn of(index: &'a Index, start: &'a Start, threads: usize) -> Self {
-        Subtree { index, source: start.source.id, path: &start.path, threads }
+    pub(crate) fn of(start: &'a Start, threads: usize) -> Self {
+        Subtree { index: &start.view, source: start.source.id, path: &start.path, threads }
     }
 
     fn shards(&self) -> Vec<&'a Shard> {

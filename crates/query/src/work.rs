@@ -11,24 +11,42 @@ pub(crate) fn in_parallel<T: Sync>(
     work: impl Fn(&T) -> Result<()> + Sync,
 ) -> Result<()> {
     let threads = threads.clamp(1, pieces.len().max(1));
-    if threads == 1 {
-        return pieces.iter().try_for_each(work);
-    }
+    by_workers(threads, pieces, |_| Ok(()), |(), piece| work(piece), |()| Ok(()))
+}
+
+/// As [`in_parallel`], for work that keeps something from piece to piece: `start` makes it for the worker of that
+/// number, `finish` takes it when no piece is left. It is dropped without `finish` after an error.
+pub(crate) fn by_workers<T: Sync, S>(
+    workers: usize,
+    pieces: &[T],
+    start: impl Fn(usize) -> Result<S> + Sync,
+    work: impl Fn(&mut S, &T) -> Result<()> + Sync,
+    finish: impl Fn(S) -> Result<()> + Sync,
+) -> Result<()> {
     let next = AtomicUsize::new(0);
     let failed = Mutex::new(None);
-    let run = || {
+    let run = |number: usize| -> Result<()> {
+        let mut state = start(number)?;
         while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(error) = work(piece) {
-                next.store(pieces.len(), Ordering::Relaxed);
-                failed.lock().expect("no thread panics while it holds the lock").get_or_insert(error);
-            }
+            work(&mut state, piece)?;
+        }
+        // Pieces also run out when another worker has failed: what is kept is then worth nothing.
+        if failed.lock().expect("no thread panics while it holds the lock").is_some() {
+            return Ok(());
+        }
+        finish(state)
+    };
+    let run = |number: usize| {
+        if let Err(error) = run(number) {
+            failed.lock().expect("no thread panics while it holds the lock").get_or_insert(error);
+            next.store(pieces.len(), Ordering::Relaxed);
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(run);
+        for number in 1..workers {
+            scope.spawn(move || run(number));
         }
-        run();
+        run(0);
     });
     failed.into_inner().expect("no thread panics while it holds the lock").map_or(Ok(()), Err)
 }

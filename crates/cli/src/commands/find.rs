@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// the first PATH or test.
 ///
 /// Tests: -name -iname -path -ipath -regex -type -size -empty -mtime -mmin -atime -amin -ctime -cmin -newer -anewer
-/// -cnewer -user -group -uid -gid -perm -links -inum -true -false.
+/// -cnewer -user -group -uid -gid -perm -links -inum -true -false; -acl, -xattr NAME[=VALUE] (patterns).
 /// Actions: -print -print0 -ls -printf -prune. Limits: -maxdepth -mindepth. Operators: ( ) ! -a -o.
 ///
 /// Example: canopy find /data -name '*.h5' -size +1G -mtime +365 -printf '%s %p\n'

@@ -1,12 +1,12 @@
 //! `canopy index`
 
-use crate::options::{location, now_ns, threads};
-use crate::outcome::{Outcome, message};
+use crate::options::{location, memory_size, now_ns, threads};
+use crate::outcome::{Outcome, warn_of};
 use anyhow::Context;
 use canopy_index::{Disk, NewSource, ShardWriter, Writer, WriterOptions};
-use canopy_model::Listing;
+use canopy_model::{Listing, Sink};
 use canopy_query::human_size;
-use canopy_scan::{Counts, Excludes, Root, ScanError, ScanOptions, Sink, Step, scan};
+use canopy_scan::{Counts, Excludes, Root, ScanError, ScanOptions, Step, scan};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -37,6 +37,9 @@ pub struct Arguments {
     /// Leave out entries whose name, or with a '/' whose path below PATH, matches (can be repeated)
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
+    /// Leave out extended attributes and ACLs (permissions count all the same); scans faster
+    #[arg(long)]
+    no_xattrs: bool,
     /// Name of the source, for one PATH [default: its path]
     #[arg(long)]
     name: Option<String>,
@@ -46,18 +49,6 @@ pub struct Arguments {
     /// List entries that vanished or could not be read in FILE
     #[arg(long, value_name = "FILE")]
     errors: Option<PathBuf>,
-}
-
-fn memory_size(text: &str) -> Result<usize, String> {
-    let invalid = || "give a size such as 512M or 2G, of at least 16M".to_owned();
-    let (digits, shift) = match text.char_indices().last() {
-        Some((at, 'K' | 'k')) => (&text[..at], 10),
-        Some((at, 'M' | 'm')) => (&text[..at], 20),
-        Some((at, 'G' | 'g')) => (&text[..at], 30),
-        _ => (text, 0),
-    };
-    let number: usize = digits.parse().map_err(|_| invalid())?;
-    number.checked_mul(1 << shift).filter(|&bytes| bytes >= 16 << 20).ok_or_else(invalid)
 }
 
 /// Carries the command out.
@@ -78,6 +69,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         one_file_system: arguments.one_file_system,
         excludes,
         skipped: vec![(own.dev(), own.ino())],
+        no_xattrs: arguments.no_xattrs,
     };
     let counts = Counts::default();
     let progress = Progress::start();
@@ -91,12 +83,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if let Some(errors) = errors {
         errors.finish()?;
     }
-    if published.closed_grants > 0 {
-        message(format_args!(
-            "warning: the file system of the index cannot hold {} of the ACLs; what they guard is for root alone",
-            published.closed_grants
-        ));
-    }
+    warn_of(&published);
     let (failed, vanished) = (counts.failed.into_inner(), counts.vanished.into_inner());
     let seconds = begun.elapsed().as_secs_f64();
     println!(
@@ -129,6 +116,7 @@ fn add_source(
         scanned_ns: now_ns(),
         attributes: root.attributes,
         class: root.class,
+        xattrs: if options.no_xattrs { Vec::new() } else { root.xattrs(writer.classes()) },
     })?;
     let base = root.path.clone();
     let on_error = |error: &ScanError| {
@@ -178,6 +166,7 @@ impl ErrorFile {
             Step::List => "cannot list",
             Step::Look => "cannot look at",
             Step::ReadLink => "cannot read the link",
+            Step::Xattrs => "cannot read the extended attributes of",
         };
         let path = base.join(std::ffi::OsStr::from_bytes(&error.path));
         let reason = std::io::Error::from(error.errno);

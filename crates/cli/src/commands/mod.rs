@@ -1,7 +1,10 @@
 //! The commands, one file each: parse, open, plan, run, print.
 
 pub mod du;
+pub mod export;
 pub mod find;
+pub mod import;
 pub mod index;
 pub mod info;
+pub mod ls;
 pub mod sql;

@@ -155,10 +155,35 @@ fn adorn(path: &Path, random: &mut StdRng) {
         random.random_range(0..0o10000)
     };
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-    if is_dir && random.random_bool(0.3) {
+    if random.random_bool(if is_dir { 0.3 } else { 0.1 }) {
         let acl = random_acl(random);
         rustix::fs::setxattr(path, Acl::XATTR_NAME, &acl.encode(), rustix::fs::XattrFlags::empty()).unwrap();
     }
+}
+
+/// Gives some of the entries of a tree extended attributes, those of root among them.
+pub fn random_xattrs(paths: &[PathBuf], random: &mut StdRng) {
+    let values: [&[u8]; 5] = [b"plain", b"", b"\x00\xff\xfe binary", "ümlaut\n,\\".as_bytes(), &[b'v'; 500]];
+    for path in paths {
+        if random.random_bool(0.7) {
+            continue;
+        }
+        let file_type = path.symlink_metadata().unwrap().file_type();
+        let user = file_type.is_dir() || file_type.is_file();
+        for key in ["user.a", "user.b,c\\d", "trusted.t", "security.canopy"] {
+            if random.random_bool(0.5) && (user || !key.starts_with("user.")) {
+                let value = values[random.random_range(0..values.len())];
+                rustix::fs::lsetxattr(path, key, value, rustix::fs::XattrFlags::empty()).unwrap();
+            }
+        }
+    }
+}
+
+/// All paths of a tree, its root first.
+pub fn all_paths(root: &Path) -> Vec<PathBuf> {
+    let output = Command::new("find").arg(root).arg("-print0").output().unwrap().stdout;
+    let paths = output.split(|&byte| byte == 0).filter(|path| !path.is_empty());
+    paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect()
 }
 
 fn random_acl(random: &mut StdRng) -> Acl {

@@ -31,6 +31,14 @@ impl Action {
         }
     }
 
+    /// Whether it prints anything that the listing of an entry tells.
+    pub(crate) fn needs_listing(&self) -> bool {
+        match self {
+            Action::Print | Action::Print0 | Action::List => true,
+            Action::Printf(format) => format.0.needs_listing(),
+        }
+    }
+
     /// Carries the action out. On a terminal, control characters in paths are shown as '?'.
     pub(crate) fn carry_out(&self, found: &Found<'_>, terminal: bool, now_ns: i64, output: &mut Vec<u8>) {
         match self {

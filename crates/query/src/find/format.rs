@@ -8,8 +8,10 @@ use std::io::Write;
 
 /// One entry, as actions see it.
 pub(crate) struct Found<'a> {
-    /// The path to print.
+    /// The path to print; empty where no action needs it (see [`Format::needs_listing`]).
     pub(crate) shown: &'a [u8],
+    /// Its last component.
+    pub(crate) name: &'a [u8],
     /// The start path, as it was given.
     pub(crate) start: &'a [u8],
     /// How far below the start it is.
@@ -103,9 +105,22 @@ impl Format {
             match piece {
                 Piece::Text(text) => output.extend_from_slice(text),
                 Piece::Stop => return,
-                Piece::Directive { what, flags } => flags.pad(&value(*what, flags, found), *what, output),
+                Piece::Directive { what, flags } if flags.is_plain() => value(*what, flags, found, output),
+                Piece::Directive { what, flags } => {
+                    let mut text = Vec::new();
+                    value(*what, flags, found, &mut text);
+                    flags.pad(text, *what, output);
+                }
             }
         }
+    }
+
+    /// Whether it prints anything that the listing of an entry tells: its path, depth or device.
+    pub(crate) fn needs_listing(&self) -> bool {
+        self.pieces.iter().any(|piece| match piece {
+            Piece::Directive { what: What::Plain(letter), .. } => "phPHdD".contains(*letter),
+            _ => false,
+        })
     }
 }
 
@@ -206,45 +221,48 @@ fn invalid_time_format(kind: char) -> bool {
     StrftimeItems::new(&format!("%{kind}")).any(|item| item == Item::Error)
 }
 
-fn value(what: What, flags: &Flags, found: &Found<'_>) -> Vec<u8> {
+fn value(what: What, flags: &Flags, found: &Found<'_>, output: &mut Vec<u8>) {
     let attributes = &found.attributes;
-    match what {
-        What::Time(letter, kind) => time_value(time_of(letter, attributes), kind).into_bytes(),
-        What::Plain(letter) => match letter {
-            'p' => found.shown.to_vec(),
-            'f' => file_name(found.shown).to_vec(),
-            'h' => directory_name(trim_slashes(found.shown)).to_vec(),
-            'P' => below(found).to_vec(),
-            'H' => found.start.to_vec(),
-            'l' => found.target.to_vec(),
-            'M' => mode_string(attributes.mode).into_bytes(),
-            'm' if flags.alternate => {
-                format!("{:#o}", attributes.mode & 0o7777).replacen("0o", "0", 1).into_bytes()
-            }
-            't' | 'a' | 'c' => full_time(time_of(letter, attributes)).into_bytes(),
-            letter => plain_value(letter, found).into_bytes(),
-        },
-    }
+    let Attributes { mode, uid, gid, blocks, .. } = *attributes;
+    let letter = match what {
+        What::Time(letter, kind) => {
+            return output.extend_from_slice(time_value(time_of(letter, attributes), kind).as_bytes());
+        }
+        What::Plain(letter) => letter,
+    };
+    let written = match letter {
+        'p' => return output.extend_from_slice(found.shown),
+        'f' => return output.extend_from_slice(found.name),
+        'h' => return output.extend_from_slice(directory_name(trim_slashes(found.shown))),
+        'P' => return output.extend_from_slice(below(found)),
+        'H' => return output.extend_from_slice(found.start),
+        'l' => return output.extend_from_slice(found.target),
+        's' => write!(output, "{}", attributes.size_bytes),
+        'b' => write!(output, "{blocks}"),
+        'k' => write!(output, "{}", blocks / 2 + blocks % 2),
+        'd' => write!(output, "{}", found.depth),
+        'D' => write!(output, "{}", found.dev),
+        'm' if flags.alternate && mode & 0o7777 != 0 => write!(output, "0{:o}", mode & 0o7777),
+        'm' => write!(output, "{:o}", mode & 0o7777),
+        'M' => write!(output, "{}", mode_string(mode)),
+        'u' => write_name(user_name(uid), uid, output),
+        'U' => write!(output, "{uid}"),
+        'g' => write_name(group_name(gid), gid, output),
+        'G' => write!(output, "{gid}"),
+        'i' => write!(output, "{}", attributes.ino),
+        'n' => write!(output, "{}", attributes.nlink),
+        'y' => write!(output, "{}", attributes.file_type().letter()),
+        'S' => write!(output, "{}", sparseness(attributes)),
+        't' | 'a' | 'c' => write!(output, "{}", ctime(time_of(letter, attributes))),
+        _ => unreachable!("directives are checked when the format is compiled"),
+    };
+    written.expect("writing to memory does not fail");
 }
 
-fn plain_value(letter: char, found: &Found<'_>) -> String {
-    let attributes = &found.attributes;
-    match letter {
-        's' => attributes.size_bytes.to_string(),
-        'b' => attributes.blocks.to_string(),
-        'k' => (attributes.blocks / 2 + attributes.blocks % 2).to_string(),
-        'd' => found.depth.to_string(),
-        'D' => found.dev.to_string(),
-        'm' => format!("{:o}", attributes.mode & 0o7777),
-        'u' => user_name(attributes.uid).unwrap_or_else(|| attributes.uid.to_string()),
-        'U' => attributes.uid.to_string(),
-        'g' => group_name(attributes.gid).unwrap_or_else(|| attributes.gid.to_string()),
-        'G' => attributes.gid.to_string(),
-        'i' => attributes.ino.to_string(),
-        'n' => attributes.nlink.to_string(),
-        'y' => attributes.file_type().letter().to_string(),
-        'S' => sparseness(attributes),
-        _ => unreachable!("directives are checked when the format is compiled"),
+fn write_name(name: Option<String>, id: u32, output: &mut Vec<u8>) -> std::io::Result<()> {
+    match name {
+        Some(name) => output.write_all(name.as_bytes()),
+        None => write!(output, "{id}"),
     }
 }
 
@@ -289,8 +307,19 @@ fn local(time_ns: i64) -> DateTime<Local> {
     DateTime::from_timestamp_nanos(time_ns).with_timezone(&Local)
 }
 
+/// A date as ls(1) shows it: half a year back, the year stands instead of the time of day.
+pub(crate) fn date(time_ns: i64, now_ns: i64) -> String {
+    let recent = (0..=31_556_952 / 2 * 1_000_000_000).contains(&now_ns.saturating_sub(time_ns));
+    local(time_ns).format(if recent { "%b %e %H:%M" } else { "%b %e  %Y" }).to_string()
+}
+
+/// A time as stat(1) shows it.
+pub(crate) fn full_time(time_ns: i64) -> String {
+    local(time_ns).format("%Y-%m-%d %H:%M:%S%.9f %z").to_string()
+}
+
 /// As `%t`: the form of ctime(3) with ten digits of the second.
-fn full_time(time_ns: i64) -> String {
+fn ctime(time_ns: i64) -> String {
     let time = local(time_ns);
     format!(
         "{}.{:09}0 {}",
@@ -370,10 +399,14 @@ pub(crate) fn mode_string(mode: u32) -> String {
 }
 
 impl Flags {
+    /// Whether a value is printed as it is.
+    fn is_plain(&self) -> bool {
+        self.width == 0 && self.precision.is_none() && !(self.plus || self.space || self.zero)
+    }
+
     /// Pads a value to its width, as printf(3) does for strings, or for numbers where the directive is one.
-    fn pad(&self, value: &[u8], what: What, output: &mut Vec<u8>) {
+    fn pad(&self, mut text: Vec<u8>, what: What, output: &mut Vec<u8>) {
         let number = matches!(what, What::Plain('d' | 'm'));
-        let mut text = value.to_vec();
         if number {
             let digits =
                 self.precision.unwrap_or(0).max(if self.zero && !self.left { self.width } else { 0 });
@@ -400,7 +433,11 @@ impl Flags {
 /// Prints an entry as `-ls` does.
 pub(crate) fn print_long(found: &Found<'_>, now_ns: i64, output: &mut Vec<u8>) {
     let attributes = &found.attributes;
-    let text = |letter| plain_value(letter, found);
+    let text = |letter| {
+        let mut text = Vec::new();
+        value(What::Plain(letter), &Flags::default(), found, &mut text);
+        String::from_utf8(text).expect("these directives give text")
+    };
     let size = match attributes.file_type() {
         FileType::Block | FileType::Character => {
             let (major, minor) = (rustix::fs::major(attributes.rdev), rustix::fs::minor(attributes.rdev));
@@ -408,10 +445,7 @@ pub(crate) fn print_long(found: &Found<'_>, now_ns: i64, output: &mut Vec<u8>) {
         }
         _ => format!("{:>8}", attributes.size_bytes),
     };
-    let age_ns = now_ns.saturating_sub(attributes.mtime_ns);
-    // Half a year back, as ls: an older date shows its year instead of the time of day.
-    let recent = (0..=31_556_952 / 2 * 1_000_000_000).contains(&age_ns);
-    let date = local(attributes.mtime_ns).format(if recent { "%b %e %H:%M" } else { "%b %e  %Y" });
+    let date = date(attributes.mtime_ns, now_ns);
     let line = write!(
         output,
         "{:>9} {:>6} {} {:>3} {:<8} {:<8} {size} {date} ",

@@ -9,9 +9,11 @@ mod expr;
 mod format;
 mod parse;
 mod pattern;
+mod print;
 mod run;
 mod test;
 
 pub use expr::Expr;
+pub(crate) use format::{date, full_time, mode_string};
 pub use parse::{Find, parse};
 pub use run::{RunOptions, run};

@@ -7,7 +7,7 @@ use super::action::{Action, Printf};
 use super::expr::Expr;
 use super::format::Format;
 use super::pattern::{Glob, emacs_regex};
-use super::test::{Number, PermMatch, Test};
+use super::test::{Number, PermMatch, Test, XattrTest};
 use crate::names::{group_id, user_id};
 use canopy_model::FileType;
 use std::ffi::{OsStr, OsString};
@@ -43,8 +43,14 @@ pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
     if starts.is_empty() {
         starts.push(".".into());
     }
-    let mut parser =
-        Parser { rest: &arguments[split..], now_ns, actions: Vec::new(), depth_min: 0, depth_max: u32::MAX };
+    let mut parser = Parser {
+        rest: &arguments[split..],
+        now_ns,
+        actions: Vec::new(),
+        depth_min: 0,
+        depth_max: u32::MAX,
+        xattr_tests: 0,
+    };
     let mut expr = if parser.rest.is_empty() { always() } else { parser.alternatives()? };
     if let Some(argument) = parser.rest.first() {
         return Err(match argument.as_bytes() {
@@ -70,6 +76,7 @@ struct Parser<'a> {
     actions: Vec<Action>,
     depth_min: u32,
     depth_max: u32,
+    xattr_tests: usize,
 }
 
 impl<'a> Parser<'a> {
@@ -139,6 +146,11 @@ impl<'a> Parser<'a> {
             "-true" => Test::Always(true),
             "-false" => Test::Always(false),
             "-empty" => Test::Empty,
+            "-acl" => self.xattr_test(b"system.posix_acl_*")?,
+            "-xattr" => {
+                let argument = self.next().ok_or("-xattr needs NAME or NAME=VALUE, each a pattern")?;
+                self.xattr_test(argument.as_bytes())?
+            }
             _ if name.starts_with('-') && name.len() > 1 => {
                 let argument = || -> Result<&OsStr, String> {
                     self.rest
@@ -179,6 +191,18 @@ impl<'a> Parser<'a> {
         };
         self.actions.push(action);
         Ok(Some(Expr::Action(self.actions.len() - 1)))
+    }
+
+    fn xattr_test(&mut self, argument: &[u8]) -> Result<Test, String> {
+        let (key, value) = match argument.iter().position(|&byte| byte == b'=') {
+            Some(at) => (&argument[..at], Some(Glob::new(&argument[at + 1..], false)?)),
+            None => (argument, None),
+        };
+        let wildcard = key.iter().position(|byte| b"*?[\\".contains(byte)).unwrap_or(key.len());
+        let key_start = String::from_utf8_lossy(&key[..wildcard]).into_owned();
+        self.xattr_tests += 1;
+        let number = self.xattr_tests - 1;
+        Ok(Test::Xattr(XattrTest { number, key: Glob::new(key, false)?, key_start, value }))
     }
 
     fn levels(&mut self, name: &str) -> Result<u32, String> {

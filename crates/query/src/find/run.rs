@@ -9,14 +9,15 @@
 //! 4. In a unit, read only the columns that tests ask for and evaluate the expression; then read the names, paths
 //!    and printed columns of the rows that are left, and write them out as one block.
 
-use super::action::Action;
+use super::expr::Reached;
 use super::format::{Found, file_name};
 use super::parse::Find;
-use super::test::Rows;
-use crate::columns::{INODE, InodeColumns, numbers, strings, text_or_empty};
+use super::print::{Printer, Selected};
+use super::test::{Rows, Test, XattrTest};
+use crate::columns::{INODE, numbers, strings};
 use crate::error::{Error, Result};
 use crate::listings::{ListingHeads, merge_ranges};
-use crate::locate::{Start, locate};
+use crate::locate::{Inode, Start, locate, read_xattrs, xattrs_of};
 use crate::work::in_parallel;
 use arrow::array::{
     ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt32Array,
@@ -24,13 +25,13 @@ use arrow::array::{
 };
 use arrow::datatypes::{Int64Type, UInt32Type};
 use canopy_index::{FileKind, Index, RowRange, Shard};
-use canopy_model::{Attributes, compare_paths, escape, join, unescape};
+use canopy_model::{compare_paths, escape, join, unescape};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 /// Rows evaluated at a time.
-const BATCH_ROWS: usize = 8192;
+pub(super) const BATCH_ROWS: usize = 8192;
 
 /// How to carry a find out.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +55,10 @@ pub fn run(
     let mut failed = Vec::new();
     for given in &find.starts {
         match locate(index, given) {
-            Ok(start) => Search { index, find, options, start: &start, pruned: Vec::new() }.run(output)?,
+            Ok(start) => {
+                let hits = xattr_hits(find, &start)?;
+                Search { find, options, start: &start, pruned: Vec::new(), hits }.run(output)?;
+            }
             Err(error @ (Error::NotCovered { .. } | Error::NotFound(_))) => failed.push(error),
             Err(error) => return Err(error),
         }
@@ -64,23 +68,31 @@ pub fn run(
 }
 
 struct Search<'a> {
-    index: &'a Index,
     find: &'a Find,
     options: RunOptions,
     start: &'a Start,
     /// Directories below which nothing is looked at, in path order.
     pruned: Vec<String>,
+    /// Paths in the source that pass tests of extended attributes that need values, by the number of the test.
+    hits: Vec<FxHashSet<String>>,
 }
 
 /// Rows of one file of a shard, within one row group.
-struct Unit<'a> {
-    shard: &'a Shard,
-    kind: FileKind,
+pub(super) struct Unit<'a> {
+    pub(super) shard: &'a Shard,
+    pub(super) kind: FileKind,
     rows: Vec<RowRange>,
 }
 
-/// A row that an action is to be carried out on, and a bit for each such action.
-type Match = (usize, u64);
+impl Unit<'_> {
+    /// Closes the files of a shard that has no other unit of this kind.
+    fn close(&self) {
+        if self.shard.rows(self.kind) <= canopy_index::schema::ROW_GROUP_ROWS {
+            self.shard.close(self.kind);
+            self.shard.close(FileKind::Listings);
+        }
+    }
+}
 
 impl Search<'_> {
     fn run(mut self, output: &mut (dyn Write + Send)) -> Result<()> {
@@ -90,7 +102,7 @@ impl Search<'_> {
             return Ok(());
         }
         let mut shards: Vec<(Arc<Shard>, RowRange)> = Vec::new();
-        for shard in self.index.shards_of(self.start.source.id) {
+        for shard in self.start.view.shards_of(self.start.source.id) {
             let listings = shard.listings_below(&self.start.path)?;
             if !listings.is_empty() {
                 shards.push((shard.clone(), listings));
@@ -106,14 +118,16 @@ impl Search<'_> {
             .into_iter()
             .flatten()
             .collect();
-        let output = Mutex::new(output);
+        let (find, start, options) = (self.find, self.start, self.options);
+        let printer = Printer { find, start, options, output: Mutex::new(output) };
+        let constant = self.constant(&empty_dirs);
         in_parallel(self.options.threads, &units, |unit| {
-            let mut block = Vec::new();
-            let matches = self.matches(unit, &empty_dirs)?;
-            self.print(unit, &matches, &mut block)?;
-            if !block.is_empty() {
-                output.lock().expect("no thread panics while it writes").write_all(&block)?;
-            }
+            let selected = match constant {
+                Some(bits) => Selected::all(&unit.rows, bits),
+                None => self.select(unit, &empty_dirs)?,
+            };
+            printer.print(unit, &selected)?;
+            unit.close();
             Ok(())
         })
     }
@@ -123,19 +137,21 @@ impl Search<'_> {
         let start = self.start;
         let given = escape(&start.given).into_owned();
         let name = escape(trim_slashes(file_name(&start.given))).into_owned();
-        let batch = single_row(&name, &start.inode.attributes);
+        let batch = single_row(&name, &start.inode);
         let rows = Rows {
             batch: &batch,
             dirs: start.is_dir(),
             shown: std::slice::from_ref(&given),
             paths: std::slice::from_ref(&start.path),
             empty_dirs,
+            hits: &self.hits,
         };
         let reached = self.find.expr.evaluate(&rows, &self.find.actions);
         if self.find.depth_min == 0 {
             let target = unescape(&start.inode.target);
             let found = Found {
                 shown: &start.given,
+                name: file_name(&start.given),
                 start: &start.given,
                 depth: 0,
                 target: &target,
@@ -156,13 +172,13 @@ impl Search<'_> {
     /// Directories of the subtree that have a listing without entries, if a test asks for them.
     fn empty_dirs(&self) -> Result<FxHashSet<String>> {
         let mut asked = false;
-        self.find.expr.each_test(&mut |test| asked |= matches!(test, super::test::Test::Empty));
+        self.find.expr.each_test(&mut |test| asked |= matches!(test, Test::Empty));
         let mut empty = FxHashSet::default();
         if !asked {
             return Ok(empty);
         }
         let mut continued = FxHashSet::default();
-        for shard in self.index.shards_of(self.start.source.id) {
+        for shard in self.start.view.shards_of(self.start.source.id) {
             let listings = shard.listings_below(&self.start.path)?;
             if listings.is_empty() {
                 continue;
@@ -202,14 +218,18 @@ impl Search<'_> {
                 return Ok(());
             }
             let unit = Unit { shard, kind: FileKind::Dirs, rows: vec![dirs] };
-            let mut rows = Vec::new();
+            let mut rows = Selected::default();
             self.evaluate(&unit, empty_dirs, |row, _, pruned| {
                 if pruned {
-                    rows.push((row, 0));
+                    rows.push(row, 0);
                 }
             })?;
             let mut found = Vec::new();
-            self.each_row(&unit, &rows, &[], |path, name, _, _, _, _| found.push(join(path, name)))?;
+            if !rows.is_empty() {
+                for batch in shard.read(FileKind::Dirs, &["listing", "name"], &rows.ranges, BATCH_ROWS)? {
+                    found.extend(row_paths(shard, &batch?)?);
+                }
+            }
             pruned.lock().expect("no thread panics while it holds the lock").extend(found);
             Ok(())
         })?;
@@ -286,18 +306,30 @@ impl Search<'_> {
         Ok((merge_ranges(entries), merge_ranges(dirs)))
     }
 
+    /// The actions of every row, if no test tells rows apart.
+    fn constant(&self, empty_dirs: &FxHashSet<String>) -> Option<u64> {
+        let mut tells_apart = self.find.expr.prunes();
+        self.find.expr.each_test(&mut |test| tells_apart |= !matches!(test, Test::Always(_)));
+        if tells_apart {
+            return None;
+        }
+        let batch = single_row("", &self.start.inode);
+        let rows = Rows { batch: &batch, dirs: true, shown: &[], paths: &[], empty_dirs, hits: &self.hits };
+        Some(bits_of(&self.find.expr.evaluate(&rows, &self.find.actions), 0))
+    }
+
     /// The rows of a unit on which actions are to be carried out.
-    fn matches(&self, unit: &Unit<'_>, empty_dirs: &FxHashSet<String>) -> Result<Vec<Match>> {
-        let mut matches = Vec::new();
+    fn select(&self, unit: &Unit<'_>, empty_dirs: &FxHashSet<String>) -> Result<Selected> {
+        let mut selected = Selected::default();
         if self.ruled_out(unit)? {
-            return Ok(matches);
+            return Ok(selected);
         }
         self.evaluate(unit, empty_dirs, |row, actions, _| {
             if actions != 0 {
-                matches.push((row, actions));
+                selected.push(row, actions);
             }
         })?;
-        Ok(matches)
+        Ok(selected)
     }
 
     /// Whether the bounds of the unit's row group rule out every action.
@@ -339,12 +371,11 @@ impl Search<'_> {
                 shown: &shown,
                 paths: &paths,
                 empty_dirs,
+                hits: &self.hits,
             };
             let reached = self.find.expr.evaluate(&rows, &self.find.actions);
             for (at, row) in numbers_of_rows.by_ref().take(batch.num_rows()).enumerate() {
-                let actions = reached.actions.iter().enumerate();
-                let bits = actions.fold(0, |bits, (n, rows)| bits | u64::from(rows.value(at)) << n);
-                each(row, bits, reached.pruned.value(at));
+                each(row, bits_of(&reached, at), reached.pruned.value(at));
             }
         }
         Ok(())
@@ -356,75 +387,15 @@ impl Search<'_> {
         let slash = if prefix.ends_with('/') { "" } else { "/" };
         format!("{prefix}{slash}{below}")
     }
-
-    /// Carries actions out on the rows that matched.
-    fn print(&self, unit: &Unit<'_>, matches: &[Match], block: &mut Vec<u8>) -> Result<()> {
-        let columns: Vec<&str> = self.find.actions.iter().flat_map(Action::columns).collect();
-        let mut shown = Vec::new();
-        let mut directory = String::from("\0");
-        let mut directory_length = 0;
-        let start_depth = self.start.depth();
-        self.each_row(unit, matches, &columns, |path, name, depth, dev, inode, actions| {
-            if directory != path {
-                shown.clone_from(&self.start.given);
-                self.start.append_below(&mut shown, path);
-                if shown.last() != Some(&b'/') {
-                    shown.push(b'/');
-                }
-                directory_length = shown.len();
-                directory.clear();
-                directory.push_str(path);
-            }
-            shown.truncate(directory_length);
-            shown.extend_from_slice(&unescape(name));
-            let (attributes, target) = inode;
-            let target = unescape(target);
-            let depth = (depth + 1).saturating_sub(start_depth);
-            let found =
-                Found { shown: &shown, start: &self.start.given, depth, target: &target, dev, attributes };
-            for (number, action) in self.find.actions.iter().enumerate() {
-                if actions >> number & 1 == 1 {
-                    action.carry_out(&found, self.options.terminal, self.options.now_ns, block);
-                }
-            }
-        })
-    }
-
-    /// Reads rows with the path, depth and device of their listings: `each` gets path, name, depth of the listing,
-    /// device, attributes with target, and the bits of the match.
-    fn each_row(
-        &self,
-        unit: &Unit<'_>,
-        matches: &[Match],
-        columns: &[&str],
-        mut each: impl FnMut(&str, &str, u32, u64, (Attributes, &str), u64),
-    ) -> Result<()> {
-        if matches.is_empty() {
-            return Ok(());
-        }
-        let ranges = merge_ranges(matches.iter().map(|&(row, _)| row..row + 1).collect());
-        let mut columns = columns.to_vec();
-        columns.extend(["listing", "name"]);
-        let mut bits = matches.iter().map(|&(_, bits)| bits);
-        for batch in unit.shard.read(unit.kind, &columns, &ranges, BATCH_ROWS)? {
-            let batch = batch?;
-            let listings = numbers::<UInt32Type>(&batch, "listing").values();
-            let heads = ListingHeads::read(unit.shard, listings)?;
-            let names = strings(&batch, "name");
-            let inodes = InodeColumns::of(&batch);
-            let targets: Option<&StringArray> =
-                batch.column_by_name("target").map(|column| column.as_string());
-            for (at, bits) in (0..batch.num_rows()).zip(&mut bits) {
-                let head = heads.get(listings[at]).ok_or_else(|| bad_ordinal(unit.shard, unit.kind))?;
-                let inode = (inodes.row(at), text_or_empty(targets, at));
-                each(head.path, names.value(at), head.depth, head.dev, inode, bits);
-            }
-        }
-        Ok(())
-    }
 }
 
-fn bad_ordinal(shard: &Shard, kind: FileKind) -> Error {
+/// A bit for every action that row `at` has reached.
+fn bits_of(reached: &Reached, at: usize) -> u64 {
+    let actions = reached.actions.iter().enumerate();
+    actions.fold(0, |bits, (number, rows)| bits | u64::from(rows.value(at)) << number)
+}
+
+pub(super) fn bad_ordinal(shard: &Shard, kind: FileKind) -> Error {
     shard.corrupt(kind, "it names a listing that does not exist").into()
 }
 
@@ -441,11 +412,11 @@ fn row_paths(shard: &Shard, batch: &RecordBatch) -> Result<Vec<String>> {
 }
 
 /// A batch with all columns that a test may read, for one inode.
-fn single_row(name: &str, attributes: &Attributes) -> RecordBatch {
+fn single_row(name: &str, inode: &Inode) -> RecordBatch {
     let u32 = |value: u32| Arc::new(UInt32Array::from(vec![value])) as ArrayRef;
     let i64 = |value: i64| Arc::new(Int64Array::from(vec![value])) as ArrayRef;
     let time = |value: i64| Arc::new(TimestampNanosecondArray::from(vec![value])) as ArrayRef;
-    let a = attributes;
+    let a = &inode.attributes;
     let columns: [ArrayRef; 12] = [
         Arc::new(UInt64Array::from(vec![a.ino])),
         u32(a.mode),
@@ -461,8 +432,44 @@ fn single_row(name: &str, attributes: &Attributes) -> RecordBatch {
         time(a.btime_ns),
     ];
     let name: ArrayRef = Arc::new(StringArray::from(vec![name]));
-    let named = INODE.into_iter().zip(columns).chain([("name", name)]);
-    RecordBatch::try_from_iter(named).expect("all columns have one row")
+    let xattrs = Some(inode.xattrs.as_str()).filter(|names| !names.is_empty());
+    let xattrs: ArrayRef = Arc::new(StringArray::from(vec![xattrs]));
+    let named = INODE.into_iter().zip(columns).chain([("name", name), ("xattrs", xattrs)]);
+    let named = named.map(|(name, column)| (name, column, true));
+    RecordBatch::try_from_iter_with_nullable(named).expect("all columns have one row")
+}
+
+/// The paths that pass each test of extended attributes for which names in the listing are not enough.
+fn xattr_hits(find: &Find, start: &Start) -> Result<Vec<FxHashSet<String>>> {
+    let mut tests: Vec<&XattrTest> = Vec::new();
+    find.expr.each_test(&mut |test| {
+        if let Test::Xattr(test) = test {
+            tests.push(test);
+        }
+    });
+    tests.sort_by_key(|test| test.number);
+    let mut hits = vec![FxHashSet::default(); tests.len()];
+    if tests.iter().any(|test| test.reads_values()) {
+        for shard in start.view.shards_of(start.source.id) {
+            for batch in read_xattrs(shard)? {
+                let batch = batch?;
+                let [paths, names, keys, values] =
+                    ["path", "name", "key", "value"].map(|name| strings(&batch, name));
+                for at in 0..batch.num_rows() {
+                    for test in tests.iter().filter(|test| test.holds(keys.value(at), values.value(at))) {
+                        let path = join(paths.value(at), names.value(at));
+                        hits[test.number].insert(path.trim_end_matches('/').to_owned());
+                    }
+                }
+            }
+        }
+        for (key, value) in xattrs_of(&start.view, &start.source, &start.path)? {
+            for test in tests.iter().filter(|test| test.holds(&key, &value)) {
+                hits[test.number].insert(start.path.clone());
+            }
+        }
+    }
+    Ok(hits)
 }
 
 fn trim_slashes(name: &[u8]) -> &[u8] {

@@ -2,7 +2,7 @@
 
 use super::pattern::Glob;
 use crate::columns::{numbers, strings};
-use arrow::array::RecordBatch;
+use arrow::array::{Array, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
 use canopy_model::FileType;
@@ -76,6 +76,54 @@ pub enum Test {
     Inode(Number),
     /// `-perm`
     Perm(u32, PermMatch),
+    /// `-xattr`, `-acl`
+    Xattr(XattrTest),
+}
+
+/// A test of extended attributes: whether there is one with such a name and, if asked, such a value.
+#[derive(Debug)]
+pub struct XattrTest {
+    /// Tells this test from the others of its kind in the expression.
+    pub(crate) number: usize,
+    /// Pattern of the name, and its text up to the first wildcard.
+    pub(crate) key: Glob,
+    pub(crate) key_start: String,
+    pub(crate) value: Option<Glob>,
+}
+
+impl XattrTest {
+    /// Whether names in listings are not enough: where a value is asked for, or a name that listings do not tell.
+    pub(crate) fn reads_values(&self) -> bool {
+        const HIDDEN: &str = "trusted.";
+        let may_be_hidden = HIDDEN.starts_with(&self.key_start) || self.key_start.starts_with(HIDDEN);
+        self.value.is_some() || may_be_hidden
+    }
+
+    /// Whether an attribute passes.
+    pub(crate) fn holds(&self, key: &str, value: &str) -> bool {
+        self.key.matches(key) && self.value.as_ref().is_none_or(|glob| glob.matches(value))
+    }
+
+    /// Whether one of the names that are joined in a column passes.
+    fn holds_in(&self, joined: &str) -> bool {
+        self.value.is_none() && split_names(joined).any(|key| self.key.matches(&key))
+    }
+}
+
+/// The names of extended attributes that are joined in the column `xattrs`.
+pub(crate) fn split_names(joined: &str) -> impl Iterator<Item = String> {
+    let mut rest = joined.chars();
+    std::iter::from_fn(move || {
+        let mut name = String::new();
+        while let Some(c) = rest.next() {
+            match c {
+                '\\' => name.extend(rest.next()),
+                ',' => break,
+                c => name.push(c),
+            }
+        }
+        (!name.is_empty()).then_some(name)
+    })
 }
 
 /// A batch of rows, all directories or all not, with what tests may ask besides columns.
@@ -90,6 +138,8 @@ pub(crate) struct Rows<'a> {
     pub(crate) paths: &'a [String],
     /// Directories that are known to be empty.
     pub(crate) empty_dirs: &'a FxHashSet<String>,
+    /// Paths in the source that pass tests of extended attributes, by the number of the test.
+    pub(crate) hits: &'a [FxHashSet<String>],
 }
 
 impl Rows<'_> {
@@ -114,12 +164,14 @@ impl Test {
             Test::Empty => &["listing", "name", "size", "mode"],
             Test::Time(column, ..) | Test::Id(column, _) => std::slice::from_ref(column_ref(column)),
             Test::Inode(_) => &["ino"],
+            Test::Xattr(_) => &["xattrs", "listing", "name"],
         }
     }
 
     /// Whether the test asks for the path of a row.
     pub(crate) fn reads_path(&self) -> bool {
         matches!(self, Test::Path(_) | Test::Regex(_) | Test::Empty)
+            || matches!(self, Test::Xattr(test) if test.reads_values())
     }
 
     /// The rows of `among` that pass.
@@ -160,6 +212,14 @@ impl Test {
             Test::Inode(number) => {
                 let inodes = numbers::<UInt64Type>(batch, "ino").values();
                 rows.keep(among, |at| number.holds(inodes[at] as i64))
+            }
+            Test::Xattr(test) => {
+                let names = strings(batch, "xattrs");
+                let hits = &rows.hits[test.number];
+                rows.keep(among, |at| {
+                    (names.is_valid(at) && test.holds_in(names.value(at)))
+                        || (!hits.is_empty() && hits.contains(&rows.paths[at]))
+                })
             }
             Test::Perm(bits, kind) => {
                 let modes = numbers::<UInt32Type>(batch, "mode").values();

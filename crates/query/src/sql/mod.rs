@@ -1,10 +1,12 @@
 //! `sql`: the index as tables of DataFusion, read-only.
 //!
 //! `tables` gives the tables and reads them, `restriction` turns predicates into shards and row groups that need
-//! not be read, `functions` adds what people ask of metadata, `output` prints answers.
+//! not be read and `prefilter` into rows, `functions` adds what people ask of metadata, `output` prints answers.
 
+mod acls;
 mod functions;
 mod output;
+mod prefilter;
 mod restriction;
 mod tables;
 

@@ -21,12 +21,6 @@ impl Restriction {
         restriction
     }
 
-    /// Whether a predicate says anything that can be used.
-    pub(super) fn uses(filter: &Expr) -> bool {
-        let restriction = Restriction::new(std::slice::from_ref(filter));
-        restriction.directory.is_some() || !restriction.bounds.is_empty()
-    }
-
     fn add(&mut self, filter: &Expr) {
         match filter {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
@@ -83,6 +77,11 @@ impl Restriction {
         if self.directory.as_ref().is_none_or(|known| known.len() < directory.len()) {
             self.directory = Some(directory.to_owned());
         }
+    }
+
+    /// A directory, absolute, at or below which all paths lie.
+    pub(super) fn directory(&self) -> Option<&str> {
+        self.directory.as_deref()
     }
 
     /// The subtree of a source, relative to its root, in which all listings of the answer lie; `None` if the source

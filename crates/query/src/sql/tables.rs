@@ -7,9 +7,13 @@
 //! | `summaries` | a directory that can be listed, with aggregates of its entries |
 //! | `trees` | a directory, with the totals of all below it; hard links are counted once |
 //! | `usage` | a directory, owner and group, with the sums of their entries |
+//! | `xattrs` | the value of an extended attribute that the asking user may see |
+//! | `acls` | an entry of a POSIX ACL |
 //!
 //! All have `path` (absolute) and `source`.
 
+use super::acls;
+use super::prefilter::Prefilter;
 use super::restriction::Restriction;
 use crate::columns::{numbers, strings};
 use crate::du::tree_totals;
@@ -76,14 +80,14 @@ macro_rules! same {
 
 use Computed::{Depth, Name, Path, Source, Type};
 
-pub(super) const TABLES: [&Table; 5] = [
+pub(super) const TABLES: [&Table; 7] = [
     &Table {
         name: "entries",
         kind: FileKind::Entries,
         computed: &[Path, Source, Name, Depth, Type],
         stored: &same![
             "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime",
-            "btime", "target", "rdev",
+            "btime", "target", "rdev", "xattrs",
         ],
     },
     &Table {
@@ -92,7 +96,7 @@ pub(super) const TABLES: [&Table; 5] = [
         computed: &[Path, Source, Name, Depth, Type],
         stored: &same![
             "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime",
-            "btime",
+            "btime", "xattrs",
         ],
     },
     &Table {
@@ -127,6 +131,13 @@ pub(super) const TABLES: [&Table; 5] = [
         computed: &[Path, Source],
         stored: &same!["uid", "gid", "count", "size", "blocks"],
     },
+    &Table {
+        name: "xattrs",
+        kind: FileKind::Xattrs,
+        computed: &[Path, Source, Name, Type],
+        stored: &same!["key", "value", "ino", "mode", "uid", "gid", "size", "mtime"],
+    },
+    &Table { name: "acls", kind: FileKind::Xattrs, computed: &[Path, Source, Name, Type], stored: &[] },
 ];
 
 const TREE_NUMBERS: [&str; 5] = ["entries", "subdirs", "size", "dir_size", "blocks"];
@@ -139,6 +150,9 @@ impl Table {
             // Times that are sums of columns are no columns themselves.
             let field = file.field_with_name(stored).cloned();
             fields.push(field.unwrap_or_else(|_| Field::new(*stored, time_type(), false)).with_name(*name));
+        }
+        if self.name == "acls" {
+            fields.extend(acls::fields());
         }
         if self.name == "trees" {
             fields.extend(TREE_NUMBERS.map(|name| Field::new(name, DataType::Int64, false)));
@@ -161,36 +175,46 @@ impl IndexTable {
     }
 
     /// What has to be read: rows of shards by row group, less what the predicates rule out.
-    fn units(&self, restriction: &Restriction) -> canopy_index::Result<VecDeque<Unit>> {
+    fn units(
+        index: &Index,
+        table: &Table,
+        restriction: &Restriction,
+    ) -> canopy_index::Result<VecDeque<Unit>> {
         let mut units = VecDeque::new();
-        for source in self.index.sources() {
+        for source in index.sources() {
             let Some(subtree) = restriction.subtree(source) else { continue };
             let source = Arc::new(source.clone());
-            if self.table.name == "trees" {
+            if table.name == "trees" {
                 units.push_back(Unit::Trees(source, subtree));
                 continue;
             }
-            if self.table.name == "directories" {
+            if table.name == "directories" {
                 units.push_back(Unit::Root(source.clone()));
             }
-            for shard in self.index.shards_of(source.id) {
-                self.shard_units(shard, &source, &subtree, restriction, &mut units)?;
+            for shard in index.shards_of(source.id) {
+                Self::shard_units(table.kind, shard, &source, &subtree, restriction, &mut units)?;
             }
         }
         Ok(units)
     }
 
     fn shard_units(
-        &self,
+        kind: FileKind,
         shard: &Arc<Shard>,
         source: &Arc<SourceRecord>,
         subtree: &str,
         restriction: &Restriction,
         units: &mut VecDeque<Unit>,
     ) -> canopy_index::Result<()> {
-        let kind = self.table.kind;
-        let listings = shard.listings_below(subtree)?;
-        if listings.is_empty() || shard.rows(kind) == 0 {
+        if shard.rows(kind) == 0 {
+            return Ok(());
+        }
+        // The shard of a value has no listing of its entry.
+        let listings = match kind {
+            FileKind::Xattrs => 0..0,
+            _ => shard.listings_below(subtree)?,
+        };
+        if listings.is_empty() && kind != FileKind::Xattrs {
             return Ok(());
         }
         let rows = match kind {
@@ -198,7 +222,7 @@ impl IndexTable {
             FileKind::Entries => shard.rows_of(listings)?.0,
             FileKind::Dirs => shard.rows_of(listings)?.1,
             // Their rows do not start at a place that a listing tells; the engine drops those outside.
-            FileKind::Usage | FileKind::Hardlinks => 0..shard.rows(kind),
+            _ => 0..shard.rows(kind),
         };
         let mut groups: Vec<RowRange> = shard.row_groups(kind);
         for column in restriction.columns() {
@@ -239,16 +263,12 @@ impl TableProvider for IndexTable {
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        let use_of = |filter: &&Expr| match Restriction::uses(filter) {
-            true => TableProviderFilterPushDown::Inexact,
-            false => TableProviderFilterPushDown::Unsupported,
-        };
-        Ok(filters.iter().map(use_of).collect())
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
     }
 
     async fn scan(
         &self,
-        _: &dyn Session,
+        session: &dyn Session,
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
         limit: Option<usize>,
@@ -257,14 +277,30 @@ impl TableProvider for IndexTable {
             Some(columns) => Arc::new(self.schema.project(columns)?),
             None => self.schema.clone(),
         };
-        let units = self.units(&Restriction::new(filters)).map_err(external)?;
+        let restriction = Restriction::new(filters);
+        // Who names a directory may see what lies behind gates above it.
+        let index = match restriction.directory() {
+            Some(directory) => Arc::new(self.index.seen_from(directory).map_err(external)?),
+            None => self.index.clone(),
+        };
+        let units = Self::units(&index, self.table, &restriction).map_err(external)?;
         let units = Arc::new(Mutex::new(units));
+        let cheap = |column: &str| {
+            let stored = self.table.stored.iter().any(|(name, _)| *name == column);
+            stored || (column == "name" && self.table.kind != FileKind::Listings)
+        };
+        let prefilter = Prefilter::new(session, &self.schema, filters, cheap)?
+            .filter(|prefilter| {
+                schema.fields().iter().any(|field| prefilter.schema.index_of(field.name()).is_err())
+            })
+            .map(Arc::new);
         let partition = || -> Arc<dyn PartitionStream> {
             Arc::new(Partition {
-                index: self.index.clone(),
+                index: index.clone(),
                 table: self.table,
                 schema: schema.clone(),
                 units: units.clone(),
+                prefilter: prefilter.clone(),
             })
         };
         let partitions = (0..self.threads.max(1)).map(|_| partition()).collect();
@@ -292,6 +328,7 @@ struct Partition {
     table: &'static Table,
     schema: SchemaRef,
     units: Arc<Mutex<VecDeque<Unit>>>,
+    prefilter: Option<Arc<Prefilter>>,
 }
 
 impl fmt::Debug for Partition {
@@ -309,7 +346,12 @@ impl PartitionStream for Partition {
 
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let units = self.units.clone();
-        let reader = Reader { index: self.index.clone(), table: self.table, schema: self.schema.clone() };
+        let reader = Reader {
+            index: self.index.clone(),
+            table: self.table,
+            schema: self.schema.clone(),
+            prefilter: self.prefilter.clone(),
+        };
         let next = move || units.lock().expect("no thread panics while it holds the lock").pop_front();
         let batches = std::iter::from_fn(next).flat_map(move |unit| reader.batches(unit));
         Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), futures::stream::iter(batches)))
@@ -321,6 +363,7 @@ struct Reader {
     index: Arc<Index>,
     table: &'static Table,
     schema: SchemaRef,
+    prefilter: Option<Arc<Prefilter>>,
 }
 
 impl Reader {
@@ -346,8 +389,15 @@ impl Reader {
             .filter(|(name, _)| self.wants(name))
             .map(|(_, stored)| *stored)
             .collect();
-        if self.wants("type") {
+        if self.table.name == "acls" {
+            return vec!["path", "name", "key", "value", "mode"];
+        }
+        if self.wants("type") && !columns.contains(&"mode") {
             columns.push("mode");
+        }
+        if self.table.kind == FileKind::Xattrs {
+            columns.extend(["path", "name"]);
+            return columns;
         }
         if self.table.kind == FileKind::Listings {
             columns.extend(["path", "depth"].into_iter().filter(|name| self.wants(name)));
@@ -363,14 +413,33 @@ impl Reader {
     }
 
     fn rows(&self, shard: Arc<Shard>, source: Arc<SourceRecord>, rows: RowRange) -> Result<Batches> {
+        let selected = match &self.prefilter {
+            Some(prefilter) => {
+                let schema = prefilter.schema.clone();
+                let first = Reader { schema, prefilter: None, ..self.clone() };
+                let columns = first.file_columns();
+                let read = shard
+                    .read(self.table.kind, &columns, std::slice::from_ref(&rows), BATCH_ROWS)
+                    .map_err(external)?;
+                let batches = read.map(|batch| first.batch(&shard, &source, &batch.map_err(external)?));
+                prefilter.select(&rows, batches)?
+            }
+            None => vec![rows],
+        };
+        let closing = Closing { shard: shard.clone(), kind: self.table.kind };
+        if selected.is_empty() {
+            return Ok(Box::new(std::iter::empty()));
+        }
         let columns = self.file_columns();
-        let read = shard
-            .read(self.table.kind, &columns, std::slice::from_ref(&rows), BATCH_ROWS)
-            .map_err(external)?;
+        let read = shard.read(self.table.kind, &columns, &selected, BATCH_ROWS).map_err(external)?;
         let reader = self.clone();
         Ok(Box::new(read.map(move |batch| {
             let batch = batch.map_err(external)?;
-            reader.batch(&shard, &source, &batch)
+            let shard = &closing.shard;
+            match reader.table.name {
+                "acls" => reader.batch(shard, &source, &acls::decoded(&batch)?),
+                _ => reader.batch(shard, &source, &batch),
+            }
         })))
     }
 
@@ -401,6 +470,11 @@ impl Reader {
                         let path = match self.table.kind {
                             _ if listing => strings(batch, "path").value(at).to_owned(),
                             FileKind::Usage => head(at)?.path.to_owned(),
+                            FileKind::Xattrs => {
+                                join(strings(batch, "path").value(at), strings(batch, "name").value(at))
+                                    .trim_end_matches('/')
+                                    .to_owned()
+                            }
                             _ => join(head(at)?.path, strings(batch, "name").value(at)),
                         };
                         paths.append_value(absolute_path(source, &path));
@@ -481,6 +555,21 @@ impl Reader {
     }
 }
 
+/// Closes the files of a small shard when its rows have been read.
+struct Closing {
+    shard: Arc<Shard>,
+    kind: FileKind,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if self.shard.rows(self.kind) <= canopy_index::schema::ROW_GROUP_ROWS {
+            self.shard.close(self.kind);
+            self.shard.close(FileKind::Listings);
+        }
+    }
+}
+
 fn one(batch: RecordBatch) -> Batches {
     Box::new(std::iter::once(Ok(batch)))
 }
@@ -496,6 +585,9 @@ fn root_column(source: &SourceRecord, name: &str) -> ArrayRef {
         "path" => text(&absolute_path(source, "")),
         "source" => text(&source.name),
         "name" => text(base_name(&source.root)),
+        "xattrs" => {
+            Arc::new(StringArray::from(vec![Some(source.xattrs.as_str()).filter(|names| !names.is_empty())]))
+        }
         "type" => text("d"),
         "depth" => Arc::new(UInt32Array::from(vec![0])),
         "ino" => Arc::new(UInt64Array::from(vec![attributes.ino])),

@@ -1,0 +1,100 @@
+//! `canopy export`
+
+use crate::options::{ReadOptions, now_ns};
+use crate::outcome::{Outcome, message};
+use anyhow::{Context, bail};
+use canopy_query::export::{self, Format, Output};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Write everything that you see at and below PATHs as one data set with full paths
+///
+/// Example: canopy export --format parquet -o home.parquet /home
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    read: ReadOptions,
+    /// Form of the data set
+    #[arg(long, value_enum)]
+    format: FormatName,
+    /// Write to this file, or with --parts to files in this directory [default: standard output]
+    #[arg(short, long, value_name = "FILE|DIR")]
+    output: Option<PathBuf>,
+    /// Write N files at once, in any order (gufi-trace)
+    #[arg(long, value_name = "N", requires = "output")]
+    parts: Option<usize>,
+    /// Byte between fields, or 'x' for 0x1E (gufi-trace)
+    #[arg(long, value_name = "CHARACTER", default_value = "x", value_parser = parse_delim)]
+    delim: u8,
+    /// What to write [default: all sources]
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum FormatName {
+    /// Lines as gufi_dir2trace writes them, for gufi_trace2index
+    GufiTrace,
+    /// JSON for 'ncdu -f', of one PATH
+    Ncdu,
+    /// A Parquet file
+    Parquet,
+    /// Arrow's file format, or its stream on standard output
+    Arrow,
+    /// Comma-separated values with a header
+    Csv,
+    /// A JSON object a line
+    Ndjson,
+}
+
+/// GUFI's own rule for its option of this name.
+fn parse_delim(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        b"x" => Ok(0x1E),
+        &[byte] => Ok(byte),
+        _ => Err("not a single byte".to_owned()),
+    }
+}
+
+/// Carries the command out.
+pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let format = match arguments.format {
+        FormatName::GufiTrace => Format::GufiTrace(arguments.delim),
+        FormatName::Ncdu => Format::Ncdu(now_ns() / 1_000_000_000),
+        FormatName::Parquet => Format::Parquet,
+        FormatName::Arrow if arguments.output.is_some() => Format::ArrowFile,
+        FormatName::Arrow => Format::ArrowStream,
+        FormatName::Csv => Format::Csv,
+        FormatName::Ndjson => Format::NdJson,
+    };
+    if arguments.parts.is_some() && !matches!(format, Format::GufiTrace(_)) {
+        bail!("only gufi-trace has parts");
+    }
+    let index = arguments.read.open(index)?;
+    let outputs = outputs(arguments.output.as_deref(), arguments.parts)?;
+    let exported = export::run(&index, &arguments.paths, format, arguments.read.threads(), outputs)?;
+    exported.failed.iter().for_each(message);
+    if exported.broken_lines > 0 {
+        let count = exported.broken_lines;
+        message(format_args!("{count} names or targets hold an end of line, at which GUFI's readers stop"));
+    }
+    Ok(if exported.failed.is_empty() { Outcome::Complete } else { Outcome::Partial })
+}
+
+/// Opens what is written to.
+fn outputs(output: Option<&Path>, parts: Option<usize>) -> anyhow::Result<Vec<Output>> {
+    let create = |path: &Path| -> anyhow::Result<Output> {
+        let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Box::new(file))
+    };
+    match (output, parts) {
+        (None, _) => Ok(vec![Box::new(std::io::stdout())]),
+        (Some(path), None) => Ok(vec![create(path)?]),
+        (Some(directory), Some(parts)) => {
+            fs::create_dir_all(directory)
+                .with_context(|| format!("cannot create {}", directory.display()))?;
+            (0..parts.max(1)).map(|part| create(&directory.join(format!("part-{part:04}.trace")))).collect()
+        }
+    }
+}

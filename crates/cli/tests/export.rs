@@ -1,0 +1,396 @@
+//! Exports against find(1) and du(1), as root and as users on random trees, each format read back; GUFI's own programs
+//! against ours if GUFI_BIN names their directory. Needs root.
+
+mod common;
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::{
+    ArrowPrimitiveType, Int64Type, SchemaRef, TimestampNanosecondType, UInt32Type, UInt64Type,
+};
+use canopy_model::unescape;
+use common::{Place, User, assert_same, random_tree, seeded, sorted};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Cursor;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// What find and [`lines`] print of an entry.
+const FIND: &str = "%p|%y|%d|%i|%m|%n|%U|%G|%u|%g|%s|%b|%A@|%T@|%C@|%l\\0";
+
+/// A tree with its index, asked by one user after the other.
+struct Case {
+    place: Place,
+    tree: PathBuf,
+    index: PathBuf,
+}
+
+impl Case {
+    fn new(seed: u64) -> Self {
+        let place = Place::new();
+        let (tree, index) = (place.path("tree"), place.path("index"));
+        random_tree(&tree, &mut seeded(seed), true);
+        place.index(&index, &tree);
+        // Users write their files here.
+        std::fs::create_dir(place.path("out")).unwrap();
+        Command::new("chmod").arg("1777").arg(place.path("out")).status().unwrap();
+        Case { place, tree, index }
+    }
+
+    fn export(&self, user: &User, format: &str, options: &[&OsStr]) -> Output {
+        let mut all: Vec<&OsStr> = vec!["--index".as_ref(), self.index.as_os_str()];
+        all.extend(["export", "--format", format].map(OsStr::new));
+        all.extend(options);
+        user.run(self.place.canopy.as_os_str(), &all)
+    }
+
+    fn exported(&self, user: &User, format: &str, options: &[&OsStr]) -> Vec<u8> {
+        let output = self.export(user, format, options);
+        assert!(output.status.success(), "{format} {user:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+}
+
+fn root() -> User {
+    User { uid: 0, gid: 0, groups: Vec::new() }
+}
+
+fn users(seed: u64) -> Vec<User> {
+    let mut random = seeded(seed + 1);
+    let mut users = vec![root()];
+    users.extend((0..4).map(|_| User::random(&mut random)));
+    users
+}
+
+#[test]
+fn flat_formats_hold_what_find_shows() {
+    for seed in 3000..3012 {
+        let case = Case::new(seed);
+        for (number, user) in users(seed).iter().enumerate() {
+            let arguments = [case.tree.as_os_str(), "-printf".as_ref(), FIND.as_ref()];
+            let expected = sorted(&user.run("find".as_ref(), &arguments).stdout, 0);
+            let file = |format: &str| {
+                let path = case.place.path(&format!("out/{number}.{format}"));
+                case.exported(user, format, &["-o".as_ref(), path.as_os_str()]);
+                File::open(path).unwrap()
+            };
+            let parquet = ParquetRecordBatchReaderBuilder::try_new(file("parquet")).unwrap();
+            let schema = parquet.schema().clone();
+            let read = |schema: &SchemaRef, text: Vec<u8>| -> Vec<RecordBatch> {
+                let reader = arrow::csv::ReaderBuilder::new(schema.clone()).with_header(true);
+                reader.build(Cursor::new(text)).unwrap().map(Result::unwrap).collect()
+            };
+            let json = |text: Vec<u8>| -> Vec<RecordBatch> {
+                let reader = arrow::json::ReaderBuilder::new(schema.clone()).build(Cursor::new(text));
+                reader.unwrap().map(Result::unwrap).collect()
+            };
+            let stream = Cursor::new(case.exported(user, "arrow", &[]));
+            let stream = arrow::ipc::reader::StreamReader::try_new(stream, None).unwrap();
+            let arrow = arrow::ipc::reader::FileReader::try_new(file("arrow"), None).unwrap();
+            for (format, batches) in [
+                ("parquet", parquet.build().unwrap().map(Result::unwrap).collect::<Vec<_>>()),
+                ("arrow", arrow.map(Result::unwrap).collect()),
+                ("arrow stream", stream.map(Result::unwrap).collect()),
+                ("csv", read(&schema, case.exported(user, "csv", &[]))),
+                ("ndjson", json(case.exported(user, "ndjson", &[case.tree.as_os_str()]))),
+            ] {
+                assert_same(&lines(&batches), &expected, &format!("seed {seed} {user:?} {format}"));
+            }
+        }
+    }
+}
+
+/// Rows as [`FIND`] prints them, sorted.
+fn lines(batches: &[RecordBatch]) -> Vec<String> {
+    fn value<T: ArrowPrimitiveType>(batch: &RecordBatch, name: &str, at: usize) -> T::Native {
+        batch.column_by_name(name).unwrap().as_primitive::<T>().value(at)
+    }
+    let mut all = Vec::new();
+    for batch in batches {
+        let text = |name: &str, at: usize| {
+            let column = batch.column_by_name(name).unwrap();
+            if column.is_null(at) { "" } else { column.as_string::<i32>().value(at) }
+        };
+        let number = |name: &str, at| value::<UInt32Type>(batch, name, at);
+        let time = |name: &str, at| {
+            let time = value::<TimestampNanosecondType>(batch, name, at);
+            format!("{}.{:09}0", time / 1_000_000_000, time % 1_000_000_000)
+        };
+        for at in 0..batch.num_rows() {
+            let named = |name: &str, id: u32| match text(name, at) {
+                "" => id.to_string(),
+                name => name.to_owned(),
+            };
+            let (uid, gid, mode) = (number("uid", at), number("gid", at), number("mode", at));
+            let mut line = unescape(text("path", at)).into_owned();
+            line.extend_from_slice(
+                format!(
+                    "|{}|{}|{}|{:o}|{}|{uid}|{gid}|{}|{}|{}|{}|{}|{}|{}|",
+                    text("type", at),
+                    number("depth", at),
+                    value::<UInt64Type>(batch, "ino", at),
+                    mode & 0o7777,
+                    number("nlink", at),
+                    named("user", uid),
+                    named("group", gid),
+                    value::<Int64Type>(batch, "size", at),
+                    value::<Int64Type>(batch, "blocks", at),
+                    time("atime", at),
+                    time("mtime", at),
+                    time("ctime", at),
+                )
+                .as_bytes(),
+            );
+            line.extend_from_slice(&unescape(text("target", at)));
+            line.push(0);
+            all.extend(line);
+        }
+    }
+    sorted(&all, 0)
+}
+
+#[test]
+fn ncdu_adds_up_to_what_du_does() {
+    for seed in 3100..3130 {
+        let case = Case::new(seed);
+        for user in users(seed) {
+            let text = case.exported(&user, "ncdu", &[case.tree.as_os_str()]);
+            let tree: serde_json::Value = serde_json::from_str(&String::from_utf8_lossy(&text)).unwrap();
+            assert_eq!((tree[0].as_u64(), tree[1].as_u64()), (Some(1), Some(2)));
+            let mut sums = Sums::default();
+            sums.add(&tree[3], &case.tree, true);
+            let du = user.run("du".as_ref(), &["-s".as_ref(), "-B1".as_ref(), case.tree.as_os_str()]);
+            let du = String::from_utf8_lossy(&du.stdout).split_whitespace().next().map(str::to_owned);
+            assert_eq!(Some(sums.disk_bytes.to_string()), du, "seed {seed} {user:?}");
+            // Names without attributes, of a directory that can be read but not searched, do not count.
+            let with_size = [case.tree.as_os_str(), "-printf".as_ref(), "%p %s\\0".as_ref()];
+            let all = user.run("find".as_ref(), &with_size);
+            assert_eq!(sums.entries, sorted(&all.stdout, 0).len(), "seed {seed} {user:?}");
+            let tests =
+                ["-type", "d", "(", "!", "-readable", "-o", "!", "-executable", ")", "-printf", "%p %s\\0"];
+            let mut arguments = vec![case.tree.as_os_str()];
+            arguments.extend(tests.map(std::ffi::OsStr::new));
+            let denied = sorted(&user.run("find".as_ref(), &arguments).stdout, 0).len();
+            assert_eq!(sums.denied, denied, "seed {seed} {user:?}");
+        }
+    }
+}
+
+#[derive(Default)]
+struct Sums {
+    entries: usize,
+    denied: usize,
+    disk_bytes: u64,
+    links: BTreeSet<u64>,
+}
+
+impl Sums {
+    fn add(&mut self, value: &serde_json::Value, root: &Path, first: bool) {
+        let (info, below) = match value.as_array() {
+            Some(items) => (&items[0], &items[1..]),
+            None => (value, &[][..]),
+        };
+        if first {
+            assert_eq!(info["name"].as_str(), root.to_str());
+            assert!(info["dev"].is_u64());
+        }
+        self.entries += 1;
+        self.denied += usize::from(info["read_error"] == true);
+        if info["hlnkc"] != true || self.links.insert(info["ino"].as_u64().unwrap()) {
+            // Of a directory that a user only passes through nothing is known but its name.
+            self.disk_bytes += info["dsize"].as_u64().unwrap_or(0);
+        }
+        let names: BTreeSet<String> =
+            below.iter().map(|value| value.get(0).unwrap_or(value)["name"].to_string()).collect();
+        assert!(names.len() == below.len() || names.iter().any(|name| name.contains('\u{FFFD}')));
+        for value in below {
+            self.add(value, root, false);
+        }
+    }
+}
+
+/// The lines of traces, by the lengths that they state: path and letter.
+fn trace_lines(mut trace: &[u8]) -> Vec<(Vec<u8>, u8)> {
+    let length = |text: &[u8]| usize::from_str_radix(std::str::from_utf8(&text[..4]).unwrap(), 16).unwrap();
+    let mut lines = Vec::new();
+    while !trace.is_empty() {
+        let name = &trace[4..4 + length(trace)];
+        trace = &trace[4 + name.len()..];
+        assert_eq!((trace[0], trace[2]), (0x1E, 0x1E));
+        lines.push((name.to_vec(), trace[1]));
+        trace = &trace[3..];
+        let mut skip = |fields: usize| {
+            for _ in 0..fields {
+                let end = trace.iter().position(|&byte| byte == 0x1E).unwrap();
+                trace = &trace[end + 1..];
+            }
+        };
+        skip(11);
+        trace = &trace[4 + length(trace) + 1..];
+        trace = &trace[4 + length(trace) + 1..];
+        let mut skip = |fields: usize| {
+            for _ in 0..fields {
+                let end = trace.iter().position(|&byte| byte == 0x1E).unwrap();
+                trace = &trace[end + 1..];
+            }
+        };
+        skip(8);
+        assert_eq!(trace[0], b'\n');
+        trace = &trace[1..];
+    }
+    lines
+}
+
+#[test]
+fn traces_hold_what_find_shows() {
+    for seed in 3200..3212 {
+        let case = Case::new(seed);
+        for user in users(seed) {
+            let trace = case.exported(&user, "gufi-trace", &[]);
+            let shown = trace_lines(&trace).into_iter().map(|(mut path, letter)| {
+                path.extend([b'|', letter]);
+                path.escape_ascii().to_string()
+            });
+            let mut shown: Vec<String> = shown.collect();
+            shown.sort();
+            // GUFI's walk leaves out directories that it cannot list.
+            let arguments = ["find", "tree", "-type", "d", "!", "(", "-readable", "-executable", ")"];
+            let within = |arguments: &[&str]| {
+                let mut command = format!("cd '{}' && exec", case.place.dir.path().display());
+                arguments.iter().for_each(|word| command.push_str(&format!(" '{word}'")));
+                user.run("sh".as_ref(), &["-c".as_ref(), command.as_ref()]).stdout
+            };
+            let mut prune = arguments.to_vec();
+            prune.extend(["-prune", "-o", "-printf", "%p|%y\\0"]);
+            assert_same(&shown, &sorted(&within(&prune), 0), &format!("seed {seed} {user:?}"));
+        }
+    }
+}
+
+#[test]
+fn a_huge_directory_is_one_stanza() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    std::fs::create_dir_all(tree.join("huge/below")).unwrap();
+    for number in 0..70_000 {
+        File::create(tree.join(format!("huge/{number}"))).unwrap();
+    }
+    place.index(&index, &tree);
+    let parts = place.path("parts");
+    let options = ["export", "--format", "gufi-trace", "--parts", "3", "-o", parts.to_str().unwrap()];
+    assert!(place.canopy(&index, &options.map(OsStr::new)).status.success());
+    let mut dirs = 0;
+    let mut files = 0;
+    for part in std::fs::read_dir(&parts).unwrap() {
+        let lines = trace_lines(&std::fs::read(part.unwrap().path()).unwrap());
+        let mut last: Vec<u8> = Vec::new();
+        for (path, letter) in lines {
+            if letter == b'd' {
+                dirs += 1;
+                last = path;
+            } else {
+                files += 1;
+                assert!(path.starts_with(&[&last[..], b"/"].concat()));
+            }
+        }
+    }
+    assert_eq!((dirs, files), (3, 70_000));
+    let ncdu = place.canopy(&index, &["export", "--format", "ncdu"].map(OsStr::new)).stdout;
+    let ncdu: serde_json::Value = serde_json::from_slice(&ncdu).unwrap();
+    assert_eq!(ncdu[3][1].as_array().unwrap().len(), 70_002);
+}
+
+#[test]
+fn gufi_reads_our_traces() {
+    let Some(gufi) = std::env::var_os("GUFI_BIN").map(PathBuf::from) else {
+        println!("skipped: GUFI_BIN does not name the directory of GUFI's programs");
+        return;
+    };
+    for seed in 3300..3310 {
+        let place = Place::new();
+        let (tree, index) = (place.path("tree"), place.path("index"));
+        random_tree(&tree, &mut seeded(seed), true);
+        // GUFI reads by lines: a name with an end of line ends its reading.
+        let remove = ["-depth", "-name", "*\n*", "-exec", "rm", "-rf", "{}", ";"];
+        Command::new("find").arg(&tree).args(remove).status().unwrap();
+        place.index(&index, &tree);
+        let parts = place.path("parts");
+        let options = ["export", "--format", "gufi-trace", "--parts", "2", "-o", parts.to_str().unwrap()];
+        assert!(place.canopy(&index, &options.map(OsStr::new)).status.success());
+        let theirs = place.path("gufi");
+        let files = ["part-0000.trace", "part-0001.trace"].map(|name| parts.join(name));
+        let mut build = Command::new(gufi.join("gufi_trace2index"));
+        let built = build.args(["-d", "x", "-n", "2"]).args(&files).arg(&theirs).output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let query = Command::new(gufi.join("gufi_query"))
+            .args(["-n", "2", "-d", ",", "-I", "CREATE TABLE t(d INT64, n INT64, s INT64)"])
+            .args(["-S", "INSERT INTO t SELECT 1, 0, 0 FROM summary", "-a", "2"])
+            .args(["-E", "INSERT INTO t SELECT 0, count(*), CAST(total(size) AS INT) FROM pentries"])
+            .args(["-K", "CREATE TABLE a(d INT64, n INT64, s INT64)"])
+            .args(["-J", "INSERT INTO a SELECT sum(d), sum(n), sum(s) FROM t"])
+            .args(["-G", "SELECT sum(d), sum(n), sum(s) FROM a"])
+            .arg(theirs.join("tree"))
+            .output()
+            .unwrap();
+        let ours = |table: &str, sum: &str| {
+            let sql = format!("SELECT count(*), coalesce(sum({sum}), 0) FROM {table}");
+            let output = place.canopy(&index, &["sql", "--format", "csv", &sql].map(OsStr::new));
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let text = String::from_utf8(output.stdout).unwrap();
+            text.lines().nth(1).unwrap().to_owned()
+        };
+        let dirs = ours("directories", "size");
+        let dirs = dirs.split(',').next().unwrap();
+        let ours = Some(format!("{dirs},{}", ours("entries", "size")));
+        let theirs = String::from_utf8_lossy(&query.stdout).trim().to_owned();
+        let errors = String::from_utf8_lossy(&query.stderr).into_owned();
+        assert_eq!(Some(theirs), ours, "seed {seed}: {errors}");
+    }
+}
+
+const FORMATS: [&str; 6] = ["gufi-trace", "ncdu", "parquet", "arrow", "csv", "ndjson"];
+
+#[test]
+fn a_reader_that_goes_away_is_no_fault_and_a_full_disk_is_one() {
+    let case = Case::new(3400);
+    for format in FORMATS {
+        let mut command = Command::new(&case.place.canopy);
+        command.arg("--index").arg(&case.index).args(["export", "--format", format]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let quiet = errors.is_empty() || errors.contains("end of line") && errors.lines().count() == 1;
+        assert!(output.status.success() && quiet, "{format}: {errors}");
+        let full = case.export(&root(), format, &["-o".as_ref(), "/dev/full".as_ref()]);
+        let errors = String::from_utf8_lossy(&full.stderr).into_owned();
+        assert_eq!(full.status.code(), Some(2), "{format}");
+        assert_eq!(errors, "canopy: cannot write the answer: No space left on device (os error 28)\n");
+    }
+}
+
+#[test]
+fn what_cannot_be_exported_is_said() {
+    let case = Case::new(3401);
+    let nowhere = case.tree.join("nowhere");
+    for format in FORMATS {
+        let output = case.export(&root(), format, &[nowhere.as_os_str()]);
+        assert_eq!(output.status.code(), Some(1), "{format}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("no such file"), "{format}");
+    }
+    std::fs::write(case.tree.join("a file"), "").unwrap();
+    case.place.index(&case.index, &case.tree);
+    for format in ["gufi-trace", "ncdu"] {
+        let output = case.export(&root(), format, &[case.tree.join("a file").as_os_str()]);
+        assert_eq!(output.status.code(), Some(1), "{format}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("not a directory"), "{format}");
+    }
+    let file = case.tree.join("a file");
+    let csv = String::from_utf8(case.exported(&root(), "csv", &[file.as_os_str()])).unwrap();
+    assert_eq!(csv.lines().count(), 2, "{csv}");
+    assert!(csv.lines().nth(1).unwrap().starts_with(file.to_str().unwrap()), "{csv}");
+    assert!(file.as_os_str().as_bytes().ends_with(b"a file"));
+}

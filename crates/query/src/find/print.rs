@@ -1,0 +1,173 @@
+//! Carries actions out on the rows that a search has selected.
+
+use super::action::Action;
+use super::format::Found;
+use super::parse::Find;
+use super::run::{BATCH_ROWS, RunOptions, Unit, bad_ordinal};
+use crate::columns::{InodeColumns, numbers, strings, text_or_empty};
+use crate::error::Result;
+use crate::listings::ListingHeads;
+use crate::locate::Start;
+use arrow::array::{AsArray, RecordBatch, StringArray};
+use arrow::datatypes::UInt32Type;
+use canopy_index::RowRange;
+use canopy_model::{Attributes, unescape};
+use std::borrow::Cow;
+use std::io::Write;
+use std::sync::Mutex;
+
+/// Bytes after which what has been printed is written out. Lines of different threads mix only between such blocks.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// Rows of a unit, each with a bit for every action that is to be carried out on it.
+#[derive(Default)]
+pub(super) struct Selected {
+    pub(super) ranges: Vec<RowRange>,
+    bits: Vec<u64>,
+    /// Set where the bits of all rows are the same: then `bits` is empty.
+    pub(super) same: Option<u64>,
+}
+
+impl Selected {
+    /// All rows of some ranges.
+    pub(super) fn all(ranges: &[RowRange], bits: u64) -> Self {
+        Selected { ranges: ranges.to_vec(), bits: Vec::new(), same: Some(bits) }
+    }
+
+    /// Adds a row, which comes after those that were added before.
+    pub(super) fn push(&mut self, row: usize, bits: u64) {
+        match self.ranges.last_mut() {
+            Some(last) if last.end == row => last.end += 1,
+            _ => self.ranges.push(row..row + 1),
+        }
+        self.bits.push(bits);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+}
+
+/// Prints for one start.
+pub(super) struct Printer<'a> {
+    pub(super) find: &'a Find,
+    pub(super) start: &'a Start,
+    pub(super) options: RunOptions,
+    pub(super) output: Mutex<&'a mut (dyn Write + Send)>,
+}
+
+/// What the rows of one listing share.
+#[derive(Default)]
+struct Shared {
+    listing: Option<u32>,
+    /// The path to print, with a slash at its end; names are put behind it.
+    shown: Vec<u8>,
+    directory_length: usize,
+    depth: u32,
+    dev: u64,
+}
+
+impl Printer<'_> {
+    /// Carries actions out on rows of a unit.
+    pub(super) fn print(&self, unit: &Unit<'_>, selected: &Selected) -> Result<()> {
+        if selected.is_empty() {
+            return Ok(());
+        }
+        let mut columns: Vec<&str> = self.find.actions.iter().flat_map(Action::columns).collect();
+        let reads_inode = !columns.is_empty();
+        let needs_listing = self.find.actions.iter().any(Action::needs_listing);
+        columns.push("name");
+        if needs_listing {
+            columns.push("listing");
+        }
+        let mut bits = selected.bits.iter().copied();
+        let mut shared = Shared::default();
+        let mut block = Vec::with_capacity(BLOCK_BYTES + (BLOCK_BYTES >> 3));
+        for batch in unit.shard.read(unit.kind, &columns, &selected.ranges, BATCH_ROWS)? {
+            let batch = batch?;
+            let heads = Heads::of(unit, &batch, needs_listing)?;
+            let names = strings(&batch, "name");
+            // Every character of an escaped name's range starts with this byte.
+            let raw = memchr::memchr(0xF4, names.value_data()).is_none();
+            let inodes = InodeColumns::of(&batch);
+            let targets: Option<&StringArray> =
+                batch.column_by_name("target").map(|column| column.as_string());
+            for at in 0..batch.num_rows() {
+                let bits = selected.same.or_else(|| bits.next()).unwrap_or(0);
+                if let Some(heads) = &heads {
+                    self.go_to(&mut shared, heads, at, unit)?;
+                }
+                let name = match raw {
+                    true => Cow::Borrowed(names.value(at).as_bytes()),
+                    false => unescape(names.value(at)),
+                };
+                if needs_listing {
+                    shared.shown.truncate(shared.directory_length);
+                    shared.shown.extend_from_slice(&name);
+                }
+                let target = unescape(text_or_empty(targets, at));
+                let found = Found {
+                    shown: &shared.shown,
+                    name: &name,
+                    start: &self.start.given,
+                    depth: shared.depth,
+                    target: &target,
+                    dev: shared.dev,
+                    attributes: if reads_inode { inodes.row(at) } else { Attributes::default() },
+                };
+                for (number, action) in self.find.actions.iter().enumerate() {
+                    if bits >> number & 1 == 1 {
+                        action.carry_out(&found, self.options.terminal, self.options.now_ns, &mut block);
+                    }
+                }
+                if block.len() >= BLOCK_BYTES {
+                    self.write(&mut block)?;
+                }
+            }
+        }
+        self.write(&mut block)
+    }
+
+    /// Makes the path to print that of the listing of a row.
+    fn go_to(&self, shared: &mut Shared, heads: &Heads<'_>, at: usize, unit: &Unit<'_>) -> Result<()> {
+        let listing = heads.listings[at];
+        if shared.listing == Some(listing) {
+            return Ok(());
+        }
+        let head = heads.heads.get(listing).ok_or_else(|| bad_ordinal(unit.shard, unit.kind))?;
+        shared.listing = Some(listing);
+        shared.shown.clone_from(&self.start.given);
+        self.start.append_below(&mut shared.shown, head.path);
+        if shared.shown.last() != Some(&b'/') {
+            shared.shown.push(b'/');
+        }
+        shared.directory_length = shared.shown.len();
+        shared.depth = (head.depth + 1).saturating_sub(self.start.depth());
+        shared.dev = head.dev;
+        Ok(())
+    }
+
+    fn write(&self, block: &mut Vec<u8>) -> Result<()> {
+        if !block.is_empty() {
+            self.output.lock().expect("no thread panics while it writes").write_all(block)?;
+            block.clear();
+        }
+        Ok(())
+    }
+}
+
+/// The listings of the rows of a batch.
+struct Heads<'a> {
+    listings: &'a [u32],
+    heads: ListingHeads,
+}
+
+impl<'a> Heads<'a> {
+    fn of(unit: &Unit<'_>, batch: &'a RecordBatch, needed: bool) -> Result<Option<Self>> {
+        if !needed {
+            return Ok(None);
+        }
+        let listings = numbers::<UInt32Type>(batch, "listing").values();
+        Ok(Some(Heads { listings, heads: ListingHeads::read(unit.shard, listings)? }))
+    }
+}

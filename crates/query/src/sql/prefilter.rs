@@ -1,0 +1,73 @@
+//! Late materialization: predicates are evaluated over the columns that they ask for, and all other columns, paths
+//! above all, are read and made for the rows that pass alone.
+
+use arrow::array::{Array, BooleanArray, RecordBatch};
+use arrow::datatypes::SchemaRef;
+use canopy_index::RowRange;
+use datafusion::catalog::Session;
+use datafusion::common::DFSchema;
+use datafusion::common::cast::as_boolean_array;
+use datafusion::error::Result;
+use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::physical_expr::PhysicalExpr;
+use std::sync::Arc;
+
+/// Predicates over some columns of a table. The engine checks all predicates again.
+pub(super) struct Prefilter {
+    predicate: Arc<dyn PhysicalExpr>,
+    /// The columns that it reads.
+    pub(super) schema: SchemaRef,
+}
+
+impl Prefilter {
+    /// The predicates that read nothing but cheap columns, if there are any.
+    pub(super) fn new(
+        session: &dyn Session,
+        schema: &SchemaRef,
+        filters: &[Expr],
+        cheap: impl Fn(&str) -> bool,
+    ) -> Result<Option<Self>> {
+        let reads_cheap = |filter: &&Expr| {
+            let columns = filter.column_refs();
+            !columns.is_empty() && columns.iter().all(|column| cheap(&column.name)) && !filter.is_volatile()
+        };
+        let usable: Vec<Expr> = filters.iter().filter(reads_cheap).cloned().collect();
+        let mut columns: Vec<usize> = Vec::new();
+        for column in usable.iter().flat_map(Expr::column_refs) {
+            columns.push(schema.index_of(&column.name)?);
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        let Some(predicate) = conjunction(usable) else { return Ok(None) };
+        let schema = Arc::new(schema.project(&columns)?);
+        let predicate = session.create_physical_expr(predicate, &DFSchema::try_from(schema.clone())?)?;
+        Ok(Some(Prefilter { predicate, schema }))
+    }
+
+    /// The rows that may pass, of a range that `batches` have the columns of.
+    pub(super) fn select(
+        &self,
+        rows: &RowRange,
+        batches: impl Iterator<Item = Result<RecordBatch>>,
+    ) -> Result<Vec<RowRange>> {
+        let mut selected: Vec<RowRange> = Vec::new();
+        let mut first = rows.start;
+        let mut count = 0;
+        for batch in batches {
+            let batch = batch?;
+            let passed = self.predicate.evaluate(&batch)?.into_array(batch.num_rows())?;
+            let passed: &BooleanArray = as_boolean_array(&passed)?;
+            for at in (0..passed.len()).filter(|&at| passed.is_valid(at) && passed.value(at)) {
+                count += 1;
+                match selected.last_mut() {
+                    Some(last) if last.end == first + at => last.end += 1,
+                    _ => selected.push(first + at..first + at + 1),
+                }
+            }
+            first += batch.num_rows();
+        }
+        // Skipping single rows costs more than it saves where many pass.
+        Ok(if count > rows.len() / 4 { vec![rows.clone()] } else { selected })
+    }
+}
