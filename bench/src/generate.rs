@@ -1,14 +1,17 @@
 //! Metadata of a made-up site, fed to the builders of an index without a tree on disk.
 //!
-//! 200 users with home and scratch directories and 60 projects of groups; the modes, owners, names, sizes and times
+//! Unless told otherwise 200 users with home and scratch directories and 60 projects of groups; the modes, owners, names, sizes and times
 //! that such sites show: most homes are private, projects belong to their group, a tenth of all subdirectories is
 //! closed further, names carry counters and extensions, sizes span nine powers of ten, a file's times are equal or
-//! near each other, one file in 500 has two links.
+//! near each other, one file in 500 has two links. Every directory has a row in the listing that holds it and a listing
+//! of its own, so root sees as many of one as of the other.
 
 use crate::measure::peak_memory_bytes;
 use canopy_index::{NewSource, ShardWriter, Writer, WriterOptions};
-use canopy_model::{Attributes, ClassId, ClassTable, Grant, Listing, Rows};
-use std::fmt::Write;
+use canopy_model::{
+    Access, Attributes, ClassId, ClassTable, Listing, Permissions, Rows, Xattr, join_absolute,
+};
+use std::fmt::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -19,11 +22,50 @@ pub struct Site {
     pub files: u64,
     pub dirs: u64,
     pub seed: u64,
+    /// Users, each with a home and a scratch directory. More users make more access classes.
+    pub users: u64,
+    /// How many of a hundred subdirectories are closed further than what holds them.
+    pub closed_percent: u64,
+    /// How many of a hundred files have the extended attribute `user.ext`; if any, one file in all has `user.needle`.
+    pub xattrs_percent: u64,
 }
 
-const USERS: u64 = 200;
+impl Site {
+    fn areas(&self) -> u64 {
+        2 * self.users + PROJECTS
+    }
+}
+
+/// What making an index took.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    pub entries: u64,
+    pub seconds: f64,
+    pub bytes: u64,
+    pub shards: usize,
+    pub classes: usize,
+    pub peak_bytes: u64,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{} entries, {:.2} s, {:.0} entries/s, {:.1} bytes/entry, {} shards, {} classes, peak {} MB",
+            self.entries,
+            self.seconds,
+            self.entries as f64 / self.seconds,
+            self.bytes as f64 / self.entries as f64,
+            self.shards,
+            self.classes,
+            self.peak_bytes / 1_000_000,
+        )
+    }
+}
+
 const PROJECTS: u64 = 60;
-const AREAS: u64 = 2 * USERS + PROJECTS;
+/// Depth of a home, project or scratch directory.
+const AREA_DEPTH: u32 = 2;
 const SECOND_NS: i64 = 1_000_000_000;
 const ROOT: &str = "/generated";
 
@@ -48,10 +90,10 @@ impl Random {
     }
 }
 
-/// Makes the index and prints one line of figures.
-pub fn generate(index: &Path, site: Site, threads: usize) -> anyhow::Result<()> {
+/// Makes the index.
+pub fn generate(index: &Path, site: Site, options: WriterOptions) -> anyhow::Result<Figures> {
     let begun = Instant::now();
-    let mut writer = Writer::open(index, WriterOptions { threads, ..WriterOptions::default() })?;
+    let mut writer = Writer::open(index, options)?;
     let source = writer.add_source(NewSource {
         name: None,
         root: ROOT.to_owned(),
@@ -59,6 +101,7 @@ pub fn generate(index: &Path, site: Site, threads: usize) -> anyhow::Result<()> 
         scanned_ns: 0,
         attributes: directory(0o755, 0, 0, 2),
         class: ClassTable::EVERYONE,
+        xattrs: Vec::new(),
     })?;
     let next = AtomicU64::new(0);
     let sinks = writer.shard_writers(source);
@@ -71,21 +114,18 @@ pub fn generate(index: &Path, site: Site, threads: usize) -> anyhow::Result<()> 
     })?;
     writer.finish_shards(sinks)?;
     let published = writer.publish()?;
-    let seconds = begun.elapsed().as_secs_f64();
-    println!(
-        "{} entries, {seconds:.2} s, {:.0} entries/s, {:.1} bytes/entry, {} shards, {} classes, peak {} MB",
-        published.entries,
-        published.entries as f64 / seconds,
-        published.bytes as f64 / published.entries as f64,
-        published.shards,
-        published.classes,
-        peak_memory_bytes() / 1_000_000,
-    );
-    Ok(())
+    Ok(Figures {
+        entries: published.entries,
+        seconds: begun.elapsed().as_secs_f64(),
+        bytes: published.bytes,
+        shards: published.shards as usize,
+        classes: published.classes as usize,
+        peak_bytes: peak_memory_bytes(),
+    })
 }
 
 fn directory(mode: u32, uid: u32, gid: u32, ino: u64) -> Attributes {
-    let time = 1_700_000_000 * SECOND_NS + ino as i64 * 7_919_000_003;
+    let time = 1_600_000_000 * SECOND_NS + (ino % 100_000_007) as i64 * SECOND_NS + 3;
     Attributes {
         ino,
         mode: 0o040_000 | mode,
@@ -113,6 +153,8 @@ struct Generator<'a> {
     name: String,
     ino: u64,
     dirs_left: u64,
+    /// Whether this area's first file was made.
+    needle_done: bool,
 }
 
 /// A directory about to be made.
@@ -120,7 +162,7 @@ struct Dir<'a> {
     path: &'a str,
     depth: u32,
     attributes: Attributes,
-    class: ClassId,
+    access: Access,
 }
 
 impl<'a> Generator<'a> {
@@ -134,6 +176,7 @@ impl<'a> Generator<'a> {
             name: String::new(),
             ino: 0,
             dirs_left: 0,
+            needle_done: false,
         }
     }
 
@@ -142,7 +185,7 @@ impl<'a> Generator<'a> {
             let area = next.fetch_add(1, Ordering::Relaxed);
             match area {
                 0 => self.top()?,
-                area if area <= AREAS => self.area(area - 1)?,
+                area if area <= self.site.areas() => self.area(area - 1)?,
                 _ => return Ok(self.sink),
             }
         }
@@ -153,14 +196,15 @@ impl<'a> Generator<'a> {
         let user = |n: u64| 10_000 + n as u32;
         let modes = [0o700, 0o700, 0o700, 0o750, 0o755];
         let mode = modes[random.below(5) as usize];
+        let users = self.site.users;
         match area {
-            n if n < USERS => (format!("home/user{n:03}"), mode, user(n), 20_000 + (n % PROJECTS) as u32),
-            n if n < USERS + PROJECTS => {
-                let n = n - USERS;
-                (format!("proj/project{n:02}"), 0o770, user(n * 3), 20_000 + n as u32)
+            n if n < users => (format!("home/user{n:03}"), mode, user(n), 20_000 + (n % PROJECTS) as u32),
+            n if n < users + PROJECTS => {
+                let n = n - users;
+                (format!("proj/project{n:02}"), 0o770, user(n * 3 % users), 20_000 + n as u32)
             }
             n => {
-                let n = n - USERS - PROJECTS;
+                let n = n - users - PROJECTS;
                 (format!("scratch/user{n:03}"), mode, user(n), 20_000 + (n % PROJECTS) as u32)
             }
         }
@@ -173,16 +217,17 @@ impl<'a> Generator<'a> {
         for (at, name) in tops.into_iter().enumerate() {
             rows.push(name, directory(0o755, 0, 0, 3 + at as u64), "");
         }
-        self.push("", 0, &directory(0o755, 0, 0, 2), ClassTable::EVERYONE, &rows)?;
+        let everyone = self.access(ClassTable::EVERYONE, &directory(0o755, 0, 0, 2));
+        self.push("", 0, &directory(0o755, 0, 0, 2), everyone, &rows)?;
         for (at, top) in tops.into_iter().enumerate() {
             rows.clear();
-            for area in 0..AREAS {
+            for area in 0..self.site.areas() {
                 let (path, mode, uid, gid) = self.area_of(area);
                 if let Some(name) = path.strip_prefix(top).and_then(|rest| rest.strip_prefix('/')) {
                     rows.push(name, directory(mode, uid, gid, (area + 1) << 32), "");
                 }
             }
-            self.push(top, 1, &directory(0o755, 0, 0, 3 + at as u64), ClassTable::EVERYONE, &rows)?;
+            self.push(top, 1, &directory(0o755, 0, 0, 3 + at as u64), everyone, &rows)?;
         }
         Ok(())
     }
@@ -190,27 +235,25 @@ impl<'a> Generator<'a> {
     fn area(&mut self, area: u64) -> anyhow::Result<()> {
         self.random = Random(self.site.seed.wrapping_mul(31) ^ (area << 32));
         self.ino = (area + 1) << 32;
-        self.dirs_left = self.site.dirs / AREAS;
+        self.needle_done = false;
+        self.dirs_left = (self.site.dirs / self.site.areas()).saturating_sub(1);
         let (path, mode, uid, gid) = self.area_of(area);
         let attributes = directory(mode, uid, gid, self.ino);
-        let class = self.class(ClassTable::EVERYONE, &attributes);
-        self.dir(&Dir { path: &path, depth: 2, attributes, class })?;
-        // What chance left over goes into flat directories.
-        while self.dirs_left > 0 {
-            let name = format!("{path}/batch{}", self.dirs_left);
-            let attributes = directory(0o755, uid, gid, self.ino);
-            self.dir(&Dir { path: &name, depth: 3, attributes, class })?;
-        }
-        Ok(())
+        let top = self.access(ClassTable::EVERYONE, &directory(0o755, 0, 0, 3));
+        let access = self.access(self.below(&top, &path), &attributes);
+        self.dir(&Dir { path: &path, depth: AREA_DEPTH, attributes, access })
     }
 
-    fn class(&self, parent: ClassId, attributes: &Attributes) -> ClassId {
-        let grants = Grant::to_list(attributes.mode, attributes.uid, attributes.gid, None);
-        grants.into_iter().fold(parent, |class, grant| self.classes.restricted(class, grant))
+    fn access(&self, class: ClassId, attributes: &Attributes) -> Access {
+        let Attributes { mode, uid, gid, .. } = *attributes;
+        self.classes.access(class, Permissions { mode, uid, gid, acl: None, unknown: false })
+    }
+
+    fn below(&self, access: &Access, path: &str) -> ClassId {
+        self.classes.below(access, || join_absolute(ROOT, path))
     }
 
     fn dir(&mut self, dir: &Dir<'_>) -> anyhow::Result<()> {
-        self.dirs_left = self.dirs_left.saturating_sub(1);
         let level = dir.depth as usize;
         let mut rows = std::mem::take(&mut self.rows[level]);
         rows.clear();
@@ -221,32 +264,49 @@ impl<'a> Generator<'a> {
             self.random.below(mean * 8 / 5) + mean / 10
         };
         self.files(dir, files, &mut rows);
+        // Counted when they are named, so that each one is made.
         let subdirs = if level < 10 { self.random.below(8).min(self.dirs_left) } else { 0 };
+        self.dirs_left -= subdirs;
         let first_subdir = rows.len();
         for number in 0..subdirs {
             self.ino += 1;
             let words = ["data", "src", "run", "out", "images", "logs", "checkpoints", "v"];
             self.name.clear();
             write!(self.name, "{}{:02}", words[self.random.below(8) as usize], number)?;
-            let mode = if self.random.percent(10) {
+            let mode = if self.random.percent(self.site.closed_percent) {
                 [0o700, 0o750, 0o770][self.random.below(3) as usize]
             } else {
                 0o755
             };
             rows.push(&self.name, directory(mode, dir.attributes.uid, dir.attributes.gid, self.ino), "");
         }
-        self.push(dir.path, dir.depth, &dir.attributes, dir.class, &rows)?;
+        if dir.depth > AREA_DEPTH {
+            self.push(dir.path, dir.depth, &dir.attributes, dir.access, &rows)?;
+        }
         for at in first_subdir..rows.len() {
-            if self.dirs_left == 0 {
-                break;
+            self.subdir(dir, &rows, at)?;
+        }
+        if dir.depth == AREA_DEPTH {
+            // What chance left over goes into flat directories.
+            while self.dirs_left > 0 {
+                let name = format!("batch{}", self.dirs_left);
+                self.dirs_left -= 1;
+                self.ino += 1;
+                let attributes = directory(0o755, dir.attributes.uid, dir.attributes.gid, self.ino);
+                rows.push(&name, attributes, "");
+                self.subdir(dir, &rows, rows.len() - 1)?;
             }
-            let attributes = rows.attributes()[at];
-            let path = format!("{}/{}", dir.path, rows.name(at));
-            let class = self.class(dir.class, &attributes);
-            self.dir(&Dir { path: &path, depth: dir.depth + 1, attributes, class })?;
+            self.push(dir.path, dir.depth, &dir.attributes, dir.access, &rows)?;
         }
         self.rows[level] = rows;
         Ok(())
+    }
+
+    fn subdir(&mut self, dir: &Dir<'_>, rows: &Rows, at: usize) -> anyhow::Result<()> {
+        let attributes = rows.attributes()[at];
+        let path = format!("{}/{}", dir.path, rows.name(at));
+        let access = self.access(self.below(&dir.access, &path), &attributes);
+        self.dir(&Dir { path: &path, depth: dir.depth + 1, attributes, access })
     }
 
     fn files(&mut self, dir: &Dir<'_>, count: u64, rows: &mut Rows) {
@@ -264,6 +324,24 @@ impl<'a> Generator<'a> {
             self.name.push_str(ENDS[if self.random.percent(80) { kind } else { 7 }]);
             let attributes = self.file(dir, begun);
             rows.push(&self.name, attributes, "");
+            if self.site.xattrs_percent > 0 {
+                self.xattrs(dir, &attributes, rows);
+            }
+        }
+    }
+
+    /// Gives the last row its extended attributes.
+    fn xattrs(&mut self, dir: &Dir<'_>, attributes: &Attributes, rows: &mut Rows) {
+        let Attributes { mode, uid, gid, .. } = *attributes;
+        let permissions = Permissions { mode, uid, gid, acl: None, unknown: false };
+        let class = self.classes.value_class(dir.access.listing, "user.ext", permissions);
+        if self.random.percent(self.site.xattrs_percent) {
+            let value = self.random.next().to_string();
+            rows.push_xattr(Xattr { key: "user.ext", value: Some((value.as_bytes(), class)) });
+        }
+        // The first file of the first area.
+        if !std::mem::replace(&mut self.needle_done, true) && dir.path == "home/user000" {
+            rows.push_xattr(Xattr { key: "user.needle", value: Some((b"found", class)) });
         }
     }
 
@@ -298,10 +376,10 @@ impl<'a> Generator<'a> {
         path: &str,
         depth: u32,
         directory: &Attributes,
-        class: ClassId,
+        access: Access,
         rows: &Rows,
     ) -> anyhow::Result<()> {
-        Ok(self.sink.push(&Listing { path, depth, part: 0, dev: 1, directory, class, rows })?)
+        Ok(self.sink.push(&Listing { path, depth, part: 0, dev: 1, directory, access, rows })?)
     }
 }
 

@@ -2,11 +2,17 @@
 //! that `RESULTS.md` keeps.
 
 mod generate;
+mod gufi;
 mod measure;
+mod process;
+mod queries;
 mod run;
+mod sweep;
 mod walk;
 
+use canopy_index::WriterOptions;
 use clap::{Parser, Subcommand};
+use generate::Site;
 use std::path::PathBuf;
 
 /// Measure Canopy.
@@ -39,9 +45,31 @@ enum Command {
         /// The same seed gives the same site
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// How many users; more make more access classes
+        #[arg(long, default_value_t = 200)]
+        users: u64,
+        /// How many of a hundred subdirectories are closed further
+        #[arg(long, default_value_t = 10)]
+        closed: u64,
+        /// How many of a hundred files have an extended attribute
+        #[arg(long, default_value_t = 0)]
+        xattrs: u64,
+        /// Memory of the builders in MiB, which decides how large shards are
+        #[arg(long, default_value_t = 256)]
+        memory: usize,
         /// How many threads
         #[arg(long, default_value_t = 2)]
         threads: usize,
+    },
+    /// Compare with GUFI, whose programs are in the directory that GUFI_BIN names
+    Gufi(gufi::Arguments),
+    /// Sizes of shards, numbers of classes and numbers of entries against time and space
+    Sweep(sweep::Arguments),
+    /// Run a command and say how much memory it took
+    #[command(hide = true)]
+    Peak {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
     },
     /// Run all measurements and print their table
     Run(run::Arguments),
@@ -53,9 +81,15 @@ fn main() -> anyhow::Result<()> {
             println!("{} entries", walk::walk(&path, threads)?);
             Ok(())
         }
-        Command::Generate { index, files, dirs, seed, threads } => {
-            generate::generate(&index, generate::Site { files, dirs, seed }, threads)
+        Command::Generate { index, files, dirs, seed, users, closed, xattrs, memory, threads } => {
+            let site = Site { files, dirs, seed, users, closed_percent: closed, xattrs_percent: xattrs };
+            let options = WriterOptions { threads, memory_bytes: memory << 20, ..WriterOptions::default() };
+            println!("{}", generate::generate(&index, site, options)?);
+            Ok(())
         }
+        Command::Gufi(arguments) => gufi::run(arguments),
+        Command::Sweep(arguments) => sweep::run(arguments),
+        Command::Peak { command } => process::print_peak(&command),
         Command::Run(arguments) => run::run(arguments),
     }
 }

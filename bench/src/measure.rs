@@ -43,7 +43,8 @@ pub fn interleaved(commands: &[Vec<&str>], rounds: usize) -> anyhow::Result<Vec<
     Ok(times.into_iter().map(median).collect())
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The middle value, the upper one of two.
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

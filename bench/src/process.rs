@@ -1,0 +1,128 @@
+//! Commands of both sides run alike: as a user, timed with the output thrown away, read for their answers, or watched
+//! for memory and opened files.
+
+use anyhow::{Context, bail};
+use nix::sys::resource::{UsageWho, getrusage};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Who runs a command.
+#[derive(Clone, Debug, PartialEq)]
+pub struct User {
+    pub name: String,
+    /// `None` for root.
+    pub ids: Option<(u32, u32)>,
+}
+
+/// A command line and who runs it.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub words: Vec<String>,
+    pub user: User,
+}
+
+impl Line {
+    /// The command line with what switches users before it. Both sides pay for that.
+    fn full(&self) -> Vec<String> {
+        let mut full = Vec::new();
+        if let Some((uid, gid)) = self.user.ids {
+            let (uid, gid) = (format!("--reuid={uid}"), format!("--regid={gid}"));
+            full.extend(["setpriv".to_owned(), uid, gid, "--clear-groups".to_owned()]);
+        }
+        full.extend(self.words.iter().cloned());
+        full
+    }
+
+    fn command(&self) -> anyhow::Result<Command> {
+        let full = self.full();
+        let (program, arguments) = full.split_first().context("an empty command")?;
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).current_dir("/").env("TZ", "UTC");
+        Ok(command)
+    }
+
+    /// Seconds that the command takes, its output thrown away. Exit codes but 0 are errors, but for users, whom
+    /// programs tell by code 1 that they may not go everywhere.
+    pub fn seconds(&self) -> anyhow::Result<f64> {
+        let mut command = self.command()?;
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let begun = Instant::now();
+        let status = command.status().with_context(|| format!("cannot run {:?}", self.words))?;
+        let took = begun.elapsed().as_secs_f64();
+        self.check(status.code())?;
+        Ok(took)
+    }
+
+    /// What the command prints.
+    pub fn answer(&self) -> anyhow::Result<String> {
+        let output = self.command()?.output().with_context(|| format!("cannot run {:?}", self.words))?;
+        self.check(output.status.code())
+            .with_context(|| String::from_utf8_lossy(&output.stderr).chars().take(500).collect::<String>())?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn check(&self, code: Option<i32>) -> anyhow::Result<()> {
+        match (code, &self.user.ids) {
+            (Some(0), _) | (Some(1), Some(_)) => Ok(()),
+            _ => bail!("{:?} as {} ended with {code:?}", self.words, self.user.name),
+        }
+    }
+
+    /// Most memory that the command has, in bytes.
+    pub fn peak_bytes(&self) -> anyhow::Result<u64> {
+        let mut words =
+            vec![std::env::current_exe()?.display().to_string(), "peak".to_owned(), "--".to_owned()];
+        words.extend(self.full());
+        let line = Line { words, user: User { name: "root".to_owned(), ids: None } };
+        let output = line.command()?.stdout(Stdio::null()).stderr(Stdio::piped()).output()?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let peak = errors.lines().rev().find_map(|line| line.strip_prefix("peak bytes "));
+        peak.and_then(|peak| peak.parse().ok()).with_context(|| format!("no peak of {:?}", self.words))
+    }
+
+    /// How many files the command opens, by strace(1).
+    pub fn opens(&self) -> anyhow::Result<usize> {
+        let trace = std::env::temp_dir().join(format!("canopy-bench-{}.strace", std::process::id()));
+        let mut words: Vec<String> =
+            ["strace", "-f", "-qq", "-e", "trace=open,openat,openat2", "-o"].map(str::to_owned).into();
+        words.push(trace.display().to_string());
+        words.extend(self.full());
+        let line = Line { words, user: User { name: "root".to_owned(), ids: None } };
+        line.command()?.stdout(Stdio::null()).stderr(Stdio::null()).status().context("cannot run strace")?;
+        let text = std::fs::read(&trace)?;
+        std::fs::remove_file(&trace)?;
+        let text = String::from_utf8_lossy(&text);
+        Ok(text.lines().filter(|line| !line.contains("= -1") && !line.contains("resumed")).count())
+    }
+}
+
+/// Runs a command and prints the memory that it took on standard error.
+pub fn print_peak(command: &[String]) -> anyhow::Result<()> {
+    let (program, arguments) = command.split_first().context("an empty command")?;
+    let status = Command::new(program).args(arguments).status()?;
+    // Kilobytes, of the largest child; there is but one.
+    let peak = getrusage(UsageWho::RUSAGE_CHILDREN)?.max_rss() * 1024;
+    eprintln!("peak bytes {peak}");
+    std::process::exit(status.code().unwrap_or(2));
+}
+
+/// Forgets what the kernel keeps of files.
+pub fn drop_caches() -> anyhow::Result<()> {
+    rustix::fs::sync();
+    std::fs::write("/proc/sys/vm/drop_caches", "3").context("cannot drop caches: this needs root")
+}
+
+/// Space on disk and number of files below a directory.
+pub fn space(directory: &Path) -> anyhow::Result<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::symlink_metadata(directory)?;
+    let mut sum = (metadata.blocks() * 512, u64::from(!metadata.is_dir()));
+    if metadata.is_dir() {
+        for entry in std::fs::read_dir(directory)? {
+            let (bytes, files) = space(&entry?.path())?;
+            sum = (sum.0 + bytes, sum.1 + files);
+        }
+    }
+    Ok(sum)
+}
