@@ -28,8 +28,9 @@ fn a_tree_survives_the_way_through_a_trace() {
         place.index(&index, &tree);
         let parts = place.path(&format!("parts{seed}"));
         std::fs::create_dir(&parts).unwrap();
-        let arguments: [&OsStr; 8] = [
+        let arguments: [&OsStr; 9] = [
             "export".as_ref(),
+            "--all-xattrs".as_ref(),
             "--format".as_ref(),
             "gufi-trace".as_ref(),
             "--parts".as_ref(),

@@ -27,6 +27,9 @@ pub struct Arguments {
     /// Byte between fields, or 'x' for 0x1E (gufi-trace)
     #[arg(long, value_name = "CHARACTER", default_value = "x", value_parser = parse_delim)]
     delim: u8,
+    /// Write ACLs and other extended attributes that GUFI cannot read, for 'canopy import' (gufi-trace)
+    #[arg(long)]
+    all_xattrs: bool,
     /// What to write [default: all sources]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
@@ -60,7 +63,9 @@ fn parse_delim(text: &str) -> Result<u8, String> {
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
     let format = match arguments.format {
-        FormatName::GufiTrace => Format::GufiTrace(arguments.delim),
+        FormatName::GufiTrace => {
+            Format::GufiTrace { delim: arguments.delim, all_xattrs: arguments.all_xattrs }
+        }
         FormatName::Ncdu => Format::Ncdu(now_ns() / 1_000_000_000),
         FormatName::Parquet => Format::Parquet,
         FormatName::Arrow if arguments.output.is_some() => Format::ArrowFile,
@@ -68,7 +73,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         FormatName::Csv => Format::Csv,
         FormatName::Ndjson => Format::NdJson,
     };
-    if arguments.parts.is_some() && !matches!(format, Format::GufiTrace(_)) {
+    if arguments.parts.is_some() && !matches!(format, Format::GufiTrace { .. }) {
         bail!("only gufi-trace has parts");
     }
     let index = arguments.read.open(index)?;
@@ -78,6 +83,12 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if exported.broken_lines > 0 {
         let count = exported.broken_lines;
         message(format_args!("{count} names or targets hold an end of line, at which GUFI's readers stop"));
+    }
+    if exported.left_out > 0 {
+        let count = exported.left_out;
+        message(format_args!(
+            "{count} extended attributes that GUFI cannot read were left out; --all-xattrs writes them"
+        ));
     }
     Ok(if exported.failed.is_empty() { Outcome::Complete } else { Outcome::Partial })
 }

@@ -68,8 +68,14 @@ struct Head {
 }
 
 /// Writes the stanzas of all starts, by `threads` or as many workers as there are outputs. Returns how many names and
-/// targets hold an end of line.
-pub(super) fn write(starts: &[Start], delim: u8, threads: usize, outputs: &[Mutex<Output>]) -> Result<u64> {
+/// targets hold an end of line, and how many extended attributes were left out.
+pub(super) fn write(
+    starts: &[Start],
+    delim: u8,
+    all_xattrs: bool,
+    threads: usize,
+    outputs: &[Mutex<Output>],
+) -> Result<(u64, u64)> {
     let mut names = FxHashSet::default();
     for start in starts {
         if !names.insert(name_of(start)) {
@@ -77,7 +83,15 @@ pub(super) fn write(starts: &[Start], delim: u8, threads: usize, outputs: &[Mute
         }
     }
     let mut units = Vec::new();
-    let values = starts.iter().map(Values::below).collect::<Result<Vec<_>>>()?;
+    let mut values = starts.iter().map(Values::below).collect::<Result<Vec<_>>>()?;
+    let mut left_out = 0;
+    if !all_xattrs {
+        // GUFI keeps no others, and takes a value to end at its first NUL.
+        let readable = |(key, value): &Pair| {
+            key.starts_with(b"user.") && !value.iter().any(|byte| matches!(*byte, 0 | b'\n' | XATTR_DELIM))
+        };
+        left_out = values.iter_mut().map(|values| values.retain(readable)).sum();
+    }
     for (start, values) in starts.iter().zip(&values) {
         for shard in start.view.shards_of(start.source.id) {
             let listings = shard.listings_below(&start.path)?;
@@ -101,7 +115,7 @@ pub(super) fn write(starts: &[Start], delim: u8, threads: usize, outputs: &[Mute
             stanzas.blocks.finish()
         },
     )?;
-    Ok(broken_lines.into_inner())
+    Ok((broken_lines.into_inner(), left_out))
 }
 
 /// What the names of a start begin with.

@@ -30,7 +30,12 @@ use std::sync::{Arc, Mutex};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// GUFI's trace, fields separated by this byte. Has one part for each output.
-    GufiTrace(u8),
+    GufiTrace {
+        /// The byte.
+        delim: u8,
+        /// Whether to write extended attributes too that GUFI cannot read: see [`Exported::left_out`].
+        all_xattrs: bool,
+    },
     /// What ncdu shows, of one directory, exported at this time in seconds since 1970.
     Ncdu(i64),
     /// A Parquet file.
@@ -52,6 +57,9 @@ pub struct Exported {
     pub failed: Vec<Error>,
     /// Names and targets that hold an end of line, where the format's readers go by lines.
     pub broken_lines: u64,
+    /// Extended attributes that were left out since GUFI cannot read them: those that are not `user.*`, ACLs among them, and
+    /// values with a NUL, an end of line or the byte between values.
+    pub left_out: u64,
 }
 
 /// Writes everything at and below the paths, or of all sources if there are none. There is one output, or for
@@ -99,9 +107,10 @@ fn write_shared(
                 _ => Err(Error::OneDirectory),
             }
         }
-        Format::GufiTrace(delim) => {
+        Format::GufiTrace { delim, all_xattrs } => {
             let starts = only_directories(starts, &mut exported.failed);
-            exported.broken_lines = gufi_trace::write(&starts, delim, threads, outputs)?;
+            let written = gufi_trace::write(&starts, delim, all_xattrs, threads, outputs)?;
+            (exported.broken_lines, exported.left_out) = written;
             Ok(())
         }
         Format::Parquet | Format::ArrowFile | Format::ArrowStream => unreachable!("these share a writer"),

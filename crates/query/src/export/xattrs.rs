@@ -61,6 +61,17 @@ impl Values {
         Ok(values)
     }
 
+    /// Keeps those that pass, and returns how many did not.
+    pub(super) fn retain(&mut self, passes: impl Fn(&Pair) -> bool) -> u64 {
+        let mut left_out = 0;
+        for pairs in self.0.values_mut() {
+            let before = pairs.len();
+            pairs.retain(&passes);
+            left_out += (before - pairs.len()) as u64;
+        }
+        left_out
+    }
+
     /// Those of one entry.
     pub(super) fn of(&self, path: &str) -> &[Pair] {
         self.0.get(path).map_or(&[], Vec::as_slice)
