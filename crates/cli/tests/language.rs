@@ -207,3 +207,19 @@ fn sql_agrees_with_find_and_du_whatever_the_threads() {
         }
     }
 }
+
+/// Reading the root's extended attributes once moved the command's working directory into the first tree.
+#[test]
+fn relative_trees_are_indexed_one_after_the_other() {
+    let place = Place::new();
+    for name in ["first", "second"] {
+        std::fs::create_dir(place.path(name)).unwrap();
+        std::fs::write(place.path(name).join("file"), "x").unwrap();
+    }
+    let output = std::process::Command::new(&place.canopy)
+        .args(["--index", "index", "index", "first", "second"])
+        .current_dir(place.dir.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

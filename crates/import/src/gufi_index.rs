@@ -35,7 +35,6 @@ const COLUMNS: &str =
 /// An index after the first pass.
 #[derive(Debug)]
 pub(crate) struct GufiIndex {
-    root: PathBuf,
     /// Each directory with its number in the tree.
     dirs: Vec<(PathBuf, u32)>,
 }
@@ -83,7 +82,7 @@ impl GufiIndex {
         let names = [root.to_owned()];
         let (tree, numbers) = Tree::build(vec![gathered], asked_root, RootRule::Below, &names, problems)?;
         let dirs = found.into_iter().zip(numbers.into_iter().flatten()).collect();
-        Ok((GufiIndex { root: root.to_owned(), dirs }, tree))
+        Ok((GufiIndex { dirs }, tree))
     }
 
     /// The second pass.
@@ -110,7 +109,6 @@ impl GufiIndex {
         if let Some(emitter) = emitters.first_mut() {
             emitter.made_up()?;
         }
-        debug_assert!(self.dirs.first().is_none_or(|(directory, _)| *directory == self.root));
         Ok(emitters.into_iter().map(|emitter| emitter.sink).collect())
     }
 }

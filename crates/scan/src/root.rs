@@ -62,7 +62,7 @@ impl Root {
 
     /// The extended attributes of the root, each with those who may see its value. What cannot be read is left out.
     pub fn xattrs(&self, classes: &ClassTable) -> Vec<Found> {
-        let mut reader = XattrReader::default();
+        let mut reader = XattrReader::staying();
         let mut found = Vec::new();
         if reader.enter(&self.directory).is_ok() {
             // A root without them, or on a file system that has none, is no error.

@@ -29,6 +29,11 @@ pub(crate) struct XattrReader {
 }
 
 impl XattrReader {
+    /// A reader that leaves the thread's working directory alone, by which its caller may have relative paths.
+    pub(crate) fn staying() -> Self {
+        XattrReader { own_directory: Some(false), ..XattrReader::default() }
+    }
+
     /// Goes to a directory.
     pub(crate) fn enter(&mut self, directory: &OwnedFd) -> Result<(), Errno> {
         let own = *self

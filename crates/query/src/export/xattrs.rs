@@ -47,10 +47,7 @@ impl Values {
                 let [paths, names, keys, texts] =
                     ["path", "name", "key", "value"].map(|name| strings(&batch, name));
                 for at in 0..batch.num_rows() {
-                    let path = match names.value(at) {
-                        "" => String::new(),
-                        name => join(paths.value(at), name),
-                    };
+                    let path = join(paths.value(at), names.value(at));
                     if is_below(&path, &start.path) {
                         let [key, value] = [keys, texts].map(|texts| unescape(texts.value(at)).into_owned());
                         values.0.entry(path).or_default().push((key, value));

@@ -458,7 +458,7 @@ fn xattr_hits(find: &Find, start: &Start) -> Result<Vec<FxHashSet<String>>> {
                 for at in 0..batch.num_rows() {
                     for test in tests.iter().filter(|test| test.holds(keys.value(at), values.value(at))) {
                         let path = join(paths.value(at), names.value(at));
-                        hits[test.number].insert(path.trim_end_matches('/').to_owned());
+                        hits[test.number].insert(path);
                     }
                 }
             }

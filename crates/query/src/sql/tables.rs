@@ -472,8 +472,6 @@ impl Reader {
                             FileKind::Usage => head(at)?.path.to_owned(),
                             FileKind::Xattrs => {
                                 join(strings(batch, "path").value(at), strings(batch, "name").value(at))
-                                    .trim_end_matches('/')
-                                    .to_owned()
                             }
                             _ => join(head(at)?.path, strings(batch, "name").value(at)),
                         };
