@@ -2,13 +2,12 @@
 
 use super::blocks::Output;
 use super::rows::{self, Sink};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::locate::Start;
 use arrow::array::RecordBatch;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::basic::{Compression, ZstdLevel};
-use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use std::io::Write;
@@ -22,14 +21,16 @@ pub(super) fn write(starts: &[Start], threads: usize, output: &mut Output) -> Re
     let zstd = Compression::ZSTD(ZstdLevel::try_new(1).expect("1 is a level of zstd"));
     let properties =
         WriterProperties::builder().set_compression(zstd).set_created_by("canopy".to_owned()).build();
-    let writer = ArrowWriter::try_new(output, rows::schema(), Some(properties)).map_err(parquet_error)?;
-    let (file, factory) = writer.into_serialized_writer().map_err(parquet_error)?;
+    let writer = ArrowWriter::try_new(output, rows::schema(), Some(properties))?;
+    let (file, factory) = writer.into_serialized_writer()?;
     let file = Mutex::new(file);
     rows::write(starts, threads, || {
         Ok(RowGroups { file: &file, factory: &factory, columns: Vec::new(), rows: 0 })
     })?;
-    let file = file.into_inner().expect("no thread panics while it writes");
-    file.into_inner().map_err(parquet_error)?.flush()?;
+    let mut file = file.into_inner().expect("no thread panics while it writes");
+    // `into_inner` would tell a failed write by its text alone.
+    file.finish()?;
+    file.inner_mut().flush()?;
     Ok(())
 }
 
@@ -46,14 +47,14 @@ impl RowGroups<'_, '_> {
         let columns = std::mem::take(&mut self.columns);
         let mut chunks = Vec::with_capacity(columns.len());
         for column in columns {
-            chunks.push(column.close().map_err(parquet_error)?);
+            chunks.push(column.close()?);
         }
         let mut file = self.file.lock().expect("no thread panics while it writes");
-        let mut group = file.next_row_group().map_err(parquet_error)?;
+        let mut group = file.next_row_group()?;
         for chunk in chunks {
-            chunk.append_to_row_group(&mut group).map_err(parquet_error)?;
+            chunk.append_to_row_group(&mut group)?;
         }
-        group.close().map_err(parquet_error)?;
+        group.close()?;
         self.rows = 0;
         Ok(())
     }
@@ -62,14 +63,14 @@ impl RowGroups<'_, '_> {
 impl Sink for RowGroups<'_, '_> {
     fn batch(&mut self, batch: &RecordBatch) -> Result<()> {
         if self.columns.is_empty() {
-            self.columns = self.factory.create_column_writers(0).map_err(parquet_error)?;
+            self.columns = self.factory.create_column_writers(0)?;
         }
         let schema = batch.schema();
         let arrays = schema.fields().iter().zip(batch.columns());
         for (column, (field, array)) in self.columns.iter_mut().zip(arrays) {
             // Every column is flat, so it has one leaf.
-            for leaf in compute_leaves(field, array).map_err(parquet_error)? {
-                column.write(&leaf).map_err(parquet_error)?;
+            for leaf in compute_leaves(field, array)? {
+                column.write(&leaf)?;
             }
         }
         self.rows += batch.num_rows();
@@ -78,15 +79,5 @@ impl Sink for RowGroups<'_, '_> {
 
     fn finish(mut self) -> Result<()> {
         if self.rows > 0 { self.close() } else { Ok(()) }
-    }
-}
-
-fn parquet_error(error: ParquetError) -> Error {
-    match error {
-        ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {
-            Ok(cause) => Error::Output(*cause),
-            Err(cause) => Error::Output(std::io::Error::other(cause)),
-        },
-        other => Error::Output(std::io::Error::other(other)),
     }
 }

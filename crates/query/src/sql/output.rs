@@ -8,7 +8,6 @@ use arrow::error::ArrowError;
 use arrow::json::writer::{ArrayWriter, LineDelimitedWriter};
 use arrow::util::pretty::pretty_format_batches_with_schema;
 use parquet::arrow::ArrowWriter;
-use parquet::errors::ParquetError;
 use std::io::Write;
 
 /// The form of an answer.
@@ -47,9 +46,7 @@ impl<'a> Writer<'a> {
             }
             Format::Json => Writer::Json(ArrayWriter::new(output)),
             Format::NdJson => Writer::NdJson(LineDelimitedWriter::new(output)),
-            Format::Parquet => {
-                Writer::Parquet(ArrowWriter::try_new(output, schema, None).map_err(parquet_error)?)
-            }
+            Format::Parquet => Writer::Parquet(ArrowWriter::try_new(output, schema, None)?),
         })
     }
 
@@ -59,7 +56,7 @@ impl<'a> Writer<'a> {
             Writer::Csv(writer) => writer.write(&batch).map_err(arrow_error)?,
             Writer::Json(writer) => writer.write(&batch).map_err(arrow_error)?,
             Writer::NdJson(writer) => writer.write(&batch).map_err(arrow_error)?,
-            Writer::Parquet(writer) => writer.write(&batch).map_err(parquet_error)?,
+            Writer::Parquet(writer) => writer.write(&batch)?,
         }
         Ok(())
     }
@@ -82,7 +79,11 @@ impl<'a> Writer<'a> {
                 writer.finish().map_err(arrow_error)?;
                 writer.into_inner().flush()?;
             }
-            Writer::Parquet(writer) => writer.into_inner().map_err(parquet_error)?.flush()?,
+            Writer::Parquet(mut writer) => {
+                // `into_inner` would tell a failed write by its text alone.
+                writer.finish()?;
+                writer.inner_mut().flush()?;
+            }
         }
         Ok(())
     }
@@ -91,16 +92,6 @@ impl<'a> Writer<'a> {
 fn arrow_error(error: ArrowError) -> Error {
     match error {
         ArrowError::IoError(_, error) => Error::Output(error),
-        other => Error::Output(std::io::Error::other(other)),
-    }
-}
-
-fn parquet_error(error: ParquetError) -> Error {
-    match error {
-        ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {
-            Ok(cause) => Error::Output(*cause),
-            Err(cause) => Error::Output(std::io::Error::other(cause)),
-        },
         other => Error::Output(std::io::Error::other(other)),
     }
 }
