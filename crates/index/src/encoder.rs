@@ -6,15 +6,15 @@ use crate::error::{Error, Result};
 use crate::manifest::{Cover, FileRecord, HardLink, ShardRecord};
 use crate::names::Names;
 use crate::schema::{FENCE_ROWS, FileKind};
+use crate::summaries::{BlockSummary, of_blocks};
 use arrow::array::{
-    ArrayRef, BinaryArray, Int64Array, RecordBatch, StringBuilder, TimestampNanosecondArray, UInt32Array,
-    UInt64Array,
+    ArrayRef, BinaryArray, BooleanArray, Int64Array, RecordBatch, StringBuilder, TimestampNanosecondArray,
+    UInt32Array, UInt64Array,
 };
 use canopy_model::{Attributes, FileType, Rows, Totals};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::file::metadata::KeyValue;
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -66,6 +66,7 @@ pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result
         .dirs(&builder)?
         .usage(&builder)?
         .hardlinks(&builder)?
+        .summaries(&builder)?
         .xattrs(&builder)?
         .sealed(&builder)?;
     Ok(record)
@@ -110,9 +111,6 @@ impl Encoder<'_> {
             inode_columns(&mut columns, || heads.iter().map(|head| &head.directory));
             for number in Sums::NUMBERS {
                 columns.push(i64s(sums.iter().map(number)));
-            }
-            for time in 0..6 {
-                columns.push(times(sums.iter().map(|sum| sum.times[time])));
             }
             columns.push(u32s(before.iter().map(|totals| totals.entries as u32)));
             columns.push(u32s(before.iter().map(|totals| totals.dirs as u32)));
@@ -228,6 +226,30 @@ impl Encoder<'_> {
         self.close(output)
     }
 
+    fn summaries(self, builder: &Builder) -> Result<Self> {
+        let blocks = of_blocks(builder, &self.record.covers);
+        if blocks.is_empty() {
+            return Ok(self);
+        }
+        let mut output = self.open(FileKind::Summaries, blocks.len())?;
+        for blocks in blocks.chunks(BATCH_ROWS) {
+            let encode = |block: &BlockSummary| postcard::to_extend(&block.summary, Vec::new());
+            let summaries: Vec<Vec<u8>> =
+                blocks.iter().map(encode).collect::<std::result::Result<_, _>>().map_err(|error| {
+                    Error::io("encode", &output.path)(std::io::Error::other(error.to_string()))
+                })?;
+            output.write(vec![
+                u32s(blocks.iter().map(|block| block.listings.start as u32)),
+                u32s(blocks.iter().map(|block| block.listings.end as u32)),
+                u32s(blocks.iter().map(|block| block.owner.0)),
+                u32s(blocks.iter().map(|block| block.owner.1)),
+                Arc::new(BooleanArray::from_iter(blocks.iter().map(|block| Some(block.extensions)))),
+                Arc::new(BinaryArray::from_iter_values(summaries)),
+            ])?;
+        }
+        self.close(output)
+    }
+
     fn xattrs(self, builder: &Builder) -> Result<Self> {
         if builder.values.is_empty() {
             return Ok(self);
@@ -326,67 +348,27 @@ struct Sums {
     totals: Totals,
     files: i64,
     symlinks: i64,
-    size_min: i64,
-    size_max: i64,
     entry_blocks: i64,
-    zero_files: i64,
-    owners: i64,
-    groups: i64,
-    /// Smallest and largest atime, mtime and ctime.
-    times: [i64; 6],
 }
 
 impl Sums {
-    /// The numeric columns from `files` to `groups`, in order.
-    const NUMBERS: [fn(&Sums) -> i64; 11] = [
+    /// The numeric columns from `files` to `entry_blocks`, in order.
+    const NUMBERS: [fn(&Sums) -> i64; 6] = [
         |s| s.files,
         |s| s.symlinks,
         |s| s.totals.entries - s.files - s.symlinks,
         |s| s.totals.dirs,
         |s| s.totals.bytes,
-        |s| s.size_min,
-        |s| s.size_max,
         |s| s.entry_blocks,
-        |s| s.zero_files,
-        |s| s.owners,
-        |s| s.groups,
     ];
 
-    /// Aggregates over the entries of a listing that are not directories; extrema of none are 0.
     fn of(builder: &Builder, head: &Head) -> Sums {
+        let mut sums = Sums { totals: Totals::default(), files: 0, symlinks: 0, entry_blocks: 0 };
         let entries = attributes_of(&builder.entries, &head.entries);
-        let first = entries.first().copied().unwrap_or_default();
-        let mut sums = Sums {
-            totals: Totals::default(),
-            files: 0,
-            symlinks: 0,
-            size_min: first.size_bytes,
-            size_max: first.size_bytes,
-            entry_blocks: 0,
-            zero_files: 0,
-            owners: distinct(entries, |attributes| attributes.uid),
-            groups: distinct(entries, |attributes| attributes.gid),
-            times: [
-                first.atime_ns,
-                first.atime_ns,
-                first.mtime_ns,
-                first.mtime_ns,
-                first.ctime_ns,
-                first.ctime_ns,
-            ],
-        };
         for attributes in entries {
             let file_type = attributes.file_type();
             sums.files += i64::from(file_type == FileType::Regular);
             sums.symlinks += i64::from(file_type == FileType::Symlink);
-            sums.zero_files += i64::from(file_type == FileType::Regular && attributes.size_bytes == 0);
-            sums.size_min = sums.size_min.min(attributes.size_bytes);
-            sums.size_max = sums.size_max.max(attributes.size_bytes);
-            let times = [attributes.atime_ns, attributes.mtime_ns, attributes.ctime_ns];
-            for (at, time) in times.into_iter().enumerate() {
-                sums.times[2 * at] = sums.times[2 * at].min(time);
-                sums.times[2 * at + 1] = sums.times[2 * at + 1].max(time);
-            }
             sums.totals.bytes = sums.totals.bytes.wrapping_add(attributes.size_bytes);
             sums.entry_blocks = sums.entry_blocks.wrapping_add(attributes.blocks);
         }
@@ -399,14 +381,6 @@ impl Sums {
         }
         sums
     }
-}
-
-fn distinct(entries: &[Attributes], id: fn(&Attributes) -> u32) -> i64 {
-    let Some(first) = entries.first() else { return 0 };
-    if entries.iter().all(|attributes| id(attributes) == id(first)) {
-        return 1;
-    }
-    entries.iter().map(id).collect::<HashSet<_>>().len() as i64
 }
 
 #[derive(Default)]

@@ -18,7 +18,8 @@
 //! ```
 //!
 //! Module by module: [`Writer`] takes listings in, one [`ShardWriter`] a thread, and publishes; `builder` keeps the listings of
-//! one class until they become a shard; `encoder` writes a shard's files as `schema` describes them;
+//! one class until they become a shard; `encoder` writes a shard's files as `schema` describes them,
+//! `summaries` makes the statistics among them;
 //! `class_dirs` makes the directories that the kernel guards and `names` names them; `manifest` says what is in a generation,
 //! `levels` what of it lies behind which gate;
 //! [`Index`] opens one generation and [`Shard`] answers from one shard's files. Everything that changes the
@@ -39,6 +40,7 @@ mod reader;
 mod safety;
 pub mod schema;
 mod shard;
+mod summaries;
 mod writer;
 
 pub use disk::{Disk, Faults};
@@ -47,4 +49,5 @@ pub use manifest::{Cover, FileRecord, HardLink, SealedInode, SealedRecord, Shard
 pub use reader::{Classes, Index};
 pub use schema::FileKind;
 pub use shard::{RowRange, Shard, ShardRead};
+pub use summaries::BlockSummary;
 pub use writer::{NewSource, Published, ShardWriter, Writer, WriterOptions};

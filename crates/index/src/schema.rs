@@ -12,6 +12,7 @@
 //! | `dirs` | an entry that is a directory | listing, name |
 //! | `usage` | an owner and group with entries that are not directories | listing, uid, gid |
 //! | `hardlinks` | an entry that is not a directory and has nlink > 1 | listing, name |
+//! | `summaries` | an owner and group with entries in a block of listings | first_listing, uid, gid |
 //! | `xattrs` | the value of an extended attribute | path, name, key |
 //! | `sealed` | an entry of a gate, for those who know its name | hash |
 //!
@@ -24,6 +25,9 @@
 //! ','; a ',' or '\' in a name has a '\' before it. Their values are in the file `xattrs` of the class of those who may see
 //! them, with the path of the entry's directory, the entry's name and those attributes that are often asked for with them;
 //! values are escaped like names. The attributes of a source's root have an empty path and name.
+//!
+//! A row of `summaries` stands for the listings `first_listing` .. `end_listing`; `summary` is a `canopy_model::Summary` in Postcard without
+//! owners and groups. Those of a block that are too many to keep have no `extensions`.
 //!
 //! A row of `sealed` has the first 16 bytes of a keyed hash of the entry's absolute path, and a nonce of 20 bytes and
 //! a `SealedRecord` as JSON, which is sealed with that path as the secret (see `names`).
@@ -42,7 +46,7 @@ use parquet::schema::types::ColumnPath;
 use std::sync::{Arc, LazyLock};
 
 /// Format of everything in an index; others are refused.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// Distance of the fences in `listings`, and rows of its data pages.
 pub const FENCE_ROWS: usize = 2048;
@@ -66,6 +70,8 @@ pub enum FileKind {
     Usage,
     /// Entries with several links.
     Hardlinks,
+    /// Statistics of blocks of listings.
+    Summaries,
     /// Values of extended attributes.
     Xattrs,
     /// Entries of gates.
@@ -80,12 +86,13 @@ impl FileKind {
         FileKind::Dirs,
         FileKind::Usage,
         FileKind::Hardlinks,
+        FileKind::Summaries,
         FileKind::Xattrs,
         FileKind::Sealed,
     ];
 
     /// How many kinds there are.
-    pub const COUNT: usize = 7;
+    pub const COUNT: usize = 8;
 
     /// The word that file names use.
     pub fn name(self) -> &'static str {
@@ -95,6 +102,7 @@ impl FileKind {
             FileKind::Dirs => "dirs",
             FileKind::Usage => "usage",
             FileKind::Hardlinks => "hardlinks",
+            FileKind::Summaries => "summaries",
             FileKind::Xattrs => "xattrs",
             FileKind::Sealed => "sealed",
         }
@@ -120,10 +128,6 @@ pub fn time_type() -> DataType {
 
 fn field(name: &str, data_type: DataType) -> Field {
     Field::new(name, data_type, false)
-}
-
-fn times(names: &[&str]) -> Vec<Field> {
-    names.iter().map(|name| field(name, time_type())).collect()
 }
 
 fn numbers(names: &[&str]) -> Vec<Field> {
@@ -180,20 +184,7 @@ fn fields(kind: FileKind) -> Vec<Field> {
                 "others",
                 "subdirs",
                 "entry_bytes",
-                "size_min",
-                "size_max",
                 "entry_blocks",
-                "zero_files",
-                "owners",
-                "groups",
-            ]));
-            fields.extend(times(&[
-                "atime_min",
-                "atime_max",
-                "mtime_min",
-                "mtime_max",
-                "ctime_min",
-                "ctime_max",
             ]));
             fields.extend([field("first_entry", DataType::UInt32), field("first_dir", DataType::UInt32)]);
             fields.extend(numbers(&["bytes_before", "dir_bytes_before", "blocks_before"]));
@@ -223,6 +214,14 @@ fn fields(kind: FileKind) -> Vec<Field> {
             fields.extend(numbers(&["size", "blocks"]));
             fields
         }
+        FileKind::Summaries => vec![
+            field("first_listing", DataType::UInt32),
+            field("end_listing", DataType::UInt32),
+            field("uid", DataType::UInt32),
+            field("gid", DataType::UInt32),
+            field("extensions", DataType::Boolean),
+            field("summary", DataType::Binary),
+        ],
         FileKind::Xattrs => vec![
             field("path", DataType::Utf8),
             name,
@@ -265,9 +264,8 @@ fn properties(kind: FileKind, rows: usize) -> WriterProperties {
             "mode" | "nlink" | "uid" | "gid" | "blksize" | "rdev" | "dev" | "part" | "xattrs" | "key" => {
                 builder = builder.set_column_dictionary_enabled(column(), true);
             }
-            "listing" | "depth" | "first_entry" | "first_dir" | "ino" | "mtime" | "atime_min"
-            | "mtime_min" | "ctime_min" | "atime_max" | "mtime_max" | "ctime_max" | "bytes_before"
-            | "blocks_before" => {
+            "listing" | "depth" | "first_entry" | "first_dir" | "ino" | "mtime" | "first_listing"
+            | "end_listing" | "bytes_before" | "blocks_before" => {
                 builder = builder.set_column_encoding(column(), Encoding::DELTA_BINARY_PACKED);
             }
             // Directories and values repeat.

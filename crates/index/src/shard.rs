@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::manifest::{Cover, HardLink, Overlap, SealedRecord, ShardRecord};
 use crate::names::Names;
 use crate::schema::{FENCE_ROWS, FileKind, ROW_GROUP_ROWS, summands, time_type};
+use crate::summaries::BlockSummary;
 use arrow::array::{Array, AsArray, RecordBatch, TimestampNanosecondArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, UInt32Type, UInt64Type};
 use arrow::error::ArrowError;
@@ -256,6 +257,33 @@ impl Shard {
                 blocks: blocks[at],
             });
             found.extend(links.filter(within));
+        }
+        Ok(found)
+    }
+
+    /// The statistics of its blocks of listings, by block, owner and group. Listings without entries may be in no block.
+    pub fn summaries(&self) -> Result<Vec<BlockSummary>> {
+        let mut found = Vec::new();
+        if self.record.file(FileKind::Summaries).is_none() {
+            return Ok(found);
+        }
+        let corrupt = |detail: &dyn std::fmt::Display| self.corrupt(FileKind::Summaries, detail);
+        let rows = 0..self.rows(FileKind::Summaries);
+        let columns = ["first_listing", "end_listing", "uid", "gid", "extensions", "summary"];
+        for batch in self.read(FileKind::Summaries, &columns, std::slice::from_ref(&rows), FENCE_ROWS)? {
+            let batch = batch?;
+            let [first, end, uids, gids] =
+                [0, 1, 2, 3].map(|at| batch.column(at).as_primitive::<UInt32Type>().values());
+            let (extensions, summaries) = (batch.column(4).as_boolean(), batch.column(5).as_binary::<i32>());
+            for at in 0..batch.num_rows() {
+                let listings = first[at] as usize..end[at] as usize;
+                if listings.is_empty() || listings.end > self.rows(FileKind::Listings) {
+                    return Err(corrupt(&"a block names listings that do not exist"));
+                }
+                let owner = (uids[at], gids[at]);
+                let summary = postcard::from_bytes(summaries.value(at)).map_err(|error| corrupt(&error))?;
+                found.push(BlockSummary { listings, owner, summary, extensions: extensions.value(at) });
+            }
         }
         Ok(found)
     }

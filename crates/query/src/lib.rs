@@ -8,6 +8,7 @@
 //! kernel let the caller into.
 
 mod columns;
+mod cursor;
 pub mod du;
 mod error;
 pub mod export;
@@ -16,8 +17,10 @@ mod human;
 mod listings;
 mod locate;
 pub mod ls;
+mod merge;
 mod names;
 pub mod sql;
+mod summaries;
 mod totals;
 mod work;
 

@@ -49,7 +49,7 @@ impl<'a> Subtree<'a> {
         Subtree { index: &start.view, source: start.source.id, path: &start.path, threads }
     }
 
-    fn shards(&self) -> Vec<&'a Shard> {
+    pub(crate) fn shards(&self) -> Vec<&'a Shard> {
         self.index.shards_of(self.source).map(|shard| shard.as_ref()).collect()
     }
 

@@ -10,9 +10,9 @@
 //! parts of huge directories, which belong to the stanza of the first part; then stanzas are written.
 
 use super::blocks::{Blocks, Output, push_decimal, push_unsigned};
-use super::cursor::Cursor;
 use super::xattrs::{Pair, Values};
 use crate::columns::{INODE, InodeColumns, numbers, strings, text_or_empty};
+use crate::cursor::Cursor;
 use crate::error::{Error, Result};
 use crate::locate::{Start, absolute_path};
 use crate::work::{by_workers, in_parallel};

@@ -9,9 +9,7 @@
 mod arrow;
 mod blocks;
 mod csv;
-mod cursor;
 mod gufi_trace;
-mod merge;
 mod ncdu;
 mod ndjson;
 mod parquet;

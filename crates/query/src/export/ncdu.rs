@@ -5,10 +5,10 @@
 //! the caller sees but cannot list has `read_error`.
 
 use super::blocks::{Blocks, Output, push_decimal, push_unsigned};
-use super::merge::{self, Directory, Rows};
 use crate::columns::{InodeColumns, strings};
 use crate::error::Result;
 use crate::locate::{Start, absolute_path};
+use crate::merge::{self, Directory, Rows};
 use arrow::array::RecordBatch;
 use canopy_index::RowRange;
 use canopy_model::{Attributes, FileType, is_below, unescape};

@@ -4,6 +4,7 @@ use crate::human::human_size;
 use crate::names::{group_name, user_name};
 use arrow::array::{ArrayRef, AsArray, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Int64Type, UInt32Type};
+use canopy_model::{base_name, extension};
 use datafusion::common::cast::as_string_array;
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionImplementation, Volatility, create_udf};
@@ -30,7 +31,9 @@ pub(super) fn register(context: &SessionContext) {
     });
     add("extension", DataType::Utf8, DataType::Utf8, |names| {
         let names = as_string_array(names)?.iter();
-        Ok(Arc::new(names.map(|name| name.and_then(extension)).collect::<StringArray>()))
+        Ok(Arc::new(
+            names.map(|name| name.and_then(|name| extension(base_name(name)))).collect::<StringArray>(),
+        ))
     });
     add("depth", DataType::Utf8, DataType::Int64, |paths| {
         let depth = |path: &str| path.split('/').filter(|part| !part.is_empty()).count() as i64;
@@ -48,10 +51,4 @@ fn on_arrays(function: fn(&ArrayRef) -> Result<ArrayRef>) -> ScalarFunctionImple
 fn named(ids: &ArrayRef, name: fn(u32) -> Option<String>) -> ArrayRef {
     let ids = ids.as_primitive::<UInt32Type>().iter();
     Arc::new(ids.map(|id| id.map(|id| name(id).unwrap_or_else(|| id.to_string()))).collect::<StringArray>())
-}
-
-/// What follows the last dot of a name; nothing for a name that only begins with a dot.
-fn extension(path: &str) -> Option<&str> {
-    let (stem, extension) = canopy_model::base_name(path).rsplit_once('.')?;
-    (!stem.is_empty() && !extension.is_empty()).then_some(extension)
 }

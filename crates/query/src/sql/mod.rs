@@ -1,6 +1,6 @@
 //! `sql`: the index as tables of DataFusion, read-only.
 //!
-//! `tables` gives the tables and reads them, `restriction` turns predicates into shards and row groups that need
+//! `tables` gives the tables and reads them, `summaries` those of statistics, whose columns are in `statistics`, `restriction` turns predicates into shards and row groups that need
 //! not be read and `prefilter` into rows, `functions` adds what people ask of metadata, `output` prints answers.
 
 mod acls;
@@ -8,7 +8,10 @@ mod functions;
 mod output;
 mod prefilter;
 mod restriction;
+mod statistics;
+mod summaries;
 mod tables;
+mod units;
 
 pub use output::Format;
 
@@ -20,6 +23,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 use std::io::Write;
 use std::sync::Arc;
+use summaries::SummaryTable;
 use tables::{IndexTable, TABLES};
 
 /// Runs one query and writes its rows as they come, except for `table`, which needs all to set column widths.
@@ -46,6 +50,9 @@ async fn execute(index: Arc<Index>, query: &str, threads: usize) -> Result<Senda
     let context = SessionContext::new_with_config(config);
     for table in TABLES {
         context.register_table(table.name, Arc::new(IndexTable::new(index.clone(), table, threads)))?;
+    }
+    for table in summaries::TABLES {
+        context.register_table(table.name, Arc::new(SummaryTable::new(index.clone(), table, threads)))?;
     }
     functions::register(&context);
     let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);

@@ -10,6 +10,8 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 pub(super) struct Restriction {
     /// A directory, absolute, at or below which all paths lie.
     directory: Option<String>,
+    /// The one path that there can be, absolute.
+    path: Option<String>,
     /// Ranges of columns, both ends included.
     bounds: Vec<(String, i64, i64)>,
 }
@@ -54,6 +56,9 @@ impl Restriction {
 
     fn compare(&mut self, column: &Column, op: Operator, value: &ScalarValue) {
         if let (Operator::Eq, Some(Some(path))) = (op, value.try_as_str()) {
+            if column.name == "path" {
+                self.path = Some(path.to_owned());
+            }
             return self.begins_with(column, path);
         }
         let Some(value) = number(value) else { return };
@@ -82,6 +87,17 @@ impl Restriction {
     /// A directory, absolute, at or below which all paths lie.
     pub(super) fn directory(&self) -> Option<&str> {
         self.directory.as_deref()
+    }
+
+    /// The one path that there can be, absolute.
+    pub(super) fn path(&self) -> Option<&str> {
+        self.path.as_deref()
+    }
+
+    /// That path, relative to the root of a source that holds it.
+    pub(super) fn path_in(&self, source: &SourceRecord) -> Option<String> {
+        let (path, root) = (self.path.as_ref()?.trim_start_matches('/'), source.root.trim_matches('/'));
+        is_below(path, root).then(|| path.strip_prefix(root).unwrap_or("").trim_start_matches('/').to_owned())
     }
 
     /// The subtree of a source, relative to its root, in which all listings of the answer lie; `None` if the source

@@ -4,22 +4,19 @@
 //! | --- | --- |
 //! | `entries` | an entry that is not a directory |
 //! | `directories` | a directory; the roots of sources among them |
-//! | `summaries` | a directory that can be listed, with aggregates of its entries |
-//! | `trees` | a directory, with the totals of all below it; hard links are counted once |
 //! | `usage` | a directory, owner and group, with the sums of their entries |
 //! | `xattrs` | the value of an extended attribute that the asking user may see |
 //! | `acls` | an entry of a POSIX ACL |
 //!
-//! All have `path` (absolute) and `source`.
+//! All have `path` (absolute) and `source`. The tables of statistics are in `summaries`.
 
 use super::acls;
 use super::prefilter::Prefilter;
 use super::restriction::Restriction;
+use super::units::{self, Batches};
 use crate::columns::{numbers, strings};
-use crate::du::tree_totals;
 use crate::listings::ListingHeads;
 use crate::locate::absolute_path;
-use crate::totals::Subtree;
 use arrow::array::{
     ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, StringBuilder,
     TimestampNanosecondArray, UInt32Array, UInt64Array,
@@ -28,18 +25,14 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
 use async_trait::async_trait;
 use canopy_index::schema::time_type;
 use canopy_index::{FileKind, Index, RowRange, Shard, SourceRecord};
-use canopy_model::{Attributes, FileType, Totals, base_name, join};
+use canopy_model::{Attributes, FileType, base_name, join};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::SendableRecordBatchStream;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 const BATCH_ROWS: usize = 8192;
 
@@ -80,7 +73,7 @@ macro_rules! same {
 
 use Computed::{Depth, Name, Path, Source, Type};
 
-pub(super) const TABLES: [&Table; 7] = [
+pub(super) const TABLES: [&Table; 5] = [
     &Table {
         name: "entries",
         kind: FileKind::Entries,
@@ -100,32 +93,6 @@ pub(super) const TABLES: [&Table; 7] = [
         ],
     },
     &Table {
-        name: "summaries",
-        kind: FileKind::Listings,
-        computed: &[Path, Source, Depth],
-        stored: &[
-            ("files", "files"),
-            ("symlinks", "symlinks"),
-            ("others", "others"),
-            ("subdirs", "subdirs"),
-            ("size", "entry_bytes"),
-            ("size_min", "size_min"),
-            ("size_max", "size_max"),
-            ("blocks", "entry_blocks"),
-            ("zero_files", "zero_files"),
-            ("owners", "owners"),
-            ("groups", "groups"),
-            ("atime_min", "atime_min"),
-            ("atime_max", "atime_max"),
-            ("mtime_min", "mtime_min"),
-            ("mtime_max", "mtime_max"),
-            ("ctime_min", "ctime_min"),
-            ("ctime_max", "ctime_max"),
-            ("part", "part"),
-        ],
-    },
-    &Table { name: "trees", kind: FileKind::Listings, computed: &[Path, Source, Depth], stored: &[] },
-    &Table {
         name: "usage",
         kind: FileKind::Usage,
         computed: &[Path, Source],
@@ -140,8 +107,6 @@ pub(super) const TABLES: [&Table; 7] = [
     &Table { name: "acls", kind: FileKind::Xattrs, computed: &[Path, Source, Name, Type], stored: &[] },
 ];
 
-const TREE_NUMBERS: [&str; 5] = ["entries", "subdirs", "size", "dir_size", "blocks"];
-
 impl Table {
     fn schema(&self) -> SchemaRef {
         let file = self.kind.schema();
@@ -153,9 +118,6 @@ impl Table {
         }
         if self.name == "acls" {
             fields.extend(acls::fields());
-        }
-        if self.name == "trees" {
-            fields.extend(TREE_NUMBERS.map(|name| Field::new(name, DataType::Int64, false)));
         }
         Arc::new(Schema::new(fields))
     }
@@ -184,10 +146,6 @@ impl IndexTable {
         for source in index.sources() {
             let Some(subtree) = restriction.subtree(source) else { continue };
             let source = Arc::new(source.clone());
-            if table.name == "trees" {
-                units.push_back(Unit::Trees(source, subtree));
-                continue;
-            }
             if table.name == "directories" {
                 units.push_back(Unit::Root(source.clone()));
             }
@@ -218,7 +176,6 @@ impl IndexTable {
             return Ok(());
         }
         let rows = match kind {
-            FileKind::Listings => listings,
             FileKind::Entries => shard.rows_of(listings)?.0,
             FileKind::Dirs => shard.rows_of(listings)?.1,
             // Their rows do not start at a place that a listing tells; the engine drops those outside.
@@ -284,31 +241,21 @@ impl TableProvider for IndexTable {
             None => self.index.clone(),
         };
         let units = Self::units(&index, self.table, &restriction).map_err(external)?;
-        let units = Arc::new(Mutex::new(units));
         let cheap = |column: &str| {
             let stored = self.table.stored.iter().any(|(name, _)| *name == column);
-            stored || (column == "name" && self.table.kind != FileKind::Listings)
+            stored || column == "name"
         };
         let prefilter = Prefilter::new(session, &self.schema, filters, cheap)?
             .filter(|prefilter| {
                 schema.fields().iter().any(|field| prefilter.schema.index_of(field.name()).is_err())
             })
             .map(Arc::new);
-        let partition = || -> Arc<dyn PartitionStream> {
-            Arc::new(Partition {
-                index: index.clone(),
-                table: self.table,
-                schema: schema.clone(),
-                units: units.clone(),
-                prefilter: prefilter.clone(),
-            })
-        };
-        let partitions = (0..self.threads.max(1)).map(|_| partition()).collect();
-        Ok(Arc::new(StreamingTableExec::try_new(schema.clone(), partitions, None, [], false, limit)?))
+        let reader = Reader { table: self.table, schema: schema.clone(), prefilter };
+        units::plan(schema, units, self.threads, limit, move |unit| reader.batches(unit))
     }
 }
 
-fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
+pub(super) fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
@@ -318,62 +265,21 @@ enum Unit {
     Rows { shard: Arc<Shard>, source: Arc<SourceRecord>, rows: RowRange },
     /// The root of a source.
     Root(Arc<SourceRecord>),
-    /// All subtree totals below a directory.
-    Trees(Arc<SourceRecord>, String),
-}
-
-/// A thread of a scan: takes units from the queue that all threads share.
-struct Partition {
-    index: Arc<Index>,
-    table: &'static Table,
-    schema: SchemaRef,
-    units: Arc<Mutex<VecDeque<Unit>>>,
-    prefilter: Option<Arc<Prefilter>>,
-}
-
-impl fmt::Debug for Partition {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Partition({})", self.table.name)
-    }
-}
-
-type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
-
-impl PartitionStream for Partition {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let units = self.units.clone();
-        let reader = Reader {
-            index: self.index.clone(),
-            table: self.table,
-            schema: self.schema.clone(),
-            prefilter: self.prefilter.clone(),
-        };
-        let next = move || units.lock().expect("no thread panics while it holds the lock").pop_front();
-        let batches = std::iter::from_fn(next).flat_map(move |unit| reader.batches(unit));
-        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), futures::stream::iter(batches)))
-    }
 }
 
 #[derive(Clone)]
 struct Reader {
-    index: Arc<Index>,
     table: &'static Table,
     schema: SchemaRef,
     prefilter: Option<Arc<Prefilter>>,
 }
 
 impl Reader {
-    fn batches(&self, unit: Unit) -> Batches {
-        let batches = match unit {
+    fn batches(&self, unit: Unit) -> Result<Batches> {
+        match unit {
             Unit::Rows { shard, source, rows } => self.rows(shard, source, rows),
-            Unit::Root(source) => self.root(&source).map(one),
-            Unit::Trees(source, subtree) => self.trees(&source, &subtree).map(one),
-        };
-        batches.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
+            Unit::Root(source) => Ok(Box::new(std::iter::once(self.root(&source)))),
+        }
     }
 
     fn wants(&self, column: &str) -> bool {
@@ -399,9 +305,7 @@ impl Reader {
             columns.extend(["path", "name"]);
             return columns;
         }
-        if self.table.kind == FileKind::Listings {
-            columns.extend(["path", "depth"].into_iter().filter(|name| self.wants(name)));
-        } else if self.wants("path") || self.wants("depth") {
+        if self.wants("path") || self.wants("depth") {
             columns.push("listing");
         }
         if matches!(self.table.kind, FileKind::Entries | FileKind::Dirs)
@@ -465,10 +369,8 @@ impl Reader {
             columns.push(match computed {
                 Some(Computed::Path) => {
                     let mut paths = StringBuilder::with_capacity(rows, rows * 64);
-                    let listing = self.table.kind == FileKind::Listings;
                     for at in 0..rows {
                         let path = match self.table.kind {
-                            _ if listing => strings(batch, "path").value(at).to_owned(),
                             FileKind::Usage => head(at)?.path.to_owned(),
                             FileKind::Xattrs => {
                                 join(strings(batch, "path").value(at), strings(batch, "name").value(at))
@@ -480,7 +382,7 @@ impl Reader {
                     Arc::new(paths.finish())
                 }
                 Some(Computed::Source) => repeated(&source.name, rows),
-                Some(Computed::Depth) if self.table.kind != FileKind::Listings => {
+                Some(Computed::Depth) => {
                     let depths = (0..rows).map(|at| Ok(head(at)?.depth + 1)).collect::<Result<Vec<u32>>>()?;
                     Arc::new(UInt32Array::from(depths))
                 }
@@ -509,48 +411,6 @@ impl Reader {
         let columns = self.schema.fields().iter().map(|field| root_column(source, field.name())).collect();
         self.finish(columns, 1)
     }
-
-    fn trees(&self, source: &SourceRecord, path: &str) -> Result<RecordBatch> {
-        let subtree = Subtree { index: &self.index, source: source.id, path, threads: 1 };
-        let inode = crate::locate::look_up(&self.index, source, path).map_err(external)?;
-        let Some(inode) = inode else { return self.finish_empty() };
-        let attributes = inode.attributes;
-        let own = Totals {
-            dirs: 1,
-            dir_bytes: attributes.size_bytes,
-            blocks: attributes.blocks,
-            ..Totals::default()
-        };
-        let nodes = tree_totals(&subtree, own).map_err(external)?;
-        let column = |field: &Arc<Field>| -> ArrayRef {
-            let number = |value: fn(&Totals) -> i64| -> ArrayRef {
-                Arc::new(Int64Array::from_iter_values(nodes.iter().map(|node| value(&node.own))))
-            };
-            match field.name().as_str() {
-                "path" => {
-                    let paths = nodes.iter().map(|node| absolute_path(source, &node.path));
-                    Arc::new(StringArray::from_iter_values(paths))
-                }
-                "source" => repeated(&source.name, nodes.len()),
-                "depth" => {
-                    let depth = |path: &str| if path.is_empty() { 0 } else { path.split('/').count() as u32 };
-                    Arc::new(UInt32Array::from_iter_values(nodes.iter().map(|node| depth(&node.path))))
-                }
-                "entries" => number(|totals| totals.entries),
-                // A directory does not count itself.
-                "subdirs" => number(|totals| totals.dirs - 1),
-                "size" => number(|totals| totals.bytes),
-                "dir_size" => number(|totals| totals.dir_bytes),
-                _ => number(|totals| totals.blocks),
-            }
-        };
-        let columns = self.schema.fields().iter().map(column).collect();
-        self.finish(columns, nodes.len())
-    }
-
-    fn finish_empty(&self) -> Result<RecordBatch> {
-        Ok(RecordBatch::new_empty(self.schema.clone()))
-    }
 }
 
 /// Closes the files of a small shard when its rows have been read.
@@ -568,11 +428,7 @@ impl Drop for Closing {
     }
 }
 
-fn one(batch: RecordBatch) -> Batches {
-    Box::new(std::iter::once(Ok(batch)))
-}
-
-fn repeated(text: &str, rows: usize) -> ArrayRef {
+pub(super) fn repeated(text: &str, rows: usize) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(std::iter::repeat_n(text, rows)))
 }
 

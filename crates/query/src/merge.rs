@@ -4,8 +4,8 @@
 //! its first listing may come next, and closed behind its last, so that those open at a time are few where shards
 //! lie apart.
 
-use super::cursor::Cursor;
 use crate::columns::{INODE, InodeColumns, numbers, strings};
+use crate::cursor::Cursor;
 use crate::error::Result;
 use crate::locate::Start;
 use arrow::datatypes::{UInt32Type, UInt64Type};
@@ -33,26 +33,26 @@ const LISTING_COLUMNS: [&str; 17] = {
 };
 
 /// A listing and where its rows are.
-pub(super) struct Directory {
-    pub(super) path: String,
-    pub(super) part: u32,
-    pub(super) dev: u64,
-    pub(super) attributes: Attributes,
+pub(crate) struct Directory {
+    pub(crate) path: String,
+    pub(crate) part: u32,
+    pub(crate) dev: u64,
+    pub(crate) attributes: Attributes,
     first_entry: usize,
     first_dir: usize,
 }
 
 /// Entries and directories of the listing that comes next.
-pub(super) struct Rows<'m, 'a> {
-    pub(super) entries: &'m mut Cursor<'a>,
-    pub(super) entry_count: usize,
-    pub(super) dirs: &'m mut Cursor<'a>,
-    pub(super) dir_count: usize,
+pub(crate) struct Rows<'m, 'a> {
+    pub(crate) entries: &'m mut Cursor<'a>,
+    pub(crate) entry_count: usize,
+    pub(crate) dirs: &'m mut Cursor<'a>,
+    pub(crate) dir_count: usize,
 }
 
 /// Calls `each` for every listing at and below the start, in path order, parts of a directory one after the other.
 /// `columns` are read of `entries`, those of them that there are of `dirs`. Each must take all rows.
-pub(super) fn in_order(
+pub(crate) fn in_order(
     start: &Start,
     columns: &[&str],
     mut each: impl FnMut(&Directory, Rows<'_, '_>) -> Result<()>,

@@ -6,7 +6,7 @@ use canopy_index::{FileKind, RowRange, Shard};
 use std::collections::VecDeque;
 
 /// Reads a range of rows in chunks. Between chunks it holds no reader, which would keep a page of every column.
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     shard: &'a Shard,
     kind: FileKind,
     columns: &'a [&'a str],
@@ -18,7 +18,7 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         shard: &'a Shard,
         kind: FileKind,
         columns: &'a [&'a str],
@@ -29,7 +29,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Gives the next `count` rows, as ranges of batches. It is an error if there are not so many.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         mut count: usize,
         mut take: impl FnMut(&RecordBatch, RowRange) -> Result<()>,

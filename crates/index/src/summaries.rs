@@ -1,0 +1,81 @@
+//! Statistics of blocks of listings, so that those of a subtree need no scan of its entries.
+//!
+//! A block is a few thousand entries in path order, whole listings only. It ends where a cover ends, so that the directories at the
+//! top of a tree are made of whole blocks. Of each block there is a [`Summary`] for each owner and group with entries in it.
+
+use crate::builder::Builder;
+use crate::manifest::Cover;
+use canopy_model::{Parts, Summary};
+use rustc_hash::FxHashMap;
+use std::ops::Range;
+
+/// Entries from which on a block ends.
+const BLOCK_ENTRIES: u32 = 8192;
+
+/// Entries from which on a block ends where a cover does.
+const BLOCK_ENTRIES_MIN: u32 = 1024;
+
+/// Most extensions that a summary keeps. Names that end in a number of their own would have as many as there are entries.
+const EXTENSIONS_MAX: usize = 1024;
+
+/// Statistics of the entries of one owner and group in a block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockSummary {
+    /// Ordinals of the block's listings.
+    pub listings: Range<usize>,
+    /// Owner and group.
+    pub owner: (u32, u32),
+    /// What is known of their entries. The owner and the group are left out of it.
+    pub summary: Summary,
+    /// Whether `summary` has extensions; where they are too many, names have to be read for them.
+    pub extensions: bool,
+}
+
+/// The summaries of a shard, by block, owner and group.
+pub(crate) fn of_blocks(builder: &Builder, covers: &[Cover]) -> Vec<BlockSummary> {
+    let mut found = Vec::new();
+    for listings in blocks(builder, covers) {
+        let mut owners: FxHashMap<(u32, u32), Summary> = FxHashMap::default();
+        for head in &builder.heads[listings.clone()] {
+            for at in head.entries.clone() {
+                let at = at as usize;
+                let attributes = &builder.entries.attributes()[at];
+                let has_xattrs = builder.entries.has_xattrs() && builder.entries.xattrs(at).next().is_some();
+                let owner = (attributes.uid, attributes.gid);
+                let parts = Parts { owners: false, ..Parts::ALL };
+                owners.entry(owner).or_default().add(attributes, builder.entries.name(at), has_xattrs, parts);
+            }
+        }
+        let first = found.len();
+        found.extend(owners.into_iter().map(|(owner, mut summary)| {
+            let extensions = summary.extensions.len() <= EXTENSIONS_MAX;
+            if !extensions {
+                summary.extensions.clear();
+            }
+            BlockSummary { listings: listings.clone(), owner, summary, extensions }
+        }));
+        found[first..].sort_unstable_by_key(|block| block.owner);
+    }
+    found
+}
+
+/// Cuts the listings of a shard into blocks.
+fn blocks(builder: &Builder, covers: &[Cover]) -> Vec<Range<usize>> {
+    let mut blocks = Vec::new();
+    let mut start = 0;
+    let mut entries = 0;
+    for cover in covers {
+        for ordinal in cover.first as usize..cover.end as usize {
+            entries += builder.heads[ordinal].entries.len() as u32;
+            let last_of_cover = ordinal + 1 == cover.end as usize;
+            if entries >= BLOCK_ENTRIES || (last_of_cover && entries >= BLOCK_ENTRIES_MIN) {
+                blocks.push(start..ordinal + 1);
+                (start, entries) = (ordinal + 1, 0);
+            }
+        }
+    }
+    if entries > 0 {
+        blocks.push(start..builder.heads.len());
+    }
+    blocks
+}
