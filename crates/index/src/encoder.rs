@@ -8,8 +8,8 @@ use crate::names::Names;
 use crate::schema::{FENCE_ROWS, FileKind};
 use crate::summaries::{BlockSummary, of_blocks};
 use arrow::array::{
-    ArrayRef, BinaryArray, BooleanArray, Int64Array, RecordBatch, StringBuilder, TimestampNanosecondArray,
-    UInt32Array, UInt64Array,
+    ArrayRef, BinaryArray, Int64Array, RecordBatch, StringBuilder, TimestampNanosecondArray, UInt32Array,
+    UInt64Array,
 };
 use canopy_model::{Attributes, FileType, Rows, Totals};
 use parquet::arrow::ArrowWriter;
@@ -233,18 +233,25 @@ impl Encoder<'_> {
         }
         let mut output = self.open(FileKind::Summaries, blocks.len())?;
         for blocks in blocks.chunks(BATCH_ROWS) {
-            let encode = |block: &BlockSummary| postcard::to_extend(&block.summary, Vec::new());
-            let summaries: Vec<Vec<u8>> =
-                blocks.iter().map(encode).collect::<std::result::Result<_, _>>().map_err(|error| {
-                    Error::io("encode", &output.path)(std::io::Error::other(error.to_string()))
-                })?;
+            let failed = |error: postcard::Error| {
+                Error::io("encode", &output.path)(std::io::Error::other(error.to_string()))
+            };
+            let mut summaries = Vec::with_capacity(blocks.len());
+            let mut extensions = Vec::with_capacity(blocks.len());
+            for BlockSummary { summary, extensions: known, .. } in blocks {
+                summaries.push(postcard::to_extend(summary, Vec::new()).map_err(failed)?);
+                let mut counts: Vec<_> = summary.extensions.iter().collect();
+                counts.sort_unstable_by_key(|(extension, _)| *extension);
+                let counts = known.then(|| postcard::to_extend(&counts, Vec::new()));
+                extensions.push(counts.transpose().map_err(failed)?);
+            }
             output.write(vec![
                 u32s(blocks.iter().map(|block| block.listings.start as u32)),
                 u32s(blocks.iter().map(|block| block.listings.end as u32)),
                 u32s(blocks.iter().map(|block| block.owner.0)),
                 u32s(blocks.iter().map(|block| block.owner.1)),
-                Arc::new(BooleanArray::from_iter(blocks.iter().map(|block| Some(block.extensions)))),
                 Arc::new(BinaryArray::from_iter_values(summaries)),
+                Arc::new(BinaryArray::from_iter(extensions)),
             ])?;
         }
         self.close(output)

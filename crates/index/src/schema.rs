@@ -27,7 +27,7 @@
 //! values are escaped like names. The attributes of a source's root have an empty path and name.
 //!
 //! A row of `summaries` stands for the listings `first_listing` .. `end_listing`; `summary` is a `canopy_model::Summary` in Postcard without
-//! owners and groups. Those of a block that are too many to keep have no `extensions`.
+//! owners, groups and extensions, `extensions` a list of extension, count and bytes, likewise; null where they are too many to keep.
 //!
 //! A row of `sealed` has the first 16 bytes of a keyed hash of the entry's absolute path, and a nonce of 20 bytes and
 //! a `SealedRecord` as JSON, which is sealed with that path as the secret (see `names`).
@@ -219,8 +219,8 @@ fn fields(kind: FileKind) -> Vec<Field> {
             field("end_listing", DataType::UInt32),
             field("uid", DataType::UInt32),
             field("gid", DataType::UInt32),
-            field("extensions", DataType::Boolean),
             field("summary", DataType::Binary),
+            Field::new("extensions", DataType::Binary, true),
         ],
         FileKind::Xattrs => vec![
             field("path", DataType::Utf8),

@@ -9,7 +9,7 @@ use crate::summaries::BlockSummary;
 use arrow::array::{Array, AsArray, RecordBatch, TimestampNanosecondArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, UInt32Type, UInt64Type};
 use arrow::error::ArrowError;
-use canopy_model::{Totals, compare_paths, is_below};
+use canopy_model::{Count, Summary, Totals, compare_paths, is_below};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
@@ -261,28 +261,38 @@ impl Shard {
         Ok(found)
     }
 
-    /// The statistics of its blocks of listings, by block, owner and group. Listings without entries may be in no block.
-    pub fn summaries(&self) -> Result<Vec<BlockSummary>> {
+    /// The statistics of its blocks of listings, by block, owner and group, with extensions or without. Listings without
+    /// entries may be in no block.
+    pub fn summaries(&self, extensions: bool) -> Result<Vec<BlockSummary>> {
         let mut found = Vec::new();
         if self.record.file(FileKind::Summaries).is_none() {
             return Ok(found);
         }
         let corrupt = |detail: &dyn std::fmt::Display| self.corrupt(FileKind::Summaries, detail);
         let rows = 0..self.rows(FileKind::Summaries);
-        let columns = ["first_listing", "end_listing", "uid", "gid", "extensions", "summary"];
-        for batch in self.read(FileKind::Summaries, &columns, std::slice::from_ref(&rows), FENCE_ROWS)? {
+        let columns = ["first_listing", "end_listing", "uid", "gid", "summary", "extensions"];
+        let columns = if extensions { &columns[..] } else { &columns[..5] };
+        for batch in self.read(FileKind::Summaries, columns, std::slice::from_ref(&rows), FENCE_ROWS)? {
             let batch = batch?;
             let [first, end, uids, gids] =
                 [0, 1, 2, 3].map(|at| batch.column(at).as_primitive::<UInt32Type>().values());
-            let (extensions, summaries) = (batch.column(4).as_boolean(), batch.column(5).as_binary::<i32>());
+            let summaries = batch.column(4).as_binary::<i32>();
+            let lists = extensions.then(|| batch.column(5).as_binary::<i32>());
             for at in 0..batch.num_rows() {
                 let listings = first[at] as usize..end[at] as usize;
                 if listings.is_empty() || listings.end > self.rows(FileKind::Listings) {
                     return Err(corrupt(&"a block names listings that do not exist"));
                 }
                 let owner = (uids[at], gids[at]);
-                let summary = postcard::from_bytes(summaries.value(at)).map_err(|error| corrupt(&error))?;
-                found.push(BlockSummary { listings, owner, summary, extensions: extensions.value(at) });
+                let mut summary: Summary =
+                    postcard::from_bytes(summaries.value(at)).map_err(|error| corrupt(&error))?;
+                let list = lists.filter(|lists| !lists.is_null(at)).map(|lists| lists.value(at));
+                if let Some(list) = list {
+                    let list: Vec<(&str, Count)> =
+                        postcard::from_bytes(list).map_err(|error| corrupt(&error))?;
+                    summary.extensions = list.into_iter().map(|(name, count)| (name.into(), count)).collect();
+                }
+                found.push(BlockSummary { listings, owner, summary, extensions: list.is_some() });
             }
         }
         Ok(found)

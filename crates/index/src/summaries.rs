@@ -27,7 +27,7 @@ pub struct BlockSummary {
     pub owner: (u32, u32),
     /// What is known of their entries. The owner and the group are left out of it.
     pub summary: Summary,
-    /// Whether `summary` has extensions; where they are too many, names have to be read for them.
+    /// Whether `summary` has extensions: not if they were not read, nor where they are too many, so that names have to be read.
     pub extensions: bool,
 }
 

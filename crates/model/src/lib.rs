@@ -28,5 +28,7 @@ pub use class::{Access, ClassId, ClassPath, ClassTable, Gate, GateStep, GrantId,
 pub use grant::{Credentials, Grant, Wanted};
 pub use name::{base_name, compare_paths, escape, is_below, join, join_absolute, parent, unescape};
 pub use rows::{Listing, Row, Rows, Sink, Xattr};
-pub use summary::{Count, Extrema, Histogram, Parts, Summary, extension, month, size_class, size_class_min};
+pub use summary::{
+    Count, Extrema, Histogram, NUMBERED, Parts, Summary, extension, month, size_class, size_class_min,
+};
 pub use totals::Totals;

@@ -115,7 +115,9 @@ pub struct Summary {
     pub mtimes: Histogram,
     /// By the [`month`] of atime.
     pub atimes: Histogram,
-    /// By [`extension`]; the empty one stands for none.
+    /// By [`extension`]; the empty one stands for none, [`NUMBERED`] for all of digits alone, of which a tree of
+    /// numbered files has as many as it has files.
+    #[serde(skip)]
     pub extensions: HashMap<Box<str>, Count>,
 }
 
@@ -157,11 +159,14 @@ impl Summary {
             self.atimes.add(month(attributes.atime_ns), count);
         }
         if parts.extensions {
-            self.add_extension(extension(name).unwrap_or(""), count);
+            let extension = extension(name).unwrap_or("");
+            let numbered = !extension.is_empty() && extension.bytes().all(|byte| byte.is_ascii_digit());
+            self.add_extension(if numbered { NUMBERED } else { extension }, count);
         }
     }
 
-    fn add_extension(&mut self, extension: &str, count: Count) {
+    /// Adds to the count of an extension.
+    pub fn add_extension(&mut self, extension: &str, count: Count) {
         match self.extensions.get_mut(extension) {
             Some(sum) => *sum += count,
             None => {
@@ -197,6 +202,9 @@ impl Summary {
         self.types.iter().sum()
     }
 }
+
+/// Stands for extensions such as those of `log.001` and `log.002`.
+pub const NUMBERED: &str = "#";
 
 /// The class of a size in a histogram by powers of two: 0 for no bytes, n for 2^(n-1) up to but not including 2^n bytes.
 pub fn size_class(size_bytes: i64) -> i32 {
@@ -263,7 +271,7 @@ mod tests {
             mtime_ns: at * 40 * 86_400_000_000_000,
             ..Attributes::default()
         };
-        let name = |at: i64| format!("x.{}", at % 5);
+        let name = |at: i64| format!("x.{}", ["a", "b", "c", "17", "4"][at as usize % 5]);
         let of = |range: std::ops::Range<i64>| {
             let mut summary = Summary::default();
             range.for_each(|at| summary.add(&entry(at), &name(at), at % 2 == 0, Parts::ALL));
@@ -275,6 +283,6 @@ mod tests {
         sum.merge(&of(31..100));
         assert_eq!(sum, whole);
         assert_eq!((whole.entries(), whole.types[0], whole.uids.len()), (100, 34, 4));
-        assert_eq!(whole.extensions["3"].entries, 20);
+        assert_eq!((whole.extensions["c"].entries, whole.extensions[NUMBERED].entries), (20, 40));
     }
 }

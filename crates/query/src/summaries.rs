@@ -17,7 +17,7 @@ use std::sync::Mutex;
 
 const BATCH_ROWS: usize = 8192;
 
-/// Entries below which blocks are not worth reading.
+/// Entries of a part of a shard below which blocks are not worth reading.
 const ENTRIES_MIN: usize = 4096;
 
 /// Statistics by owner and group.
@@ -74,7 +74,11 @@ fn of_shard(shard: &Shard, directory: &str, wanted: &Wanted, found: &mut ByOwner
     if entries.is_empty() {
         return Ok(());
     }
-    let blocks = if entries.len() < ENTRIES_MIN { Vec::new() } else { shard.summaries()? };
+    let whole = entries.len() == shard.rows(FileKind::Entries);
+    let blocks = match whole || entries.len() >= ENTRIES_MIN {
+        true => shard.summaries(wanted.parts.extensions)?,
+        false => Vec::new(),
+    };
     // Listings before the first whole block, between whole blocks and after the last one.
     let mut rest = Vec::new();
     let mut at = listings.start;
