@@ -89,6 +89,28 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
             "≤ 500 ms",
         ),
         ("SQL sum by owner from usage", vec!["sql", "SELECT uid, sum(size) FROM usage GROUP BY uid"], ""),
+        (
+            "all statistics of the root",
+            vec!["sql", "SELECT * FROM trees WHERE path = '/generated'"],
+            "≤ 50 ms",
+        ),
+        (
+            "largest file and histogram of sizes of the root",
+            vec!["sql", "SELECT size_max, size_hist FROM trees WHERE path = '/generated'"],
+            "≤ 50 ms",
+        ),
+        (
+            "all statistics of all homes",
+            vec!["sql", "SELECT * FROM trees WHERE path = '/generated/home'"],
+            "≤ 50 ms",
+        ),
+        (
+            "all statistics of a project, by user",
+            vec!["sql", "SELECT * FROM trees_by_user WHERE path = '/generated/proj/project07'"],
+            "≤ 50 ms",
+        ),
+        ("report of everything", vec!["report", "/generated"], "≤ 2000 ms"),
+        ("report of one user's entries", vec!["report", "/generated", "--user", "10007"], "≤ 300 ms"),
     ] {
         let mut all = vec![canopy.as_str(), "--index", &generated];
         all.extend(command);

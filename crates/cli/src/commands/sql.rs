@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 /// Ask the index in SQL
 ///
-/// Tables: entries (all but directories), directories, summaries (aggregates of each directory's entries), trees
-/// (totals below each directory), usage (by directory, owner and group), xattrs (values of extended attributes), acls;
+/// Tables: entries (all but directories), directories, summaries (statistics of each directory's entries), trees
+/// (statistics of everything below each directory), both also as _by_user and _by_group, usage (by directory, owner and group), xattrs (values of extended attributes), acls;
 /// 'DESCRIBE entries' lists columns.
 /// Functions: user_name(uid), group_name(gid), human_size(bytes), extension(name), depth(path).
 ///

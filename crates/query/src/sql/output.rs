@@ -1,14 +1,16 @@
 //! How answers are printed.
 
 use crate::error::{Error, Result};
-use arrow::array::RecordBatch;
+use arrow::array::{Array, RecordBatch, RecordBatchOptions, StringArray};
 use arrow::csv::writer::{Writer as CsvWriter, WriterBuilder};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::writer::{ArrayWriter, LineDelimitedWriter};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use arrow::util::pretty::pretty_format_batches_with_schema;
 use parquet::arrow::ArrowWriter;
 use std::io::Write;
+use std::sync::Arc;
 
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +43,8 @@ impl<'a> Writer<'a> {
             Format::Csv => {
                 let mut writer = WriterBuilder::new().with_header(true).build(output);
                 // So that an answer without rows has its header too.
-                writer.write(&RecordBatch::new_empty(schema)).map_err(arrow_error)?;
+                let empty = flat(&RecordBatch::new_empty(schema)).map_err(arrow_error)?;
+                writer.write(&empty).map_err(arrow_error)?;
                 Writer::Csv(writer)
             }
             Format::Json => Writer::Json(ArrayWriter::new(output)),
@@ -53,7 +56,7 @@ impl<'a> Writer<'a> {
     pub(super) fn write(&mut self, batch: RecordBatch) -> Result<()> {
         match self {
             Writer::Table(_, batches, _) => batches.push(batch),
-            Writer::Csv(writer) => writer.write(&batch).map_err(arrow_error)?,
+            Writer::Csv(writer) => writer.write(&flat(&batch).map_err(arrow_error)?).map_err(arrow_error)?,
             Writer::Json(writer) => writer.write(&batch).map_err(arrow_error)?,
             Writer::NdJson(writer) => writer.write(&batch).map_err(arrow_error)?,
             Writer::Parquet(writer) => writer.write(&batch)?,
@@ -87,6 +90,26 @@ impl<'a> Writer<'a> {
         }
         Ok(())
     }
+}
+
+/// Lists and structures as text, since CSV has none.
+fn flat(batch: &RecordBatch) -> std::result::Result<RecordBatch, ArrowError> {
+    let options = FormatOptions::default();
+    let mut fields = Vec::with_capacity(batch.num_columns());
+    let mut columns = Vec::with_capacity(batch.num_columns());
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        if !field.data_type().is_nested() {
+            fields.push(field.clone());
+            columns.push(column.clone());
+            continue;
+        }
+        let formatter = ArrayFormatter::try_new(column, &options)?;
+        let text = |at: usize| column.is_valid(at).then(|| formatter.value(at).to_string());
+        columns.push(Arc::new((0..column.len()).map(text).collect::<StringArray>()));
+        fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)
 }
 
 fn arrow_error(error: ArrowError) -> Error {
