@@ -3,16 +3,20 @@
 use super::document::{
     AgeClass, Ages, Breakdown, ExtensionUsage, Owner, OwnerUsage, Owners, SizeClass, TypeCount, Usage,
 };
+use super::parts::Part;
 use super::sections::{Section, Sections};
 use crate::error::Result;
 use crate::locate::Start;
 use crate::names::{group_name, user_name};
-use crate::summaries::{self, Wanted};
+use crate::summaries::{self, ByOwner, Wanted};
 use crate::totals::Subtree;
+use crate::work::by_workers;
+use canopy_index::FileKind;
 use canopy_model::{Count, Histogram, Parts, Summary, month, size_class_min};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
+use std::sync::Mutex;
 
 /// Spans of months by which ages are shown.
 const AGES: [(&str, i32, Option<i32>); 11] = [
@@ -43,8 +47,14 @@ pub(super) struct Sums {
     accessed: Vec<Count>,
 }
 
-/// Adds the statistics of all starts up, of one owner's entries if there is an owner.
-pub(super) fn sums(starts: &[Start], sections: Sections, owner: Option<u32>, threads: usize) -> Result<Sums> {
+/// Adds the statistics of all starts up: those that the index keeps, or of an owner those of the rows of `parts`.
+pub(super) fn sums(
+    starts: &[Start],
+    parts: &[Part<'_>],
+    sections: Sections,
+    owner: Option<u32>,
+    threads: usize,
+) -> Result<Sums> {
     let extensions = sections.has(Section::Extensions);
     let mut wanted = Wanted::all();
     wanted.parts = Parts { owners: false, histograms: true, extensions };
@@ -53,10 +63,15 @@ pub(super) fn sums(starts: &[Start], sections: Sections, owner: Option<u32>, thr
     let mut sums = Sums { modified: none.clone(), accessed: none, ..Sums::default() };
     for start in starts {
         let scanned = month(start.source.scanned_ns);
-        for ((uid, gid), summary) in summaries::of_subtree(&Subtree::of(start, threads), &wanted)? {
-            if owner.is_some_and(|owner| owner != uid) {
-                continue;
+        let by_owner = match owner {
+            None => summaries::of_subtree(&Subtree::of(start, threads), &wanted)?,
+            Some(owner) => {
+                let parts: Vec<&Part<'_>> =
+                    parts.iter().filter(|part| std::ptr::eq(part.start, start)).collect();
+                of_owner(&parts, &wanted, owner, threads)?
             }
+        };
+        for ((uid, gid), summary) in by_owner {
             let usage = Usage {
                 entries: summary.entries(),
                 bytes: summary.bytes,
@@ -70,6 +85,24 @@ pub(super) fn sums(starts: &[Start], sections: Sections, owner: Option<u32>, thr
         }
     }
     Ok(sums)
+}
+
+/// The statistics of an owner's entries, from their rows: those that the index keeps would have to be read for all owners.
+fn of_owner(parts: &[&Part<'_>], wanted: &Wanted, owner: u32, threads: usize) -> Result<ByOwner> {
+    let entries: Vec<&&Part<'_>> = parts.iter().filter(|part| part.kind == FileKind::Entries).collect();
+    let all = Mutex::new(ByOwner::default());
+    let work = |found: &mut ByOwner, part: &&&Part<'_>| {
+        summaries::of_rows(part.shard, &part.rows, wanted, owner, found)?;
+        part.close();
+        Ok(())
+    };
+    let finish = |found: ByOwner| {
+        summaries::merge_into(&mut all.lock().expect("no thread panics while it holds the lock"), found);
+        Ok(())
+    };
+    let workers = threads.clamp(1, entries.len().max(1));
+    by_workers(workers, &entries, |_| Ok(ByOwner::default()), work, finish)?;
+    Ok(all.into_inner().expect("no thread panics while it holds the lock"))
 }
 
 fn add_ages(classes: &mut [Count], months: &Histogram, scanned: i32) {

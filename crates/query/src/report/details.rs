@@ -8,19 +8,20 @@ use crate::error::Result;
 use crate::listings::{ListingHeads, merge_ranges};
 use crate::locate::absolute_path;
 use crate::names::user_name;
+use crate::work::in_parallel;
 use arrow::array::AsArray;
 use arrow::datatypes::UInt32Type;
 use canopy_index::FileKind;
 use canopy_model::{Attributes, compare_paths, join_absolute};
 use rustc_hash::FxHashMap;
 use std::cmp::{Ordering, Reverse};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 /// An entry, a directory among them.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     /// Absolute path of the directory that holds it.
-    pub(super) directory: Rc<str>,
+    pub(super) directory: Arc<str>,
     pub(super) name: String,
     pub(super) attributes: Attributes,
     pub(super) dev: u64,
@@ -64,40 +65,70 @@ pub(super) fn by_part(parts: &[Part<'_>], rows: &[u32]) -> Vec<(usize, Vec<u32>)
         .collect()
 }
 
+/// What to read of entries; attributes that are not asked for are 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// All attributes.
+    All,
+    /// Inode, links and sizes.
+    Links,
+    /// Names and targets alone.
+    Targets,
+}
+
+impl Depth {
+    fn columns(self, kind: FileKind) -> Vec<&'static str> {
+        let mut columns = vec!["listing", "name"];
+        match self {
+            Depth::All => columns.extend(INODE),
+            Depth::Links => columns.extend(["ino", "nlink", "size", "blocks"]),
+            Depth::Targets => {}
+        }
+        if kind == FileKind::Entries && self != Depth::Links {
+            columns.push("target");
+        }
+        columns
+    }
+}
+
 /// Reads the entries at some places.
-pub(super) fn read(parts: &[Part<'_>], places: &[Place]) -> Result<FxHashMap<Place, Entry>> {
+pub(super) fn read(
+    parts: &[Part<'_>],
+    places: &[Place],
+    depth: Depth,
+    threads: usize,
+) -> Result<FxHashMap<Place, Entry>> {
     let mut places = places.to_vec();
     places.sort_unstable();
     places.dedup();
-    let mut found = FxHashMap::default();
-    for places in places.chunk_by(|a, b| a.0 == b.0) {
-        read_part(&parts[places[0].0 as usize], places, &mut found)?;
-    }
-    Ok(found)
+    let by_part: Vec<&[Place]> = places.chunk_by(|a, b| a.0 == b.0).collect();
+    let found = Mutex::new(FxHashMap::default());
+    in_parallel(threads, &by_part, |places| {
+        let entries = read_part(&parts[places[0].0 as usize], places, depth)?;
+        found.lock().expect("no thread panics while it holds the lock").extend(entries);
+        Ok(())
+    })?;
+    Ok(found.into_inner().expect("no thread panics while it holds the lock"))
 }
 
-fn read_part(part: &Part<'_>, places: &[Place], found: &mut FxHashMap<Place, Entry>) -> Result<()> {
+fn read_part(part: &Part<'_>, places: &[Place], depth: Depth) -> Result<Vec<(Place, Entry)>> {
     let ranges = merge_ranges(places.iter().map(|&(_, row)| row as usize..row as usize + 1).collect());
-    let mut columns = INODE.to_vec();
-    columns.extend(["listing", "name"]);
-    if part.kind == FileKind::Entries {
-        columns.push("target");
-    }
+    let mut found = Vec::with_capacity(places.len());
     let mut places = places.iter();
-    for batch in part.shard.read(part.kind, &columns, &ranges, BATCH_ROWS)? {
+    for batch in part.shard.read(part.kind, &depth.columns(part.kind), &ranges, BATCH_ROWS)? {
         let batch = batch?;
         let listings = numbers::<UInt32Type>(&batch, "listing").values();
         let heads = ListingHeads::read(part.shard, listings)?;
         let names = strings(&batch, "name");
         let inodes = InodeColumns::of(&batch);
         let targets = batch.column_by_name("target").map(|column| column.as_string::<i32>());
-        let mut last: Option<(u32, Rc<str>)> = None;
+        let mut last: Option<(u32, Arc<str>)> = None;
         for (at, place) in places.by_ref().take(batch.num_rows()).enumerate() {
             let bad = || part.shard.corrupt(part.kind, "it names a listing that does not exist");
             let head = heads.get(listings[at]).ok_or_else(bad)?;
             let directory = match &last {
                 Some((listing, directory)) if *listing == listings[at] => directory.clone(),
-                _ => Rc::from(absolute_path(&part.start.source, head.path)),
+                _ => Arc::from(absolute_path(&part.start.source, head.path)),
             };
             last = Some((listings[at], directory.clone()));
             let entry = Entry {
@@ -107,27 +138,36 @@ fn read_part(part: &Part<'_>, places: &[Place], found: &mut FxHashMap<Place, Ent
                 dev: head.dev,
                 target: text_or_empty(targets, at).to_owned(),
             };
-            found.insert(*place, entry);
+            found.push((*place, entry));
         }
     }
-    Ok(())
+    part.close();
+    Ok(found)
 }
 
 /// Reads the entries of rows by number among those of all parts, which ascend.
-pub(super) fn of_rows(parts: &[Part<'_>], rows: &[u32]) -> Result<FxHashMap<u32, Entry>> {
+pub(super) fn of_rows(parts: &[Part<'_>], rows: &[u32], threads: usize) -> Result<FxHashMap<u32, Entry>> {
     let mut places = Vec::with_capacity(rows.len());
     for (part, rows) in by_part(parts, rows) {
         places.extend(rows.into_iter().map(|row| (part as u32, row)));
     }
     let number = |place: Place| (parts[place.0 as usize].base + place.1 as usize) as u32;
-    Ok(read(parts, &places)?.into_iter().map(|(place, entry)| (number(place), entry)).collect())
+    Ok(read(parts, &places, Depth::All, threads)?
+        .into_iter()
+        .map(|(place, entry)| (number(place), entry))
+        .collect())
 }
 
 /// The best entries of lists, in order.
-pub(super) fn best(parts: &[Part<'_>], lists: Vec<Best>, top: usize) -> Result<Vec<Vec<Item>>> {
+pub(super) fn best(
+    parts: &[Part<'_>],
+    lists: Vec<Best>,
+    top: usize,
+    threads: usize,
+) -> Result<Vec<Vec<Item>>> {
     let lists: Vec<Vec<(i64, Place)>> = lists.into_iter().map(Best::into_candidates).collect();
     let places: Vec<Place> = lists.iter().flatten().map(|(_, place)| *place).collect();
-    let entries = read(parts, &places)?;
+    let entries = read(parts, &places, Depth::All, threads)?;
     let in_order = |list: Vec<(i64, Place)>| {
         let mut list: Vec<(i64, &Entry)> =
             list.into_iter().filter_map(|(key, place)| Some((key, entries.get(&place)?))).collect();

@@ -1,7 +1,8 @@
 //! The one pass over listings: what single directories hold, and what their trees do.
 //!
 //! A tree may lie in many shards. Each shard adds up what it has of each tree, in path order with the directories on the way to the
-//! current one on a stack; the sums meet in one map by a hash of the path of 128 bits under a secret. Memory: some 70 bytes a directory.
+//! current one on a stack; the sums meet by a hash of the path of 128 bits under a secret. Memory: 56 bytes a directory in each shard that
+//! has anything below it, and as much again for those that several have.
 
 use super::best::{Best, Place};
 use super::parts::{BATCH_ROWS, Part, groups_with};
@@ -21,19 +22,75 @@ use std::sync::{LazyLock, Mutex};
 /// Inodes, bytes and blocks of 512 bytes.
 pub(super) type Sums = [i64; 3];
 
-/// What a directory's tree holds.
-#[derive(Default)]
+/// What a directory's tree holds, or what one shard has of it.
 pub(super) struct Tree {
+    key: u128,
     pub(super) sums: Sums,
-    /// Where its listing is, if it can be listed.
-    pub(super) place: Option<Place>,
-    /// The key of the directory that holds it, or half of it.
+    /// Where its listing is; [`NOWHERE`] if it cannot be listed.
+    pub(super) place: Place,
+    /// The key of the directory that holds it, half of it; 0 for a start.
     pub(super) parent: u64,
+}
+
+/// The place of what has none.
+pub(super) const NOWHERE: Place = (u32::MAX, u32::MAX);
+
+/// Trees are sorted by key in so many pieces.
+const PIECES: usize = 256;
+
+/// All trees.
+pub(super) struct Trees(Vec<Vec<Tree>>);
+
+impl Trees {
+    fn new() -> Self {
+        Trees((0..PIECES).map(|_| Vec::new()).collect())
+    }
+
+    fn push(&mut self, tree: Tree) {
+        self.0[(tree.key >> 120) as usize].push(tree);
+    }
+
+    fn merge(&mut self, other: Trees) {
+        for (piece, other) in self.0.iter_mut().zip(other.0) {
+            if piece.is_empty() {
+                *piece = other;
+            } else {
+                piece.reserve_exact(other.len());
+                piece.extend(other);
+            }
+        }
+    }
+
+    /// Makes one of the trees that several shards have something of.
+    fn join(&mut self) {
+        for piece in &mut self.0 {
+            piece.sort_unstable_by_key(|tree| tree.key);
+            piece.dedup_by(|later, first| {
+                let same = later.key == first.key;
+                if same {
+                    add(&mut first.sums, &later.sums);
+                    first.place = first.place.min(later.place);
+                }
+                same
+            });
+        }
+    }
+
+    /// Those that can be listed.
+    pub(super) fn listed(&self) -> impl Iterator<Item = &Tree> {
+        self.0.iter().flatten().filter(|tree| tree.place != NOWHERE)
+    }
+
+    pub(super) fn get_mut(&mut self, key: u128) -> Option<&mut Tree> {
+        let piece = &mut self.0[(key >> 120) as usize];
+        let at = piece.binary_search_by_key(&key, |tree| tree.key).ok()?;
+        piece.get_mut(at)
+    }
 }
 
 /// What was found.
 pub(super) struct Found {
-    pub(super) trees: FxHashMap<u128, Tree>,
+    pub(super) trees: Trees,
     pub(super) listed: i64,
     pub(super) entries: i64,
     pub(super) squares: u128,
@@ -77,7 +134,7 @@ pub(super) fn child_key(parent: u128, name: &str) -> u128 {
 impl Found {
     fn new(top: usize) -> Self {
         Found {
-            trees: FxHashMap::default(),
+            trees: Trees::new(),
             listed: 0,
             entries: 0,
             squares: 0,
@@ -91,12 +148,7 @@ impl Found {
     }
 
     fn merge(&mut self, other: Found) {
-        if self.trees.len() < other.trees.len() {
-            let smaller = std::mem::replace(&mut self.trees, other.trees);
-            self.merge_trees(smaller);
-        } else {
-            self.merge_trees(other.trees);
-        }
+        self.trees.merge(other.trees);
         self.listed += other.listed;
         self.entries += other.entries;
         self.squares = self.squares.saturating_add(other.squares);
@@ -107,15 +159,6 @@ impl Found {
         self.empty_first.merge(other.empty_first);
         for (key, (place, here)) in other.pieces {
             self.piece(key, place, &here);
-        }
-    }
-
-    fn merge_trees(&mut self, trees: FxHashMap<u128, Tree>) {
-        for (key, tree) in trees {
-            let known = self.trees.entry(key).or_default();
-            add(&mut known.sums, &tree.sums);
-            known.place = known.place.or(tree.place);
-            known.parent = tree.parent;
         }
     }
 
@@ -154,6 +197,7 @@ pub(super) fn scan(parts: &[Part<'_>], wanted: &Wanted, threads: usize) -> Resul
     };
     by_workers(threads.clamp(1, parts.len().max(1)), &numbers, |_| Ok(Found::new(wanted.top)), work, finish)?;
     let mut all = all.into_inner().expect("no thread panics while it holds the lock");
+    all.trees.join();
     for (place, here) in std::mem::take(&mut all.pieces).into_values() {
         if wanted.owner.is_none() || here.entries > 0 {
             all.directory(place, &here);
@@ -200,7 +244,7 @@ struct Open {
     below: Sums,
     /// What it is itself.
     own: Sums,
-    place: Option<Place>,
+    place: Place,
 }
 
 impl Pass<'_, '_> {
@@ -253,7 +297,7 @@ impl Pass<'_, '_> {
         let mut current = self.part.start.path.clone();
         let root = start_key(self.part.start);
         let mut open =
-            vec![Open { end: base, key: root, parent: 0, below: [0; 3], own: [0; 3], place: None }];
+            vec![Open { end: base, key: root, parent: 0, below: [0; 3], own: [0; 3], place: NOWHERE }];
         let mut ordinals = rows.iter().cloned().flatten();
         let mut columns = vec!["path", "depth", "part", "uid", "size", "blocks"];
         let counts = ["files", "symlinks", "others", "subdirs"];
@@ -282,7 +326,7 @@ impl Pass<'_, '_> {
                     self.go_to(&mut open, &mut current, path);
                     let top = open.last_mut().expect("the start stays open");
                     add(&mut top.below, &here.sums);
-                    top.place = top.place.or(Some(place));
+                    top.place = top.place.min(place);
                     if own {
                         top.own = [1, sizes[at], blocks[at]];
                     }
@@ -324,7 +368,7 @@ impl Pass<'_, '_> {
             let end = path[name_at..].find('/').map_or(path.len(), |end| name_at + end);
             let parent = open[open.len() - 1].key;
             let key = child_key(parent, &path[name_at..end]);
-            open.push(Open { end, key, parent: parent as u64, below: [0; 3], own: [0; 3], place: None });
+            open.push(Open { end, key, parent: parent as u64, below: [0; 3], own: [0; 3], place: NOWHERE });
             at = end;
         }
         current.push_str(&path[current.len()..]);
@@ -336,11 +380,9 @@ impl Pass<'_, '_> {
         if let Some(above) = open.last_mut() {
             add(&mut above.below, &last.below);
         }
-        let tree = self.found.trees.entry(last.key).or_default();
-        add(&mut tree.sums, &last.below);
-        add(&mut tree.sums, &last.own);
-        tree.place = tree.place.or(last.place);
-        tree.parent = last.parent;
+        let mut sums = last.below;
+        add(&mut sums, &last.own);
+        self.found.trees.push(Tree { key: last.key, sums, place: last.place, parent: last.parent });
     }
 }
 

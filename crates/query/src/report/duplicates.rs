@@ -5,7 +5,7 @@
 //! 3. Of the others the keys are read and hashed a second time, some at a time, so that files are only grouped if 128 bits agree.
 //! 4. Of the groups that are shown, all names are read.
 //!
-//! Memory: 12 bytes a file (up to twice that while they are gathered), and some 60 bytes for each of up to a million files that share
+//! Memory: 8 bytes a file, and some 60 bytes for each of up to a million files that share
 //! their hash.
 
 use super::details;
@@ -14,7 +14,7 @@ use super::parts::{BATCH_ROWS, Part};
 use crate::columns::{numbers, strings};
 use crate::error::Result;
 use crate::listings::{ListingHeads, merge_ranges};
-use crate::work::in_parallel;
+use crate::work::{by_workers, in_parallel};
 use arrow::datatypes::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
 use canopy_index::FileKind;
 use rustc_hash::FxHashSet;
@@ -22,7 +22,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{LazyLock, Mutex};
 
 /// Files are sorted by hash in so many pieces.
-const PIECES: usize = 256;
+pub(super) const PIECES: usize = 256;
 
 /// Files whose keys are read again at a time.
 const FILES_MAX: usize = 1 << 20;
@@ -48,37 +48,30 @@ impl Key<'_> {
     }
 }
 
-/// A file: the halves of its hash, and its number among the rows of all parts.
-#[derive(Clone, Copy)]
-struct Hashed([u32; 3]);
-
-impl Hashed {
-    fn hash(self) -> u64 {
-        u64::from(self.0[0]) << 32 | u64::from(self.0[1])
-    }
-}
-
-/// The hashes of all files.
+/// The hashes of all files, 32 bits each besides those that choose the piece, with numbers of rows. That is enough to find nearly all files
+/// that have no duplicate.
 #[derive(Default)]
 pub(super) struct Keys {
     /// By the first bits of their hashes.
-    pieces: Vec<Vec<Hashed>>,
+    pieces: Vec<Vec<u64>>,
     /// Set if there are more rows than have numbers.
     too_many: bool,
 }
 
 impl Keys {
+    /// For so many files, about.
+    pub(super) fn new(files: usize) -> Self {
+        Keys { pieces: (0..PIECES).map(|_| Vec::with_capacity(files / PIECES)).collect(), too_many: false }
+    }
+
     #[inline]
     pub(super) fn add(&mut self, key: &Key<'_>, row: usize) {
         let Ok(row) = u32::try_from(row) else {
             self.too_many = true;
             return;
         };
-        if self.pieces.is_empty() {
-            self.pieces.resize_with(PIECES, Vec::new);
-        }
         let hash = key.hash();
-        self.pieces[(hash >> 56) as usize].push(Hashed([(hash >> 32) as u32, hash as u32, row]));
+        self.pieces[(hash >> 56) as usize].push(hash << 32 | u64::from(row));
     }
 
     pub(super) fn merge(&mut self, other: Keys) {
@@ -87,26 +80,27 @@ impl Keys {
         self.pieces.extend(other.pieces);
     }
 
-    /// Those whose hash others have too, by hash. Each hash is in one of the vectors only.
-    fn repeated(self, threads: usize) -> Result<Vec<Vec<Hashed>>> {
+    /// The rows of files whose hash others have too. Rows of the same hash are in the same vector.
+    fn repeated(self, threads: usize) -> Result<Vec<Vec<u32>>> {
         let workers = self.pieces.len() / PIECES;
-        let pieces: Vec<Mutex<Vec<Hashed>>> = self.pieces.into_iter().map(Mutex::new).collect();
+        let pieces: Vec<Mutex<Vec<u64>>> = self.pieces.into_iter().map(Mutex::new).collect();
         let take = |at: usize| {
             std::mem::take(&mut *pieces[at].lock().expect("no thread panics while it holds the lock"))
         };
         let numbers: Vec<usize> = if workers == 0 { Vec::new() } else { (0..PIECES).collect() };
         let all = Mutex::new(Vec::new());
-        in_parallel(threads, &numbers, |&number| {
-            let mut piece = take(number);
-            (1..workers).for_each(|worker| piece.extend(take(worker * PIECES + number)));
-            piece.sort_unstable_by_key(|file| (file.hash(), file.0[2]));
-            let groups = piece.chunk_by(|a, b| a.hash() == b.hash()).filter(|group| group.len() > 1);
-            let repeated: Vec<Hashed> = groups.flatten().copied().collect();
+        let work = |piece: &mut Vec<u64>, &number: &usize| {
+            piece.clear();
+            (0..workers).for_each(|worker| piece.extend(take(worker * PIECES + number)));
+            piece.sort_unstable();
+            let groups = piece.chunk_by(|a, b| a >> 32 == b >> 32).filter(|group| group.len() > 1);
+            let repeated: Vec<u32> = groups.flatten().map(|file| *file as u32).collect();
             if !repeated.is_empty() {
                 all.lock().expect("no thread panics while it holds the lock").push(repeated);
             }
             Ok(())
-        })?;
+        };
+        by_workers(threads.clamp(1, PIECES), &numbers, |_| Ok(Vec::new()), work, |_| Ok(()))?;
         Ok(all.into_inner().expect("no thread panics while it holds the lock"))
     }
 }
@@ -137,7 +131,7 @@ pub(super) fn find(parts: &[Part<'_>], keys: Keys, top: usize, threads: usize) -
     }
     let mut found = Duplicates::default();
     let mut largest: Vec<Group> = Vec::new();
-    let mut chunk: Vec<Hashed> = Vec::new();
+    let mut chunk: Vec<u32> = Vec::new();
     let mut repeated = keys.repeated(threads)?.into_iter().peekable();
     while let Some(more) = repeated.next() {
         chunk.extend(more);
@@ -146,7 +140,7 @@ pub(super) fn find(parts: &[Part<'_>], keys: Keys, top: usize, threads: usize) -
         }
     }
     for group in largest {
-        found.largest.push(shown(parts, group, top)?);
+        found.largest.push(shown(parts, group, top, threads)?);
     }
     Ok(Some(found))
 }
@@ -154,13 +148,12 @@ pub(super) fn find(parts: &[Part<'_>], keys: Keys, top: usize, threads: usize) -
 /// Counts the groups among some files, and keeps the largest.
 fn group(
     parts: &[Part<'_>],
-    files: Vec<Hashed>,
+    mut rows: Vec<u32>,
     top: usize,
     threads: usize,
     found: &mut Duplicates,
     largest: &mut Vec<Group>,
 ) -> Result<()> {
-    let mut rows: Vec<u32> = files.into_iter().map(|file| file.0[2]).collect();
     rows.sort_unstable();
     let mut members = read_members(parts, &rows, threads)?;
     members.sort_unstable_by_key(|member| (member.hashes, member.row));
@@ -189,7 +182,7 @@ fn group(
     }
     let mut firsts: Vec<u32> = kept.iter().map(|group| group.3[0]).collect();
     firsts.sort_unstable();
-    let firsts = details::of_rows(parts, &firsts)?;
+    let firsts = details::of_rows(parts, &firsts, threads)?;
     for (wasted_bytes, size_bytes, files, rows) in kept {
         let Some(first) = firsts.get(&rows[0]) else { continue };
         let (name, mtime_ns) = (first.name.clone(), first.attributes.mtime_ns);
@@ -243,8 +236,8 @@ fn read_members(parts: &[Part<'_>], rows: &[u32], threads: usize) -> Result<Vec<
 }
 
 /// A group with the paths of its first files, one for each inode.
-fn shown(parts: &[Part<'_>], group: Group, top: usize) -> Result<DuplicateGroup> {
-    let mut entries: Vec<_> = details::of_rows(parts, &group.rows)?.into_values().collect();
+fn shown(parts: &[Part<'_>], group: Group, top: usize, threads: usize) -> Result<DuplicateGroup> {
+    let mut entries: Vec<_> = details::of_rows(parts, &group.rows, threads)?.into_values().collect();
     entries.sort_by(|a, b| a.cmp_path(b));
     let mut seen = FxHashSet::default();
     entries.retain(|entry| entry.attributes.nlink < 2 || seen.insert((entry.dev, entry.attributes.ino)));

@@ -2,7 +2,7 @@
 
 use super::best::Place;
 use super::breakdown::{self, Sums};
-use super::details::{self, Entry};
+use super::details::{self, Depth, Entry};
 use super::directories;
 use super::document::*;
 use super::parts::{self, Part};
@@ -21,40 +21,34 @@ pub(super) fn gather(starts: &[Start], options: &ReportOptions) -> Result<Answer
     use Section::*;
     let sections = options.sections;
     let mut answers = Answers::default();
+    let in_sums = sections.any(&[Totals, Users, Groups, Types, Extensions, Sizes, Ages, Owners]);
+    let trees = sections.any(&[Trees, Outliers]);
+    let owned_totals = options.owner.is_some() && sections.any(&[Totals, Types]);
+    let in_scan = owned_totals
+        || trees
+        || sections.any(&[Sizes, Largest, Newest, Oldest, Used, Unused, Duplicates, Links, Symlinks])
+        || sections.any(&[Sparse, Permissions, Names, Future]);
+    let kinds = match owned_totals || sections.any(&[Permissions, Names]) {
+        true => &[FileKind::Dirs, FileKind::Entries][..],
+        false => &[FileKind::Entries][..],
+    };
+    let parts = match in_scan || (in_sums && options.owner.is_some()) {
+        true => parts::parts(starts, kinds, options.owner)?,
+        false => Vec::new(),
+    };
     let mut sums = Sums::default();
-    if sections.any(&[Totals, Users, Groups, Types, Extensions, Sizes, Ages, Owners]) {
-        sums = breakdown::sums(starts, sections, options.owner, options.threads)?;
+    if in_sums {
+        sums = breakdown::sums(starts, &parts, sections, options.owner, options.threads)?;
         answers.users = sections.has(Users).then(|| sums.users(options.top));
         answers.groups = sections.has(Groups).then(|| sums.groups(options.top));
         answers.extensions = sections.has(Extensions).then(|| sums.extensions(options.top));
         answers.ages = sections.has(Ages).then(|| sums.ages());
         answers.owners = sections.has(Owners).then(|| sums.owners());
+        sums.whole.extensions = Default::default();
     }
-    let trees = sections.any(&[Trees, Outliers]);
-    let owned_totals = options.owner.is_some() && sections.any(&[Totals, Types]);
-    let in_scan = [
-        Sizes,
-        Largest,
-        Newest,
-        Oldest,
-        Used,
-        Unused,
-        Duplicates,
-        Links,
-        Symlinks,
-        Sparse,
-        Permissions,
-        Names,
-        Future,
-    ];
     let mut names: Vec<(&Start, Entry)> = Vec::new();
     let mut owned_dirs = RawTotals::default();
-    if sections.any(&in_scan) || trees || owned_totals {
-        let kinds = match owned_totals || sections.any(&[Permissions, Names]) {
-            true => &[FileKind::Dirs, FileKind::Entries][..],
-            false => &[FileKind::Entries][..],
-        };
-        let parts = parts::parts(starts, kinds, options.owner)?;
+    if in_scan {
         let found = scan_parts(&parts, options, &sums, trees || owned_totals)?;
         owned_dirs = found.dirs;
         names = finish_scan(starts, &parts, found, options, &sums, &mut answers)?;
@@ -100,13 +94,13 @@ fn finish_scan<'a>(
     if sections.has(Section::Sizes) {
         answers.sizes = Some(sizes(sums, &found.squares, std::mem::take(&mut found.medians)));
     }
-    let lists = details::best(parts, std::mem::take(&mut found.lists), top)?;
+    let lists = details::best(parts, std::mem::take(&mut found.lists), top, options.threads)?;
     answer_lists(lists, &found, options, answers);
     if sections.has(Section::Duplicates) {
         answers.duplicates = duplicates::find(parts, found.keys, top, options.threads)?;
     }
     if sections.has(Section::Symlinks) {
-        let links = in_order(parts, details::read(parts, &found.symlinks)?);
+        let links = in_order(parts, details::read(parts, &found.symlinks, Depth::Targets, options.threads)?);
         let mut answer = Symlinks::default();
         for start in starts {
             let here = links.iter().filter(|(of, _)| std::ptr::eq(*of, start));
@@ -115,7 +109,7 @@ fn finish_scan<'a>(
         }
         answers.symlinks = Some(answer);
     }
-    let names = in_order(parts, details::read(parts, &found.links)?);
+    let names = in_order(parts, details::read(parts, &found.links, Depth::Links, options.threads)?);
     if sections.has(Section::Links) {
         answers.links = Some(links::links(names.iter().map(|(_, name)| name), top));
     }
@@ -266,13 +260,12 @@ fn in_directories(
     let in_trees = sections.any(&[Section::Trees, Section::Outliers]);
     let wanted = directories::Wanted { top, owner: options.owner, trees: in_trees };
     let mut found = directories::scan(parts, &wanted, options.threads)?;
-    let mut trees = std::mem::take(&mut found.trees);
-    trees::count_once(&mut trees, names);
+    trees::count_once(&mut found.trees, names);
     if sections.has(Section::Trees) {
-        answers.trees = Some(trees::largest(parts, &trees, top)?);
+        answers.trees = Some(trees::largest(parts, &found.trees, top)?);
     }
     if sections.has(Section::Outliers) {
-        answers.outliers = Some(trees::outliers(parts, &trees, top)?);
+        answers.outliers = Some(trees::outliers(parts, &found.trees, top)?);
     }
     if sections.has(Section::Directories) {
         let (mean_entries, stdev_entries) =

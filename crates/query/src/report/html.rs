@@ -112,7 +112,8 @@ fn write_table(table: &Table, output: &mut dyn Write) -> Result<()> {
         }
         if let Some(share) = table.shares.get(number) {
             let percent = share * 100.0;
-            write!(output, "<td class=\"bar\"><div style=\"width:{percent:.2}%\"></div></td>")?;
+            let bar = format!("<div style=\"width:{percent:.2}%\"></div>");
+            write!(output, "<td class=\"bar\">{}</td>", if *share > 0.0 { &*bar } else { "" })?;
         }
         writeln!(output, "</tr>")?;
     }

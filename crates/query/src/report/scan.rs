@@ -1,11 +1,11 @@
 //! The one pass over entries and directories, for what no stored statistics tell.
 //!
 //! Reads the columns that the sections need, and keeps for each section the rows that may be shown, as numbers: what they are called is
-//! read afterwards, of those that are shown. Memory: the lists; 12 bytes a regular file where duplicates are asked for; 8 bytes a
+//! read afterwards, of those that are shown. Memory: the lists; 8 bytes a regular file where duplicates are asked for; 8 bytes a
 //! hard link or symbolic link; 8 bytes an entry of the size class that holds the median.
 
 use super::best::{Best, Place, least_first};
-use super::duplicates::{Key, Keys};
+use super::duplicates::{Key, Keys, PIECES};
 use super::parts::{BATCH_ROWS, Part, Unit};
 use super::sections::{Section, Sections};
 use crate::columns::{numbers, strings};
@@ -14,7 +14,7 @@ use crate::work::by_workers;
 use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{Int64Type, TimestampNanosecondType, UInt32Type};
 use canopy_index::FileKind;
-use canopy_model::{Totals, size_class};
+use canopy_model::{Totals, size_class, unescape};
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
 
@@ -74,7 +74,8 @@ pub(super) struct Found {
 }
 
 impl Found {
-    fn new(top: usize) -> Self {
+    /// For a worker that gets to see so many files, about.
+    fn new(top: usize, files: usize) -> Self {
         Found {
             lists: (0..List::COUNT).map(|_| Best::new(top)).collect(),
             counts: [0; List::COUNT],
@@ -84,7 +85,7 @@ impl Found {
             medians: Vec::new(),
             links: Vec::new(),
             symlinks: Vec::new(),
-            keys: Keys::default(),
+            keys: if files > 0 { Keys::new(files) } else { Keys::default() },
             dirs: Totals::default(),
         }
     }
@@ -115,7 +116,13 @@ impl Found {
 
 /// Reads all units.
 pub(super) fn scan(parts: &[Part<'_>], units: &[Unit], wanted: &Wanted, threads: usize) -> Result<Found> {
-    let all = Mutex::new(Found::new(wanted.top));
+    let all = Mutex::new(Found::new(wanted.top, 0));
+    let workers = threads.clamp(1, units.len().max(1));
+    let entries = units.iter().filter(|unit| parts[unit.part as usize].kind == FileKind::Entries);
+    let files: usize = entries.flat_map(|unit| &unit.rows).map(|rows| rows.len()).sum();
+    let files =
+        if wanted.sections.has(Section::Duplicates) { files / workers + (files >> 4) + PIECES } else { 0 };
+    let start = |_| Ok(Found::new(wanted.top, files));
     let work = |found: &mut Found, unit: &Unit| {
         let part = &parts[unit.part as usize];
         let columns = columns(wanted, part)?;
@@ -132,7 +139,7 @@ pub(super) fn scan(parts: &[Part<'_>], units: &[Unit], wanted: &Wanted, threads:
         all.lock().expect("no thread panics while it holds the lock").merge(found);
         Ok(())
     };
-    by_workers(threads.clamp(1, units.len().max(1)), units, |_| Ok(Found::new(wanted.top)), work, finish)?;
+    by_workers(workers, units, start, work, finish)?;
     Ok(all.into_inner().expect("no thread panics while it holds the lock"))
 }
 
@@ -274,12 +281,12 @@ impl<'a> Rows<'a> {
             if name.bytes().all(|byte| (b' '..0x7F).contains(&byte)) {
                 continue;
             }
-            let tests: [(List, fn(char) -> bool); 3] = [
-                (List::Control, |c| c.is_control()),
-                (List::NotUtf8, |c| c >= '\u{10FF80}'),
-                (List::Direction, turns_text),
+            let tests: [(List, fn(&str) -> bool); 3] = [
+                (List::Control, |name| name.chars().any(char::is_control)),
+                (List::NotUtf8, |name| std::str::from_utf8(&unescape(name)).is_err()),
+                (List::Direction, |name| name.chars().any(turns_text)),
             ];
-            for (list, _) in tests.into_iter().filter(|(_, odd)| name.chars().any(odd)) {
+            for (list, _) in tests.into_iter().filter(|(_, odd)| odd(name)) {
                 found.flag(list, 0, self.places[at]);
             }
         }

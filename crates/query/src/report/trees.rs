@@ -2,7 +2,7 @@
 
 use super::best::{Best, Place};
 use super::details::Entry;
-use super::directories::{Tree, child_key, start_key};
+use super::directories::{Tree, Trees, child_key, start_key};
 use super::document::{self, Outlier};
 use super::gather::mean_and_deviation;
 use super::parts::{BATCH_ROWS, Part};
@@ -20,7 +20,7 @@ const DEVIATIONS_MIN: f64 = 3.0;
 
 /// Takes further names of inodes off the trees that have them twice. `names` are those of inodes with several, in the order of
 /// their directories, each with its start.
-pub(super) fn count_once(trees: &mut FxHashMap<u128, Tree>, names: &[(&Start, Entry)]) {
+pub(super) fn count_once(trees: &mut Trees, names: &[(&Start, Entry)]) {
     // Neighbouring names of an inode both lie in a tree exactly if their deepest common directory does.
     let mut last: FxHashMap<(u128, u64, u64), &str> = FxHashMap::default();
     for (start, entry) in names {
@@ -30,7 +30,7 @@ pub(super) fn count_once(trees: &mut FxHashMap<u128, Tree>, names: &[(&Start, En
         let mut key = start_key(start);
         let Some(before) = last.insert((key, entry.dev, a.ino), below) else { continue };
         let mut take = |key: u128| {
-            if let Some(tree) = trees.get_mut(&key) {
+            if let Some(tree) = trees.get_mut(key) {
                 let once = [1, a.size_bytes, a.blocks];
                 tree.sums.iter_mut().zip(once).for_each(|(sum, once)| *sum = sum.wrapping_sub(once));
             }
@@ -45,13 +45,9 @@ pub(super) fn count_once(trees: &mut FxHashMap<u128, Tree>, names: &[(&Start, En
 }
 
 /// The trees that take most space, of directories that can be listed.
-pub(super) fn largest(
-    parts: &[Part<'_>],
-    trees: &FxHashMap<u128, Tree>,
-    top: usize,
-) -> Result<Vec<document::Tree>> {
+pub(super) fn largest(parts: &[Part<'_>], trees: &Trees, top: usize) -> Result<Vec<document::Tree>> {
     let mut found: Vec<(i64, Place, &Tree)> =
-        trees.values().filter_map(|tree| Some((tree.sums[2], tree.place?, tree))).collect();
+        trees.listed().map(|tree| (tree.sums[2], tree.place, tree)).collect();
     if let Some(last) = top.min(found.len()).checked_sub(1) {
         let least = found.select_nth_unstable_by_key(last, |tree| Reverse(tree.0)).1.0;
         found.retain(|tree| tree.0 >= least);
@@ -82,13 +78,8 @@ struct Siblings {
 }
 
 /// The trees whose space is far from the mean of the trees in the same directory, the farthest first.
-pub(super) fn outliers(
-    parts: &[Part<'_>],
-    trees: &FxHashMap<u128, Tree>,
-    top: usize,
-) -> Result<Vec<Outlier>> {
-    let listed =
-        || trees.values().filter_map(|tree| Some((tree, tree.place?))).filter(|(tree, _)| tree.parent != 0);
+pub(super) fn outliers(parts: &[Part<'_>], trees: &Trees, top: usize) -> Result<Vec<Outlier>> {
+    let listed = || trees.listed().filter(|tree| tree.parent != 0).map(|tree| (tree, tree.place));
     let mut siblings: FxHashMap<u64, Siblings> = FxHashMap::default();
     for (tree, _) in listed() {
         let all = siblings.entry(tree.parent).or_default();
