@@ -27,7 +27,6 @@ struct Seen {
     mtime: i64,
     atime: i64,
     depth: i64,
-    target: String,
     leads_to: char,
     xattrs: bool,
 }
@@ -82,6 +81,7 @@ impl Walk {
         let sparse = kept(&files, &|e| e.blocks * 512 < e.size);
         let saved: i64 = sparse.iter().map(|e| e.size - e.blocks * 512).sum();
         let trees = self.trees(owner);
+        let future = kept(&files, &|e| e.mtime > scanned);
         json!({
             "totals": self.totals(&all, owner),
             "users": usage(&entries, |e| e.uid, user_name),
@@ -127,10 +127,7 @@ impl Walk {
                 })),
                 "direction": flagged(kept(&self.below(&both), &|e| e.name.contains('\u{202e}'))),
             },
-            "future": {
-                let list = kept(&files, &|e| e.mtime > scanned);
-                json!({"count": list.len(), "first": items(list, |e| -e.mtime)})
-            },
+            "future": {"count": future.len(), "first": items(future, |e| -e.mtime)},
         })
     }
 
@@ -286,7 +283,6 @@ fn seen(fields: &[&[u8]]) -> Seen {
         mtime: time(12),
         atime: time(13),
         depth: number(14),
-        target: escape(fields[15]).into_owned(),
         leads_to: text(16).chars().next().unwrap(),
         xattrs,
     }
@@ -472,7 +468,7 @@ fn outliers(trees: &[Tree]) -> Value {
         let siblings: Vec<i64> =
             trees.iter().filter(|other| other.around == tree.around).map(|other| other.sums[2]).collect();
         let (mean, deviation) = mean_and_deviation(&siblings);
-        let deviations = (tree.sums[2] as f64 - mean) / deviation;
+        let deviations = ((tree.sums[2] as f64 - mean) / deviation * 1e6).round() / 1e6;
         if deviations.abs() >= 3.0 {
             let mut row = tree.json();
             row["siblings"] = siblings.len().into();
@@ -482,10 +478,8 @@ fn outliers(trees: &[Tree]) -> Value {
         }
     }
     let path = |row: &Value| row["path"].as_str().unwrap().to_owned();
-    // Equal but for rounding is equal.
-    let rounded = |deviations: f64| (deviations.abs() * 1e9).round();
     found.sort_by(|a, b| {
-        rounded(b.0).total_cmp(&rounded(a.0)).then_with(|| compare_paths(&path(&a.1), &path(&b.1)))
+        b.0.abs().total_cmp(&a.0.abs()).then_with(|| compare_paths(&path(&a.1), &path(&b.1)))
     });
     found.into_iter().map(|(_, row)| row).collect()
 }

@@ -254,7 +254,7 @@ pub struct Outlier {
     pub siblings: i64,
     /// Mean of their `disk_bytes`.
     pub mean_disk_bytes: f64,
-    /// How far from it, in standard deviations.
+    /// How far from it, in standard deviations, to six places.
     pub deviations: f64,
 }
 

@@ -94,7 +94,8 @@ pub(super) fn outliers(parts: &[Part<'_>], trees: &Trees, top: usize) -> Result<
     for (tree, place) in listed() {
         let Some(all) = siblings.get(&tree.parent) else { continue };
         let (mean, deviation) = mean_and_deviation(all.count, all.sum, all.squares);
-        let deviations = (tree.sums[2] as f64 - mean) / deviation;
+        // Rounded, so that what is equal stays so: single large ones among so many equal ones are equally far.
+        let deviations = ((tree.sums[2] as f64 - mean) / deviation * 1e6).round() / 1e6;
         if deviations.abs() >= DEVIATIONS_MIN {
             found.push((deviations, place, tree, all.count, mean));
         }
