@@ -25,6 +25,8 @@ fn main() -> ExitCode {
         Command::Stat(arguments) => commands::ls::run_stat(index, arguments),
         Command::Sql(arguments) => commands::sql::run(index, arguments),
         Command::Export(arguments) => commands::export::run(index, arguments),
+        Command::Report(arguments) => commands::report::run(index, arguments),
+        Command::Top(arguments) => commands::top::run(index, arguments),
         Command::Info(arguments) => commands::info::run(index, arguments),
     };
     outcome::exit_code(outcome)

@@ -29,6 +29,8 @@ pub enum Command {
     Stat(crate::commands::ls::StatArguments),
     Sql(crate::commands::sql::Arguments),
     Export(crate::commands::export::Arguments),
+    Report(crate::commands::report::Arguments),
+    Top(crate::commands::top::Arguments),
     Info(crate::commands::info::Arguments),
 }
 

@@ -23,6 +23,9 @@ pub enum Error {
     /// The format of an export needs directories.
     #[error("{0}: not a directory, which this format begins with")]
     NotADirectory(String),
+    /// A report is about directories.
+    #[error("{0}: not a directory")]
+    NotDirectory(String),
     /// The format of an export tells paths by their last component.
     #[error("two paths end in '{0}', which this format cannot tell apart")]
     SameName(String),

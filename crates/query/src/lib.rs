@@ -1,7 +1,7 @@
 //! Answers find, du and SQL from an index, and exports it.
 //!
 //! `find` has the language of find(1), `du` adds up, `ls` shows single entries, `sql` is the tables for DataFusion, which
-//! only this crate knows, `export` hands everything out as one data set. [`locate`] leads from a path that a user
+//! only this crate knows, `export` hands everything out as one data set, `report` tells who and what takes how much. [`locate`] leads from a path that a user
 //! typed into the index.
 //!
 //! Not its job: deciding who may see what. It reads the shards that `canopy_index` could open, which are those that the
@@ -19,6 +19,7 @@ mod locate;
 pub mod ls;
 mod merge;
 mod names;
+pub mod report;
 pub mod sql;
 mod summaries;
 mod totals;

@@ -141,6 +141,25 @@ pub(crate) fn of_listings<K: PartialEq>(
     Ok(found)
 }
 
+/// Adds the statistics of those rows that belong to an owner.
+pub(crate) fn of_rows(
+    shard: &Shard,
+    rows: &[RowRange],
+    wanted: &Wanted,
+    owner: u32,
+    found: &mut ByOwner,
+) -> Result<()> {
+    for batch in shard.read(FileKind::Entries, &wanted.columns, rows, BATCH_ROWS)? {
+        let batch = batch?;
+        each_entry(&batch, 0..batch.num_rows(), |_, of, entry| {
+            if of.0 == owner {
+                entry.add_to(found.entry(of).or_default(), wanted.parts);
+            }
+        });
+    }
+    Ok(())
+}
+
 /// One entry, as far as its columns were read.
 struct Entry<'a> {
     inodes: &'a InodeColumns<'a>,

@@ -7,4 +7,6 @@ pub mod import;
 pub mod index;
 pub mod info;
 pub mod ls;
+pub mod report;
 pub mod sql;
+pub mod top;

@@ -1,0 +1,114 @@
+//! `canopy report`
+
+use crate::options::ReadOptions;
+use crate::outcome::{Outcome, message};
+use anyhow::Context;
+use canopy_query::report::{self, Report, ReportOptions, Section, Sections, TextOptions};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+/// Most rows of a list: what is shown of a report has to fit into memory.
+const TOP_MAX: u64 = 10_000;
+
+/// Report who and what takes how much, and what stands out
+///
+/// The answer is of what you see. Sections: totals, users, groups, types, extensions, sizes, ages, largest, newest,
+/// oldest, used, unused, trees, outliers, directories, deepest, empty, duplicates, links, symlinks, sparse,
+/// permissions, owners, names, future.
+///
+/// Example: canopy report --html -o report.html /data
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    read: ReadOptions,
+    /// Report only on entries of this user, by name or id
+    #[arg(long, value_name = "NAME|UID", value_parser = parse_user)]
+    user: Option<u32>,
+    /// Rows of each list
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=TOP_MAX))]
+    top: u64,
+    /// Only these sections
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = parse_section)]
+    section: Vec<Section>,
+    /// Print JSON
+    #[arg(long, conflicts_with = "html")]
+    json: bool,
+    /// Print a page of HTML that needs nothing else
+    #[arg(long)]
+    html: bool,
+    /// Draw bars with '#' [default: unless the locale is UTF-8]
+    #[arg(long)]
+    ascii: bool,
+    /// Write to this file [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Directories to report on [default: the working directory, or all sources if none covers it]
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+}
+
+/// The id of a user.
+pub fn parse_user(text: &str) -> Result<u32, String> {
+    report::user_id(text).ok_or_else(|| "no such user".to_owned())
+}
+
+fn parse_section(text: &str) -> Result<Section, String> {
+    Section::named(text).ok_or_else(|| {
+        let names: Vec<&str> = Section::ALL.iter().map(|section| section.name()).collect();
+        format!("no such section; there are {}", names.join(", "))
+    })
+}
+
+/// Carries the command out.
+pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let index = arguments.read.open(index)?;
+    let sections = match arguments.section.is_empty() {
+        true => Sections::all(),
+        false => arguments.section.iter().copied().collect(),
+    };
+    let options = ReportOptions {
+        sections,
+        top: usize::try_from(arguments.top)?,
+        owner: arguments.user,
+        threads: arguments.read.threads(),
+    };
+    let (report, failed) = report::report(&index, &arguments.paths, options)?;
+    failed.iter().for_each(message);
+    if !failed.is_empty() && report.paths.is_empty() {
+        return Ok(Outcome::Partial);
+    }
+    let mut output: BufWriter<Box<dyn Write>> = BufWriter::new(match &arguments.output {
+        Some(path) => {
+            Box::new(File::create(path).with_context(|| format!("cannot create {}", path.display()))?)
+        }
+        None => Box::new(std::io::stdout()),
+    });
+    if arguments.json {
+        write_json(&report, &mut output)?;
+    } else if arguments.html {
+        report::write_html(&report, &mut output)?;
+    } else {
+        let options = TextOptions { ascii: arguments.ascii || !speaks_utf8(), heading: true };
+        report::write_text(&report, options, &mut output)?;
+    }
+    output.flush()?;
+    Ok(if failed.is_empty() { Outcome::Complete } else { Outcome::Partial })
+}
+
+/// Writes a report as JSON, with an end of line.
+pub fn write_json(report: &Report, output: &mut dyn Write) -> anyhow::Result<()> {
+    serde_json::to_writer_pretty(&mut *output, report).map_err(std::io::Error::from)?;
+    writeln!(output)?;
+    output.flush()?;
+    Ok(())
+}
+
+/// Whether the locale has the characters of bars.
+pub fn speaks_utf8() -> bool {
+    let set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let name = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find(set);
+    let locale = name.and_then(|name| std::env::var(name).ok()).unwrap_or_default().to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}

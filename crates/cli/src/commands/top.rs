@@ -1,0 +1,126 @@
+//! `canopy top`
+
+use super::report::{parse_user, speaks_utf8, write_json};
+use crate::options::ReadOptions;
+use crate::outcome::{Outcome, message};
+use canopy_query::report::{self, ReportOptions, Section, TextOptions};
+use std::ffi::OsString;
+use std::io::BufWriter;
+use std::path::PathBuf;
+
+/// Answer a single question of a report, such as which files are largest
+///
+/// Example: canopy top unused --mine -n 20 /data
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    read: ReadOptions,
+    /// Only entries of this user, by name or id
+    #[arg(long, value_name = "NAME|UID", value_parser = parse_user, conflicts_with = "mine")]
+    user: Option<u32>,
+    /// Only your own entries
+    #[arg(long)]
+    mine: bool,
+    /// Rows to show
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    count: u64,
+    /// Print JSON, as 'canopy report' has it
+    #[arg(long)]
+    json: bool,
+    /// Draw bars with '#' [default: unless the locale is UTF-8]
+    #[arg(long)]
+    ascii: bool,
+    /// What to ask
+    #[arg(value_enum, value_name = "QUESTION")]
+    question: Question,
+    /// Directories to look at [default: the working directory, or all sources if none covers it]
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Question {
+    /// Largest files
+    Largest,
+    /// Files modified last
+    Newest,
+    /// Files not modified for longest
+    Oldest,
+    /// Files used last
+    Used,
+    /// Files not used for longest
+    Unused,
+    /// Directories with most in them
+    Directories,
+    /// Directories that take most space, with all below them
+    Trees,
+    /// Directories that take far more or less than those beside them
+    Outliers,
+    /// Deepest directories
+    Deepest,
+    /// Empty directories
+    Empty,
+    /// Files that may be copies of each other
+    Duplicates,
+    /// Inodes with several names
+    Links,
+    /// Broken and looping symbolic links
+    Symlinks,
+    /// Sparse files
+    Sparse,
+    /// Usage by user
+    Users,
+    /// Usage by group
+    Groups,
+    /// Usage by extension
+    Extensions,
+}
+
+impl Question {
+    fn section(self) -> Section {
+        match self {
+            Question::Largest => Section::Largest,
+            Question::Newest => Section::Newest,
+            Question::Oldest => Section::Oldest,
+            Question::Used => Section::Used,
+            Question::Unused => Section::Unused,
+            Question::Directories => Section::Directories,
+            Question::Trees => Section::Trees,
+            Question::Outliers => Section::Outliers,
+            Question::Deepest => Section::Deepest,
+            Question::Empty => Section::Empty,
+            Question::Duplicates => Section::Duplicates,
+            Question::Links => Section::Links,
+            Question::Symlinks => Section::Symlinks,
+            Question::Sparse => Section::Sparse,
+            Question::Users => Section::Users,
+            Question::Groups => Section::Groups,
+            Question::Extensions => Section::Extensions,
+        }
+    }
+}
+
+/// Carries the command out.
+pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let index = arguments.read.open(index)?;
+    let mine = arguments.mine.then(|| nix::unistd::geteuid().as_raw());
+    let options = ReportOptions {
+        sections: [arguments.question.section()].into_iter().collect(),
+        top: usize::try_from(arguments.count)?,
+        owner: arguments.user.or(mine),
+        threads: arguments.read.threads(),
+    };
+    let (report, failed) = report::report(&index, &arguments.paths, options)?;
+    failed.iter().for_each(message);
+    if !failed.is_empty() && report.paths.is_empty() {
+        return Ok(Outcome::Partial);
+    }
+    let mut output = BufWriter::new(std::io::stdout());
+    if arguments.json {
+        write_json(&report, &mut output)?;
+    } else {
+        let options = TextOptions { ascii: arguments.ascii || !speaks_utf8(), heading: false };
+        report::write_text(&report, options, &mut output)?;
+    }
+    Ok(if failed.is_empty() { Outcome::Complete } else { Outcome::Partial })
+}

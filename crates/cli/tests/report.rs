@@ -1,0 +1,329 @@
+//! Every number of a report equals one computed from a live walk as the user who asks: random trees, random credentials, and find(1)
+//! and du(1) run with the same credentials. Needs root.
+
+#![recursion_limit = "256"]
+
+mod common;
+mod report_oracle;
+
+use common::{Place, User, all_paths, random_tree, seeded};
+use rand::RngExt;
+use rand::rngs::StdRng;
+use report_oracle::{Walk, assert_alike, hidden_paths, shown};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+#[test]
+fn numbers_are_those_of_a_live_walk_1() {
+    cases(0..20);
+}
+
+#[test]
+fn numbers_are_those_of_a_live_walk_2() {
+    cases(20..40);
+}
+
+const ROOT: User = User { uid: 0, gid: 0, groups: Vec::new() };
+
+/// Root and four users on each tree.
+fn cases(seeds: std::ops::Range<u64>) {
+    let mut place = Place::new();
+    // CANOPY_SEED=7 repeats one tree alone, and keeps it for a look at what failed.
+    let only: Option<u64> = std::env::var("CANOPY_SEED").ok().map(|seed| seed.parse().unwrap());
+    place.dir.disable_cleanup(only.is_some());
+    for seed in seeds.filter(|&seed| only.is_none_or(|only| seed == only)) {
+        let mut random = seeded(seed + 5000);
+        let tree = place.path(&format!("tree{seed}"));
+        let index = place.path(&format!("index{seed}"));
+        random_tree(&tree, &mut random, true);
+        furnish(&tree, &mut random);
+        place.index(&index, &tree);
+        let mut users = vec![ROOT];
+        users.extend((0..4).map(|_| User::random(&mut random)));
+        for user in users {
+            let what = format!("seed {seed} {user:?}");
+            let walk = Walk::of(&user, &tree);
+            let report = json(&place, &index, &user, &tree, &["--top", "10000"]);
+            assert_alike(&report, &walk.expected(&report, None), &what);
+            walk.check_symlinks(&report, user.uid == 0, &what);
+            let owner = common::UIDS[random.random_range(0..5)];
+            let of_owner =
+                json(&place, &index, &user, &tree, &["--top", "10000", "--user", &owner.to_string()]);
+            assert_alike(
+                &of_owner,
+                &walk.expected(&of_owner, Some(owner)),
+                &format!("{what} --user {owner}"),
+            );
+            lists_are_cut(&place, &index, &user, &tree, &report);
+            nothing_hidden_is_named(&place, &index, &user, &tree, &report);
+        }
+        if only.is_none() {
+            fs::remove_dir_all(&tree).unwrap();
+            fs::remove_dir_all(&index).unwrap();
+        }
+    }
+}
+
+/// Adds what random trees lack: links of all kinds, duplicates, siblings that are unlike each other, odd permissions, ties.
+fn furnish(tree: &Path, random: &mut StdRng) {
+    let paths = all_paths(tree);
+    let is_dir = |path: &&PathBuf| path.symlink_metadata().unwrap().is_dir();
+    let dirs: Vec<&PathBuf> = paths.iter().filter(is_dir).collect();
+    let any = |random: &mut StdRng| dirs[random.random_range(0..dirs.len())];
+    for number in 0..random.random_range(0..8) {
+        let path = any(random).join(if number % 2 == 0 { "same.dat" } else { "twin.tar.gz" });
+        let _ = fs::write(&path, [0; 100]);
+        let at = UNIX_EPOCH + Duration::from_secs(1_500_000_000 + number % 3);
+        let times = fs::FileTimes::new().set_modified(at).set_accessed(at);
+        fs::File::open(&path).unwrap().set_times(times).unwrap();
+        lchown(&path, Some(common::UIDS[random.random_range(0..5)]), Some(common::GIDS[0])).unwrap();
+        let mode = [0o644, 0o666, 0o4755, 0o2755, 0o600][random.random_range(0..5)];
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let future = any(random).join("future\u{202e}.txt");
+    fs::write(&future, b"x").unwrap();
+    let later = SystemTime::now() + Duration::from_secs(90 * 86_400);
+    fs::File::open(&future).unwrap().set_times(fs::FileTimes::new().set_modified(later)).unwrap();
+    for number in 0..random.random_range(0..14) {
+        let wide = any(random).join("wide");
+        let _ = fs::create_dir(&wide);
+        for sibling in 0..12 {
+            let _ = fs::create_dir(wide.join(format!("s{sibling}")));
+        }
+        fs::write(wide.join("s3").join(format!("big{number}")), vec![1; 50_000]).unwrap();
+    }
+    links(tree, &paths, &dirs, random);
+}
+
+fn links(tree: &Path, paths: &[PathBuf], dirs: &[&PathBuf], random: &mut StdRng) {
+    let name = tree.file_name().unwrap().to_str().unwrap();
+    for number in 0..random.random_range(0..20) {
+        let dir = dirs[random.random_range(0..dirs.len())];
+        let to = &paths[random.random_range(0..paths.len())];
+        let below = to.strip_prefix(tree).unwrap();
+        let up = "../".repeat(dir.strip_prefix(tree).unwrap().components().count());
+        let (kind, target) = match random.random_range(0..9) {
+            0 => ("in", to.clone()),
+            1 => ("in", Path::new(&format!("./{up}")).join(below)),
+            2 => ("in", to.join("missing")),
+            3 => ("in", Path::new(&format!("{up}../{name}")).join(below)),
+            4 => ("in", PathBuf::from(format!("in{}", (number + 1) % 20))),
+            5 => ("in", PathBuf::from(format!("in{number}"))),
+            6 => ("in", PathBuf::from(format!("{}/../{up}", to.display()))),
+            7 => ("in", PathBuf::from(format!("{}/", to.display()))),
+            _ => ("out", PathBuf::from("/nonexistent/place")),
+        };
+        let _ = symlink(target, dir.join(format!("{kind}{number}")));
+    }
+}
+
+fn canopy(place: &Place, index: &Path, user: &User, arguments: &[&OsStr]) -> (Vec<u8>, String) {
+    let mut all = vec![OsStr::new("--index"), index.as_os_str()];
+    all.extend(arguments);
+    let output = user.run(place.canopy.as_os_str(), &all);
+    (output.stdout, String::from_utf8(output.stderr).unwrap())
+}
+
+fn report(place: &Place, index: &Path, user: &User, path: &Path, options: &[&str]) -> (Vec<u8>, String) {
+    let mut arguments = vec![OsStr::new("report")];
+    arguments.extend(options.iter().map(OsStr::new));
+    arguments.push(path.as_os_str());
+    canopy(place, index, user, &arguments)
+}
+
+fn json(place: &Place, index: &Path, user: &User, path: &Path, options: &[&str]) -> Value {
+    let mut options = options.to_vec();
+    options.push("--json");
+    let (output, errors) = report(place, index, user, path, &options);
+    serde_json::from_slice(&output).unwrap_or_else(|error| panic!("{error}: {errors}"))
+}
+
+/// With few rows, lists are the beginnings of those with all rows, and sums stay.
+fn lists_are_cut(place: &Place, index: &Path, user: &User, tree: &Path, whole: &Value) {
+    for top in [0, 1, 3] {
+        let cut = json(place, index, user, tree, &["--top", &top.to_string()]);
+        compare_cut(&cut, whole, top, "");
+    }
+}
+
+fn compare_cut(cut: &Value, whole: &Value, top: usize, at: &str) {
+    match (cut, whole) {
+        // Rows of fixed classes are not cut, and breakdowns say what the others have.
+        (Value::Array(cut), Value::Array(whole))
+            if !["/sizes/classes", "/types", "/ages/modified", "/ages/accessed", "/paths"].contains(&at) =>
+        {
+            assert_eq!(cut.len(), top.min(whole.len()), "{at}");
+            cut.iter().zip(whole).for_each(|(cut, whole)| compare_cut(cut, whole, top, at));
+        }
+        (Value::Object(cut), Value::Object(whole)) => {
+            for (key, value) in
+                cut.iter().filter(|(key, _)| !["top", "others", "rest"].contains(&key.as_str()))
+            {
+                compare_cut(value, &whole[key], top, &format!("{at}/{key}"));
+            }
+            if cut.contains_key("rest") {
+                let sum = |rows: &Value| {
+                    rows.as_array().unwrap().iter().map(|row| row["entries"].as_i64().unwrap()).sum::<i64>()
+                };
+                assert_eq!(
+                    sum(&cut["rows"]) + cut["rest"]["entries"].as_i64().unwrap(),
+                    sum(&whole["rows"]),
+                    "{at}"
+                );
+            }
+        }
+        _ => assert_eq!(cut, whole, "{at}"),
+    }
+}
+
+/// Neither JSON nor the page nor text has the path of anything that the user's own walk does not show.
+fn nothing_hidden_is_named(place: &Place, index: &Path, user: &User, tree: &Path, report_json: &Value) {
+    let hidden = hidden_paths(user, tree);
+    let mut texts = Vec::new();
+    strings(report_json, &mut texts);
+    let (page, _) = report(place, index, user, tree, &["--top", "10000", "--html"]);
+    let page = String::from_utf8(page).unwrap();
+    let page = page.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&#39;", "'");
+    let page = page.replace("&amp;", "&");
+    let (text, _) = report(place, index, user, tree, &["--top", "10000"]);
+    let text = String::from_utf8(text).unwrap();
+    for path in hidden {
+        let escaped = canopy_model::escape(path.as_os_str().as_bytes()).into_owned();
+        assert!(!texts.contains(&escaped), "{user:?} {path:?} in JSON");
+        let shown = shown(&escaped);
+        // The target of a link may be a path that its reader cannot see; then it is not in the column of paths.
+        assert!(!page.contains(&format!("<td class=\"name\">{shown}</td>")), "{user:?} {path:?} in the page");
+        assert!(!text.lines().any(|line| line.ends_with(&format!(" {shown}"))), "{user:?} {path:?} in text");
+    }
+}
+
+/// All strings of a value but targets of links.
+fn strings(value: &Value, all: &mut Vec<String>) {
+    match value {
+        Value::String(text) => all.push(text.clone()),
+        Value::Array(values) => values.iter().for_each(|value| strings(value, all)),
+        Value::Object(values) => {
+            values.iter().filter(|(key, _)| *key != "target").for_each(|(_, value)| strings(value, all));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn sections_sources_and_wrong_input() {
+    let place = Place::new();
+    let index = place.path("index");
+    for (name, bytes) in [("one", 1000), ("two", 30)] {
+        let tree = place.path(name);
+        fs::create_dir(&tree).unwrap();
+        fs::write(tree.join(format!("{name}.dat")), vec![1; bytes]).unwrap();
+        place.index(&index, &tree);
+    }
+    let (one, two) = (place.path("one"), place.path("two"));
+    let run = |arguments: &[&OsStr]| canopy(&place, &index, &ROOT, arguments);
+    let parsed = |arguments: &[&OsStr]| -> Value { serde_json::from_slice(&run(arguments).0).unwrap() };
+    let os = OsStr::new;
+
+    // Without a path, the working directory is '/', which no source covers: all sources.
+    let all = parsed(&[os("report"), os("--json")]);
+    assert_eq!(all["paths"].as_array().unwrap().len(), 2);
+    assert_eq!((&all["totals"]["files"], &all["totals"]["directories"]), (&2.into(), &2.into()));
+    // Two paths, one of them twice, and one below another.
+    let both = parsed(&[os("report"), os("--json"), one.as_os_str(), two.as_os_str(), one.as_os_str()]);
+    assert_eq!(both["totals"], all["totals"]);
+    assert_eq!(both["largest"], all["largest"]);
+
+    let some = parsed(&[os("report"), os("--json"), os("--section"), os("totals,largest"), one.as_os_str()]);
+    let keys: Vec<&String> = some.as_object().unwrap().keys().collect();
+    let expected = ["asked_by", "generation", "largest", "owner", "paths", "published_ns", "top", "totals"];
+    assert_eq!(
+        {
+            let mut keys = keys;
+            keys.sort();
+            keys
+        },
+        expected.iter().collect::<Vec<_>>()
+    );
+    let top = parsed(&[os("top"), os("largest"), os("--json"), one.as_os_str()]);
+    assert_eq!(top["largest"], some["largest"]);
+    let mine = parsed(&[os("top"), os("largest"), os("--mine"), os("-n"), os("1"), os("--json")]);
+    assert_eq!(mine["largest"].as_array().unwrap().len(), 1);
+    let (text, _) = run(&[os("top"), os("users"), os("--ascii"), two.as_os_str()]);
+    assert!(String::from_utf8(text).unwrap().contains("root ####"));
+
+    for (arguments, message) in [
+        (vec![os("report"), os("--user"), os("nobody-of-this-name")], "no such user"),
+        (vec![os("report"), os("--section"), os("colours")], "no such section"),
+        (vec![os("report"), os("--top"), os("100000000000")], "10000"),
+        (vec![os("report"), os("/elsewhere")], "no index covers"),
+        (vec![os("report"), one.join("gone").as_os_str()], "no such file"),
+        (vec![os("report"), one.join("one.dat").as_os_str()], "not a directory"),
+        (vec![os("top"), os("nonsense")], "invalid value"),
+    ] {
+        let (output, errors) = run(&arguments);
+        assert!(errors.contains(message) && output.is_empty(), "{arguments:?}: {errors}");
+    }
+    // What cannot be answered does not keep the rest from being answered.
+    let (output, errors) = run(&[os("report"), os("--json"), os("/elsewhere"), one.as_os_str()]);
+    assert!(errors.contains("no index covers") && !output.is_empty());
+}
+
+#[test]
+fn who_sees_nothing_gets_an_empty_report() {
+    let place = Place::new();
+    let (index, tree) = (place.path("index"), place.path("tree"));
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("secret.dat"), b"x").unwrap();
+    fs::set_permissions(&tree, fs::Permissions::from_mode(0o700)).unwrap();
+    place.index(&index, &tree);
+    let user = User { uid: 2001, gid: 3001, groups: Vec::new() };
+    for options in [vec!["--json"], vec!["--html"], vec![]] {
+        let mut arguments = vec![OsStr::new("report")];
+        arguments.extend(options.iter().map(OsStr::new));
+        let (output, errors) = canopy(&place, &index, &user, &arguments);
+        let output = String::from_utf8(output).unwrap();
+        assert!(!output.is_empty() && errors.is_empty(), "{options:?}: {errors}");
+        assert!(!output.contains("secret"), "{output}");
+    }
+}
+
+#[test]
+fn names_are_text_in_a_page() {
+    let place = Place::new();
+    let (index, tree) = (place.path("index"), place.path("<i>tree & \"more\""));
+    fs::create_dir(&tree).unwrap();
+    let names: [&[u8]; 6] = [
+        b"<script>alert(1)<",
+        b"'\"><img src=x onerror=alert(1)>",
+        b"line\nend\x1b[31m",
+        "gnp.\u{202e}exe".as_bytes(),
+        b"\xff\xfe",
+        b"&lt;b&gt;",
+    ];
+    for (size, name) in names.into_iter().enumerate() {
+        fs::write(tree.join(OsStr::from_bytes(name)), vec![1; size + 1]).unwrap();
+    }
+    place.index(&index, &tree);
+    let (page, _) = report(&place, &index, &ROOT, &tree, &["--html"]);
+    let page = String::from_utf8(page).unwrap();
+    for tag in ["<script", "<img", "<i>", "\u{1b}", "\u{202e}"] {
+        assert!(!page.contains(tag), "{tag:?}");
+    }
+    for text in [
+        "&lt;script&gt;alert(1)&lt;",
+        "&#39;&quot;&gt;&lt;img src=x onerror=alert(1)&gt;",
+        "line\\nend\\x1b[31m",
+        "gnp.\\u{202e}exe",
+        "\\xff\\xfe",
+        "&amp;lt;b&amp;gt;",
+        "/&lt;i&gt;tree &amp; &quot;more&quot;",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(!page.contains("http://") && !page.contains("https://"), "nothing from elsewhere");
+}
