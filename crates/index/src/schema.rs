@@ -42,7 +42,7 @@ use parquet::schema::types::ColumnPath;
 use std::sync::{Arc, LazyLock};
 
 /// Format of everything in an index; others are refused.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// Distance of the fences in `listings`, and rows of its data pages.
 pub const FENCE_ROWS: usize = 2048;

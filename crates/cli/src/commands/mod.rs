@@ -8,3 +8,4 @@ pub mod index;
 pub mod info;
 pub mod ls;
 pub mod sql;
+pub mod table;

@@ -60,6 +60,7 @@ enum Computed {
     Name,
     Depth,
     Type,
+    Dev,
 }
 
 impl Computed {
@@ -70,6 +71,7 @@ impl Computed {
             Computed::Name => Field::new("name", DataType::Utf8, false),
             Computed::Depth => Field::new("depth", DataType::UInt32, false),
             Computed::Type => Field::new("type", DataType::Utf8, false),
+            Computed::Dev => Field::new("dev", DataType::UInt64, false),
         }
     }
 }
@@ -78,13 +80,13 @@ macro_rules! same {
     ($($name:literal),* $(,)?) => { [$(($name, $name)),*] };
 }
 
-use Computed::{Depth, Name, Path, Source, Type};
+use Computed::{Depth, Dev, Name, Path, Source, Type};
 
 pub(super) const TABLES: [&Table; 7] = [
     &Table {
         name: "entries",
         kind: FileKind::Entries,
-        computed: &[Path, Source, Name, Depth, Type],
+        computed: &[Path, Source, Name, Depth, Type, Dev],
         stored: &same![
             "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime",
             "btime", "target", "rdev", "xattrs",
@@ -93,7 +95,7 @@ pub(super) const TABLES: [&Table; 7] = [
     &Table {
         name: "directories",
         kind: FileKind::Dirs,
-        computed: &[Path, Source, Name, Depth, Type],
+        computed: &[Path, Source, Name, Depth, Type, Dev],
         stored: &same![
             "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime",
             "btime", "xattrs",
@@ -188,7 +190,7 @@ impl IndexTable {
                 units.push_back(Unit::Trees(source, subtree));
                 continue;
             }
-            if table.name == "directories" {
+            if table.name == "directories" && index.shows_root(source.as_ref()) {
                 units.push_back(Unit::Root(source.clone()));
             }
             for shard in index.shards_of(source.id) {
@@ -277,6 +279,10 @@ impl TableProvider for IndexTable {
             Some(columns) => Arc::new(self.schema.project(columns)?),
             None => self.schema.clone(),
         };
+        if self.table.name == "trees" && self.index.is_one_class() {
+            let why = "trees adds up what each user sees; a derived table cannot be made of it";
+            return Err(DataFusionError::Plan(why.to_owned()));
+        }
         let restriction = Restriction::new(filters);
         // Who names a directory may see what lies behind gates above it.
         let index = match restriction.directory() {
@@ -308,7 +314,7 @@ impl TableProvider for IndexTable {
     }
 }
 
-fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
+pub(super) fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
@@ -401,7 +407,7 @@ impl Reader {
         }
         if self.table.kind == FileKind::Listings {
             columns.extend(["path", "depth"].into_iter().filter(|name| self.wants(name)));
-        } else if self.wants("path") || self.wants("depth") {
+        } else if ["path", "depth", "dev"].into_iter().any(|name| self.wants(name)) {
             columns.push("listing");
         }
         if matches!(self.table.kind, FileKind::Entries | FileKind::Dirs)
@@ -483,6 +489,10 @@ impl Reader {
                 Some(Computed::Depth) if self.table.kind != FileKind::Listings => {
                     let depths = (0..rows).map(|at| Ok(head(at)?.depth + 1)).collect::<Result<Vec<u32>>>()?;
                     Arc::new(UInt32Array::from(depths))
+                }
+                Some(Computed::Dev) => {
+                    let devs = (0..rows).map(|at| Ok(head(at)?.dev)).collect::<Result<Vec<u64>>>()?;
+                    Arc::new(UInt64Array::from(devs))
                 }
                 Some(Computed::Type) => {
                     let modes = numbers::<UInt32Type>(batch, "mode").values().iter();
@@ -588,6 +598,7 @@ fn root_column(source: &SourceRecord, name: &str) -> ArrayRef {
         }
         "type" => text("d"),
         "depth" => Arc::new(UInt32Array::from(vec![0])),
+        "dev" => Arc::new(UInt64Array::from(vec![source.dev])),
         "ino" => Arc::new(UInt64Array::from(vec![attributes.ino])),
         "size" => Arc::new(Int64Array::from(vec![attributes.size_bytes])),
         "blocks" => Arc::new(Int64Array::from(vec![attributes.blocks])),

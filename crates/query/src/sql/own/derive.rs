@@ -1,0 +1,192 @@
+//! Making derived tables.
+//!
+//! The query of a derived table runs once for each access class, over what that class holds and nothing else, and its rows are
+//! stored in the class. So a row is computed from what all of its readers may read, and each reader gets the rows
+//! of the classes that the kernel lets that reader into. Sums and counts are per class; a reader adds them up again.
+
+use crate::error::{Error, Result};
+use crate::sql::session;
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use canopy_index::{Column, ColumnType, Index, TableKind, TableRecord, TableWriter, Writer, table_schema};
+use canopy_model::ClassId;
+use datafusion::execution::context::SQLOptions;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::prelude::{DataFrame, SessionContext};
+use futures::StreamExt;
+use std::collections::HashSet;
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+
+/// Longest name of a table, since it is part of names of files.
+const NAME_BYTES_MAX: usize = 64;
+
+/// How many rows a derived table has, and in how many classes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rows {
+    /// Rows of all classes.
+    pub rows: u64,
+    /// Classes that have any.
+    pub classes: u64,
+}
+
+/// Checks that a table can have this name: an identifier that needs no quotes, and not the name of one of the index's
+/// own tables. What was added before is not looked at.
+pub fn check_name(writer: &Writer, name: &str) -> Result<()> {
+    if !is_identifier(name) || name.chars().any(|letter| letter.is_ascii_uppercase()) {
+        let why = "take lower-case letters, digits and '_', no digit in front and at most 64 in all";
+        return Err(Error::Sql(format!("'{name}' cannot be the name of a table: {why}")));
+    }
+    let context = session(&Arc::new(writer.view(None)), 1, false)?;
+    if context.table_exist(name)? && !writer.tables().iter().any(|table| table.name == name) {
+        return Err(Error::Sql(format!("'{name}' is a table of the index; choose another name")));
+    }
+    let dialect = context.state().config_options().sql_parser.dialect;
+    if context.state().sql_to_statement(&format!("SELECT {name} FROM {name}"), &dialect).is_err() {
+        return Err(Error::Sql(format!("'{name}' is a word of SQL; choose another name")));
+    }
+    Ok(())
+}
+
+/// Whether a name can be a column that everybody may know of: no text of the query is.
+fn is_identifier(name: &str) -> bool {
+    let mut letters = name.chars();
+    let first = letters.next().is_some_and(|letter| letter.is_ascii_alphabetic() || letter == '_');
+    first
+        && name.len() <= NAME_BYTES_MAX
+        && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+}
+
+/// Adds a derived table to what the writer publishes next. Blocks.
+pub fn derive(writer: &mut Writer, name: &str, query: &str, threads: usize) -> Result<Rows> {
+    check_name(writer, name)?;
+    let kind = TableKind::Derived { columns: Vec::new(), fresh: false };
+    writer.add_table(TableRecord { name: name.to_owned(), kind }, Some(query.to_owned()))?;
+    refresh(writer, name, threads)
+}
+
+/// Computes a derived table anew for what the writer publishes next. Blocks.
+pub fn refresh(writer: &mut Writer, name: &str, threads: usize) -> Result<Rows> {
+    let query = writer.table_query(name).map(str::to_owned);
+    let query =
+        query.ok_or_else(|| Error::Sql(format!("no derived table '{name}' was added to the index")))?;
+    let threads = threads.max(1);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).build()?;
+    let empty = Arc::new(writer.view(None));
+    let columns = runtime.block_on(async {
+        let frame = plan(&session(&empty, threads, false)?, &query).await?;
+        // Whether it can run shows when it is planned in full.
+        let columns = columns(&frame)?;
+        frame.create_physical_plan().await?;
+        Ok::<_, Error>(columns)
+    })?;
+    let kind = TableKind::Derived { columns: columns.clone(), fresh: true };
+    writer.replace_table(TableRecord { name: name.to_owned(), kind })?;
+    let table = Table { name, query: &query, schema: table_schema(&columns), threads };
+    let mut made = Rows::default();
+    for class in writer.held_classes() {
+        if let Some((rows, file)) = table.of_class(&runtime, writer, class)? {
+            writer.add_rows(class, file)?;
+            made.rows += rows;
+            made.classes += 1;
+        }
+    }
+    Ok(made)
+}
+
+/// Computes all derived tables anew. Those that cannot be are published without rows, and are returned with the reason.
+pub fn refresh_all(writer: &mut Writer, threads: usize) -> Result<Vec<(String, Error)>> {
+    let derived = |table: &&TableRecord| matches!(table.kind, TableKind::Derived { .. });
+    let names: Vec<String> = writer.tables().iter().filter(derived).map(|table| table.name.clone()).collect();
+    let mut failed = Vec::new();
+    for name in names {
+        if let Err(error) = refresh(writer, &name, threads) {
+            let kind = TableKind::Derived { columns: Vec::new(), fresh: false };
+            writer.replace_table(TableRecord { name: name.clone(), kind })?;
+            failed.push((name, error));
+        }
+    }
+    Ok(failed)
+}
+
+/// Plans a query that must do nothing but select.
+async fn plan(context: &SessionContext, query: &str) -> Result<DataFrame> {
+    let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    let frame = context.sql_with_options(query, options).await?;
+    match frame.logical_plan() {
+        LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) | LogicalPlan::DescribeTable(_) => {
+            Err(Error::Sql("a derived table is made of a SELECT".to_owned()))
+        }
+        _ => Ok(frame),
+    }
+}
+
+/// The columns of the answer as they are stored. Everybody may know their names, so none is made of the query's text.
+fn columns(frame: &DataFrame) -> Result<Vec<Column>> {
+    let mut columns: Vec<Column> = Vec::new();
+    let mut names = HashSet::new();
+    for field in frame.schema().fields() {
+        let name = field.name();
+        if !is_identifier(name) {
+            return Err(Error::Sql(format!("the column '{name}' needs a name: add AS and an identifier")));
+        }
+        if !names.insert(name.clone()) {
+            return Err(Error::Sql(format!("two columns are called '{name}': rename one with AS")));
+        }
+        let holds = ColumnType::of(field.data_type()).ok_or_else(|| {
+            Error::Sql(format!(
+                "the column '{name}' is of type {}, which a derived table cannot hold: cast it",
+                field.data_type()
+            ))
+        })?;
+        columns.push(Column { name: name.clone(), holds });
+    }
+    Ok(columns)
+}
+
+/// A table in the making.
+struct Table<'a> {
+    name: &'a str,
+    query: &'a str,
+    schema: SchemaRef,
+    threads: usize,
+}
+
+impl Table<'_> {
+    /// Runs the query over one class. `None` if it gives no rows.
+    fn of_class(
+        &self,
+        runtime: &Runtime,
+        writer: &Writer,
+        class: ClassId,
+    ) -> Result<Option<(u64, TableWriter)>> {
+        let view: Arc<Index> = Arc::new(writer.view(Some(class)));
+        runtime.block_on(async {
+            let frame = plan(&session(&view, self.threads, false)?, self.query).await?;
+            let mut stream = frame.execute_stream().await?;
+            let mut made: Option<(u64, TableWriter)> = None;
+            while let Some(batch) = stream.next().await {
+                let batch = batch?;
+                if batch.num_rows() == 0 {
+                    continue;
+                }
+                let (rows, file) = match &mut made {
+                    Some(made) => made,
+                    none => none.insert((0, writer.table_writer(class, self.name)?)),
+                };
+                *rows += batch.num_rows() as u64;
+                file.write(&self.stored(&batch)?)?;
+            }
+            Ok(made)
+        })
+    }
+
+    /// Rows in the types that are stored.
+    fn stored(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let columns = batch.columns().iter().zip(self.schema.fields());
+        let columns = columns.map(|(column, field)| arrow::compute::cast(column, field.data_type()));
+        let columns = columns.collect::<std::result::Result<Vec<_>, _>>();
+        let batch = columns.and_then(|columns| RecordBatch::try_new(self.schema.clone(), columns));
+        batch.map_err(|error| Error::Sql(error.to_string()))
+    }
+}
