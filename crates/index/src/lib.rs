@@ -47,7 +47,8 @@ pub use disk::{Disk, Faults};
 pub use error::{Error, ErrorKind, Result};
 pub use manifest::{Cover, FileRecord, HardLink, SealedInode, SealedRecord, ShardRecord, SourceRecord};
 pub use own_tables::{
-    Column, ColumnType, TableFile, TableFormat, TableKind, TableRead, TableRecord, TableWriter, table_schema,
+    Column, ColumnType, TableFile, TableFormat, TableKind, TableRead, TableRecord, TableWriter, WrittenRows,
+    table_schema,
 };
 pub use reader::{Classes, Index};
 pub use schema::FileKind;

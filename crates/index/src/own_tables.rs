@@ -209,6 +209,16 @@ impl Iterator for TableRead {
     }
 }
 
+/// The rows of one class, written but not published.
+pub struct WrittenRows(pub(crate) TableFileRecord);
+
+impl WrittenRows {
+    /// How many they are.
+    pub fn rows(&self) -> u64 {
+        self.0.file.rows
+    }
+}
+
 /// Writes the rows of one class.
 pub struct TableWriter {
     path: PathBuf,
@@ -245,10 +255,11 @@ impl TableWriter {
         self.writer.write(batch).map_err(|error| write_error(&self.path, error))
     }
 
-    pub(crate) fn finish(self) -> Result<TableFileRecord> {
+    /// Ends the file.
+    pub fn finish(self) -> Result<WrittenRows> {
         let TableWriter { path, writer, mut record } = self;
         let file = writer.into_inner().map_err(|error| write_error(&path, error))?;
         (record.file.bytes, record.file.sums) = file.finish(false)?;
-        Ok(record)
+        Ok(WrittenRows(record))
     }
 }

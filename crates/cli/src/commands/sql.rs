@@ -10,7 +10,7 @@ use std::path::PathBuf;
 ///
 /// Tables: entries (all but directories), directories, summaries (aggregates of each directory's entries), trees
 /// (totals below each directory), usage (by directory, owner and group), xattrs (values of extended attributes), acls;
-/// 'DESCRIBE entries' lists columns.
+/// 'DESCRIBE entries' lists columns, 'canopy table list' the tables that were added.
 /// Functions: user_name(uid), group_name(gid), human_size(bytes), extension(name), depth(path).
 ///
 /// Example: canopy sql "SELECT user_name(uid), human_size(sum(size)) FROM entries GROUP BY uid"

@@ -6,7 +6,7 @@
 
 use super::Writer;
 use crate::error::{Error, Result};
-use crate::own_tables::{TableKind, TableRecord, TableWriter, table_schema};
+use crate::own_tables::{TableKind, TableRecord, TableWriter, WrittenRows, table_schema};
 use crate::reader::Index;
 use canopy_model::ClassId;
 
@@ -111,10 +111,8 @@ impl Writer {
     }
 
     /// Adds the rows that were written to what a class holds. Not durable before publication.
-    pub fn add_rows(&mut self, class: ClassId, rows: TableWriter) -> Result<()> {
-        let record = rows.finish()?;
+    pub fn add_rows(&mut self, class: ClassId, rows: WrittenRows) {
         self.changed.insert(class);
-        self.classes.entry(class).or_default().1.tables.push(record);
-        Ok(())
+        self.classes.entry(class).or_default().1.tables.push(rows.0);
     }
 }

@@ -6,20 +6,26 @@
 
 use crate::error::{Error, Result};
 use crate::sql::session;
+use crate::work::in_parallel;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use canopy_index::{Column, ColumnType, Index, TableKind, TableRecord, TableWriter, Writer, table_schema};
+use canopy_index::{
+    Column, ColumnType, Index, TableKind, TableRecord, TableWriter, Writer, WrittenRows, table_schema,
+};
 use canopy_model::ClassId;
 use datafusion::execution::context::SQLOptions;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::{DataFrame, SessionContext};
 use futures::StreamExt;
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::runtime::Runtime;
 
 /// Longest name of a table, since it is part of names of files.
 const NAME_BYTES_MAX: usize = 64;
+
+/// Entries from which on all threads work on one class.
+const LARGE_ENTRIES: i64 = 500_000;
 
 /// How many rows a derived table has, and in how many classes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,8 +47,11 @@ pub fn check_name(writer: &Writer, name: &str) -> Result<()> {
     if context.table_exist(name)? && !writer.tables().iter().any(|table| table.name == name) {
         return Err(Error::Sql(format!("'{name}' is a table of the index; choose another name")));
     }
-    let dialect = context.state().config_options().sql_parser.dialect;
-    if context.state().sql_to_statement(&format!("SELECT {name} FROM {name}"), &dialect).is_err() {
+    let state = context.state();
+    let query = format!("SELECT * FROM {name}");
+    let statement = state.sql_to_statement(&query, &state.config_options().sql_parser.dialect);
+    let named = statement.and_then(|statement| state.resolve_table_references(&statement));
+    if !named.is_ok_and(|tables| tables.len() == 1 && tables[0].table() == name) {
         return Err(Error::Sql(format!("'{name}' is a word of SQL; choose another name")));
     }
     Ok(())
@@ -82,15 +91,12 @@ pub fn refresh(writer: &mut Writer, name: &str, threads: usize) -> Result<Rows> 
     })?;
     let kind = TableKind::Derived { columns: columns.clone(), fresh: true };
     writer.replace_table(TableRecord { name: name.to_owned(), kind })?;
-    let table = Table { name, query: &query, schema: table_schema(&columns), threads };
-    let mut made = Rows::default();
-    for class in writer.held_classes() {
-        if let Some((rows, file)) = table.of_class(&runtime, writer, class)? {
-            writer.add_rows(class, file)?;
-            made.rows += rows;
-            made.classes += 1;
-        }
-    }
+    let table = Table { name, query: &query, schema: table_schema(&columns) };
+    let classes = writer.held_classes();
+    let written = table.write(writer, classes, &runtime, threads)?;
+    let made =
+        Rows { rows: written.iter().map(|(_, rows)| rows.rows()).sum(), classes: written.len() as u64 };
+    written.into_iter().for_each(|(class, rows)| writer.add_rows(class, rows));
     Ok(made)
 }
 
@@ -149,36 +155,57 @@ struct Table<'a> {
     name: &'a str,
     query: &'a str,
     schema: SchemaRef,
-    threads: usize,
 }
 
 impl Table<'_> {
-    /// Runs the query over one class. `None` if it gives no rows.
-    fn of_class(
+    /// Runs the query over each class. All threads work on one large class, and each on a small one of its own.
+    fn write(
         &self,
-        runtime: &Runtime,
         writer: &Writer,
-        class: ClassId,
-    ) -> Result<Option<(u64, TableWriter)>> {
+        classes: Vec<ClassId>,
+        runtime: &Runtime,
+        threads: usize,
+    ) -> Result<Vec<(ClassId, WrittenRows)>> {
+        let entries = |view: &Index| -> i64 {
+            let totals = view.shards().iter().map(|shard| shard.record().totals);
+            totals.map(|totals| totals.entries + totals.dirs).sum()
+        };
+        let (large, small): (Vec<ClassId>, Vec<ClassId>) =
+            classes.into_iter().partition(|&class| entries(&writer.view(Some(class))) >= LARGE_ENTRIES);
+        let written = Mutex::new(Vec::new());
+        let keep = |class, rows: Option<WrittenRows>| {
+            let mut written = written.lock().expect("no thread panics while it holds the lock");
+            written.extend(rows.map(|rows| (class, rows)));
+        };
+        for class in large {
+            keep(class, runtime.block_on(self.of_class(writer, class, threads))?);
+        }
+        in_parallel(threads, &small, |&class| {
+            let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+            keep(class, runtime.block_on(self.of_class(writer, class, 1))?);
+            Ok(())
+        })?;
+        Ok(written.into_inner().expect("no thread panics while it holds the lock"))
+    }
+
+    /// Runs the query over one class. `None` if it gives no rows.
+    async fn of_class(&self, writer: &Writer, class: ClassId, threads: usize) -> Result<Option<WrittenRows>> {
         let view: Arc<Index> = Arc::new(writer.view(Some(class)));
-        runtime.block_on(async {
-            let frame = plan(&session(&view, self.threads, false)?, self.query).await?;
-            let mut stream = frame.execute_stream().await?;
-            let mut made: Option<(u64, TableWriter)> = None;
-            while let Some(batch) = stream.next().await {
-                let batch = batch?;
-                if batch.num_rows() == 0 {
-                    continue;
-                }
-                let (rows, file) = match &mut made {
-                    Some(made) => made,
-                    none => none.insert((0, writer.table_writer(class, self.name)?)),
-                };
-                *rows += batch.num_rows() as u64;
-                file.write(&self.stored(&batch)?)?;
+        let frame = plan(&session(&view, threads, false)?, self.query).await?;
+        let mut stream = frame.execute_stream().await?;
+        let mut file: Option<TableWriter> = None;
+        while let Some(batch) = stream.next().await {
+            let batch = batch?;
+            if batch.num_rows() == 0 {
+                continue;
             }
-            Ok(made)
-        })
+            let file = match &mut file {
+                Some(file) => file,
+                none => none.insert(writer.table_writer(class, self.name)?),
+            };
+            file.write(&self.stored(&batch)?)?;
+        }
+        Ok(file.map(TableWriter::finish).transpose()?)
     }
 
     /// Rows in the types that are stored.

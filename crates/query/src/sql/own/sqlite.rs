@@ -178,12 +178,21 @@ impl Content for Sqlite {
         let (path, table) = (self.path.clone(), self.table.clone());
         let (sender, receiver) = sync_channel(2);
         std::thread::spawn(move || {
-            if let Err(why) = send_rows(&path, &table, &fields, &sender) {
-                // Whoever asked may have gone away.
-                drop(sender.send(Err(why)));
-            }
+            let end = send_rows(&path, &table, &fields, &sender).map(|()| None);
+            // Whoever asked may have gone away.
+            drop(sender.send(end));
         });
-        Ok(Box::new(receiver.into_iter()))
+        let mut ended = false;
+        let next = move || {
+            if ended {
+                return None;
+            }
+            // A thread that ends without a word has failed.
+            let rows = receiver.recv().unwrap_or_else(|_| Err("reading it failed".to_owned())).transpose();
+            ended = !matches!(rows, Some(Ok(_)));
+            rows
+        };
+        Ok(Box::new(std::iter::from_fn(next)))
     }
 }
 
@@ -191,7 +200,7 @@ fn send_rows(
     path: &Path,
     table: &str,
     fields: &[Arc<Field>],
-    sender: &SyncSender<FileResult<Vec<ArrayRef>>>,
+    sender: &SyncSender<FileResult<Option<Vec<ArrayRef>>>>,
 ) -> FileResult<()> {
     let connection = connect(path)?;
     let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
@@ -207,10 +216,10 @@ fn send_rows(
             return Ok(true);
         }
         (rows, bytes) = (0, 0);
-        Ok(sender.send(Ok(finish(std::mem::replace(&mut values, new())))).is_ok())
+        Ok(sender.send(Ok(Some(finish(std::mem::replace(&mut values, new()))))).is_ok())
     })?;
     if rows > 0 {
-        drop(sender.send(Ok(finish(values))));
+        drop(sender.send(Ok(Some(finish(values)))));
     }
     Ok(())
 }
