@@ -17,12 +17,14 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use rustix::fs::{FileType, Mode, OFlags};
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 /// Rows of a batch.
 pub(super) const BATCH_ROWS: usize = 8192;
@@ -79,11 +81,11 @@ impl AttachedTable {
     /// Opens the file, escaped, as the caller.
     pub(super) fn open(name: &str, file: &str, format: &TableFormat) -> Result<Self> {
         let path = to_path(file);
-        let content: FileResult<Arc<dyn Content>> = match format {
+        let content: FileResult<Arc<dyn Content>> = guarded(|| match format {
             TableFormat::Csv => csv::open(&path).map(|content| Arc::new(content) as _),
             TableFormat::Parquet => parquet::open(&path).map(|content| Arc::new(content) as _),
             TableFormat::Sqlite { table } => sqlite::open(&path, table).map(|content| Arc::new(content) as _),
-        };
+        });
         let content = content
             .and_then(|content| unique_names(&content.schema()).map(|()| content))
             .map_err(|why| cannot_read(name, &path, &why))?;
@@ -119,6 +121,28 @@ pub(super) fn open_regular(path: &Path) -> FileResult<File> {
         FileType::Directory => Err("it is a directory".to_owned()),
         _ => Err("it is no regular file".to_owned()),
     }
+}
+
+thread_local! {
+    /// Whether this thread decodes what may make a decoder panic.
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What `decode` gives, or why it cannot, be it an error or a panic, which is not reported as one.
+pub(super) fn guarded<T>(decode: impl FnOnce() -> FileResult<T>) -> FileResult<T> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !GUARDED.get() {
+                report(panic);
+            }
+        }));
+    });
+    GUARDED.set(true);
+    let decoded = catch_unwind(AssertUnwindSafe(decode));
+    GUARDED.set(false);
+    decoded.unwrap_or_else(|_| Err("it is damaged: its lengths or offsets do not fit".to_owned()))
 }
 
 #[async_trait]
@@ -170,13 +194,21 @@ impl Partition {
         let places: Vec<usize> =
             self.columns.iter().map(|column| wanted.partition_point(|other| other < column)).collect();
         let (name, path, schema) = (self.name.clone(), self.path.clone(), self.schema.clone());
-        let rows = self.content.read(&wanted).map_err(|why| cannot_read(&name, &path, &why))?;
-        Ok(Box::new(rows.map(move |columns| {
-            let columns = columns.map_err(|why| cannot_read(&name, &path, &why))?;
-            let options =
-                RecordBatchOptions::new().with_row_count(columns.first().map(|column| column.len()));
-            let chosen = places.iter().map(|&place| columns[place].clone()).collect();
-            Ok(RecordBatch::try_new_with_options(schema.clone(), chosen, &options)?)
+        let rows = guarded(|| self.content.read(&wanted)).map_err(|why| cannot_read(&name, &path, &why))?;
+        let mut rows = Some(rows);
+        Ok(Box::new(std::iter::from_fn(move || {
+            let open = rows.as_mut()?;
+            let columns = guarded(|| open.next().transpose()).transpose()?;
+            if columns.is_err() {
+                // What comes after a fault makes no sense.
+                rows = None;
+            }
+            Some(columns.map_err(|why| cannot_read(&name, &path, &why)).and_then(|columns| {
+                let options =
+                    RecordBatchOptions::new().with_row_count(columns.first().map(|column| column.len()));
+                let chosen = places.iter().map(|&place| columns[place].clone()).collect();
+                Ok(RecordBatch::try_new_with_options(schema.clone(), chosen, &options)?)
+            }))
         })))
     }
 }

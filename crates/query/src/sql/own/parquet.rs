@@ -1,4 +1,4 @@
-//! Parquet files. The decoder is meant for honest files: where it panics on others, that is an error of the file here.
+//! Parquet files. The decoder is meant for honest files; `attached` turns a panic of it into an error.
 
 use super::attached::{BATCH_ROWS, Content, FileResult, FileRows, open_regular};
 use super::footer;
@@ -10,14 +10,12 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::{ChunkReader, Length};
-use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 /// An opened file.
 pub(super) struct Parquet {
@@ -39,7 +37,7 @@ pub(super) fn open(path: &Path) -> FileResult<Parquet> {
     // The Arrow schema in the file would only say which of several types to take for the same bytes.
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     footer::check(&file, bytes)?;
-    let metadata = guarded(|| ArrowReaderMetadata::load(&file, options).map_err(|error| error.to_string()))?;
+    let metadata = ArrowReaderMetadata::load(&file, options).map_err(|error| error.to_string())?;
     Ok(Parquet { file, metadata })
 }
 
@@ -50,46 +48,17 @@ impl Content for Parquet {
 
     fn read(&self, columns: &[usize]) -> FileResult<FileRows> {
         let mask = ProjectionMask::roots(self.metadata.parquet_schema(), columns.iter().copied());
-        let builder = || {
+        let reader =
             ParquetRecordBatchReaderBuilder::new_with_metadata(self.file.clone(), self.metadata.clone())
                 .with_projection(mask)
                 .with_batch_size(BATCH_ROWS)
                 .build()
-                .map_err(|error| error.to_string())
-        };
-        let mut reader = Some(guarded(builder)?);
-        let next = move || {
-            let open = reader.as_mut()?;
-            let batch = guarded(|| open.next().transpose().map_err(|error| error.to_string())).transpose()?;
-            if batch.is_err() {
-                reader = None;
-            }
-            Some(batch.map(|batch| batch.columns().to_vec()))
-        };
-        Ok(Box::new(std::iter::from_fn(next)))
+                .map_err(|error| error.to_string())?;
+        Ok(Box::new(reader.map(|batch| match batch {
+            Ok(batch) => Ok(batch.columns().to_vec()),
+            Err(error) => Err(error.to_string()),
+        })))
     }
-}
-
-thread_local! {
-    /// Whether this thread decodes what may make the decoder panic.
-    static GUARDED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// What `decode` gives, or why it cannot, be it an error or a panic, which is not reported as one.
-fn guarded<T>(decode: impl FnOnce() -> FileResult<T>) -> FileResult<T> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let report = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            if !GUARDED.get() {
-                report(panic);
-            }
-        }));
-    });
-    GUARDED.set(true);
-    let decoded = catch_unwind(AssertUnwindSafe(decode));
-    GUARDED.set(false);
-    decoded.unwrap_or_else(|_| Err("it is damaged: its lengths or offsets do not fit".to_owned()))
 }
 
 /// A file that gives no memory for bytes that it does not have.

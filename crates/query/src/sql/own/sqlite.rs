@@ -4,7 +4,7 @@
 //! column: the file is read once for what is there, as with CSV. Views and virtual tables are left alone, as they run what the
 //! file says. Texts that are not UTF-8 are escaped like names.
 
-use super::attached::{Content, FileResult, FileRows, open_regular};
+use super::attached::{Content, FileResult, FileRows, guarded, open_regular};
 use arrow::array::{ArrayRef, BinaryBuilder, Float64Builder, Int64Builder, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use canopy_model::escape;
@@ -178,7 +178,7 @@ impl Content for Sqlite {
         let (path, table) = (self.path.clone(), self.table.clone());
         let (sender, receiver) = sync_channel(2);
         std::thread::spawn(move || {
-            let end = send_rows(&path, &table, &fields, &sender).map(|()| None);
+            let end = guarded(|| send_rows(&path, &table, &fields, &sender)).map(|()| None);
             // Whoever asked may have gone away.
             drop(sender.send(end));
         });
