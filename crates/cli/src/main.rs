@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         Command::Ls(arguments) => commands::ls::run(index, arguments),
         Command::Stat(arguments) => commands::ls::run_stat(index, arguments),
         Command::Sql(arguments) => commands::sql::run(index, arguments),
+        Command::Table(arguments) => commands::table::run(index, arguments),
         Command::Export(arguments) => commands::export::run(index, arguments),
         Command::Report(arguments) => commands::report::run(index, arguments),
         Command::Top(arguments) => commands::top::run(index, arguments),

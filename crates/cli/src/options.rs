@@ -28,6 +28,7 @@ pub enum Command {
     Ls(crate::commands::ls::Arguments),
     Stat(crate::commands::ls::StatArguments),
     Sql(crate::commands::sql::Arguments),
+    Table(crate::commands::table::Arguments),
     Export(crate::commands::export::Arguments),
     Report(crate::commands::report::Arguments),
     Top(crate::commands::top::Arguments),

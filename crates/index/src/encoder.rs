@@ -335,7 +335,7 @@ impl Output {
     }
 }
 
-fn write_error(path: &Path, error: parquet::errors::ParquetError) -> Error {
+pub(crate) fn write_error(path: &Path, error: parquet::errors::ParquetError) -> Error {
     let source = match error {
         parquet::errors::ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {
             Ok(cause) => *cause,

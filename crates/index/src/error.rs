@@ -59,6 +59,12 @@ pub enum Error {
         /// The root of the source that has it.
         root: String,
     },
+    /// There is such a table already.
+    #[error("there is a table '{0}' already; 'canopy table drop {0}' removes it")]
+    TableTaken(String),
+    /// There is no such table among those that were added.
+    #[error("no table '{0}' was added to the index; 'canopy table list' names those that were")]
+    NoTable(String),
 }
 
 /// What a caller should make of an error.
@@ -82,7 +88,7 @@ impl Error {
     /// What a caller should make of it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::NoIndex(_) => ErrorKind::NotFound,
+            Error::NoIndex(_) | Error::NoTable(_) => ErrorKind::NotFound,
             Error::Io { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => ErrorKind::NotFound,
                 io::ErrorKind::PermissionDenied => ErrorKind::Denied,
@@ -90,7 +96,7 @@ impl Error {
             },
             Error::Corrupt { .. } | Error::Version { .. } => ErrorKind::Corrupt,
             Error::Locked(_) => ErrorKind::Unavailable,
-            Error::Unsafe { .. } | Error::NameTaken { .. } => ErrorKind::Invalid,
+            Error::Unsafe { .. } | Error::NameTaken { .. } | Error::TableTaken(_) => ErrorKind::Invalid,
         }
     }
 

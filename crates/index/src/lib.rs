@@ -9,6 +9,7 @@
 //!   classes/                    the class of everybody: its manifest and its shards
 //!     manifest-7.bin
 //!     7-0-listings.parquet ...
+//!     table-NAME-7.parquet      rows of a derived table that are computed from this class alone
 //!     g3/                       those who pass grant 3
 //!       g9/                     those who pass grants 3 and 9
 //!     k4-5/                     a gate: those who pass grant 4 may enter, those who pass grant 5 list it
@@ -21,7 +22,7 @@
 //! one class until they become a shard; `encoder` writes a shard's files as `schema` describes them,
 //! `summaries` makes the statistics among them;
 //! `class_dirs` makes the directories that the kernel guards and `names` names them; `manifest` says what is in a generation,
-//! `levels` what of it lies behind which gate;
+//! `levels` what of it lies behind which gate; `own_tables` has the tables that the administrator adds;
 //! [`Index`] opens one generation and [`Shard`] answers from one shard's files. Everything that changes the
 //! disk goes through [`Disk`].
 //!
@@ -36,6 +37,7 @@ mod error;
 mod levels;
 mod manifest;
 mod names;
+mod own_tables;
 mod reader;
 mod safety;
 pub mod schema;
@@ -46,6 +48,10 @@ mod writer;
 pub use disk::{Disk, Faults};
 pub use error::{Error, ErrorKind, Result};
 pub use manifest::{Cover, FileRecord, HardLink, SealedInode, SealedRecord, ShardRecord, SourceRecord};
+pub use own_tables::{
+    Column, ColumnType, TableFile, TableFormat, TableKind, TableRead, TableRecord, TableWriter, WrittenRows,
+    table_schema,
+};
 pub use reader::{Classes, Index};
 pub use schema::FileKind;
 pub use shard::{RowRange, Shard, ShardRead};

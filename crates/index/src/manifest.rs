@@ -9,6 +9,7 @@
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::names;
+use crate::own_tables::{TableFileRecord, TableRecord};
 use crate::schema::{FORMAT, FileKind};
 use canopy_model::{Attributes, ClassPath, Gate, GateStep, Grant, GrantId, Totals, is_below};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -33,6 +34,9 @@ pub(crate) struct Catalog {
     pub(crate) grants: Vec<GrantRecord>,
     /// What can be reached without going through a gate.
     pub(crate) level: Level,
+    /// Tables that were added to the index, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tables: Vec<TableRecord>,
 }
 
 /// What can be reached from `classes`, or from the directory of a way, without going through another gate.
@@ -109,6 +113,8 @@ pub(crate) struct Manifest {
     /// Sources whose root a reader of this class may know of.
     pub(crate) sources: Vec<SourceRecord>,
     pub(crate) shards: Vec<ShardRecord>,
+    /// Rows of derived tables, by name of the table.
+    pub(crate) tables: Vec<TableFileRecord>,
 }
 
 /// The manifests of all classes: `manifests-GENERATION.bin`, for root alone.
@@ -120,6 +126,10 @@ pub(crate) struct AllManifests {
     pub(crate) classes: Vec<ClassManifest>,
     /// Generations in which the ways were written last, by directory below the index.
     pub(crate) ways: BTreeMap<String, u64>,
+    /// Tables that were added to the index, by name.
+    pub(crate) tables: Vec<TableRecord>,
+    /// Queries of the derived ones, by name.
+    pub(crate) queries: BTreeMap<String, String>,
 }
 
 // Not flattened: serde would buffer every value of it, and this is read by each command of root's.

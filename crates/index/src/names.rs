@@ -126,6 +126,11 @@ pub(crate) fn shard_file(shard: &str, kind: FileKind) -> String {
     format!("{shard}-{}.parquet", kind.name())
 }
 
+/// Rows of a derived table, in the directory of their class.
+pub(crate) fn table_file(table: &str, generation: u64) -> String {
+    format!("table-{table}-{generation}.parquet")
+}
+
 /// Whether a directory with this name leads to classes.
 pub(crate) fn leads_to_classes(name: &str) -> bool {
     name == "classes" || (name.len() > 1 && name.starts_with(['g', 'k', 'w']))

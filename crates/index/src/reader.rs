@@ -5,8 +5,10 @@ use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, Current, GrantRecord, Level, Manifest, SourceRecord, Way,
 };
 use crate::names::{self, DirName, Key, Names};
+use crate::own_tables::{TableFile, TableRecord};
 use crate::shard::Shard;
 use canopy_model::{Credentials, Grant, GrantId};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,6 +27,19 @@ pub struct Index {
     doorkeeper: Option<Arc<Doorkeeper>>,
     /// Directories of gates that the caller may search but not list.
     locked: Vec<PathBuf>,
+    tables: Arc<Tables>,
+    /// Rows of derived tables that the caller may read.
+    table_files: Vec<Arc<TableFile>>,
+    /// Of the view of one class: the sources whose root is recorded in it.
+    own_roots: Option<Vec<u32>>,
+}
+
+/// The tables that were added.
+#[derive(Default)]
+struct Tables {
+    records: Vec<TableRecord>,
+    /// Known to the writer alone.
+    queries: BTreeMap<String, String>,
 }
 
 /// Goes through gates for one caller.
@@ -73,11 +88,7 @@ impl Index {
             path: path.to_owned(),
             generation: current.generation,
             published_ns: current.published_ns,
-            sources: Vec::new(),
-            shards: Vec::new(),
-            classes: Classes::default(),
-            doorkeeper: None,
-            locked: Vec::new(),
+            ..Self::empty(path)
         };
         let all = names::all_manifests(path, current.generation);
         match manifest::read::<AllManifests>(&all) {
@@ -89,7 +100,45 @@ impl Index {
         Ok(index)
     }
 
+    fn empty(path: &Path) -> Self {
+        Index {
+            path: path.to_owned(),
+            generation: 0,
+            published_ns: 0,
+            sources: Vec::new(),
+            shards: Vec::new(),
+            classes: Classes::default(),
+            doorkeeper: None,
+            locked: Vec::new(),
+            tables: Arc::default(),
+            table_files: Vec::new(),
+            own_roots: None,
+        }
+    }
+
+    /// What every reader of one class sees, and nothing else. `sources` are those that its shards belong to: whoever
+    /// reads a listing may look up the root above it.
+    pub(crate) fn of_class(
+        names: &Names,
+        directory: &Path,
+        manifest: &Manifest,
+        sources: Vec<SourceRecord>,
+        tables: Vec<TableRecord>,
+    ) -> Self {
+        let own_roots = manifest.sources.iter().map(|source| source.id).collect();
+        let shards = manifest.shards.iter();
+        Index {
+            shards: shards.map(|shard| Arc::new(Shard::new(shard.clone(), directory, names))).collect(),
+            sources,
+            classes: Classes { all: 1, visible: 1 },
+            tables: Arc::new(Tables { records: tables, queries: BTreeMap::new() }),
+            own_roots: Some(own_roots),
+            ..Self::empty(directory)
+        }
+    }
+
     fn add_all(&mut self, all: AllManifests) -> Result<()> {
+        self.tables = Arc::new(Tables { records: all.tables, queries: all.queries });
         let names = self.names(&all.key)?;
         self.classes = Classes { all: all.classes.len(), visible: all.classes.len() };
         for ClassManifest { class, manifest } in all.classes {
@@ -111,6 +160,7 @@ impl Index {
         let catalog: Catalog = manifest::read(&path)?;
         let names = self.names(&catalog.key)?;
         let grants: Vec<_> = catalog.grants.iter().map(GrantRecord::grant).collect();
+        self.tables = Arc::new(Tables { records: catalog.tables, queries: BTreeMap::new() });
         let classes = names.classes();
         let doorkeeper = Arc::new(Doorkeeper { who, grants, names });
         self.doorkeeper = Some(doorkeeper.clone());
@@ -215,6 +265,8 @@ impl Index {
 
     fn add(&mut self, directory: &Path, manifest: Manifest, names: &Names) {
         self.sources.extend(manifest.sources);
+        let files = manifest.tables.into_iter();
+        self.table_files.extend(files.map(|file| Arc::new(TableFile::new(file, directory))));
         let shards = manifest.shards.into_iter();
         self.shards.extend(shards.map(|shard| Arc::new(Shard::new(shard, directory, names))));
     }
@@ -247,6 +299,32 @@ impl Index {
     /// The shards of one source.
     pub fn shards_of(&self, source: u32) -> impl Iterator<Item = &Arc<Shard>> {
         self.shards.iter().filter(move |shard| shard.record().source == source)
+    }
+
+    /// Whether the root of a source is an entry of its own here. In the view of one class it is not, unless that class
+    /// has the record of it.
+    pub fn shows_root(&self, source: &SourceRecord) -> bool {
+        self.own_roots.as_ref().is_none_or(|roots| roots.contains(&source.id))
+    }
+
+    /// Whether this is the view of one class, and not what a user sees.
+    pub fn is_one_class(&self) -> bool {
+        self.own_roots.is_some()
+    }
+
+    /// The tables that were added to the index, by name.
+    pub fn tables(&self) -> &[TableRecord] {
+        &self.tables.records
+    }
+
+    /// The query of a derived table; `None` unless the caller is the writer of the index.
+    pub fn table_query(&self, table: &str) -> Option<&str> {
+        self.tables.queries.get(table).map(String::as_str)
+    }
+
+    /// The files with rows of a derived table that the caller may read.
+    pub fn table_files<'a>(&'a self, table: &'a str) -> impl Iterator<Item = &'a Arc<TableFile>> {
+        self.table_files.iter().filter(move |file| file.table() == table)
     }
 
     /// How many classes there are.

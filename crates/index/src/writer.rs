@@ -19,6 +19,7 @@ use crate::manifest::{
     SealedRecord, ShardRecord, SourceRecord,
 };
 use crate::names::{self, Key, Names};
+use crate::own_tables::TableRecord;
 use crate::safety;
 use crate::schema::FileKind;
 use canopy_model::{Acl, Attributes, ClassId, ClassTable, Listing, Permissions, escape, join, join_absolute};
@@ -30,6 +31,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+
+mod tables;
 
 /// How to write.
 #[derive(Clone, Debug)]
@@ -113,6 +116,12 @@ pub struct Writer {
     roots: BTreeMap<u32, String>,
     /// Extended attributes of roots that wait for a shard writer.
     root_values: Mutex<Vec<(u32, ClassId, Value)>>,
+    /// Tables that were added, by name.
+    tables: Vec<TableRecord>,
+    /// Queries of the derived ones.
+    queries: BTreeMap<String, String>,
+    /// What was taken into the manifests so far.
+    published: Published,
     _lock: File,
 }
 
@@ -161,6 +170,9 @@ impl Writer {
             ways: BTreeMap::new(),
             roots: BTreeMap::new(),
             root_values: Mutex::default(),
+            tables: state.tables,
+            queries: state.queries,
+            published: Published::default(),
             unprivileged: uid != 0,
             generation: current.unwrap_or(0) + 1,
             path,
@@ -210,6 +222,7 @@ impl Writer {
                 self.changed.insert(class);
             }
         }
+        self.clear_derived();
         let id = self.next_source;
         self.next_source += 1;
         let class = self.effective(new.class);
@@ -295,17 +308,8 @@ impl Writer {
 
     /// Publishes all sources that were begun since the index was opened, as one generation.
     pub fn publish(mut self) -> Result<Published> {
-        let mut published = Published { generation: self.generation, ..Published::default() };
-        let shards =
-            std::mem::take(&mut *self.shards.lock().expect("no thread panics while it holds the lock"));
-        for (class, shard) in shards {
-            published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
-            published.shards += 1;
-            published.bytes += shard.bytes();
-            self.changed.insert(class);
-            self.classes.entry(class).or_default().1.shards.push(shard);
-        }
-        self.classes.retain(|_, (_, manifest)| !manifest.shards.is_empty() || !manifest.sources.is_empty());
+        self.settle();
+        let mut published = Published { generation: self.generation, ..self.published };
         published.classes = self.classes.len() as u64;
         published.closed_grants = self.dirs.closed_grants();
         published.without_way = self.table.without_way();
@@ -320,6 +324,20 @@ impl Writer {
         // The generation is committed: what cannot be removed now is removed by the next writer.
         drop(self.remove_unreferenced(self.generation));
         Ok(published)
+    }
+
+    /// Takes the shards that were written into the manifests of their classes.
+    fn settle(&mut self) {
+        let shards =
+            std::mem::take(&mut *self.shards.lock().expect("no thread panics while it holds the lock"));
+        for (class, shard) in shards {
+            self.published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
+            self.published.shards += 1;
+            self.published.bytes += shard.bytes();
+            self.changed.insert(class);
+            self.classes.entry(class).or_default().1.shards.push(shard);
+        }
+        self.classes.retain(|_, (_, manifest)| !manifest.shards.is_empty() || !manifest.sources.is_empty());
     }
 
     fn write_manifests(&mut self) -> Result<()> {
@@ -337,6 +355,8 @@ impl Writer {
         let mut all = AllManifests {
             key: names::hex(&self.names.key()),
             grants: self.table.grants().iter().map(|grant| GrantRecord::new(grant)).collect(),
+            tables: self.tables.clone(),
+            queries: self.queries.clone(),
             ..AllManifests::default()
         };
         for (directory, way) in ways {
@@ -351,7 +371,8 @@ impl Writer {
             let below = directory.strip_prefix(&self.path).unwrap_or(&directory);
             all.ways.insert(below.to_string_lossy().into_owned(), written);
         }
-        let catalog = Catalog { key: all.key.clone(), grants: all.grants.clone(), level };
+        let catalog =
+            Catalog { key: all.key.clone(), grants: all.grants.clone(), level, tables: all.tables.clone() };
         let path = names::catalog(&self.path, self.generation);
         manifest::write(disk, &path, &catalog, self.public_mode(), false)?;
         let manifests = self.classes.values().map(|(_, manifest)| manifest.clone());
@@ -426,6 +447,7 @@ impl Writer {
                     let kinds = FileKind::ALL.into_iter().filter(|&kind| shard.file(kind).is_some());
                     kept.extend(kinds.map(|kind| directory.join(shard.file_name(kind))));
                 }
+                kept.extend(manifest.tables.iter().map(|file| directory.join(file.file_name())));
             }
         }
         kept.extend([names::current(&self.path), self.path.join("lock")]);

@@ -49,7 +49,18 @@ impl Error {
 
 impl From<datafusion::error::DataFusionError> for Error {
     fn from(error: datafusion::error::DataFusionError) -> Self {
-        Error::Sql(error.strip_backtrace())
+        use datafusion::error::DataFusionError;
+        let DataFusionError::External(cause) = error.find_root() else {
+            return Error::Sql(error.strip_backtrace());
+        };
+        // An error of ours, which says all by itself, with what caused it.
+        let mut told = cause.to_string();
+        let mut next = cause.source();
+        while let Some(cause) = next {
+            told = format!("{told}: {cause}");
+            next = cause.source();
+        }
+        Error::Sql(told)
     }
 }
 

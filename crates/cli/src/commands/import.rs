@@ -118,9 +118,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let mut writer = Writer::open(&location(index)?, options)?;
     let counts = Counts::default();
     let import = during(&counts, || add_source(&mut writer, &request, arguments.name, &counts))?;
+    let derived = super::table::refresh_all(&mut writer, threads)?;
     let published = writer.publish()?;
     report(&published, &counts, import.problems(), begun);
-    Ok(if import.problems().count() == 0 { Outcome::Complete } else { Outcome::Partial })
+    Ok(if import.problems().count() == 0 { derived } else { Outcome::Partial })
 }
 
 fn add_source(

@@ -79,6 +79,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         }
         Ok(())
     })?;
+    let derived = super::table::refresh_all(&mut writer, threads)?;
     let published = writer.publish()?;
     if let Some(errors) = errors {
         errors.finish()?;
@@ -97,7 +98,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         human_size(published.bytes as i64),
         published.shards,
     );
-    Ok(if failed + vanished == 0 { Outcome::Complete } else { Outcome::Partial })
+    Ok(if failed + vanished == 0 { derived } else { Outcome::Partial })
 }
 
 fn add_source(

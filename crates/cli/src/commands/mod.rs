@@ -9,4 +9,5 @@ pub mod info;
 pub mod ls;
 pub mod report;
 pub mod sql;
+pub mod table;
 pub mod top;

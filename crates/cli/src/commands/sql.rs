@@ -9,8 +9,9 @@ use std::path::PathBuf;
 /// Ask the index in SQL
 ///
 /// Tables: entries (all but directories), directories, summaries (statistics of each directory's entries), trees
-/// (statistics of everything below each directory), both also as _by_user and _by_group, usage (by directory, owner and group), xattrs (values of extended attributes), acls;
-/// 'DESCRIBE entries' lists columns.
+/// (statistics of everything below each directory), both also as _by_user and _by_group, usage (by directory,
+/// owner and group), xattrs (values of extended attributes), acls; 'DESCRIBE entries' lists columns, 'canopy table
+/// list' the tables that were added.
 /// Functions: user_name(uid), group_name(gid), human_size(bytes), extension(name), depth(path).
 ///
 /// Example: canopy sql "SELECT user_name(uid), human_size(sum(size)) FROM entries GROUP BY uid"

@@ -1,11 +1,14 @@
 //! `sql`: the index as tables of DataFusion, read-only.
 //!
-//! `tables` gives the tables and reads them, `summaries` those of statistics, whose columns are in `statistics`, `restriction` turns predicates into shards and row groups that need
-//! not be read and `prefilter` into rows, `functions` adds what people ask of metadata, `output` prints answers.
+//! `tables` gives the tables and reads them, `summaries` those of statistics, whose columns are in `statistics`; `units` lets
+//! threads share the work of either. `restriction` turns predicates into shards and row groups that need not be read and
+//! `prefilter` into rows, `functions` adds what people ask of metadata, `own` has the tables that the administrator
+//! adds, `output` prints answers.
 
 mod acls;
 mod functions;
 mod output;
+mod own;
 mod prefilter;
 mod restriction;
 mod statistics;
@@ -14,6 +17,7 @@ mod tables;
 mod units;
 
 pub use output::Format;
+pub use own::{Rows, attach, check_name, derive, refresh, refresh_all};
 
 use crate::error::{Error, Result};
 use canopy_index::Index;
@@ -46,7 +50,16 @@ pub fn run(
 }
 
 async fn execute(index: Arc<Index>, query: &str, threads: usize) -> Result<SendableRecordBatchStream> {
-    let config = SessionConfig::new().with_target_partitions(threads.max(1)).with_information_schema(true);
+    let context = session(&index, threads, true)?;
+    let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    let frame = context.sql_with_options(query, options).await?;
+    Ok(frame.execute_stream().await?)
+}
+
+/// A session that knows all tables and functions; `described` if queries may ask for their names and columns too.
+fn session(index: &Arc<Index>, threads: usize, described: bool) -> Result<SessionContext> {
+    let config =
+        SessionConfig::new().with_target_partitions(threads.max(1)).with_information_schema(described);
     let context = SessionContext::new_with_config(config);
     for table in TABLES {
         context.register_table(table.name, Arc::new(IndexTable::new(index.clone(), table, threads)))?;
@@ -55,9 +68,8 @@ async fn execute(index: Arc<Index>, query: &str, threads: usize) -> Result<Senda
         context.register_table(table.name, Arc::new(SummaryTable::new(index.clone(), table, threads)))?;
     }
     functions::register(&context);
-    let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    let frame = context.sql_with_options(query, options).await?;
-    Ok(frame.execute_stream().await?)
+    own::register(&context, index);
+    Ok(context)
 }
 
 async fn write_all(

@@ -25,7 +25,7 @@ use async_trait::async_trait;
 use canopy_index::{FileKind, Index, RowRange, Shard, SourceRecord};
 use canopy_model::{FileType, Summary, Totals, compare_paths};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use std::collections::VecDeque;
@@ -173,6 +173,11 @@ impl TableProvider for SummaryTable {
             Some(columns) => Arc::new(self.schema.project(columns)?),
             None => self.schema.clone(),
         };
+        if self.table.of == Of::Subtree && self.index.is_one_class() {
+            let name = self.table.name;
+            let why = format!("{name} adds up what each user sees; a derived table cannot be made of it");
+            return Err(DataFusionError::Plan(why));
+        }
         let restriction = Restriction::new(filters);
         // Who names a directory may see what lies behind gates above it.
         let index = match restriction.path().or(restriction.directory()) {

@@ -53,6 +53,7 @@ enum Computed {
     Name,
     Depth,
     Type,
+    Dev,
 }
 
 impl Computed {
@@ -63,6 +64,7 @@ impl Computed {
             Computed::Name => Field::new("name", DataType::Utf8, false),
             Computed::Depth => Field::new("depth", DataType::UInt32, false),
             Computed::Type => Field::new("type", DataType::Utf8, false),
+            Computed::Dev => Field::new("dev", DataType::UInt64, false),
         }
     }
 }
@@ -71,13 +73,13 @@ macro_rules! same {
     ($($name:literal),* $(,)?) => { [$(($name, $name)),*] };
 }
 
-use Computed::{Depth, Name, Path, Source, Type};
+use Computed::{Depth, Dev, Name, Path, Source, Type};
 
 pub(super) const TABLES: [&Table; 5] = [
     &Table {
         name: "entries",
         kind: FileKind::Entries,
-        computed: &[Path, Source, Name, Depth, Type],
+        computed: &[Path, Source, Name, Depth, Type, Dev],
         stored: &same![
             "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime",
             "btime", "target", "rdev", "xattrs",
@@ -86,7 +88,7 @@ pub(super) const TABLES: [&Table; 5] = [
     &Table {
         name: "directories",
         kind: FileKind::Dirs,
-        computed: &[Path, Source, Name, Depth, Type],
+        computed: &[Path, Source, Name, Depth, Type, Dev],
         stored: &same![
             "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime",
             "btime", "xattrs",
@@ -146,7 +148,7 @@ impl IndexTable {
         for source in index.sources() {
             let Some(subtree) = restriction.subtree(source) else { continue };
             let source = Arc::new(source.clone());
-            if table.name == "directories" {
+            if table.name == "directories" && index.shows_root(source.as_ref()) {
                 units.push_back(Unit::Root(source.clone()));
             }
             for shard in index.shards_of(source.id) {
@@ -305,7 +307,7 @@ impl Reader {
             columns.extend(["path", "name"]);
             return columns;
         }
-        if self.wants("path") || self.wants("depth") {
+        if ["path", "depth", "dev"].into_iter().any(|name| self.wants(name)) {
             columns.push("listing");
         }
         if matches!(self.table.kind, FileKind::Entries | FileKind::Dirs)
@@ -386,6 +388,10 @@ impl Reader {
                     let depths = (0..rows).map(|at| Ok(head(at)?.depth + 1)).collect::<Result<Vec<u32>>>()?;
                     Arc::new(UInt32Array::from(depths))
                 }
+                Some(Computed::Dev) => {
+                    let devs = (0..rows).map(|at| Ok(head(at)?.dev)).collect::<Result<Vec<u64>>>()?;
+                    Arc::new(UInt64Array::from(devs))
+                }
                 Some(Computed::Type) => {
                     let modes = numbers::<UInt32Type>(batch, "mode").values().iter();
                     let letters = modes.map(|&mode| FileType::of_mode(mode).letter().to_string());
@@ -444,6 +450,7 @@ fn root_column(source: &SourceRecord, name: &str) -> ArrayRef {
         }
         "type" => text("d"),
         "depth" => Arc::new(UInt32Array::from(vec![0])),
+        "dev" => Arc::new(UInt64Array::from(vec![source.dev])),
         "ino" => Arc::new(UInt64Array::from(vec![attributes.ino])),
         "size" => Arc::new(Int64Array::from(vec![attributes.size_bytes])),
         "blocks" => Arc::new(Int64Array::from(vec![attributes.blocks])),

@@ -1,0 +1,118 @@
+//! Adding tables to an index, and the rows of derived ones.
+//!
+//! A derived table is computed class by class: [`Writer::view`] shows what one class holds and nothing else, and
+//! [`Writer::add_rows`] puts what was made of it into that class's directory. So whoever may read a row may read all that it was
+//! computed from. It is published with all else, as one generation.
+
+use super::Writer;
+use crate::error::{Error, Result};
+use crate::own_tables::{TableKind, TableRecord, TableWriter, WrittenRows, table_schema};
+use crate::reader::Index;
+use canopy_model::ClassId;
+
+impl Writer {
+    /// The tables that were added, by name.
+    pub fn tables(&self) -> &[TableRecord] {
+        &self.tables
+    }
+
+    /// The query of a derived table.
+    pub fn table_query(&self, name: &str) -> Option<&str> {
+        self.queries.get(name).map(String::as_str)
+    }
+
+    /// Adds a table; `query` is that of a derived one.
+    pub fn add_table(&mut self, record: TableRecord, query: Option<String>) -> Result<()> {
+        if self.tables.iter().any(|table| table.name == record.name) {
+            return Err(Error::TableTaken(record.name));
+        }
+        if let Some(query) = query {
+            self.queries.insert(record.name.clone(), query);
+        }
+        let at = self.tables.partition_point(|table| table.name < record.name);
+        self.tables.insert(at, record);
+        Ok(())
+    }
+
+    /// Removes a table. The file of an attached one stays.
+    pub fn drop_table(&mut self, name: &str) -> Result<()> {
+        let known = self.tables.iter().position(|table| table.name == name);
+        let at = known.ok_or_else(|| Error::NoTable(name.to_owned()))?;
+        self.remove_rows(Some(name));
+        self.tables.remove(at);
+        self.queries.remove(name);
+        Ok(())
+    }
+
+    /// Replaces what is known of a table. The rows that it had go away.
+    pub fn replace_table(&mut self, record: TableRecord) -> Result<()> {
+        self.remove_rows(Some(&record.name));
+        let known = self.tables.iter_mut().find(|table| table.name == record.name);
+        let known = known.ok_or_else(|| Error::NoTable(record.name.clone()))?;
+        *known = record;
+        Ok(())
+    }
+
+    /// Takes away the rows of all derived tables, which a change of the sources makes wrong.
+    pub(super) fn clear_derived(&mut self) {
+        self.remove_rows(None);
+        for table in &mut self.tables {
+            if let TableKind::Derived { fresh, .. } = &mut table.kind {
+                *fresh = false;
+            }
+        }
+    }
+
+    fn remove_rows(&mut self, table: Option<&str>) {
+        for (&class, (_, manifest)) in &mut self.classes {
+            let before = manifest.tables.len();
+            manifest.tables.retain(|file| table.is_some_and(|name| file.table != name));
+            if manifest.tables.len() != before {
+                self.changed.insert(class);
+            }
+        }
+    }
+
+    /// The classes that hold anything, what was written since the last publication among it.
+    pub fn held_classes(&mut self) -> Vec<ClassId> {
+        self.settle();
+        self.classes.keys().copied().collect()
+    }
+
+    /// What every reader of a class sees; of no class, nothing.
+    pub fn view(&self, class: Option<ClassId>) -> Index {
+        let empty = Default::default();
+        let held = class.and_then(|class| self.classes.get(&class)).map(|(_, manifest)| manifest);
+        let manifest = held.unwrap_or(&empty);
+        let directory = class.map(|class| self.names.class(&self.table.path_of(class)));
+        let used = |id: u32| {
+            manifest.sources.iter().any(|source| source.id == id)
+                || manifest.shards.iter().any(|shard| shard.source == id)
+        };
+        let sources = self.classes.values().flat_map(|(_, manifest)| &manifest.sources);
+        Index::of_class(
+            &self.names,
+            directory.as_ref().unwrap_or(&self.path),
+            manifest,
+            sources.filter(|source| used(source.id)).cloned().collect(),
+            self.tables.clone(),
+        )
+    }
+
+    /// A writer for the rows that a class has of a derived table.
+    pub fn table_writer(&self, class: ClassId, name: &str) -> Result<TableWriter> {
+        let known = self.tables.iter().find(|table| table.name == name);
+        let Some(TableRecord { kind: TableKind::Derived { columns, .. }, .. }) = known else {
+            return Err(Error::NoTable(name.to_owned()));
+        };
+        let directory = self.dirs.ensure(&self.table, class)?;
+        let schema = table_schema(columns);
+        TableWriter::create(&self.options.disk, &directory, name, self.generation, schema)
+    }
+
+    /// Adds the rows that were written to what a class holds. Not durable before publication.
+    pub fn add_rows(&mut self, class: ClassId, rows: WrittenRows) {
+        self.changed.insert(class);
+        self.classes.entry(class).or_default().1.tables.push(rows.0);
+    }
+}

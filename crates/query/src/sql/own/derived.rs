@@ -1,0 +1,119 @@
+//! Derived tables: rows that the index holds, in the directories of the classes that they were computed from.
+
+use super::Batches;
+use crate::sql::restriction::Restriction;
+use crate::sql::tables::external;
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use canopy_index::{Column, Index, TableFile, table_schema};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::error::Result;
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+const BATCH_ROWS: usize = 8192;
+
+/// A derived table as its caller sees it.
+pub(super) struct DerivedTable {
+    index: Arc<Index>,
+    name: String,
+    schema: SchemaRef,
+}
+
+impl DerivedTable {
+    pub(super) fn new(index: Arc<Index>, name: &str, columns: &[Column]) -> Self {
+        DerivedTable { index, name: name.to_owned(), schema: table_schema(columns) }
+    }
+}
+
+impl fmt::Debug for DerivedTable {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "DerivedTable({})", self.name)
+    }
+}
+
+#[async_trait]
+impl TableProvider for DerivedTable {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+
+    async fn scan(
+        &self,
+        session: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let schema = match projection {
+            Some(columns) => Arc::new(self.schema.project(columns)?),
+            None => self.schema.clone(),
+        };
+        let restriction = Restriction::new(filters);
+        // Who names a directory may see what lies behind gates above it, as with the tables of the index.
+        let index = match restriction.directory() {
+            Some(directory) => Arc::new(self.index.seen_from(directory).map_err(external)?),
+            None => self.index.clone(),
+        };
+        let files: Vec<Arc<TableFile>> = index.table_files(&self.name).cloned().collect();
+        let files = Arc::new(Mutex::new(files));
+        let partition = || -> Arc<dyn PartitionStream> {
+            Arc::new(Partition { all: self.schema.clone(), schema: schema.clone(), files: files.clone() })
+        };
+        let partitions = (0..session.config().target_partitions().max(1)).map(|_| partition()).collect();
+        Ok(Arc::new(StreamingTableExec::try_new(schema.clone(), partitions, None, [], false, limit)?))
+    }
+}
+
+/// A thread of a scan: takes files from the list that all threads share.
+#[derive(Debug)]
+struct Partition {
+    /// The columns of the table.
+    all: SchemaRef,
+    /// Those that are asked for.
+    schema: SchemaRef,
+    files: Arc<Mutex<Vec<Arc<TableFile>>>>,
+}
+
+impl PartitionStream for Partition {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let (all, schema, files) = (self.all.clone(), self.schema.clone(), self.files.clone());
+        let next = move || files.lock().expect("no thread panics while it holds the lock").pop();
+        let batches = std::iter::from_fn(next).flat_map(move |file| {
+            rows(&file, &all, &schema).unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
+        });
+        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), futures::stream::iter(batches)))
+    }
+}
+
+fn rows(file: &TableFile, all: &SchemaRef, schema: &SchemaRef) -> Result<Batches> {
+    let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let read = file.read(all, &columns, BATCH_ROWS).map_err(external)?;
+    let schema = schema.clone();
+    Ok(Box::new(read.map(move |batch| {
+        let batch = batch.map_err(external)?;
+        let columns = schema.fields().iter().map(|field| {
+            batch.column_by_name(field.name()).expect("the columns that are asked for are read").clone()
+        });
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(schema.clone(), columns.collect(), &options)?)
+    })))
+}

@@ -1,0 +1,278 @@
+//! Tables of SQLite databases.
+//!
+//! A database is opened read-only and as one that nobody changes, so that nothing is written beside it. Any value may be in any
+//! column: the file is read once for what is there, as with CSV. Views and virtual tables are left alone, as they run what the
+//! file says. Texts that are not UTF-8 are escaped like names.
+
+use super::attached::{Content, FileResult, FileRows, guarded, open_regular};
+use arrow::array::{ArrayRef, BinaryBuilder, Float64Builder, Int64Builder, StringBuilder};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use canopy_model::escape;
+use rusqlite::config::DbConfig;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags, Row};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+/// Rows and bytes from which on a batch is full.
+const BATCH_ROWS: usize = 8192;
+const BATCH_BYTES: usize = 8 << 20;
+
+/// A table of a database.
+#[derive(Debug)]
+pub(super) struct Sqlite {
+    path: PathBuf,
+    table: String,
+    schema: SchemaRef,
+}
+
+fn text(error: rusqlite::Error) -> String {
+    error.to_string()
+}
+
+fn connect(path: &Path) -> FileResult<Connection> {
+    drop(open_regular(path)?);
+    for end in ["-wal", "-journal"] {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(end);
+        if Path::new(&beside).metadata().is_ok_and(|metadata| metadata.len() > 0) {
+            let beside = Path::new(&beside).display();
+            return Err(format!(
+                "changes in {beside} are not in it yet; close the database where it is open"
+            ));
+        }
+    }
+    let mut uri = "file:".to_owned();
+    for &byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' => uri.push(byte.into()),
+            _ if byte.is_ascii_alphanumeric() => uri.push(byte.into()),
+            _ => uri.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    uri.push_str("?mode=ro&immutable=1");
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(uri, flags).map_err(text)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true).map_err(text)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false).map_err(text)?;
+    connection.execute_batch("PRAGMA cell_size_check = ON").map_err(text)?;
+    Ok(connection)
+}
+
+/// The plain tables of a database.
+fn tables(connection: &Connection) -> FileResult<Vec<String>> {
+    let query = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' \
+                 AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name";
+    let mut statement = connection.prepare(query).map_err(text)?;
+    let names = statement.query_map((), |row| row.get(0)).map_err(text)?;
+    names.collect::<rusqlite::Result<_>>().map_err(text)
+}
+
+/// The table to take: the one that was asked for, or the only one.
+pub(super) fn choose(path: &Path, asked: Option<&str>) -> FileResult<String> {
+    let tables = tables(&connect(path)?)?;
+    match (asked, &tables[..]) {
+        (Some(asked), _) if tables.iter().any(|table| table == asked) => Ok(asked.to_owned()),
+        (None, [only]) => Ok(only.clone()),
+        (_, []) => Err("it has no tables".to_owned()),
+        (Some(asked), _) => Err(format!("it has no table '{asked}', but {}", tables.join(", "))),
+        (None, _) => Err(format!("it has the tables {}; choose one with --sqlite-table", tables.join(", "))),
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Opens a table and finds the types of its columns.
+pub(super) fn open(path: &Path, table: &str) -> FileResult<Sqlite> {
+    let connection = connect(path)?;
+    if !tables(&connection)?.iter().any(|known| known == table) {
+        return Err(format!("it has no table '{table}'"));
+    }
+    let query = "SELECT name, type FROM pragma_table_xinfo(?1) WHERE hidden <> 1 ORDER BY cid";
+    let mut statement = connection.prepare(query).map_err(text)?;
+    let columns = statement.query_map([table], |row| Ok((row.get(0)?, row.get(1)?))).map_err(text)?;
+    let columns: Vec<(String, String)> = columns.collect::<rusqlite::Result<_>>().map_err(text)?;
+    let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+    let mut found = vec![Found::default(); columns.len()];
+    each_row(&connection, table, &names, |row| {
+        for (at, found) in found.iter_mut().enumerate() {
+            found.add(row.get_ref(at).map_err(text)?);
+        }
+        Ok(true)
+    })?;
+    let fields = columns.iter().zip(found);
+    let fields = fields.map(|((name, declared), found)| Field::new(name, found.data_type(declared), true));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    Ok(Sqlite { path: path.to_owned(), table: table.to_owned(), schema })
+}
+
+/// Calls `row` for each row until it says no.
+fn each_row(
+    connection: &Connection,
+    table: &str,
+    columns: &[&str],
+    mut row: impl FnMut(&Row<'_>) -> FileResult<bool>,
+) -> FileResult<()> {
+    let columns: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
+    let query = format!("SELECT {} FROM main.{}", columns.join(", "), quoted(table));
+    let mut statement = connection.prepare(&query).map_err(text)?;
+    let mut rows = statement.query(()).map_err(text)?;
+    while let Some(next) = rows.next().map_err(text)? {
+        if !row(next)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What values a column has.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    integer: bool,
+    real: bool,
+    text: bool,
+    blob: bool,
+}
+
+impl Found {
+    fn add(&mut self, value: ValueRef<'_>) {
+        match value {
+            ValueRef::Null => {}
+            ValueRef::Integer(_) => self.integer = true,
+            ValueRef::Real(_) => self.real = true,
+            ValueRef::Text(_) => self.text = true,
+            ValueRef::Blob(_) => self.blob = true,
+        }
+    }
+
+    /// The type that holds all values; where there are none, the one that was declared tells.
+    fn data_type(self, declared: &str) -> DataType {
+        let declared = declared.to_uppercase();
+        match self {
+            Found { text: true, .. } => DataType::Utf8,
+            Found { blob: true, integer: false, real: false, .. } => DataType::Binary,
+            Found { blob: true, .. } => DataType::Utf8,
+            Found { real: true, .. } => DataType::Float64,
+            Found { integer: true, .. } => DataType::Int64,
+            _ if declared.contains("INT") => DataType::Int64,
+            _ if ["REAL", "FLOA", "DOUB"].iter().any(|word| declared.contains(word)) => DataType::Float64,
+            _ if declared.contains("BLOB") => DataType::Binary,
+            _ => DataType::Utf8,
+        }
+    }
+}
+
+impl Content for Sqlite {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    /// Reads in a thread of its own, since a statement cannot outlive the place where its connection is.
+    fn read(&self, columns: &[usize]) -> FileResult<FileRows> {
+        let fields: Vec<Arc<Field>> = columns.iter().map(|&at| self.schema.fields()[at].clone()).collect();
+        let (path, table) = (self.path.clone(), self.table.clone());
+        let (sender, receiver) = sync_channel(2);
+        std::thread::spawn(move || {
+            let end = guarded(|| send_rows(&path, &table, &fields, &sender)).map(|()| None);
+            // Whoever asked may have gone away.
+            drop(sender.send(end));
+        });
+        let mut ended = false;
+        let next = move || {
+            if ended {
+                return None;
+            }
+            // A thread that ends without a word has failed.
+            let rows = receiver.recv().unwrap_or_else(|_| Err("reading it failed".to_owned())).transpose();
+            ended = !matches!(rows, Some(Ok(_)));
+            rows
+        };
+        Ok(Box::new(std::iter::from_fn(next)))
+    }
+}
+
+fn send_rows(
+    path: &Path,
+    table: &str,
+    fields: &[Arc<Field>],
+    sender: &SyncSender<FileResult<Option<Vec<ArrayRef>>>>,
+) -> FileResult<()> {
+    let connection = connect(path)?;
+    let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+    let new = || fields.iter().map(|field| Values::of(field.data_type())).collect::<Vec<_>>();
+    let finish = |values: Vec<Values>| values.into_iter().map(Values::finish).collect::<Vec<_>>();
+    let (mut values, mut rows, mut bytes) = (new(), 0, 0);
+    each_row(&connection, table, &names, |row| {
+        for (at, values) in values.iter_mut().enumerate() {
+            bytes += values.push(row.get_ref(at).map_err(text)?)?;
+        }
+        rows += 1;
+        if rows < BATCH_ROWS && bytes < BATCH_BYTES {
+            return Ok(true);
+        }
+        (rows, bytes) = (0, 0);
+        Ok(sender.send(Ok(Some(finish(std::mem::replace(&mut values, new()))))).is_ok())
+    })?;
+    if rows > 0 {
+        drop(sender.send(Ok(Some(finish(values)))));
+    }
+    Ok(())
+}
+
+/// Values of a column in the making.
+enum Values {
+    Int(Int64Builder),
+    Float(Float64Builder),
+    Bytes(BinaryBuilder),
+    Text(StringBuilder),
+}
+
+impl Values {
+    fn of(data_type: &DataType) -> Self {
+        match data_type {
+            DataType::Int64 => Values::Int(Int64Builder::new()),
+            DataType::Float64 => Values::Float(Float64Builder::new()),
+            DataType::Binary => Values::Bytes(BinaryBuilder::new()),
+            _ => Values::Text(StringBuilder::new()),
+        }
+    }
+
+    /// Adds a value and returns how many bytes it takes.
+    fn push(&mut self, value: ValueRef<'_>) -> FileResult<usize> {
+        match (self, value) {
+            (Values::Int(values), ValueRef::Null) => values.append_null(),
+            (Values::Float(values), ValueRef::Null) => values.append_null(),
+            (Values::Bytes(values), ValueRef::Null) => values.append_null(),
+            (Values::Text(values), ValueRef::Null) => values.append_null(),
+            (Values::Int(values), ValueRef::Integer(value)) => values.append_value(value),
+            (Values::Float(values), ValueRef::Integer(value)) => values.append_value(value as f64),
+            (Values::Float(values), ValueRef::Real(value)) => values.append_value(value),
+            (Values::Bytes(values), ValueRef::Blob(value)) => {
+                values.append_value(value);
+                return Ok(value.len());
+            }
+            (Values::Text(values), ValueRef::Integer(value)) => values.append_value(value.to_string()),
+            (Values::Text(values), ValueRef::Real(value)) => values.append_value(value.to_string()),
+            (Values::Text(values), ValueRef::Text(value) | ValueRef::Blob(value)) => {
+                values.append_value(escape(value));
+                return Ok(value.len());
+            }
+            _ => return Err("it changes while it is read".to_owned()),
+        }
+        Ok(8)
+    }
+
+    fn finish(self) -> ArrayRef {
+        match self {
+            Values::Int(mut values) => Arc::new(values.finish()),
+            Values::Float(mut values) => Arc::new(values.finish()),
+            Values::Bytes(mut values) => Arc::new(values.finish()),
+            Values::Text(mut values) => Arc::new(values.finish()),
+        }
+    }
+}
