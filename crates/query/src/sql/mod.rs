@@ -1,10 +1,12 @@
 //! `sql`: the index as tables of DataFusion, read-only.
 //!
 //! `tables` gives the tables and reads them, `restriction` turns predicates into shards and row groups that need
-//! not be read and `prefilter` into rows, `functions` adds what people ask of metadata, `output` prints answers.
+//! not be read and `prefilter` into rows, `functions` adds what people ask of metadata, `output` prints answers. `gufi` has
+//! what queries that were written for GUFI ask for.
 
 mod acls;
 mod functions;
+mod gufi;
 mod output;
 mod prefilter;
 mod restriction;
@@ -23,12 +25,13 @@ use std::sync::Arc;
 use tables::{IndexTable, TABLES};
 
 /// Runs one query and writes its rows as they come, except for `table`, which needs all to set column widths.
-/// Statements that would change anything are refused. Blocks.
+/// Statements that would change anything are refused. With `gufi`, names mean GUFI's tables wherever both have them. Blocks.
 pub fn run(
     index: Index,
     query: &str,
     format: Format,
     threads: usize,
+    gufi: bool,
     output: &mut (dyn Write + Send),
 ) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -36,20 +39,28 @@ pub fn run(
         .build()
         .map_err(Error::Output)?;
     runtime.block_on(async {
-        let stream = execute(Arc::new(index), query, threads).await?;
+        let stream = execute(Arc::new(index), query, threads, gufi).await?;
         write_all(stream, format, output).await
     })
 }
 
-async fn execute(index: Arc<Index>, query: &str, threads: usize) -> Result<SendableRecordBatchStream> {
+async fn execute(
+    index: Arc<Index>,
+    query: &str,
+    threads: usize,
+    gufi: bool,
+) -> Result<SendableRecordBatchStream> {
     let config = SessionConfig::new().with_target_partitions(threads.max(1)).with_information_schema(true);
     let context = SessionContext::new_with_config(config);
     for table in TABLES {
         context.register_table(table.name, Arc::new(IndexTable::new(index.clone(), table, threads)))?;
     }
     functions::register(&context);
+    gufi::register(&context, index, threads, gufi)?;
     let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    let frame = context.sql_with_options(query, options).await?;
+    let plan = gufi::plan(&context, query, gufi).await?;
+    options.verify_plan(&plan)?;
+    let frame = context.execute_logical_plan(plan).await?;
     Ok(frame.execute_stream().await?)
 }
 

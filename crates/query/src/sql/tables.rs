@@ -140,6 +140,39 @@ pub(super) const TABLES: [&Table; 7] = [
     &Table { name: "acls", kind: FileKind::Xattrs, computed: &[Path, Source, Name, Type], stored: &[] },
 ];
 
+/// Directories that can be listed, with their own attributes and all that is kept of their entries, for `gufi`.
+pub(super) const LISTINGS: Table = Table {
+    name: "listings",
+    kind: FileKind::Listings,
+    computed: &[Path, Source, Depth],
+    stored: &same![
+        "part",
+        "ino",
+        "mode",
+        "nlink",
+        "uid",
+        "gid",
+        "size",
+        "blksize",
+        "blocks",
+        "atime",
+        "mtime",
+        "ctime",
+        "btime",
+        "files",
+        "symlinks",
+        "others",
+        "subdirs",
+        "zero_files",
+        "atime_min",
+        "atime_max",
+        "mtime_min",
+        "mtime_max",
+        "ctime_min",
+        "ctime_max",
+    ],
+};
+
 const TREE_NUMBERS: [&str; 5] = ["entries", "subdirs", "size", "dir_size", "blocks"];
 
 impl Table {
