@@ -31,6 +31,7 @@ pub(super) fn all() -> Vec<AggregateUDF> {
         text("extension_hist", 3, counting::<Extensions>()),
         text("extension_hist_combine", 2, combining::<Extensions>()),
         text("mode_count", 1, counting::<MostFrequent>()),
+        text("mode_count_hist", 1, counting::<MostFrequent>()),
         real("stdevs", || Box::new(Deviation { sample: true, ..Deviation::default() })),
         real("stdevp", || Box::new(Deviation::default())),
     ]
@@ -51,7 +52,15 @@ struct Aggregate {
 
 impl Aggregate {
     fn new(name: &'static str, arguments: usize, returns: DataType, states: usize, new: New) -> Self {
-        let signature = Signature::new(TypeSignature::Any(arguments), Volatility::Immutable);
+        // Versions of GUFI differ in whether categories are told to be sorted.
+        let kind = match name {
+            "category_hist" | "extension_hist" => vec![TypeSignature::Any(2), TypeSignature::Any(3)],
+            "category_hist_combine" | "extension_hist_combine" => {
+                vec![TypeSignature::Any(1), TypeSignature::Any(2)]
+            }
+            _ => vec![TypeSignature::Any(arguments)],
+        };
+        let signature = Signature::one_of(kind, Volatility::Immutable);
         Aggregate { name, signature, returns, states, new }
     }
 }

@@ -225,6 +225,11 @@ fn of_sqlite(function: &Function) -> Option<Expr> {
         ("regexp", [pattern, text]) => {
             Some(Expr::Function(call("regexp_like", vec![text.clone(), pattern.clone()])))
         }
+        ("log2_hist", [value, buckets]) => {
+            let base = Expr::value(Value::Number("2".to_owned(), false));
+            let args = call("log_hist", vec![value.clone(), base, buckets.clone()]).args;
+            Some(Expr::Function(Function { args, ..renamed("log_hist") }))
+        }
         ("rpad", [_, _]) => Some(Expr::Function(renamed("gufi_rpad"))),
         ("char", [_]) => Some(Expr::Function(renamed("chr"))),
         _ => None,

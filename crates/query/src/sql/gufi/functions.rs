@@ -53,6 +53,8 @@ pub(super) fn all() -> Vec<ScalarUDF> {
         }),
         Function::new("ext", 1, pure, word.clone(), |a| of_texts(a, text::extension)),
         Function::new("stdev_from_parts", 4, pure, DataType::Float64, stdev_from_parts),
+        Function::new("below", 2, pure, DataType::Boolean, paths::below),
+        Function::new("gufi_listed_below", 2, pure, DataType::Boolean, paths::below),
         Function::new("gufi_rpad", 2, pure, word.clone(), rpad),
         Function::new("gufi_seconds", 1, pure, number.clone(), |a| Ok(Arc::new(seconds(&a[0])?))),
         Function::new("gufi_directory", 1, pure, word.clone(), |a| of_texts(a, |p| Some(paths::parent(p)))),

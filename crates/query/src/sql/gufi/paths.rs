@@ -1,7 +1,9 @@
 //! Functions over paths and names of attributes that the views are made of.
+//!
+//! GUFI keeps attributes of users alone, so others are left out of its lists.
 
 use super::values::{integers, texts};
-use arrow::array::{ArrayRef, Int64Array, ListBuilder, StringArray, StringBuilder};
+use arrow::array::{ArrayRef, BooleanArray, Int64Array, ListBuilder, StringArray, StringBuilder};
 use datafusion::error::Result;
 use std::sync::Arc;
 
@@ -81,12 +83,23 @@ fn split(list: &str) -> Vec<String> {
             _ => last.push(character),
         }
     }
-    if list.is_empty() { Vec::new() } else { names }
+    names.retain(|name| name.starts_with("user."));
+    names
+}
+
+/// Whether paths are directories or at or below them.
+pub(super) fn below(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let (paths, directories) = (texts(&arguments[0])?, texts(&arguments[1])?);
+    let below = |(path, directory): (Option<&str>, Option<&str>)| {
+        let rest = path?.strip_prefix(directory?.trim_end_matches('/'));
+        Some(rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+    };
+    Ok(Arc::new(paths.iter().zip(directories.iter()).map(below).collect::<BooleanArray>()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{parent, split};
+    use super::*;
 
     #[test]
     fn the_parent_of_the_root_is_the_root() {
@@ -96,12 +109,22 @@ mod tests {
     }
 
     #[test]
+    fn what_begins_alike_is_not_below() {
+        let column = |texts: &[&str]| -> ArrayRef { Arc::new(StringArray::from(texts.to_vec())) };
+        let paths = column(&["/a", "/a/b", "/ab", "/", "/a"]);
+        let directories = column(&["/a", "/a", "/a", "/", "/"]);
+        let answers = below(&[paths, directories]).unwrap();
+        assert_eq!(*answers, BooleanArray::from(vec![true, true, false, true, true]));
+    }
+
+    #[test]
     fn lists_of_attributes_are_split_at_bare_commas() {
         for (list, names) in [
             ("", vec![]),
             ("user.a", vec!["user.a"]),
             ("user.a,user.b", vec!["user.a", "user.b"]),
-            ("user.a\\,b\\\\,c", vec!["user.a,b\\", "c"]),
+            ("user.a\\,b\\\\,user.c", vec!["user.a,b\\", "user.c"]),
+            ("security.a,user.b,system.posix_acl_access", vec!["user.b"]),
             ("user.\u{1f}", vec!["user.?"]),
         ] {
             assert_eq!(split(list), names, "{list}");

@@ -11,9 +11,9 @@ use datafusion::common::{Column as Name, DataFusionError};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr_rewriter::unnormalize_cols;
-use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
-    Expr, LogicalPlanBuilder, TableProviderFilterPushDown, TableType, cast, ident,
+    BinaryExpr, Expr, LogicalPlanBuilder, Operator, TableProviderFilterPushDown, TableType, cast, ident,
 };
 use datafusion::physical_plan::ExecutionPlan;
 use std::sync::Arc;
@@ -98,20 +98,43 @@ impl ViewTable {
 
     /// A directory at or below which all rows that pass are.
     fn directory(filters: &[Expr]) -> Option<String> {
+        let told = filters.iter().flat_map(split_conjunction).filter_map(named_directory);
         let renamed = filters.iter().map(|filter| {
             let path = |expression: Expr| {
-                Ok(match &expression {
-                    Expr::Column(name) if name.name == PATH || name.name == ENTRY => {
-                        Transformed::yes(ident("path"))
-                    }
-                    _ => Transformed::no(expression),
+                Ok(match is_path(&expression) {
+                    true => Transformed::yes(ident("path")),
+                    false => Transformed::no(expression),
                 })
             };
             filter.clone().transform(path).map(|filter| filter.data)
         });
         let renamed = renamed.collect::<Result<Vec<Expr>>>().ok()?;
-        Restriction::new(&renamed).directory().map(str::to_owned).filter(|directory| directory != "/")
+        let implied = Restriction::new(&renamed).directory().map(str::to_owned);
+        let longest = told.chain(implied).max_by_key(String::len)?;
+        Some(longest.trim_end_matches('/').to_owned()).filter(|directory| !directory.is_empty())
     }
+}
+
+fn is_path(expression: &Expr) -> bool {
+    matches!(expression, Expr::Column(name) if name.name == PATH || name.name == ENTRY)
+}
+
+/// The directory that a predicate names: `path() = '/a'` or `below(path(), '/a')`.
+fn named_directory(filter: &Expr) -> Option<String> {
+    let (path, directory) = match filter {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => match (&**left, &**right) {
+            (Expr::Literal(value, _), column) | (column, Expr::Literal(value, _)) => (column, value),
+            _ => return None,
+        },
+        Expr::ScalarFunction(call) if call.name() == "below" => match &call.args[..] {
+            [column, Expr::Literal(value, _)] => (column, value),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    // What equals the path of an entry is no directory.
+    let is_directory = matches!(path, Expr::Column(name) if name.name == PATH);
+    if is_directory { directory.try_as_str().flatten().map(str::to_owned) } else { None }
 }
 
 fn data_type(column: &Column) -> DataType {

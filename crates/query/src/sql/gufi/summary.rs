@@ -4,7 +4,9 @@
 //! directory is over all entries, so it serves for counts, and for extrema of times; the rest is made of the entries.
 //! [`sum`] says which.
 
-use super::views::{ABOVE, ALONE, Column, ENTRIES, NAMES, Needs, SUMS, inode_columns, kept_entries};
+use super::views::{
+    ABOVE, ALONE, Column, ENTRIES, NAMES, Needs, SUMS, inode_columns, kept_entries, literal, prefix,
+};
 
 /// Extremum of nothing, in GUFI.
 const LEAST: &str = "9223372036854775807";
@@ -243,9 +245,11 @@ pub(super) fn tree_columns(per: Per) -> Vec<Column> {
 
 /// Directories that can be listed, one row each; with sums only if they are asked for, since a huge directory is kept in
 /// parts.
-pub(super) fn listings(needs: Needs, below: &str) -> String {
+pub(super) fn listings(needs: Needs, below: Option<&str>) -> String {
+    let below = below
+        .map_or("true".to_owned(), |directory| format!("gufi_listed_below(path, {})", literal(directory)));
     if needs & SUMS == 0 {
-        return format!("(SELECT * FROM gufi.\" listings\" WHERE part = 0{below})");
+        return format!("(SELECT * FROM gufi.\" listings\" WHERE part = 0 AND {below})");
     }
     let same = |name: &&str| format!("min({name}) AS {name}");
     let total = |name: &&str| format!("sum({name}) AS {name}");
@@ -262,30 +266,40 @@ pub(super) fn listings(needs: Needs, below: &str) -> String {
     });
     let columns: Vec<String> = own.iter().map(same).chain(totals.iter().map(total)).chain(extrema).collect();
     format!(
-        "(SELECT path, source, {} FROM gufi.\" listings\" WHERE true{below} GROUP BY path, source)",
+        "(SELECT path, source, {} FROM gufi.\" listings\" WHERE {below} GROUP BY path, source)",
         columns.join(", ")
     )
 }
 
 /// What is joined to directories `l`.
-pub(super) fn joined(per: Per, needs: Needs, entries_below: &str) -> String {
+pub(super) fn joined(per: Per, needs: Needs, below: Option<&str>) -> String {
     let mut tables = String::new();
     if needs & ABOVE != 0 {
-        let above = listings(ALONE, "");
+        let above = listings(ALONE, None);
         tables += &format!(" LEFT JOIN {above} p ON p.source = l.source AND p.path = gufi_directory(l.path)");
     }
     if needs & ENTRIES != 0 {
         let outer = if per == Per::All { "LEFT " } else { "" };
-        let sums = entry_sums(per, entries_below);
+        let sums = entry_sums(per, below);
         tables += &format!(" {outer}JOIN {sums} a ON a.source = l.source AND a.directory = l.path");
     }
     if needs & NAMES != 0 {
-        tables += " LEFT JOIN public.directories d ON d.source = l.source AND d.path = l.path";
+        let directories = match below {
+            // The directory itself is an entry of the one above.
+            Some(directory) => format!(
+                "(SELECT * FROM public.directories WHERE starts_with(path, {}) UNION ALL SELECT * FROM \
+                 public.directories WHERE path = {})",
+                prefix(directory),
+                literal(directory)
+            ),
+            None => "public.directories".to_owned(),
+        };
+        tables += &format!(" LEFT JOIN {directories} d ON d.source = l.source AND d.path = l.path");
     }
     tables
 }
 
-fn entry_sums(per: Per, below: &str) -> String {
+fn entry_sums(per: Per, below: Option<&str>) -> String {
     let sums =
         OF_ENTRIES.map(|(name, sql)| format!("{} AS \"{name}\"", sql.replace('?', "(mode & 61440) = 32768")));
     let id = per.id().map(|id| format!(", {id}")).unwrap_or_default();
@@ -298,7 +312,7 @@ fn entry_sums(per: Per, below: &str) -> String {
 }
 
 /// Sums of each directory and all below it, as `t`, with the directory as `l`.
-pub(super) fn trees(per: Per, needs: Needs, listings_below: &str, entries_below: &str) -> String {
+pub(super) fn trees(per: Per, needs: Needs, below: Option<&str>) -> String {
     let mut one: Vec<String> = vec!["l.source".into(), "gufi_ancestors(l.path, l.depth) AS above".into()];
     let mut all = vec!["count(*) - 1 AS totsubdirs".to_owned()];
     let of_files = needs & SUMS != 0;
@@ -329,15 +343,15 @@ pub(super) fn trees(per: Per, needs: Needs, listings_below: &str, entries_below:
     if of_files && needs & ENTRIES != 0 {
         all.push("max(totsize) AS maxsubdirsize".to_owned());
     }
-    let directories = listings(needs, listings_below);
-    let sums = joined(per, needs & ENTRIES, entries_below);
-    let above = if needs & ABOVE != 0 { joined(Per::All, ABOVE, "") } else { String::new() };
+    let directories = listings(needs, below);
+    let sums = joined(per, needs & ENTRIES, below);
+    let above = if needs & ABOVE != 0 { joined(Per::All, ABOVE, None) } else { String::new() };
     format!(
         "(SELECT source, directory{id}, {} FROM (SELECT *, unnest(above) AS directory FROM (SELECT {} FROM \
          {directories} l{sums})) GROUP BY source, directory{id}) t JOIN {} l ON l.source = t.source AND l.path = \
          t.directory{above}",
         all.join(", "),
         one.join(", "),
-        listings(ALONE, listings_below),
+        listings(ALONE, below),
     )
 }

@@ -9,6 +9,9 @@ use std::borrow::Cow;
 /// Files and links, which are all entries that GUFI keeps besides directories.
 const KEPT: &str = "(mode & 61440) IN (32768, 40960)";
 
+/// Extended attributes, those of users alone, as in GUFI.
+const XATTRS: &str = "(SELECT * FROM public.xattrs WHERE starts_with(key, 'user.'))";
+
 /// What a column needs besides the rows themselves; bits.
 pub(super) type Needs = u8;
 /// Nothing.
@@ -193,51 +196,53 @@ impl View {
         let values = columns.iter().map(|column| format!("{} AS \"{}\"", column.value, column.name));
         let values: Vec<String> = values.collect();
         let values = if values.is_empty() { "1 AS one".to_owned() } else { values.join(", ") };
-        let entries_below = below.map_or(String::new(), |directory| {
-            format!(" AND starts_with(path, {})", literal(&format!("{}/", directory.trim_end_matches('/'))))
-        });
-        let listings_below = below
-            .map_or(String::new(), |directory| format!(" AND starts_with(path, {})", literal(directory)));
         let tables = match self.rows {
-            Rows::Entries => self.entries(needs, &entries_below),
-            Rows::Directories(per) => self.directories(per, needs, &listings_below, &entries_below),
-            Rows::Trees(per) => summary::trees(per, needs, &listings_below, &entries_below),
-            Rows::Xattrs => "public.xattrs x".to_owned(),
+            Rows::Entries => self.entries(needs, below),
+            Rows::Directories(per) => self.directories(per, needs, below),
+            Rows::Trees(per) => summary::trees(per, needs, below),
+            Rows::Xattrs => format!("{XATTRS} x"),
         };
         format!("SELECT {values} FROM {tables}")
     }
 
-    fn entries(&self, needs: Needs, below: &str) -> String {
-        let mut tables = format!("(SELECT * FROM public.entries WHERE {KEPT}{below}) e");
+    fn entries(&self, needs: Needs, below: Option<&str>) -> String {
+        let mut tables = format!("(SELECT * FROM {}) e", kept_entries(below));
         if needs & (DIRECTORY | ABOVE | SUMS | ENTRIES) != 0 {
-            let listings = summary::listings(needs, "");
+            let listings = summary::listings(needs, below);
             tables +=
                 &format!(" JOIN {listings} l ON l.source = e.source AND l.path = gufi_directory(e.path)");
         }
         tables += &summary::joined(Per::All, needs, below);
         if self.xattrs {
-            tables += " LEFT JOIN public.xattrs x ON x.source = e.source AND x.path = e.path";
+            tables += &format!(" LEFT JOIN {XATTRS} x ON x.source = e.source AND x.path = e.path");
         }
         tables
     }
 
-    fn directories(&self, per: Per, needs: Needs, listings_below: &str, entries_below: &str) -> String {
-        let mut tables = format!("{} l", summary::listings(needs, listings_below));
-        tables += &summary::joined(per, needs, entries_below);
+    fn directories(&self, per: Per, needs: Needs, below: Option<&str>) -> String {
+        let mut tables = format!("{} l", summary::listings(needs, below));
+        tables += &summary::joined(per, needs, below);
         if self.xattrs {
-            tables += " LEFT JOIN public.xattrs x ON x.source = l.source AND x.path = l.path";
+            tables += &format!(" LEFT JOIN {XATTRS} x ON x.source = l.source AND x.path = l.path");
         }
         tables
     }
 }
 
 /// Text in quotes.
-fn literal(text: &str) -> String {
+pub(super) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// Entries of which sums are made.
-pub(super) fn kept_entries(below: &str) -> String {
+/// The text that all paths below a directory begin with, in quotes.
+pub(super) fn prefix(directory: &str) -> String {
+    literal(&format!("{}/", directory.trim_end_matches('/')))
+}
+
+/// The entries that GUFI keeps, those below a directory or all.
+pub(super) fn kept_entries(below: Option<&str>) -> String {
+    let below =
+        below.map_or(String::new(), |directory| format!(" AND starts_with(path, {})", prefix(directory)));
     format!("public.entries WHERE {KEPT}{below}")
 }
 
