@@ -8,7 +8,6 @@
 //! | `LIKE` | `ILIKE` |
 //! | `a REGEXP b`, `regexp(b, a)` | `regexp_like(a, b)` |
 //! | `TOTAL(x)` | a sum that is 0.0 of nothing |
-//! | `median(x)` | of fractions too |
 //! | `CAST(x AS INTEGER)`, `INT64` | 64 bits |
 //! | columns without a name | named by their text |
 
@@ -53,11 +52,12 @@ pub(super) fn functions(statement: &Statement) -> HashSet<String> {
 }
 
 /// Rewrites a statement. `columns` are the names of columns of the tables that it reads.
-///
+pub(super) fn rewrite(statement: &mut Statement, gufi: bool, columns: HashSet<String>) {
+    let _ = VisitMut::visit(statement, &mut Rewriter { gufi, columns });
+}
+
 /// Errors: a path function where no view of GUFI's is read.
-pub(super) fn rewrite(statement: &mut Statement, gufi: bool, columns: HashSet<String>) -> Result<(), String> {
-    let mut rewriter = Rewriter { gufi, columns };
-    let _ = VisitMut::visit(statement, &mut rewriter);
+pub(super) fn check(statement: &Statement) -> Result<(), String> {
     match functions(statement).into_iter().find(|name| is_path_function(name)) {
         Some(name) => Err(format!("{name}() is of a directory: it needs one of GUFI's views after FROM")),
         None => Ok(()),
@@ -217,10 +217,6 @@ fn of_sqlite(function: &Function) -> Option<Expr> {
             let sum = double(Expr::Function(renamed("sum")));
             let nothing = double(Expr::value(Value::Number("0".to_owned(), false)));
             Some(Expr::Function(call("coalesce", vec![sum, nothing])))
-        }
-        ("median", [value]) => {
-            let args = call("median", vec![double(value.clone())]).args;
-            Some(Expr::Function(Function { args, ..function.clone() }))
         }
         ("regexp", [pattern, text]) => {
             Some(Expr::Function(call("regexp_like", vec![text.clone(), pattern.clone()])))

@@ -17,7 +17,6 @@ mod text;
 mod values;
 mod views;
 
-use super::tables::{IndexTable, LISTINGS};
 use canopy_index::Index;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::SessionState;
@@ -40,7 +39,6 @@ pub(super) fn register(
     threads: usize,
     default: bool,
 ) -> Result<()> {
-    let listings = Arc::new(IndexTable::new(index, &LISTINGS, threads));
     let missing = || DataFusionError::Internal("no default schema".to_owned());
     let options = context.state_ref();
     let (catalog, schema) = {
@@ -50,8 +48,8 @@ pub(super) fn register(
     };
     let catalog = context.catalog(&catalog).ok_or_else(missing)?;
     let own = catalog.schema(&schema).ok_or_else(missing)?;
-    catalog.register_schema(&schema, Arc::new(Views::new(own.clone(), listings.clone(), false)))?;
-    catalog.register_schema(SCHEMA, Arc::new(Views::new(own, listings, true)))?;
+    catalog.register_schema(&schema, Arc::new(Views::new(own.clone(), index.clone(), threads, false)))?;
+    catalog.register_schema(SCHEMA, Arc::new(Views::new(own, index, threads, true)))?;
     if default {
         options.write().config_mut().options_mut().catalog.default_schema = SCHEMA.to_owned();
     }
@@ -65,15 +63,17 @@ pub(super) async fn plan(context: &SessionContext, query: &str, gufi: bool) -> R
     if let Some(inner) = inner(&mut statement) {
         let tables = dialect::tables(inner, gufi);
         let rewritten = gufi || tables.iter().any(|(_, view)| *view);
-        if rewritten || dialect::functions(inner).iter().any(|name| !is_known(&state, name)) {
+        let unknown = dialect::functions(inner).into_iter().find(|name| !is_known(&state, name));
+        if rewritten || unknown.is_some() {
             functions::all().into_iter().for_each(|function| context.register_udf(function));
             aggregates::all().into_iter().for_each(|function| context.register_udaf(function));
             state = context.state();
         }
         if rewritten {
             let columns = columns(context, &tables).await;
-            dialect::rewrite(inner, gufi, columns).map_err(DataFusionError::Plan)?;
+            dialect::rewrite(inner, gufi, columns);
         }
+        dialect::check(inner).map_err(DataFusionError::Plan)?;
     }
     state.statement_to_plan(statement).await
 }

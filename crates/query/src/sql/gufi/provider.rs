@@ -1,10 +1,12 @@
 //! GUFI's views as tables of the engine: made when a statement names them, joined when it is known which columns count.
 
 use super::super::restriction::Restriction;
+use super::super::tables::{self, IndexTable};
 use super::dialect::WITH_PATHS;
 use super::views::{self, Column, ENTRY, NAMES_OF_VIEWS, PATH, View};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
+use canopy_index::Index;
 use datafusion::catalog::{SchemaProvider, Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column as Name, DataFusionError};
@@ -16,24 +18,25 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, LogicalPlanBuilder, Operator, TableProviderFilterPushDown, TableType, cast, ident,
 };
 use datafusion::physical_plan::ExecutionPlan;
+use std::fmt;
 use std::sync::Arc;
 
 /// Names of the index's directories with all that is kept of them, which no query can name by accident.
 const LISTINGS: &str = " listings";
 
 /// The tables of a schema: the views, and the index's own tables where names differ.
-#[derive(Debug)]
 pub(super) struct Views {
     /// The index's own tables.
     own: Arc<dyn SchemaProvider>,
-    listings: Arc<dyn TableProvider>,
+    index: Arc<Index>,
+    threads: usize,
     /// Whether a name that both have means the view.
     first: bool,
 }
 
 impl Views {
-    pub(super) fn new(own: Arc<dyn SchemaProvider>, listings: Arc<dyn TableProvider>, first: bool) -> Self {
-        Views { own, listings, first }
+    pub(super) fn new(own: Arc<dyn SchemaProvider>, index: Arc<Index>, threads: usize, first: bool) -> Self {
+        Views { own, index, threads, first }
     }
 
     fn view(&self, name: &str) -> Option<Arc<dyn TableProvider>> {
@@ -42,6 +45,12 @@ impl Views {
             None => views::named(name)?,
         };
         Some(Arc::new(ViewTable::new(view)))
+    }
+}
+
+impl fmt::Debug for Views {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Views(first: {})", self.first)
     }
 }
 
@@ -57,7 +66,8 @@ impl SchemaProvider for Views {
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
         if name == LISTINGS {
-            return Ok(Some(self.listings.clone()));
+            let listings = IndexTable::new(self.index.clone(), &tables::LISTINGS, self.threads);
+            return Ok(Some(Arc::new(listings)));
         }
         let own = self.own.table(name).await?;
         Ok(match self.first {
