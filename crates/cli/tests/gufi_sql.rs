@@ -789,6 +789,21 @@ const CASES: &[Case] = &[
     one("treesummary.tex", &[], "SELECT * FROM treesummary", |tree| {
         rows(&tree.dirs, |dir| tree_summary(tree, dir))
     }),
+    // All columns but the depth, which is that of the index in GUFI.
+    written(
+        "treesummary.tex",
+        &[
+            "-T",
+            "SELECT inode, pinode, totsubdirs, maxsubdirfiles, maxsubdirlinks, maxsubdirsize, totfiles, totlinks, minuid, maxuid, mingid, maxgid, minsize, maxsize, totzero, totltk, totmtk, totltm, totmtm, totmtg, totmtt, totsize, minctime, maxctime, totctime, minmtime, maxmtime, totmtime, minatime, maxatime, totatime, minblocks, maxblocks, totblocks, totxattr, mincrtime, maxcrtime, totcrtime, minossint1, maxossint1, totossint1, minossint2, maxossint2, totossint2, minossint3, maxossint3, totossint3, minossint4, maxossint4, totossint4, totextdbs, rectype, uid, gid FROM treesummary",
+        ],
+        |tree| {
+            rows(&tree.dirs, |dir| {
+                let mut all = tree_summary(tree, dir);
+                all.remove(35);
+                all
+            })
+        },
+    ),
 ];
 
 /// The place with a tree, its index, and GUFI's if there is a GUFI.
@@ -819,7 +834,10 @@ impl Site {
         if let Some(gufi) = &gufi {
             let arguments = ["-x".as_ref(), root.as_os_str(), gufi_index.as_os_str()];
             run(&gufi.join("gufi_dir2index"), &arguments);
-            run(&gufi.join("gufi_treesummary_all"), &[gufi_index.join("test").as_os_str()]);
+            // Another for tree summaries: making them changes what GUFI says of rollups.
+            let trees = place.path("gufi-trees");
+            run(&gufi.join("gufi_dir2index"), &["-x".as_ref(), root.as_os_str(), trees.as_os_str()]);
+            run(&gufi.join("gufi_treesummary_all"), &[trees.join("test").as_os_str()]);
         } else {
             eprintln!("skipped: GUFI_BIN does not name a directory with GUFI's programs");
         }
@@ -836,7 +854,8 @@ impl Site {
     /// GUFI's answer, with paths as they are in the tree.
     fn ask_gufi(&self, query: &[&str]) -> Option<Answer> {
         let gufi = self.gufi.as_ref().filter(|_| !query.is_empty())?;
-        let index = self.place.path("gufi").join("test");
+        let index = if query.contains(&"-T") { "gufi-trees" } else { "gufi" };
+        let index = self.place.path(index).join("test");
         // Builds of SQLite differ in whether text may stand in double quotes.
         let query: Vec<String> = query.iter().map(|argument| argument.replace('"', "'")).collect();
         let mut arguments: Vec<&OsStr> = query.iter().map(OsStr::new).collect();
@@ -1196,5 +1215,59 @@ fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
         ("SELECT count(*) FROM trees", &tree.dirs.len().to_string()),
     ] {
         assert_eq!(count(query), answer, "{query}");
+    }
+}
+
+/// Whoever asks, wherever the question begins: the views have the rows of the index's own tables, which are what the kernel
+/// lets this user see.
+#[test]
+fn the_views_show_each_user_what_the_own_tables_show() {
+    for seed in 0..4 {
+        let mut random = common::seeded(seed);
+        let place = Place::new();
+        let (root, index) = (place.path("tree"), place.path("index"));
+        common::random_tree(&root, &mut random, true);
+        place.index(&index, &root);
+        let starts = common::all_paths(&root).into_iter().filter(|path| path.is_dir());
+        let mut starts: Vec<String> = starts.filter_map(|path| Some(path.to_str()?.to_owned())).collect();
+        starts.retain(|path| !path.contains(['\n', '\u{1b}', '\u{10FF90}', '\\']));
+        for _ in 0..3 {
+            let user = common::User::random(&mut random);
+            let ask = |query: String| -> BTreeSet<Vec<String>> {
+                let arguments = ["--index".as_ref(), index.as_os_str(), "sql".as_ref(), "--format".as_ref()];
+                let arguments = [&arguments[..], &["csv", &query].map(OsStr::new)].concat();
+                let output = user.run(place.canopy.as_os_str(), &arguments);
+                assert!(output.status.success(), "{query}\n{}", String::from_utf8_lossy(&output.stderr));
+                csv(&String::from_utf8(output.stdout).unwrap()).split_off(1).into_iter().collect()
+            };
+            for start in starts.iter().step_by(3) {
+                let own = ask(format!(
+                    "SELECT path, size FROM entries WHERE starts_with(path, '{start}/') AND type IN ('f', 'l')"
+                ));
+                for view in ["vrpentries", "vrxpentries"] {
+                    let shown = ask(format!(
+                        "SELECT rpath(sname, sroll, name), size FROM {view} WHERE below(path(), '{start}') AND \
+                         dtotsize >= 0 AND pinode <> '' AND coalesce(ppinode, '') <> '-'"
+                    ));
+                    assert_eq!(shown, own, "{seed} {user:?} {start} {view}");
+                }
+                let own = ask(format!(
+                    "SELECT path, files, symlinks FROM summaries WHERE starts_with(path, '{start}/') OR path = '{start}'"
+                ));
+                let shown = ask(format!(
+                    "SELECT path(), totfiles, totlinks FROM vrsummary WHERE below(path(), '{start}') AND totsize >= 0"
+                ));
+                // Behind a gate, where the own table has to be told of something below it, the view finds more.
+                assert!(shown.is_superset(&own), "{seed} {user:?} {start}");
+                let listed: BTreeSet<String> = shown.iter().map(|row| row[0].clone()).collect();
+                let find = ["--index".as_ref(), index.as_os_str(), "find".as_ref(), start.as_ref()];
+                let find = [&find[..], &["-type", "d"].map(OsStr::new)].concat();
+                let found = user.run(place.canopy.as_os_str(), &find).stdout;
+                let found = String::from_utf8_lossy(&found).into_owned();
+                for path in listed.iter().filter(|path| starts.contains(path)) {
+                    assert!(found.lines().any(|line| line == path), "{seed} {user:?} {start} {path}");
+                }
+            }
+        }
     }
 }
