@@ -13,6 +13,7 @@ use std::path::PathBuf;
 /// owner and group), xattrs (values of extended attributes), acls; 'DESCRIBE entries' lists columns, 'canopy table
 /// list' the tables that were added.
 /// Functions: user_name(uid), group_name(gid), human_size(bytes), extension(name), depth(path).
+/// Queries for GUFI: its views (pentries, summary, vrpentries, vrsummary, treesummary, ...) and functions are known too.
 ///
 /// Example: canopy sql "SELECT user_name(uid), human_size(sum(size)) FROM entries GROUP BY uid"
 #[derive(clap::Args)]
@@ -22,6 +23,9 @@ pub struct Arguments {
     /// Form of the answer
     #[arg(long, value_enum, default_value = "table")]
     format: FormatName,
+    /// Let 'entries' and 'xattrs' mean GUFI's tables of these names, and read the statement as GUFI does
+    #[arg(long)]
+    gufi: bool,
     /// One statement; those that would change anything are refused
     query: String,
 }
@@ -46,6 +50,6 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     };
     let index = arguments.read.open(index)?;
     let mut output = BufWriter::with_capacity(1 << 16, std::io::stdout());
-    sql::run(index, &arguments.query, format, arguments.read.threads(), &mut output)?;
+    sql::run(index, &arguments.query, format, arguments.read.threads(), arguments.gufi, &mut output)?;
     Ok(Outcome::Complete)
 }

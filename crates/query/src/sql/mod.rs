@@ -3,10 +3,11 @@
 //! `tables` gives the tables and reads them, `summaries` those of statistics, whose columns are in `statistics`; `units` lets
 //! threads share the work of either. `restriction` turns predicates into shards and row groups that need not be read and
 //! `prefilter` into rows, `functions` adds what people ask of metadata, `own` has the tables that the administrator
-//! adds, `output` prints answers.
+//! adds, `gufi` what queries that were written for GUFI ask for, `output` prints answers.
 
 mod acls;
 mod functions;
+mod gufi;
 mod output;
 mod own;
 mod prefilter;
@@ -31,12 +32,13 @@ use summaries::SummaryTable;
 use tables::{IndexTable, TABLES};
 
 /// Runs one query and writes its rows as they come, except for `table`, which needs all to set column widths.
-/// Statements that would change anything are refused. Blocks.
+/// Statements that would change anything are refused. With `gufi`, names mean GUFI's tables wherever both have them. Blocks.
 pub fn run(
     index: Index,
     query: &str,
     format: Format,
     threads: usize,
+    gufi: bool,
     output: &mut (dyn Write + Send),
 ) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -44,19 +46,28 @@ pub fn run(
         .build()
         .map_err(Error::Output)?;
     runtime.block_on(async {
-        let stream = execute(Arc::new(index), query, threads).await?;
+        let stream = execute(Arc::new(index), query, threads, gufi).await?;
         write_all(stream, format, output).await
     })
 }
 
-async fn execute(index: Arc<Index>, query: &str, threads: usize) -> Result<SendableRecordBatchStream> {
+async fn execute(
+    index: Arc<Index>,
+    query: &str,
+    threads: usize,
+    gufi: bool,
+) -> Result<SendableRecordBatchStream> {
     let context = session(&index, threads, true)?;
+    gufi::register(&context, index, threads, gufi)?;
     let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    let frame = context.sql_with_options(query, options).await?;
+    let plan = gufi::plan(&context, query, gufi).await?;
+    options.verify_plan(&plan)?;
+    let frame = context.execute_logical_plan(plan).await?;
     Ok(frame.execute_stream().await?)
 }
 
-/// A session that knows all tables and functions; `described` if queries may ask for their names and columns too.
+/// A session that knows all tables and functions but those of `gufi`; `described` if queries may ask for their names and
+/// columns too.
 fn session(index: &Arc<Index>, threads: usize, described: bool) -> Result<SessionContext> {
     let config =
         SessionConfig::new().with_target_partitions(threads.max(1)).with_information_schema(described);

@@ -50,6 +50,12 @@ impl Restriction {
                     self.begins_with(column, prefix.try_as_str().flatten().unwrap_or_default());
                 }
             }
+            // Of GUFI's views: the directory itself is in its own listing.
+            Expr::ScalarFunction(call) if call.name() == "gufi_listed_below" => {
+                if let [_, Expr::Literal(directory, _)] = &call.args[..] {
+                    self.directory = directory.try_as_str().flatten().map(str::to_owned);
+                }
+            }
             _ => {}
         }
     }

@@ -109,6 +109,17 @@ pub(super) const TABLES: [&Table; 5] = [
     &Table { name: "acls", kind: FileKind::Xattrs, computed: &[Path, Source, Name, Type], stored: &[] },
 ];
 
+/// Directories that can be listed, with their own attributes and counts of their entries, for `gufi`.
+pub(super) const LISTINGS: Table = Table {
+    name: "listings",
+    kind: FileKind::Listings,
+    computed: &[Path, Source, Depth],
+    stored: &same![
+        "part", "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime",
+        "btime", "files", "symlinks", "others", "subdirs",
+    ],
+};
+
 impl Table {
     fn schema(&self) -> SchemaRef {
         let file = self.kind.schema();
@@ -178,6 +189,7 @@ impl IndexTable {
             return Ok(());
         }
         let rows = match kind {
+            FileKind::Listings => listings,
             FileKind::Entries => shard.rows_of(listings)?.0,
             FileKind::Dirs => shard.rows_of(listings)?.1,
             // Their rows do not start at a place that a listing tells; the engine drops those outside.
@@ -245,7 +257,7 @@ impl TableProvider for IndexTable {
         let units = Self::units(&index, self.table, &restriction).map_err(external)?;
         let cheap = |column: &str| {
             let stored = self.table.stored.iter().any(|(name, _)| *name == column);
-            stored || column == "name"
+            stored || (column == "name" && self.table.kind != FileKind::Listings)
         };
         let prefilter = Prefilter::new(session, &self.schema, filters, cheap)?
             .filter(|prefilter| {
@@ -307,7 +319,9 @@ impl Reader {
             columns.extend(["path", "name"]);
             return columns;
         }
-        if ["path", "depth", "dev"].into_iter().any(|name| self.wants(name)) {
+        if self.table.kind == FileKind::Listings {
+            columns.extend(["path", "depth"].into_iter().filter(|name| self.wants(name)));
+        } else if ["path", "depth", "dev"].into_iter().any(|name| self.wants(name)) {
             columns.push("listing");
         }
         if matches!(self.table.kind, FileKind::Entries | FileKind::Dirs)
@@ -373,6 +387,7 @@ impl Reader {
                     let mut paths = StringBuilder::with_capacity(rows, rows * 64);
                     for at in 0..rows {
                         let path = match self.table.kind {
+                            FileKind::Listings => strings(batch, "path").value(at).to_owned(),
                             FileKind::Usage => head(at)?.path.to_owned(),
                             FileKind::Xattrs => {
                                 join(strings(batch, "path").value(at), strings(batch, "name").value(at))
@@ -384,7 +399,7 @@ impl Reader {
                     Arc::new(paths.finish())
                 }
                 Some(Computed::Source) => repeated(&source.name, rows),
-                Some(Computed::Depth) => {
+                Some(Computed::Depth) if self.table.kind != FileKind::Listings => {
                     let depths = (0..rows).map(|at| Ok(head(at)?.depth + 1)).collect::<Result<Vec<u32>>>()?;
                     Arc::new(UInt32Array::from(depths))
                 }

@@ -5,7 +5,7 @@
 //! of the classes that the kernel lets that reader into. Sums and counts are per class; a reader adds them up again.
 
 use crate::error::{Error, Result};
-use crate::sql::session;
+use crate::sql::{gufi, session};
 use crate::work::in_parallel;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -43,7 +43,9 @@ pub fn check_name(writer: &Writer, name: &str) -> Result<()> {
         let why = "take lower-case letters, digits and '_', no digit in front and at most 64 in all";
         return Err(Error::Sql(format!("'{name}' cannot be the name of a table: {why}")));
     }
-    let context = session(&Arc::new(writer.view(None)), 1, false)?;
+    let view = Arc::new(writer.view(None));
+    let context = session(&view, 1, false)?;
+    gufi::register(&context, view, 1, false)?;
     if context.table_exist(name)? && !writer.tables().iter().any(|table| table.name == name) {
         return Err(Error::Sql(format!("'{name}' is a table of the index; choose another name")));
     }

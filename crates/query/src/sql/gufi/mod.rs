@@ -1,0 +1,107 @@
+//! SQL for those who come from GUFI: its views, its functions and SQLite's dialect, over the index's own tables.
+//!
+//! `views` and `summary` say what each column is, `provider` gives them to the engine, `dialect` puts statements
+//! in the engine's words, `functions` and `aggregates` are GUFI's own. Nothing of this is set up for a statement that
+//! uses none of it.
+//!
+//! Not its job: who may see what. The views read the index's own tables and nothing else.
+
+mod aggregates;
+mod dialect;
+mod functions;
+mod histograms;
+mod paths;
+mod provider;
+mod summary;
+mod text;
+mod values;
+mod views;
+
+use canopy_index::Index;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::context::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+use provider::Views;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The schema that has all of GUFI's names.
+const SCHEMA: &str = "gufi";
+
+/// Makes GUFI's views known, beside the tables that are registered already. Cheap: nothing is planned before it is named.
+/// With `default`, names that both have mean GUFI's.
+pub(super) fn register(
+    context: &SessionContext,
+    index: Arc<Index>,
+    threads: usize,
+    default: bool,
+) -> Result<()> {
+    let missing = || DataFusionError::Internal("no default schema".to_owned());
+    let options = context.state_ref();
+    let (catalog, schema) = {
+        let state = options.read();
+        let catalog = &state.config_options().catalog;
+        (catalog.default_catalog.clone(), catalog.default_schema.clone())
+    };
+    let catalog = context.catalog(&catalog).ok_or_else(missing)?;
+    let own = catalog.schema(&schema).ok_or_else(missing)?;
+    catalog.register_schema(&schema, Arc::new(Views::new(own.clone(), index.clone(), threads, false)))?;
+    catalog.register_schema(SCHEMA, Arc::new(Views::new(own, index, threads, true)))?;
+    if default {
+        options.write().config_mut().options_mut().catalog.default_schema = SCHEMA.to_owned();
+    }
+    Ok(())
+}
+
+/// Plans a statement. It is read as GUFI's if it names one of GUFI's views, or if `gufi` says so.
+pub(super) async fn plan(context: &SessionContext, query: &str, gufi: bool) -> Result<LogicalPlan> {
+    let mut state = context.state();
+    let mut statement = state.sql_to_statement(query, &state.config_options().sql_parser.dialect)?;
+    if let Some(inner) = inner(&mut statement) {
+        let tables = dialect::tables(inner, gufi);
+        let rewritten = gufi || tables.iter().any(|(_, view)| *view);
+        let unknown = dialect::functions(inner).into_iter().find(|name| !is_known(&state, name));
+        if rewritten || unknown.is_some() {
+            functions::all().into_iter().for_each(|function| context.register_udf(function));
+            aggregates::all().into_iter().for_each(|function| context.register_udaf(function));
+            state = context.state();
+        }
+        if rewritten {
+            let columns = columns(context, &tables).await;
+            dialect::rewrite(inner, gufi, columns);
+        }
+        dialect::check(inner).map_err(DataFusionError::Plan)?;
+    }
+    state.statement_to_plan(statement).await
+}
+
+fn inner(statement: &mut Statement) -> Option<&mut ast::Statement> {
+    match statement {
+        Statement::Statement(statement) => Some(statement),
+        Statement::Explain(explained) => inner(&mut explained.statement),
+        _ => None,
+    }
+}
+
+fn is_known(state: &SessionState, function: &str) -> bool {
+    state.scalar_functions().contains_key(function)
+        || state.aggregate_functions().contains_key(function)
+        || state.window_functions().contains_key(function)
+}
+
+/// Names of columns of all tables of a statement.
+async fn columns(context: &SessionContext, tables: &[(String, bool)]) -> HashSet<String> {
+    let mut names = HashSet::new();
+    for (table, view) in tables {
+        if *view {
+            let columns = views::named(table).map(|view| view.columns).unwrap_or_default();
+            names.extend(columns.into_iter().map(|column| column.name.into_owned()));
+        } else if let Ok(table) = context.table_provider(table.as_str()).await {
+            names.extend(table.schema().fields().iter().map(|field| field.name().clone()));
+        }
+    }
+    names
+}

@@ -1,0 +1,133 @@
+//! Functions over paths and names of attributes that the views are made of.
+//!
+//! GUFI keeps attributes of users alone, so others are left out of its lists.
+
+use super::values::{integers, texts};
+use arrow::array::{ArrayRef, BooleanArray, Int64Array, ListBuilder, StringArray, StringBuilder};
+use datafusion::error::Result;
+use std::sync::Arc;
+
+/// Ends the name of an attribute in GUFI's lists of them.
+const END: char = '\u{1f}';
+
+/// The directory that holds an absolute path; that of the root is the root.
+pub(super) fn parent(path: &str) -> &str {
+    match path.rfind('/') {
+        Some(0) | None => "/",
+        Some(at) => &path[..at],
+    }
+}
+
+/// A directory and the name of an entry of it as one path.
+pub(super) fn joined(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let (directories, names) = (texts(&arguments[0])?, texts(&arguments[1])?);
+    let path = |(directory, name): (Option<&str>, Option<&str>)| {
+        Some(format!("{}/{}", directory?.trim_end_matches('/'), name?))
+    };
+    Ok(Arc::new(directories.iter().zip(names.iter()).map(path).collect::<StringArray>()))
+}
+
+/// The directories so many levels above others.
+pub(super) fn roots(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let (paths, depths) = (texts(&arguments[0])?, integers(&arguments[1])?);
+    let above = |path, depth| (0..depth).fold(path, |path, _| parent(path));
+    let rows = paths.iter().zip(&depths);
+    let roots = rows.map(|(path, depth)| Some(above(path?, depth?)));
+    Ok(Arc::new(roots.collect::<StringArray>()))
+}
+
+/// Each directory and those above it, as many as it has levels.
+pub(super) fn ancestors(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let (paths, depths) = (texts(&arguments[0])?, integers(&arguments[1])?);
+    let mut lists = ListBuilder::new(StringBuilder::new());
+    for (path, depth) in paths.iter().zip(&depths) {
+        if let (Some(mut path), Some(depth)) = (path, depth) {
+            lists.values().append_value(path);
+            for _ in 0..depth {
+                path = parent(path);
+                lists.values().append_value(path);
+            }
+        }
+        lists.append(true);
+    }
+    Ok(Arc::new(lists.finish()))
+}
+
+/// GUFI's form of the names of attributes: each followed by the byte 31.
+pub(super) fn xattr_names(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let lists = texts(&arguments[0])?;
+    let names = |list: Option<&str>| {
+        split(list.unwrap_or_default()).into_iter().fold(String::new(), |text, name| text + &name + "\u{1f}")
+    };
+    Ok(Arc::new(StringArray::from_iter_values(lists.iter().map(names))))
+}
+
+/// How many attributes an entry has.
+pub(super) fn xattr_counts(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let lists = texts(&arguments[0])?;
+    let count = |list: Option<&str>| split(list.unwrap_or_default()).len() as i64;
+    Ok(Arc::new(Int64Array::from_iter_values(lists.iter().map(count))))
+}
+
+/// The names in the index's list of them: joined by ',', with '\' before each ',' and '\' that is part of one.
+fn split(list: &str) -> Vec<String> {
+    let mut names = vec![String::new()];
+    let mut characters = list.chars();
+    while let Some(character) = characters.next() {
+        let last = names.last_mut().expect("there is always one");
+        match character {
+            ',' => names.push(String::new()),
+            '\\' => last.extend(characters.next()),
+            // It would end the name.
+            END => last.push('?'),
+            _ => last.push(character),
+        }
+    }
+    names.retain(|name| name.starts_with("user."));
+    names
+}
+
+/// Whether paths are directories or at or below them.
+pub(super) fn below(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let (paths, directories) = (texts(&arguments[0])?, texts(&arguments[1])?);
+    let below = |(path, directory): (Option<&str>, Option<&str>)| {
+        let rest = path?.strip_prefix(directory?.trim_end_matches('/'));
+        Some(rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+    };
+    Ok(Arc::new(paths.iter().zip(directories.iter()).map(below).collect::<BooleanArray>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parent_of_the_root_is_the_root() {
+        for (path, above) in [("/a/b", "/a"), ("/a", "/"), ("/", "/")] {
+            assert_eq!(parent(path), above);
+        }
+    }
+
+    #[test]
+    fn what_begins_alike_is_not_below() {
+        let column = |texts: &[&str]| -> ArrayRef { Arc::new(StringArray::from(texts.to_vec())) };
+        let paths = column(&["/a", "/a/b", "/ab", "/", "/a"]);
+        let directories = column(&["/a", "/a", "/a", "/", "/"]);
+        let answers = below(&[paths, directories]).unwrap();
+        assert_eq!(*answers, BooleanArray::from(vec![true, true, false, true, true]));
+    }
+
+    #[test]
+    fn lists_of_attributes_are_split_at_bare_commas() {
+        for (list, names) in [
+            ("", vec![]),
+            ("user.a", vec!["user.a"]),
+            ("user.a,user.b", vec!["user.a", "user.b"]),
+            ("user.a\\,b\\\\,user.c", vec!["user.a,b\\", "user.c"]),
+            ("security.a,user.b,system.posix_acl_access", vec!["user.b"]),
+            ("user.\u{1f}", vec!["user.?"]),
+        ] {
+            assert_eq!(split(list), names, "{list}");
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! What GUFI sums up of directories and of trees.
+//!
+//! Sizes and blocks are those of files alone, all else is of files and links. What the index itself keeps of each
+//! directory is over all entries, so it serves for counts; the rest is made of the entries.
+//! [`sum`] says which.
+
+use super::views::{
+    ABOVE, ALONE, Column, ENTRIES, NAMES, Needs, SUMS, inode_columns, kept_entries, literal, prefix,
+};
+
+/// Extremum of nothing, in GUFI.
+const LEAST: &str = "9223372036854775807";
+const GREATEST: &str = "(-9223372036854775807 - 1)";
+
+/// The inode of the directory above; GUFI has 0 for the root of an index.
+pub(super) const PINODE: &str = "CASE WHEN l.depth = 0 THEN 0 ELSE p.ino END";
+
+/// Of whose entries sums are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Per {
+    /// Everybody's: GUFI's record type 0.
+    All,
+    /// One user's: record type 1.
+    User,
+    /// One group's: record type 2.
+    Group,
+}
+
+impl Per {
+    fn id(self) -> Option<&'static str> {
+        match self {
+            Per::All => None,
+            Per::User => Some("uid"),
+            Per::Group => Some("gid"),
+        }
+    }
+
+    fn record_type(self) -> &'static str {
+        match self {
+            Per::All => "0",
+            Per::User => "1",
+            Per::Group => "2",
+        }
+    }
+}
+
+/// Aggregates of the entries of a directory: a name of GUFI, and SQL over `entries`. `?` stands for what is a file.
+const OF_ENTRIES: [(&str, &str); 35] = [
+    ("totfiles", "sum(CASE WHEN ? THEN 1 ELSE 0 END)"),
+    ("totlinks", "sum(CASE WHEN ? THEN 0 ELSE 1 END)"),
+    ("minuid", "min(uid)"),
+    ("maxuid", "max(uid)"),
+    ("mingid", "min(gid)"),
+    ("maxgid", "max(gid)"),
+    ("minsize", "min(CASE WHEN ? THEN size END)"),
+    ("maxsize", "max(CASE WHEN ? THEN size END)"),
+    ("totzero", "sum(CASE WHEN ? AND size = 0 THEN 1 ELSE 0 END)"),
+    ("totltk", "sum(CASE WHEN ? AND size <= 1024 THEN 1 ELSE 0 END)"),
+    ("totmtk", "sum(CASE WHEN ? AND size > 1024 THEN 1 ELSE 0 END)"),
+    ("totltm", "sum(CASE WHEN ? AND size <= 1048576 THEN 1 ELSE 0 END)"),
+    ("totmtm", "sum(CASE WHEN ? AND size > 1048576 THEN 1 ELSE 0 END)"),
+    ("totmtg", "sum(CASE WHEN ? AND size > 1073741824 THEN 1 ELSE 0 END)"),
+    ("totmtt", "sum(CASE WHEN ? AND size > 1099511627776 THEN 1 ELSE 0 END)"),
+    ("totsize", "sum(CASE WHEN ? THEN size ELSE 0 END)"),
+    ("minctime", "min(gufi_seconds(ctime))"),
+    ("maxctime", "max(gufi_seconds(ctime))"),
+    ("totctime", "sum(gufi_seconds(ctime))"),
+    ("minmtime", "min(gufi_seconds(mtime))"),
+    ("maxmtime", "max(gufi_seconds(mtime))"),
+    ("totmtime", "sum(gufi_seconds(mtime))"),
+    ("minatime", "min(gufi_seconds(atime))"),
+    ("maxatime", "max(gufi_seconds(atime))"),
+    ("totatime", "sum(gufi_seconds(atime))"),
+    ("minblocks", "min(CASE WHEN ? THEN blocks END)"),
+    ("maxblocks", "max(CASE WHEN ? THEN blocks END)"),
+    ("totblocks", "sum(CASE WHEN ? THEN blocks ELSE 0 END)"),
+    ("totxattr", "sum(gufi_xattr_count(xattrs))"),
+    ("mincrtime", "min(gufi_seconds(btime))"),
+    ("maxcrtime", "max(gufi_seconds(btime))"),
+    ("totcrtime", "sum(gufi_seconds(btime))"),
+    // Columns for file systems that keep more: 0 where there are entries.
+    ("minoss", "min(0)"),
+    ("maxoss", "max(0)"),
+    ("totoss", "sum(0)"),
+];
+
+/// The sums in GUFI's order.
+const SUMS_IN_ORDER: [&str; 45] = [
+    "totfiles",
+    "totlinks",
+    "minuid",
+    "maxuid",
+    "mingid",
+    "maxgid",
+    "minsize",
+    "maxsize",
+    "totzero",
+    "totltk",
+    "totmtk",
+    "totltm",
+    "totmtm",
+    "totmtg",
+    "totmtt",
+    "totsize",
+    "minctime",
+    "maxctime",
+    "totctime",
+    "minmtime",
+    "maxmtime",
+    "totmtime",
+    "minatime",
+    "maxatime",
+    "totatime",
+    "minblocks",
+    "maxblocks",
+    "totblocks",
+    "totxattr",
+    "depth",
+    "mincrtime",
+    "maxcrtime",
+    "totcrtime",
+    "minossint1",
+    "maxossint1",
+    "totossint1",
+    "minossint2",
+    "maxossint2",
+    "totossint2",
+    "minossint3",
+    "maxossint3",
+    "totossint3",
+    "minossint4",
+    "maxossint4",
+    "totossint4",
+];
+
+/// The SQL of a sum of one directory, over the tables `l` (the directory) and `a` (sums of entries), and what it needs.
+///
+/// This is the one place that says what comes from the index's own sums. They are over all entries that are not
+/// directories, those that GUFI leaves out (sockets, pipes, devices) among them.
+fn sum(per: Per, name: &str) -> (String, Needs) {
+    match name {
+        "totfiles" if per == Per::All => return ("l.files".to_owned(), SUMS),
+        "totlinks" if per == Per::All => return ("l.symlinks".to_owned(), SUMS),
+        _ => {}
+    }
+    let of_nothing = match &name[..3] {
+        "min" => LEAST,
+        "max" => GREATEST,
+        _ => "0",
+    };
+    // All columns for more than POSIX are the same.
+    let stored = name.find("ossint").map_or(name.to_owned(), |at| format!("{}oss", &name[..at]));
+    (format!("coalesce(a.{stored}, {of_nothing})"), ENTRIES)
+}
+
+/// `dname`, `sname`, `sroll` and `srollsubdirs`: no directory is rolled up into another.
+pub(super) fn names() -> Vec<Column> {
+    vec![
+        Column::text("dname", "basename(l.path)", ALONE),
+        Column::text("sname", "basename(l.path)", ALONE),
+        Column::new("sroll", "0", ALONE),
+        Column::new("srollsubdirs", "0", ALONE),
+    ]
+}
+
+/// The columns of `summary`.
+pub(super) fn columns(per: Per) -> Vec<Column> {
+    let mut columns = vec![
+        Column::text("name", "basename(l.path)", ALONE),
+        Column::text("type", "'d'", ALONE),
+        Column::text("inode", "l.ino", ALONE),
+    ];
+    columns.extend(inode_columns("l", "", ALONE));
+    if let Some(id) = per.id() {
+        let column = columns.iter_mut().find(|column| column.name == id).expect("inodes have owners");
+        (column.value, column.needs) = (format!("a.{id}").into(), ENTRIES);
+    }
+    columns.extend([
+        Column::text("linkname", "''", ALONE),
+        Column::text("xattr_names", "gufi_xattrs(d.xattrs)", NAMES),
+        Column::new("crtime", "gufi_seconds(l.btime)", ALONE),
+    ]);
+    for name in SUMS_IN_ORDER {
+        columns.push(match name {
+            // GUFI keeps levels of directories that were rolled up alone.
+            "depth" => Column::new(name, "0", ALONE),
+            _ => {
+                let (value, needs) = sum(per, name);
+                Column::new(name, value, needs)
+            }
+        });
+    }
+    columns.push(Column::new("rectype", per.record_type(), ALONE));
+    columns.push(Column::text("pinode", PINODE, ABOVE));
+    for (name, value) in [("isroot", "1"), ("canrollup", "0"), ("isrolledup", "0")] {
+        columns.push(Column::new(name, value, ALONE));
+    }
+    if per != Per::All {
+        // There is a row for each user or group that has entries.
+        columns.iter_mut().for_each(|column| column.needs |= ENTRIES);
+    }
+    columns
+}
+
+/// The columns of `treesummary`, over a table `t` of [`trees`].
+pub(super) fn tree_columns(per: Per) -> Vec<Column> {
+    let mut columns = vec![Column::text("inode", "l.ino", ALONE), Column::text("pinode", PINODE, ABOVE)];
+    let of_tree = |name: &'static str, needs| Column::new(name, format!("t.{name}"), needs);
+    columns.push(of_tree("totsubdirs", ALONE));
+    columns.push(of_tree("maxsubdirfiles", SUMS));
+    columns.push(of_tree("maxsubdirlinks", SUMS));
+    columns.push(of_tree("maxsubdirsize", SUMS | ENTRIES));
+    for name in SUMS_IN_ORDER {
+        columns.push(match name {
+            "depth" => Column::new(name, "length(l.path) - length(replace(l.path, '/', ''))", ALONE),
+            // Extrema are of directories with files alone, so they need the number of files too.
+            _ => of_tree(name, sum(per, name).1 | SUMS),
+        });
+    }
+    columns.push(Column::new("totextdbs", "0", ALONE));
+    columns.push(Column::new("rectype", per.record_type(), ALONE));
+    for id in ["uid", "gid"] {
+        let value = if per.id() == Some(id) { format!("t.{id}") } else { "0".to_owned() };
+        columns.push(Column::new(id, value, ALONE));
+    }
+    if per != Per::All {
+        columns.iter_mut().for_each(|column| column.needs |= ENTRIES);
+    }
+    columns
+}
+
+/// Directories that can be listed, one row each; with sums only if they are asked for, since a huge directory is kept in
+/// parts.
+pub(super) fn listings(needs: Needs, below: Option<&str>) -> String {
+    let below = below
+        .map_or("true".to_owned(), |directory| format!("gufi_listed_below(path, {})", literal(directory)));
+    if needs & SUMS == 0 {
+        return format!("(SELECT * FROM gufi.\" listings\" WHERE part = 0 AND {below})");
+    }
+    let same = |name: &&str| format!("min({name}) AS {name}");
+    let total = |name: &&str| format!("sum({name}) AS {name}");
+    let own = [
+        "depth", "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime",
+        "ctime", "btime",
+    ];
+    let totals = ["files", "symlinks", "others", "subdirs"];
+    let columns: Vec<String> = own.iter().map(same).chain(totals.iter().map(total)).collect();
+    format!(
+        "(SELECT path, source, {} FROM gufi.\" listings\" WHERE {below} GROUP BY path, source)",
+        columns.join(", ")
+    )
+}
+
+/// What is joined to directories `l`.
+pub(super) fn joined(per: Per, needs: Needs, below: Option<&str>) -> String {
+    let mut tables = String::new();
+    if needs & ABOVE != 0 {
+        let above = listings(ALONE, None);
+        tables += &format!(" LEFT JOIN {above} p ON p.source = l.source AND p.path = gufi_directory(l.path)");
+    }
+    if needs & ENTRIES != 0 {
+        let outer = if per == Per::All { "LEFT " } else { "" };
+        let sums = entry_sums(per, below);
+        tables += &format!(" {outer}JOIN {sums} a ON a.source = l.source AND a.directory = l.path");
+    }
+    if needs & NAMES != 0 {
+        let directories = match below {
+            // The directory itself is an entry of the one above.
+            Some(directory) => format!(
+                "(SELECT * FROM public.directories WHERE starts_with(path, {}) UNION ALL SELECT * FROM \
+                 public.directories WHERE path = {})",
+                prefix(directory),
+                literal(directory)
+            ),
+            None => "public.directories".to_owned(),
+        };
+        tables += &format!(" LEFT JOIN {directories} d ON d.source = l.source AND d.path = l.path");
+    }
+    tables
+}
+
+fn entry_sums(per: Per, below: Option<&str>) -> String {
+    let sums =
+        OF_ENTRIES.map(|(name, sql)| format!("{} AS \"{name}\"", sql.replace('?', "(mode & 61440) = 32768")));
+    let id = per.id().map(|id| format!(", {id}")).unwrap_or_default();
+    format!(
+        "(SELECT source, gufi_directory(path) AS directory{id}, {} FROM {} GROUP BY source, \
+         gufi_directory(path){id})",
+        sums.join(", "),
+        kept_entries(below)
+    )
+}
+
+/// Sums of each directory and all below it, as `t`, with the directory as `l`.
+pub(super) fn trees(per: Per, needs: Needs, below: Option<&str>) -> String {
+    let mut one: Vec<String> = vec!["l.source".into(), "gufi_ancestors(l.path, l.depth) AS above".into()];
+    let mut all = vec!["count(*) - 1 AS totsubdirs".to_owned()];
+    let of_files = needs & SUMS != 0;
+    let id = per.id().map(|id| format!(", {id}")).unwrap_or_default();
+    if let Some(id) = per.id() {
+        one.push(format!("a.{id}"));
+    }
+    for name in SUMS_IN_ORDER.iter().filter(|name| **name != "depth") {
+        let (value, needed) = sum(per, name);
+        if (needed | SUMS) & !needs != 0 {
+            continue;
+        }
+        one.push(format!("{value} AS {name}"));
+        all.push(match &name[..3] {
+            "min" => format!("coalesce(min(CASE WHEN totfiles > 0 THEN {name} END), {LEAST}) AS {name}"),
+            "max" => format!("coalesce(max(CASE WHEN totfiles > 0 THEN {name} END), {GREATEST}) AS {name}"),
+            // Times are summed up where there are files alone.
+            _ if name.ends_with("time") => {
+                format!("sum(CASE WHEN totfiles > 0 THEN {name} ELSE 0 END) AS {name}")
+            }
+            _ => format!("sum({name}) AS {name}"),
+        });
+    }
+    if of_files {
+        all.push("max(totfiles) AS maxsubdirfiles".to_owned());
+        all.push("max(totlinks) AS maxsubdirlinks".to_owned());
+    }
+    if of_files && needs & ENTRIES != 0 {
+        all.push("max(totsize) AS maxsubdirsize".to_owned());
+    }
+    let directories = listings(needs, below);
+    let sums = joined(per, needs & ENTRIES, below);
+    let above = if needs & ABOVE != 0 { joined(Per::All, ABOVE, None) } else { String::new() };
+    format!(
+        "(SELECT source, directory{id}, {} FROM (SELECT *, unnest(above) AS directory FROM (SELECT {} FROM \
+         {directories} l{sums})) GROUP BY source, directory{id}) t JOIN {} l ON l.source = t.source AND l.path = \
+         t.directory{above}",
+        all.join(", "),
+        one.join(", "),
+        listings(ALONE, below),
+    )
+}
