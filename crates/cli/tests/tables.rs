@@ -3,8 +3,8 @@
 
 mod common;
 
-use canopy_index::{Disk, Faults, Index, Writer, WriterOptions};
-use canopy_model::escape;
+use canopy_index::{Disk, Faults, Index, NewSource, Writer, WriterOptions};
+use canopy_model::{Attributes, ClassTable, escape};
 use canopy_query::sql;
 use common::{Place, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
 use rand::RngExt;
@@ -339,6 +339,45 @@ fn a_table_that_cannot_be_made_anew_has_no_rows_and_says_so() {
     done(&place, &index, &["table", "drop", "numbers"]);
     refused(&place, &index, &bob(), &["sql", query], "not found");
     assert_eq!(done(&place, &index, &["table", "list"]), "");
+}
+
+/// Rows that were computed from another state of a source are never shown, whoever publishes it.
+#[test]
+fn a_new_source_takes_the_rows_of_derived_tables_away() {
+    let place = Place::new();
+    let (tree, index) = small(&place);
+    done(&place, &index, &["table", "derive", "t", "SELECT path FROM entries"]);
+    let mut writer = Writer::open(&index, WriterOptions::default()).unwrap();
+    let attributes = Attributes { mode: 0o040_755, ..Attributes::default() };
+    let class = ClassTable::EVERYONE;
+    let (root_path, name) = (tree.to_str().unwrap().to_owned(), None);
+    let source =
+        NewSource { name, root: root_path, dev: 1, scanned_ns: 0, attributes, class, xattrs: Vec::new() };
+    writer.add_source(source).unwrap();
+    writer.publish().unwrap();
+    for user in [root(), alice(), bob()] {
+        refused(&place, &index, &user, &["sql", "SELECT * FROM t"], "canopy table refresh");
+    }
+    done(&place, &index, &["table", "refresh", "t"]);
+    assert_eq!(rows(&place, &index, &alice(), "SELECT * FROM t"), [""; 0]);
+}
+
+#[test]
+fn an_import_makes_derived_tables_anew() {
+    let place = Place::new();
+    let (index, input) = (place.path("index"), place.path("input.csv"));
+    let import = |name: &str| {
+        let lines =
+            format!("path,type,mode,uid,gid,size,mtime\n/r,d,0755,0,0,0,1\n/r/{name},f,0644,0,0,5,1\n");
+        fs::write(&input, lines).unwrap();
+        done(&place, &index, &["import", "--format", "csv", "--root", "/r", input.to_str().unwrap()]);
+    };
+    import("before");
+    done(&place, &index, &["table", "derive", "t", "SELECT name FROM entries"]);
+    let row = |name: &str| format!("{{\"name\":\"{name}\"}}").escape_default().to_string();
+    assert_eq!(rows(&place, &index, &bob(), "SELECT * FROM t"), [row("before")]);
+    import("after");
+    assert_eq!(rows(&place, &index, &bob(), "SELECT * FROM t"), [row("after")]);
 }
 
 #[test]

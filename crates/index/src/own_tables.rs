@@ -164,11 +164,6 @@ impl TableFile {
         TableFile { record, path }
     }
 
-    /// Name of the table.
-    pub fn table(&self) -> &str {
-        &self.record.table
-    }
-
     /// How many rows it has.
     pub fn rows(&self) -> u64 {
         self.record.file.rows

@@ -5,7 +5,7 @@ use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, Current, GrantRecord, Level, Manifest, SourceRecord, Way,
 };
 use crate::names::{self, DirName, Key, Names};
-use crate::own_tables::{TableFile, TableRecord};
+use crate::own_tables::{TableFile, TableFileRecord, TableRecord};
 use crate::shard::Shard;
 use canopy_model::{Credentials, Grant, GrantId};
 use std::collections::BTreeMap;
@@ -29,9 +29,15 @@ pub struct Index {
     locked: Vec<PathBuf>,
     tables: Arc<Tables>,
     /// Rows of derived tables that the caller may read.
-    table_files: Vec<Arc<TableFile>>,
+    table_files: Vec<Arc<ClassTables>>,
     /// Of the view of one class: the sources whose root is recorded in it.
     own_roots: Option<Vec<u32>>,
+}
+
+/// What one class has of derived tables, untouched until a query asks.
+struct ClassTables {
+    directory: PathBuf,
+    files: Vec<TableFileRecord>,
 }
 
 /// The tables that were added.
@@ -265,8 +271,10 @@ impl Index {
 
     fn add(&mut self, directory: &Path, manifest: Manifest, names: &Names) {
         self.sources.extend(manifest.sources);
-        let files = manifest.tables.into_iter();
-        self.table_files.extend(files.map(|file| Arc::new(TableFile::new(file, directory))));
+        if !manifest.tables.is_empty() {
+            let tables = ClassTables { directory: directory.to_owned(), files: manifest.tables };
+            self.table_files.push(Arc::new(tables));
+        }
         let shards = manifest.shards.into_iter();
         self.shards.extend(shards.map(|shard| Arc::new(Shard::new(shard, directory, names))));
     }
@@ -323,8 +331,11 @@ impl Index {
     }
 
     /// The files with rows of a derived table that the caller may read.
-    pub fn table_files<'a>(&'a self, table: &'a str) -> impl Iterator<Item = &'a Arc<TableFile>> {
-        self.table_files.iter().filter(move |file| file.table() == table)
+    pub fn table_files(&self, table: &str) -> Vec<TableFile> {
+        let files =
+            self.table_files.iter().flat_map(|class| class.files.iter().map(move |file| (class, file)));
+        let files = files.filter(|(_, file)| file.table == table);
+        files.map(|(class, file)| TableFile::new(file.clone(), &class.directory)).collect()
     }
 
     /// How many classes there are.

@@ -214,13 +214,13 @@ fn described(index: &Index, table: &TableRecord) -> serde_json::Value {
         }
         TableKind::Derived { columns, fresh } => {
             let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
-            let files = || index.table_files(&table.name);
+            let files = index.table_files(&table.name);
             json!({
                 "name": table.name,
                 "columns": names,
                 "fresh": fresh,
-                "visible_rows": files().map(|file| file.rows()).sum::<u64>(),
-                "visible_bytes": files().map(|file| file.bytes()).sum::<u64>(),
+                "visible_rows": files.iter().map(|file| file.rows()).sum::<u64>(),
+                "visible_bytes": files.iter().map(|file| file.bytes()).sum::<u64>(),
                 "query": index.table_query(&table.name),
             })
         }

@@ -69,8 +69,7 @@ impl TableProvider for DerivedTable {
             Some(directory) => Arc::new(self.index.seen_from(directory).map_err(external)?),
             None => self.index.clone(),
         };
-        let files: Vec<Arc<TableFile>> = index.table_files(&self.name).cloned().collect();
-        let files = Arc::new(Mutex::new(files));
+        let files = Arc::new(Mutex::new(index.table_files(&self.name)));
         let partition = || -> Arc<dyn PartitionStream> {
             Arc::new(Partition { all: self.schema.clone(), schema: schema.clone(), files: files.clone() })
         };
@@ -86,7 +85,7 @@ struct Partition {
     all: SchemaRef,
     /// Those that are asked for.
     schema: SchemaRef,
-    files: Arc<Mutex<Vec<Arc<TableFile>>>>,
+    files: Arc<Mutex<Vec<TableFile>>>,
 }
 
 impl PartitionStream for Partition {
