@@ -53,7 +53,25 @@ pub(super) fn functions(statement: &Statement) -> HashSet<String> {
 
 /// Rewrites a statement. `columns` are the names of columns of the tables that it reads.
 pub(super) fn rewrite(statement: &mut Statement, gufi: bool, columns: HashSet<String>) {
-    let _ = VisitMut::visit(statement, &mut Rewriter { gufi, columns });
+    let mut aliases = Aliases(columns);
+    let _ = Visit::visit(statement, &mut aliases);
+    let _ = VisitMut::visit(statement, &mut Rewriter { gufi, columns: aliases.0 });
+}
+
+/// Names that a statement gives to columns, which it may use before it gives them.
+struct Aliases(HashSet<String>);
+
+impl Visitor for Aliases {
+    type Break = ();
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        self.0.extend(select.projection.iter().filter_map(|item| match item {
+            SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.clone()),
+            SelectItem::UnnamedExpr(expr @ Expr::Function(_)) => Some(expr.to_string()),
+            _ => None,
+        }));
+        ControlFlow::Continue(())
+    }
 }
 
 /// Errors: a path function where no view of GUFI's is read.
@@ -142,9 +160,6 @@ impl VisitorMut for Rewriter {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         let mut taken = HashSet::new();
         for item in &mut select.projection {
-            if let SelectItem::ExprWithAlias { alias, .. } = item {
-                self.columns.insert(alias.value.clone());
-            }
             let SelectItem::UnnamedExpr(expr) = item else { continue };
             if matches!(expr, Expr::CompoundIdentifier(_)) || self.is_column(expr) {
                 continue;

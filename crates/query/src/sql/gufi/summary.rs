@@ -220,7 +220,9 @@ pub(super) fn tree_columns(per: Per) -> Vec<Column> {
     columns.push(Column::new("totextdbs", "0", ALONE));
     columns.push(Column::new("rectype", per.record_type(), ALONE));
     for id in ["uid", "gid"] {
-        let value = if per.id() == Some(id) { format!("t.{id}") } else { "0".to_owned() };
+        // Otherwise whose the directory is.
+        let table = if per.id() == Some(id) { "t" } else { "l" };
+        let value = format!("{table}.{id}");
         columns.push(Column::new(id, value, ALONE));
     }
     if per != Per::All {
