@@ -16,8 +16,8 @@ use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, ExactNumberInfo, ExcludeSelectItem, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentList, FunctionArguments, Ident, ObjectName, OrderByKind, Query, Select, SelectItem,
     SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, UnaryOperator, Value,
-    VisitMut, VisitorMut, WildcardAdditionalOptions, visit_expressions, visit_expressions_mut,
-    visit_relations,
+    Visit, VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions, visit_expressions,
+    visit_expressions_mut, visit_relations,
 };
 use std::collections::HashSet;
 use std::ops::ControlFlow;
