@@ -353,3 +353,27 @@ fn the_views_show_each_user_what_the_own_tables_show() {
         }
     }
 }
+
+/// The index keeps a huge directory in parts, which are one directory all the same.
+#[test]
+fn a_huge_directory_is_one_row() {
+    let place = Place::new();
+    let (root, index) = (place.path("tree"), place.path("index"));
+    fs::create_dir_all(root.join("huge")).unwrap();
+    for number in 0..70_001 {
+        fs::write(root.join(format!("huge/{number}")), "").unwrap();
+    }
+    place.index(&index, &root);
+    let ask = |query: &str| {
+        let output = place.canopy(&index, &["sql", "--format", "csv", query].map(OsStr::new));
+        csv(&String::from_utf8(output.stdout).unwrap()).split_off(1)
+    };
+    assert_eq!(ask("SELECT max(part) FROM summaries"), [row![1]], "the directory is large enough");
+    let own = "SELECT name, totfiles, totzero, totltk FROM summary WHERE level() == 1";
+    assert_eq!(ask(own), [row!["huge", 70_001, 70_001, 70_001]]);
+    assert_eq!(ask("SELECT count(*) FROM vrsummary"), [row![2]]);
+    let entries = "SELECT count(pinode), count(ppinode), min(dtotfiles), max(dtotsize) FROM vrpentries";
+    assert_eq!(ask(entries), [row![70_001, 70_001, 70_001, 0]]);
+    let trees = "SELECT totsubdirs, totfiles, maxsubdirfiles FROM treesummary WHERE level() == 0";
+    assert_eq!(ask(trees), [row![1, 70_001, 70_001]]);
+}
