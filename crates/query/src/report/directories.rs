@@ -24,12 +24,17 @@ pub(super) type Sums = [i64; 3];
 
 /// What a directory's tree holds, or what one shard has of it.
 pub(super) struct Tree {
-    key: u128,
+    /// The halves of its key: a `u128` would take 8 bytes more for its alignment.
+    key: [u64; 2],
     pub(super) sums: Sums,
     /// Where its listing is; [`NOWHERE`] if it cannot be listed.
     pub(super) place: Place,
     /// The key of the directory that holds it, half of it; 0 for a start.
     pub(super) parent: u64,
+}
+
+fn halves(key: u128) -> [u64; 2] {
+    [(key >> 64) as u64, key as u64]
 }
 
 /// The place of what has none.
@@ -47,7 +52,7 @@ impl Trees {
     }
 
     fn push(&mut self, tree: Tree) {
-        self.0[(tree.key >> 120) as usize].push(tree);
+        self.0[(tree.key[0] >> 56) as usize].push(tree);
     }
 
     fn merge(&mut self, other: Trees) {
@@ -82,7 +87,8 @@ impl Trees {
     }
 
     pub(super) fn get_mut(&mut self, key: u128) -> Option<&mut Tree> {
-        let piece = &mut self.0[(key >> 120) as usize];
+        let key = halves(key);
+        let piece = &mut self.0[(key[0] >> 56) as usize];
         let at = piece.binary_search_by_key(&key, |tree| tree.key).ok()?;
         piece.get_mut(at)
     }
@@ -382,7 +388,7 @@ impl Pass<'_, '_> {
         }
         let mut sums = last.below;
         add(&mut sums, &last.own);
-        self.found.trees.push(Tree { key: last.key, sums, place: last.place, parent: last.parent });
+        self.found.trees.push(Tree { key: halves(last.key), sums, place: last.place, parent: last.parent });
     }
 }
 

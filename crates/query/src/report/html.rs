@@ -91,7 +91,9 @@ fn write_table(table: &Table, output: &mut dyn Write) -> Result<()> {
         writeln!(output, "<h3>{}</h3>", escaped(title))?;
     }
     let last = table.columns.len() - 1;
-    let class = |at: usize| match (table.columns[at].1, at == last) {
+    // Targets of links may be as long as paths.
+    let long = |at: usize| at == last || table.columns[at].0 == "target";
+    let class = |at: usize| match (table.columns[at].1, long(at)) {
         (true, _) => " class=\"number\"",
         (false, true) => " class=\"name\"",
         (false, false) => " class=\"word\"",

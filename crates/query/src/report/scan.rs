@@ -275,10 +275,15 @@ impl<'a> Rows<'a> {
 
     fn odd_names(&self, found: &mut Found) {
         let Some(names) = self.names() else { return };
+        // Printable ASCII, as nearly all names are. Without an early end, this is done for many bytes at once.
+        let is_plain =
+            |text: &[u8]| text.iter().fold(true, |plain, byte| plain & (b' '..0x7F).contains(byte));
+        if is_plain(names.value_data()) {
+            return;
+        }
         for &at in &self.all {
             let name = names.value(at);
-            // Printable ASCII, as nearly all names are.
-            if name.bytes().all(|byte| (b' '..0x7F).contains(&byte)) {
+            if is_plain(name.as_bytes()) {
                 continue;
             }
             let tests: [(List, fn(&str) -> bool); 3] = [
