@@ -43,6 +43,7 @@ fn cases(seeds: std::ops::Range<u64>) {
         random_tree(&tree, &mut random, true);
         furnish(&tree, &mut random);
         place.index(&index, &tree);
+        let paths = all_paths(&tree);
         let mut users = vec![ROOT];
         users.extend((0..4).map(|_| User::random(&mut random)));
         for user in users {
@@ -59,6 +60,11 @@ fn cases(seeds: std::ops::Range<u64>) {
                 &walk.expected(&of_owner, Some(owner)),
                 &format!("{what} --user {owner}"),
             );
+            // Also from paths that nothing above them shows: those that one has to know.
+            for _ in 0..2 {
+                let start = &paths[random.random_range(0..paths.len())];
+                below_start(&place, &index, &user, start, &what);
+            }
             lists_are_cut(&place, &index, &user, &tree, &report);
             nothing_hidden_is_named(&place, &index, &user, &tree, &report);
         }
@@ -67,6 +73,20 @@ fn cases(seeds: std::ops::Range<u64>) {
             fs::remove_dir_all(&index).unwrap();
         }
     }
+}
+
+fn below_start(place: &Place, index: &Path, user: &User, start: &Path, what: &str) {
+    let (output, errors) = report(place, index, user, start, &["--top", "10000", "--json"]);
+    let what = format!("{what} {start:?}");
+    if output.is_empty() {
+        let known = ["not a directory", "or not for you to see"];
+        assert!(known.iter().any(|known| errors.contains(known)), "{what}: {errors}");
+        return;
+    }
+    let walk = Walk::of(user, start);
+    let report: Value = serde_json::from_slice(&output).unwrap();
+    assert_alike(&report, &walk.expected(&report, None), &what);
+    walk.check_symlinks(&report, user.uid == 0, &what);
 }
 
 /// Adds what random trees lack: links of all kinds, duplicates, siblings that are unlike each other, odd permissions, ties.

@@ -109,9 +109,16 @@ fn finish_scan<'a>(
         }
         answers.symlinks = Some(answer);
     }
-    let names = in_order(parts, details::read(parts, &found.links, Depth::Links, options.threads)?);
+    // Of an owner, only some of the rows that the index has of links were looked at; those are read all.
+    let (places, single) = match options.owner {
+        None => links::sharing(parts, found.links)?,
+        Some(_) => (found.links, 0),
+    };
+    let names = in_order(parts, details::read(parts, &places, Depth::Links, options.threads)?);
     if sections.has(Section::Links) {
-        answers.links = Some(links::links(names.iter().map(|(_, name)| name), top));
+        let mut links = links::links(names.iter().map(|(_, name)| name), top);
+        links.names_elsewhere += single;
+        answers.links = Some(links);
     }
     Ok(names)
 }

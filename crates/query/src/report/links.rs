@@ -1,10 +1,41 @@
 //! Inodes with several names.
 
+use super::best::Place;
 use super::details::Entry;
 use super::document::{LinkedInode, Links};
+use super::parts::Part;
+use crate::error::Result;
+use canopy_index::FileKind;
 use canopy_model::Totals;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
+
+/// Those of the names of all inodes with several links that share their inode, and the number of inodes that only one of them leads to.
+/// `places` are all rows with several links.
+pub(super) fn sharing(parts: &[Part<'_>], mut places: Vec<Place>) -> Result<(Vec<Place>, i64)> {
+    places.sort_unstable();
+    let mut names: Vec<((u64, u64), Place)> = Vec::with_capacity(places.len());
+    for places in places.chunk_by(|a, b| a.0 == b.0) {
+        let part = &parts[places[0].0 as usize];
+        // Its rows are those of the same entries, in the same order.
+        let links = part.shard.hardlinks(&part.shard.listings_below(&part.start.path)?)?;
+        part.shard.close(FileKind::Hardlinks);
+        if links.len() != places.len() {
+            let detail = format!("it has {} rows of a subtree, expected {}", links.len(), places.len());
+            return Err(part.shard.corrupt(FileKind::Hardlinks, detail).into());
+        }
+        names.extend(links.iter().zip(places).map(|(link, place)| ((link.dev, link.ino), *place)));
+    }
+    names.sort_unstable();
+    let (mut sharing, mut single) = (Vec::new(), 0);
+    for names in names.chunk_by(|a, b| a.0 == b.0) {
+        match names {
+            [_] => single += 1,
+            _ => sharing.extend(names.iter().map(|(_, place)| *place)),
+        }
+    }
+    Ok((sharing, single))
+}
 
 /// The names of one inode.
 struct Inode<'a> {

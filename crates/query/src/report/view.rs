@@ -36,7 +36,12 @@ pub(super) struct Table {
 
 /// The sections of a report, in order.
 pub(super) fn views(report: &Report) -> Vec<View> {
-    Section::ALL.into_iter().filter_map(|section| view(section, &report.answers)).collect()
+    let mut views: Vec<View> =
+        Section::ALL.into_iter().filter_map(|section| view(section, &report.answers)).collect();
+    // Where no rows were asked for, an empty table would say that there are none.
+    let unasked = |block: &Block| matches!(block, Block::Table(table) if table.rows.is_empty());
+    views.iter_mut().filter(|_| report.top == 0).for_each(|view| view.blocks.retain(|block| !unasked(block)));
+    views
 }
 
 fn view(section: Section, answers: &Answers) -> Option<View> {
@@ -395,10 +400,16 @@ fn symlinks(links: &Symlinks) -> Vec<Block> {
     let list = |title: &str, flagged: &FlaggedLinks| {
         let rows =
             flagged.first.iter().map(|link| vec![visible(&link.target), visible(&link.path)]).collect();
-        let title = (!flagged.first.is_empty()).then(|| title.to_owned());
-        Block::Table(Table { title, ..table(&[("target", false), ("path", false)], rows) })
+        let table = table(&[("target", false), ("path", false)], rows);
+        Block::Table(Table { title: Some(title.to_owned()), ..table })
     };
-    vec![known, list("Broken", &links.broken), list("Loops", &links.loops)]
+    let mut blocks = vec![known];
+    for (title, flagged) in [("Broken", &links.broken), ("Loops", &links.loops)] {
+        if !flagged.first.is_empty() {
+            blocks.push(list(title, flagged));
+        }
+    }
+    blocks
 }
 
 fn sparse(sparse: &Sparse) -> Vec<Block> {
