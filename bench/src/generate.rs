@@ -98,7 +98,7 @@ pub fn generate(index: &Path, site: Site, options: WriterOptions) -> anyhow::Res
         name: None,
         root: ROOT.to_owned(),
         dev: 1,
-        scanned_ns: 0,
+        scanned_ns: 1_730_000_000 * SECOND_NS,
         attributes: directory(0o755, 0, 0, 2),
         class: ClassTable::EVERYONE,
         xattrs: Vec::new(),

@@ -31,7 +31,9 @@ pub enum Error {
         detail: String,
     },
     /// A file of the index was written by another version of Canopy.
-    #[error("{path} has format {found}, this canopy reads format {expected}; remove the index and index its sources again")]
+    #[error(
+        "{path} has format {found}, this canopy reads format {expected}; remove the index and index its sources again"
+    )]
     Version {
         /// The file.
         path: PathBuf,

@@ -346,6 +346,8 @@ fn extensions(entries: &[&Seen]) -> Value {
             Some(dot) if dot > 0 && dot + 1 < e.name.len() => &e.name[dot + 1..],
             _ => "",
         };
+        let numbered = !extension.is_empty() && extension.chars().all(|c| c.is_ascii_digit());
+        let extension = if numbered { "#" } else { extension };
         let count = counts.entry(extension).or_default();
         *count = (count.0 + 1, count.1 + e.size);
     }

@@ -5,7 +5,7 @@ use super::scan::turns_text;
 use super::sections::Section;
 use crate::find::mode_string;
 use crate::human::human_size;
-use canopy_model::Count;
+use canopy_model::{Count, NUMBERED};
 use chrono::{DateTime, Local};
 
 /// A section to show.
@@ -212,6 +212,7 @@ fn extensions(breakdown: &Breakdown<ExtensionUsage>) -> Vec<Block> {
     let whole: i64 = breakdown.rows.iter().map(|row| row.count.bytes).sum::<i64>() + breakdown.rest.bytes;
     let name = |extension: &str| match extension {
         "" => "(none)".to_owned(),
+        NUMBERED => "(number)".to_owned(),
         extension => format!(".{}", visible(extension)),
     };
     let counts =
