@@ -13,6 +13,7 @@
 mod emitter;
 mod error;
 mod flat;
+mod foreign_parquet;
 mod gathered;
 mod gufi_index;
 mod input;
@@ -24,6 +25,7 @@ mod tree;
 
 pub use emitter::Counts;
 pub use error::{Error, Place, Problems, Result, RunError};
+pub use foreign_parquet::{BoundedFile, BoundedReader, open_foreign_parquet};
 pub use trace::Form;
 
 use canopy_model::{Attributes, ClassId, ClassTable, Sink, unescape};

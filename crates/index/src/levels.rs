@@ -35,11 +35,11 @@ fn level_at<'a>(
     gates: &[GateStep],
     names: &Names,
 ) -> &'a mut Level {
-    let Some(last) = gates.last() else { return first };
+    if gates.is_empty() {
+        return first;
+    }
     let directory = names.class(&ClassPath { gates: gates.to_vec(), grants: Vec::new() });
-    let way = ways.entry(directory).or_default();
-    way.child = last.child.to_string();
-    &mut way.level
+    &mut ways.entry(directory).or_default().level
 }
 
 fn numbers(ids: &[GrantId]) -> Vec<u32> {

@@ -76,8 +76,6 @@ pub(crate) struct GateRecord {
 /// beyond the generation that is read counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Way {
-    /// Absolute path of the child that leads here, escaped.
-    pub(crate) child: String,
     pub(crate) level: Level,
 }
 

@@ -1,17 +1,16 @@
 //! `canopy import`
 
+use super::building::{Shards, with_progress};
 use crate::options::{location, memory_size, now_ns, threads};
 use crate::outcome::{Outcome, message, warn_of};
 use anyhow::Context;
 use canopy_import::{Counts, Form, Format, Import, Problems, Request};
-use canopy_index::{Disk, NewSource, Published, ShardWriter, Writer, WriterOptions};
-use canopy_model::{Listing, Sink};
+use canopy_index::{Disk, NewSource, Published, Writer, WriterOptions};
 use canopy_query::human_size;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Import metadata that other scanners have written and publish it as a new generation of the index
 ///
@@ -117,7 +116,11 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let options = WriterOptions { memory_bytes: arguments.memory, threads, disk: Disk::default() };
     let mut writer = Writer::open(&location(index)?, options)?;
     let counts = Counts::default();
-    let import = during(&counts, || add_source(&mut writer, &request, arguments.name, &counts))?;
+    let progress = |_| match counts.entries.load(Ordering::Relaxed) {
+        0 => "reading directories".to_owned(),
+        entries => format!("{entries} entries"),
+    };
+    let import = with_progress(progress, || add_source(&mut writer, &request, arguments.name, &counts))?;
     let derived = super::table::refresh_all(&mut writer, threads)?;
     let published = writer.publish()?;
     report(&published, &counts, import.problems(), begun);
@@ -166,42 +169,4 @@ fn report(published: &Published, counts: &Counts, problems: &Problems, begun: In
         human_size(published.bytes as i64),
         published.shards,
     );
-}
-
-/// Joins import and index, which do not know each other.
-struct Shards<'a>(ShardWriter<'a>);
-
-impl Sink for Shards<'_> {
-    type Error = canopy_index::Error;
-
-    fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Self::Error> {
-        self.0.push(listing)
-    }
-}
-
-/// Does `work` while another thread shows on a terminal how far it is.
-fn during<T>(counts: &Counts, work: impl FnOnce() -> T) -> T {
-    // Hidden by itself where standard error is no terminal.
-    let bar = ProgressBar::new_spinner();
-    bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is valid"));
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let show = scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                let entries = counts.entries.load(Ordering::Relaxed);
-                bar.set_message(if entries == 0 {
-                    "reading directories".to_owned()
-                } else {
-                    format!("{entries} entries")
-                });
-                bar.tick();
-                std::thread::park_timeout(Duration::from_millis(200));
-            }
-        });
-        let result = work();
-        done.store(true, Ordering::Relaxed);
-        show.thread().unpark();
-        bar.finish_and_clear();
-        result
-    })
 }

@@ -1,20 +1,19 @@
 //! `canopy index`
 
+use super::building::{Shards, with_progress};
 use crate::options::{location, memory_size, now_ns, threads};
 use crate::outcome::{Outcome, warn_of};
 use anyhow::Context;
-use canopy_index::{Disk, NewSource, ShardWriter, Writer, WriterOptions};
-use canopy_model::{Listing, Sink};
+use canopy_index::{Disk, NewSource, Writer, WriterOptions};
 use canopy_query::human_size;
 use canopy_scan::{Counts, Excludes, Root, ScanError, ScanOptions, Step, scan};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Scan trees and publish them as a new generation of the index
@@ -72,13 +71,15 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         no_xattrs: arguments.no_xattrs,
     };
     let counts = Counts::default();
-    let progress = Progress::start();
-    progress.during(&counts, || -> anyhow::Result<()> {
-        for path in &arguments.paths {
-            add_source(&mut writer, path, arguments.name.clone(), &options, &counts, errors.as_ref())?;
-        }
-        Ok(())
-    })?;
+    with_progress(
+        |elapsed| progress(&counts, elapsed),
+        || -> anyhow::Result<()> {
+            for path in &arguments.paths {
+                add_source(&mut writer, path, arguments.name.clone(), &options, &counts, errors.as_ref())?;
+            }
+            Ok(())
+        },
+    )?;
     let derived = super::table::refresh_all(&mut writer, threads)?;
     let published = writer.publish()?;
     if let Some(errors) = errors {
@@ -99,6 +100,13 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         published.shards,
     );
     Ok(if failed + vanished == 0 { derived } else { Outcome::Partial })
+}
+
+fn progress(counts: &Counts, elapsed: Duration) -> String {
+    let entries = counts.entries.load(Ordering::Relaxed);
+    let errors = counts.failed.load(Ordering::Relaxed) + counts.vanished.load(Ordering::Relaxed);
+    let rate = entries as f64 / elapsed.as_secs_f64().max(0.001);
+    format!("{entries} entries, {rate:.0}/s, {errors} errors")
 }
 
 fn add_source(
@@ -129,17 +137,6 @@ fn add_source(
     let sinks = scan(root, options, writer.classes(), counts, &on_error, sinks)?;
     writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
     Ok(())
-}
-
-/// Joins scan and index, which do not know each other.
-struct Shards<'a>(ShardWriter<'a>);
-
-impl Sink for Shards<'_> {
-    type Error = canopy_index::Error;
-
-    fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Self::Error> {
-        self.0.push(listing)
-    }
 }
 
 /// A directory may wait with its descriptor open until its last subdirectory is read.
@@ -180,51 +177,5 @@ impl ErrorFile {
     fn finish(self) -> anyhow::Result<()> {
         let mut file = self.file.into_inner().expect("no thread panics while it holds the lock");
         file.flush().context("cannot write the list of errors")
-    }
-}
-
-/// Shows on a terminal how far the scan is.
-struct Progress {
-    bar: ProgressBar,
-}
-
-impl Progress {
-    fn start() -> Self {
-        // Hidden by itself where standard error is no terminal.
-        let bar = ProgressBar::new_spinner();
-        bar.set_style(
-            ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is valid"),
-        );
-        Progress { bar }
-    }
-
-    /// Does `work` while another thread shows the counts.
-    fn during<T>(&self, counts: &Counts, work: impl FnOnce() -> T) -> T {
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let show = scope.spawn(|| {
-                let begun = Instant::now();
-                while !done.load(Ordering::Relaxed) {
-                    self.show(counts, begun);
-                    std::thread::park_timeout(Duration::from_millis(200));
-                }
-            });
-            let result = work();
-            done.store(true, Ordering::Relaxed);
-            show.thread().unpark();
-            self.bar.finish_and_clear();
-            result
-        })
-    }
-
-    fn show(&self, counts: &Counts, begun: Instant) {
-        if self.bar.is_hidden() {
-            return;
-        }
-        let entries = counts.entries.load(Ordering::Relaxed);
-        let errors = counts.failed.load(Ordering::Relaxed) + counts.vanished.load(Ordering::Relaxed);
-        let rate = entries as f64 / begun.elapsed().as_secs_f64().max(0.001);
-        self.bar.set_message(format!("{entries} entries, {rate:.0}/s, {errors} errors"));
-        self.bar.tick();
     }
 }

@@ -6,6 +6,7 @@
 use super::Taker;
 use super::fields::{Fields, Holds};
 use crate::error::{Error, Place, Result};
+use crate::foreign_parquet::{BoundedFile, open_foreign_parquet};
 use crate::input::Input;
 use arrow::array::{Array, ArrowPrimitiveType, AsArray, RecordBatch};
 use arrow::datatypes::{
@@ -13,17 +14,12 @@ use arrow::datatypes::{
     TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type,
     UInt32Type, UInt64Type,
 };
-use bytes::Bytes;
 use canopy_model::unescape;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
-use parquet::errors::ParquetError;
-use parquet::file::reader::{ChunkReader, Length};
 use std::borrow::Cow;
-use std::fs::File;
-use std::io::BufReader;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -57,12 +53,7 @@ fn guarded<T>(decode: impl FnOnce() -> std::result::Result<T, String>) -> std::r
 
 /// A reader of the columns that matter, and whether texts are escaped. `None` for a table without rows.
 fn open(input: &Input) -> std::result::Result<Option<(ParquetRecordBatchReader, bool)>, String> {
-    let file =
-        Bounded { file: input.file.try_clone().map_err(|error| error.to_string())?, length: input.length };
-    check_footer(&file)?;
-    // The Arrow schema in the file would only say which of several types to take for the same bytes.
-    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let metadata = ArrowReaderMetadata::load(&file, options).map_err(|error| error.to_string())?;
+    let (file, metadata) = open_foreign_parquet(input.file.try_clone().map_err(|error| error.to_string())?)?;
     let facts = metadata.metadata().file_metadata();
     let escaped = facts.created_by() == Some(EXPORTER);
     if facts.num_rows() <= 0 {
@@ -93,141 +84,6 @@ fn open(input: &Input) -> std::result::Result<Option<(ParquetRecordBatchReader, 
         .with_batch_size(BATCH_ROWS)
         .build();
     Ok(Some((reader.map_err(|error| error.to_string())?, escaped)))
-}
-
-/// Checks that the footer is not shorter than the number of its row groups says: the decoder asks for memory for as many
-/// as that before it reads one. The footer is a struct in Thrift's compact protocol; field 4 is the list of row groups.
-fn check_footer(file: &Bounded) -> std::result::Result<(), String> {
-    const ROW_GROUPS: i16 = 4;
-    const TAIL_BYTES: u64 = 8;
-    let text = |error: ParquetError| error.to_string();
-    let tail_at = file.length.checked_sub(TAIL_BYTES).ok_or("the file is too short for Parquet")?;
-    let tail = file.get_bytes(tail_at, TAIL_BYTES as usize).map_err(text)?;
-    let &[a, b, c, d, b'P', b'A', b'R', b'1'] = &tail[..] else {
-        return Err("no 'PAR1' at the end: it is no Parquet file, or an encrypted one".to_owned());
-    };
-    let length = u32::from_le_bytes([a, b, c, d]);
-    let at = tail_at.checked_sub(length.into()).ok_or("the footer is longer than the file")?;
-    let footer = file.get_bytes(at, length as usize).map_err(text)?;
-    let mut footer = Compact(&footer);
-    let damaged = "the footer is damaged";
-    let mut field = 0;
-    while let Some(kind) = footer.field(&mut field).ok_or(damaged)? {
-        if field == ROW_GROUPS && kind == Compact::LIST {
-            let (_, count) = footer.list().ok_or(damaged)?;
-            let left = footer.0.len() as u64;
-            return if count <= left { Ok(()) } else { Err(format!("{count} row groups in {left} bytes")) };
-        }
-        footer.skip(kind, 0).ok_or(damaged)?;
-    }
-    Ok(())
-}
-
-/// Bytes in Thrift's compact protocol. `None` where they end too early or make no sense.
-struct Compact<'a>(&'a [u8]);
-
-impl Compact<'_> {
-    const LIST: u8 = 9;
-    const DEPTH_MAX: usize = 32;
-
-    fn byte(&mut self) -> Option<u8> {
-        let (&byte, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(byte)
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            number |= u64::from(byte & 0x7F) << shift;
-            if byte < 0x80 {
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    /// The type of the next field of a struct, whose number goes to `field`, or `Some(None)` at its end.
-    fn field(&mut self, field: &mut i16) -> Option<Option<u8>> {
-        let head = self.byte()?;
-        if head == 0 {
-            return Some(None);
-        }
-        *field = match head >> 4 {
-            0 => {
-                let zigzag = u16::try_from(self.varint()?).ok()?;
-                (zigzag >> 1) as i16 ^ -((zigzag & 1) as i16)
-            }
-            delta => field.checked_add(delta.into())?,
-        };
-        Some(Some(head & 0xF))
-    }
-
-    /// The type and the number of the elements of a list.
-    fn list(&mut self) -> Option<(u8, u64)> {
-        let head = self.byte()?;
-        let count = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
-        Some((head & 0xF, count))
-    }
-
-    fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
-        let bytes = match kind {
-            // In a field, the type is the value.
-            1 | 2 => 0,
-            3 => 1,
-            4..=6 => self.varint().map(|_| 0)?,
-            7 => 8,
-            8 => usize::try_from(self.varint()?).ok()?,
-            9 | 10 if depth < Self::DEPTH_MAX => {
-                let (kind, count) = self.list()?;
-                for _ in 0..count {
-                    // In a list, truth values take a byte.
-                    let kind = if kind <= 2 { 3 } else { kind };
-                    self.skip(kind, depth + 1)?;
-                }
-                0
-            }
-            12 if depth < Self::DEPTH_MAX => {
-                let mut field = 0;
-                while let Some(kind) = self.field(&mut field)? {
-                    self.skip(kind, depth + 1)?;
-                }
-                0
-            }
-            _ => return None,
-        };
-        self.0 = self.0.get(bytes..)?;
-        Some(())
-    }
-}
-
-/// A file that gives no memory for bytes that it does not have.
-struct Bounded {
-    file: File,
-    length: u64,
-}
-
-impl Length for Bounded {
-    fn len(&self) -> u64 {
-        self.length
-    }
-}
-
-impl ChunkReader for Bounded {
-    type T = BufReader<File>;
-
-    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
-        self.file.get_read(start)
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
-        if start.checked_add(length as u64).is_none_or(|end| end > self.length) {
-            let reason = format!("{length} bytes at byte {start} reach beyond its end");
-            return Err(ParquetError::EOF(reason));
-        }
-        self.file.get_bytes(start, length)
-    }
 }
 
 fn retyped(field: &Field, data_type: DataType) -> Arc<Field> {

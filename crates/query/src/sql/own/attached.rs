@@ -2,8 +2,9 @@
 //!
 //! What a file holds is not trusted: whatever is in it gives rows or one error.
 
-use super::{Batches, Fault, csv, parquet, sqlite};
+use super::{Fault, csv, parquet, sqlite};
 use crate::locate::to_path;
+use crate::sql::units::{self, Batches};
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
@@ -11,11 +12,8 @@ use canopy_index::{TableFormat, TableKind, TableRecord};
 use canopy_model::escape;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::Result;
-use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
+use datafusion::physical_plan::ExecutionPlan;
 use rustix::fs::{FileType, Mode, OFlags};
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -165,19 +163,20 @@ impl TableProvider for AttachedTable {
         let all = self.content.schema();
         let columns = projection.cloned().unwrap_or_else(|| (0..all.fields().len()).collect());
         let schema = Arc::new(all.project(&columns)?);
-        let partition = Arc::new(Partition {
+        let columns = Columns {
             name: self.name.clone(),
             path: self.path.clone(),
             content: self.content.clone(),
             columns,
             schema: schema.clone(),
-        });
-        Ok(Arc::new(StreamingTableExec::try_new(schema, vec![partition], None, [], false, limit)?))
+        };
+        // A file is read by one thread.
+        units::plan(schema, [columns].into(), 1, limit, |columns| columns.batches())
     }
 }
 
-#[derive(Debug)]
-struct Partition {
+/// Columns of a file to be read.
+struct Columns {
     name: String,
     path: PathBuf,
     content: Arc<dyn Content>,
@@ -185,7 +184,7 @@ struct Partition {
     schema: SchemaRef,
 }
 
-impl Partition {
+impl Columns {
     fn batches(&self) -> Result<Batches> {
         // To count rows, one column has to be read.
         let mut wanted: Vec<usize> = if self.columns.is_empty() { vec![0] } else { self.columns.clone() };
@@ -210,16 +209,5 @@ impl Partition {
                 Ok(RecordBatch::try_new_with_options(schema.clone(), chosen, &options)?)
             }))
         })))
-    }
-}
-
-impl PartitionStream for Partition {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let batches = self.batches().unwrap_or_else(|error| Box::new(std::iter::once(Err(error))));
-        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), futures::stream::iter(batches)))
     }
 }

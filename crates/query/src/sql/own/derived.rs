@@ -1,21 +1,19 @@
 //! Derived tables: rows that the index holds, in the directories of the classes that they were computed from.
 
-use super::Batches;
 use crate::sql::restriction::Restriction;
 use crate::sql::tables::external;
+use crate::sql::units::{self, Batches};
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use canopy_index::{Column, Index, TableFile, table_schema};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::Result;
-use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
+use datafusion::physical_plan::ExecutionPlan;
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 const BATCH_ROWS: usize = 8192;
 
@@ -69,37 +67,10 @@ impl TableProvider for DerivedTable {
             Some(directory) => Arc::new(self.index.seen_from(directory).map_err(external)?),
             None => self.index.clone(),
         };
-        let files = Arc::new(Mutex::new(index.table_files(&self.name)));
-        let partition = || -> Arc<dyn PartitionStream> {
-            Arc::new(Partition { all: self.schema.clone(), schema: schema.clone(), files: files.clone() })
-        };
-        let partitions = (0..session.config().target_partitions().max(1)).map(|_| partition()).collect();
-        Ok(Arc::new(StreamingTableExec::try_new(schema.clone(), partitions, None, [], false, limit)?))
-    }
-}
-
-/// A thread of a scan: takes files from the list that all threads share.
-#[derive(Debug)]
-struct Partition {
-    /// The columns of the table.
-    all: SchemaRef,
-    /// Those that are asked for.
-    schema: SchemaRef,
-    files: Arc<Mutex<Vec<TableFile>>>,
-}
-
-impl PartitionStream for Partition {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (all, schema, files) = (self.all.clone(), self.schema.clone(), self.files.clone());
-        let next = move || files.lock().expect("no thread panics while it holds the lock").pop();
-        let batches = std::iter::from_fn(next).flat_map(move |file| {
-            rows(&file, &all, &schema).unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
-        });
-        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), futures::stream::iter(batches)))
+        let files = VecDeque::from(index.table_files(&self.name));
+        let (all, threads) = (self.schema.clone(), session.config().target_partitions());
+        let wanted = schema.clone();
+        units::plan(schema, files, threads, limit, move |file| rows(&file, &all, &wanted))
     }
 }
 

@@ -3,7 +3,7 @@
 //! | module | |
 //! | --- | --- |
 //! | `attached` | a file, opened by the asking user when a query names it |
-//! | `csv`, `parquet` (with `footer`), `sqlite` | its formats |
+//! | `csv`, `parquet`, `sqlite` | its formats |
 //! | `derived` | rows that the index holds, class by class |
 //! | `derive` | making these |
 //!
@@ -14,7 +14,6 @@ mod attached;
 mod csv;
 mod derive;
 mod derived;
-mod footer;
 mod parquet;
 mod sqlite;
 
@@ -24,7 +23,6 @@ pub use derive::{Rows, check_name, derive, refresh, refresh_all};
 use async_trait::async_trait;
 use attached::AttachedTable;
 use canopy_index::{Index, TableKind};
-use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::TableType;
@@ -32,9 +30,6 @@ use datafusion::prelude::SessionContext;
 use derived::DerivedTable;
 use std::fmt;
 use std::sync::Arc;
-
-/// Rows, batch by batch.
-type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
 /// What is wrong with an added table, in full.
 #[derive(Debug, thiserror::Error)]

@@ -1,15 +1,78 @@
-//! A check of a Parquet file's footer, which is not trusted, before the decoder sees it.
+//! Opening Parquet files of strangers: the decoder is meant for honest ones. What is damaged gives an error here or, later, may make
+//! the decoder panic, which its users catch; it never takes memory for bytes that a file does not have.
 
-use super::attached::FileResult;
-use parquet::file::reader::ChunkReader;
+use bytes::Bytes;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, Length};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// Opens a file and reads its footer, without the Arrow schema in it, which would only say which of several types to take for
+/// the same bytes. Blocks.
+pub fn open_foreign_parquet(file: File) -> Result<(BoundedFile, ArrowReaderMetadata), String> {
+    let bytes = file.metadata().map_err(|error| error.to_string())?.len();
+    let file = BoundedFile { file: Arc::new(file), bytes };
+    check_footer(&file)?;
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let metadata = ArrowReaderMetadata::load(&file, options).map_err(|error| error.to_string())?;
+    Ok((file, metadata))
+}
+
+/// A file that gives no memory for bytes that it does not have.
+#[derive(Clone, Debug)]
+pub struct BoundedFile {
+    file: Arc<File>,
+    bytes: u64,
+}
+
+impl Length for BoundedFile {
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl ChunkReader for BoundedFile {
+    type T = BoundedReader;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<BoundedReader> {
+        Ok(BoundedReader { file: self.file.clone(), at: start })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        if start.checked_add(length as u64).is_none_or(|end| end > self.bytes) {
+            let reason = format!("{length} bytes at byte {start} reach beyond its end");
+            return Err(ParquetError::EOF(reason));
+        }
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, start)?;
+        Ok(bytes.into())
+    }
+}
+
+/// Reads on from a place in a file.
+pub struct BoundedReader {
+    file: Arc<File>,
+    at: u64,
+}
+
+impl Read for BoundedReader {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(target, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
 
 /// Checks that the footer is not shorter than the number of its row groups says: the decoder asks for memory for as many
 /// as that before it reads one. The footer is a struct in Thrift's compact protocol; field 4 is the list of row groups.
-pub(super) fn check(file: &impl ChunkReader, file_bytes: u64) -> FileResult<()> {
+fn check_footer(file: &BoundedFile) -> Result<(), String> {
     const ROW_GROUPS: i16 = 4;
     const TAIL_BYTES: u64 = 8;
     let read = |at, length| file.get_bytes(at, length).map_err(|error| error.to_string());
-    let tail_at = file_bytes.checked_sub(TAIL_BYTES).ok_or("it is too short for Parquet")?;
+    let tail_at = file.bytes.checked_sub(TAIL_BYTES).ok_or("it is too short for Parquet")?;
     let tail = read(tail_at, TAIL_BYTES as usize)?;
     let &[a, b, c, d, b'P', b'A', b'R', b'1'] = &tail[..] else {
         return Err("no 'PAR1' at the end: it is no Parquet file, or an encrypted one".to_owned());

@@ -1,0 +1,47 @@
+//! What the commands that fill an index share.
+
+use canopy_index::ShardWriter;
+use canopy_model::{Listing, Sink};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often what is shown of the progress changes.
+const SHOWN_EVERY: Duration = Duration::from_millis(200);
+
+/// Joins what finds listings and the index, which do not know each other.
+pub struct Shards<'a>(pub ShardWriter<'a>);
+
+impl Sink for Shards<'_> {
+    type Error = canopy_index::Error;
+
+    fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Self::Error> {
+        self.0.push(listing)
+    }
+}
+
+/// Does `work` while another thread shows on a terminal how far it is: `message` says it, given the time since it began.
+pub fn with_progress<T>(message: impl Fn(Duration) -> String + Sync, work: impl FnOnce() -> T) -> T {
+    // Hidden by itself where standard error is no terminal.
+    let bar = ProgressBar::new_spinner();
+    if bar.is_hidden() {
+        return work();
+    }
+    bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is valid"));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let show = scope.spawn(|| {
+            let begun = Instant::now();
+            while !done.load(Ordering::Relaxed) {
+                bar.set_message(message(begun.elapsed()));
+                bar.tick();
+                std::thread::park_timeout(SHOWN_EVERY);
+            }
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        show.thread().unpark();
+        bar.finish_and_clear();
+        result
+    })
+}
