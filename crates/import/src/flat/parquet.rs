@@ -6,7 +6,7 @@
 use super::Taker;
 use super::fields::{Fields, Holds};
 use crate::error::{Error, Place, Result};
-use crate::foreign_parquet::{BoundedFile, open_foreign_parquet};
+use crate::foreign_parquet::open_foreign_parquet;
 use crate::input::Input;
 use arrow::array::{Array, ArrowPrimitiveType, AsArray, RecordBatch};
 use arrow::datatypes::{
