@@ -10,6 +10,7 @@
 
 use crate::emitter::{Counts, Emitter, Entry};
 use crate::error::{Error, Place, Problems, Result, RunError};
+use crate::foreign_sqlite::{open_foreign_sqlite, plain_sqlite_tables};
 use crate::gathered::{Gathered, RootRule};
 use crate::number::unsigned;
 use crate::parallel::parallel;
@@ -17,17 +18,23 @@ use crate::path::{check_name, shown};
 use crate::tree::{MADE_UP, NO_DIR, Tree, Xattrs};
 use canopy_model::{Attributes, ClassTable, FileType, Sink, escape};
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OpenFlags, Row};
+use rusqlite::{Connection, Row};
 use rustc_hash::FxHashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+#[cfg(test)]
+mod tests;
 
 /// Directories that one task of the second pass reads.
 const DIRS_AT_ONCE: usize = 64;
 
 /// Nanoseconds in a second.
 const SECOND_NS: i64 = 1_000_000_000;
+
+/// The tables of a directory's database that are read.
+const TABLES: [&str; 4] = ["summary", "entries", "xattrs_pwd", "external_dbs_pwd"];
 
 const COLUMNS: &str =
     "inode, mode, nlink, uid, gid, size, blksize, blocks, atime, mtime, ctime, crtime, name, linkname";
@@ -126,12 +133,14 @@ fn subdirs(directory: &Path) -> Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// Opens a database for reading only. It is taken as one that nobody writes, so that no file is made beside it.
+/// Opens a database, in which what is read must be plain tables.
 fn connect(path: &Path) -> std::result::Result<Connection, Fault> {
-    let escaped: String = path.as_os_str().as_bytes().iter().map(|byte| format!("%{byte:02x}")).collect();
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Ok(Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?)
+    let database = open_foreign_sqlite(path)?;
+    let tables = plain_sqlite_tables(&database)?;
+    match TABLES.iter().find(|table| !tables.iter().any(|plain| plain == *table)) {
+        Some(table) => Err(Fault(format!("it has no table '{table}'"))),
+        None => Ok(database),
+    }
 }
 
 fn own_record(directory: &Path) -> std::result::Result<(Attributes, Xattrs), Fault> {
@@ -231,7 +240,11 @@ fn all_xattrs(database: &Connection, directory: &Path) -> std::result::Result<Xa
     while let Some(row) = rows.next()? {
         let name = bytes(row, 0)?;
         check_name(name).map_err(|reason| format!("external database: {reason}"))?;
-        add_xattrs(&connect(&directory.join(OsStr::from_bytes(name)))?, &mut xattrs)?;
+        let other = open_foreign_sqlite(&directory.join(OsStr::from_bytes(name)))?;
+        if !plain_sqlite_tables(&other)?.iter().any(|table| table == "xattrs_pwd") {
+            return Err(Fault(format!("{} has no table 'xattrs_pwd'", shown(name))));
+        }
+        add_xattrs(&other, &mut xattrs)?;
     }
     Ok(xattrs)
 }

@@ -14,6 +14,7 @@ mod emitter;
 mod error;
 mod flat;
 mod foreign_parquet;
+mod foreign_sqlite;
 mod gathered;
 mod gufi_index;
 mod input;
@@ -26,6 +27,7 @@ mod tree;
 pub use emitter::Counts;
 pub use error::{Error, Place, Problems, Result, RunError};
 pub use foreign_parquet::{BoundedFile, BoundedReader, open_foreign_parquet};
+pub use foreign_sqlite::{open_foreign_sqlite, plain_sqlite_tables};
 pub use trace::Form;
 
 use canopy_model::{Attributes, ClassId, ClassTable, Sink, unescape};

@@ -7,11 +7,10 @@
 use super::attached::{Content, FileResult, FileRows, guarded, open_regular};
 use arrow::array::{ArrayRef, BinaryBuilder, Float64Builder, Int64Builder, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use canopy_import::{open_foreign_sqlite, plain_sqlite_tables};
 use canopy_model::escape;
-use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OpenFlags, Row};
-use std::os::unix::ffi::OsStrExt;
+use rusqlite::{Connection, Row};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -34,46 +33,12 @@ fn text(error: rusqlite::Error) -> String {
 
 fn connect(path: &Path) -> FileResult<Connection> {
     drop(open_regular(path)?);
-    for end in ["-wal", "-journal"] {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(end);
-        if Path::new(&beside).metadata().is_ok_and(|metadata| metadata.len() > 0) {
-            let beside = Path::new(&beside).display();
-            return Err(format!(
-                "changes in {beside} are not in it yet; close the database where it is open"
-            ));
-        }
-    }
-    let mut uri = "file:".to_owned();
-    for &byte in path.as_os_str().as_bytes() {
-        match byte {
-            b'/' | b'.' | b'-' | b'_' => uri.push(byte.into()),
-            _ if byte.is_ascii_alphanumeric() => uri.push(byte.into()),
-            _ => uri.push_str(&format!("%{byte:02x}")),
-        }
-    }
-    uri.push_str("?mode=ro&immutable=1");
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(uri, flags).map_err(text)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true).map_err(text)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false).map_err(text)?;
-    connection.execute_batch("PRAGMA cell_size_check = ON").map_err(text)?;
-    Ok(connection)
-}
-
-/// The plain tables of a database.
-fn tables(connection: &Connection) -> FileResult<Vec<String>> {
-    let query = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' \
-                 AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name";
-    let mut statement = connection.prepare(query).map_err(text)?;
-    let names = statement.query_map((), |row| row.get(0)).map_err(text)?;
-    names.collect::<rusqlite::Result<_>>().map_err(text)
+    open_foreign_sqlite(path)
 }
 
 /// The table to take: the one that was asked for, or the only one.
 pub(super) fn choose(path: &Path, asked: Option<&str>) -> FileResult<String> {
-    let tables = tables(&connect(path)?)?;
+    let tables = plain_sqlite_tables(&connect(path)?)?;
     match (asked, &tables[..]) {
         (Some(asked), _) if tables.iter().any(|table| table == asked) => Ok(asked.to_owned()),
         (None, [only]) => Ok(only.clone()),
@@ -90,7 +55,7 @@ fn quoted(name: &str) -> String {
 /// Opens a table and finds the types of its columns.
 pub(super) fn open(path: &Path, table: &str) -> FileResult<Sqlite> {
     let connection = connect(path)?;
-    if !tables(&connection)?.iter().any(|known| known == table) {
+    if !plain_sqlite_tables(&connection)?.iter().any(|known| known == table) {
         return Err(format!("it has no table '{table}'"));
     }
     let query = "SELECT name, type FROM pragma_table_xinfo(?1) WHERE hidden <> 1 ORDER BY cid";

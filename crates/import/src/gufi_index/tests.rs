@@ -1,0 +1,110 @@
+//! Indexes made here with SQLite, read back, and broken.
+
+use crate::trace::tests::{Seen, import_with};
+use crate::{Error, Format};
+use proptest::prelude::*;
+use rusqlite::Connection;
+use std::path::Path;
+
+const SUMMARY: &str = "CREATE TABLE summary(name TEXT, type TEXT, inode TEXT, mode INT64, nlink INT64, uid INT64, gid INT64, \
+    size INT64, blksize INT64, blocks INT64, atime INT64, mtime INT64, ctime INT64, linkname TEXT, crtime INT64, \
+    rectype INT64, isroot INT64)";
+const ENTRIES: &str = "CREATE TABLE entries(name TEXT, type TEXT, inode TEXT, mode INT64, nlink INT64, uid INT64, gid INT64, \
+    size INT64, blksize INT64, blocks INT64, atime INT64, mtime INT64, ctime INT64, linkname TEXT, crtime INT64)";
+const XATTRS: &str = "CREATE TABLE xattrs_pwd(inode TEXT, name BLOB, value BLOB);
+    CREATE TABLE external_dbs_pwd(type TEXT, filename TEXT)";
+
+/// Writes the database of a directory with one file in it.
+fn directory(path: &Path, mode: u32, file: &str) {
+    std::fs::create_dir(path).unwrap();
+    let database = Connection::open(path.join("db.db")).unwrap();
+    for statement in [
+        SUMMARY.to_owned(),
+        ENTRIES.to_owned(),
+        XATTRS.to_owned(),
+        format!(
+            "INSERT INTO summary VALUES('d', 'd', '7', {mode}, 2, 1, 1, 0, 4096, 0, 1, 2, 3, '', 4, 0, 1)"
+        ),
+        format!(
+            "INSERT INTO entries VALUES('{file}', 'f', '8', {}, 1, 1, 1, 5, 4096, 8, 1, 2, 3, '', 4)",
+            0o100_644
+        ),
+        "INSERT INTO xattrs_pwd VALUES('8', CAST('user.a' AS BLOB), CAST('value' AS BLOB))".to_owned(),
+    ] {
+        database.execute_batch(&statement).unwrap();
+    }
+}
+
+/// An open directory and a closed one below it.
+fn index() -> tempfile::TempDir {
+    let place = tempfile::tempdir().unwrap();
+    directory(&place.path().join("root"), 0o040_755, "open file");
+    directory(&place.path().join("root/closed"), 0o040_700, "closed file");
+    place
+}
+
+fn import(place: &Path, lenient: bool) -> Result<(Seen, u64), Error> {
+    import_with(&[], |request| {
+        request.format = Format::GufiIndex;
+        request.files = vec![place.join("root")];
+        request.lenient = lenient;
+    })
+}
+
+#[test]
+fn databases_tell_what_was_put_into_them() {
+    let place = index();
+    let (seen, problems) = import(place.path(), false).unwrap();
+    assert_eq!(problems, 0);
+    let names = |path: &str| seen.dirs[path].iter().map(|row| row.0.clone()).collect::<Vec<_>>();
+    assert_eq!(names(""), ["closed", "open file"]);
+    assert_eq!(names("closed"), ["closed file"]);
+    assert_eq!(seen.open, [""], "nobody but its owner sees into the closed one");
+    assert_eq!(seen.xattrs["closed/closed file:user.a"], b"value");
+}
+
+#[test]
+fn a_database_that_is_none_closes_its_directory() {
+    for content in [&b""[..], b"SQLite format 3\0 and no more", &[0xff; 5000]] {
+        let place = index();
+        std::fs::write(place.path().join("root/db.db"), content).unwrap();
+        assert!(import(place.path(), false).is_err());
+        let (seen, problems) = import(place.path(), true).unwrap();
+        assert!(problems > 0 && seen.open.is_empty(), "{problems} {:?}", seen.open);
+    }
+}
+
+#[test]
+fn a_query_in_place_of_a_table_is_not_run_for_ever() {
+    let place = index();
+    let database = Connection::open(place.path().join("root/db.db")).unwrap();
+    database
+        .execute_batch(
+            "ALTER TABLE entries RENAME TO e; CREATE VIEW entries AS \
+             WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT e.* FROM r, e",
+        )
+        .unwrap();
+    drop(database);
+    assert!(import(place.path(), false).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn no_change_makes_it_panic(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        which: bool,
+        lenient: bool,
+    ) {
+        let place = index();
+        let path = place.path().join(if which { "root/db.db" } else { "root/closed/db.db" });
+        let mut bytes = std::fs::read(&path).unwrap();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        std::fs::write(&path, bytes).unwrap();
+        let _ = import(place.path(), lenient);
+    }
+}
