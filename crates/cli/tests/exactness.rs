@@ -50,6 +50,7 @@ fn cases(seeds: std::ops::Range<u64>) {
             let case = Case { place: &place, index: &index, user: &user, seed };
             case.compare_find(&tree);
             case.compare_xattrs(&tree);
+            case.compare_acls(&tree);
             // Also from paths that nothing above them shows: those that one has to know.
             for _ in 0..2 {
                 let start = &paths[random.random_range(0..paths.len())];
@@ -146,6 +147,33 @@ impl Case<'_> {
         assert_same(&sorted(&self.canopy(&all), 0), &expected, &what);
     }
 
+    /// Compares what getfacl(1) shows of all entries of the tree but links, which it follows, with the table of ACLs.
+    fn compare_acls(&self, tree: &Path) {
+        let find = [tree.as_os_str(), "!".as_ref(), "-type".as_ref(), "l".as_ref(), "-print0".as_ref()];
+        let list = self.user.run("find".as_ref(), &find).stdout;
+        let mut arguments = ["-n", "-s", "-p", "--"].map(OsStr::new).to_vec();
+        arguments.extend(list.split(|&byte| byte == 0).filter(|p| !p.is_empty()).map(OsStr::from_bytes));
+        let mut expected = Vec::new();
+        if arguments.len() > 4 {
+            let output = self.user.run("getfacl".as_ref(), &arguments).stdout;
+            let lines: Vec<&[u8]> = output.split(|&byte| byte == b'\n').collect();
+            let files = lines.chunk_by(|_, next| !next.starts_with(b"# file: "));
+            expected.extend(files.filter(|file| file[0].starts_with(b"# file: ")).flat_map(acl_lines));
+        }
+        expected.sort();
+        let sql = "SELECT path, kind, tag, id, permissions FROM acls";
+        let shown = self.canopy(&["sql", "--format", "ndjson", sql].map(OsStr::new));
+        let row = |line: &str| {
+            let row: serde_json::Value = serde_json::from_str(line).unwrap();
+            let id = row["id"].as_u64().map_or(String::new(), |id| id.to_string());
+            let text = |name: &str| row[name].as_str().unwrap().to_owned();
+            format!("{}|{}|{}|{id}|{}", text("path"), text("kind"), text("tag"), text("permissions"))
+        };
+        let mut shown: Vec<String> = String::from_utf8(shown).unwrap().lines().map(row).collect();
+        shown.sort();
+        assert_same(&shown, &expected, &format!("seed {} {:?} getfacl", self.seed, self.user));
+    }
+
     fn compare_du(&self, start: &Path, options: &[&str]) {
         let mut arguments: Vec<&OsStr> = vec!["du".as_ref(), "-0".as_ref()];
         arguments.extend(options.iter().map(OsStr::new));
@@ -177,12 +205,36 @@ fn attributes(output: &[u8]) -> Vec<String> {
     found
 }
 
-/// Bytes that getfattr shows as a backslash and three octal digits.
+/// What getfacl printed of one file: `path|kind|tag|id|permissions`, with the path escaped. Access rights that the mode
+/// tells alone are no ACL.
+fn acl_lines(file: &[&[u8]]) -> Vec<String> {
+    let Some((first, lines)) = file.split_first() else { return Vec::new() };
+    let path = canopy_model::escape(&unquoted(first.strip_prefix(b"# file: ").unwrap())).into_owned();
+    let has_access = lines.iter().any(|line| line.starts_with(b"mask:"));
+    let entry = |line: &&[u8]| {
+        let line = std::str::from_utf8(line).unwrap();
+        let line = line.split(['\t', ' ', '#']).next().filter(|line| !line.is_empty())?;
+        let (kind, entry) = line.strip_prefix("default:").map_or(("access", line), |rest| ("default", rest));
+        let parts: Vec<&str> = entry.split(':').collect();
+        let tag = match (parts[0], parts[1]) {
+            ("user", "") => "owner",
+            ("group", "") => "owning_group",
+            (tag, _) => tag,
+        };
+        (kind == "default" || has_access).then(|| format!("{path}|{kind}|{tag}|{}|{}", parts[1], parts[2]))
+    };
+    lines.iter().filter_map(entry).collect()
+}
+
+/// Bytes that getfattr and getfacl show as a backslash and three octal digits, or two backslashes.
 fn unquoted(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
-        if byte == b'\\' && after.len() >= 3 {
+        if byte == b'\\' && after.first() == Some(&b'\\') {
+            bytes.push(byte);
+            rest = &after[1..];
+        } else if byte == b'\\' && after.len() >= 3 {
             bytes.push(after[..3].iter().fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0')) as u8);
             rest = &after[3..];
         } else {
