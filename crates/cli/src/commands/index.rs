@@ -1,5 +1,6 @@
 //! `canopy index`
 
+use crate::config::{prune_patterns, settings};
 use crate::options::{location, memory_size, now_ns, threads};
 use crate::outcome::{Outcome, warn_of};
 use anyhow::Context;
@@ -37,6 +38,9 @@ pub struct Arguments {
     /// Leave out entries whose name, or with a '/' whose path below PATH, matches (can be repeated)
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
+    /// Index what the configuration leaves out, too
+    #[arg(long)]
+    no_prune: bool,
     /// Leave out extended attributes and ACLs (permissions count all the same); scans faster
     #[arg(long)]
     no_xattrs: bool,
@@ -60,14 +64,14 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     raise_open_files();
     let begun = Instant::now();
     let threads = threads(arguments.threads);
-    let excludes = Excludes::new(arguments.exclude.iter().map(String::as_str)).context("--exclude")?;
+    Excludes::new(arguments.exclude.iter().map(String::as_str)).context("--exclude")?;
     let errors = arguments.errors.as_deref().map(ErrorFile::create).transpose()?;
     let options = WriterOptions { memory_bytes: arguments.memory, threads, disk: Disk::default() };
     let mut writer = Writer::open(&location(index)?, options)?;
     let own = writer.path().metadata().context("cannot look at the index")?;
     let options = ScanOptions {
         one_file_system: arguments.one_file_system,
-        excludes,
+        excludes: Excludes::default(),
         skipped: vec![(own.dev(), own.ino())],
         no_xattrs: arguments.no_xattrs,
     };
@@ -75,7 +79,9 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let progress = Progress::start();
     progress.during(&counts, || -> anyhow::Result<()> {
         for path in &arguments.paths {
-            add_source(&mut writer, path, arguments.name.clone(), &options, &counts, errors.as_ref())?;
+            let root = Root::open(path, writer.classes())?;
+            let options = ScanOptions { excludes: excludes(&arguments, &root.path)?, ..options.clone() };
+            add_source(&mut writer, root, arguments.name.clone(), &options, &counts, errors.as_ref())?;
         }
         Ok(())
     })?;
@@ -101,15 +107,23 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     Ok(if failed + vanished == 0 { derived } else { Outcome::Partial })
 }
 
+/// What is left out of a source, by the command line and by the configuration.
+fn excludes(arguments: &Arguments, root: &Path) -> anyhow::Result<Excludes> {
+    let mut patterns = arguments.exclude.clone();
+    if !arguments.no_prune {
+        patterns.extend(prune_patterns(settings(), root)?);
+    }
+    Ok(Excludes::new(patterns.iter().map(String::as_str))?)
+}
+
 fn add_source(
     writer: &mut Writer,
-    path: &Path,
+    root: Root,
     name: Option<String>,
     options: &ScanOptions,
     counts: &Counts,
     errors: Option<&ErrorFile>,
 ) -> anyhow::Result<()> {
-    let root = Root::open(path, writer.classes())?;
     let source = writer.add_source(NewSource {
         name,
         root: root.escaped_path(),

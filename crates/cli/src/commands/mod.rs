@@ -3,6 +3,8 @@
 pub mod du;
 pub mod export;
 pub mod find;
+pub mod generate;
+pub mod help;
 pub mod import;
 pub mod index;
 pub mod info;
