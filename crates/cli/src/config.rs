@@ -7,9 +7,9 @@
 use crate::outcome::message;
 use anyhow::{Context, bail, ensure};
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use toml::Spanned;
@@ -23,6 +23,8 @@ pub const SITE_FILE: &str = "/etc/canopy/config.toml";
 pub struct Settings {
     /// The directory of the index.
     pub index: Option<PathBuf>,
+    /// Trees that `canopy index` scans when it is told none.
+    pub sources: Option<Vec<PathBuf>>,
     /// How many threads commands use.
     pub threads: Option<usize>,
     /// Names of entries that `canopy index` leaves out.
@@ -34,8 +36,9 @@ pub struct Settings {
 }
 
 /// The keys of a file, each with its variable of the environment and what it means.
-pub const KEYS: [(&str, &str, &str); 5] = [
+pub const KEYS: [(&str, &str, &str); 6] = [
     ("index", "CANOPY_INDEX", "directory of the index, absolute"),
+    ("sources", "CANOPY_SOURCES", "absolute paths that 'canopy index' scans when it is told none"),
     ("threads", "CANOPY_THREADS", "threads of each command"),
     ("prune_names", "CANOPY_PRUNE_NAMES", "names that 'canopy index' leaves out"),
     ("prune_paths", "CANOPY_PRUNE_PATHS", "absolute paths that it leaves out, with all below them"),
@@ -46,8 +49,14 @@ static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
 /// What is configured; nothing before [`load`].
 pub fn settings() -> &'static Settings {
-    static NOTHING: Settings =
-        Settings { index: None, threads: None, prune_names: None, prune_paths: None, prune_fs: None };
+    static NOTHING: Settings = Settings {
+        index: None,
+        sources: None,
+        threads: None,
+        prune_names: None,
+        prune_paths: None,
+        prune_fs: None,
+    };
     SETTINGS.get().unwrap_or(&NOTHING)
 }
 
@@ -55,15 +64,15 @@ pub fn settings() -> &'static Settings {
 pub fn load() -> anyhow::Result<()> {
     let mut settings = Settings::default();
     let site = variable("CANOPY_SITE_CONFIG").map_or_else(|| SITE_FILE.into(), PathBuf::from);
-    if let Some(text) = read(&site)? {
+    if let Some(text) = read_site(&site)? {
         settings = settings.under(of_file(&site, &text)?);
     }
     if let Some(own) = own_file()
-        && let Some(text) = read(&own)?
+        && let Some(text) = read_own(&own)?
     {
         settings = settings.under(of_file(&own, &text)?);
     }
-    settings = settings.under(of_environment(|name| variable(name))?);
+    settings = settings.under(of_environment(variable)?);
     // Set once in a process.
     let _ = SETTINGS.set(settings);
     Ok(())
@@ -74,6 +83,7 @@ impl Settings {
     fn under(self, over: Settings) -> Self {
         Settings {
             index: over.index.or(self.index),
+            sources: over.sources.or(self.sources),
             threads: over.threads.or(self.threads),
             prune_names: over.prune_names.or(self.prune_names),
             prune_paths: over.prune_paths.or(self.prune_paths),
@@ -85,6 +95,9 @@ impl Settings {
     fn checked(self) -> anyhow::Result<Self> {
         if let Some(index) = &self.index {
             ensure!(index.is_absolute(), "index: '{}' is no absolute path", index.display());
+        }
+        for source in self.sources.iter().flatten() {
+            ensure!(source.is_absolute(), "sources: '{}' is no absolute path", source.display());
         }
         if let Some(threads) = self.threads {
             ensure!((1..=1024).contains(&threads), "threads: {threads} is not between 1 and 1024");
@@ -110,19 +123,34 @@ fn variable(name: &str) -> Option<OsString> {
 fn own_file() -> Option<PathBuf> {
     let config = variable("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let config = config.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".config")))?;
-    let file = config.join("canopy/config.toml");
-    // After sudo, the home may be another's, who has no say in what root does.
-    let owner = file.metadata().ok()?.uid();
-    (owner == 0 || owner == nix::unistd::geteuid().as_raw()).then_some(file)
+    Some(config.join("canopy/config.toml"))
 }
 
-/// The text of a file; `None` if there is none.
-fn read(file: &Path) -> anyhow::Result<Option<String>> {
+/// The text of the site's file; `None` if there is none.
+fn read_site(file: &Path) -> anyhow::Result<Option<String>> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(Some(text)),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
     }
+}
+
+/// The text of the user's file; `None` if there is none, or if it is another's: after sudo, the home may belong to
+/// somebody who has no say in what root does.
+fn read_own(path: &Path) -> anyhow::Result<Option<String>> {
+    // Without waiting for a writer, should it be a pipe.
+    let mut options = std::fs::OpenOptions::new();
+    let Ok(mut file) = options.read(true).custom_flags(nix::libc::O_NONBLOCK).open(path) else {
+        return Ok(None);
+    };
+    let at = || format!("cannot read {}", path.display());
+    let about = file.metadata().with_context(at)?;
+    if !about.is_file() || ![0, nix::unistd::geteuid().as_raw()].contains(&about.uid()) {
+        return Ok(None);
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).with_context(at)?;
+    Ok(Some(text))
 }
 
 fn of_file(file: &Path, text: &str) -> anyhow::Result<Settings> {
@@ -136,6 +164,8 @@ fn of_file(file: &Path, text: &str) -> anyhow::Result<Settings> {
         let name = key.get_ref().as_ref();
         let one = match name {
             "index" => string(value).map(|index| settings.index = Some(index.into())),
+            "sources" => strings(value)
+                .map(|sources| settings.sources = Some(sources.into_iter().map(PathBuf::from).collect())),
             "threads" => number(value).map(|threads| settings.threads = Some(threads)),
             "prune_names" => strings(value).map(|names| settings.prune_names = Some(names)),
             "prune_paths" => strings(value).map(|paths| settings.prune_paths = Some(paths)),
@@ -199,6 +229,7 @@ fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result
     let settings = Settings {
         // Relative ones have always been taken.
         index: None,
+        sources: list("CANOPY_SOURCES")?.map(|paths| paths.into_iter().map(PathBuf::from).collect()),
         threads: threads.transpose()?,
         prune_names: list("CANOPY_PRUNE_NAMES")?,
         prune_paths: list("CANOPY_PRUNE_PATHS")?,
@@ -271,9 +302,10 @@ mod tests {
 
     #[test]
     fn files_say_what_is_meant_or_where_they_are_wrong() {
-        let text = "# a comment\nindex = '/i'\nthreads = 3\nprune_names = ['.git', \"a b\"]\nprune_fs = []\n";
+        let text = "# a comment\nindex = '/i'\nsources = ['/home']\nthreads = 3\nprune_names = ['.git', \"a b\"]\nprune_fs = []\n";
         let expected = Settings {
             index: Some("/i".into()),
+            sources: Some(vec!["/home".into()]),
             threads: Some(3),
             prune_names: Some(vec![".git".to_owned(), "a b".to_owned()]),
             prune_paths: None,
@@ -282,7 +314,7 @@ mod tests {
         assert_eq!(of_file(Path::new("/c.toml"), text).unwrap(), expected);
         let unknown = error_of("threads = 1\n\nthread = 2\n");
         assert!(
-            unknown.starts_with("/c.toml, line 3: unknown key 'thread'; known are index, threads,"),
+            unknown.starts_with("/c.toml, line 3: unknown key 'thread'; known are index, sources, threads,"),
             "{unknown}"
         );
         for (text, line, words) in [

@@ -32,6 +32,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut command = Cli::command();
     command.build();
     let text = match &arguments.topic[..] {
+        [] => command.render_help().to_string(),
         [topic] if TOPICS.iter().any(|(name, _)| name == topic) => {
             TOPICS.iter().find(|(name, _)| name == topic).map(|(_, text)| text()).unwrap_or_default()
         }
@@ -62,7 +63,7 @@ fn config() -> String {
          options come over both. A key replaces that of an earlier place as a whole; unknown keys are errors.\n\
          \nKeys:\n{keys}\
          \nExample:\n\
-         \n  index = \"/srv/canopy/index\"\n  threads = 8\n  prune_names = [\".git\", \".snapshot\"]\n  \
+         \n  index = \"/srv/canopy/index\"\n  sources = [\"/home\", \"/proj\"]\n  threads = 8\n  prune_names = [\".git\", \".snapshot\"]\n  \
          prune_paths = [\"/tmp\", \"/var/spool\"]\n  prune_fs = [\"proc\", \"sysfs\", \"tmpfs\"]\n"
     )
 }
@@ -77,8 +78,7 @@ fn environment() -> String {
     )
 }
 
-const EXIT_CODES: &str = "\
-  0  complete
+const EXIT_CODES: &str = "  0  complete
   1  partial: messages on standard error say what is missing
   2  failed: nothing was changed
 ";

@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 /// Example: canopy index /home /data --exclude '*.snapshot' --errors errors.txt
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Trees to scan
-    #[arg(required = true, value_name = "PATH")]
+    /// Trees to scan [default: the configured sources]
+    #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Threads that scan [default: one per core]
     #[arg(long, value_name = "N")]
@@ -35,7 +35,8 @@ pub struct Arguments {
     /// Stay on the file system of each PATH
     #[arg(short = 'x', long)]
     one_file_system: bool,
-    /// Leave out entries whose name, or with a '/' whose path below PATH, matches (can be repeated)
+    /// Leave out entries whose name, or with a '/' whose path below PATH, matches (can be repeated), besides what is
+    /// configured
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
     /// Index what the configuration leaves out, too
@@ -57,6 +58,11 @@ pub struct Arguments {
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let mut arguments = arguments;
+    if arguments.paths.is_empty() {
+        arguments.paths = settings().sources.clone().unwrap_or_default();
+        anyhow::ensure!(!arguments.paths.is_empty(), "no PATH is given, and no sources are configured");
+    }
     anyhow::ensure!(
         arguments.name.is_none() || arguments.paths.len() == 1,
         "--name names one source; index several paths one by one to name them"
