@@ -222,7 +222,7 @@ fn units_and_the_example_of_a_configuration_are_right() {
         .replace("\"/tmp\", ", "");
     fs::write(place.path("config.toml"), config).unwrap();
     let errors = place.path("errors.txt");
-    let words = started.replace("/var/lib/canopy/errors.txt", errors.to_str().unwrap());
+    let words = started.replace("/var/log/canopy/errors.txt", errors.to_str().unwrap());
     let done = Command::new(&place.canopy)
         .args(words.split_whitespace())
         .env("CANOPY_SITE_CONFIG", place.path("config.toml"))
