@@ -36,11 +36,13 @@ struct Terminal {
 impl Terminal {
     fn start(place: &Place, index: &Path, arguments: &str) -> Self {
         let line = format!("exec {} --index {} sql {arguments}", place.canopy.display(), index.display());
+        let state = place.path("state");
+        fs::create_dir_all(&state).unwrap();
         let mut child = Command::new("script")
             .args(["-qefc", &line, "/dev/null"])
             .env("TERM", "xterm")
             .env("SHELL", "/bin/sh")
-            .env("XDG_STATE_HOME", place.dir.path())
+            .env("XDG_STATE_HOME", &state)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -177,7 +179,7 @@ fn tab_completes_and_history_is_kept_for_oneself() {
     prompt.answer(".sche\t usa\t", "usage (");
     prompt.send(".quit\r");
     assert_eq!(prompt.end(), 0);
-    let history = place.path("canopy/sql_history");
+    let history = place.path("state/canopy/sql_history");
     assert_eq!(fs::metadata(&history).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(fs::read_to_string(&history).unwrap().contains("AS n FROM entries;"));
     // The next prompt knows it: two up are `.quit` and `.schema`.
@@ -266,6 +268,8 @@ fn files_and_pipes_have_several_statements() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(sql(&place, &index, &["-f", "x", "SELECT 1"], b"").status.code(), Some(2));
     assert!(sql(&place, &index, &[], b" ; -- nothing\n").status.success());
+    let output = sql(&place, &index, &["--format", "csv"], b"SELECT 1 AS a;\n.quit\nSELECT 2 AS b;");
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "a\n1\n".to_owned()));
 }
 
 /// GUFI's functions, which a statement for GUFI makes known, are not there for the next one.

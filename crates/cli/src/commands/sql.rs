@@ -70,7 +70,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let session = Session::open(index, arguments.read.threads(), arguments.gufi)?;
     let mut prompt = Prompt::new(session, arguments.format.format());
     match given {
-        Some((text, name)) => prompt.script(&text, name.as_deref())?,
+        Some((text, name)) => prompt.script(&text, name.as_deref()).map(drop)?,
         None => prompt.interactive()?,
     }
     Ok(Outcome::Complete)

@@ -47,38 +47,36 @@ impl Prompt {
         Prompt { session, format, timer: false, file: None, full: false }
     }
 
-    /// Runs statements and commands one after the other; the first that fails ends it. With the name of the file that they
-    /// are from, errors tell the line.
-    pub fn script(&mut self, text: &str, name: Option<&str>) -> anyhow::Result<()> {
+    /// Runs statements and commands one after the other; the first that fails ends it, and `.quit` does. With the name of
+    /// the file that they are from, errors tell the line.
+    pub fn script(&mut self, text: &str, name: Option<&str>) -> anyhow::Result<Flow> {
         let mut at = 0;
         loop {
             at += blank(&text[at..]);
             let rest = &text[at..];
             if rest.is_empty() {
-                return Ok(());
+                return Ok(Flow::Continue);
             }
             let length = if rest.starts_with('.') {
                 rest.find('\n').unwrap_or(rest.len())
             } else {
                 statement_end(rest).unwrap_or(rest.len())
             };
-            let done = self.one(&rest[..length]).with_context(|| {
-                let line = text[..at].matches('\n').count() + 1;
-                name.map(|name| format!("{name}, line {line}")).unwrap_or_default()
-            });
-            match done {
-                Ok(Flow::Continue) => at += length,
-                Ok(Flow::Quit) => return Ok(()),
-                // Without a name there is nothing to add to the error.
-                Err(error) if name.is_none() => {
-                    return Err(error.downcast::<Error>().map_or_else(|error| error, Into::into));
+            let done = self.one(&rest[..length]);
+            let flow = match name {
+                Some(name) => {
+                    done.with_context(|| format!("{name}, line {}", text[..at].matches('\n').count() + 1))?
                 }
-                Err(error) => return Err(error),
+                None => done?,
+            };
+            if flow == Flow::Quit {
+                return Ok(flow);
             }
+            at += length;
         }
     }
 
-    /// Asks for statements and commands until there are no more. Errors end nothing but their own statement.
+    /// Asks for statements and commands until there are no more. Errors end nothing but their own line.
     pub fn interactive(&mut self) -> anyhow::Result<()> {
         anyhow::ensure!(self.format != Format::Parquet, "the prompt has no Parquet files; give a query");
         let mut editor = Editor::new(&self.session)?;
@@ -87,8 +85,8 @@ impl Prompt {
         loop {
             match editor.read()? {
                 Typed::Text(text) => match self.script(&text, None) {
-                    Ok(()) if self.full => return Ok(()),
-                    Ok(()) => {}
+                    Ok(Flow::Quit) => return Ok(()),
+                    Ok(Flow::Continue) => {}
                     Err(error) => message(format_args!("{error:#}")),
                 },
                 Typed::Cleared => {}
