@@ -1,8 +1,10 @@
 //! The `canopy` command: one file a command under `commands`; exit codes are decided in `outcome`.
 
 mod commands;
+mod config;
 mod options;
 mod outcome;
+mod prompt;
 
 use clap::Parser;
 use options::{Cli, Command};
@@ -16,6 +18,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let index = cli.index;
+    if cli.command.is_configured()
+        && let Err(error) = config::load()
+    {
+        return outcome::exit_code(Err(error));
+    }
     let outcome = match cli.command {
         Command::Index(arguments) => commands::index::run(index, arguments),
         Command::Import(arguments) => commands::import::run(index, arguments),
@@ -29,6 +36,9 @@ fn main() -> ExitCode {
         Command::Report(arguments) => commands::report::run(index, arguments),
         Command::Top(arguments) => commands::top::run(index, arguments),
         Command::Info(arguments) => commands::info::run(index, arguments),
+        Command::Help(arguments) => commands::help::run(arguments),
+        Command::Completions(arguments) => commands::generate::completions(arguments),
+        Command::Man(arguments) => commands::generate::man(arguments),
     };
     outcome::exit_code(outcome)
 }

@@ -1,5 +1,6 @@
 //! What the command line takes.
 
+use crate::config::settings;
 use anyhow::Context;
 use canopy_index::Index;
 use clap::{Args, Parser, Subcommand};
@@ -9,9 +10,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Index file systems and search their metadata, as any user, in milliseconds.
 #[derive(Parser)]
-#[command(name = "canopy", version, max_term_width = 100)]
+#[command(name = "canopy", version, max_term_width = 100, disable_help_subcommand = true)]
 pub struct Cli {
-    /// Directory of the index [default: $CANOPY_INDEX, else /var/lib/canopy/index for root and
+    /// Directory of the index [default: as configured, else /var/lib/canopy/index for root and
     /// $XDG_DATA_HOME/canopy/index for others]
     #[arg(long, global = true, value_name = "DIR")]
     pub index: Option<PathBuf>,
@@ -33,6 +34,16 @@ pub enum Command {
     Report(crate::commands::report::Arguments),
     Top(crate::commands::top::Arguments),
     Info(crate::commands::info::Arguments),
+    Help(crate::commands::help::Arguments),
+    Completions(crate::commands::generate::CompletionsArguments),
+    Man(crate::commands::generate::ManArguments),
+}
+
+impl Command {
+    /// Whether the configuration matters: what explains canopy works with a broken one too.
+    pub fn is_configured(&self) -> bool {
+        !matches!(self, Command::Help(_) | Command::Completions(_) | Command::Man(_))
+    }
 }
 
 /// Options of all commands that read an index.
@@ -71,9 +82,12 @@ impl ReadOptions {
     }
 }
 
-/// How many threads to use.
+/// How many threads to use: as asked, else as configured.
 pub fn threads(asked: Option<usize>) -> usize {
-    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).clamp(1, 1024)
+    asked
+        .or(settings().threads)
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+        .clamp(1, 1024)
 }
 
 /// An amount of memory.
@@ -91,14 +105,11 @@ pub fn memory_size(text: &str) -> Result<usize, String> {
 
 /// The directory of the index.
 pub fn location(index: Option<PathBuf>) -> anyhow::Result<PathBuf> {
-    if let Some(index) = index {
+    if let Some(index) = index.or_else(|| settings().index.clone()) {
         return Ok(index);
     }
     let variable =
         |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
-    if let Some(index) = variable("CANOPY_INDEX") {
-        return Ok(index);
-    }
     if nix::unistd::geteuid().is_root() {
         return Ok("/var/lib/canopy/index".into());
     }

@@ -35,6 +35,9 @@ pub enum Error {
     /// Answers could not be written.
     #[error("cannot write the answer")]
     Output(#[from] std::io::Error),
+    /// Who asked has had enough.
+    #[error("stopped")]
+    Stopped,
     /// The SQL engine refused.
     #[error("{0}")]
     Sql(String),

@@ -1,6 +1,7 @@
 //! `canopy index`
 
 use super::building::{Shards, with_progress};
+use crate::config::{prune_patterns, settings};
 use crate::options::{location, memory_size, now_ns, threads};
 use crate::outcome::{Outcome, warn_of};
 use anyhow::Context;
@@ -24,8 +25,8 @@ use std::time::{Duration, Instant};
 /// Example: canopy index /home /data --exclude '*.snapshot' --errors errors.txt
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Trees to scan
-    #[arg(required = true, value_name = "PATH")]
+    /// Trees to scan [default: the configured sources]
+    #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Threads that scan [default: one per core]
     #[arg(long, value_name = "N")]
@@ -33,9 +34,13 @@ pub struct Arguments {
     /// Stay on the file system of each PATH
     #[arg(short = 'x', long)]
     one_file_system: bool,
-    /// Leave out entries whose name, or with a '/' whose path below PATH, matches (can be repeated)
+    /// Leave out entries whose name, or with a '/' whose path below PATH, matches (can be repeated), besides what is
+    /// configured
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
+    /// Index what the configuration leaves out, too
+    #[arg(long)]
+    no_prune: bool,
     /// Leave out extended attributes and ACLs (permissions count all the same); scans faster
     #[arg(long)]
     no_xattrs: bool,
@@ -52,6 +57,11 @@ pub struct Arguments {
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let mut arguments = arguments;
+    if arguments.paths.is_empty() {
+        arguments.paths = settings().sources.clone().unwrap_or_default();
+        anyhow::ensure!(!arguments.paths.is_empty(), "no PATH is given, and no sources are configured");
+    }
     anyhow::ensure!(
         arguments.name.is_none() || arguments.paths.len() == 1,
         "--name names one source; index several paths one by one to name them"
@@ -59,14 +69,14 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     raise_open_files();
     let begun = Instant::now();
     let threads = threads(arguments.threads);
-    let excludes = Excludes::new(arguments.exclude.iter().map(String::as_str)).context("--exclude")?;
+    Excludes::new(arguments.exclude.iter().map(String::as_str)).context("--exclude")?;
     let errors = arguments.errors.as_deref().map(ErrorFile::create).transpose()?;
     let options = WriterOptions { memory_bytes: arguments.memory, threads, disk: Disk::default() };
     let mut writer = Writer::open(&location(index)?, options)?;
     let own = writer.path().metadata().context("cannot look at the index")?;
     let options = ScanOptions {
         one_file_system: arguments.one_file_system,
-        excludes,
+        excludes: Excludes::default(),
         skipped: vec![(own.dev(), own.ino())],
         no_xattrs: arguments.no_xattrs,
     };
@@ -75,7 +85,9 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         |elapsed| progress(&counts, elapsed),
         || -> anyhow::Result<()> {
             for path in &arguments.paths {
-                add_source(&mut writer, path, arguments.name.clone(), &options, &counts, errors.as_ref())?;
+                let root = Root::open(path, writer.classes())?;
+                let options = ScanOptions { excludes: excludes(&arguments, &root.path)?, ..options.clone() };
+                add_source(&mut writer, root, arguments.name.clone(), &options, &counts, errors.as_ref())?;
             }
             Ok(())
         },
@@ -109,15 +121,23 @@ fn progress(counts: &Counts, elapsed: Duration) -> String {
     format!("{entries} entries, {rate:.0}/s, {errors} errors")
 }
 
+/// What is left out of a source, by the command line and by the configuration.
+fn excludes(arguments: &Arguments, root: &Path) -> anyhow::Result<Excludes> {
+    let mut patterns = arguments.exclude.clone();
+    if !arguments.no_prune {
+        patterns.extend(prune_patterns(settings(), root)?);
+    }
+    Ok(Excludes::new(patterns.iter().map(String::as_str))?)
+}
+
 fn add_source(
     writer: &mut Writer,
-    path: &Path,
+    root: Root,
     name: Option<String>,
     options: &ScanOptions,
     counts: &Counts,
     errors: Option<&ErrorFile>,
 ) -> anyhow::Result<()> {
-    let root = Root::open(path, writer.classes())?;
     let source = writer.add_source(NewSource {
         name,
         root: root.escaped_path(),

@@ -4,6 +4,8 @@ mod building;
 pub mod du;
 pub mod export;
 pub mod find;
+pub mod generate;
+pub mod help;
 pub mod import;
 pub mod index;
 pub mod info;

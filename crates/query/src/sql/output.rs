@@ -1,5 +1,7 @@
 //! How answers are printed.
 
+use super::grid::Grid;
+pub(super) use super::grid::Style;
 use crate::error::{Error, Result};
 use arrow::array::{Array, RecordBatch, RecordBatchOptions, StringArray};
 use arrow::csv::writer::{Writer as CsvWriter, WriterBuilder};
@@ -7,7 +9,6 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::writer::{ArrayWriter, LineDelimitedWriter};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use arrow::util::pretty::pretty_format_batches_with_schema;
 use parquet::arrow::ArrowWriter;
 use std::io::Write;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub enum Format {
 }
 
 pub(super) enum Writer<'a> {
-    Table(SchemaRef, Vec<RecordBatch>, &'a mut (dyn Write + Send)),
+    Table(Grid<'a>),
     Csv(CsvWriter<&'a mut (dyn Write + Send)>),
     Json(ArrayWriter<&'a mut (dyn Write + Send)>),
     NdJson(LineDelimitedWriter<&'a mut (dyn Write + Send)>),
@@ -37,9 +38,15 @@ pub(super) enum Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(format: Format, schema: SchemaRef, output: &'a mut (dyn Write + Send)) -> Result<Self> {
+    /// `style` is for tables alone.
+    pub(super) fn new(
+        format: Format,
+        schema: SchemaRef,
+        style: Style,
+        output: &'a mut (dyn Write + Send),
+    ) -> Result<Self> {
         Ok(match format {
-            Format::Table => Writer::Table(schema, Vec::new(), output),
+            Format::Table => Writer::Table(Grid::new(schema, style, output)),
             Format::Csv => {
                 let mut writer = WriterBuilder::new().with_header(true).build(output);
                 // So that an answer without rows has its header too.
@@ -55,7 +62,7 @@ impl<'a> Writer<'a> {
 
     pub(super) fn write(&mut self, batch: RecordBatch) -> Result<()> {
         match self {
-            Writer::Table(_, batches, _) => batches.push(batch),
+            Writer::Table(grid) => grid.write(&batch)?,
             Writer::Csv(writer) => writer.write(&flat(&batch).map_err(arrow_error)?).map_err(arrow_error)?,
             Writer::Json(writer) => writer.write(&batch).map_err(arrow_error)?,
             Writer::NdJson(writer) => writer.write(&batch).map_err(arrow_error)?,
@@ -66,11 +73,7 @@ impl<'a> Writer<'a> {
 
     pub(super) fn finish(self) -> Result<()> {
         match self {
-            Writer::Table(schema, batches, output) => {
-                let table = pretty_format_batches_with_schema(schema, &batches).map_err(arrow_error)?;
-                writeln!(output, "{table}")?;
-                output.flush()?;
-            }
+            Writer::Table(grid) => grid.finish()?,
             Writer::Csv(writer) => writer.into_inner().flush()?,
             Writer::Json(mut writer) => {
                 writer.finish().map_err(arrow_error)?;
@@ -89,6 +92,46 @@ impl<'a> Writer<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// Writes to a terminal what was not made for one: control characters other than ends of lines and tabs become '?'.
+pub struct Visible<W> {
+    inner: W,
+    /// Whether the byte before can begin one of the control characters of two bytes.
+    after_lead: bool,
+}
+
+impl<W> Visible<W> {
+    /// A writer in front of another, which it hands whole buffers to.
+    pub fn new(inner: W) -> Self {
+        Visible { inner, after_lead: false }
+    }
+}
+
+impl<W: Write> Write for Visible<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let mut shown = bytes.to_vec();
+        for byte in &mut shown {
+            let second = self.after_lead && matches!(*byte, 0x80..=0x9f);
+            self.after_lead = *byte == 0xc2;
+            if second {
+                // U+00BF: the first byte may be written already.
+                *byte = 0xbf;
+            } else if matches!(*byte, 0..=8 | 11..=31 | 127) {
+                *byte = b'?';
+            }
+        }
+        self.inner.write_all(&shown)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.inner.flush()
     }
 }
 
@@ -112,9 +155,25 @@ fn flat(batch: &RecordBatch) -> std::result::Result<RecordBatch, ArrowError> {
     RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)
 }
 
-fn arrow_error(error: ArrowError) -> Error {
+pub(super) fn arrow_error(error: ArrowError) -> Error {
     match error {
         ArrowError::IoError(_, error) => Error::Output(error),
         other => Error::Output(std::io::Error::other(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_reach_no_terminal_even_in_pieces() {
+        let text = "ü\u{1b}[1m,\u{9b}2J\u{7f}\r\tz\n£";
+        for size in 1..5 {
+            let mut shown = Vec::new();
+            let mut visible = Visible::new(&mut shown);
+            text.as_bytes().chunks(size).for_each(|piece| visible.write_all(piece).unwrap());
+            assert_eq!(String::from_utf8(shown).unwrap(), "ü?[1m,¿2J??\tz\n£");
+        }
     }
 }

@@ -11,6 +11,7 @@
 //! hard links once, as du does; every other statistic, and all of the tables by owner and group, count each name.
 
 use super::restriction::Restriction;
+use super::scan::Extent;
 use super::statistics::{STATISTICS, Statistic, wanted};
 use super::tables::{external, repeated};
 use super::units;
@@ -28,7 +29,7 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -185,11 +186,12 @@ impl TableProvider for SummaryTable {
             None => self.index.clone(),
         };
         let work = work(&index, self.table, &restriction).map_err(external)?;
+        let extent = extent(&index, self.table, &work);
         let wanted = self.table.wanted(&schema);
         let reader =
             Reader { index, table: self.table, schema: schema.clone(), wanted, threads: self.threads };
         let read = move |unit| Ok(Box::new(reader.batches(unit)?.into_iter()) as units::Batches);
-        units::plan(schema, work, self.threads, limit, read)
+        units::plan(extent, schema, work, self.threads, limit, read)
     }
 }
 
@@ -211,6 +213,9 @@ fn work(index: &Index, table: &Table, restriction: &Restriction) -> canopy_index
     for source in index.sources() {
         let Some(below) = restriction.subtree(source) else { continue };
         let exact = restriction.path_in(source);
+        if restriction.path().is_some() && exact.is_none() {
+            continue;
+        }
         let record = Arc::new(source.clone());
         if table.of == Of::Subtree {
             units.push_back(match exact {
@@ -239,6 +244,26 @@ fn work(index: &Index, table: &Table, restriction: &Restriction) -> canopy_index
         }
     }
     Ok(units)
+}
+
+/// How much of a table the units are.
+fn extent(index: &Index, table: &Table, units: &VecDeque<Unit>) -> Extent {
+    let all = index.sources().iter().flat_map(|source| index.shards_of(source.id)).count();
+    if table.of == Of::Subtree {
+        // Which shards a subtree needs is found when it is added up.
+        let counts = vec![("sources", units.len(), index.sources().len())];
+        return Extent { table: table.name, counts };
+    }
+    let read: HashSet<*const Shard> = units
+        .iter()
+        .flat_map(|unit| match unit {
+            Unit::Listings(_, shard, _) => std::slice::from_ref(shard),
+            Unit::Parts(_, shards, _) => shards,
+            Unit::Subtree(..) | Unit::Subtrees(..) => &[],
+        })
+        .map(Arc::as_ptr)
+        .collect();
+    Extent { table: table.name, counts: vec![("shards", read.len(), all)] }
 }
 
 struct Reader {

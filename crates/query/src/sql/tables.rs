@@ -13,6 +13,7 @@
 use super::acls;
 use super::prefilter::Prefilter;
 use super::restriction::Restriction;
+use super::scan::Extent;
 use super::units::{self, Batches};
 use crate::columns::{numbers, strings};
 use crate::listings::ListingHeads;
@@ -169,6 +170,26 @@ impl IndexTable {
         Ok(units)
     }
 
+    /// How much of a table the units are.
+    fn extent(index: &Index, table: &Table, units: &VecDeque<Unit>) -> Extent {
+        let shards = index.sources().iter().flat_map(|source| index.shards_of(source.id));
+        let groups = shards.map(|shard| shard.row_groups(table.kind).len()).filter(|groups| *groups > 0);
+        let (all_shards, all_groups) =
+            groups.fold((0, 0), |(shards, all), groups| (shards + 1, all + groups));
+        let read = units.iter().filter_map(|unit| match unit {
+            Unit::Rows { shard, .. } => Some(Arc::as_ptr(shard)),
+            Unit::Root(_) => None,
+        });
+        // The units of a shard follow each other.
+        let (mut shards, mut groups, mut last) = (0, 0, None);
+        for shard in read {
+            groups += 1;
+            shards += usize::from(last.replace(shard) != Some(shard));
+        }
+        let counts = vec![("shards", shards, all_shards), ("row groups", groups, all_groups)];
+        Extent { table: table.name, counts }
+    }
+
     fn shard_units(
         kind: FileKind,
         shard: &Arc<Shard>,
@@ -265,7 +286,8 @@ impl TableProvider for IndexTable {
             })
             .map(Arc::new);
         let reader = Reader { table: self.table, schema: schema.clone(), prefilter };
-        units::plan(schema, units, self.threads, limit, move |unit| reader.batches(unit))
+        let extent = Self::extent(&index, self.table, &units);
+        units::plan(extent, schema, units, self.threads, limit, move |unit| reader.batches(unit))
     }
 }
 

@@ -29,7 +29,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The schema that has all of GUFI's names.
-const SCHEMA: &str = "gufi";
+pub(super) const SCHEMA: &str = "gufi";
 
 /// Makes GUFI's views known, beside the tables that are registered already. Cheap: nothing is planned before it is named.
 /// With `default`, names that both have mean GUFI's.

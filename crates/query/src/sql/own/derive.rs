@@ -5,7 +5,7 @@
 //! of the classes that the kernel lets that reader into. Sums and counts are per class; a reader adds them up again.
 
 use crate::error::{Error, Result};
-use crate::sql::{gufi, session};
+use crate::sql::{gufi, plan_session};
 use crate::work::in_parallel;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -44,7 +44,7 @@ pub fn check_name(writer: &Writer, name: &str) -> Result<()> {
         return Err(Error::Sql(format!("'{name}' cannot be the name of a table: {why}")));
     }
     let view = Arc::new(writer.view(None));
-    let context = session(&view, 1, false)?;
+    let context = plan_session(&view, 1, false)?;
     gufi::register(&context, view, 1, false)?;
     if context.table_exist(name)? && !writer.tables().iter().any(|table| table.name == name) {
         return Err(Error::Sql(format!("'{name}' is a table of the index; choose another name")));
@@ -85,7 +85,7 @@ pub fn refresh(writer: &mut Writer, name: &str, threads: usize) -> Result<Rows> 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).build()?;
     let empty = Arc::new(writer.view(None));
     let columns = runtime.block_on(async {
-        let frame = plan(&session(&empty, threads, false)?, &query).await?;
+        let frame = plan(&plan_session(&empty, threads, false)?, &query).await?;
         // Whether it can run shows when it is planned in full.
         let columns = columns(&frame)?;
         frame.create_physical_plan().await?;
@@ -193,7 +193,7 @@ impl Table<'_> {
     /// Runs the query over one class. `None` if it gives no rows.
     async fn of_class(&self, writer: &Writer, class: ClassId, threads: usize) -> Result<Option<WrittenRows>> {
         let view: Arc<Index> = Arc::new(writer.view(Some(class)));
-        let frame = plan(&session(&view, threads, false)?, self.query).await?;
+        let frame = plan(&plan_session(&view, threads, false)?, self.query).await?;
         let mut stream = frame.execute_stream().await?;
         let mut file: Option<TableWriter> = None;
         while let Some(batch) = stream.next().await {

@@ -1,0 +1,99 @@
+//! `canopy help`
+
+use crate::config::{KEYS, SITE_FILE};
+use crate::options::Cli;
+use crate::outcome::Outcome;
+use anyhow::bail;
+use clap::CommandFactory;
+use std::io::Write;
+
+/// Explain a command or a topic
+///
+/// Topics: config, environment, exit-codes, prompt.
+///
+/// Example: canopy help table add
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A command, with the one below it if there is one, or a topic
+    #[arg(value_name = "TOPIC")]
+    topic: Vec<String>,
+}
+
+/// What is no command, with its text.
+pub const TOPICS: [(&str, fn() -> String); 4] = [
+    ("config", config),
+    ("environment", environment),
+    ("exit-codes", || EXIT_CODES.to_owned()),
+    ("prompt", prompt),
+];
+
+/// Carries the command out.
+pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    let mut command = Cli::command();
+    command.build();
+    let text = match &arguments.topic[..] {
+        [] => command.render_help().to_string(),
+        [topic] if TOPICS.iter().any(|(name, _)| name == topic) => {
+            TOPICS.iter().find(|(name, _)| name == topic).map(|(_, text)| text()).unwrap_or_default()
+        }
+        words => {
+            let mut found = &mut command;
+            for word in words {
+                let Some(below) = found.find_subcommand_mut(word) else {
+                    let topics = TOPICS.map(|(name, _)| name).join(", ");
+                    bail!(
+                        "no command or topic '{word}'; 'canopy help' lists the commands, topics are {topics}"
+                    );
+                };
+                found = below;
+            }
+            found.render_long_help().to_string()
+        }
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(Outcome::Complete)
+}
+
+fn config() -> String {
+    let keys: String = KEYS.iter().map(|(key, _, what)| format!("  {key:14}{what}\n")).collect();
+    format!(
+        "Two files in TOML, the second over the first:\n\
+         \n  {SITE_FILE}\n  $XDG_CONFIG_HOME/canopy/config.toml (else ~/.config/canopy/config.toml)\n\
+         \nThe second counts only if it belongs to root or to whoever runs canopy. The environment comes over the files,\n\
+         options come over both. A key replaces that of an earlier place as a whole; unknown keys are errors.\n\
+         \nKeys:\n{keys}\
+         \nExample:\n\
+         \n  index = \"/srv/canopy/index\"\n  sources = [\"/home\", \"/proj\"]\n  threads = 8\n  prune_names = [\".git\", \".snapshot\"]\n  \
+         prune_paths = [\"/tmp\", \"/var/spool\"]\n  prune_fs = [\"proc\", \"sysfs\", \"tmpfs\"]\n"
+    )
+}
+
+fn environment() -> String {
+    let variables: String = KEYS.iter().map(|(_, name, what)| format!("  {name:22}{what}\n")).collect();
+    format!(
+        "{variables}  {:22}another file in place of {SITE_FILE}\n  {:22}where the user's own config file is\n  \
+         {:22}where the prompt's history is (else ~/.local/state)\n\
+         \nLists are separated by blanks. Empty variables count as unset.\n",
+        "CANOPY_SITE_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME"
+    )
+}
+
+const EXIT_CODES: &str = "  0  complete
+  1  partial: messages on standard error say what is missing
+  2  failed: nothing was changed
+";
+
+fn prompt() -> String {
+    let commands = crate::prompt::COMMANDS.iter();
+    let commands: String = commands
+        .map(|(name, argument, what)| format!("  {:31} {what}\n", format!("{name} {argument}").trim_end()))
+        .collect();
+    format!(
+        "'canopy sql' without a query asks for statements. Each ends with ';' and may have several lines.\n\
+         \n{commands}\
+         \nTab completes tables, columns, functions and commands. Ctrl-R searches what was typed before, Ctrl-C clears the\n\
+         line or stops the query under way, Ctrl-D ends the prompt. 'EXPLAIN SELECT ...' tells how many shards and row\n\
+         groups are read of how many.\n\
+         \nScripts ('canopy sql -f FILE', or standard input) are made of the same statements and commands.\n"
+    )
+}

@@ -1,0 +1,194 @@
+//! The configuration: which place counts, what is refused, what an index leaves out. Needs root.
+
+mod common;
+
+use common::Place;
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A command with a configuration of its own.
+struct Configured {
+    place: Place,
+    site: PathBuf,
+    own: PathBuf,
+}
+
+impl Configured {
+    fn new() -> Self {
+        let place = Place::new();
+        let (site, home) = (place.path("site.toml"), place.path("config/canopy"));
+        fs::create_dir_all(&home).unwrap();
+        Configured { place, site, own: home.join("config.toml") }
+    }
+
+    fn run(&self, environment: &[(&str, &str)], arguments: &[&str]) -> Output {
+        Command::new(&self.place.canopy)
+            .args(arguments)
+            .env_remove("CANOPY_INDEX")
+            .env("CANOPY_SITE_CONFIG", &self.site)
+            .env("XDG_CONFIG_HOME", self.place.path("config"))
+            .envs(environment.iter().copied())
+            .output()
+            .unwrap()
+    }
+
+    fn done(&self, environment: &[(&str, &str)], arguments: &[&str]) -> String {
+        let output = self.run(environment, arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What ends in an error.
+    fn refused(&self, environment: &[(&str, &str)], arguments: &[&str]) -> String {
+        let output = self.run(environment, arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+fn paths(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn later_places_come_over_earlier_ones() {
+    let at = Configured::new();
+    let mut indexes = Vec::new();
+    for name in ["site", "own", "environment", "option"] {
+        let (tree, index) = (at.place.path(&format!("tree-{name}")), at.place.path(&format!("index-{name}")));
+        fs::create_dir(&tree).unwrap();
+        fs::write(tree.join(name), "").unwrap();
+        at.place.index(&index, &tree);
+        indexes.push(index.to_str().unwrap().to_owned());
+    }
+    let query = ["sql", "--format", "csv", "SELECT name FROM entries"];
+    fs::write(&at.site, format!("index = '{}'\nthreads = 3\n", indexes[0])).unwrap();
+    assert_eq!(at.done(&[], &query), "name\nsite\n");
+    fs::write(&at.own, format!("index = '{}'\n", indexes[1])).unwrap();
+    assert_eq!(at.done(&[], &query), "name\nown\n");
+    let environment = [("CANOPY_INDEX", indexes[2].as_str())];
+    assert_eq!(at.done(&environment, &query), "name\nenvironment\n");
+    let option = [&["--index", indexes[3].as_str()], &query[..]].concat();
+    assert_eq!(at.done(&environment, &option), "name\noption\n");
+    // What the user's file does not say, the site's does. The engine tells how many threads it got.
+    let threads = "SELECT value FROM information_schema.df_settings \
+                   WHERE name = 'datafusion.execution.target_partitions'";
+    let asked = ["sql", "--format", "csv", threads];
+    assert_eq!(at.done(&[], &asked), "value\n3\n");
+    assert_eq!(at.done(&[("CANOPY_THREADS", "4")], &asked), "value\n4\n");
+    let option = [&asked[..1], &["--threads", "5"], &asked[1..]].concat();
+    assert_eq!(at.done(&[("CANOPY_THREADS", "4")], &option), "value\n5\n");
+    assert!(at.refused(&[("CANOPY_THREADS", "many")], &asked).contains("CANOPY_THREADS"));
+    // Another's file in one's own place says nothing, as after sudo.
+    chown(&at.own, Some(2001), Some(3001)).unwrap();
+    assert_eq!(at.done(&[], &query), "name\nsite\n");
+}
+
+#[test]
+fn wrong_files_are_errors_with_their_lines() {
+    let at = Configured::new();
+    fs::write(&at.site, "# comment\nthreads = 2\nprune_name = ['x']\n").unwrap();
+    let error = at.refused(&[], &["info"]);
+    let expected = format!(
+        "canopy: {}, line 3: unknown key 'prune_name'; known are index, sources, threads, prune_names, prune_paths, prune_fs\n",
+        at.site.display()
+    );
+    assert_eq!(error, expected);
+    fs::write(&at.site, "").unwrap();
+    fs::write(&at.own, "threads = [").unwrap();
+    let error = at.refused(&[], &["info"]);
+    assert!(error.contains(&format!("{}, line 1: ", at.own.display())), "{error}");
+    // What explains how to write it needs no right one.
+    assert!(at.done(&[], &["help", "config"]).contains("prune_names"));
+}
+
+/// What an index of a tree holds, with a configuration.
+fn indexed(at: &Configured, tree: &Path, environment: &[(&str, &str)], options: &[&str]) -> String {
+    let index = at.place.path("index");
+    let index = index.to_str().unwrap();
+    let arguments = [&["--index", index, "index", tree.to_str().unwrap()], options].concat();
+    let output = at.run(environment, &arguments);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&output.stderr));
+    at.done(&[], &["--index", index, "find", tree.to_str().unwrap()])
+}
+
+#[test]
+fn what_is_configured_is_left_out() {
+    let at = Configured::new();
+    let tree = at.place.path("tree");
+    for directory in ["a/.git", "a/b", "star*", "starry", "skip/below"] {
+        fs::create_dir_all(tree.join(directory)).unwrap();
+        fs::write(tree.join(directory).join("file"), "").unwrap();
+    }
+    let all = indexed(&at, &tree, &[], &[]);
+    assert_eq!(paths(&all).len(), 13, "{all}");
+    let skipped = tree.join("skip");
+    let text =
+        format!("prune_names = ['.git', 'star*']\nprune_paths = ['{}', '/elsewhere']\n", skipped.display());
+    fs::write(&at.site, text).unwrap();
+    let left = indexed(&at, &tree, &[], &[]);
+    let expected: Vec<String> = ["", "/a", "/a/b", "/a/b/file", "/starry", "/starry/file"]
+        .iter()
+        .map(|below| format!("{}{below}", tree.display()))
+        .collect();
+    assert_eq!(paths(&left), expected);
+    // The environment replaces a list, an option adds to it, and another leaves it aside.
+    let names = [("CANOPY_PRUNE_NAMES", "starry b")];
+    let left = indexed(&at, &tree, &names, &["--exclude", "file"]);
+    let expected: Vec<String> =
+        ["", "/a", "/a/.git", "/star*"].iter().map(|below| format!("{}{below}", tree.display())).collect();
+    assert_eq!(paths(&left), expected);
+    assert_eq!(indexed(&at, &tree, &[], &["--no-prune"]).lines().count(), 13);
+    // A source is scanned though its path is configured to be left out.
+    assert_eq!(indexed(&at, &skipped, &[], &[]).lines().count(), 3);
+}
+
+#[test]
+fn types_of_file_systems_are_left_out_where_they_are_mounted() {
+    let at = Configured::new();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(
+        mounts.lines().any(|line| line.contains(" /dev/pts ") && line.contains(" - devpts ")),
+        "{mounts}"
+    );
+    let dev = Path::new("/dev");
+    let all = indexed(&at, dev, &[], &[]);
+    assert!(paths(&all).contains(&"/dev/pts/ptmx") && paths(&all).contains(&"/dev/null"), "{all}");
+    fs::write(&at.site, "prune_fs = ['devpts', 'nfs4']\n").unwrap();
+    let left = indexed(&at, dev, &[], &[]);
+    assert!(paths(&left).contains(&"/dev/null"), "{left}");
+    assert!(!left.contains("/dev/pts"), "{left}");
+}
+
+#[test]
+fn configured_sources_are_indexed_when_none_is_told() {
+    let at = Configured::new();
+    let (one, two) = (at.place.path("one"), at.place.path("two"));
+    for tree in [&one, &two] {
+        fs::create_dir(tree).unwrap();
+        fs::write(tree.join("file"), "").unwrap();
+    }
+    let index = at.place.path("index");
+    assert!(at.refused(&[], &["index"]).contains("no sources are configured"));
+    fs::write(&at.site, format!("index = {index:?}\nsources = [{one:?}, {two:?}]\n")).unwrap();
+    at.done(&[], &["index"]);
+    let query = ["sql", "--format", "csv", "SELECT count(DISTINCT source) AS n FROM entries"];
+    assert_eq!(at.done(&[], &query), "n\n2\n");
+    // The environment's list comes in its place.
+    let only = [("CANOPY_SOURCES", one.to_str().unwrap()), ("CANOPY_INDEX", "other")];
+    let output = Command::new(&at.place.canopy)
+        .args(["index"])
+        .current_dir(at.place.dir.path())
+        .env("CANOPY_SITE_CONFIG", &at.site)
+        .envs(only)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let other = at.place.path("other");
+    let query = [&["--index", other.to_str().unwrap()], &query[..]].concat();
+    assert_eq!(at.done(&[], &query), "n\n1\n");
+}

@@ -1,0 +1,233 @@
+//! Completions, manual pages, help, and what goes into packages. Needs bash, man(1) and root.
+
+mod common;
+
+use common::Place;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use toml::de::{DeTable, DeValue};
+
+fn canopy(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_canopy")).args(arguments).output().unwrap()
+}
+
+fn text(arguments: &[&str]) -> String {
+    let output = canopy(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Whether there is such a program; zsh and fish are not everywhere.
+fn is_there(program: &str) -> bool {
+    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+/// Commands that help lists.
+fn commands() -> Vec<String> {
+    let help = text(&["--help"]);
+    let listed = help.split_once("Commands:").unwrap().1.split_once("Options:").unwrap().0;
+    let names = listed.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    names.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn shells_complete_commands_and_options() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("canopy");
+    fs::write(&script, text(&["completions", "bash"])).unwrap();
+    // Bash itself says what it would offer.
+    let offered = |words: &[&str]| -> BTreeSet<String> {
+        let words: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+        let line = format!(
+            "set -eu; source {}; set +u; COMP_WORDS=({}); COMP_CWORD={}; \
+             _canopy canopy \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            script.display(),
+            words.join(" "),
+            words.len() - 1
+        );
+        let output = Command::new("bash").args(["--norc", "-c", &line]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    };
+    let known: BTreeSet<String> = commands().into_iter().collect();
+    assert!(known.len() > 12 && known.contains("sql"), "{known:?}");
+    let all = offered(&["canopy", ""]);
+    assert!(known.is_subset(&all), "{all:?}");
+    assert_eq!(offered(&["canopy", "inde"]), BTreeSet::from(["index".to_owned()]));
+    assert_eq!(
+        offered(&["canopy", "index", "--no-"]),
+        ["--no-prune", "--no-xattrs"].map(str::to_owned).into()
+    );
+    assert!(offered(&["canopy", "sql", "--fi"]).contains("--file"));
+    for (shell, check) in [("zsh", vec!["-n"]), ("fish", vec!["--no-execute"])] {
+        let script = dir.path().join(shell);
+        let made = text(&["completions", shell]);
+        assert!(known.iter().all(|command| made.contains(command.as_str())), "{shell}");
+        fs::write(&script, made).unwrap();
+        if is_there(shell) {
+            let output = Command::new(shell).args(check).arg(&script).output().unwrap();
+            assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+    assert_eq!(canopy(&["completions", "nonsense"]).status.code(), Some(2));
+}
+
+/// What man(1) shows of a page; it must have nothing to complain about.
+fn shown(page: &Path) -> String {
+    let mut man = Command::new("man");
+    let output = man
+        .args(["--warnings", "-l"])
+        .arg(page)
+        .env("MANWIDTH", "200")
+        .env("LC_ALL", "C.UTF-8")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn every_command_has_a_manual_page_with_its_options() {
+    let dir = tempfile::tempdir().unwrap();
+    text(&["man", dir.path().to_str().unwrap()]);
+    for command in commands().iter().filter(|command| *command != "help") {
+        let page = shown(&dir.path().join(format!("canopy-{command}.1")));
+        let help = text(&[command, "--help"]);
+        let options: BTreeSet<&str> = help
+            .split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
+            .filter(|word| word.len() > 3 && word.starts_with("--"))
+            .collect();
+        assert!(options.contains("--help"), "{help}");
+        let missing: Vec<_> = options.iter().filter(|option| !page.contains(**option)).collect();
+        assert!(missing.is_empty(), "{command}: {missing:?}\n{page}");
+    }
+    assert!(shown(&dir.path().join("canopy-table-add.1")).contains("--sqlite-table"));
+    let main = dir.path().join("main.1");
+    fs::write(&main, text(&["man"])).unwrap();
+    let page = shown(&main);
+    assert!(
+        page.contains("canopy-sql(1)") && page.contains("CANOPY_PRUNE_NAMES") && page.contains("EXIT-CODES"),
+        "{page}"
+    );
+    assert_eq!(fs::read(&main).unwrap(), fs::read(dir.path().join("canopy.1")).unwrap());
+}
+
+#[test]
+fn help_explains_commands_and_topics() {
+    assert_eq!(text(&["help"]), text(&["--help"]));
+    assert_eq!(text(&["help", "sql"]), text(&["sql", "--help"]));
+    assert_eq!(text(&["help", "table", "add"]), text(&["table", "add", "--help"]));
+    for (topic, words) in [
+        ("config", "/etc/canopy/config.toml"),
+        ("environment", "CANOPY_INDEX"),
+        ("exit-codes", "partial"),
+        ("prompt", ".tables"),
+    ] {
+        assert!(text(&["help", topic]).contains(words), "{topic}");
+    }
+    let output = canopy(&["help", "nonsense"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("topics are config"));
+}
+
+/// Strings of a list of tables, by a key of each; of a list of lists, their first.
+fn sources(package: &DeTable<'_>, of: &str) -> Vec<String> {
+    let metadata = package.get("metadata").unwrap().get_ref().as_table().unwrap();
+    let package = metadata.get(of).unwrap().get_ref().as_table().unwrap();
+    let assets = package.get("assets").unwrap().get_ref().as_array().unwrap();
+    let source = |asset: &DeValue<'_>| match asset {
+        DeValue::Array(fields) => fields.iter().next().unwrap().get_ref().as_str().unwrap().to_owned(),
+        other => other.as_table().unwrap().get("source").unwrap().get_ref().as_str().unwrap().to_owned(),
+    };
+    assets.iter().map(|asset| source(asset.get_ref())).collect()
+}
+
+#[test]
+fn what_packages_are_made_of_is_there() {
+    // Packages are made of a copy, so that nothing is written beside the sources.
+    let dir = tempfile::tempdir().unwrap();
+    for part in ["packaging", "docs", "LICENSE"] {
+        let copied = Command::new("cp").arg("-r").arg(root().join(part)).arg(dir.path()).status().unwrap();
+        assert!(copied.success(), "{part}");
+    }
+    let made = Command::new(dir.path().join("packaging/build"))
+        .args(["generate", env!("CARGO_BIN_EXE_canopy")])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let manifest = fs::read_to_string(root().join("crates/cli/Cargo.toml")).unwrap();
+    let manifest = DeTable::parse(&manifest).unwrap();
+    let package = manifest.get_ref().get("package").unwrap().get_ref().as_table().unwrap();
+    for of in ["deb", "generate-rpm"] {
+        let sources = sources(package, of);
+        assert!(sources.len() > 5, "{sources:?}");
+        for source in sources {
+            let Some(below) = source.strip_prefix("../../") else {
+                assert_eq!(source, "target/release/canopy");
+                continue;
+            };
+            match below.split_once('*') {
+                Some((parent, end)) => {
+                    let files = fs::read_dir(dir.path().join(parent)).unwrap();
+                    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+                    assert!(names.filter(|name| name.ends_with(end)).count() > 3, "{of}: {source}");
+                }
+                None => assert!(dir.path().join(below).metadata().unwrap().len() > 0, "{of}: {source}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn units_and_the_example_of_a_configuration_are_right() {
+    let place = Place::new();
+    let service = fs::read_to_string(root().join("packaging/canopy-index.service")).unwrap();
+    let started = service.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/canopy ")).unwrap();
+    if is_there("systemd-analyze") {
+        // It wants the command of a unit to exist.
+        let ours = service.replace("/usr/bin/canopy", place.canopy.to_str().unwrap());
+        fs::write(place.path("canopy-index.service"), ours).unwrap();
+        fs::copy(root().join("packaging/canopy-index.timer"), place.path("canopy-index.timer")).unwrap();
+        let units = [place.path("canopy-index.service"), place.path("canopy-index.timer")];
+        let checked =
+            Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&units).output().unwrap();
+        let complaints = String::from_utf8(checked.stderr).unwrap();
+        assert!(checked.status.success() && !complaints.contains("canopy-index"), "{complaints}");
+    }
+    // All that is commented out is right, and the command of the service indexes it.
+    let example = fs::read_to_string(root().join("packaging/config.toml")).unwrap();
+    let lines = example.lines().map(|line| match line.strip_prefix('#') {
+        Some(key) if key.starts_with(|c: char| c.is_ascii_lowercase()) => key,
+        _ => line,
+    });
+    let config = lines.collect::<Vec<_>>().join("\n");
+    let keys = config.lines().filter(|line| line.contains(" = ") && !line.starts_with('#')).count();
+    assert_eq!(keys, 6, "{config}");
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    fs::create_dir(&tree).unwrap();
+    let config = config
+        .replace("/var/lib/canopy/index", index.to_str().unwrap())
+        .replace("[\"/home\", \"/srv\"]", &format!("[{tree:?}]"))
+        // The test's own tree lies there.
+        .replace("\"/tmp\", ", "");
+    fs::write(place.path("config.toml"), config).unwrap();
+    let errors = place.path("errors.txt");
+    let words = started.replace("/var/log/canopy/errors.txt", errors.to_str().unwrap());
+    let done = Command::new(&place.canopy)
+        .args(words.split_whitespace())
+        .env("CANOPY_SITE_CONFIG", place.path("config.toml"))
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(index.join("CURRENT").exists() && errors.exists());
+}
