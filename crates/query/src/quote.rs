@@ -207,11 +207,12 @@ fn pieces(name: &[u8], utf8: bool) -> impl Iterator<Item = Piece<'_>> {
         };
         let (bytes, after) = rest.split_at(length);
         rest = after;
-        let width = match (std::str::from_utf8(bytes), utf8) {
-            (Ok(text), true) => text.chars().next().and_then(UnicodeWidthChar::width),
-            _ => (0x20..0x7f).contains(&first).then_some(1),
-        };
-        Some(Piece { bytes, printable: width.is_some(), width: width.unwrap_or(0) })
+        let character = std::str::from_utf8(bytes).ok().and_then(|text| text.chars().next());
+        let character = character.filter(|_| utf8 || first < 0x80);
+        let width = character.and_then(UnicodeWidthChar::width);
+        // A byte that is no character takes a column, a control character none.
+        let unknown = usize::from(character.is_none());
+        Some(Piece { bytes, printable: width.is_some(), width: width.unwrap_or(unknown) })
     })
 }
 

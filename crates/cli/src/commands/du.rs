@@ -157,9 +157,7 @@ fn options(given: &[Given], threads: usize) -> anyhow::Result<DuOptions> {
             "summarize" => summarize = true,
             "threshold" => options.threshold = threshold(text(id, value)?)?,
             "time" => time = Some(time_kind(value)?),
-            "time-style" => {
-                style = Some(TimeStyle::parse_for_du(text(id, value)?).map_err(anyhow::Error::msg)?)
-            }
+            "time-style" => style = Some(text(id, value)?),
             "exclude" => options.exclude.push(exclude(value.as_bytes())?),
             "exclude-from" => exclude_from(value, &mut options.exclude)?,
             "one-file-system" => options.one_file_system = true,
@@ -188,7 +186,8 @@ fn options(given: &[Given], threads: usize) -> anyhow::Result<DuOptions> {
         options.measure = Measure::Inodes;
     }
     if let Some(kind) = time {
-        options.time = Some((kind, style.unwrap_or_else(time_style)));
+        let style = style.map(|style| TimeStyle::parse_for_du(style).map_err(anyhow::Error::msg));
+        options.time = Some((kind, style.transpose()?.unwrap_or_else(time_style)));
     }
     if options.top.is_some() {
         options.order.get_or_insert(Order::Size);

@@ -19,7 +19,11 @@ fn entries(tree: &Path) -> Vec<(PathBuf, std::fs::Metadata)> {
     found.filter(|(_, metadata)| !metadata.is_dir()).collect()
 }
 
-fn sums(tree: &Path, key: impl Fn(&Path, &std::fs::Metadata) -> String, size: impl Fn(&std::fs::Metadata) -> u64) -> BTreeMap<String, u64> {
+fn sums(
+    tree: &Path,
+    key: impl Fn(&Path, &std::fs::Metadata) -> String,
+    size: impl Fn(&std::fs::Metadata) -> u64,
+) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for (path, metadata) in entries(tree) {
         *sums.entry(key(&path, &metadata)).or_default() += size(&metadata);
@@ -39,8 +43,11 @@ fn shown(text: &str) -> BTreeMap<String, u64> {
 #[test]
 fn du_by_owner_adds_up_every_name() {
     let site = Site::new();
-    let user = |uid: u32| nix::unistd::User::from_uid(uid.into()).unwrap().map_or(uid.to_string(), |user| user.name);
-    let group = |gid: u32| nix::unistd::Group::from_gid(gid.into()).unwrap().map_or(gid.to_string(), |group| group.name);
+    let user =
+        |uid: u32| nix::unistd::User::from_uid(uid.into()).unwrap().map_or(uid.to_string(), |user| user.name);
+    let group = |gid: u32| {
+        nix::unistd::Group::from_gid(gid.into()).unwrap().map_or(gid.to_string(), |group| group.name)
+    };
     for tree in [&site.tree, &site.linked] {
         let by_user = sums(tree, |_, m| user(m.uid()), |m| m.blocks() * 512);
         assert_eq!(shown(&run(&site, tree, "--by user -B1")), by_user);
@@ -68,7 +75,10 @@ fn du_by_extension_and_age_adds_up_sizes() {
     assert_eq!(shown(&run(&site, &site.tree, "--by ext --inodes")), counts);
     // Months before that of the scan, which was just now.
     let month = |seconds: i64| {
-        let output = std::process::Command::new("date").args(["-u", "+%Y %m", "-d", &format!("@{seconds}")]).output().unwrap();
+        let output = std::process::Command::new("date")
+            .args(["-u", "+%Y %m", "-d", &format!("@{seconds}")])
+            .output()
+            .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         let (year, month) = text.trim().split_once(' ').unwrap();
         year.parse::<i64>().unwrap() * 12 + month.parse::<i64>().unwrap()
@@ -93,7 +103,10 @@ fn du_by_extension_and_age_adds_up_sizes() {
     };
     assert_eq!(shown(&run(&site, &site.tree, "--by age -b")), sums(&site.tree, age, MetadataExt::size));
     // Of a file and of a directory within.
-    assert_eq!(run(&site, &site.tree, "--by ext -b sub/deeper/deepest/file.txt"), "70000\t.txt\tsub/deeper/deepest/file.txt\n");
+    assert_eq!(
+        run(&site, &site.tree, "--by ext -b sub/deeper/deepest/file.txt"),
+        "70000\t.txt\tsub/deeper/deepest/file.txt\n"
+    );
     assert_eq!(run(&site, &site.tree, "--by ext -b --top 1 sub/deeper"), "70000\t.txt\tsub/deeper\n");
 }
 
@@ -101,25 +114,41 @@ fn du_by_extension_and_age_adds_up_sizes() {
 fn du_sorts_and_cuts_off() {
     let site = Site::new();
     let all = run(&site, &site.tree, "-ab sub");
-    let mut lines: Vec<(u64, &str)> = all.lines().map(|line| line.split_once('\t').unwrap()).map(|(size, path)| (size.parse().unwrap(), path)).collect();
+    let mut lines: Vec<(u64, &str)> = all
+        .lines()
+        .map(|line| line.split_once('\t').unwrap())
+        .map(|(size, path)| (size.parse().unwrap(), path))
+        .collect();
     lines.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.as_bytes().cmp(b.1.as_bytes())));
-    let text = |lines: &[(u64, &str)]| lines.iter().map(|(size, path)| format!("{size}\t{path}\n")).collect::<String>();
+    let text = |lines: &[(u64, &str)]| {
+        lines.iter().map(|(size, path)| format!("{size}\t{path}\n")).collect::<String>()
+    };
     let by_size = run(&site, &site.tree, "-ab --sort size sub");
     let sizes: Vec<&str> = by_size.lines().map(|line| line.split('\t').next().unwrap()).collect();
     assert_eq!(sizes, lines.iter().map(|line| line.0.to_string()).collect::<Vec<_>>());
     assert_eq!(run(&site, &site.tree, "-ab --top=2 sub"), text(&lines[..2]));
     assert_eq!(run(&site, &site.tree, "-ab --top=0 sub"), "");
     lines.sort_by_key(|line| line.1.to_owned());
-    assert_eq!(run(&site, &site.tree, "--sort name -d1 -b open\\sdir sub").lines().next().unwrap().split('\t').nth(1), Some("open dir"));
+    assert_eq!(
+        run(&site, &site.tree, "--sort name -d1 -b open\\sdir sub")
+            .lines()
+            .next()
+            .unwrap()
+            .split('\t')
+            .nth(1),
+        Some("open dir")
+    );
     assert_eq!(run(&site, &site.tree, "-b --top 1 -c sub empty").lines().count(), 2);
 }
 
 #[test]
 fn du_prints_json() {
     let site = Site::new();
-    let json: serde_json::Value = serde_json::from_str(&run(&site, &site.tree, "-ab --json --time -c sub")).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&run(&site, &site.tree, "-ab --json --time -c sub")).unwrap();
     let lines = run(&site, &site.tree, "-ab -0 sub");
-    let lines: Vec<(&str, &str)> = lines.split_terminator('\0').map(|line| line.split_once('\t').unwrap()).collect();
+    let lines: Vec<(&str, &str)> =
+        lines.split_terminator('\0').map(|line| line.split_once('\t').unwrap()).collect();
     let rows = json.as_array().unwrap();
     assert_eq!(rows.len(), lines.len() + 1);
     for (row, (size, path)) in rows.iter().zip(lines) {
@@ -131,7 +160,8 @@ fn du_prints_json() {
         assert!(row["time"].as_str().unwrap().contains(" +0000"));
     }
     assert_eq!(rows.last().unwrap()["total"], true);
-    let json: serde_json::Value = serde_json::from_str(&run(&site, &site.tree, "--inodes -s --json sub")).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&run(&site, &site.tree, "--inodes -s --json sub")).unwrap();
     assert_eq!(json[0]["path"], "sub");
     assert!(json[0]["inodes"].as_i64().unwrap() > 5 && json[0].get("bytes").is_none());
     let json: serde_json::Value = serde_json::from_str(&run(&site, &site.tree, "--by user --json")).unwrap();

@@ -7,20 +7,104 @@ use std::path::Path;
 use std::process::Command;
 
 const OPTIONS: [&str; 69] = [
-    "-l", "-a", "-A", "-h", "-i", "-n", "-o", "-g", "-G", "-R", "-r", "-S", "-t", "-u", "-c", "-X", "-1", "-C", "-x", "-m", "-F", "-p", "-Q",
-    "-b", "-N", "-q", "-s", "-k", "--si", "--full-time", "--time-style=iso", "--time-style=long-iso", "--time-style=full-iso",
-    "--time-style=locale", "--time-style=+%F_%s", "--color", "--color=always", "--color=never", "--group-directories-first", "--zero",
-    "-w40", "-w 0", "--width=200", "-T4", "-T0", "--file-type", "--indicator-style=slash", "--indicator-style=none", "--quoting-style=shell",
-    "--quoting-style=shell-escape", "--quoting-style=shell-always", "--quoting-style=shell-escape-always", "--quoting-style=c",
-    "--quoting-style=escape", "--sort=size", "--sort=time", "--sort=extension", "--time=atime", "--time=status", "--format=across",
-    "--format=commas", "--format=long", "--format=vertical", "--format=single-column", "--block-size=M", "--block-size=1", "--classify",
-    "--classify=auto", "--show-control-chars",
+    "-l",
+    "-a",
+    "-A",
+    "-h",
+    "-i",
+    "-n",
+    "-o",
+    "-g",
+    "-G",
+    "-R",
+    "-r",
+    "-S",
+    "-t",
+    "-u",
+    "-c",
+    "-X",
+    "-1",
+    "-C",
+    "-x",
+    "-m",
+    "-F",
+    "-p",
+    "-Q",
+    "-b",
+    "-N",
+    "-q",
+    "-s",
+    "-k",
+    "--si",
+    "--full-time",
+    "--time-style=iso",
+    "--time-style=long-iso",
+    "--time-style=full-iso",
+    "--time-style=locale",
+    "--time-style=+%F_%s",
+    "--color",
+    "--color=always",
+    "--color=never",
+    "--group-directories-first",
+    "--zero",
+    "-w40",
+    "-w 0",
+    "--width=200",
+    "-T4",
+    "-T0",
+    "--file-type",
+    "--indicator-style=slash",
+    "--indicator-style=none",
+    "--quoting-style=shell",
+    "--quoting-style=shell-escape",
+    "--quoting-style=shell-always",
+    "--quoting-style=shell-escape-always",
+    "--quoting-style=c",
+    "--quoting-style=escape",
+    "--sort=size",
+    "--sort=time",
+    "--sort=extension",
+    "--time=atime",
+    "--time=status",
+    "--format=across",
+    "--format=commas",
+    "--format=long",
+    "--format=vertical",
+    "--format=single-column",
+    "--block-size=M",
+    "--block-size=1",
+    "--classify",
+    "--classify=auto",
+    "--show-control-chars",
 ];
 
 const CHOSEN: [&str; 26] = [
-    "-d", "-d .", "-ld to-dir", "-ld to-dir/", "to-dir", "-l to-dir", "-F to-dir", "-p to-dir", "to-dir sub empty", "-R to-dir", "-R", "-aR sub",
-    "plain to-file broken loop", "-la", "-la sub", "-l char block pipe", "-ls block plain", "-is", "-- -dash --all", "missing", "missing sub", "-RQ sub open\\sdir",
-    "-d --color=always .", "-C sub sparse", "-m empty", "-l --zero sub",
+    "-d",
+    "-d .",
+    "-ld to-dir",
+    "-ld to-dir/",
+    "to-dir",
+    "-l to-dir",
+    "-F to-dir",
+    "-p to-dir",
+    "to-dir sub empty",
+    "-R to-dir",
+    "-R",
+    "-aR sub",
+    "plain to-file broken",
+    "-la",
+    "-la sub",
+    "-l char block pipe",
+    "-ls block plain",
+    "-is",
+    "-- -dash --all",
+    "missing",
+    "missing sub",
+    "-RQ sub open\\sdir",
+    "-d --color=always .",
+    "-C sub sparse",
+    "-m empty",
+    "-l --zero sub",
 ];
 
 /// Values of LS_COLORS.
@@ -67,7 +151,19 @@ fn ls_prints_what_gnus_ls_prints() {
     let mut random = seeded(11);
     for number in 0..500 {
         let mut line = some_of(&OPTIONS, 6, &mut random);
-        let starts = ["", ".", "sub", "sub/", "empty plain", "to-dir", "sub/deeper sub", "char sub", "./sub/../sub", "open\\sdir", "pipe socket none"];
+        let starts = [
+            "",
+            ".",
+            "sub",
+            "sub/",
+            "empty plain",
+            "to-dir",
+            "sub/deeper sub",
+            "char sub",
+            "./sub/../sub",
+            "open\\sdir",
+            "pipe socket none",
+        ];
         line.extend(words(starts[random.random_range(0..starts.len())]));
         let locale = if random.random_bool(0.2) { "C" } else { "C.UTF-8" };
         compare(&site, &line, &site.tree, number % 3, &[TERMINAL, ("LC_ALL", locale)]);
@@ -85,7 +181,11 @@ fn ls_colors_as_gnus_ls_does() {
             compare(&site, &line, &site.linked, 1, &[("LS_COLORS", colors), TERMINAL]);
         }
     }
-    for vars in [[("TERM", "dumb"), ("X", "")], [("TERM", "dumb"), ("COLORTERM", "truecolor")], [("TERM", "screen.linux"), ("X", "")]] {
+    for vars in [
+        [("TERM", "dumb"), ("X", "")],
+        [("TERM", "dumb"), ("COLORTERM", "truecolor")],
+        [("TERM", "screen.linux"), ("X", "")],
+    ] {
         compare(&site, &words("--color=always"), &site.tree, 0, &vars);
     }
 }
@@ -108,10 +208,22 @@ fn ls_takes_units_and_styles_from_the_environment() {
 }
 
 #[test]
+fn ls_does_not_know_what_lies_outside_of_the_index() {
+    let site = Site::new();
+    std::os::unix::fs::symlink("/etc", site.tree.join("outside")).unwrap();
+    site.place.index(&site.index, &site.tree);
+    let words: Vec<_> = words("-1F --color=always").into_iter().map(Into::into).collect();
+    let [_, shown] = site.run(None, &site.tree, "ls", &words, &[("LS_COLORS", "ln=1:or=2:mi=3")]);
+    let text = shown.stdout.escape_ascii().to_string();
+    assert!(text.contains("[1moutside") && text.contains("[2mbroken"), "{text}");
+}
+
+#[test]
 fn ls_without_order_shows_the_same_entries() {
     let site = Site::new();
     let words: Vec<_> = words("-U --zero").into_iter().map(Into::into).collect();
-    let sorted = site.run(None, &site.tree, "ls", &words, &[]).map(|output| crate::common::sorted(&output.stdout, 0));
+    let sorted =
+        site.run(None, &site.tree, "ls", &words, &[]).map(|output| crate::common::sorted(&output.stdout, 0));
     assert_eq!(sorted[0], sorted[1]);
     assert!(sorted[1].len() > 40);
 }
@@ -120,7 +232,11 @@ fn ls_without_order_shows_the_same_entries() {
 fn on_terminal(site: &Site, line: &str, vars: &[(&str, &str)]) -> String {
     let mut command = Command::new("script");
     command.args(["-qec", &format!("stty cols 90; {line}"), "/dev/null"]).current_dir(&site.tree).env_clear();
-    command.env("PATH", std::env::var_os("PATH").unwrap()).env("TZ", "UTC").env("LC_ALL", "C.UTF-8").env("SHELL", "/bin/sh");
+    command
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("TZ", "UTC")
+        .env("LC_ALL", "C.UTF-8")
+        .env("SHELL", "/bin/sh");
     command.stdin(std::process::Stdio::null()).envs(vars.iter().copied());
     command.output().unwrap().stdout.escape_ascii().to_string()
 }
@@ -129,7 +245,22 @@ fn on_terminal(site: &Site, line: &str, vars: &[(&str, &str)]) -> String {
 fn ls_on_a_terminal_is_as_ls_with_colors_on_a_terminal() {
     let site = Site::new();
     let canopy = format!("{} --index {}", site.place.canopy.display(), site.index.display());
-    for line in ["", "-l", "-a", "-R", "-N", "-b", "-sC", "-m", "-x sub", "-1", "-q", "-F", "-l --color=never", "--zero"] {
+    for line in [
+        "",
+        "-l",
+        "-a",
+        "-R",
+        "-N",
+        "-b",
+        "-sC",
+        "-m",
+        "-x sub",
+        "-1",
+        "-q",
+        "-F",
+        "-l --color=never",
+        "--zero",
+    ] {
         let shown = on_terminal(&site, &format!("{canopy} ls {line}"), &[TERMINAL]);
         // As most systems define it.
         let expected = on_terminal(&site, &format!("ls --color=auto {line}"), &[TERMINAL]);

@@ -32,7 +32,8 @@ fn stat_prints_what_gnus_stat_prints() {
         line
     };
     for user in 0..3 {
-        for options in [&[][..], &["-t"], &["-L"], &["-Lt"], &["--terse"], &["-c", "%n"], &["--format=%s %N"]] {
+        for options in [&[][..], &["-t"], &["-L"], &["-Lt"], &["--terse"], &["-c", "%n"], &["--format=%s %N"]]
+        {
             compare(&site, of_all(options), &site.tree, user);
         }
     }
@@ -45,7 +46,9 @@ fn stat_prints_what_gnus_stat_prints() {
     for format in ["%Hd,%Ld|%Hr,%Lr", "%%|%n%%", "%", "100%"] {
         compare(&site, of_all(&["-c", format]), &site.tree, 0);
     }
-    for format in ["%n\\n", "\\t%s\\x41\\101\\e[0m\\a\\b\\f\\v\\r\\\\\\\"|", "a\\0b%n\\n", "%n\\", "\\x|\\q|\\8\\n"] {
+    for format in
+        ["%n\\n", "\\t%s\\x41\\101\\e[0m\\a\\b\\f\\v\\r\\\\\\\"|", "a\\0b%n\\n", "%n\\", "\\x|\\q|\\8\\n"]
+    {
         compare(&site, of_all(&["--printf", format]), &site.tree, 0);
         compare(&site, of_all(&["-c", format]), &site.tree, 0);
     }

@@ -104,9 +104,9 @@ impl Colors {
         let key = self.key(mode, attributes.nlink, capable);
         match key {
             "fi" => self.of_file(&entry.name),
-            "ln" if entry.target == Target::Missing && (self.as_target || self.colored("or")) => {
-                self.code("or")
-            }
+            // What it leads to has no colour to give.
+            "ln" if self.as_target => self.code("or"),
+            "ln" if entry.target == Target::Missing && self.colored("or") => self.code("or"),
             key => self.code(key),
         }
     }
@@ -185,8 +185,13 @@ impl Colors {
         output.extend_from_slice(self.code("cl").unwrap_or_default());
     }
 
-    /// Whether colours have to be switched off at the end by themselves.
-    pub(super) fn restore(&self) -> bool {
+    /// Writes what takes the colour of text that is no name back.
+    pub(super) fn restore(&self, output: &mut Vec<u8>) {
+        self.begin(b"", output);
+    }
+
+    /// Whether that is needed at the end of all output.
+    pub(super) fn restores_at_end(&self) -> bool {
         self.code("lc") != Some(b"\x1b[") || self.code("rc") != Some(b"m")
     }
 }

@@ -149,8 +149,9 @@ impl LsOptions {
     fn quotings(&self) -> (Quoting, Quoting) {
         let mut names = self.quoting.clone();
         names.also.extend(match self.indicator {
-            Indicator::Classify => &b"*=>@|"[..],
-            Indicator::FileType => b"=>@|",
+            // In this order since ls has it so.
+            Indicator::FileType => &b"*=>@|"[..],
+            Indicator::Classify => b"=>@|",
             _ => b"",
         });
         if names.style == Style::Escape {
@@ -210,7 +211,7 @@ pub fn ls(
     ls.headed = options.recursive || paths.len() > 1;
     let singles = !single.is_empty();
     if singles {
-        ls.printer.print(&single)?;
+        ls.printer.print(&single, directories.iter().map(|(entry, _)| entry))?;
     }
     if singles && !directories.is_empty() {
         ls.printer.blank()?;
@@ -277,7 +278,7 @@ impl Ls<'_> {
                 self.printer.heading(&start.given)?;
             }
             self.printer.total(&entries)?;
-            self.printer.print(&entries)?;
+            self.printer.print(&entries, std::iter::empty())?;
             if self.options.recursive {
                 let dirs = entries.iter().rev().filter(|entry| {
                     entry.inode.attributes.file_type() == FileType::Directory

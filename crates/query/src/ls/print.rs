@@ -82,23 +82,30 @@ impl<'a> Printer<'a> {
 
     /// Prints what is left to print.
     pub(super) fn finish(&mut self) -> Result<()> {
-        if let Some(colors) = self.options.colors.as_ref().filter(|colors| self.colored && colors.restore()) {
+        if let Some(colors) =
+            self.options.colors.as_ref().filter(|colors| self.colored && colors.restores_at_end())
+        {
             let mut end = Vec::new();
-            colors.end(&mut end);
+            colors.restore(&mut end);
             self.output.write_all(&end)?;
         }
         Ok(self.output.flush()?)
     }
 
-    /// Prints entries in their order.
-    pub(super) fn print(&mut self, entries: &[Entry]) -> Result<()> {
+    /// Prints entries in their order. Columns are as wide as for these and those beside them, which are not printed.
+    pub(super) fn print<'e>(
+        &mut self,
+        entries: &'e [Entry],
+        beside: impl Iterator<Item = &'e Entry>,
+    ) -> Result<()> {
         if entries.is_empty() {
             return Ok(());
         }
-        let table = self.table(entries);
+        let beside: Vec<&Entry> = beside.collect();
+        let table = self.table(entries, &beside);
         let mut lines = Vec::new();
         match self.options.layout {
-            Layout::Long => self.long(&table, &mut lines),
+            Layout::Long => self.long(&table, &beside, &mut lines),
             Layout::Lines => {
                 for row in &table.rows {
                     self.cell(&table, row, 0, &mut lines);
@@ -113,7 +120,7 @@ impl<'a> Printer<'a> {
         Ok(self.output.write_all(&lines)?)
     }
 
-    fn table<'e>(&self, entries: &'e [Entry]) -> Table<'e> {
+    fn table<'e>(&self, entries: &'e [Entry], beside: &[&'e Entry]) -> Table<'e> {
         let options = self.options;
         let names = &self.names;
         let row = |entry: &'e Entry| Row {
@@ -129,14 +136,16 @@ impl<'a> Printer<'a> {
             },
         };
         let rows: Vec<Row<'_>> = entries.iter().map(row).collect();
-        let widest = |text: fn(&Row<'_>) -> usize| rows.iter().map(text).max().unwrap_or(0);
+        let others: Vec<Row<'_>> = beside.iter().map(|&entry| row(entry)).collect();
+        let all = || rows.iter().chain(&others);
+        let widest = |text: fn(&Row<'_>) -> usize| all().map(text).max().unwrap_or(0);
         let shell = matches!(names.style, Style::Shell | Style::ShellEscape);
         let aligned = match options.layout {
             Layout::Long => true,
             Layout::Columns | Layout::Across => options.width > 0,
             Layout::Lines | Layout::Commas => false,
         };
-        let align = shell && aligned && rows.iter().any(Row::is_quoted);
+        let align = shell && aligned && all().any(|row| row.is_quoted());
         Table {
             inode_width: widest(|row| row.inode.len()),
             block_width: widest(|row| row.blocks.len()),
@@ -222,7 +231,7 @@ impl<'a> Printer<'a> {
                 colors.end(line);
             }
             if colors.normal().is_some() {
-                colors.end(line);
+                colors.restore(line);
             }
             colors.begin(code, line);
         }
@@ -295,8 +304,9 @@ impl<'a> Printer<'a> {
         lines.push(self.options.end());
     }
 
-    fn long(&mut self, table: &Table<'_>, lines: &mut Vec<u8>) {
-        let cells: Vec<Cells> = table.rows.iter().map(|row| Cells::of(row.entry, self.options)).collect();
+    fn long(&mut self, table: &Table<'_>, beside: &[&Entry], lines: &mut Vec<u8>) {
+        let all = table.rows.iter().map(|row| row.entry).chain(beside.iter().copied());
+        let cells: Vec<Cells> = all.map(|entry| Cells::of(entry, self.options)).collect();
         let widths = Widths::of(&cells);
         for (row, cells) in table.rows.iter().zip(&cells) {
             self.normal(lines);

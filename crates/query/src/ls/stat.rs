@@ -129,6 +129,7 @@ struct Flags {
 enum Value {
     Text(Vec<u8>),
     Number(u64),
+    Signed(i64),
     Octal(u64),
     Hex(u64),
     /// Nanoseconds since 1970.
@@ -170,6 +171,7 @@ impl Printer<'_> {
         }
         match self.value(letter, part) {
             Some(Value::Text(value)) => flags.text(value, text),
+            Some(Value::Signed(value)) => flags.signed(value, text),
             Some(Value::Number(value)) => flags.number(value.to_string(), "", text),
             Some(Value::Octal(value)) => flags.number(format!("{value:o}"), "0", text),
             Some(Value::Hex(value)) => flags.number(format!("{value:x}"), "0x", text),
@@ -207,7 +209,7 @@ impl Printer<'_> {
             b'o' => Value::Number(u64::from(a.blksize_bytes)),
             b'r' => Value::Number(of_device(a.rdev)),
             b'R' => Value::Hex(a.rdev),
-            b's' => Value::Number(a.size_bytes as u64),
+            b's' => Value::Signed(a.size_bytes),
             b't' => Value::Hex(u64::from(major(a.rdev))),
             b'T' => Value::Hex(u64::from(minor(a.rdev))),
             b'u' => Value::Number(u64::from(a.uid)),
@@ -301,6 +303,29 @@ impl Flags {
         self.pad(format!("{prefix}{zeros}{value}").into_bytes(), text);
     }
 
+    fn signed(&self, value: i64, text: &mut Vec<u8>) {
+        let sign = self.sign(value < 0);
+        let mut digits = value.unsigned_abs().to_string();
+        if digits == "0" && self.precision == Some(0) {
+            digits.clear();
+        }
+        let mut length = self.precision.unwrap_or(0);
+        if self.zero && !self.left && self.precision.is_none() {
+            length = self.width.saturating_sub(sign.len());
+        }
+        let zeros = "0".repeat(length.saturating_sub(digits.len()));
+        self.pad(format!("{sign}{zeros}{digits}").into_bytes(), text);
+    }
+
+    fn sign(&self, negative: bool) -> &'static str {
+        match (negative, self.plus, self.space) {
+            (true, ..) => "-",
+            (_, true, _) => "+",
+            (_, _, true) => " ",
+            _ => "",
+        }
+    }
+
     /// Seconds since 1970, with as many digits behind the dot as the precision says.
     fn time(&self, time_ns: i64, text: &mut Vec<u8>) {
         let places = match self.precision {
@@ -309,7 +334,8 @@ impl Flags {
             Some(places) => places,
         };
         let unit = 10_i64.pow(9 - places.min(9) as u32);
-        let (mut seconds, nanoseconds) = (time_ns.div_euclid(1_000_000_000), time_ns.rem_euclid(1_000_000_000));
+        let (mut seconds, nanoseconds) =
+            (time_ns.div_euclid(1_000_000_000), time_ns.rem_euclid(1_000_000_000));
         let mut fraction = nanoseconds / unit;
         let negative = seconds < 0;
         if negative && nanoseconds != 0 {
@@ -317,20 +343,29 @@ impl Flags {
             fraction = 1_000_000_000 / unit - fraction - i64::from(nanoseconds % unit != 0);
             seconds += i64::from(fraction != 0);
         }
-        let mut value = seconds.unsigned_abs().to_string();
-        if places > 0 {
-            value.push_str(&format!(".{fraction:0width$}", width = places.min(9)));
-            value.push_str(&"0".repeat(places - places.min(9)));
+        let sign = self.sign(negative);
+        let digits = seconds.unsigned_abs().to_string();
+        // What the fraction takes of the width, if that leaves any.
+        let width = if places > 0 { self.width.saturating_sub(1 + places) } else { self.width };
+        let width = if places > 0 && (self.left || width <= 1) { 0 } else { width };
+        let zeros = if self.zero && !self.left { width } else { 0 };
+        let zeros = "0".repeat(zeros.saturating_sub(sign.len() + digits.len()));
+        let whole = Flags { left: self.left, width, ..Flags::default() };
+        let before = text.len();
+        whole.pad(format!("{sign}{zeros}{digits}").into_bytes(), text);
+        if places == 0 {
+            return;
         }
-        let sign = match (negative, self.plus, self.space) {
-            (true, ..) => "-",
-            (_, true, _) => "+",
-            (_, _, true) => " ",
-            _ => "",
-        };
-        let zeros = if self.zero && !self.left { self.width } else { 0 };
-        let zeros = "0".repeat(zeros.saturating_sub(sign.len() + value.len()));
-        self.pad(format!("{sign}{zeros}{value}").into_bytes(), text);
+        let written = text.len() - before;
+        let known = places.min(9);
+        text.extend(format!(".{fraction:0known$}").into_bytes());
+        let rest = places - known;
+        text.extend(std::iter::repeat_n(b'0', rest));
+        if self.width > 1 {
+            // stat pads by as much as there is too much as well.
+            let blank = self.width.abs_diff(written + 1 + known);
+            text.extend(std::iter::repeat_n(b' ', blank.saturating_sub(rest)));
+        }
     }
 
     fn pad(&self, value: Vec<u8>, text: &mut Vec<u8>) {
