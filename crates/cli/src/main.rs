@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Command::Find(arguments) => commands::find::run(index, arguments),
         Command::Du(arguments) => commands::du::run(index, arguments),
         Command::Ls(arguments) => commands::ls::run(index, arguments),
-        Command::Stat(arguments) => commands::ls::run_stat(index, arguments),
+        Command::Stat(arguments) => commands::stat::run(index, arguments),
         Command::Sql(arguments) => commands::sql::run(index, arguments),
         Command::Table(arguments) => commands::table::run(index, arguments),
         Command::Export(arguments) => commands::export::run(index, arguments),

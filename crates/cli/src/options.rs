@@ -27,7 +27,7 @@ pub enum Command {
     Find(crate::commands::find::Arguments),
     Du(crate::commands::du::Arguments),
     Ls(crate::commands::ls::Arguments),
-    Stat(crate::commands::ls::StatArguments),
+    Stat(crate::commands::stat::Arguments),
     Sql(crate::commands::sql::Arguments),
     Table(crate::commands::table::Arguments),
     Export(crate::commands::export::Arguments),

@@ -1,30 +1,170 @@
-//! Sizes as people read them.
+//! Sizes as people read them, and as `--block-size` asks for them: what GNU's tools do in `human.c`.
+
+use std::ffi::OsString;
+
+/// Units of 1024 bytes, as `-k` has them.
+const KIBIBYTE: u64 = 1024;
+
+const UNITS: [char; 9] = ['0', 'K', 'M', 'G', 'T', 'P', 'E', 'Z', 'Y'];
+
+/// How numbers of bytes or of units are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeForm {
+    /// Whether each number has the unit that suits it.
+    scaled: bool,
+    /// Whether units are powers of 1024 instead of 1000.
+    binary: bool,
+    /// Whether the unit is printed.
+    unit: bool,
+    /// Whether a printed unit ends in `B`.
+    byte: bool,
+    /// Bytes of the unit in which numbers are shown, if they are not scaled.
+    block_bytes: u64,
+}
+
+impl SizeForm {
+    /// Units of so many bytes, rounded up, without anything behind the number.
+    pub const fn blocks(block_bytes: u64) -> Self {
+        SizeForm { scaled: false, binary: false, unit: false, byte: false, block_bytes }
+    }
+
+    /// Units of 1024 bytes.
+    pub const KIBIBYTES: SizeForm = SizeForm::blocks(KIBIBYTE);
+
+    /// Bytes.
+    pub const BYTES: SizeForm = SizeForm::blocks(1);
+
+    /// With units of powers of 1024: `4.0K`.
+    pub const HUMAN: SizeForm =
+        SizeForm { scaled: true, binary: true, unit: true, byte: false, block_bytes: 1 };
+
+    /// With units of powers of 1000: `4.1k`.
+    pub const SI: SizeForm = SizeForm { binary: false, ..SizeForm::HUMAN };
+
+    /// The form that an argument of `--block-size` asks for. Errors say what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        // A quote asks for groups of digits, of which the C locale has none.
+        let text = text.strip_prefix('\'').unwrap_or(text);
+        let names = [("human-readable", SizeForm::HUMAN), ("si", SizeForm::SI)];
+        if let Some((_, form)) = names.iter().find(|(name, _)| !text.is_empty() && name.starts_with(text)) {
+            return Ok(*form);
+        }
+        let number = Number::parse(text)?;
+        if number.value == 0 {
+            return Err(format!("invalid block size '{text}'"));
+        }
+        let form = SizeForm::blocks(number.value);
+        if text.starts_with(|first: char| first.is_ascii_digit()) {
+            return Ok(form);
+        }
+        let byte = text.ends_with('B');
+        Ok(SizeForm { unit: true, byte, binary: !byte || text.ends_with("iB"), ..form })
+    }
+
+    /// The form that the environment asks for: the first of these variables that is set, else `POSIXLY_CORRECT`, else
+    /// units of 1024 bytes. Variables that make no sense count as not set.
+    pub fn from_environment(own: &str) -> Self {
+        let set = |name: &&str| std::env::var_os(name).is_some();
+        let value = [own, "BLOCK_SIZE", "BLOCKSIZE"].into_iter().find(set).and_then(std::env::var_os);
+        let form = value.and_then(|value: OsString| SizeForm::parse(value.to_str()?).ok());
+        let default = if set(&"POSIXLY_CORRECT") { SizeForm::blocks(512) } else { SizeForm::KIBIBYTES };
+        form.unwrap_or(default)
+    }
+
+    /// The same with another unit.
+    pub fn with_block_bytes(self, block_bytes: u64) -> Self {
+        SizeForm { block_bytes, ..self }
+    }
+
+    /// Shows so many bytes, or counts if the unit is one byte; what is left over is rounded up.
+    pub fn show(&self, amount: i64) -> String {
+        let sign = if amount < 0 { "-" } else { "" };
+        let amount = u128::from(amount.unsigned_abs());
+        let block = u128::from(self.block_bytes);
+        if !self.scaled {
+            return format!("{sign}{}{}", amount.div_ceil(block), self.suffix(self.block_exponent()));
+        }
+        let base = if self.binary { 1024 } else { 1000 };
+        let (mut exponent, mut unit) = (0, 1_u128);
+        while amount / unit >= base && exponent < 8 {
+            unit *= base;
+            exponent += 1;
+        }
+        let tenths = (amount * 10).div_ceil(unit);
+        if exponent > 0 && tenths < 100 {
+            return format!("{sign}{}.{}{}", tenths / 10, tenths % 10, self.suffix(exponent));
+        }
+        match amount.div_ceil(unit) {
+            whole if whole == base && exponent < 8 => format!("{sign}1.0{}", self.suffix(exponent + 1)),
+            whole => format!("{sign}{whole}{}", self.suffix(exponent)),
+        }
+    }
+
+    /// Which power of its base the unit is at least.
+    fn block_exponent(&self) -> usize {
+        let base: u128 = if self.binary { 1024 } else { 1000 };
+        (0..8).find(|&exponent| base.pow(exponent) >= u128::from(self.block_bytes)).unwrap_or(8) as usize
+    }
+
+    fn suffix(&self, exponent: usize) -> String {
+        let mut suffix = String::new();
+        if !self.unit {
+            return suffix;
+        }
+        if exponent > 0 {
+            suffix.push(if !self.binary && exponent == 1 { 'k' } else { UNITS[exponent] });
+        }
+        if self.byte {
+            suffix.push_str(if self.binary && exponent > 0 { "iB" } else { "B" });
+        }
+        suffix
+    }
+}
+
+/// A number with a unit behind it, as `--block-size` and `--threshold` take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    /// What it comes to.
+    pub value: u64,
+}
+
+impl Number {
+    /// Reads `12`, `0x10`, `4K`, `KB`, `1MiB` and the like: units of 1024, of 1000 with a `B` behind.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let invalid = || format!("invalid size '{text}'");
+        let (radix, digits_at) = match text.as_bytes() {
+            [b'0', b'x' | b'X', ..] => (16, 2),
+            [b'0', b'0'..=b'7', ..] => (8, 1),
+            _ => (10, 0),
+        };
+        let rest = &text[digits_at..];
+        let end = rest.find(|c: char| !c.is_digit(radix)).unwrap_or(rest.len());
+        let number = match (&rest[..end], digits_at) {
+            ("", 0) if !rest.is_empty() => 1,
+            (digits, _) => u64::from_str_radix(digits, radix).map_err(|_| invalid())?,
+        };
+        let mut suffix = rest[end..].chars();
+        let Some(unit) = suffix.next() else { return Ok(Number { value: number }) };
+        let unit = UNITS.iter().skip(1).position(|&known| known == unit.to_ascii_uppercase());
+        let exponent = unit.ok_or_else(invalid)? as u32 + 1;
+        let base: u64 = match suffix.as_str() {
+            "" | "iB" => 1024,
+            "B" | "D" => 1000,
+            _ => return Err(invalid()),
+        };
+        let value = base.checked_pow(exponent).and_then(|unit| number.checked_mul(unit));
+        Ok(Number { value: value.ok_or_else(|| format!("size '{text}' is too large"))? })
+    }
+}
 
 /// A size with a unit of powers of 1024, rounded up as du(1) and ls(1) do with `-h`: `4.0K`, `12M`.
 pub fn human_size(bytes: i64) -> String {
-    let value = bytes.unsigned_abs();
-    let sign = if bytes < 0 { "-" } else { "" };
-    if value < 1024 {
-        return format!("{sign}{value}");
-    }
-    let mut unit = 1_u128;
-    for suffix in ["K", "M", "G", "T", "P", "E"] {
-        unit *= 1024;
-        let tenths = (u128::from(value) * 10).div_ceil(unit);
-        if tenths < 100 {
-            return format!("{sign}{}.{}{suffix}", tenths / 10, tenths % 10);
-        }
-        let whole = u128::from(value).div_ceil(unit);
-        if whole < 1024 {
-            return format!("{sign}{whole}{suffix}");
-        }
-    }
-    format!("{sign}{value}")
+    SizeForm::HUMAN.show(bytes)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::human_size;
+    use super::*;
 
     #[test]
     fn sizes_round_up_as_du_does() {
@@ -40,6 +180,29 @@ mod tests {
             (i64::MAX, "8.0E"),
         ] {
             assert_eq!(human_size(bytes), text, "{bytes}");
+        }
+        assert_eq!([999, 1000, 1001, 999_999].map(|n| SizeForm::SI.show(n)), ["999", "1.0k", "1.1k", "1.0M"]);
+    }
+
+    #[test]
+    fn block_sizes_are_read_as_gnu_reads_them() {
+        let shown = |form: &str, bytes| SizeForm::parse(form).map(|form| form.show(bytes));
+        for (form, expected) in [
+            ("1K", "3"),
+            ("K", "3K"),
+            ("kB", "3kB"),
+            ("KiB", "3KiB"),
+            ("M", "1M"),
+            ("0x200", "5"),
+            ("010", "257"),
+            ("'512", "5"),
+            ("si", "2.1k"),
+            ("hum", "2.1K"),
+        ] {
+            assert_eq!(shown(form, 2050).as_deref(), Ok(expected), "{form}");
+        }
+        for form in ["", "0", "-1", "K1", "Q", "1Kb", "1Z", "99999999999999999999"] {
+            assert!(shown(form, 1).is_err(), "{form}");
         }
     }
 }

@@ -76,6 +76,17 @@ impl<'a> Subtree<'a> {
         Ok(totals)
     }
 
+    /// Sums over everything below the directory, each link as often as it occurs.
+    pub(crate) fn sum_of_names(&self) -> Result<Totals> {
+        let sum = Mutex::new(Totals::default());
+        in_parallel(self.threads, &self.shards(), |shard| {
+            let totals = shard.totals_below(self.path)?;
+            *sum.lock().expect("no thread panics while it holds the lock") += totals;
+            Ok(())
+        })?;
+        Ok(sum.into_inner().expect("no thread panics while it holds the lock"))
+    }
+
     /// The directories down to `depth` components in path order, deeper ones added to those above them. A
     /// directory that cannot be listed is there with itself alone.
     pub(crate) fn nodes(&self, depth: usize) -> Result<Vec<Node>> {

@@ -12,5 +12,7 @@ pub mod info;
 pub mod ls;
 pub mod report;
 pub mod sql;
+pub mod stat;
+mod switches;
 pub mod table;
 pub mod top;

@@ -8,12 +8,12 @@ mod action;
 mod expr;
 mod format;
 mod parse;
-mod pattern;
+pub(crate) mod pattern;
 mod print;
 mod run;
 mod test;
 
 pub use expr::Expr;
-pub(crate) use format::{date, full_time, mode_string};
+pub(crate) use format::{full_time, mode_string};
 pub use parse::{Find, parse};
 pub use run::{RunOptions, run};

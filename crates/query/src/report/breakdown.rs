@@ -19,7 +19,7 @@ use std::ops::RangeInclusive;
 use std::sync::Mutex;
 
 /// Spans of months by which ages are shown.
-const AGES: [(&str, i32, Option<i32>); 11] = [
+pub(crate) const AGES: [(&str, i32, Option<i32>); 11] = [
     ("in the future", -1, Some(-1)),
     ("this month", 0, Some(0)),
     ("1 month", 1, Some(1)),
@@ -105,7 +105,8 @@ fn of_owner(parts: &[&Part<'_>], wanted: &Wanted, owner: u32, threads: usize) ->
     Ok(all.into_inner().expect("no thread panics while it holds the lock"))
 }
 
-fn add_ages(classes: &mut [Count], months: &Histogram, scanned: i32) {
+/// Adds months to the [`AGES`] that they were before the month of a scan.
+pub(crate) fn add_ages(classes: &mut [Count], months: &Histogram, scanned: i32) {
     for (month, count) in months.iter() {
         let age = (scanned - month).max(-1);
         let at = AGES.iter().rposition(|(_, from, _)| *from <= age).unwrap_or(0);

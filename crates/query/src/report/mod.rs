@@ -11,7 +11,7 @@
 //! Not its job: deciding who may see what. All rows come from shards that the caller could open.
 
 mod best;
-mod breakdown;
+pub(crate) mod breakdown;
 mod details;
 mod directories;
 mod document;

@@ -1,0 +1,295 @@
+//! ls's options.
+
+use crate::common::seeded;
+use crate::place::{Case, Site, some_of, users, words};
+use rand::RngExt;
+use std::path::Path;
+use std::process::Command;
+
+const OPTIONS: [&str; 69] = [
+    "-l",
+    "-a",
+    "-A",
+    "-h",
+    "-i",
+    "-n",
+    "-o",
+    "-g",
+    "-G",
+    "-R",
+    "-r",
+    "-S",
+    "-t",
+    "-u",
+    "-c",
+    "-X",
+    "-1",
+    "-C",
+    "-x",
+    "-m",
+    "-F",
+    "-p",
+    "-Q",
+    "-b",
+    "-N",
+    "-q",
+    "-s",
+    "-k",
+    "--si",
+    "--full-time",
+    "--time-style=iso",
+    "--time-style=long-iso",
+    "--time-style=full-iso",
+    "--time-style=locale",
+    "--time-style=+%F_%s",
+    "--color",
+    "--color=always",
+    "--color=never",
+    "--group-directories-first",
+    "--zero",
+    "-w40",
+    "-w 0",
+    "--width=200",
+    "-T4",
+    "-T0",
+    "--file-type",
+    "--indicator-style=slash",
+    "--indicator-style=none",
+    "--quoting-style=shell",
+    "--quoting-style=shell-escape",
+    "--quoting-style=shell-always",
+    "--quoting-style=shell-escape-always",
+    "--quoting-style=c",
+    "--quoting-style=escape",
+    "--sort=size",
+    "--sort=time",
+    "--sort=extension",
+    "--time=atime",
+    "--time=status",
+    "--format=across",
+    "--format=commas",
+    "--format=long",
+    "--format=vertical",
+    "--format=single-column",
+    "--block-size=M",
+    "--block-size=1",
+    "--classify",
+    "--classify=auto",
+    "--show-control-chars",
+];
+
+const CHOSEN: [&str; 26] = [
+    "-d",
+    "-d .",
+    "-ld to-dir",
+    "-ld to-dir/",
+    "to-dir",
+    "-l to-dir",
+    "-F to-dir",
+    "-p to-dir",
+    "to-dir sub empty",
+    "-R to-dir",
+    "-R",
+    "-aR sub",
+    "plain to-file broken",
+    "-la",
+    "-la sub",
+    "-l char block pipe",
+    "-ls block plain",
+    "-is",
+    "-- -dash --all",
+    "missing",
+    "missing sub",
+    "-RQ sub open\\sdir",
+    "-d --color=always .",
+    "-C sub sparse",
+    "-m empty",
+    "-l --zero sub",
+];
+
+/// Values of LS_COLORS.
+const COLORS: [&str; 9] = [
+    "rs=0:di=01;34",
+    "*.gz=01;31:*.png=35:fi=4:no=37:mh=44:or=40;31:mi=05;37;41",
+    "ln=target:or=31:mi=32",
+    "ln=target:ex=00:su=0:tw=:ow=00:st=1",
+    "lc=<:rc=>:ec=END:cl=CLEAR",
+    "lc=\\e[:rc=m:rs=1:*.txt=^[7:*plain=\\x41\\101",
+    "or=01;31",
+    "bad",
+    "*.gz=1:*.gz=2:*r.gz=3",
+];
+
+fn compare(site: &Site, line: &[String], dir: &Path, user: usize, vars: &[(&str, &str)]) {
+    let users = users();
+    let zero = line.iter().any(|word| word == "--zero");
+    site.compare(&Case {
+        tool: "ls",
+        words: line.to_vec(),
+        dir,
+        user: users[user].as_ref(),
+        vars,
+        end: if zero { 0 } else { b'\n' },
+        unordered: false,
+    });
+}
+
+const TERMINAL: (&str, &str) = ("TERM", "xterm-256color");
+
+#[test]
+fn ls_prints_what_gnus_ls_prints() {
+    let site = Site::new();
+    for user in 0..3 {
+        for line in CHOSEN {
+            compare(&site, &words(line), &site.tree, user, &[TERMINAL]);
+        }
+        compare(&site, &words("-lR"), &site.linked, user, &[TERMINAL]);
+    }
+    for option in OPTIONS {
+        compare(&site, &words(option), &site.tree, 0, &[TERMINAL]);
+    }
+    let mut random = seeded(11);
+    for number in 0..500 {
+        let mut line = some_of(&OPTIONS, 6, &mut random);
+        let starts = [
+            "",
+            ".",
+            "sub",
+            "sub/",
+            "empty plain",
+            "to-dir",
+            "sub/deeper sub",
+            "char sub",
+            "./sub/../sub",
+            "open\\sdir",
+            "pipe socket none",
+        ];
+        line.extend(words(starts[random.random_range(0..starts.len())]));
+        let locale = if random.random_bool(0.2) { "C" } else { "C.UTF-8" };
+        compare(&site, &line, &site.tree, number % 3, &[TERMINAL, ("LC_ALL", locale)]);
+    }
+}
+
+#[test]
+fn ls_colors_as_gnus_ls_does() {
+    let site = Site::new();
+    for colors in COLORS {
+        for line in ["", "-l", "-F", "-a -C", "-x -w60", "-lA sub", "-m --group-directories-first"] {
+            let mut line = words(line);
+            line.push("--color=always".to_owned());
+            compare(&site, &line, &site.tree, 0, &[("LS_COLORS", colors)]);
+            compare(&site, &line, &site.linked, 1, &[("LS_COLORS", colors), TERMINAL]);
+        }
+    }
+    for vars in [
+        [("TERM", "dumb"), ("X", "")],
+        [("TERM", "dumb"), ("COLORTERM", "truecolor")],
+        [("TERM", "screen.linux"), ("X", "")],
+    ] {
+        compare(&site, &words("--color=always"), &site.tree, 0, &vars);
+    }
+}
+
+#[test]
+fn ls_takes_units_and_styles_from_the_environment() {
+    let site = Site::new();
+    for vars in [
+        [("BLOCK_SIZE", "M"), ("COLUMNS", "50")],
+        [("LS_BLOCK_SIZE", "si"), ("COLUMNS", "")],
+        [("BLOCKSIZE", "1"), ("TABSIZE", "3")],
+        [("TIME_STYLE", "long-iso"), ("QUOTING_STYLE", "escape")],
+        [("TIME_STYLE", "posix-full-iso"), ("QUOTING_STYLE", "c")],
+        [("POSIXLY_CORRECT", "1"), ("LC_ALL", "C")],
+    ] {
+        for line in ["-l", "-sC", "-lk", "-x", "-sh"] {
+            compare(&site, &words(line), &site.tree, 0, &vars);
+        }
+    }
+}
+
+#[test]
+fn ls_does_not_know_what_lies_outside_of_the_index() {
+    let site = Site::new();
+    std::os::unix::fs::symlink("/etc", site.tree.join("outside")).unwrap();
+    site.place.index(&site.index, &site.tree);
+    let words: Vec<_> = words("-1F --color=always").into_iter().map(Into::into).collect();
+    let [_, shown] = site.run(None, &site.tree, "ls", &words, &[("LS_COLORS", "ln=1:or=2:mi=3")]);
+    let text = shown.stdout.escape_ascii().to_string();
+    assert!(text.contains("[1moutside") && text.contains("[2mbroken"), "{text}");
+}
+
+#[test]
+fn ls_without_order_shows_the_same_entries() {
+    let site = Site::new();
+    let words: Vec<_> = words("-U --zero").into_iter().map(Into::into).collect();
+    let sorted =
+        site.run(None, &site.tree, "ls", &words, &[]).map(|output| crate::common::sorted(&output.stdout, 0));
+    assert_eq!(sorted[0], sorted[1]);
+    assert!(sorted[1].len() > 40);
+}
+
+/// What a command line prints on a terminal of 90 columns.
+fn on_terminal(site: &Site, line: &str, vars: &[(&str, &str)]) -> String {
+    let mut command = Command::new("script");
+    command.args(["-qec", &format!("stty cols 90; {line}"), "/dev/null"]).current_dir(&site.tree).env_clear();
+    command
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("TZ", "UTC")
+        .env("LC_ALL", "C.UTF-8")
+        .env("SHELL", "/bin/sh");
+    command.stdin(std::process::Stdio::null()).envs(vars.iter().copied());
+    command.output().unwrap().stdout.escape_ascii().to_string()
+}
+
+#[test]
+fn ls_on_a_terminal_is_as_ls_with_colors_on_a_terminal() {
+    let site = Site::new();
+    let canopy = format!("{} --index {}", site.place.canopy.display(), site.index.display());
+    for line in [
+        "",
+        "-l",
+        "-a",
+        "-R",
+        "-N",
+        "-b",
+        "-sC",
+        "-m",
+        "-x sub",
+        "-1",
+        "-q",
+        "-F",
+        "-l --color=never",
+        "--zero",
+    ] {
+        let shown = on_terminal(&site, &format!("{canopy} ls {line}"), &[TERMINAL]);
+        // As most systems define it.
+        let expected = on_terminal(&site, &format!("ls --color=auto {line}"), &[TERMINAL]);
+        assert_eq!(shown, expected, "{line}");
+        assert!(shown.contains("plain"), "{line}: {shown}");
+    }
+    let plain = on_terminal(&site, &format!("{canopy} ls"), &[TERMINAL, ("NO_COLOR", "1")]);
+    assert_eq!(plain, on_terminal(&site, "ls", &[TERMINAL]));
+    // Names do no harm in what else is printed on a terminal.
+    for line in ["du -a", "stat ./*", "stat -c %n ./*", "du --by extension"] {
+        let shown = on_terminal(&site, &format!("{canopy} {line}"), &[TERMINAL]);
+        assert!(!shown.contains("\\x1b[") && !shown.contains("\\x07"), "{line}: {shown}");
+        assert!(shown.contains("deeper") || !line.starts_with("du -a"), "{line}: {shown}");
+    }
+}
+
+#[test]
+fn the_end_of_a_pipe_is_no_error() {
+    let site = Site::new();
+    for i in 0..600 {
+        std::fs::create_dir_all(site.tree.join(format!("wide/{}{i}", "x".repeat(200)))).unwrap();
+    }
+    site.place.index(&site.index, &site.tree);
+    for line in ["ls -lR", "du", "ls -1 wide", "stat -c %N wide/*", "du --json", "du --sort name"] {
+        let canopy = format!("{} --index {}", site.place.canopy.display(), site.index.display());
+        let pipe = format!("set -o pipefail; {canopy} {line} | head -n 1 | wc -l");
+        let output = Command::new("bash").args(["-c", &pipe]).current_dir(&site.tree).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.is_empty(), "{line}: {errors}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "1", "{line}");
+    }
+}

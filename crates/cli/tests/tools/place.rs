@@ -1,0 +1,258 @@
+//! The trees that commands are compared on, and the comparison.
+
+use crate::common::{Place, User};
+use canopy_model::{Acl, AclEntry, AclTag};
+use rand::RngExt;
+use rand::rngs::StdRng;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, makedev, mknodat, utimensat};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A place with two indexed trees.
+pub struct Site {
+    pub place: Place,
+    pub index: PathBuf,
+    /// With every kind of entry, without hard links.
+    pub tree: PathBuf,
+    /// With hard links in and across directories.
+    pub linked: PathBuf,
+}
+
+/// Where links of a tree and their inodes are.
+const NAMES: [&[u8]; 22] = [
+    b"plain",
+    b"a b",
+    b"new\nline",
+    b"-dash",
+    b"--all",
+    b"\xff\xfe",
+    "ümlaut".as_bytes(),
+    "日本".as_bytes(),
+    b"*?[x]",
+    b"back\\slash",
+    b"\x1b[31mred\x1b[0m",
+    b"\x07bell\ttab\r",
+    b"it's",
+    b"it's \"both\" $x",
+    b".hidden",
+    b"archive.tar.gz",
+    b"picture.PNG",
+    b"#hash",
+    b"~tilde",
+    b"a:b",
+    b"x=y|z@*>",
+    b"{",
+];
+
+impl Site {
+    pub fn new() -> Self {
+        let place = Place::new();
+        let (tree, linked) = (place.path("tree"), place.path("linked"));
+        every_kind(&tree);
+        hard_links(&linked);
+        let index = place.path("index");
+        place.index(&index, &tree);
+        place.index(&index, &linked);
+        Site { place, index, tree, linked }
+    }
+
+    /// Runs the command and the tool of that name in a directory as a user (or root), with more variables.
+    pub fn run(
+        &self,
+        who: Option<&User>,
+        dir: &Path,
+        tool: &str,
+        words: &[OsString],
+        vars: &[(&str, &str)],
+    ) -> [Output; 2] {
+        let canopy: Vec<&OsStr> =
+            vec![self.place.canopy.as_os_str(), "--index".as_ref(), self.index.as_os_str(), tool.as_ref()];
+        [vec![OsStr::new(tool)], canopy].map(|program| {
+            let mut command = Command::new("setpriv");
+            match who {
+                Some(user) => {
+                    command.args(["--reuid", &user.uid.to_string(), "--regid", &user.gid.to_string()]);
+                    command.arg("--clear-groups");
+                }
+                None => {
+                    command.arg("--no-new-privs");
+                }
+            }
+            command.args(program).args(words).current_dir(dir).env_clear();
+            command.env("PATH", std::env::var_os("PATH").unwrap()).env("TZ", "UTC").env("LC_ALL", "C.UTF-8");
+            command.envs(vars.iter().copied()).output().unwrap()
+        })
+    }
+
+    /// Asserts that both print the same, in any order of lines if that is none of the command's business.
+    pub fn compare(&self, case: &Case<'_>) {
+        let words: Vec<OsString> = case.words.iter().map(OsString::from).collect();
+        let [expected, shown] = self.run(case.user, case.dir, case.tool, &words, case.vars);
+        let errors = String::from_utf8_lossy(&shown.stderr);
+        let lines = |output: &[u8]| {
+            let mut lines: Vec<String> =
+                output.split(|byte| *byte == case.end).map(|line| line.escape_ascii().to_string()).collect();
+            if case.unordered {
+                lines.sort();
+            }
+            lines
+        };
+        let what = format!(
+            "{} {:?} {:?} as {:?} in {:?}: {errors}",
+            case.tool, case.words, case.vars, case.user, case.dir
+        );
+        let (shown_lines, expected_lines) = (lines(&shown.stdout), lines(&expected.stdout));
+        if shown_lines != expected_lines {
+            let differ = shown_lines.iter().zip(&expected_lines).find(|(a, b)| a != b);
+            panic!(
+                "{what}\nfirst difference (canopy, {}): {differ:#?}\ncanopy: {shown_lines:#?}\nexpected: {expected_lines:#?}",
+                case.tool
+            );
+        }
+        let told = String::from_utf8_lossy(&expected.stderr);
+        assert!(!told.contains("invalid option") && !told.contains("unrecognized option"), "{what}: {told}");
+    }
+}
+
+/// A command line.
+pub struct Case<'a> {
+    pub tool: &'a str,
+    pub words: Vec<String>,
+    pub dir: &'a Path,
+    pub user: Option<&'a User>,
+    pub vars: &'a [(&'a str, &'a str)],
+    /// What ends lines.
+    pub end: u8,
+    /// Whether the order of lines is that of the walk.
+    pub unordered: bool,
+}
+
+/// Words of a line, where `\s` stands for a space in one.
+pub fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(|word| word.replace("\\s", " ")).collect()
+}
+
+/// Some of the options, in any order.
+pub fn some_of(options: &[&str], most: usize, random: &mut StdRng) -> Vec<String> {
+    let count = random.random_range(0..=most);
+    (0..count).flat_map(|_| words(options[random.random_range(0..options.len())])).collect()
+}
+
+/// Users who see different parts of the trees.
+pub fn users() -> [Option<User>; 3] {
+    let user = |uid, gid| Some(User { uid, gid, groups: Vec::new() });
+    [None, user(2001, 3001), user(2002, 3002)]
+}
+
+fn every_kind(root: &Path) {
+    fs::create_dir(root).unwrap();
+    let mut dirs = vec![root.to_owned()];
+    for dir in ["sub", "sub/deeper", "sub/deeper/deepest", "empty", "private", "sticky", "open dir", ".dot"] {
+        let path = root.join(dir);
+        fs::create_dir(&path).unwrap();
+        dirs.push(path);
+    }
+    for (number, name) in NAMES.iter().enumerate() {
+        let name = OsStr::from_bytes(name);
+        fs::write(root.join(name), vec![b'x'; number * number * 311]).unwrap();
+        if number % 3 == 0 {
+            fs::write(root.join("sub").join(name), vec![b'y'; number * 100]).unwrap();
+        }
+    }
+    fs::write(root.join("sub/deeper").join(OsString::from_vec(vec![b'n'; 255])), "long").unwrap();
+    fs::write(root.join("sub/deeper/deepest/file.txt"), [0; 70_000]).unwrap();
+    fs::write(root.join("private/secret"), [0; 9000]).unwrap();
+    fs::File::create(root.join("sparse")).unwrap().set_len(5 << 30).unwrap();
+    for number in 0..30 {
+        fs::write(root.join(format!("open dir/file{number:02}")), vec![0; number * 1024]).unwrap();
+    }
+    for (link, target) in [
+        ("to-dir", "sub"),
+        ("to-file", "plain"),
+        ("broken", "nowhere"),
+        ("loop", "loop"),
+        ("to-exec", "exec"),
+        ("odd target", "a b"),
+        ("up", "sub/../sub/deeper"),
+    ] {
+        symlink(target, root.join(link)).unwrap();
+    }
+    let abs = root.join("sub/deeper");
+    symlink(&abs, root.join("absolute")).unwrap();
+    let node =
+        |name: &str, kind, device| mknodat(CWD, root.join(name), kind, Mode::from(0o640), device).unwrap();
+    node("pipe", FileType::Fifo, 0);
+    node("char", FileType::CharacterDevice, makedev(1, 3));
+    node("block", FileType::BlockDevice, makedev(259, 1234));
+    node("sub/char9", FileType::CharacterDevice, makedev(10, 200));
+    std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
+    for (name, mode) in
+        [("exec", 0o755), ("setuid", 0o4755), ("setgid", 0o2755), ("odd-bits", 0o7000), ("none", 0)]
+    {
+        fs::write(root.join(name), "").unwrap();
+        fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    lchown(root.join("exec"), Some(2001), Some(3001)).unwrap();
+    lchown(root.join("to-dir"), Some(123_456), Some(3002)).unwrap();
+    lchown(root.join("private"), Some(2001), Some(3001)).unwrap();
+    for (dir, mode) in
+        [("private", 0o700), ("sticky", 0o1777), ("open dir", 0o777), ("empty", 0o1755), (".dot", 0o2750)]
+    {
+        fs::set_permissions(root.join(dir), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    // ACLs where stat is not asked, which names them.
+    let entry = |tag, permissions| AclEntry { tag, permissions };
+    let entries = [
+        (AclTag::Owner, 7),
+        (AclTag::User(2002), 5),
+        (AclTag::OwningGroup, 5),
+        (AclTag::Mask, 5),
+        (AclTag::Other, 5),
+    ];
+    let acl = Acl { entries: entries.map(|(tag, permissions)| entry(tag, permissions)).to_vec() }.encode();
+    for (path, name) in [("sub/plain", Acl::XATTR_NAME), ("sub/deeper/deepest", "system.posix_acl_default")] {
+        rustix::fs::setxattr(root.join(path), name, &acl, rustix::fs::XattrFlags::empty()).unwrap();
+    }
+    set_times(root);
+}
+
+fn hard_links(root: &Path) {
+    fs::create_dir(root).unwrap();
+    for dir in ["a", "a/b", "c", "c/d"] {
+        fs::create_dir(root.join(dir)).unwrap();
+    }
+    for (number, first) in ["a/one", "a/b/two", "c/three", "top"].iter().enumerate() {
+        fs::write(root.join(first), vec![b'z'; 5000 * (number + 1)]).unwrap();
+        fs::hard_link(root.join(first), root.join(format!("c/d/link{number}"))).unwrap();
+        fs::hard_link(root.join(first), root.join(format!("{first}-again"))).unwrap();
+    }
+    fs::write(root.join("c/alone"), [1; 100]).unwrap();
+    symlink("a", root.join("to-a")).unwrap();
+    set_times(root);
+}
+
+/// Gives all entries times that no live command changes, some of them in the last half year and one in the future.
+fn set_times(root: &Path) {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
+    for (number, path) in crate::common::all_paths(root).iter().enumerate().rev() {
+        let number = number as i64;
+        let modified = match number % 5 {
+            0 => now - number * 86_400 * 3,
+            1 => now - number * 86_400 * 100,
+            2 => 951_782_400 + number * 86_400,
+            3 => -86_400 * number,
+            _ => now + 1_000_000,
+        };
+        // Access times in the future stay as they are.
+        let time = |tv_sec| Timespec { tv_sec, tv_nsec: 123_456_789 - number };
+        let times = Timestamps {
+            last_access: time(4_000_000_000 - number * 1000),
+            last_modification: time(modified),
+        };
+        utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    }
+}

@@ -1,0 +1,83 @@
+//! stat's forms.
+
+use crate::common::seeded;
+use crate::place::{Case, Site, users, words};
+use rand::RngExt;
+use std::path::Path;
+
+const DIRECTIVES: &str = "aAbBdDfFgGhinNorRstTuUwWxXyYzZ";
+
+fn compare(site: &Site, line: Vec<String>, dir: &Path, user: usize) {
+    let users = users();
+    let user = users[user].as_ref();
+    site.compare(&Case { tool: "stat", words: line, dir, user, vars: &[], end: b'\n', unordered: false });
+}
+
+/// All entries of the tree's top, by name.
+fn names(site: &Site) -> Vec<String> {
+    let entries = std::fs::read_dir(&site.tree).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = entries.filter_map(|name| name.into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn stat_prints_what_gnus_stat_prints() {
+    let site = Site::new();
+    let names = names(&site);
+    let of_all = |options: &[&str]| {
+        let mut line: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+        line.push("--".to_owned());
+        line.extend(names.clone());
+        line
+    };
+    for user in 0..3 {
+        for options in [&[][..], &["-t"], &["-L"], &["-Lt"], &["--terse"], &["-c", "%n"], &["--format=%s %N"]]
+        {
+            compare(&site, of_all(options), &site.tree, user);
+        }
+    }
+    for letter in DIRECTIVES.chars() {
+        for flags in ["", "20", "-20", "020", "#", "'", "+", ".3", "-#12.4", "012.", " 9"] {
+            // A precision of the quoted form and of times with names cuts them off in both.
+            compare(&site, of_all(&["-c", &format!("[%{flags}{letter}]")]), &site.tree, 0);
+        }
+    }
+    for format in ["%Hd,%Ld|%Hr,%Lr", "%%|%n%%", "%", "100%"] {
+        compare(&site, of_all(&["-c", format]), &site.tree, 0);
+    }
+    for format in
+        ["%n\\n", "\\t%s\\x41\\101\\e[0m\\a\\b\\f\\v\\r\\\\\\\"|", "a\\0b%n\\n", "%n\\", "\\x|\\q|\\8\\n"]
+    {
+        compare(&site, of_all(&["--printf", format]), &site.tree, 0);
+        compare(&site, of_all(&["-c", format]), &site.tree, 0);
+    }
+    let mut random = seeded(3);
+    for number in 0..300 {
+        let mut format = String::new();
+        for _ in 0..random.random_range(1..5) {
+            let letter = DIRECTIVES.chars().nth(random.random_range(0..DIRECTIVES.len())).unwrap();
+            let flags = ["", "-", "0", "#", "+", "'"][random.random_range(0..6)];
+            let width = ["", "5", "12", "30"][random.random_range(0..4)];
+            let precision = ["", ".1", ".6", ".12"][random.random_range(0..4)];
+            format.push_str(&format!("%{flags}{width}{precision}{letter}|"));
+        }
+        let option = ["-c", "--printf", "-Lc"][number % 3];
+        let mut line = vec![option.to_owned(), format];
+        line.push("--".to_owned());
+        line.extend((0..3).map(|_| names[random.random_range(0..names.len())].clone()));
+        compare(&site, line, &site.tree, number % 3);
+    }
+    compare(&site, words("-c %n|%N|%h a/one to-a ./a/../c/d"), &site.linked, 0);
+}
+
+#[test]
+fn stat_names_extended_attributes_behind_what_gnus_stat_prints() {
+    let site = Site::new();
+    let file = site.tree.join("plain");
+    rustix::fs::setxattr(&file, "user.project", b"x", rustix::fs::XattrFlags::empty()).unwrap();
+    site.place.index(&site.index, &site.tree);
+    let [expected, shown] = site.run(None, &site.tree, "stat", &["plain".into()], &[]);
+    let expected = String::from_utf8(expected.stdout).unwrap() + "Xattrs: user.project\n";
+    assert_eq!(String::from_utf8(shown.stdout).unwrap(), expected);
+}

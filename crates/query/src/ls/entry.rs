@@ -1,0 +1,133 @@
+//! Entries of a directory, with all that is shown of them.
+
+use super::LsTime;
+use crate::columns::{INODE, InodeColumns, strings, text_or_empty};
+use crate::error::Result;
+use crate::locate::{Inode, Start, absolute_path, device_of, locate, look_up};
+use arrow::array::AsArray;
+use canopy_index::{FileKind, Index};
+use canopy_model::{Attributes, FileType, parent, unescape};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// An entry.
+pub(super) struct Entry {
+    pub(super) name: Vec<u8>,
+    pub(super) inode: Inode,
+    pub(super) target: Target,
+}
+
+/// What a symbolic link leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// It is none.
+    NoLink,
+    /// Something of this mode.
+    Mode(u32),
+    /// Nothing.
+    Missing,
+    /// Out of the index, or nobody has asked.
+    Unknown,
+}
+
+impl Entry {
+    pub(super) fn file_type(&self) -> FileType {
+        self.inode.attributes.file_type()
+    }
+
+    pub(super) fn time_ns(&self, time: LsTime) -> i64 {
+        let attributes = &self.inode.attributes;
+        match time {
+            LsTime::Modification => attributes.mtime_ns,
+            LsTime::Access => attributes.atime_ns,
+            LsTime::Change => attributes.ctime_ns,
+            LsTime::Birth => attributes.btime_ns,
+        }
+    }
+
+    /// Whether it is a directory, or a symbolic link to one.
+    pub(super) fn leads_to_directory(&self) -> bool {
+        let mode = match self.target {
+            Target::Mode(mode) => mode,
+            _ => self.inode.attributes.mode,
+        };
+        FileType::of_mode(mode) == FileType::Directory
+    }
+}
+
+/// What is in a directory, in the order of names; `None` if the caller may not list it.
+pub(super) fn children(start: &Start) -> Result<Option<Vec<Entry>>> {
+    let mut found = None;
+    for shard in start.view.shards_of(start.source.id) {
+        let listings = shard.listings_at(&start.path)?;
+        if listings.is_empty() {
+            continue;
+        }
+        let all: &mut Vec<Entry> = found.get_or_insert_default();
+        let dev = device_of(shard, listings.start)?;
+        let (entries, dirs) = shard.rows_of(listings)?;
+        for (kind, rows) in [(FileKind::Entries, entries), (FileKind::Dirs, dirs)] {
+            if rows.is_empty() {
+                continue;
+            }
+            let mut columns = INODE.to_vec();
+            columns.extend(["name", "xattrs"]);
+            if kind == FileKind::Entries {
+                columns.extend(["target", "rdev"]);
+            }
+            for batch in shard.read(kind, &columns, std::slice::from_ref(&rows), 8192)? {
+                let batch = batch?;
+                let (names, xattrs) = (strings(&batch, "name"), strings(&batch, "xattrs"));
+                let targets = batch.column_by_name("target").map(|column| column.as_string::<i32>());
+                let inodes = InodeColumns::of(&batch);
+                all.extend((0..batch.num_rows()).map(|at| Entry {
+                    name: unescape(names.value(at)).into_owned(),
+                    inode: Inode {
+                        attributes: inodes.row(at),
+                        target: text_or_empty(targets, at).to_owned(),
+                        dev,
+                        xattrs: text_or_empty(Some(xattrs), at).to_owned(),
+                    },
+                    target: Target::NoLink,
+                }));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What `..` of a directory is: from the index, above the root of a source from the live file system, or else the directory itself.
+pub(super) fn parent_of(index: &Index, start: &Start) -> Result<Inode> {
+    if let Some(above) = parent(&start.path) {
+        return Ok(look_up(&start.view, &start.source, above)?.unwrap_or_else(|| start.inode.clone()));
+    }
+    let root = absolute_path(&start.source, "");
+    let root = unescape(&root);
+    let above = Path::new(OsStr::from_bytes(&root)).parent().unwrap_or(Path::new("/"));
+    if let Ok(found) = locate(index, above.as_os_str()) {
+        return Ok(found.inode);
+    }
+    Ok(above.symlink_metadata().map_or_else(|_| start.inode.clone(), |metadata| live(&metadata)))
+}
+
+fn live(metadata: &std::fs::Metadata) -> Inode {
+    let time =
+        |seconds: i64, nanoseconds: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds);
+    let attributes = Attributes {
+        ino: metadata.ino(),
+        mode: metadata.mode(),
+        nlink: metadata.nlink() as u32,
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+        size_bytes: metadata.size() as i64,
+        blksize_bytes: metadata.blksize() as u32,
+        blocks: metadata.blocks() as i64,
+        atime_ns: time(metadata.atime(), metadata.atime_nsec()),
+        mtime_ns: time(metadata.mtime(), metadata.mtime_nsec()),
+        ctime_ns: time(metadata.ctime(), metadata.ctime_nsec()),
+        ..Attributes::default()
+    };
+    Inode { attributes, target: String::new(), dev: metadata.dev(), xattrs: String::new() }
+}

@@ -1,0 +1,465 @@
+//! The lines of `ls`.
+
+use super::columns::{indent, widths};
+use super::entry::{Entry, Target};
+use super::{Indicator, Layout, LsOptions, LsTime};
+use crate::error::Result;
+use crate::find::mode_string;
+use crate::names::{group_name, user_name};
+use crate::quote::{Quoting, Style};
+use canopy_model::{FileType, unescape};
+use std::borrow::Cow;
+use std::io::Write;
+
+pub(super) struct Printer<'a> {
+    options: &'a LsOptions,
+    names: Quoting,
+    headings: Quoting,
+    output: &'a mut dyn Write,
+    /// Whether any directory was headed.
+    headed: bool,
+    /// Whether any colour was used.
+    colored: bool,
+}
+
+/// What is printed of an entry, before it is known how wide columns are.
+struct Row<'a> {
+    entry: &'a Entry,
+    name: Cow<'a, [u8]>,
+    inode: String,
+    blocks: String,
+}
+
+impl Row<'_> {
+    fn is_quoted(&self) -> bool {
+        self.name.as_ref() != self.entry.name.as_slice()
+    }
+}
+
+/// Rows of a listing and what they share.
+struct Table<'a> {
+    rows: Vec<Row<'a>>,
+    inode_width: usize,
+    block_width: usize,
+    /// Whether names without quotes have a space where the others have one.
+    align: bool,
+}
+
+impl<'a> Printer<'a> {
+    pub(super) fn new(
+        options: &'a LsOptions,
+        names: Quoting,
+        headings: Quoting,
+        output: &'a mut dyn Write,
+    ) -> Self {
+        Printer { options, names, headings, output, headed: false, colored: false }
+    }
+
+    /// Prints the heading of a directory, and a blank line before all but the first.
+    pub(super) fn heading(&mut self, path: &[u8]) -> Result<()> {
+        if std::mem::replace(&mut self.headed, true) {
+            self.output.write_all(b"\n")?;
+        }
+        self.output.write_all(&self.headings.quote(path))?;
+        self.output.write_all(b":\n")?;
+        Ok(())
+    }
+
+    /// Prints what stands between entries that are arguments and directories.
+    pub(super) fn blank(&mut self) -> Result<()> {
+        Ok(self.output.write_all(b"\n")?)
+    }
+
+    /// Prints the space that the entries of a directory take, where it is asked for.
+    pub(super) fn total(&mut self, entries: &[Entry]) -> Result<()> {
+        if self.options.layout == Layout::Long || self.options.blocks {
+            let blocks: i64 = entries.iter().map(|entry| entry.inode.attributes.blocks).sum();
+            write!(self.output, "total {}", self.options.block_form.show(blocks.saturating_mul(512)))?;
+            self.output.write_all(&[self.options.end()])?;
+        }
+        Ok(())
+    }
+
+    /// Prints what is left to print.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        if let Some(colors) =
+            self.options.colors.as_ref().filter(|colors| self.colored && colors.restores_at_end())
+        {
+            let mut end = Vec::new();
+            colors.restore(&mut end);
+            self.output.write_all(&end)?;
+        }
+        Ok(self.output.flush()?)
+    }
+
+    /// Prints entries in their order. Columns are as wide as for these and those beside them, which are not printed.
+    pub(super) fn print<'e>(
+        &mut self,
+        entries: &'e [Entry],
+        beside: impl Iterator<Item = &'e Entry>,
+    ) -> Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let beside: Vec<&Entry> = beside.collect();
+        let table = self.table(entries, &beside);
+        let mut lines = Vec::new();
+        match self.options.layout {
+            Layout::Long => self.long(&table, &beside, &mut lines),
+            Layout::Lines => {
+                for row in &table.rows {
+                    self.cell(&table, row, 0, &mut lines);
+                    lines.push(self.options.end());
+                }
+            }
+            Layout::Columns if self.options.width > 0 => self.columns(&table, true, &mut lines),
+            Layout::Across if self.options.width > 0 => self.columns(&table, false, &mut lines),
+            Layout::Commas => self.one_after_the_other(&table, b",", &mut lines),
+            Layout::Columns | Layout::Across => self.one_after_the_other(&table, b" ", &mut lines),
+        }
+        Ok(self.output.write_all(&lines)?)
+    }
+
+    fn table<'e>(&self, entries: &'e [Entry], beside: &[&'e Entry]) -> Table<'e> {
+        let options = self.options;
+        let names = &self.names;
+        let row = |entry: &'e Entry| Row {
+            entry,
+            name: match names.quote(&entry.name) {
+                Cow::Owned(name) => Cow::Owned(name),
+                Cow::Borrowed(_) => Cow::Borrowed(entry.name.as_slice()),
+            },
+            inode: if options.inode { entry.inode.attributes.ino.to_string() } else { String::new() },
+            blocks: match options.blocks {
+                true => options.block_form.show(entry.inode.attributes.blocks.saturating_mul(512)),
+                false => String::new(),
+            },
+        };
+        let rows: Vec<Row<'_>> = entries.iter().map(row).collect();
+        let others: Vec<Row<'_>> = beside.iter().map(|&entry| row(entry)).collect();
+        let all = || rows.iter().chain(&others);
+        let widest = |text: fn(&Row<'_>) -> usize| all().map(text).max().unwrap_or(0);
+        let shell = matches!(names.style, Style::Shell | Style::ShellEscape);
+        let aligned = match options.layout {
+            Layout::Long => true,
+            Layout::Columns | Layout::Across => options.width > 0,
+            Layout::Lines | Layout::Commas => false,
+        };
+        let align = shell && aligned && all().any(|row| row.is_quoted());
+        Table {
+            inode_width: widest(|row| row.inode.len()),
+            block_width: widest(|row| row.blocks.len()),
+            align,
+            rows,
+        }
+    }
+
+    /// How many columns an entry takes in lines of names.
+    fn width(&self, table: &Table<'_>, row: &Row<'_>) -> usize {
+        let commas = self.options.layout == Layout::Commas;
+        let number = |shown: bool, text: &str, width: usize| match (shown, commas) {
+            (false, _) => 0,
+            (true, true) => 1 + text.len(),
+            (true, false) => 1 + width,
+        };
+        number(self.options.inode, &row.inode, table.inode_width)
+            + number(self.options.blocks, &row.blocks, table.block_width)
+            + usize::from(table.align && !row.is_quoted())
+            + self.names.width(&row.name)
+            + usize::from(self.indicator(row.entry.inode.attributes.mode).is_some())
+    }
+
+    /// Prints an entry in lines of names, the name from a column on.
+    fn cell(&mut self, table: &Table<'_>, row: &Row<'_>, column: usize, line: &mut Vec<u8>) {
+        self.normal(line);
+        self.numbers(table, row, line);
+        self.name(table, row, column, line);
+        line.extend(self.indicator(row.entry.inode.attributes.mode));
+    }
+
+    fn normal(&mut self, line: &mut Vec<u8>) {
+        if let Some(colors) = &self.options.colors
+            && let Some(code) = colors.normal()
+        {
+            if !std::mem::replace(&mut self.colored, true) {
+                colors.end(line);
+            }
+            colors.begin(code, line);
+        }
+    }
+
+    /// Prints the inode number and the space of an entry.
+    fn numbers(&self, table: &Table<'_>, row: &Row<'_>, line: &mut Vec<u8>) {
+        let commas = self.options.layout == Layout::Commas;
+        let mut number = |shown: bool, text: &str, width: usize| {
+            if shown {
+                let padding = if commas { 0 } else { width - text.len() };
+                line.extend(std::iter::repeat_n(b' ', padding));
+                line.extend_from_slice(text.as_bytes());
+                line.push(b' ');
+            }
+        };
+        number(self.options.inode, &row.inode, table.inode_width);
+        number(self.options.blocks, &row.blocks, table.block_width);
+    }
+
+    /// Prints a name. Returns how many bytes that took, without colours.
+    fn name(&mut self, table: &Table<'_>, row: &Row<'_>, column: usize, line: &mut Vec<u8>) -> usize {
+        let pad = table.align && !row.is_quoted();
+        if pad {
+            line.push(b' ');
+        }
+        let code = self.options.colors.as_ref().and_then(|colors| colors.of_entry(row.entry));
+        self.painted(&row.name, code, column, usize::from(pad), line)
+    }
+
+    fn painted(
+        &mut self,
+        name: &[u8],
+        code: Option<&[u8]>,
+        column: usize,
+        pad: usize,
+        line: &mut Vec<u8>,
+    ) -> usize {
+        let length = name.len() + pad;
+        let Some(colors) = self.options.colors.as_ref() else {
+            line.extend_from_slice(name);
+            return length;
+        };
+        if let Some(code) = code {
+            if !std::mem::replace(&mut self.colored, true) {
+                colors.end(line);
+            }
+            if colors.normal().is_some() {
+                colors.restore(line);
+            }
+            colors.begin(code, line);
+        }
+        line.extend_from_slice(name);
+        if code.is_some() || colors.normal().is_some() {
+            colors.end(line);
+            let width = self.options.width;
+            if width > 0 && column / width != (column + length).saturating_sub(1) / width {
+                colors.clear(line);
+            }
+        }
+        length
+    }
+
+    /// The character behind the name of an entry of a mode.
+    fn indicator(&self, mode: u32) -> Option<u8> {
+        let indicator = self.options.indicator;
+        let character = match FileType::of_mode(mode) {
+            FileType::Directory => b'/',
+            _ if indicator == Indicator::Slash => return None,
+            FileType::Regular if indicator == Indicator::Classify && mode & 0o111 != 0 => b'*',
+            FileType::Symlink => b'@',
+            FileType::Fifo => b'|',
+            FileType::Socket => b'=',
+            _ => return None,
+        };
+        (indicator != Indicator::None).then_some(character)
+    }
+
+    fn columns(&mut self, table: &Table<'_>, down: bool, lines: &mut Vec<u8>) {
+        let lengths: Vec<usize> = table.rows.iter().map(|row| self.width(table, row)).collect();
+        let widths = widths(&lengths, self.options.width, down);
+        let tab = if self.options.colors.is_some() { 0 } else { self.options.tab };
+        let count = table.rows.len();
+        let rows = count.div_ceil(widths.len());
+        for first in 0..rows {
+            let (from, step) = if down { (first, rows) } else { (first * widths.len(), 1) };
+            let numbers: Vec<usize> = (from..count).step_by(step).take(widths.len()).collect();
+            let mut position = 0;
+            for (column, &number) in numbers.iter().enumerate() {
+                self.cell(table, &table.rows[number], position, lines);
+                if column + 1 < numbers.len() {
+                    let next = position + widths[column];
+                    indent(position + lengths[number], next, tab, lines);
+                    position = next;
+                }
+            }
+            lines.push(self.options.end());
+        }
+    }
+
+    fn one_after_the_other(&mut self, table: &Table<'_>, separator: &[u8], lines: &mut Vec<u8>) {
+        let line = self.options.width;
+        let mut position = 0;
+        for (number, row) in table.rows.iter().enumerate() {
+            let length = if line > 0 { self.width(table, row) } else { 0 };
+            if number > 0 {
+                lines.extend_from_slice(separator);
+                if line == 0 || position + length + 2 < line {
+                    position += 2;
+                    lines.push(b' ');
+                } else {
+                    position = 0;
+                    lines.push(self.options.end());
+                }
+            }
+            self.cell(table, row, position, lines);
+            position += length;
+        }
+        lines.push(self.options.end());
+    }
+
+    fn long(&mut self, table: &Table<'_>, beside: &[&Entry], lines: &mut Vec<u8>) {
+        let all = table.rows.iter().map(|row| row.entry).chain(beside.iter().copied());
+        let cells: Vec<Cells> = all.map(|entry| Cells::of(entry, self.options)).collect();
+        let widths = Widths::of(&cells);
+        for (row, cells) in table.rows.iter().zip(&cells) {
+            self.normal(lines);
+            let mut before = Vec::new();
+            self.numbers(table, row, &mut before);
+            // Infallible: it is written to memory.
+            let _ = write!(
+                before,
+                "{:<w0$} {:>w1$} ",
+                cells.mode,
+                cells.links,
+                w0 = widths.mode,
+                w1 = widths.links
+            );
+            for (shown, (name, numeric), width) in [
+                (self.options.owner, &cells.owner, widths.owner),
+                (self.options.group, &cells.group, widths.group),
+            ] {
+                if shown {
+                    let _ = match numeric {
+                        true => write!(before, "{name:>width$} "),
+                        false => write!(before, "{name:<width$} "),
+                    };
+                }
+            }
+            let mut after = Vec::new();
+            let size = cells.size(&widths);
+            let _ = write!(after, "{size:>width$} {} ", cells.time, width = widths.size);
+            let owned = self.options.owner || self.options.group;
+            let column = after.len() + if owned { 0 } else { before.len() };
+            lines.extend(before);
+            lines.extend(after);
+            let length = self.name(table, row, column, lines);
+            if row.entry.file_type() != FileType::Symlink {
+                lines.extend(self.indicator(row.entry.inode.attributes.mode));
+            } else if !row.entry.inode.target.is_empty() {
+                self.target(row.entry, column + length + 4, lines);
+            }
+            lines.push(self.options.end());
+        }
+    }
+
+    fn target(&mut self, entry: &Entry, column: usize, lines: &mut Vec<u8>) {
+        lines.extend_from_slice(b" -> ");
+        let target = unescape(&entry.inode.target);
+        let quoted = self.names.quote(&target).into_owned();
+        let code = self.options.colors.as_ref().and_then(|colors| colors.of_target(entry, &target));
+        self.painted(&quoted, code, column, 0, lines);
+        if let Target::Mode(mode) = entry.target {
+            lines.extend(self.indicator(mode));
+        }
+    }
+}
+
+/// What a long line has before the name.
+struct Cells {
+    mode: String,
+    links: String,
+    /// With whether it is a number.
+    owner: (String, bool),
+    group: (String, bool),
+    size: Size,
+    time: String,
+}
+
+enum Size {
+    Bytes(String),
+    Device(String, String),
+}
+
+/// The widths of the columns of long lines.
+struct Widths {
+    mode: usize,
+    links: usize,
+    owner: usize,
+    group: usize,
+    major: usize,
+    minor: usize,
+    size: usize,
+}
+
+impl Cells {
+    fn of(entry: &Entry, options: &LsOptions) -> Self {
+        let attributes = &entry.inode.attributes;
+        let name = |name: Option<String>, id: u32| match name {
+            Some(name) if !options.numeric => (name, false),
+            _ => (id.to_string(), true),
+        };
+        let mut mode = mode_string(attributes.mode);
+        if entry.inode.xattrs.contains("system.posix_acl_") {
+            mode.push('+');
+        }
+        let size = match attributes.file_type() {
+            FileType::Block | FileType::Character => Size::Device(
+                rustix::fs::major(attributes.rdev).to_string(),
+                rustix::fs::minor(attributes.rdev).to_string(),
+            ),
+            _ => Size::Bytes(options.size_form.show(attributes.size_bytes)),
+        };
+        let time = entry.time_ns(options.time);
+        Cells {
+            mode,
+            links: attributes.nlink.to_string(),
+            owner: name(user_name(attributes.uid), attributes.uid),
+            group: name(group_name(attributes.gid), attributes.gid),
+            size,
+            time: match options.time {
+                // The file system does not tell.
+                LsTime::Birth if time == 0 => "?".to_owned(),
+                _ => options.time_style.show(time, options.now_ns),
+            },
+        }
+    }
+
+    fn size(&self, widths: &Widths) -> String {
+        match &self.size {
+            Size::Bytes(size) => size.clone(),
+            Size::Device(major, minor) => {
+                let blank = widths.size - (widths.major + 2 + widths.minor).min(widths.size);
+                format!(
+                    "{major:>first$}, {minor:>second$}",
+                    first = widths.major + blank,
+                    second = widths.minor
+                )
+            }
+        }
+    }
+}
+
+impl Widths {
+    fn of(cells: &[Cells]) -> Self {
+        let widest = |text: fn(&Cells) -> usize| cells.iter().map(text).max().unwrap_or(0);
+        let device = |part: fn(&(&String, &String)) -> usize| {
+            let devices = cells.iter().filter_map(|cells| match &cells.size {
+                Size::Device(major, minor) => Some((major, minor)),
+                Size::Bytes(_) => None,
+            });
+            devices.map(|pair| part(&pair)).max()
+        };
+        let (major, minor) = (device(|(major, _)| major.len()), device(|(_, minor)| minor.len()));
+        let bytes = widest(|cells| match &cells.size {
+            Size::Bytes(size) => size.len(),
+            Size::Device(..) => 0,
+        });
+        let devices = major.zip(minor).map_or(0, |(major, minor)| major + 2 + minor);
+        Widths {
+            mode: widest(|cells| cells.mode.len()),
+            links: widest(|cells| cells.links.len()),
+            owner: widest(|cells| cells.owner.0.chars().count()),
+            group: widest(|cells| cells.group.0.chars().count()),
+            major: major.unwrap_or(0),
+            minor: minor.unwrap_or(0),
+            size: bytes.max(devices),
+        }
+    }
+}
