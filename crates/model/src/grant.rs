@@ -22,6 +22,10 @@ pub struct Wanted(u16);
 impl Wanted {
     /// Search: may look up names in the directory.
     pub const SEARCH: Wanted = Wanted(0o1);
+    /// Execute: the same bit of a file.
+    pub const EXECUTE: Wanted = Wanted(0o1);
+    /// Write: may change the contents.
+    pub const WRITE: Wanted = Wanted(0o2);
     /// Read: may list the names in the directory.
     pub const READ: Wanted = Wanted(0o4);
     /// Read and search, both by one entry of an ACL. To list a directory and look at what is in it are two checks:
@@ -114,6 +118,21 @@ impl Grant {
                 AclTag::Owner | AclTag::Mask => {}
             }
         }
+    }
+
+    /// As [`Grant::new`] where an inode has an ACL that is not known: only the owner, whom no ACL concerns, is granted
+    /// anything.
+    pub fn of_hidden_acl(mode: u32, uid: u32, wanted: Wanted) -> Self {
+        let users = BTreeMap::from([(uid, wanted.granted_by(mode >> 6))]);
+        Grant { users, groups: BTreeMap::new(), other: false }.normalized()
+    }
+
+    /// Whether access(2) grants a file of this mode, whose grant for the wanted bits this is. It differs from
+    /// [`Grant::passes`] in one thing: root executes a file only if somebody may.
+    pub fn passes_access(&self, who: &Credentials, mode: u32, wanted: Wanted) -> bool {
+        let is_dir = mode & 0o170_000 == 0o040_000;
+        let root_may = wanted != Wanted::EXECUTE || is_dir || mode & 0o111 != 0;
+        self.passes(who) && (!who.is_root() || root_may)
     }
 
     /// The grant that nobody but root passes: what is assumed of a directory whose ACL cannot be read.
@@ -345,6 +364,16 @@ mod tests {
             let (a, b) = (a.normalized(), b.normalized());
             prop_assert_eq!(a.implies(&b), everyone().all(|who| !a.passes(&who) || b.passes(&who)));
         }
+    }
+
+    #[test]
+    fn a_hidden_acl_leaves_the_owner_alone_and_root_executes_what_somebody_may() {
+        let hidden = Grant::of_hidden_acl(0o755, 1000, Wanted::READ);
+        assert!(hidden.passes(&Credentials::new(1000, [5])) && !hidden.passes(&Credentials::new(1001, [5])));
+        let root = Credentials::new(0, [0]);
+        let executes =
+            |mode| Grant::new(mode, 7, 7, None, Wanted::EXECUTE).passes_access(&root, mode, Wanted::EXECUTE);
+        assert!(executes(0o100_010) && !executes(0o100_666) && executes(0o040_000));
     }
 
     #[test]

@@ -12,9 +12,14 @@ use std::path::PathBuf;
 /// PATHs are those of the indexed file system; the default is the working directory. Options of canopy come before
 /// the first PATH or test.
 ///
-/// Tests: -name -iname -path -ipath -regex -type -size -empty -mtime -mmin -atime -amin -ctime -cmin -newer -anewer
-/// -cnewer -user -group -uid -gid -perm -links -inum -true -false; -acl, -xattr NAME[=VALUE] (patterns).
-/// Actions: -print -print0 -ls -printf -prune. Limits: -maxdepth -mindepth. Operators: ( ) ! -a -o.
+/// Tests: -name -iname -path -ipath -lname -ilname -regex -iregex -type -xtype -size -empty -mtime -mmin -atime -amin
+/// -ctime -cmin -used -newer -anewer -cnewer -newerXY -user -group -uid -gid -nouser -nogroup -perm -readable -writable
+/// -executable -links -inum -samefile -fstype -true -false; -acl, -xattr NAME[=VALUE] (patterns).
+/// Actions: -print -print0 -ls -printf -fprint -fprint0 -fls -fprintf -exec -execdir -ok -okdir -prune -quit.
+/// Options: -H -P -maxdepth -mindepth -depth -xdev -mount -daystart -regextype -files0-from.
+/// Operators: ( ) ! -a -o ,
+///
+/// Besides, before the first path or in the expression: --sort FIELD --reverse --limit N --count --json --ndjson --0.
 ///
 /// Example: canopy find /data -name '*.h5' -size +1G -mtime +365 -printf '%s %p\n'
 #[derive(clap::Args)]
@@ -26,14 +31,27 @@ pub struct Arguments {
     arguments: Vec<OsString>,
 }
 
-/// Carries the command out.
+/// Carries the command out. A wrong expression ends with exit code 1, as in find(1).
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
     let now_ns = now_ns();
-    let find = find::parse(&arguments.arguments, now_ns).map_err(anyhow::Error::msg)?;
+    let find = match find::parse(&arguments.arguments, now_ns) {
+        Ok(find) => find,
+        Err(error) => {
+            message(error);
+            return Ok(Outcome::Partial);
+        }
+    };
+    find.warnings.iter().for_each(message);
     let index = arguments.read.open(index)?;
     let stdout = std::io::stdout();
-    let options = RunOptions { threads: arguments.read.threads(), terminal: stdout.is_terminal(), now_ns };
-    let failed = find::run(&index, &find, options, &mut BufWriter::with_capacity(1 << 16, stdout))?;
-    failed.iter().for_each(message);
-    Ok(if failed.is_empty() { Outcome::Complete } else { Outcome::Partial })
+    let options = RunOptions {
+        threads: arguments.read.threads(),
+        terminal: stdout.is_terminal(),
+        now_ns,
+        // A name with an end of line must not look like another message.
+        tell: |text| message(text.replace('\n', "?")),
+    };
+    let ended = find::run(&index, &find, options, &mut BufWriter::with_capacity(1 << 16, stdout))?;
+    ended.failed.iter().for_each(message);
+    Ok(if ended.failed.is_empty() && !ended.partial { Outcome::Complete } else { Outcome::Partial })
 }

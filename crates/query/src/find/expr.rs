@@ -11,6 +11,8 @@ pub enum Expr {
     And(Box<Expr>, Box<Expr>),
     /// Either; the second one only where the first is false.
     Or(Box<Expr>, Box<Expr>),
+    /// Both, whatever the first one is; as true as the second.
+    Comma(Box<Expr>, Box<Expr>),
     /// Not.
     Not(Box<Expr>),
     /// A test.
@@ -35,6 +37,10 @@ impl Expr {
         Expr::And(Box::new(self), Box::new(other))
     }
 
+    pub(crate) fn comma(self, other: Expr) -> Expr {
+        Expr::Comma(Box::new(self), Box::new(other))
+    }
+
     pub(crate) fn or(self, other: Expr) -> Expr {
         Expr::Or(Box::new(self), Box::new(other))
     }
@@ -43,8 +49,107 @@ impl Expr {
     pub(crate) fn evaluate(&self, rows: &Rows<'_>, actions: &[Action]) -> Reached {
         let none = BooleanBuffer::new_unset(rows.len());
         let mut reached = Reached { actions: vec![none.clone(); actions.len()], pruned: none };
-        self.eval(rows, BooleanBuffer::new_set(rows.len()), &mut reached);
+        let all = BooleanBuffer::new_set(rows.len());
+        match actions.iter().any(Action::decides) {
+            true => drop(self.eval_maybe(rows, all, actions, &mut reached)),
+            false => drop(self.eval(rows, all, &mut reached)),
+        }
         reached
+    }
+
+    /// As [`Expr::eval`] where the outcome of some actions is only known when they have been carried out: the rows in
+    /// which the expression may be true, and those in which it may be false.
+    fn eval_maybe(
+        &self,
+        rows: &Rows<'_>,
+        among: BooleanBuffer,
+        actions: &[Action],
+        reached: &mut Reached,
+    ) -> (BooleanBuffer, BooleanBuffer) {
+        match self {
+            Expr::And(first, second) => {
+                let (passed, failed) = first.eval_maybe(rows, among, actions, reached);
+                let (both, not_second) = second.eval_maybe(rows, passed, actions, reached);
+                (both, &failed | &not_second)
+            }
+            Expr::Or(first, second) => {
+                let (passed, failed) = first.eval_maybe(rows, among, actions, reached);
+                let (second, neither) = second.eval_maybe(rows, failed, actions, reached);
+                (&passed | &second, neither)
+            }
+            Expr::Comma(first, second) => {
+                first.eval_maybe(rows, among.clone(), actions, reached);
+                second.eval_maybe(rows, among, actions, reached)
+            }
+            Expr::Not(inner) => {
+                let (passed, failed) = inner.eval_maybe(rows, among, actions, reached);
+                (failed, passed)
+            }
+            Expr::Action(action) if actions[*action].decides() => {
+                self.eval(rows, among.clone(), reached);
+                (among.clone(), among)
+            }
+            Expr::Test(_) | Expr::Action(_) | Expr::Prune => {
+                let passed = self.eval(rows, among.clone(), reached);
+                let failed = &among & &!&passed;
+                (passed, failed)
+            }
+        }
+    }
+
+    /// Evaluates the expression on one row, carrying actions out as they are reached: `act` gets the number of each
+    /// and says whether it is true, or `None` to end it all.
+    pub(crate) fn carry_out<E>(
+        &self,
+        rows: &Rows<'_>,
+        act: &mut dyn FnMut(usize) -> Result<Option<bool>, E>,
+    ) -> Result<Option<bool>, E> {
+        Ok(match self {
+            Expr::And(first, second) => match first.carry_out(rows, act)? {
+                Some(true) => second.carry_out(rows, act)?,
+                other => other,
+            },
+            Expr::Or(first, second) => match first.carry_out(rows, act)? {
+                Some(false) => second.carry_out(rows, act)?,
+                other => other,
+            },
+            Expr::Comma(first, second) => match first.carry_out(rows, act)? {
+                Some(_) => second.carry_out(rows, act)?,
+                None => None,
+            },
+            Expr::Not(inner) => inner.carry_out(rows, act)?.map(|passed| !passed),
+            Expr::Test(test) => Some(test.evaluate(rows, &BooleanBuffer::new_set(1)).value(0)),
+            Expr::Action(action) => act(*action)?,
+            Expr::Prune => Some(true),
+        })
+    }
+
+    /// Whether what is pruned hangs on the outcome of an action.
+    pub(crate) fn prunes_by_outcome(&self, actions: &[Action]) -> bool {
+        let here = match self {
+            Expr::And(first, second) | Expr::Or(first, second) => first.waits(actions) && second.prunes(),
+            _ => false,
+        };
+        here || match self {
+            Expr::And(first, second) | Expr::Or(first, second) | Expr::Comma(first, second) => {
+                first.prunes_by_outcome(actions) || second.prunes_by_outcome(actions)
+            }
+            Expr::Not(inner) => inner.prunes_by_outcome(actions),
+            _ => false,
+        }
+    }
+
+    /// Whether its truth hangs on the outcome of an action.
+    fn waits(&self, actions: &[Action]) -> bool {
+        match self {
+            Expr::And(first, second) | Expr::Or(first, second) => {
+                first.waits(actions) || second.waits(actions)
+            }
+            Expr::Comma(_, second) => second.waits(actions),
+            Expr::Not(inner) => inner.waits(actions),
+            Expr::Action(action) => actions[*action].decides(),
+            Expr::Test(_) | Expr::Prune => false,
+        }
     }
 
     /// The rows of `among` in which the expression is true.
@@ -61,6 +166,10 @@ impl Expr {
                 let passed = first.eval(rows, among.clone(), reached);
                 let rest = &among & &!&passed;
                 &passed | &second.eval(rows, rest, reached)
+            }
+            Expr::Comma(first, second) => {
+                first.eval(rows, among.clone(), reached);
+                second.eval(rows, among, reached)
             }
             Expr::Not(inner) => {
                 let passed = inner.eval(rows, among.clone(), reached);
@@ -91,12 +200,15 @@ impl Expr {
                 let (a, b) = (first.may_be(bounds), second.may_be(bounds));
                 (a.0 || b.0, a.1 && b.1)
             }
+            Expr::Comma(_, second) => second.may_be(bounds),
             Expr::Not(inner) => {
                 let (may, may_not) = inner.may_be(bounds);
                 (may_not, may)
             }
             Expr::Test(test) => test.may_be(bounds),
-            Expr::Action(_) | Expr::Prune => (true, false),
+            // A command may fail.
+            Expr::Action(_) => (true, true),
+            Expr::Prune => (true, false),
         }
     }
 
@@ -109,6 +221,7 @@ impl Expr {
             Expr::Or(first, second) => {
                 first.may_act(bounds) || (first.may_be(bounds).1 && second.may_act(bounds))
             }
+            Expr::Comma(first, second) => first.may_act(bounds) || second.may_act(bounds),
             Expr::Not(inner) => inner.may_act(bounds),
             Expr::Action(_) => true,
             Expr::Test(_) | Expr::Prune => false,
@@ -118,7 +231,7 @@ impl Expr {
     /// Calls `visit` with every test.
     pub(crate) fn each_test<'a>(&'a self, visit: &mut dyn FnMut(&'a Test)) {
         match self {
-            Expr::And(first, second) | Expr::Or(first, second) => {
+            Expr::And(first, second) | Expr::Or(first, second) | Expr::Comma(first, second) => {
                 first.each_test(visit);
                 second.each_test(visit);
             }
@@ -128,15 +241,25 @@ impl Expr {
         }
     }
 
-    /// Whether it has an action.
-    pub(crate) fn acts(&self) -> bool {
-        self.may_act(&|_| None)
+    /// Makes pruning do nothing, as it does where directories come after what is in them.
+    pub(crate) fn forget_pruning(&mut self) {
+        match self {
+            Expr::And(first, second) | Expr::Or(first, second) | Expr::Comma(first, second) => {
+                first.forget_pruning();
+                second.forget_pruning();
+            }
+            Expr::Not(inner) => inner.forget_pruning(),
+            Expr::Prune => *self = Expr::Test(Test::Always(true)),
+            Expr::Test(_) | Expr::Action(_) => {}
+        }
     }
 
     /// Whether it prunes.
     pub(crate) fn prunes(&self) -> bool {
         match self {
-            Expr::And(first, second) | Expr::Or(first, second) => first.prunes() || second.prunes(),
+            Expr::And(first, second) | Expr::Or(first, second) | Expr::Comma(first, second) => {
+                first.prunes() || second.prunes()
+            }
             Expr::Not(inner) => inner.prunes(),
             Expr::Prune => true,
             Expr::Test(_) | Expr::Action(_) => false,

@@ -21,6 +21,16 @@ pub(crate) struct Found<'a> {
     /// Device that holds it.
     pub(crate) dev: u64,
     pub(crate) attributes: Attributes,
+    /// What only some directives ask for.
+    pub(crate) rare: Rare,
+}
+
+/// What `%F`, `%Y` and `%Z` print.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rare {
+    pub(crate) file_system: String,
+    pub(crate) target_type: char,
+    pub(crate) context: Vec<u8>,
 }
 
 /// A compiled format.
@@ -58,15 +68,15 @@ struct Flags {
 }
 
 impl Format {
-    /// Compiles a format.
-    pub(crate) fn new(format: &[u8]) -> Result<Self, String> {
+    /// Compiles a format. What find(1) would warn of is added to the warnings.
+    pub(crate) fn new(format: &[u8], warnings: &mut Vec<String>) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut text = Vec::new();
         let mut rest = format;
         while let Some((&byte, after)) = rest.split_first() {
             rest = after;
             match byte {
-                b'\\' => match escape_sequence(&mut rest) {
+                b'\\' => match escape_sequence(&mut rest, warnings) {
                     Some(bytes) => text.extend(bytes),
                     None => {
                         pieces.push(Piece::Text(std::mem::take(&mut text)));
@@ -79,8 +89,17 @@ impl Format {
                     rest = &rest[1..];
                 }
                 b'%' => {
-                    pieces.push(Piece::Text(std::mem::take(&mut text)));
-                    pieces.push(directive(&mut rest)?);
+                    let before = rest;
+                    match directive(&mut rest, warnings)? {
+                        Some(piece) => {
+                            pieces.push(Piece::Text(std::mem::take(&mut text)));
+                            pieces.push(piece);
+                        }
+                        None => {
+                            text.push(b'%');
+                            text.extend(&before[..before.len() - rest.len()]);
+                        }
+                    }
                 }
                 byte => text.push(byte),
             }
@@ -118,9 +137,21 @@ impl Format {
     /// Whether it prints anything that the listing of an entry tells: its path, depth or device.
     pub(crate) fn needs_listing(&self) -> bool {
         self.pieces.iter().any(|piece| match piece {
-            Piece::Directive { what: What::Plain(letter), .. } => "phPHdD".contains(*letter),
+            Piece::Directive { what: What::Plain(letter), .. } => "phPHdDFYZ".contains(*letter),
             _ => false,
         })
+    }
+
+    /// Whether it prints anything that has to be looked up elsewhere: `%F`, `%Y` or `%Z`.
+    pub(crate) fn needs_known(&self) -> bool {
+        "FYZ".chars().any(|letter| self.has(letter))
+    }
+
+    /// Whether it has this directive.
+    pub(crate) fn has(&self, letter: char) -> bool {
+        let is =
+            |piece: &Piece| matches!(piece, Piece::Directive { what: What::Plain(l), .. } if *l == letter);
+        self.pieces.iter().any(is)
     }
 }
 
@@ -135,6 +166,7 @@ fn columns_of(letter: char) -> &'static [&'static str] {
         'i' => &["ino"],
         'n' => &["nlink"],
         'l' => &["target"],
+        'Y' => &["target", "mode"],
         't' => &["mtime"],
         'a' => &["atime"],
         'c' => &["ctime"],
@@ -144,8 +176,11 @@ fn columns_of(letter: char) -> &'static [&'static str] {
 }
 
 /// Reads what follows a backslash. `None` means: stop.
-fn escape_sequence(rest: &mut &[u8]) -> Option<Vec<u8>> {
-    let Some((&byte, after)) = rest.split_first() else { return Some(vec![b'\\']) };
+fn escape_sequence(rest: &mut &[u8], warnings: &mut Vec<String>) -> Option<Vec<u8>> {
+    let Some((&byte, after)) = rest.split_first() else {
+        warnings.push("warning: escape `\\' followed by nothing at all".to_owned());
+        return Some(vec![b'\\']);
+    };
     let digits = rest.iter().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
     if digits > 0 {
         let value = rest[..digits].iter().fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0'));
@@ -163,15 +198,18 @@ fn escape_sequence(rest: &mut &[u8]) -> Option<Vec<u8>> {
         b't' => vec![b'\t'],
         b'v' => vec![11],
         b'\\' => vec![b'\\'],
-        other => vec![b'\\', other],
+        other => {
+            warnings.push(format!("warning: unrecognized escape `\\{}'", char::from(other)));
+            vec![b'\\', other]
+        }
     })
 }
 
-/// Reads what follows a '%'.
-fn directive(rest: &mut &[u8]) -> Result<Piece, String> {
+/// Reads what follows a '%'. `None` stands for what is no directive and printed as it is.
+fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Piece>, String> {
     let mut flags = Flags::default();
     let mut next = || {
-        let (&byte, after) = rest.split_first().ok_or("the format of -printf ends within a directive")?;
+        let (&byte, after) = rest.split_first().ok_or("error: % at end of format string")?;
         *rest = after;
         Ok::<u8, String>(byte)
     };
@@ -202,19 +240,24 @@ fn directive(rest: &mut &[u8]) -> Result<Piece, String> {
     }
     let what = match char::from(byte) {
         letter @ ('A' | 'B' | 'C' | 'T') => {
-            let kind = char::from(next()?);
-            if kind != '@' && kind != '+' && invalid_time_format(kind) {
-                return Err(format!("unknown time format %{letter}{kind} in -printf"));
-            }
-            What::Time(letter, kind)
+            let Ok(kind) = next() else {
+                let warning =
+                    format!("warning: format directive `%{letter}' should be followed by another character");
+                warnings.push(warning);
+                return Ok(None);
+            };
+            What::Time(letter, char::from(kind))
         }
-        letter if "abcdDfgGhHiklmMnpPsStuUy".contains(letter) => What::Plain(letter),
-        letter @ ('F' | 'Y' | 'Z') => {
-            return Err(format!("%{letter} of -printf cannot be answered from an index"));
+        letter if "abcdDfFgGhHiklmMnpPsStuUyYZ".contains(letter) => What::Plain(letter),
+        letter @ ('{' | '[' | '(') => {
+            return Err(format!("error: the format directive `%{letter}' is reserved for future use"));
         }
-        letter => return Err(format!("unknown directive %{letter} in -printf")),
+        letter => {
+            warnings.push(format!("warning: unrecognized format directive `%{letter}'"));
+            return Ok(None);
+        }
     };
-    Ok(Piece::Directive { what, flags })
+    Ok(Some(Piece::Directive { what, flags }))
 }
 
 fn invalid_time_format(kind: char) -> bool {
@@ -237,6 +280,9 @@ fn value(what: What, flags: &Flags, found: &Found<'_>, output: &mut Vec<u8>) {
         'P' => return output.extend_from_slice(below(found)),
         'H' => return output.extend_from_slice(found.start),
         'l' => return output.extend_from_slice(found.target),
+        'F' => return output.extend_from_slice(found.rare.file_system.as_bytes()),
+        'Z' => return output.extend_from_slice(&found.rare.context),
+        'Y' => write!(output, "{}", found.rare.target_type),
         's' => write!(output, "{}", attributes.size_bytes),
         'b' => write!(output, "{blocks}"),
         'k' => write!(output, "{}", blocks / 2 + blocks % 2),
@@ -340,6 +386,8 @@ fn time_value(time_ns: i64, kind: char) -> String {
         'c' => time.format("%a %b %e %H:%M:%S %Y").to_string(),
         'x' | 'D' => time.format("%m/%d/%y").to_string(),
         'Z' => time_zone(&time),
+        // What strftime(3) does with a letter that it does not know.
+        kind if invalid_time_format(kind) => format!("%{kind}"),
         kind => time.format(&format!("%{kind}")).to_string(),
     }
 }
@@ -426,59 +474,6 @@ impl Flags {
         } else {
             output.extend(padding);
             output.extend(text);
-        }
-    }
-}
-
-/// Prints an entry as `-ls` does.
-pub(crate) fn print_long(found: &Found<'_>, now_ns: i64, output: &mut Vec<u8>) {
-    let attributes = &found.attributes;
-    let text = |letter| {
-        let mut text = Vec::new();
-        value(What::Plain(letter), &Flags::default(), found, &mut text);
-        String::from_utf8(text).expect("these directives give text")
-    };
-    let size = match attributes.file_type() {
-        FileType::Block | FileType::Character => {
-            let (major, minor) = (rustix::fs::major(attributes.rdev), rustix::fs::minor(attributes.rdev));
-            format!("{major:>3}, {minor:>3}")
-        }
-        _ => format!("{:>8}", attributes.size_bytes),
-    };
-    let date = date(attributes.mtime_ns, now_ns);
-    let line = write!(
-        output,
-        "{:>9} {:>6} {} {:>3} {:<8} {:<8} {size} {date} ",
-        text('i'),
-        text('k'),
-        mode_string(attributes.mode),
-        text('n'),
-        text('u'),
-        text('g'),
-    );
-    line.expect("writing to memory does not fail");
-    quote(found.shown, output);
-    if attributes.file_type() == FileType::Symlink {
-        output.extend_from_slice(b" -> ");
-        quote(found.target, output);
-    }
-    output.push(b'\n');
-}
-
-/// Quotes a name as `-ls` does, with backslashes.
-fn quote(name: &[u8], output: &mut Vec<u8>) {
-    for &byte in name {
-        match byte {
-            b'\\' => output.extend_from_slice(b"\\\\"),
-            b'\n' => output.extend_from_slice(b"\\n"),
-            8 => output.extend_from_slice(b"\\b"),
-            b'\r' => output.extend_from_slice(b"\\r"),
-            b'\t' => output.extend_from_slice(b"\\t"),
-            12 => output.extend_from_slice(b"\\f"),
-            b' ' => output.extend_from_slice(b"\\ "),
-            b'"' => output.extend_from_slice(b"\\\""),
-            0x21..=0x7e => output.push(byte),
-            byte => write!(output, "\\{byte:03o}").expect("writing to memory does not fail"),
         }
     }
 }

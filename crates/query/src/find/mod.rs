@@ -1,19 +1,36 @@
 //! `find`: GNU find's language, answered from the index.
 //!
-//! `parse` turns arguments into an [`Expr`]; `test` holds the tests, each with the columns that it reads, its
-//! evaluation over a batch of rows and its bounds for pruning; `run` plans and reads; `action` prints.
-//! A new test is one variant of [`Test`] with an arm in each of the functions of `test`, and a line in `parse`.
+//! `parse` turns arguments into an [`Expr`], `primary` knows the words and `arguments` what follows them; `test` holds the
+//! tests, each with the columns that it reads, its evaluation over a batch of rows and its bounds for pruning; `run` plans
+//! and reads. What only writes lines is printed by all threads (`print`); where order, single files or commands matter,
+//! `stage` goes row by row. A new test is one variant of [`Test`] with an arm in each of the functions of `test`, and a line in
+//! `primary`; a new action is one of [`action::Action`] with an arm in each of its functions and in `stage`.
+//!
+//! [`Test`]: test::Test
 
 mod action;
+mod arguments;
+mod chunk;
+mod exec;
 mod expr;
 mod format;
+mod gather;
+mod json;
+mod known;
+mod links;
+mod long;
+mod moment;
+mod order;
 mod parse;
 pub(crate) mod pattern;
+mod primary;
 mod print;
+mod regular;
 mod run;
+mod stage;
 mod test;
 
 pub use expr::Expr;
 pub(crate) use format::{full_time, mode_string};
 pub use parse::{Find, parse};
-pub use run::{RunOptions, run};
+pub use run::{Ended, RunOptions, run};

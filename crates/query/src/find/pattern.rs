@@ -1,5 +1,5 @@
-//! Patterns of names and paths: shell patterns as fnmatch(3) takes them, and find's regular expressions.
-//! Both are matched against escaped names, in which a byte that is no UTF-8 is one character.
+//! Patterns of names and paths: shell patterns as fnmatch(3) takes them. They are matched against escaped names,
+//! in which a byte that is no UTF-8 is one character.
 
 use canopy_model::escape;
 use memchr::memmem::Finder;
@@ -108,7 +108,7 @@ fn glob_to_regex(pattern: &str) -> String {
 
 /// Translates a bracket expression whose '[' was just read. Returns the class and the length of what was read, or
 /// `None` if it does not end. In a shell pattern '!' negates too and a backslash quotes.
-fn bracket(text: &str, shell: bool) -> Option<(String, usize)> {
+pub(super) fn bracket(text: &str, shell: bool) -> Option<(String, usize)> {
     let mut class = String::from("[");
     let mut at = 0;
     if text.starts_with('^') || (shell && text.starts_with('!')) {
@@ -150,51 +150,7 @@ fn bracket(text: &str, shell: bool) -> Option<(String, usize)> {
 }
 
 /// The escaped bytes that are no UTF-8: no character, as far as regular expressions go.
-const FOREIGN: &str = "\u{10FF80}-\u{10FFFF}";
-
-/// Compiles a regular expression in find's default syntax (that of Emacs), which must match the whole path.
-pub fn emacs_regex(pattern: &[u8]) -> Result<Regex, String> {
-    let pattern = escape(pattern).into_owned();
-    let mut regex = String::from("(?s)\\A(?:");
-    let mut rest = pattern.as_str();
-    while let Some(c) = rest.chars().next() {
-        rest = &rest[c.len_utf8()..];
-        match c {
-            '[' => {
-                let (class, length) = bracket(rest, false)
-                    .ok_or_else(|| format!("unmatched '[' in regular expression '{pattern}'"))?;
-                regex.push_str(&class);
-                rest = &rest[length..];
-            }
-            '\\' => {
-                let Some(escaped) = rest.chars().next() else {
-                    return Err(format!("trailing backslash in regular expression '{pattern}'"));
-                };
-                rest = &rest[escaped.len_utf8()..];
-                match escaped {
-                    '(' | ')' | '|' => regex.push(escaped),
-                    '`' => regex.push_str("\\A"),
-                    '\'' => regex.push_str("\\z"),
-                    'w' | 'W' | 'b' | 'B' => regex.extend(['\\', escaped]),
-                    '<' => regex.push_str("\\b{start}"),
-                    '>' => regex.push_str("\\b{end}"),
-                    '1'..='9' => {
-                        return Err(format!(
-                            "back-references are not supported, as in regular expression '{pattern}'"
-                        ));
-                    }
-                    c => regex.push_str(&regex::escape(c.encode_utf8(&mut [0; 4]))),
-                }
-            }
-            '(' | ')' | '|' | '{' | '}' => regex.extend(['\\', c]),
-            // In find's default syntax the dot is not the end of a line.
-            '.' => regex.push_str(&format!("[^\n{FOREIGN}]")),
-            c => regex.push(c),
-        }
-    }
-    regex.push_str(")\\z");
-    Regex::new(&regex).map_err(|_| format!("invalid regular expression '{pattern}'"))
-}
+pub(super) const FOREIGN: &str = "\u{10FF80}-\u{10FFFF}";
 
 #[cfg(test)]
 mod tests {
@@ -238,21 +194,5 @@ mod tests {
         }
         assert!(Glob::new(b"A*B", true).unwrap().matches("axb"));
         assert!(Glob::new(b"a?b", false).unwrap().matches(&escape(b"a\xffb")));
-    }
-
-    #[test]
-    fn regular_expressions_follow_emacs() {
-        for (pattern, text, matches) in [
-            (".*/a", "./x/a", true),
-            (".*/a", "./x/ab", false),
-            ("\\(a\\|b\\)+", "abab", true),
-            ("(a)", "(a)", true),
-            ("a{2}", "a{2}", true),
-            ("a|b", "a|b", true),
-            (".*[0-9]\\.txt", "x1.txt", true),
-        ] {
-            assert_eq!(emacs_regex(pattern.as_bytes()).unwrap().is_match(text), matches, "{pattern} {text}");
-        }
-        assert!(emacs_regex(b"a\\").is_err() && emacs_regex(b"[a").is_err());
     }
 }

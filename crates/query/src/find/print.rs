@@ -1,9 +1,10 @@
 //! Carries actions out on the rows that a search has selected.
 
 use super::action::Action;
-use super::format::Found;
+use super::format::{Found, Rare};
 use super::parse::Find;
 use super::run::{BATCH_ROWS, RunOptions, Unit, bad_ordinal};
+use super::stage::Stage;
 use crate::columns::{InodeColumns, numbers, strings, text_or_empty};
 use crate::error::Result;
 use crate::listings::ListingHeads;
@@ -13,8 +14,6 @@ use arrow::datatypes::UInt32Type;
 use canopy_index::RowRange;
 use canopy_model::{Attributes, unescape};
 use std::borrow::Cow;
-use std::io::Write;
-use std::sync::Mutex;
 
 /// Bytes after which what has been printed is written out. Lines of different threads mix only between such blocks.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -43,17 +42,25 @@ impl Selected {
         self.bits.push(bits);
     }
 
+    /// How many rows there are with anything to be done.
+    pub(super) fn acting_rows(&self) -> u64 {
+        match self.same {
+            Some(0) => 0,
+            _ => self.ranges.iter().map(|range| range.len() as u64).sum(),
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 }
 
 /// Prints for one start.
-pub(super) struct Printer<'a> {
+pub(super) struct Printer<'s, 'a> {
     pub(super) find: &'a Find,
     pub(super) start: &'a Start,
     pub(super) options: RunOptions,
-    pub(super) output: Mutex<&'a mut (dyn Write + Send)>,
+    pub(super) stage: &'s Stage<'a>,
 }
 
 /// What the rows of one listing share.
@@ -67,10 +74,10 @@ struct Shared {
     dev: u64,
 }
 
-impl Printer<'_> {
+impl Printer<'_, '_> {
     /// Carries actions out on rows of a unit.
     pub(super) fn print(&self, unit: &Unit<'_>, selected: &Selected) -> Result<()> {
-        if selected.is_empty() {
+        if selected.is_empty() || selected.same == Some(0) {
             return Ok(());
         }
         let mut columns: Vec<&str> = self.find.actions.iter().flat_map(Action::columns).collect();
@@ -114,10 +121,13 @@ impl Printer<'_> {
                     target: &target,
                     dev: shared.dev,
                     attributes: if reads_inode { inodes.row(at) } else { Attributes::default() },
+                    rare: Rare::default(),
                 };
                 for (number, action) in self.find.actions.iter().enumerate() {
                     if bits >> number & 1 == 1 {
-                        action.carry_out(&found, self.options.terminal, self.options.now_ns, &mut block);
+                        if let Action::Write(form, _) = action {
+                            form.write(&found, self.options.terminal, self.options.now_ns, &mut block);
+                        }
                     }
                 }
                 if block.len() >= BLOCK_BYTES {
@@ -149,7 +159,7 @@ impl Printer<'_> {
 
     fn write(&self, block: &mut Vec<u8>) -> Result<()> {
         if !block.is_empty() {
-            self.output.lock().expect("no thread panics while it writes").write_all(block)?;
+            self.stage.write(block)?;
             block.clear();
         }
         Ok(())

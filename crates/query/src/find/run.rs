@@ -9,24 +9,27 @@
 //! 4. In a unit, read only the columns that tests ask for and evaluate the expression; then read the names, paths
 //!    and printed columns of the rows that are left, and write them out as one block.
 
+use super::action::Action;
+use super::chunk::{Chunk, Places, shown, single_row};
 use super::expr::Reached;
-use super::format::{Found, file_name};
+use super::gather::gather;
+use super::known::Known;
+use super::links::{Links, Place};
 use super::parse::Find;
 use super::print::{Printer, Selected};
-use super::test::{Rows, Test, XattrTest};
-use crate::columns::{INODE, numbers, strings};
+use super::stage::Stage;
+use super::test::{Rows, Test};
+use crate::columns::numbers;
 use crate::error::{Error, Result};
 use crate::listings::{ListingHeads, merge_ranges};
-use crate::locate::{Inode, Start, locate, read_xattrs, xattrs_of};
+use crate::locate::{Start, device_of, locate, to_path};
 use crate::work::in_parallel;
-use arrow::array::{
-    ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt32Array,
-    UInt64Array,
-};
-use arrow::datatypes::{Int64Type, UInt32Type};
+use arrow::array::AsArray;
+use arrow::datatypes::{UInt32Type, UInt64Type};
 use canopy_index::{FileKind, Index, RowRange, Shard};
-use canopy_model::{compare_paths, escape, join, unescape};
-use rustc_hash::{FxHashMap, FxHashSet};
+use canopy_model::{FileType, compare_paths, escape};
+use rustc_hash::FxHashMap;
+use std::ffi::OsStr;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
@@ -42,39 +45,90 @@ pub struct RunOptions {
     pub terminal: bool,
     /// What time it is, in nanoseconds since 1970.
     pub now_ns: i64,
+    /// Tells people what could not be done.
+    pub tell: fn(&str),
 }
 
-/// Carries a find out and writes what its actions print. Returns the start paths that could not be answered; other
-/// errors end it. Blocks.
+/// How a find has ended.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// The start paths that could not be answered.
+    pub failed: Vec<Error>,
+    /// Whether anything else could not be done, which has been told.
+    pub partial: bool,
+}
+
+/// A start with what is known of its subtree.
+pub(super) struct Visit {
+    /// Its place among the starts.
+    pub(super) number: usize,
+    pub(super) start: Start,
+    pub(super) known: Known,
+}
+
+/// Carries a find out and writes what its actions print. Errors but those of single starts and commands end it. Blocks.
 pub fn run(
     index: &Index,
     find: &Find,
     options: RunOptions,
     output: &mut (dyn Write + Send),
-) -> Result<Vec<Error>> {
-    let mut failed = Vec::new();
-    for given in &find.starts {
-        match locate(index, given) {
-            Ok(start) => {
-                let hits = xattr_hits(find, &start)?;
-                Search { find, options, start: &start, pruned: Vec::new(), hits }.run(output)?;
+) -> Result<Ended> {
+    let mut ended = Ended::default();
+    let mut visits = Vec::new();
+    for (number, given) in find.starts.iter().enumerate() {
+        match start_at(index, find, given, options) {
+            Ok((start, unknown)) => {
+                ended.partial |= unknown;
+                visits.push(Visit { number, known: gather(find, &start)?, start });
             }
-            Err(error @ (Error::NotCovered { .. } | Error::NotFound(_))) => failed.push(error),
+            Err(error @ (Error::NotCovered { .. } | Error::NotFound(_))) => ended.failed.push(error),
             Err(error) => return Err(error),
         }
     }
-    output.flush()?;
-    Ok(failed)
+    let stage = Stage::new(find, options, output);
+    for visit in &visits {
+        Search { find, options, visit, start: &visit.start, pruned: Vec::new(), stage: &stage }.run()?;
+    }
+    ended.partial |= stage.finish()?;
+    for visit in &visits {
+        let problems = visit.known.problems.lock().expect("no thread panics while it holds the lock");
+        let mut problems: Vec<&String> = problems.values().collect();
+        problems.sort();
+        problems.iter().for_each(|problem| (options.tell)(problem));
+        ended.partial |= !problems.is_empty();
+    }
+    Ok(ended)
 }
 
-struct Search<'a> {
+/// The start at a path; with `-H`, where it leads. Also whether that is unknown.
+fn start_at(index: &Index, find: &Find, given: &OsStr, options: RunOptions) -> Result<(Start, bool)> {
+    let start = locate(index, given)?;
+    if !find.globals.follow_starts || start.inode.attributes.file_type() != FileType::Symlink {
+        return Ok((start, false));
+    }
+    let links = Links::new(start.view.clone(), start.source.clone());
+    match links.follow(&start.path, &start.inode.target) {
+        Place::There(reached) => {
+            let there = locate(index, to_path(&reached.absolute).as_os_str())?;
+            Ok((Start { given: start.given, ..there }, false))
+        }
+        Place::Missing | Place::Loop => Ok((start, false)),
+        Place::Unknown => {
+            let given = given.to_string_lossy();
+            (options.tell)(&format!("-H: the index does not know where ‘{given}’ leads"));
+            Ok((start, true))
+        }
+    }
+}
+
+struct Search<'s, 'a> {
     find: &'a Find,
     options: RunOptions,
+    visit: &'a Visit,
     start: &'a Start,
     /// Directories below which nothing is looked at, in path order.
     pruned: Vec<String>,
-    /// Paths in the source that pass tests of extended attributes that need values, by the number of the test.
-    hits: Vec<FxHashSet<String>>,
+    stage: &'s Stage<'a>,
 }
 
 /// Rows of one file of a shard, within one row group.
@@ -94,11 +148,11 @@ impl Unit<'_> {
     }
 }
 
-impl Search<'_> {
-    fn run(mut self, output: &mut (dyn Write + Send)) -> Result<()> {
-        let empty_dirs = self.empty_dirs()?;
-        let pruned = self.visit_start(&empty_dirs, output)?;
-        if pruned || !self.start.is_dir() || self.find.depth_max == 0 {
+impl Search<'_, '_> {
+    fn run(mut self) -> Result<()> {
+        let globals = &self.find.globals;
+        let pruned = self.visit_start()?;
+        if pruned || !self.start.is_dir() || globals.depth_max == 0 || self.stage.is_done() {
             return Ok(());
         }
         let mut shards: Vec<(Arc<Shard>, RowRange)> = Vec::new();
@@ -109,108 +163,87 @@ impl Search<'_> {
             }
         }
         if self.find.expr.prunes() {
-            self.pruned = self.find_pruned(&shards, &empty_dirs)?;
+            self.pruned = self.find_pruned(&shards)?;
         }
+        let device = if globals.one_file_system { self.device()? } else { None };
         let units: Vec<Unit<'_>> = shards
             .iter()
-            .map(|(shard, listings)| self.units(shard, listings))
+            .map(|(shard, listings)| self.units(shard, listings, device))
             .collect::<Result<Vec<_>>>()?
             .into_iter()
             .flatten()
             .collect();
-        let (find, start, options) = (self.find, self.start, self.options);
-        let printer = Printer { find, start, options, output: Mutex::new(output) };
-        let constant = self.constant(&empty_dirs);
+        let printer =
+            Printer { find: self.find, start: self.start, options: self.options, stage: self.stage };
+        let constant = self.constant();
         in_parallel(self.options.threads, &units, |unit| {
+            if self.stage.is_done() {
+                return Ok(());
+            }
             let selected = match constant {
                 Some(bits) => Selected::all(&unit.rows, bits),
-                None => self.select(unit, &empty_dirs)?,
+                None => self.select(unit)?,
             };
-            printer.print(unit, &selected)?;
+            if self.stage.counts_only() {
+                self.stage.count(selected.acting_rows());
+            } else if self.stage.is_careful() {
+                self.hand_over(unit, &selected)?;
+            } else {
+                printer.print(unit, &selected)?;
+            }
             unit.close();
             Ok(())
         })
     }
 
-    /// Evaluates the expression on the start itself. Returns whether it is pruned.
-    fn visit_start(&self, empty_dirs: &FxHashSet<String>, output: &mut (dyn Write + Send)) -> Result<bool> {
-        let start = self.start;
-        let given = escape(&start.given).into_owned();
-        let name = escape(trim_slashes(file_name(&start.given))).into_owned();
-        let batch = single_row(&name, &start.inode);
-        let rows = Rows {
-            batch: &batch,
-            dirs: start.is_dir(),
-            shown: std::slice::from_ref(&given),
-            paths: std::slice::from_ref(&start.path),
-            empty_dirs,
-            hits: &self.hits,
-        };
-        let reached = self.find.expr.evaluate(&rows, &self.find.actions);
-        if self.find.depth_min == 0 {
-            let target = unescape(&start.inode.target);
-            let found = Found {
-                shown: &start.given,
-                name: file_name(&start.given),
-                start: &start.given,
-                depth: 0,
-                target: &target,
-                dev: start.inode.dev,
-                attributes: start.inode.attributes,
-            };
-            let mut block = Vec::new();
-            for (action, rows) in self.find.actions.iter().zip(&reached.actions) {
-                if rows.value(0) {
-                    action.carry_out(&found, self.options.terminal, self.options.now_ns, &mut block);
-                }
-            }
-            output.write_all(&block)?;
+    /// Gives the selected rows of a unit to the stage, with all columns that tests and actions ask for.
+    fn hand_over(&self, unit: &Unit<'_>, selected: &Selected) -> Result<()> {
+        if selected.is_empty() {
+            return Ok(());
         }
-        Ok(reached.pruned.value(0))
+        let mut columns: Vec<&str> = self.find.actions.iter().flat_map(Action::columns).collect();
+        self.find.expr.each_test(&mut |test| columns.extend(test.columns()));
+        columns.extend(self.stage.order_column());
+        columns.extend(["listing", "name"]);
+        columns.sort_unstable();
+        columns.dedup();
+        for batch in unit.shard.read(unit.kind, &columns, &selected.ranges, BATCH_ROWS)? {
+            if self.stage.is_done() {
+                break;
+            }
+            self.stage.take(Chunk::below(self.visit, unit.shard, unit.kind, batch?)?)?;
+        }
+        Ok(())
     }
 
-    /// Directories of the subtree that have a listing without entries, if a test asks for them.
-    fn empty_dirs(&self) -> Result<FxHashSet<String>> {
-        let mut asked = false;
-        self.find.expr.each_test(&mut |test| asked |= matches!(test, Test::Empty));
-        let mut empty = FxHashSet::default();
-        if !asked {
-            return Ok(empty);
+    /// Evaluates the expression on the start itself. Returns whether it is pruned.
+    fn visit_start(&self) -> Result<bool> {
+        let chunk = Chunk::of_start(self.visit);
+        let reached = self.find.expr.evaluate(&chunk.rows(), &self.find.actions);
+        let pruned = reached.pruned.value(0) && self.find.globals.depth_min == 0;
+        let bits = bits_of(&reached, 0);
+        if self.find.globals.depth_min == 0 && bits != 0 {
+            match self.stage.counts_only() {
+                true => self.stage.count(1),
+                false => self.stage.take(chunk)?,
+            }
         }
-        let mut continued = FxHashSet::default();
+        Ok(pruned)
+    }
+
+    /// The device of the start directory's own listing, which is not that of its parent's where something is mounted.
+    fn device(&self) -> Result<Option<u64>> {
         for shard in self.start.view.shards_of(self.start.source.id) {
-            let listings = shard.listings_below(&self.start.path)?;
-            if listings.is_empty() {
-                continue;
-            }
-            let columns = ["path", "part", "files", "symlinks", "others", "subdirs"];
-            for batch in
-                shard.read(FileKind::Listings, &columns, std::slice::from_ref(&listings), BATCH_ROWS)?
-            {
-                let batch = batch?;
-                let counts = columns[2..].iter().map(|name| numbers::<Int64Type>(&batch, name).values());
-                let counts: Vec<_> = counts.collect();
-                let paths = strings(&batch, "path");
-                let parts = numbers::<UInt32Type>(&batch, "part").values();
-                for at in 0..batch.num_rows() {
-                    if counts.iter().all(|count| count[at] == 0) {
-                        empty.insert(paths.value(at).to_owned());
-                    } else if parts[at] > 0 {
-                        continued.insert(paths.value(at).to_owned());
-                    }
-                }
+            let listings = shard.listings_at(&self.start.path)?;
+            if !listings.is_empty() {
+                return Ok(Some(device_of(shard, listings.start)?));
             }
         }
-        empty.retain(|path| !continued.contains(path));
-        Ok(empty)
+        Ok(None)
     }
 
     /// The directories at which the expression prunes, in path order.
-    fn find_pruned(
-        &self,
-        shards: &[(Arc<Shard>, RowRange)],
-        empty_dirs: &FxHashSet<String>,
-    ) -> Result<Vec<String>> {
+    fn find_pruned(&self, shards: &[(Arc<Shard>, RowRange)]) -> Result<Vec<String>> {
         let pruned = Mutex::new(Vec::new());
         in_parallel(self.options.threads, shards, |(shard, listings)| {
             let (_, dirs) = shard.rows_of(listings.clone())?;
@@ -219,7 +252,7 @@ impl Search<'_> {
             }
             let unit = Unit { shard, kind: FileKind::Dirs, rows: vec![dirs] };
             let mut rows = Selected::default();
-            self.evaluate(&unit, empty_dirs, |row, _, pruned| {
+            self.evaluate(&unit, |row, _, pruned| {
                 if pruned {
                     rows.push(row, 0);
                 }
@@ -227,7 +260,10 @@ impl Search<'_> {
             let mut found = Vec::new();
             if !rows.is_empty() {
                 for batch in shard.read(FileKind::Dirs, &["listing", "name"], &rows.ranges, BATCH_ROWS)? {
-                    found.extend(row_paths(shard, &batch?)?);
+                    // Nothing is evaluated on what is too near.
+                    let depth = |path: &String| path.split('/').count() as u32 - self.start.depth();
+                    let paths = Places::of(shard, &batch?)?.paths.into_iter();
+                    found.extend(paths.filter(|path| depth(path) >= self.find.globals.depth_min));
                 }
             }
             pruned.lock().expect("no thread panics while it holds the lock").extend(found);
@@ -252,8 +288,8 @@ impl Search<'_> {
     }
 
     /// The units of a shard: its rows below the start, less those too near, too far or pruned, cut at row groups.
-    fn units<'s>(&self, shard: &'s Shard, listings: &RowRange) -> Result<Vec<Unit<'s>>> {
-        let (entries, dirs) = self.allowed_rows(shard, listings)?;
+    fn units<'s>(&self, shard: &'s Shard, listings: &RowRange, device: Option<u64>) -> Result<Vec<Unit<'s>>> {
+        let (entries, dirs) = self.allowed_rows(shard, listings, device)?;
         let mut units = Vec::new();
         for (kind, rows) in [(FileKind::Dirs, dirs), (FileKind::Entries, entries)] {
             for group in shard.row_groups(kind) {
@@ -267,13 +303,18 @@ impl Search<'_> {
         Ok(units)
     }
 
-    fn allowed_rows(&self, shard: &Shard, listings: &RowRange) -> Result<(Vec<RowRange>, Vec<RowRange>)> {
-        let find = self.find;
+    fn allowed_rows(
+        &self,
+        shard: &Shard,
+        listings: &RowRange,
+        device: Option<u64>,
+    ) -> Result<(Vec<RowRange>, Vec<RowRange>)> {
+        let find = &self.find.globals;
         // An entry is one level below its listing.
         let start = self.start.depth();
         let depth_min = find.depth_min.saturating_add(start).saturating_sub(1);
         let depth_max = find.depth_max.saturating_add(start).saturating_sub(1);
-        if find.depth_min <= 1 && depth_max >= u32::MAX - 1 && self.pruned.is_empty() {
+        if find.depth_min <= 1 && depth_max >= u32::MAX - 1 && self.pruned.is_empty() && device.is_none() {
             let (entries, dirs) = shard.rows_of(listings.clone())?;
             return Ok((vec![entries], vec![dirs]));
         }
@@ -281,15 +322,20 @@ impl Search<'_> {
         if !self.pruned.is_empty() {
             columns.push("path");
         }
+        if device.is_some() {
+            columns.push("dev");
+        }
         let mut allowed: Vec<RowRange> = Vec::new();
         let mut ordinal = listings.start;
         for batch in shard.read(FileKind::Listings, &columns, std::slice::from_ref(listings), BATCH_ROWS)? {
             let batch = batch?;
             let depths = numbers::<UInt32Type>(&batch, "depth").values();
             let paths = batch.column_by_name("path").map(|column| column.as_string::<i32>());
+            let devs = batch.column_by_name("dev").map(|column| column.as_primitive::<UInt64Type>());
             for (at, &depth) in depths.iter().enumerate() {
                 let pruned = paths.is_some_and(|paths| self.is_pruned(paths.value(at)));
-                if depth_min <= depth && depth <= depth_max && !pruned {
+                let here = device.is_none_or(|device| devs.is_some_and(|devs| devs.value(at) == device));
+                if depth_min <= depth && depth <= depth_max && !pruned && here {
                     allowed.push(ordinal..ordinal + 1);
                 }
                 ordinal += 1;
@@ -307,24 +353,25 @@ impl Search<'_> {
     }
 
     /// The actions of every row, if no test tells rows apart.
-    fn constant(&self, empty_dirs: &FxHashSet<String>) -> Option<u64> {
+    fn constant(&self) -> Option<u64> {
         let mut tells_apart = self.find.expr.prunes();
         self.find.expr.each_test(&mut |test| tells_apart |= !matches!(test, Test::Always(_)));
         if tells_apart {
             return None;
         }
         let batch = single_row("", &self.start.inode);
-        let rows = Rows { batch: &batch, dirs: true, shown: &[], paths: &[], empty_dirs, hits: &self.hits };
+        let rows =
+            Rows { batch: &batch, dirs: true, shown: &[], paths: &[], devs: &[], known: &self.visit.known };
         Some(bits_of(&self.find.expr.evaluate(&rows, &self.find.actions), 0))
     }
 
     /// The rows of a unit on which actions are to be carried out.
-    fn select(&self, unit: &Unit<'_>, empty_dirs: &FxHashSet<String>) -> Result<Selected> {
+    fn select(&self, unit: &Unit<'_>) -> Result<Selected> {
         let mut selected = Selected::default();
         if self.ruled_out(unit)? {
             return Ok(selected);
         }
-        self.evaluate(unit, empty_dirs, |row, actions, _| {
+        self.evaluate(unit, |row, actions, _| {
             if actions != 0 {
                 selected.push(row, actions);
             }
@@ -347,12 +394,7 @@ impl Search<'_> {
 
     /// Evaluates the expression over a unit; `each` gets the number of a row, its actions, and whether it is
     /// pruned.
-    fn evaluate(
-        &self,
-        unit: &Unit<'_>,
-        empty_dirs: &FxHashSet<String>,
-        mut each: impl FnMut(usize, u64, bool),
-    ) -> Result<()> {
+    fn evaluate(&self, unit: &Unit<'_>, mut each: impl FnMut(usize, u64, bool)) -> Result<()> {
         let mut columns: Vec<&str> = Vec::new();
         let mut reads_path = false;
         self.find.expr.each_test(&mut |test| {
@@ -363,15 +405,16 @@ impl Search<'_> {
         let prefix = escape(&self.start.given).into_owned();
         for batch in unit.shard.read(unit.kind, &columns, &unit.rows, BATCH_ROWS)? {
             let batch = batch?;
-            let paths = if reads_path { row_paths(unit.shard, &batch)? } else { Vec::new() };
-            let shown: Vec<String> = paths.iter().map(|path| self.shown(&prefix, path)).collect();
+            let Places { paths, devs, .. } =
+                if reads_path { Places::of(unit.shard, &batch)? } else { Places::default() };
+            let shown: Vec<String> = paths.iter().map(|path| shown(self.start, &prefix, path)).collect();
             let rows = Rows {
                 batch: &batch,
                 dirs: unit.kind == FileKind::Dirs,
                 shown: &shown,
                 paths: &paths,
-                empty_dirs,
-                hits: &self.hits,
+                devs: &devs,
+                known: &self.visit.known,
             };
             let reached = self.find.expr.evaluate(&rows, &self.find.actions);
             for (at, row) in numbers_of_rows.by_ref().take(batch.num_rows()).enumerate() {
@@ -379,13 +422,6 @@ impl Search<'_> {
             }
         }
         Ok(())
-    }
-
-    /// The path of an entry as it would be printed, escaped.
-    fn shown(&self, prefix: &str, path: &str) -> String {
-        let below = path.get(self.start.path.len()..).unwrap_or("").trim_start_matches('/');
-        let slash = if prefix.ends_with('/') { "" } else { "/" };
-        format!("{prefix}{slash}{below}")
     }
 }
 
@@ -397,96 +433,4 @@ fn bits_of(reached: &Reached, at: usize) -> u64 {
 
 pub(super) fn bad_ordinal(shard: &Shard, kind: FileKind) -> Error {
     shard.corrupt(kind, "it names a listing that does not exist").into()
-}
-
-/// The path in the source of each row of a batch that has `listing` and `name`.
-fn row_paths(shard: &Shard, batch: &RecordBatch) -> Result<Vec<String>> {
-    let listings = numbers::<UInt32Type>(batch, "listing").values();
-    let heads = ListingHeads::read(shard, listings)?;
-    let names = strings(batch, "name");
-    let path = |at: usize| -> Result<String> {
-        let head = heads.get(listings[at]).ok_or_else(|| bad_ordinal(shard, FileKind::Listings))?;
-        Ok(join(head.path, names.value(at)))
-    };
-    (0..batch.num_rows()).map(path).collect()
-}
-
-/// A batch with all columns that a test may read, for one inode.
-fn single_row(name: &str, inode: &Inode) -> RecordBatch {
-    let u32 = |value: u32| Arc::new(UInt32Array::from(vec![value])) as ArrayRef;
-    let i64 = |value: i64| Arc::new(Int64Array::from(vec![value])) as ArrayRef;
-    let time = |value: i64| Arc::new(TimestampNanosecondArray::from(vec![value])) as ArrayRef;
-    let a = &inode.attributes;
-    let columns: [ArrayRef; 12] = [
-        Arc::new(UInt64Array::from(vec![a.ino])),
-        u32(a.mode),
-        u32(a.nlink),
-        u32(a.uid),
-        u32(a.gid),
-        i64(a.size_bytes),
-        u32(a.blksize_bytes),
-        i64(a.blocks),
-        time(a.atime_ns),
-        time(a.mtime_ns),
-        time(a.ctime_ns),
-        time(a.btime_ns),
-    ];
-    let name: ArrayRef = Arc::new(StringArray::from(vec![name]));
-    let xattrs = Some(inode.xattrs.as_str()).filter(|names| !names.is_empty());
-    let xattrs: ArrayRef = Arc::new(StringArray::from(vec![xattrs]));
-    let named = INODE.into_iter().zip(columns).chain([("name", name), ("xattrs", xattrs)]);
-    let named = named.map(|(name, column)| (name, column, true));
-    RecordBatch::try_from_iter_with_nullable(named).expect("all columns have one row")
-}
-
-/// The paths that pass each test of extended attributes for which names in the listing are not enough.
-fn xattr_hits(find: &Find, start: &Start) -> Result<Vec<FxHashSet<String>>> {
-    let mut tests: Vec<&XattrTest> = Vec::new();
-    find.expr.each_test(&mut |test| {
-        if let Test::Xattr(test) = test {
-            tests.push(test);
-        }
-    });
-    tests.sort_by_key(|test| test.number);
-    let mut hits = vec![FxHashSet::default(); tests.len()];
-    if tests.iter().any(|test| test.reads_values()) {
-        for shard in start.view.shards_of(start.source.id) {
-            for batch in read_xattrs(shard)? {
-                let batch = batch?;
-                let [paths, names, keys, values] =
-                    ["path", "name", "key", "value"].map(|name| strings(&batch, name));
-                for at in 0..batch.num_rows() {
-                    for test in tests.iter().filter(|test| test.holds(keys.value(at), values.value(at))) {
-                        let path = join(paths.value(at), names.value(at));
-                        hits[test.number].insert(path);
-                    }
-                }
-            }
-        }
-        for (key, value) in xattrs_of(&start.view, &start.source, &start.path)? {
-            for test in tests.iter().filter(|test| test.holds(&key, &value)) {
-                hits[test.number].insert(start.path.clone());
-            }
-        }
-    }
-    Ok(hits)
-}
-
-fn trim_slashes(name: &[u8]) -> &[u8] {
-    let end = name.iter().rposition(|&byte| byte != b'/').map_or(name.len().min(1), |at| at + 1);
-    &name[..end]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_searched_without_its_slashes() {
-        for (path, name) in
-            [(&b"/"[..], &b"/"[..]), (b"//", b"/"), (b"a/b/", b"b"), (b".", b"."), (b"a", b"a")]
-        {
-            assert_eq!(trim_slashes(file_name(path)), name);
-        }
-    }
 }

@@ -1,13 +1,14 @@
 //! The tests of find: what each reads, how it is evaluated over a batch of rows, and what bounds say of it.
 
+use super::known::Known;
 use super::pattern::Glob;
-use crate::columns::{numbers, strings};
-use arrow::array::{Array, RecordBatch};
+use crate::columns::{numbers, strings, text_or_empty};
+use crate::names::{group_name, user_name};
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
-use canopy_model::FileType;
+use canopy_model::{FileType, Wanted};
 use regex::Regex;
-use rustc_hash::FxHashSet;
 
 /// A number with find's sign: `+n` more, `-n` less, `n` exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub enum Number {
 }
 
 impl Number {
-    fn holds(self, value: i64) -> bool {
+    pub(crate) fn holds(self, value: i64) -> bool {
         match self {
             Number::More(n) => value > n,
             Number::Less(n) => value < n,
@@ -78,6 +79,23 @@ pub enum Test {
     Perm(u32, PermMatch),
     /// `-xattr`, `-acl`
     Xattr(XattrTest),
+    /// `-lname`, `-ilname`
+    Target(Glob),
+    /// `-xtype`
+    TargetType(Vec<FileType>),
+    /// `-nouser`
+    NoUser,
+    /// `-nogroup`
+    NoGroup,
+    /// `-used`: last read later after the last change than the first span (exclusive) and up to the second one, in
+    /// nanoseconds
+    Used(i64, i64),
+    /// `-samefile`, by device and inode
+    SameFile(u64, u64),
+    /// `-fstype`
+    FileSystem(String),
+    /// `-readable`, `-writable`, `-executable`
+    Access(Wanted),
 }
 
 /// A test of extended attributes: whether there is one with such a name and, if asked, such a value.
@@ -136,10 +154,10 @@ pub(crate) struct Rows<'a> {
     pub(crate) shown: &'a [String],
     /// The path of each row in the source. Empty where no test asks for it.
     pub(crate) paths: &'a [String],
-    /// Directories that are known to be empty.
-    pub(crate) empty_dirs: &'a FxHashSet<String>,
-    /// Paths in the source that pass tests of extended attributes, by the number of the test.
-    pub(crate) hits: &'a [FxHashSet<String>],
+    /// The device of each row. Empty where no test asks for the path.
+    pub(crate) devs: &'a [u64],
+    /// What is known besides.
+    pub(crate) known: &'a Known,
 }
 
 impl Rows<'_> {
@@ -165,12 +183,24 @@ impl Test {
             Test::Time(column, ..) | Test::Id(column, _) => std::slice::from_ref(column_ref(column)),
             Test::Inode(_) => &["ino"],
             Test::Xattr(_) => &["xattrs", "listing", "name"],
+            Test::Target(_) => &["target"],
+            Test::TargetType(_) => &["mode", "target", "listing", "name"],
+            Test::NoUser => &["uid"],
+            Test::NoGroup => &["gid"],
+            Test::Used(..) => &["atime", "ctime"],
+            Test::SameFile(..) => &["ino", "listing", "name"],
+            Test::FileSystem(_) => &["listing", "name"],
+            Test::Access(_) => &["mode", "uid", "gid", "xattrs", "target", "listing", "name"],
         }
     }
 
     /// Whether the test asks for the path of a row.
     pub(crate) fn reads_path(&self) -> bool {
         matches!(self, Test::Path(_) | Test::Regex(_) | Test::Empty)
+            || matches!(
+                self,
+                Test::TargetType(_) | Test::SameFile(..) | Test::FileSystem(_) | Test::Access(_)
+            )
             || matches!(self, Test::Xattr(test) if test.reads_values())
     }
 
@@ -194,7 +224,9 @@ impl Test {
                 let sizes = numbers::<Int64Type>(batch, "size").values();
                 rows.keep(among, |at| number.holds(units(sizes[at], *unit)))
             }
-            Test::Empty if rows.dirs => rows.keep(among, |at| rows.empty_dirs.contains(&rows.paths[at])),
+            Test::Empty if rows.dirs => {
+                rows.keep(among, |at| rows.known.empty_dirs.contains(&rows.paths[at]))
+            }
             Test::Empty => {
                 let sizes = numbers::<Int64Type>(batch, "size").values();
                 let modes = numbers::<UInt32Type>(batch, "mode").values();
@@ -215,12 +247,44 @@ impl Test {
             }
             Test::Xattr(test) => {
                 let names = strings(batch, "xattrs");
-                let hits = &rows.hits[test.number];
+                let hits = &rows.known.hits[test.number];
                 rows.keep(among, |at| {
                     (names.is_valid(at) && test.holds_in(names.value(at)))
                         || (!hits.is_empty() && hits.contains(&rows.paths[at]))
                 })
             }
+            Test::Target(glob) => {
+                let targets = batch.column_by_name("target").map(|column| column.as_string::<i32>());
+                rows.keep(among, |at| match text_or_empty(targets, at) {
+                    "" => false,
+                    target => glob.matches(target),
+                })
+            }
+            Test::TargetType(types) => rows.keep(among, |at| rows.known.type_is(rows, at, types)),
+            Test::NoUser => {
+                let ids = numbers::<UInt32Type>(batch, "uid").values();
+                rows.keep(among, |at| user_name(ids[at]).is_none())
+            }
+            Test::NoGroup => {
+                let ids = numbers::<UInt32Type>(batch, "gid").values();
+                rows.keep(among, |at| group_name(ids[at]).is_none())
+            }
+            Test::Used(after, until) => {
+                let [read, changed] =
+                    ["atime", "ctime"].map(|name| numbers::<TimestampNanosecondType>(batch, name).values());
+                rows.keep(among, |at| {
+                    let span = read[at].saturating_sub(changed[at]);
+                    *after < span && span <= *until
+                })
+            }
+            Test::SameFile(dev, ino) => {
+                let inodes = numbers::<UInt64Type>(batch, "ino").values();
+                rows.keep(among, |at| inodes[at] == *ino && rows.devs[at] == *dev)
+            }
+            Test::FileSystem(name) => {
+                rows.keep(among, |at| rows.known.file_systems.name(rows.devs[at]) == name.as_str())
+            }
+            Test::Access(wanted) => rows.keep(among, |at| rows.known.may_access(rows, at, *wanted)),
             Test::Perm(bits, kind) => {
                 let modes = numbers::<UInt32Type>(batch, "mode").values();
                 rows.keep(among, |at| match kind {
@@ -244,6 +308,9 @@ impl Test {
             }),
             Test::Id(column, number) => bounds(column).map_or(unknown, |bounds| number.may_be(bounds)),
             Test::Inode(number) => bounds("ino").map_or(unknown, |bounds| number.may_be(bounds)),
+            Test::SameFile(_, ino) => {
+                bounds("ino").map_or(unknown, |(low, high)| (low <= *ino as i64 && *ino as i64 <= high, true))
+            }
             _ => unknown,
         }
     }

@@ -1,0 +1,594 @@
+//! The rest of find's language against find(1): links, access, commands, files, order, wrong expressions, generated ones,
+//! as root and as other users. Needs root.
+
+mod common;
+
+use common::{Place, User, all_paths, assert_same, random_tree, seeded, sorted};
+use rand::RngExt;
+use rand::rngs::StdRng;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const EXPRESSIONS: &[&str] = &[
+    "-lname *a*",
+    "-lname *",
+    "-ilname *FILE*",
+    "-ipath */A*",
+    "-iregex .*/[A-Z]+[0-9]",
+    "-regextype posix-extended -regex .*/(a|data)[0-9]{1,2}",
+    "-regextype posix-basic -regex .*/\\(a\\|data\\)[0-9]\\{1,2\\}",
+    "-regextype posix-egrep -iregex .*/(A|DATA)[0-9]+",
+    "-regextype ed -regex .*/a[0-9]\\+",
+    "-regextype sed -regex .*/[a-z]*",
+    "-regextype grep -regex .*/a[0-9]*",
+    "-regextype awk -regex .*/(a|link).*",
+    "-regextype gnu-awk -regex .*/a.*",
+    "-regextype posix-awk -regex .*/a.*",
+    "-regextype posix-minimal-basic -regex .*/a[0-9]*",
+    "-regex .*/a[0-9]+ -o -regextype posix-extended -regex .*/link.",
+    "-xtype l",
+    "-xtype f",
+    "-xtype d",
+    "-xtype f,d",
+    "-type l -xtype d",
+    "-type l ! -xtype l",
+    "-newermt 2015-01-01",
+    "-newermt 1_day_ago",
+    "-newermt @1000000000",
+    "-neweram REF",
+    "-newercm REF",
+    "-newermc REF",
+    "-newermm REF",
+    "! -newermt 2024-06-01",
+    "-nouser",
+    "-nogroup",
+    "-nouser -o -nogroup",
+    "! -nouser",
+    "-samefile TREE/file",
+    "-samefile TREE",
+    "-used +1",
+    "-used -1",
+    "-used -100000",
+    "-fstype ext4",
+    "! -fstype ext4 -fstype nosuch",
+    "-readable",
+    "-writable",
+    "-executable",
+    "! -readable",
+    "-type f -executable",
+    "-type d -writable",
+    "-daystart -mtime 0",
+    "-daystart -mtime +10",
+    "-daystart -mmin -1000000",
+    "-mtime +10 -daystart -mtime -800",
+    "-xdev",
+    "-mount -type f",
+    "-name a* , -name d*",
+    "-name a* -print , -type d -print",
+    "-false , -type f",
+    "-type d -printf d:%f\\n , -name a* -printf a:%f\\n",
+    "( -name a* , -false ) -o -print",
+    "-depth -name a* -prune -o -print",
+    "-depth",
+    "-d -type d",
+    "-maxdepth 2 -depth",
+    "-noleaf -ignore_readdir_race -nowarn -warn -name a*",
+    "-printf %F|%p\\n",
+    "-printf %Y|%y|%p\\n",
+    "-type l -printf %Y|%l\\n",
+    "-printf %5Y|%-3y|%10F|\\n",
+    "-printf %Q|%5d|%-|\\q|\\n",
+    "-printf %A@|%AH|%Aj|%TA|%TB|%Th|%TI|%Tk|%Tl|%Tp|%Tr|%TR|%TX|%TD|%Td|%Te|%TU|%Tw|%TW|%Tx|%Ty|%TG|%Tg|%TV|%Tu|%Ts|\\n",
+    "-printf \\101\\t\\\\|%%|%p\\n",
+    "-printf %p\\cnever",
+    "-fprint /dev/stdout",
+    "-fprintf /dev/stdout %f\\n -type d -print",
+    "-type d -fprint0 /dev/stderr",
+    "-exec printf %s\\n {} ;",
+    "-exec printf <%s|%s>\\n a{}b x{} ;",
+    "-type f -exec test -x {} ; -print",
+    "-type d ! -exec test -w {} ; -print",
+    "-exec false ; -o -name a* -print",
+    "-exec true ; -print",
+    "-name a* -exec printf %s\\n {} +",
+    "-exec printf %s\\n {} + , -type d -print",
+    "-exec false {} +",
+    "-type f -exec false ;",
+    "-execdir printf %s\\n {} ;",
+    "-execdir printf %s\\n {} +",
+    "-execdir pwd ;",
+    "-type d -execdir pwd ; -print",
+    "-exec nosuchcommand {} ;",
+    "-exec nosuchcommand {} +",
+    "-name link* -exec readlink {} ;",
+    "-maxdepth 0 -execdir printf %s\\n {} ;",
+    "-quit",
+    "-name NONE -quit",
+    "-name NONE -quit -o -print",
+    "-maxdepth 0 -print -quit",
+    "-type d -prune -print",
+    "-readable -o -nouser -print",
+];
+
+/// Wrong expressions, and others whose first message counts.
+const WRONG: &[&str] = &[
+    "-nam x",
+    "-name",
+    "( -true",
+    "-true )",
+    "-uid x",
+    "-type q",
+    "-type f,f",
+    "-type",
+    "-type ff",
+    "-type f,",
+    "-size 1x",
+    "-size x",
+    "-size 1b2",
+    "-true x",
+    "-true -o",
+    "-o -true",
+    "( )",
+    "!",
+    "-not",
+    "-true -a",
+    "-true ,",
+    "-perm 8",
+    "-perm +222",
+    "-perm u+q",
+    "-printf",
+    "-printf %",
+    "-printf %{x",
+    "-printf %Q\\n",
+    "-printf x\\",
+    "-maxdepth x",
+    "-maxdepth -1",
+    "-maxdepth",
+    "-mindepth 1x",
+    "-user no-such",
+    "-group no-such",
+    "-mtime x",
+    "-mmin",
+    "-newer nofile",
+    "-anewer nofile",
+    "-newermt foo",
+    "-newerxy t",
+    "-newermx t",
+    "-regex [a",
+    "-regextype foo",
+    "-samefile nofile",
+    "-used x",
+    "-xtype q",
+    "-exec",
+    "-exec echo",
+    "-exec echo {} +x",
+    "-exec echo {} {} +",
+    "-exec echo x +",
+    "-exec ;",
+    "-exec +",
+    "-ok",
+    "-okdir",
+    "-execdir echo {}",
+    "-inum x",
+    "-links +",
+    "-fprint",
+    "-fprint /nodir/x",
+    "-fprintf",
+    "-fprintf /dev/stdout",
+    "-fls",
+    "-fprint0",
+    "-L",
+    "-xautofs",
+    "( -true -o )",
+    "-true ( -false",
+    "-lname",
+    "-samefile",
+    "-fstype",
+    "-regex",
+    "-xtype",
+    "-gid x",
+    "-cmin y",
+    "-atime",
+    "-iname",
+    "-ipath",
+    "-iregex",
+    "-regextype",
+    "-files0-from",
+    "-files0-from /nodir/x",
+];
+
+/// A random tree with a file, links of all kinds, and nothing that all may not list.
+fn tree_for_all(root: &Path, random: &mut StdRng) {
+    random_tree(root, random, true);
+    for path in all_paths(root).into_iter().filter(|path| path.symlink_metadata().unwrap().is_dir()) {
+        rustix::fs::removexattr(&path, "system.posix_acl_access").ok();
+        // None is sticky: there, fs.protected_symlinks keeps users from following each other's links.
+        let mode = [0o755, 0o777, 0o2755, 0o775][random.random_range(0..4)];
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let at = |name: &str| root.join(name);
+    fs::create_dir(at("linkdir")).unwrap();
+    fs::write(at("file"), "x").unwrap();
+    fs::write(at("linkdir/inner"), "x").unwrap();
+    fs::hard_link(at("file"), at("linkdir/same")).unwrap();
+    let absolute = at("linkdir");
+    for (name, target) in [
+        ("link1", "file"),
+        ("link2", "linkdir"),
+        ("link3", "link1"),
+        ("link4", "nothing"),
+        ("link5", "link5"),
+        ("link6", "linkdir/../file"),
+        ("link7", "link2/inner"),
+        ("link8", "file/"),
+        ("link9", "file/x"),
+        ("link10", "linkdir/."),
+        ("link11", "./linkdir/inner"),
+        ("link12", absolute.to_str().unwrap()),
+        ("linkdir/up", ".."),
+        ("linkdir/FILE", "../file"),
+    ] {
+        symlink(target, at(name)).unwrap();
+        let at_times = |tv_sec| rustix::fs::Timespec { tv_sec, tv_nsec: 5 };
+        let times = rustix::fs::Timestamps {
+            last_access: at_times(4_000_000_000),
+            last_modification: at_times(1_000_000_000),
+        };
+        rustix::fs::utimensat(rustix::fs::CWD, at(name), &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+            .unwrap();
+    }
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
+    for path in all_paths(root).into_iter().filter(|path| path.symlink_metadata().unwrap().is_dir()) {
+        let times = fs::FileTimes::new().set_accessed(later);
+        fs::File::open(path).unwrap().set_times(times).unwrap();
+    }
+}
+
+struct Trial {
+    place: Place,
+    tree: PathBuf,
+    index: PathBuf,
+    reference: PathBuf,
+}
+
+impl Trial {
+    fn new(random: &mut StdRng) -> Self {
+        let place = Place::new();
+        let (tree, index, reference) = (place.path("tree"), place.path("index"), place.path("reference"));
+        fs::write(&reference, "").unwrap();
+        let past = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400 * 400);
+        fs::File::open(&reference).unwrap().set_modified(past).unwrap();
+        tree_for_all(&tree, random);
+        place.index(&index, &tree);
+        Trial { place, tree, index, reference }
+    }
+
+    fn words(&self, line: &str) -> Vec<String> {
+        let tree = self.tree.to_str().unwrap();
+        line.split_whitespace()
+            .map(|word| match word {
+                "REF" => self.reference.to_str().unwrap().to_owned(),
+                // So that a date can have spaces.
+                "1_day_ago" => "1 day ago".to_owned(),
+                word => word.replace("TREE", tree),
+            })
+            .collect()
+    }
+
+    /// The output of both commands: that of find(1), and that of canopy.
+    fn both(&self, user: Option<&User>, before: &[&str], line: &str) -> [Output; 2] {
+        let words = self.words(line);
+        let words: Vec<&OsStr> = before
+            .iter()
+            .map(OsStr::new)
+            .chain([self.tree.as_os_str()])
+            .chain(words.iter().map(OsStr::new))
+            .collect();
+        let first: [Vec<&OsStr>; 2] =
+            [vec![], vec![OsStr::new("--index"), self.index.as_os_str(), OsStr::new("find")]];
+        let programs = [OsStr::new("find"), self.place.canopy.as_os_str()];
+        [0, 1].map(|at| {
+            let words: Vec<&OsStr> = first[at].iter().copied().chain(words.iter().copied()).collect();
+            match user {
+                Some(user) => user.run(programs[at], &words),
+                None => Command::new(programs[at])
+                    .args(words)
+                    .current_dir("/")
+                    .env("LC_ALL", "C.UTF-8")
+                    .env("TZ", "UTC")
+                    .stdin(Stdio::null())
+                    .output()
+                    .unwrap(),
+            }
+        })
+    }
+
+    fn compare(&self, user: Option<&User>, line: &str) {
+        let [expected, shown] = self.both(user, &[], line);
+        let what = format!("{user:?} find {line}: {}", String::from_utf8_lossy(&shown.stderr));
+        assert_eq!(shown.status.code(), expected.status.code(), "{what}");
+        // The order of words in a batch, and of what has no ends of lines, is free.
+        if line.contains("\\cnever") || line.contains("/dev/stderr") {
+            assert_eq!(shown.stdout.len(), expected.stdout.len(), "{what}");
+        } else {
+            // The names in the trees that have a character by which foreign bytes are kept: no dot matches it.
+            let lines = |output: &Output| {
+                let mut lines = sorted(&output.stdout, b'\n');
+                lines.retain(|shown| !(line.contains("regex") && shown.contains("\\xf4\\x8f\\xbe")));
+                lines
+            };
+            assert_same(&lines(&shown), &lines(&expected), &what);
+        }
+    }
+}
+
+#[test]
+fn words_mean_what_they_mean_to_find() {
+    for seed in 3000..3004 {
+        let trial = Trial::new(&mut seeded(seed));
+        for line in EXPRESSIONS {
+            trial.compare(None, line);
+        }
+    }
+}
+
+#[test]
+fn users_get_what_find_tells_them() {
+    for seed in 3100..3103 {
+        let mut random = seeded(seed);
+        let trial = Trial::new(&mut random);
+        for _ in 0..2 {
+            let user = User::random(&mut random);
+            for line in EXPRESSIONS.iter().filter(|line| !line.contains("pwd")) {
+                trial.compare(Some(&user), line);
+            }
+        }
+    }
+}
+
+/// Random expressions of tests, operators and printing actions.
+fn generated(random: &mut StdRng, depth: u32) -> String {
+    const TESTS: [&str; 24] = [
+        "-name a*",
+        "-name *1",
+        "-type f",
+        "-type d",
+        "-type l",
+        "-size +4",
+        "-size -9k",
+        "-uid +2001",
+        "-gid 3002",
+        "-perm -044",
+        "-perm /111",
+        "-mtime +200",
+        "-mmin -9000000",
+        "-newer REF",
+        "-empty",
+        "-links +1",
+        "-readable",
+        "-executable",
+        "-ipath *A*",
+        "-lname *i*",
+        "-nouser",
+        "-true",
+        "-false",
+        "-path *d*",
+    ];
+    const ACTIONS: [&str; 5] =
+        ["-print", "-printf p:%p\\n", "-printf %d,%y,%s\\n", "-exec test -d {} ;", "-fprint /dev/stdout"];
+    if depth == 0 || random.random_bool(0.2) {
+        return match random.random_bool(0.8) {
+            true => TESTS[random.random_range(0..TESTS.len())].to_owned(),
+            false => ACTIONS[random.random_range(0..ACTIONS.len())].to_owned(),
+        };
+    }
+    let first = generated(random, depth - 1);
+    match random.random_range(0..6) {
+        0 => format!("! ( {first} )"),
+        1 => format!("( {first} ) -o {}", generated(random, depth - 1)),
+        // No commas: where it is cheaper, find 4.9 swaps what stands around them, so that the wrong one counts.
+        2 => format!("( {first} -a {} )", generated(random, depth - 1)),
+        3 => format!("{first} -o {}", generated(random, depth - 1)),
+        _ => format!("{first} {}", generated(random, depth - 1)),
+    }
+}
+
+#[test]
+fn generated_expressions_agree_with_find() {
+    for seed in 3200..3203 {
+        let mut random = seeded(seed);
+        let trial = Trial::new(&mut random);
+        for _ in 0..100 {
+            let line = generated(&mut random, 3);
+            let user = random.random_bool(0.3).then(|| User::random(&mut random));
+            trial.compare(user.as_ref(), &line);
+        }
+    }
+}
+
+#[test]
+fn wrong_expressions_are_told_in_finds_words() {
+    let trial = Trial::new(&mut seeded(3300));
+    for line in WRONG {
+        let [expected, shown] = trial.both(None, &[], line);
+        assert_eq!(shown.status.code(), expected.status.code(), "{line}");
+        assert_eq!(shown.stdout.is_empty(), expected.stdout.is_empty(), "{line}");
+        let first = |output: &Output| {
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            let line = text.lines().next().unwrap_or_default();
+            line.split_once(": ").map_or(String::new(), |(_, said)| said.to_owned())
+        };
+        assert_eq!(first(&shown), first(&expected), "{line}");
+    }
+}
+
+#[test]
+fn directories_come_after_their_contents_with_depth() {
+    let trial = Trial::new(&mut seeded(3400));
+    let [_, shown] = trial.both(None, &[], "-depth -print0");
+    let paths: Vec<&[u8]> = shown.stdout.split(|&byte| byte == 0).filter(|path| !path.is_empty()).collect();
+    assert!(paths.len() > 10);
+    for (at, path) in paths.iter().enumerate() {
+        let below = [path, &b"/"[..]].concat();
+        assert!(!paths[at..].iter().any(|later| later.starts_with(&below)));
+    }
+}
+
+#[test]
+fn starts_that_are_links_are_followed_when_asked() {
+    let trial = Trial::new(&mut seeded(3500));
+    for (options, start) in [
+        ("-H", "link2"),
+        ("-P", "link2"),
+        ("-H", "link1"),
+        ("-H", "link4"),
+        ("-H", "link12"),
+        ("-H", "link3"),
+    ] {
+        let run = |program: &OsStr, first: &[&OsStr]| {
+            let mut command = Command::new(program);
+            command.args(first).args([options, start, "-printf", "%p|%y|%d|%s|%P|%H\\n"]);
+            command.current_dir(&trial.tree).output().unwrap()
+        };
+        let expected = run("find".as_ref(), &[]);
+        let shown = run(
+            trial.place.canopy.as_os_str(),
+            &["--index".as_ref(), trial.index.as_os_str(), "find".as_ref()],
+        );
+        assert_eq!(shown.status.code(), expected.status.code(), "{options} {start}");
+        let what = format!("{options} {start} {}", String::from_utf8_lossy(&shown.stderr));
+        assert_same(&sorted(&shown.stdout, b'\n'), &sorted(&expected.stdout, b'\n'), &what);
+    }
+    let [_, shown] = trial.both(None, &["-L"], "");
+    assert_eq!(shown.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&shown.stderr).contains("-L: "));
+}
+
+#[test]
+fn a_link_out_of_the_index_is_no_silent_answer() {
+    let trial = Trial::new(&mut seeded(3600));
+    symlink("/etc/passwd", trial.tree.join("away")).unwrap();
+    trial.place.index(&trial.index, &trial.tree);
+    let [_, shown] = trial.both(None, &[], "-name away -xtype f");
+    assert_eq!((shown.status.code(), shown.stdout.len()), (Some(1), 0));
+    assert!(String::from_utf8_lossy(&shown.stderr).contains("away"));
+    let [_, shown] = trial.both(None, &[], "-name away -printf %Y");
+    assert_eq!((shown.status.code(), &shown.stdout[..]), (Some(1), &b"?"[..]));
+}
+
+#[test]
+fn commands_run_where_the_entry_is_and_not_through_new_links() {
+    let trial = Trial::new(&mut seeded(3700));
+    let before = fs::metadata(&trial.tree).unwrap().modified().unwrap();
+    // Since the index was made, somebody has put a link where a directory was.
+    fs::remove_dir_all(trial.tree.join("linkdir")).unwrap();
+    symlink("/", trial.tree.join("linkdir")).unwrap();
+    assert!(fs::metadata(&trial.tree).unwrap().modified().unwrap() > before);
+    let [_, shown] = trial.both(None, &[], "-name inner -execdir pwd ;");
+    assert_eq!(String::from_utf8_lossy(&shown.stdout), "");
+    assert!(!shown.stderr.is_empty());
+    let [_, shown] = trial.both(None, &[], "-name file -execdir pwd ;");
+    assert_eq!(String::from_utf8_lossy(&shown.stdout).trim_end(), trial.tree.to_str().unwrap());
+}
+
+#[test]
+fn asking_waits_for_an_answer() {
+    let trial = Trial::new(&mut seeded(3800));
+    for (answer, printed) in [("y\n", "yes\n"), ("n\n", ""), ("", "")] {
+        let mut command = Command::new(&trial.place.canopy);
+        command.arg("--index").arg(&trial.index).arg("find").arg(trial.tree.join("file"));
+        command.args(["-ok", "echo", "yes", ";"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), answer.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), printed);
+        assert!(String::from_utf8_lossy(&output.stderr).contains("< echo ... "));
+    }
+}
+
+#[test]
+fn files_get_what_actions_write() {
+    let trial = Trial::new(&mut seeded(3900));
+    let (ours, theirs) = (trial.place.path("ours"), trial.place.path("theirs"));
+    for action in ["-fprint", "-fprint0", "-fls"] {
+        for (program, file) in [(0, &theirs), (1, &ours)] {
+            let outputs = trial.both(None, &[], &format!("{action} {}", file.display()));
+            assert!(outputs[program].status.success());
+            // Both commands have written to the one file: what the last one did counts.
+            if program == 0 {
+                let words = [trial.tree.as_os_str(), action.as_ref(), file.as_os_str()];
+                assert!(Command::new("find").args(words).output().unwrap().status.success());
+            }
+        }
+        let read = |path| -> Vec<String> {
+            let lines = sorted(&fs::read(path).unwrap(), if action == "-fprint0" { 0 } else { b'\n' });
+            let mut lines: Vec<String> =
+                lines.iter().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+            lines.sort();
+            lines
+        };
+        assert_same(&read(&ours), &read(&theirs), action);
+        assert!(!read(&ours).is_empty());
+    }
+}
+
+#[test]
+fn extras_sort_limit_count_and_print_json() {
+    let trial = Trial::new(&mut seeded(4000));
+    let lines = |line: &str| -> Vec<String> {
+        let [_, shown] = trial.both(None, &[], line);
+        assert_eq!(shown.status.code(), Some(0), "{line}: {}", String::from_utf8_lossy(&shown.stderr));
+        shown.stdout.split(|&byte| byte == b'\n').map(|line| line.escape_ascii().to_string()).collect()
+    };
+    let all = lines("-type f -printf %s\\n");
+    let mut sizes: Vec<i64> = all.iter().filter_map(|size| size.parse().ok()).collect();
+    assert!(sizes.len() > 2);
+    sizes.sort_unstable();
+    let numbers =
+        |line: &str| -> Vec<i64> { lines(line).iter().filter_map(|size| size.parse().ok()).collect() };
+    assert_eq!(numbers("-type f -printf %s\\n --sort size"), sizes);
+    sizes.reverse();
+    assert_eq!(numbers("--sort size --reverse -type f -printf %s\\n"), sizes);
+    assert_eq!(numbers("-type f --sort size --reverse --limit 2 -printf %s\\n"), sizes[..2]);
+    assert_eq!(numbers("-type f --count"), [sizes.len() as i64]);
+    assert_eq!(numbers("-type f --count --limit 1"), [1]);
+    assert_eq!(numbers("--count -name NONE"), [0]);
+    for field in
+        ["path", "name", "depth", "mtime", "atime", "ctime", "btime", "uid", "gid", "links", "ino", "blocks"]
+    {
+        let sorted_by = format!("--sort {field} -printf %i,%d\\n");
+        let back = format!("--reverse {sorted_by}");
+        let (there, mut back) = (lines(&sorted_by), lines(&back));
+        // The last line is empty.
+        back.pop();
+        back.reverse();
+        assert_eq!(there[..there.len() - 1], back, "{field}");
+    }
+    let [_, zero] = trial.both(None, &["--0"], "-type d");
+    let [expected, _] = trial.both(None, &[], "-type d -print0");
+    assert_same(&sorted(&zero.stdout, 0), &sorted(&expected.stdout, 0), "--0");
+    let [_, json] = trial.both(None, &["--json"], "");
+    let list: Vec<serde_json::Value> = serde_json::from_slice(&json.stdout).unwrap();
+    let [_, ndjson] = trial.both(None, &["--ndjson"], "--sort path");
+    let objects: Vec<serde_json::Value> = ndjson
+        .stdout
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect();
+    assert_eq!(list.len(), objects.len());
+    for object in &list {
+        let path = canopy_model::unescape(object["path"].as_str().unwrap()).into_owned();
+        let path = PathBuf::from(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&path));
+        let metadata = path.symlink_metadata().unwrap();
+        assert_eq!(object["size"].as_u64(), Some(metadata.len()));
+        assert_eq!(object["mode"].as_u64(), Some(u64::from(metadata.permissions().mode() & 0o7777)));
+    }
+    let [_, none] = trial.both(None, &["--json"], "-name NONE");
+    assert_eq!(none.stdout, b"[]\n");
+    let [_, quit] = trial.both(None, &[], "-print -quit");
+    assert_eq!(quit.stdout.iter().filter(|&&byte| byte == b'\n').count(), 1);
+}

@@ -1,0 +1,164 @@
+//! Rows with what their listings tell of them.
+
+use super::run::{Visit, bad_ordinal};
+use super::test::Rows;
+use crate::columns::{INODE, numbers, strings};
+use crate::error::Result;
+use crate::listings::ListingHeads;
+use crate::locate::{Inode, Start};
+use arrow::array::{
+    ArrayRef, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt32Array, UInt64Array,
+};
+use arrow::datatypes::UInt32Type;
+use canopy_index::{FileKind, Shard};
+use canopy_model::{escape, join};
+use std::sync::Arc;
+
+/// Where the rows of a batch are.
+#[derive(Default)]
+pub(super) struct Places {
+    /// The path of each in the source, escaped.
+    pub(super) paths: Vec<String>,
+    /// How many components the path of its listing has.
+    listing_depths: Vec<u32>,
+    /// The device of its listing.
+    pub(super) devs: Vec<u64>,
+}
+
+impl Places {
+    /// Of a batch that has `listing` and `name`.
+    pub(super) fn of(shard: &Shard, batch: &RecordBatch) -> Result<Self> {
+        let listings = numbers::<UInt32Type>(batch, "listing").values();
+        let heads = ListingHeads::read(shard, listings)?;
+        let names = strings(batch, "name");
+        let mut places = Places::default();
+        for (at, &listing) in listings.iter().enumerate() {
+            let head = heads.get(listing).ok_or_else(|| bad_ordinal(shard, FileKind::Listings))?;
+            places.paths.push(join(head.path, names.value(at)));
+            places.listing_depths.push(head.depth);
+            places.devs.push(head.dev);
+        }
+        Ok(places)
+    }
+}
+
+/// The path of an entry as it would be printed, escaped; `prefix` is the start as it was given, escaped.
+pub(super) fn shown(start: &Start, prefix: &str, path: &str) -> String {
+    let below = path.get(start.path.len()..).unwrap_or("").trim_start_matches('/');
+    let slash = if prefix.ends_with('/') { "" } else { "/" };
+    format!("{prefix}{slash}{below}")
+}
+
+/// Selected rows with all that tests and actions may ask of them.
+pub(super) struct Chunk<'a> {
+    pub(super) visit: &'a Visit,
+    pub(super) batch: RecordBatch,
+    dirs: bool,
+    pub(super) shown: Vec<String>,
+    pub(super) paths: Vec<String>,
+    pub(super) depths: Vec<u32>,
+    pub(super) devs: Vec<u64>,
+}
+
+impl<'a> Chunk<'a> {
+    /// Rows of a shard below a start.
+    pub(super) fn below(visit: &'a Visit, shard: &Shard, kind: FileKind, batch: RecordBatch) -> Result<Self> {
+        let Places { paths, listing_depths, devs } = Places::of(shard, &batch)?;
+        let prefix = escape(&visit.start.given).into_owned();
+        let shown = paths.iter().map(|path| shown(&visit.start, &prefix, path)).collect();
+        let start = visit.start.depth();
+        let depths = listing_depths.iter().map(|depth| (depth + 1).saturating_sub(start)).collect();
+        Ok(Chunk { visit, batch, dirs: kind == FileKind::Dirs, shown, paths, depths, devs })
+    }
+
+    /// The start itself.
+    pub(super) fn of_start(visit: &'a Visit) -> Self {
+        let start = &visit.start;
+        let given = escape(&start.given).into_owned();
+        let name = escape(trim_slashes(super::format::file_name(&start.given))).into_owned();
+        Chunk {
+            visit,
+            batch: single_row(&name, &start.inode),
+            dirs: start.is_dir(),
+            shown: vec![given],
+            paths: vec![start.path.clone()],
+            depths: vec![0],
+            devs: vec![start.inode.dev],
+        }
+    }
+
+    /// All rows, as tests see them.
+    pub(super) fn rows(&self) -> Rows<'_> {
+        Rows {
+            batch: &self.batch,
+            dirs: self.dirs,
+            shown: &self.shown,
+            paths: &self.paths,
+            devs: &self.devs,
+            known: &self.visit.known,
+        }
+    }
+
+    /// One row; `batch` is that row.
+    pub(super) fn row<'r>(&'r self, at: usize, batch: &'r RecordBatch) -> Rows<'r> {
+        Rows {
+            batch,
+            dirs: self.dirs,
+            shown: &self.shown[at..=at],
+            paths: &self.paths[at..=at],
+            devs: &self.devs[at..=at],
+            known: &self.visit.known,
+        }
+    }
+}
+
+/// A batch with all columns that a test may read, for one inode.
+pub(super) fn single_row(name: &str, inode: &Inode) -> RecordBatch {
+    let u32 = |value: u32| Arc::new(UInt32Array::from(vec![value])) as ArrayRef;
+    let i64 = |value: i64| Arc::new(Int64Array::from(vec![value])) as ArrayRef;
+    let time = |value: i64| Arc::new(TimestampNanosecondArray::from(vec![value])) as ArrayRef;
+    let a = &inode.attributes;
+    let columns: [ArrayRef; 12] = [
+        Arc::new(UInt64Array::from(vec![a.ino])),
+        u32(a.mode),
+        u32(a.nlink),
+        u32(a.uid),
+        u32(a.gid),
+        i64(a.size_bytes),
+        u32(a.blksize_bytes),
+        i64(a.blocks),
+        time(a.atime_ns),
+        time(a.mtime_ns),
+        time(a.ctime_ns),
+        time(a.btime_ns),
+    ];
+    let name: ArrayRef = Arc::new(StringArray::from(vec![name]));
+    let xattrs = Some(inode.xattrs.as_str()).filter(|names| !names.is_empty());
+    let xattrs: ArrayRef = Arc::new(StringArray::from(vec![xattrs]));
+    let target = Some(inode.target.as_str()).filter(|target| !target.is_empty());
+    let target: ArrayRef = Arc::new(StringArray::from(vec![target]));
+    let rdev: ArrayRef = Arc::new(UInt64Array::from(vec![a.rdev]));
+    let others = [("name", name), ("xattrs", xattrs), ("target", target), ("rdev", rdev)];
+    let named = INODE.into_iter().zip(columns).chain(others);
+    let named = named.map(|(name, column)| (name, column, true));
+    RecordBatch::try_from_iter_with_nullable(named).expect("all columns have one row")
+}
+
+pub(super) fn trim_slashes(name: &[u8]) -> &[u8] {
+    let end = name.iter().rposition(|&byte| byte != b'/').map_or(name.len().min(1), |at| at + 1);
+    &name[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_searched_without_its_slashes() {
+        for (path, name) in
+            [(&b"/"[..], &b"/"[..]), (b"//", b"/"), (b"a/b/", b"b"), (b".", b"."), (b"a", b"a")]
+        {
+            assert_eq!(trim_slashes(super::super::format::file_name(path)), name);
+        }
+    }
+}

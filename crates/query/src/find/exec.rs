@@ -1,0 +1,249 @@
+//! `-exec`, `-execdir`, `-ok` and `-okdir`: commands that the asking user runs on live paths. No shell is involved, and a
+//! name is never anything but (a part of) one argument.
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Bytes of arguments and environment of one command, as find(1) counts them.
+const COMMAND_BYTES_MAX: usize = 128 << 10;
+
+/// A command of the `-exec` family.
+#[derive(Debug)]
+pub struct Exec {
+    /// The program and its arguments; in those of a batch, paths follow.
+    words: Vec<Vec<u8>>,
+    /// Whether many paths are given to one command (`+`).
+    pub(crate) batch: bool,
+    /// Whether it runs in the directory of the entry.
+    pub(crate) in_directory: bool,
+    /// Whether the user is asked first.
+    ask: bool,
+}
+
+/// The paths that wait for a command of a batch.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    paths: Vec<Vec<u8>>,
+    bytes: usize,
+    directory: Option<(Vec<u8>, Place)>,
+}
+
+/// An entry to run a command on.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    /// Its path as it is shown.
+    pub(crate) shown: &'a [u8],
+    /// The start path, as it was given.
+    pub(crate) start: &'a [u8],
+    /// Whether it is the start itself.
+    pub(crate) is_start: bool,
+}
+
+/// A directory to run a command in.
+#[derive(Debug)]
+enum Place {
+    Open(OwnedFd),
+    Here,
+}
+
+impl Exec {
+    /// Takes the words of a command from the arguments that follow its name, which it cuts off.
+    pub(crate) fn parse(name: &str, rest: &mut &[OsString]) -> Result<Self, String> {
+        let missing = || format!("missing argument to `{name}'");
+        let ask = name.starts_with("-ok");
+        let in_directory = name.ends_with("dir");
+        let ends_batch = |at: usize| !ask && at > 0 && rest[at] == "+" && rest[at - 1] == "{}";
+        let end = (0..rest.len()).find(|&at| rest[at] == ";" || ends_batch(at)).ok_or_else(missing)?;
+        let batch = rest[end] == "+";
+        let mut words: Vec<Vec<u8>> = rest[..end].iter().map(|word| word.as_bytes().to_vec()).collect();
+        if words.is_empty() {
+            return Err(format!("invalid argument `;' to `{name}'"));
+        }
+        if batch {
+            words.pop();
+            if words.is_empty() {
+                return Err(missing());
+            }
+            if words.iter().any(|word| memchr::memmem::find(word, b"{}").is_some()) {
+                return Err(format!("Only one instance of {{}} is supported with {name} ... +"));
+            }
+        }
+        if in_directory {
+            safe_path(name)?;
+        }
+        *rest = &rest[end + 1..];
+        Ok(Exec { words, batch, in_directory, ask })
+    }
+
+    /// Whether its truth is that of the command: that of a batch is always true.
+    pub(crate) fn decides(&self) -> bool {
+        !self.batch
+    }
+
+    /// Runs the command on one entry. Whether it ended well.
+    pub(crate) fn run(&self, target: Target<'_>) -> Result<bool, String> {
+        let argument = self.argument(target);
+        let words: Vec<Vec<u8>> = self.words.iter().map(|word| replace(word, &argument)).collect();
+        if self.ask && !asked(&self.words[0], target.shown) {
+            return Ok(false);
+        }
+        run_in(&words, &[], &self.place(target)?, self.ask)
+    }
+
+    /// Adds an entry to a batch; runs the command if no more fit. Whether all commands that ran ended well.
+    pub(crate) fn wait(&self, target: Target<'_>, waiting: &mut Waiting) -> Result<bool, String> {
+        let mut well = true;
+        let directory = if self.in_directory { directory_of(target.shown).to_vec() } else { Vec::new() };
+        let argument = self.argument(target);
+        let moved = waiting.directory.as_ref().is_some_and(|(last, _)| *last != directory);
+        if moved || waiting.bytes + cost(&argument) > COMMAND_BYTES_MAX {
+            well = self.run_waiting(waiting)?;
+        }
+        if waiting.paths.is_empty() {
+            waiting.directory = Some((directory, self.place(target)?));
+            let environment = std::env::vars_os().map(|(key, value)| key.len() + value.len() + 10);
+            waiting.bytes =
+                2048 + environment.sum::<usize>() + self.words.iter().map(|word| cost(word)).sum::<usize>();
+        }
+        waiting.bytes += cost(&argument);
+        waiting.paths.push(argument);
+        Ok(well)
+    }
+
+    /// Runs the command on the paths that wait, if there are any.
+    pub(crate) fn run_waiting(&self, waiting: &mut Waiting) -> Result<bool, String> {
+        let paths = std::mem::take(&mut waiting.paths);
+        let place = waiting.directory.take();
+        waiting.bytes = 0;
+        match place {
+            Some((_, place)) if !paths.is_empty() => run_in(&self.words, &paths, &place, false),
+            _ => Ok(true),
+        }
+    }
+
+    fn argument(&self, target: Target<'_>) -> Vec<u8> {
+        if !self.in_directory {
+            return target.shown.to_vec();
+        }
+        let trimmed = trim(target.shown);
+        match trimmed.iter().rposition(|&byte| byte == b'/') {
+            _ if trimmed == b"/" => trimmed.to_vec(),
+            Some(at) => [b"./", &trimmed[at + 1..]].concat(),
+            None => [b"./", trimmed].concat(),
+        }
+    }
+
+    /// The directory of an entry. What lies between it and the start must not have become a symbolic link since the
+    /// index was made: somebody else may own it.
+    fn place(&self, target: Target<'_>) -> Result<Place, String> {
+        if !self.in_directory {
+            return Ok(Place::Here);
+        }
+        let directory = directory_of(target.shown);
+        let failed = |errno: rustix::io::Errno| {
+            format!("‘{}’: {}", String::from_utf8_lossy(directory), message(&errno.into()))
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let top = if target.is_start { directory } else { target.start };
+        let top = rustix::fs::open(OsStr::from_bytes(top), flags, Mode::empty()).map_err(failed)?;
+        if target.is_start {
+            return Ok(Place::Open(top));
+        }
+        let below = directory.get(target.start.len()..).unwrap_or_default();
+        let below = below.strip_prefix(b"/").unwrap_or(below);
+        let below: &[u8] = if below.is_empty() { b"." } else { below };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        openat2(&top, Path::new(OsStr::from_bytes(below)), flags, Mode::empty(), resolve)
+            .map(Place::Open)
+            .map_err(failed)
+    }
+}
+
+/// A relative directory in `PATH` would run what lies in the directories of others.
+fn safe_path(name: &str) -> Result<(), String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let relative = path.as_bytes().split(|&byte| byte == b':').find(|entry| !entry.starts_with(b"/"));
+    match relative {
+        None => Ok(()),
+        _ if path.is_empty() => Ok(()),
+        Some(b"" | b".") => Err(format!(
+            "The current directory is included in the PATH environment variable, which is insecure in combination \
+             with the {name} action of find.  Please remove the current directory from your $PATH (that is, remove \
+             \".\", doubled colons, or leading or trailing colons)"
+        )),
+        Some(entry) => Err(format!(
+            "The relative path ‘{}’ is included in the PATH environment variable, which is insecure in combination \
+             with the {name} action of find.  Please remove that entry from $PATH",
+            String::from_utf8_lossy(entry)
+        )),
+    }
+}
+
+fn run_in(words: &[Vec<u8>], paths: &[Vec<u8>], place: &Place, quiet: bool) -> Result<bool, String> {
+    let os = |word: &Vec<u8>| OsString::from_vec(word.clone());
+    let mut command = Command::new(os(&words[0]));
+    command.args(words[1..].iter().chain(paths).map(os));
+    if let Place::Open(directory) = place {
+        // The child has the descriptor until it becomes the command.
+        command.current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    }
+    if quiet {
+        command.stdin(Stdio::null());
+    }
+    let status = command.status();
+    status
+        .map(|status| status.success())
+        .map_err(|error| format!("‘{}’: {}", String::from_utf8_lossy(&words[0]), message(&error)))
+}
+
+/// What the system calls an error, without its number.
+pub(crate) fn message(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+fn asked(program: &[u8], shown: &[u8]) -> bool {
+    let visible = |text: &[u8]| -> String {
+        let text = String::from_utf8_lossy(text);
+        text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    };
+    eprint!("< {} ... {} > ? ", visible(program), visible(shown));
+    std::io::stderr().flush().ok();
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer).is_ok() && answer.starts_with(['y', 'Y'])
+}
+
+fn replace(word: &[u8], path: &[u8]) -> Vec<u8> {
+    let mut replaced = Vec::new();
+    let mut rest = word;
+    while let Some(at) = memchr::memmem::find(rest, b"{}") {
+        replaced.extend_from_slice(&rest[..at]);
+        replaced.extend_from_slice(path);
+        rest = &rest[at + 2..];
+    }
+    replaced.extend_from_slice(rest);
+    replaced
+}
+
+fn cost(word: &[u8]) -> usize {
+    word.len() + 1 + size_of::<usize>()
+}
+
+fn trim(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(path.len().min(1), |at| at + 1);
+    &path[..end]
+}
+
+fn directory_of(path: &[u8]) -> &[u8] {
+    let trimmed = trim(path);
+    match trimmed.iter().rposition(|&byte| byte == b'/') {
+        Some(0) => b"/",
+        Some(at) => &trimmed[..at],
+        None => b".",
+    }
+}
