@@ -18,7 +18,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Extent {
     /// The name of the table.
-    pub(super) table: &'static str,
+    pub(super) table: String,
     /// What kind of thing, how many are read, and of how many.
     pub(super) counts: Vec<(&'static str, usize, usize)>,
 }

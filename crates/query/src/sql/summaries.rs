@@ -252,7 +252,7 @@ fn extent(index: &Index, table: &Table, units: &VecDeque<Unit>) -> Extent {
     if table.of == Of::Subtree {
         // Which shards a subtree needs is found when it is added up.
         let counts = vec![("sources", units.len(), index.sources().len())];
-        return Extent { table: table.name, counts };
+        return Extent { table: table.name.to_owned(), counts };
     }
     let read: HashSet<*const Shard> = units
         .iter()
@@ -263,7 +263,7 @@ fn extent(index: &Index, table: &Table, units: &VecDeque<Unit>) -> Extent {
         })
         .map(Arc::as_ptr)
         .collect();
-    Extent { table: table.name, counts: vec![("shards", read.len(), all)] }
+    Extent { table: table.name.to_owned(), counts: vec![("shards", read.len(), all)] }
 }
 
 struct Reader {

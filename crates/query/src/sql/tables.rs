@@ -187,7 +187,7 @@ impl IndexTable {
             shards += usize::from(last.replace(shard) != Some(shard));
         }
         let counts = vec![("shards", shards, all_shards), ("row groups", groups, all_groups)];
-        Extent { table: table.name, counts }
+        Extent { table: table.name.to_owned(), counts }
     }
 
     fn shard_units(

@@ -4,6 +4,7 @@
 
 use super::{Fault, csv, parquet, sqlite};
 use crate::locate::to_path;
+use crate::sql::scan::Extent;
 use crate::sql::units::{self, Batches};
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
@@ -171,7 +172,8 @@ impl TableProvider for AttachedTable {
             schema: schema.clone(),
         };
         // A file is read by one thread.
-        units::plan(schema, [columns].into(), 1, limit, |columns| columns.batches())
+        let extent = Extent { table: self.name.clone(), counts: Vec::new() };
+        units::plan(extent, schema, [columns].into(), 1, limit, |columns| columns.batches())
     }
 }
 

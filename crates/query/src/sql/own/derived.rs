@@ -1,6 +1,7 @@
 //! Derived tables: rows that the index holds, in the directories of the classes that they were computed from.
 
 use crate::sql::restriction::Restriction;
+use crate::sql::scan::Extent;
 use crate::sql::tables::external;
 use crate::sql::units::{self, Batches};
 use arrow::array::{RecordBatch, RecordBatchOptions};
@@ -70,7 +71,8 @@ impl TableProvider for DerivedTable {
         let files = VecDeque::from(index.table_files(&self.name));
         let (all, threads) = (self.schema.clone(), session.config().target_partitions());
         let wanted = schema.clone();
-        units::plan(schema, files, threads, limit, move |file| rows(&file, &all, &wanted))
+        let extent = Extent { table: self.name.clone(), counts: vec![("files", files.len(), files.len())] };
+        units::plan(extent, schema, files, threads, limit, move |file| rows(&file, &all, &wanted))
     }
 }
 
