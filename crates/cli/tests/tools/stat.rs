@@ -61,7 +61,7 @@ fn stat_prints_what_gnus_stat_prints() {
         for _ in 0..random.random_range(1..5) {
             let letter = DIRECTIVES.chars().nth(random.random_range(0..DIRECTIVES.len())).unwrap();
             let flags = ["", "-", "0", "#", "+", "'"][random.random_range(0..6)];
-            let width = ["", "12", "30"][random.random_range(0..3)];
+            let width = ["", "30"][random.random_range(0..2)];
             let precision = ["", ".1", ".6"][random.random_range(0..3)];
             let letter = if letter == 'N' { 'n' } else { letter };
             format.push_str(&format!("%{flags}{width}{precision}{letter}|"));
