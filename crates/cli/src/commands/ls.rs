@@ -79,7 +79,7 @@ const SWITCHES: &[Switch] = &[
 
 /// List directories, as ls(1) does, answered from the index
 ///
-/// After the mode, '+' says that an entry has an ACL. On a terminal names are in columns and colours, and quoted where
+/// After the mode, '+' says that an entry has an ACL, '@' that it has other extended attributes. On a terminal names are in columns and colours, and quoted where
 /// they would disturb it; NO_COLOR keeps colours away.
 ///
 /// Example: canopy ls -l /data

@@ -127,7 +127,7 @@ pub(super) fn used_test(text: &str) -> Result<Test, String> {
     Ok(match kind {
         Number::More(_) => Test::Used(days, i64::MAX),
         Number::Less(_) => Test::Used(-1, days.saturating_sub(1)),
-        Number::Exactly(_) => Test::Used(days.saturating_sub(DAY_NS).max(-1), days),
+        Number::Exactly(_) => Test::Used((days - DAY_NS - 1).max(-1), days - 1),
     })
 }
 

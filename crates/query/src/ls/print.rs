@@ -398,6 +398,8 @@ impl Cells {
         let mut mode = mode_string(attributes.mode);
         if entry.inode.xattrs.contains("system.posix_acl_") {
             mode.push('+');
+        } else if !entry.inode.xattrs.is_empty() {
+            mode.push('@');
         }
         let size = match attributes.file_type() {
             FileType::Block | FileType::Character => Size::Device(
