@@ -165,7 +165,7 @@ fn wrong_input_is_one_clear_error() {
     check(&index, &["find", "/proc/self"], 1, "no index covers");
     check(&index, &["find", &format!("{tree_path}/none")], 1, "no such file");
     check(&index, &["du", "/proc/self"], 1, "no index covers");
-    check(&index, &["find", tree_path, "-frobnicate"], 2, "unknown test");
+    check(&index, &["find", tree_path, "-frobnicate"], 1, "unknown predicate");
     check(&index, &["sql", "SELECT nonsense FROM entries"], 2, "nonsense");
     check(&index, &["sql", "DROP TABLE entries"], 2, "DDL not supported");
     check(&index, &["sql", "COPY entries TO '/tmp/x.csv'"], 2, "DML not supported");
