@@ -1,6 +1,6 @@
 //! `canopy du`
 
-use super::switches::{self, Given, Switch, Value, both, long, short, text, word};
+use super::switches::{Given, Switch, Switches, Tool, Value, both, long, short, text, word};
 use crate::options::ReadOptions;
 use crate::outcome::{Outcome, message};
 use anyhow::{Context, anyhow, bail};
@@ -65,33 +65,16 @@ pub struct Arguments {
     #[command(flatten)]
     read: ReadOptions,
     #[command(flatten)]
-    switches: Switches,
+    switches: Switches<Du>,
     /// What to add up [default: the working directory]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 }
 
-struct Switches(Vec<Given>);
+struct Du;
 
-impl clap::FromArgMatches for Switches {
-    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Switches(switches::given(matches, SWITCHES)))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl clap::Args for Switches {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        switches::add(command, SWITCHES)
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        Self::augment_args(command)
-    }
+impl Tool for Du {
+    const SWITCHES: &'static [Switch] = SWITCHES;
 }
 
 /// Carries the command out.
@@ -99,7 +82,7 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     if arguments.paths.is_empty() {
         arguments.paths.push(".".into());
     }
-    let options = options(&arguments.switches.0, arguments.read.threads())?;
+    let options = options(&arguments.switches.given, arguments.read.threads())?;
     let index = arguments.read.open(index)?;
     let mut output = BufWriter::with_capacity(1 << 16, std::io::stdout());
     let failed = du::run(&index, &arguments.paths, &options, &mut output)?;

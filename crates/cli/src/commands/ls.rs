@@ -1,7 +1,7 @@
 //! `canopy ls`
 
 use super::report::speaks_utf8;
-use super::switches::{self, Given, Switch, Value, both, long, short, text, word};
+use super::switches::{Switch, Switches, Tool, Value, both, long, short, text, word};
 use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message};
 use anyhow::anyhow;
@@ -79,8 +79,8 @@ const SWITCHES: &[Switch] = &[
 
 /// List directories, as ls(1) does, answered from the index
 ///
-/// After the mode, '+' says that an entry has an ACL, '@' that it has other extended attributes. On a terminal names are in columns and colours, and quoted where
-/// they would disturb it; NO_COLOR keeps colours away.
+/// After the mode, '+' says that an entry has an ACL, '@' that it has other extended attributes. On a terminal names
+/// are in columns and colours, and quoted where they would disturb it; NO_COLOR keeps colours away.
 ///
 /// Example: canopy ls -l /data
 #[derive(clap::Args)]
@@ -88,33 +88,16 @@ pub struct Arguments {
     #[command(flatten)]
     read: ReadOptions,
     #[command(flatten)]
-    switches: Switches,
+    switches: Switches<Ls>,
     /// What to list [default: the working directory]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 }
 
-struct Switches(Vec<Given>);
+struct Ls;
 
-impl clap::FromArgMatches for Switches {
-    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Switches(switches::given(matches, SWITCHES)))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl clap::Args for Switches {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        switches::add(command, SWITCHES)
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        Self::augment_args(command)
-    }
+impl Tool for Ls {
+    const SWITCHES: &'static [Switch] = SWITCHES;
 }
 
 /// Carries the command out.
@@ -124,7 +107,7 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     }
     let stdout = std::io::stdout();
     let mut asked = Asked::new(stdout.is_terminal());
-    for (id, value) in &arguments.switches.0 {
+    for (id, value) in &arguments.switches.given {
         asked.take(id, value)?;
     }
     let options = asked.options()?;

@@ -1,7 +1,7 @@
 //! `canopy stat`
 
 use super::report::speaks_utf8;
-use super::switches::{self, Given, Switch, Value, both, long};
+use super::switches::{Switch, Switches, Tool, Value, both, long};
 use crate::options::ReadOptions;
 use crate::outcome::{Outcome, message};
 use canopy_query::ls::{StatFormat, StatOptions, stat};
@@ -30,33 +30,16 @@ pub struct Arguments {
     #[command(flatten)]
     read: ReadOptions,
     #[command(flatten)]
-    switches: Switches,
+    switches: Switches<Stat>,
     /// What to look at
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
 }
 
-struct Switches(Vec<Given>);
+struct Stat;
 
-impl clap::FromArgMatches for Switches {
-    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Switches(switches::given(matches, SWITCHES)))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl clap::Args for Switches {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        switches::add(command, SWITCHES)
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        Self::augment_args(command)
-    }
+impl Tool for Stat {
+    const SWITCHES: &'static [Switch] = SWITCHES;
 }
 
 /// Carries the command out.
@@ -69,7 +52,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         terminal: stdout.is_terminal(),
     };
     // A format counts before --terse, wherever they stand.
-    for (id, value) in arguments.switches.0 {
+    for (id, value) in arguments.switches.given {
         match id {
             "dereference" => options.dereference = true,
             "format" => options.format = StatFormat::Line(value.into_vec()),

@@ -3,8 +3,9 @@
 
 use clap::builder::ValueParser;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::ffi::OsString;
+use std::marker::PhantomData;
 
 /// An option.
 pub struct Switch {
@@ -49,8 +50,42 @@ pub const fn short(short: char, id: &'static str, help: &'static str) -> Switch 
 /// An option that was given, with its value; an optional value that was left out is empty.
 pub type Given = (&'static str, OsString);
 
+/// A tool with such options.
+pub trait Tool {
+    /// All of them.
+    const SWITCHES: &'static [Switch];
+}
+
+/// The options that were given to a tool, in their order.
+pub struct Switches<T> {
+    /// What was given.
+    pub given: Vec<Given>,
+    tool: PhantomData<T>,
+}
+
+impl<T: Tool> FromArgMatches for Switches<T> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Switches { given: given(matches, T::SWITCHES), tool: PhantomData })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl<T: Tool> Args for Switches<T> {
+    fn augment_args(command: Command) -> Command {
+        add(command, T::SWITCHES)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
 /// Adds options to a command. Those of letters may be given again and again.
-pub fn add(command: Command, switches: &'static [Switch]) -> Command {
+fn add(command: Command, switches: &'static [Switch]) -> Command {
     let command = command.args_override_self(true).infer_long_args(true).disable_help_flag(true);
     let help = Arg::new("help").long("help").action(ArgAction::Help).help("Print help");
     command.args(switches.iter().map(argument)).arg(help)
@@ -82,7 +117,7 @@ fn argument(switch: &Switch) -> Arg {
 }
 
 /// The options that were given, in their order.
-pub fn given(matches: &ArgMatches, switches: &[Switch]) -> Vec<Given> {
+fn given(matches: &ArgMatches, switches: &[Switch]) -> Vec<Given> {
     let mut given: Vec<(usize, Given)> = Vec::new();
     for switch in switches {
         if matches.value_source(switch.id) != Some(ValueSource::CommandLine) {

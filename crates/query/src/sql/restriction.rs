@@ -1,9 +1,12 @@
 //! What the predicates of a query rule out before anything is read.
 
-use canopy_index::SourceRecord;
+use super::tables::external;
+use canopy_index::{Index, SourceRecord};
 use canopy_model::is_below;
 use datafusion::common::{Column, ScalarValue};
+use datafusion::error::Result;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+use std::sync::Arc;
 
 /// Necessary conditions of the rows of an answer. The engine checks the predicates themselves.
 #[derive(Clone, Debug, Default)]
@@ -93,6 +96,14 @@ impl Restriction {
     /// A directory, absolute, at or below which all paths lie.
     pub(super) fn directory(&self) -> Option<&str> {
         self.directory.as_deref()
+    }
+
+    /// What the caller sees of an index: who names a path may see what lies behind gates above it.
+    pub(super) fn view(&self, index: &Arc<Index>) -> Result<Arc<Index>> {
+        match self.path.as_deref().or(self.directory.as_deref()) {
+            Some(path) => Ok(Arc::new(index.seen_from(path).map_err(external)?)),
+            None => Ok(index.clone()),
+        }
     }
 
     /// The one path that there can be, absolute.

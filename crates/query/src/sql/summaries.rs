@@ -180,11 +180,7 @@ impl TableProvider for SummaryTable {
             return Err(DataFusionError::Plan(why));
         }
         let restriction = Restriction::new(filters);
-        // Who names a directory may see what lies behind gates above it.
-        let index = match restriction.path().or(restriction.directory()) {
-            Some(directory) => Arc::new(self.index.seen_from(directory).map_err(external)?),
-            None => self.index.clone(),
-        };
+        let index = restriction.view(&self.index)?;
         let work = work(&index, self.table, &restriction).map_err(external)?;
         let extent = extent(&index, self.table, &work);
         let wanted = self.table.wanted(&schema);

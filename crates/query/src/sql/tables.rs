@@ -270,11 +270,7 @@ impl TableProvider for IndexTable {
             None => self.schema.clone(),
         };
         let restriction = Restriction::new(filters);
-        // Who names a directory may see what lies behind gates above it.
-        let index = match restriction.directory() {
-            Some(directory) => Arc::new(self.index.seen_from(directory).map_err(external)?),
-            None => self.index.clone(),
-        };
+        let index = restriction.view(&self.index)?;
         let units = Self::units(&index, self.table, &restriction).map_err(external)?;
         let cheap = |column: &str| {
             let stored = self.table.stored.iter().any(|(name, _)| *name == column);

@@ -63,11 +63,7 @@ impl TableProvider for DerivedTable {
             None => self.schema.clone(),
         };
         let restriction = Restriction::new(filters);
-        // Who names a directory may see what lies behind gates above it, as with the tables of the index.
-        let index = match restriction.directory() {
-            Some(directory) => Arc::new(self.index.seen_from(directory).map_err(external)?),
-            None => self.index.clone(),
-        };
+        let index = restriction.view(&self.index)?;
         let files = VecDeque::from(index.table_files(&self.name));
         let (all, threads) = (self.schema.clone(), session.config().target_partitions());
         let wanted = schema.clone();
