@@ -83,17 +83,40 @@ impl Line {
 
     /// How many files the command opens, by strace(1).
     pub fn opens(&self) -> anyhow::Result<usize> {
+        let text = self.traced("open,openat,openat2")?;
+        Ok(text.lines().filter(|line| !line.contains("= -1") && !line.contains("resumed")).count())
+    }
+
+    /// When the threads end that the command has started, in seconds from its start, and when it ends itself, by strace(1).
+    pub fn thread_ends(&self) -> anyhow::Result<(Vec<f64>, f64)> {
+        let text = self.traced("execve,exit,exit_group")?;
+        // Lines are: thread, seconds, call.
+        let times = |call: &str| -> Vec<f64> {
+            let calls = text.lines().filter_map(|line| {
+                let mut words = line.split_whitespace().skip(1);
+                let time = words.next()?.parse().ok()?;
+                words.next()?.starts_with(call).then_some(time)
+            });
+            calls.collect()
+        };
+        let (begun, ended) = (times("execve("), times("exit_group("));
+        let begun = begun.last().context("the trace has no start")?;
+        let ended = ended.first().context("the trace has no end")?;
+        Ok((times("exit(").iter().map(|time| time - begun).collect(), ended - begun))
+    }
+
+    /// What strace(1) says of calls of the command and of their times.
+    fn traced(&self, calls: &str) -> anyhow::Result<String> {
         let trace = std::env::temp_dir().join(format!("canopy-bench-{}.strace", std::process::id()));
         let mut words: Vec<String> =
-            ["strace", "-f", "-qq", "-e", "trace=open,openat,openat2", "-o"].map(str::to_owned).into();
-        words.push(trace.display().to_string());
+            ["strace", "-f", "--seccomp-bpf", "-qq", "-ttt", "-e"].map(str::to_owned).into();
+        words.extend([format!("trace={calls}"), "-o".to_owned(), trace.display().to_string()]);
         words.extend(self.full());
         let line = Line { words, user: User { name: "root".to_owned(), ids: None } };
         line.command()?.stdout(Stdio::null()).stderr(Stdio::null()).status().context("cannot run strace")?;
         let text = std::fs::read(&trace)?;
         std::fs::remove_file(&trace)?;
-        let text = String::from_utf8_lossy(&text);
-        Ok(text.lines().filter(|line| !line.contains("= -1") && !line.contains("resumed")).count())
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 }
 

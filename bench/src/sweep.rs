@@ -4,7 +4,7 @@
 use crate::measure::median;
 use crate::process::{Line, User, space};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -29,6 +29,10 @@ pub struct Arguments {
     /// Threads
     #[arg(long, default_value_t = 2)]
     threads: usize,
+    /// Threads of the query whose threads' ends are told; more than there are processors show how evenly the work
+    /// can be spread
+    #[arg(long, default_value_t = 16)]
+    spread: usize,
     /// Rounds of each query
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -70,8 +74,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 fn print_head(what: &str) {
     let queries = QUERIES.map(|(name, _)| format!("{name} s | with 1 thread s")).join(" | ");
-    println!("| {what} | built | MB on disk | files | {queries} |");
-    println!("| --- | --- | --- | --- |{}", " --- |".repeat(2 * QUERIES.len()));
+    println!("| {what} | built | MB on disk | files | {queries} | names: threads end after |");
+    println!("| --- | --- | --- | --- |{} --- |", " --- |".repeat(2 * QUERIES.len()));
 }
 
 impl Arguments {
@@ -97,24 +101,37 @@ impl Arguments {
         for (_, query) in QUERIES {
             // The time of one thread against that of all tells how evenly the work is spread.
             for threads in [self.threads, 1] {
-                let mut words = vec![self.canopy.display().to_string(), "--index".to_owned()];
-                words.extend([index.display().to_string(), query[0].to_owned()]);
-                words.push(format!("--threads={threads}"));
-                words.extend(query[1..].iter().map(|word| (*word).to_owned()));
-                let line = line(words);
+                let line = self.query(&index, query, threads);
                 line.seconds()?;
                 let times = (0..self.rounds).map(|_| line.seconds()).collect::<anyhow::Result<Vec<f64>>>()?;
                 cells.push(format!("{:.4}", median(times)));
             }
         }
         println!(
-            "| {what} | {} | {:.1} | {count} | {} |",
+            "| {what} | {} | {:.1} | {count} | {} | {} |",
             built.trim(),
             bytes as f64 / 1e6,
-            cells.join(" | ")
+            cells.join(" | "),
+            self.spread(&index)?
         );
         fs::remove_dir_all(&index)?;
         Ok(())
+    }
+
+    fn query(&self, index: &Path, query: &[&str], threads: usize) -> Line {
+        let mut words = vec![self.canopy.display().to_string(), "--index".to_owned()];
+        words.extend([index.display().to_string(), query[0].to_owned(), format!("--threads={threads}")]);
+        words.extend(query[1..].iter().map(|word| (*word).to_owned()));
+        line(words)
+    }
+
+    /// When the first, the middle and the last thread of the query for names end, and the whole command. The thread that
+    /// starts the others is not among them.
+    fn spread(&self, index: &Path) -> anyhow::Result<String> {
+        let (mut ends, whole) = self.query(index, QUERIES[0].1, self.spread).thread_ends()?;
+        ends.sort_by(f64::total_cmp);
+        let (Some(first), Some(last)) = (ends.first(), ends.last()) else { return Ok(String::new()) };
+        Ok(format!("{first:.4}, {:.4}, {last:.4} of {whole:.4} s", median(ends.clone())))
     }
 }
 

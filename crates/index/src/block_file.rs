@@ -2,13 +2,11 @@
 
 use crate::disk::BLOCK_BYTES;
 use crate::error::{Error, Result};
-use crate::manifest::FileRecord;
 use bytes::Bytes;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::{ChunkReader, Length};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,18 +30,18 @@ struct Inner {
 }
 
 impl BlockFile {
-    /// Opens a file that the manifest describes.
-    pub(crate) fn open(path: &Path, record: &FileRecord) -> Result<Self> {
+    /// Opens a file that has so many bytes, and blocks with these CRC-32, by its manifest.
+    pub(crate) fn open(path: &Path, expected_bytes: u64, sums: Vec<u32>) -> Result<Self> {
         let file = File::open(path).map_err(Error::io("open", path))?;
         let bytes = file.metadata().map_err(Error::io("read", path))?.len();
-        if bytes != record.bytes {
-            return Err(Error::corrupt(path, format!("it has {bytes} bytes, expected {}", record.bytes)));
+        if bytes != expected_bytes {
+            return Err(Error::corrupt(path, format!("it has {bytes} bytes, expected {expected_bytes}")));
         }
-        if record.sums.len() as u64 != bytes.div_ceil(BLOCK_BYTES as u64) {
+        if sums.len() as u64 != bytes.div_ceil(BLOCK_BYTES as u64) {
             return Err(Error::corrupt(path, "its manifest has a wrong number of checksums"));
         }
-        let checked = record.sums.iter().map(|_| AtomicBool::new(false)).collect();
-        let mut inner = Inner { file, bytes, sums: record.sums.clone(), checked, whole: None };
+        let checked = sums.iter().map(|_| AtomicBool::new(false)).collect();
+        let mut inner = Inner { file, bytes, sums, checked, whole: None };
         if bytes <= WHOLE_BYTES {
             let whole = inner.read(0, bytes as usize).map_err(|error| match error.kind() {
                 io::ErrorKind::InvalidData => Error::corrupt(path, error),
@@ -77,8 +75,14 @@ impl Inner {
             Some(last) => end.max((last as u64 + 1) * block_bytes).min(self.bytes),
             None => end,
         };
-        let mut buffer = vec![0; (to - from) as usize];
-        self.file.read_exact_at(&mut buffer, from)?;
+        let mut buffer = Vec::with_capacity((to - from) as usize);
+        while buffer.len() < (to - from) as usize {
+            let at = from + buffer.len() as u64;
+            if rustix::io::pread(&self.file, rustix::buffer::spare_capacity(&mut buffer), at)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        buffer.truncate((to - from) as usize);
         for block in blocks.filter(unchecked) {
             let at = (block as u64 * block_bytes - from) as usize;
             let bytes = &buffer[at..buffer.len().min(at + BLOCK_BYTES)];

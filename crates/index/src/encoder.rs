@@ -3,9 +3,10 @@
 use crate::builder::{Builder, Head, joined_names};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
-use crate::manifest::{Cover, FileRecord, HardLink, ShardRecord};
 use crate::names::Names;
+use crate::packed::PackedList;
 use crate::schema::{FENCE_ROWS, FileKind};
+use crate::shard_record::{Cover, FileRecord, HardLink, ShardRecord};
 use crate::summaries::{BlockSummary, of_blocks};
 use arrow::array::{
     ArrayRef, BinaryArray, Int64Array, RecordBatch, StringBuilder, TimestampNanosecondArray, UInt32Array,
@@ -15,6 +16,7 @@ use canopy_model::{Attributes, FileType, Rows, Totals};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::file::metadata::KeyValue;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,8 +49,10 @@ pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result
         files: Default::default(),
         totals: Totals::default(),
         parts: builder.heads.iter().any(|head| head.part > 0),
-        links: Vec::new(),
-        covers: Vec::new(),
+        prefix: String::new(),
+        sums: PackedList::default(),
+        links: PackedList::default(),
+        covers: PackedList::default(),
     };
     let sums: Vec<Sums> = builder.heads.iter().map(|head| Sums::of(&builder, head)).collect();
     let mut before = Vec::with_capacity(sums.len() + 1);
@@ -57,9 +61,13 @@ pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result
         record.totals += sum.totals;
     }
     before.push(record.totals);
-    record.covers = covers(&builder, &before);
+    let covers = covers(&builder, &before);
+    if let (Some(first), Some(last)) = (builder.heads.first(), builder.heads.last()) {
+        record.prefix = common_directory(builder.path(first), builder.path(last)).0.to_owned();
+    }
 
-    let encoder = Encoder { place: &place, record: &mut record };
+    let mut checksums = vec![Vec::new(); FileKind::COUNT];
+    let encoder = Encoder { place: &place, record: &mut record, covers: &covers, checksums: &mut checksums };
     encoder
         .listings(&builder, &sums, &before)?
         .entries(&builder)?
@@ -69,12 +77,24 @@ pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result
         .summaries(&builder)?
         .xattrs(&builder)?
         .sealed(&builder)?;
+    record.sums = packed(&place, checksums)?;
+    record.covers = packed(&place, covers)?;
     Ok(record)
 }
 
 struct Encoder<'a> {
     place: &'a ShardPlace<'a>,
     record: &'a mut ShardRecord,
+    covers: &'a [Cover],
+    /// Checksums of the files written so far, by kind.
+    checksums: &'a mut [Vec<u32>],
+}
+
+/// A list for the manifest.
+fn packed<T: Serialize>(place: &ShardPlace<'_>, list: Vec<T>) -> Result<PackedList<T>> {
+    PackedList::new(list).map_err(|error| {
+        Error::io("encode the manifest of", place.directory)(std::io::Error::other(error.to_string()))
+    })
 }
 
 impl Encoder<'_> {
@@ -210,7 +230,7 @@ impl Encoder<'_> {
         };
         let rows: Vec<HardLink> = builder.heads.iter().enumerate().flat_map(linked).collect();
         if rows.len() <= INLINE_LINKS_MAX {
-            self.record.links = rows;
+            self.record.links = packed(self.place, rows)?;
             return Ok(self);
         }
         let mut output = self.open(FileKind::Hardlinks, rows.len())?;
@@ -227,7 +247,7 @@ impl Encoder<'_> {
     }
 
     fn summaries(self, builder: &Builder) -> Result<Self> {
-        let blocks = of_blocks(builder, &self.record.covers);
+        let blocks = of_blocks(builder, self.covers);
         if blocks.is_empty() {
             return Ok(self);
         }
@@ -313,7 +333,8 @@ impl Encoder<'_> {
         let Output { path, kind, writer, rows } = output;
         let file: DiskFile = writer.into_inner().map_err(|error| write_error(&path, error))?;
         let (bytes, sums) = file.finish(false)?;
-        self.record.files[kind as usize] = Some(FileRecord { rows, bytes, sums });
+        self.record.files[kind as usize] = Some(FileRecord { rows, bytes });
+        self.checksums[kind as usize] = sums;
         Ok(self)
     }
 }

@@ -21,7 +21,8 @@
 //! Module by module: [`Writer`] takes listings in, one [`ShardWriter`] a thread, and publishes; `builder` keeps the listings of
 //! one class until they become a shard; `encoder` writes a shard's files as `schema` describes them,
 //! `summaries` makes the statistics among them;
-//! `class_dirs` makes the directories that the kernel guards and `names` names them; `manifest` says what is in a generation,
+//! `class_dirs` makes the directories that the kernel guards and `names` names them; `manifest` says what is in a generation and
+//! `shard_record` what in a shard (`packed`: the parts of it that few commands need),
 //! `levels` what of it lies behind which gate; `own_tables` has the tables that the administrator adds;
 //! [`Index`] opens one generation and [`Shard`] answers from one shard's files. Everything that changes the
 //! disk goes through [`Disk`].
@@ -38,16 +39,18 @@ mod levels;
 mod manifest;
 mod names;
 mod own_tables;
+mod packed;
 mod reader;
 mod safety;
 pub mod schema;
 mod shard;
+mod shard_record;
 mod summaries;
 mod writer;
 
 pub use disk::{Disk, Faults};
 pub use error::{Error, ErrorKind, Result};
-pub use manifest::{Cover, FileRecord, HardLink, SealedInode, SealedRecord, ShardRecord, SourceRecord};
+pub use manifest::{SealedInode, SealedRecord, SourceRecord};
 pub use own_tables::{
     Column, ColumnType, TableFile, TableFormat, TableKind, TableRead, TableRecord, TableWriter, WrittenRows,
     table_schema,
@@ -55,5 +58,6 @@ pub use own_tables::{
 pub use reader::{Classes, Index};
 pub use schema::FileKind;
 pub use shard::{RowRange, Shard, ShardRead};
+pub use shard_record::{Cover, FileRecord, HardLink, ShardRecord};
 pub use summaries::BlockSummary;
 pub use writer::{NewSource, Published, ShardWriter, Writer, WriterOptions};

@@ -8,10 +8,11 @@
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::names;
 use crate::own_tables::{TableFileRecord, TableRecord};
-use crate::schema::{FORMAT, FileKind};
-use canopy_model::{Attributes, ClassPath, Gate, GateStep, Grant, GrantId, Totals, is_below};
+use crate::packed::PackedList;
+use crate::schema::FORMAT;
+use crate::shard_record::ShardRecord;
+use canopy_model::{Attributes, ClassPath, Gate, GateStep, Grant, GrantId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -120,10 +121,11 @@ pub(crate) struct Manifest {
 pub(crate) struct AllManifests {
     /// The key of the index, in hexadecimal.
     pub(crate) key: String,
-    pub(crate) grants: Vec<GrantRecord>,
+    /// By grant id; for the writer.
+    pub(crate) grants: PackedList<GrantRecord>,
     pub(crate) classes: Vec<ClassManifest>,
-    /// Generations in which the ways were written last, by directory below the index.
-    pub(crate) ways: BTreeMap<String, u64>,
+    /// Generations in which the ways were written last, by directory below the index; for the writer.
+    pub(crate) ways: PackedList<(String, u64)>,
     /// Tables that were added to the index, by name.
     pub(crate) tables: Vec<TableRecord>,
     /// Queries of the derived ones, by name.
@@ -202,135 +204,6 @@ pub(crate) struct AttributesRecord {
     ctime_ns: i64,
     btime_ns: i64,
     rdev: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Totals")]
-struct TotalsRecord {
-    entries: i64,
-    dirs: i64,
-    bytes: i64,
-    dir_bytes: i64,
-    blocks: i64,
-}
-
-/// One shard.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ShardRecord {
-    /// `GENERATION-NUMBER`: how the names of its files begin.
-    pub id: String,
-    /// The source it belongs to.
-    pub source: u32,
-    /// Its files, by the place of their kind in [`FileKind::ALL`]; `None` for one without rows.
-    pub files: [Option<FileRecord>; FileKind::COUNT],
-    /// Sums over all its entries.
-    #[serde(with = "TotalsRecord")]
-    pub totals: Totals,
-    /// Whether a directory's listing comes in several parts.
-    pub parts: bool,
-    /// The rows of `hardlinks`, where they are few: reading them here costs less than a file of their own.
-    pub links: Vec<HardLink>,
-    /// Consecutive ranges of listings that together are all of the shard.
-    pub covers: Vec<Cover>,
-}
-
-/// One sighting of an entry with several links. Kept as an array: listing, dev, ino, size, blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "(u32, u64, u64, i64, i64)", into = "(u32, u64, u64, i64, i64)")]
-pub struct HardLink {
-    /// Ordinal of its listing.
-    pub listing: u32,
-    /// Device that holds it.
-    pub dev: u64,
-    /// Inode number.
-    pub ino: u64,
-    /// Size in bytes.
-    pub size_bytes: i64,
-    /// Space taken, in units of 512 bytes.
-    pub blocks: i64,
-}
-
-impl From<(u32, u64, u64, i64, i64)> for HardLink {
-    fn from((listing, dev, ino, size_bytes, blocks): (u32, u64, u64, i64, i64)) -> Self {
-        HardLink { listing, dev, ino, size_bytes, blocks }
-    }
-}
-
-impl From<HardLink> for (u32, u64, u64, i64, i64) {
-    fn from(link: HardLink) -> Self {
-        (link.listing, link.dev, link.ino, link.size_bytes, link.blocks)
-    }
-}
-
-/// One file of a shard.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FileRecord {
-    /// How many rows it has.
-    pub rows: u64,
-    /// Its size in bytes.
-    pub bytes: u64,
-    /// CRC-32 of each block of 64 KiB.
-    pub sums: Vec<u32>,
-}
-
-/// A range of a shard's listings.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cover {
-    /// The deepest directory that is or is above all of them.
-    pub prefix: String,
-    /// Ordinal of the first one.
-    pub first: u32,
-    /// Ordinal past the last one.
-    pub end: u32,
-    /// Sums over their entries.
-    #[serde(with = "TotalsRecord")]
-    pub totals: Totals,
-}
-
-/// How a cover lies to a subtree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overlap {
-    /// All of its listings are in the subtree.
-    Inside,
-    /// None is.
-    Outside,
-    /// Some may be.
-    Partly,
-}
-
-impl Cover {
-    /// How the cover lies to the subtree of `directory`.
-    pub(crate) fn overlap(&self, directory: &str) -> Overlap {
-        if is_below(&self.prefix, directory) {
-            Overlap::Inside
-        } else if is_below(directory, &self.prefix) {
-            Overlap::Partly
-        } else {
-            Overlap::Outside
-        }
-    }
-}
-
-impl ShardRecord {
-    /// The record of one of its files.
-    pub fn file(&self, kind: FileKind) -> Option<&FileRecord> {
-        self.files[kind as usize].as_ref()
-    }
-
-    /// How many rows one of its files has.
-    pub fn rows(&self, kind: FileKind) -> u64 {
-        self.file(kind).map_or(0, |file| file.rows)
-    }
-
-    /// Size of all its files in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.files.iter().flatten().map(|file| file.bytes).sum()
-    }
-
-    /// Name of one of its files.
-    pub(crate) fn file_name(&self, kind: FileKind) -> String {
-        names::shard_file(&self.id, kind)
-    }
 }
 
 impl GrantRecord {
@@ -508,16 +381,5 @@ mod tests {
                 assert!(error.to_string().contains("CURRENT"), "{error}");
             }
         }
-    }
-
-    #[test]
-    fn covers_tell_how_they_lie() {
-        let cover =
-            |prefix: &str| Cover { prefix: prefix.to_owned(), first: 0, end: 1, totals: Totals::default() };
-        assert_eq!(cover("a/b").overlap("a"), Overlap::Inside);
-        assert_eq!(cover("a").overlap("a"), Overlap::Inside);
-        assert_eq!(cover("a").overlap("a/b"), Overlap::Partly);
-        assert_eq!(cover("").overlap("a/b"), Overlap::Partly);
-        assert_eq!(cover("a-b").overlap("a"), Overlap::Outside);
     }
 }

@@ -3,7 +3,7 @@
 use crate::manifest::GateStepRecord;
 use crate::schema::FileKind;
 use canopy_model::{ClassPath, Gate, GrantId};
-use std::fmt;
+use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// The key of an index: makes the names of ways differ between indexes. Whoever may read the index may know it; what is
@@ -66,9 +66,11 @@ impl Names {
 
     /// The directory of a class.
     pub(crate) fn class(&self, class: &ClassPath) -> PathBuf {
-        let mut path = self.classes();
-        path.extend(self.steps(class).iter().map(DirName::to_string));
-        path
+        let mut path = self.classes().into_os_string();
+        for step in self.steps(class) {
+            write!(path, "/{step}").expect("writing to memory does not fail");
+        }
+        path.into()
     }
 
     /// The directory, in that of a gate, of the child with this absolute path.

@@ -9,8 +9,8 @@ use crate::block_file::BlockFile;
 use crate::disk::{Disk, DiskFile};
 use crate::encoder::write_error;
 use crate::error::{Error, Result};
-use crate::manifest::FileRecord;
 use crate::schema::{ROW_GROUP_ROWS, time_type};
+use crate::shard_record::FileRecord;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use parquet::arrow::ArrowWriter;
@@ -143,6 +143,8 @@ pub(crate) struct TableFileRecord {
     /// Generation in which the file was written.
     pub(crate) generation: u64,
     pub(crate) file: FileRecord,
+    /// CRC-32 of each block of 64 KiB of the file.
+    pub(crate) sums: Vec<u32>,
 }
 
 impl TableFileRecord {
@@ -177,7 +179,7 @@ impl TableFile {
     /// Reads columns of all rows, in the order of the table. `schema` is that of the whole table. Blocks.
     pub fn read(&self, schema: &SchemaRef, columns: &[&str], batch_rows: usize) -> Result<TableRead> {
         let corrupt = |error| Error::corrupt(&self.path, error);
-        let file = BlockFile::open(&self.path, &self.record.file)?;
+        let file = BlockFile::open(&self.path, self.record.file.bytes, self.record.sums.clone())?;
         let options = ArrowReaderOptions::new().with_schema(schema.clone());
         let metadata = ArrowReaderMetadata::load(&file, options).map_err(corrupt)?;
         let mask = ProjectionMask::columns(metadata.parquet_schema(), columns.iter().copied());
@@ -229,8 +231,8 @@ impl TableWriter {
         generation: u64,
         schema: SchemaRef,
     ) -> Result<Self> {
-        let file = FileRecord { rows: 0, bytes: 0, sums: Vec::new() };
-        let record = TableFileRecord { table: table.to_owned(), generation, file };
+        let file = FileRecord { rows: 0, bytes: 0 };
+        let record = TableFileRecord { table: table.to_owned(), generation, file, sums: Vec::new() };
         let path = directory.join(record.file_name());
         let properties = WriterProperties::builder()
             .set_created_by("canopy".to_owned())
@@ -254,7 +256,7 @@ impl TableWriter {
     pub fn finish(self) -> Result<WrittenRows> {
         let TableWriter { path, writer, mut record } = self;
         let file = writer.into_inner().map_err(|error| write_error(&path, error))?;
-        (record.file.bytes, record.file.sums) = file.finish(false)?;
+        (record.file.bytes, record.sums) = file.finish(false)?;
         Ok(WrittenRows(record))
     }
 }

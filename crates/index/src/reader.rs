@@ -6,7 +6,7 @@ use crate::manifest::{
 };
 use crate::names::{self, DirName, Key, Names};
 use crate::own_tables::{TableFile, TableFileRecord, TableRecord};
-use crate::shard::Shard;
+use crate::shard::{ClassPlace, Shard};
 use canopy_model::{Credentials, Grant, GrantId};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -132,9 +132,10 @@ impl Index {
         tables: Vec<TableRecord>,
     ) -> Self {
         let own_roots = manifest.sources.iter().map(|source| source.id).collect();
+        let place = Arc::new(ClassPlace { directory: directory.to_owned(), names: names.clone() });
         let shards = manifest.shards.iter();
         Index {
-            shards: shards.map(|shard| Arc::new(Shard::new(shard.clone(), directory, names))).collect(),
+            shards: shards.map(|shard| Arc::new(Shard::new(shard.clone(), place.clone()))).collect(),
             sources,
             classes: Classes { all: 1, visible: 1 },
             tables: Arc::new(Tables { records: tables, queries: BTreeMap::new() }),
@@ -148,7 +149,7 @@ impl Index {
         let names = self.names(&all.key)?;
         self.classes = Classes { all: all.classes.len(), visible: all.classes.len() };
         for ClassManifest { class, manifest } in all.classes {
-            self.add(&names.class(&class.path()), manifest, &names);
+            self.add(names.class(&class.path()), manifest, &names);
         }
         Ok(())
     }
@@ -198,7 +199,7 @@ impl Index {
             match manifest::read::<Manifest>(&names::manifest(&directory, class.manifest)) {
                 Ok(manifest) => {
                     self.classes.visible += 1;
-                    self.add(&directory, manifest, &doorkeeper.names);
+                    self.add(directory, manifest, &doorkeeper.names);
                 }
                 Err(error) if denied(&error) => {}
                 Err(error) => return Err(error),
@@ -269,14 +270,15 @@ impl Index {
         Ok(index)
     }
 
-    fn add(&mut self, directory: &Path, manifest: Manifest, names: &Names) {
+    fn add(&mut self, directory: PathBuf, manifest: Manifest, names: &Names) {
         self.sources.extend(manifest.sources);
         if !manifest.tables.is_empty() {
-            let tables = ClassTables { directory: directory.to_owned(), files: manifest.tables };
+            let tables = ClassTables { directory: directory.clone(), files: manifest.tables };
             self.table_files.push(Arc::new(tables));
         }
+        let place = Arc::new(ClassPlace { directory, names: names.clone() });
         let shards = manifest.shards.into_iter();
-        self.shards.extend(shards.map(|shard| Arc::new(Shard::new(shard, directory, names))));
+        self.shards.extend(shards.map(|shard| Arc::new(Shard::new(shard, place.clone()))));
     }
 
     /// Where it is.

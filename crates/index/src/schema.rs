@@ -46,7 +46,7 @@ use parquet::schema::types::ColumnPath;
 use std::sync::{Arc, LazyLock};
 
 /// Format of everything in an index; others are refused.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 /// Distance of the fences in `listings`, and rows of its data pages.
 pub const FENCE_ROWS: usize = 2048;

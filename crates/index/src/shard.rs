@@ -2,25 +2,26 @@
 
 use crate::block_file::BlockFile;
 use crate::error::{Error, Result};
-use crate::manifest::{Cover, HardLink, Overlap, SealedRecord, ShardRecord};
+use crate::manifest::SealedRecord;
 use crate::names::Names;
 use crate::schema::{FENCE_ROWS, FileKind, ROW_GROUP_ROWS, summands, time_type};
+use crate::shard_record::{Cover, HardLink, Overlap, ShardRecord};
 use crate::summaries::BlockSummary;
 use arrow::array::{Array, AsArray, RecordBatch, TimestampNanosecondArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, UInt32Type, UInt64Type};
 use arrow::error::ArrowError;
 use canopy_model::{Count, Summary, Totals, compare_paths, is_below};
-use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
     RowSelection, RowSelector,
 };
-use parquet::file::metadata::PageIndexPolicy;
+use parquet::arrow::{ArrowSchemaConverter, ProjectionMask};
+use parquet::file::metadata::{PageIndexPolicy, ParquetStatisticsPolicy};
 use parquet::file::statistics::Statistics;
 use std::cmp::Ordering;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, Mutex};
 
 /// A range of rows of one file of a shard.
 pub type RowRange = Range<usize>;
@@ -29,9 +30,14 @@ pub type RowRange = Range<usize>;
 /// [`Shard::close`].
 pub struct Shard {
     record: ShardRecord,
-    directory: PathBuf,
-    names: Names,
+    place: Arc<ClassPlace>,
     files: [Mutex<Option<Arc<OpenFile>>>; FileKind::COUNT],
+}
+
+/// Where the shards of one class are.
+pub(crate) struct ClassPlace {
+    pub(crate) directory: PathBuf,
+    pub(crate) names: Names,
 }
 
 struct OpenFile {
@@ -41,8 +47,8 @@ struct OpenFile {
 }
 
 impl Shard {
-    pub(crate) fn new(record: ShardRecord, directory: &Path, names: &Names) -> Self {
-        Shard { record, directory: directory.to_owned(), names: names.clone(), files: Default::default() }
+    pub(crate) fn new(record: ShardRecord, place: Arc<ClassPlace>) -> Self {
+        Shard { record, place, files: Default::default() }
     }
 
     /// What the manifest says of it.
@@ -57,7 +63,7 @@ impl Shard {
 
     /// Path of one of its files, for messages.
     pub fn path(&self, kind: FileKind) -> PathBuf {
-        self.directory.join(self.record.file_name(kind))
+        self.place.directory.join(self.record.file_name(kind))
     }
 
     /// An error that says that a file of this shard does not hold what it must.
@@ -80,13 +86,10 @@ impl Shard {
             .record
             .file(kind)
             .ok_or_else(|| Error::corrupt(&path, "the manifest says that it does not exist"))?;
-        let file = BlockFile::open(&path, record)?;
-        let options = ArrowReaderOptions::new()
-            .with_schema(kind.schema())
-            .with_column_index_policy(PageIndexPolicy::Skip)
-            .with_offset_index_policy(PageIndexPolicy::Optional);
-        let metadata =
-            ArrowReaderMetadata::load(&file, options).map_err(|error| Error::corrupt(&path, error))?;
+        let sums = self.unpacked(self.record.sums.get())?.get(kind as usize).cloned().unwrap_or_default();
+        let file = BlockFile::open(&path, record.bytes, sums)?;
+        let metadata = ArrowReaderMetadata::load(&file, reader_options(kind))
+            .map_err(|error| Error::corrupt(&path, error))?;
         let rows = metadata.metadata().file_metadata().num_rows();
         if u64::try_from(rows) != Ok(record.rows) {
             return Err(Error::corrupt(&path, format!("it has {rows} rows, expected {}", record.rows)));
@@ -97,13 +100,28 @@ impl Shard {
         Ok(place.get_or_insert(open).clone())
     }
 
+    /// What a list of the manifest says.
+    fn unpacked<'a, T>(&self, list: postcard::Result<&'a [T]>) -> Result<&'a [T]> {
+        list.map_err(|error| Error::corrupt(&self.place.directory, format!("its manifest: {error}")))
+    }
+
+    /// Consecutive ranges of listings that together are all of the shard.
+    pub fn covers(&self) -> Result<&[Cover]> {
+        self.unpacked(self.record.covers.get())
+    }
+
     /// The listings of a directory and all below it, as a range of ordinals. Opens no file where the covers
     /// tell.
     pub fn listings_below(&self, directory: &str) -> Result<RowRange> {
+        match Overlap::of(&self.record.prefix, directory) {
+            Overlap::Outside => return Ok(0..0),
+            Overlap::Inside => return Ok(0..self.rows(FileKind::Listings)),
+            Overlap::Partly => {}
+        }
         let mut found: Option<RowRange> = None;
-        for cover in &self.record.covers {
+        for cover in self.covers()? {
             let whole = cover.first as usize..cover.end as usize;
-            let range = match cover.overlap(directory) {
+            let range = match Overlap::of(&cover.prefix, directory) {
                 Overlap::Outside => continue,
                 Overlap::Inside => whole,
                 Overlap::Partly => self.search(directory, whole)?,
@@ -118,12 +136,12 @@ impl Shard {
 
     /// The listing of a directory itself: no, one or, of a huge directory, several ordinals.
     pub fn listings_at(&self, directory: &str) -> Result<RowRange> {
-        let may_hold = |cover: &Cover| match cover.overlap(directory) {
+        let may_hold = |prefix: &str| match Overlap::of(prefix, directory) {
             Overlap::Outside => false,
-            Overlap::Inside => cover.prefix == directory,
+            Overlap::Inside => prefix == directory,
             Overlap::Partly => true,
         };
-        if !self.record.covers.iter().any(may_hold) {
+        if !may_hold(&self.record.prefix) || !self.covers()?.iter().any(|cover| may_hold(&cover.prefix)) {
             return Ok(0..0);
         }
         let first = self.partition_point(|path| compare_paths(path, directory) == Ordering::Less)?;
@@ -133,9 +151,14 @@ impl Shard {
 
     /// Sums over all entries below a directory. Opens no file where the covers tell.
     pub fn totals_below(&self, directory: &str) -> Result<Totals> {
+        match Overlap::of(&self.record.prefix, directory) {
+            Overlap::Outside => return Ok(Totals::default()),
+            Overlap::Inside => return Ok(self.record.totals),
+            Overlap::Partly => {}
+        }
         let mut totals = Totals::default();
-        for cover in &self.record.covers {
-            match cover.overlap(directory) {
+        for cover in self.covers()? {
+            match Overlap::of(&cover.prefix, directory) {
                 Overlap::Outside => {}
                 Overlap::Inside => totals += cover.totals,
                 Overlap::Partly => {
@@ -145,6 +168,15 @@ impl Shard {
             }
         }
         Ok(totals)
+    }
+
+    /// Whether the manifest alone tells the sums over all entries below a directory, and their hard links.
+    pub fn tells_totals_below(&self, directory: &str) -> bool {
+        match Overlap::of(&self.record.prefix, directory) {
+            Overlap::Outside => true,
+            Overlap::Inside => self.record.file(FileKind::Hardlinks).is_none(),
+            Overlap::Partly => false,
+        }
     }
 
     /// Sums over the entries of a range of listings.
@@ -235,11 +267,17 @@ impl Shard {
         serde_json::from_str(fences).map_err(|error| Error::corrupt(&open.path, error))
     }
 
+    /// Whether any of its entries has several links.
+    pub fn has_hardlinks(&self) -> bool {
+        !self.record.links.is_empty() || self.record.file(FileKind::Hardlinks).is_some()
+    }
+
     /// The entries with several links in a range of listings, by listing.
     pub fn hardlinks(&self, listings: &RowRange) -> Result<Vec<HardLink>> {
         let within = |link: &HardLink| listings.contains(&(link.listing as usize));
         if self.record.file(FileKind::Hardlinks).is_none() {
-            return Ok(self.record.links.iter().filter(|link| within(link)).copied().collect());
+            let links = self.unpacked(self.record.links.get())?;
+            return Ok(links.iter().filter(|link| within(link)).copied().collect());
         }
         let mut found = Vec::new();
         let rows = 0..self.rows(FileKind::Hardlinks);
@@ -305,7 +343,7 @@ impl Shard {
             return Ok(found);
         }
         let rows = 0..self.rows(FileKind::Sealed);
-        let hash = self.names.hash("entry", path);
+        let hash = self.place.names.hash("entry", path);
         let columns = ["hash", "sealed"];
         for batch in self.read(FileKind::Sealed, &columns, std::slice::from_ref(&rows), FENCE_ROWS)? {
             let batch = batch?;
@@ -317,7 +355,7 @@ impl Shard {
                     .split_at_checked(20)
                     .ok_or_else(|| corrupt("a record is too short".to_owned()))?;
                 let mut record = record.to_vec();
-                self.names.seal(path, nonce, &mut record);
+                self.place.names.seal(path, nonce, &mut record);
                 found.push(serde_json::from_slice(&record).map_err(|error| corrupt(error.to_string()))?);
             }
         }
@@ -410,6 +448,23 @@ impl Shard {
         }
         (groups, RowSelection::from(selectors))
     }
+}
+
+/// How a file of a kind is read: of its footer, only what [`Shard`] uses.
+fn reader_options(kind: FileKind) -> ArrowReaderOptions {
+    static OPTIONS: LazyLock<[ArrowReaderOptions; FileKind::COUNT]> = LazyLock::new(|| {
+        FileKind::ALL.map(|kind| {
+            let columns = ArrowSchemaConverter::new().convert(&kind.schema());
+            ArrowReaderOptions::new()
+                .with_schema(kind.schema())
+                .with_parquet_schema(Arc::new(columns.expect("all columns have types of Parquet")))
+                .with_column_index_policy(PageIndexPolicy::Skip)
+                .with_offset_index_policy(PageIndexPolicy::Optional)
+                .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)
+                .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll)
+        })
+    });
+    OPTIONS[kind as usize].clone()
 }
 
 /// The rows of a read, batch by batch.

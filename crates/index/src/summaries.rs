@@ -4,7 +4,7 @@
 //! top of a tree are made of whole blocks. Of each block there is a [`Summary`] for each owner and group with entries in it.
 
 use crate::builder::Builder;
-use crate::manifest::Cover;
+use crate::shard_record::Cover;
 use canopy_model::{Parts, Summary};
 use rustc_hash::FxHashMap;
 use std::ops::Range;

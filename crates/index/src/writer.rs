@@ -16,15 +16,17 @@ use crate::error::{Error, Result};
 use crate::levels::levels;
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest, SealedInode,
-    SealedRecord, ShardRecord, SourceRecord,
+    SealedRecord, SourceRecord,
 };
 use crate::names::{self, Key, Names};
 use crate::own_tables::TableRecord;
+use crate::packed::PackedList;
 use crate::safety;
 use crate::schema::FileKind;
+use crate::shard_record::ShardRecord;
 use canopy_model::{Acl, Attributes, ClassId, ClassTable, Listing, Permissions, escape, join, join_absolute};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -151,11 +153,13 @@ impl Writer {
         let key = names::unhex(&state.key).and_then(|key| Key::try_from(key).ok());
         let key = key.ok_or_else(|| Error::corrupt(&all_path, "its key is not one of 32 bytes"))?;
         let names = Names::new(&path, key);
-        let table = ClassTable::with_grants(state.grants.iter().map(GrantRecord::grant));
+        let corrupt = |error| Error::corrupt(&all_path, error);
+        let grants = state.grants.get().map_err(corrupt)?;
+        let table = ClassTable::with_grants(grants.iter().map(GrantRecord::grant));
         let mut classes = BTreeMap::new();
         let mut next_source = 0;
         for ClassManifest { class, manifest } in state.classes {
-            if class.grant_ids().any(|id| id as usize >= state.grants.len()) {
+            if class.grant_ids().any(|id| id as usize >= grants.len()) {
                 return Err(Error::corrupt(&all_path, "it names a grant that it does not have"));
             }
             let ids = manifest.sources.iter().map(|source| source.id + 1);
@@ -186,9 +190,10 @@ impl Writer {
             _lock: lock,
         };
         let (_, ways) = levels(&writer.class_records(), &writer.names);
+        let all_written: HashMap<_, _> = state.ways.get().map_err(corrupt)?.iter().cloned().collect();
         for (directory, way) in ways {
             let known = directory.strip_prefix(&writer.path).ok().and_then(|below| below.to_str());
-            let written = known.and_then(|below| state.ways.get(below)).copied().unwrap_or(0);
+            let written = known.and_then(|below| all_written.get(below)).copied().unwrap_or(0);
             writer.ways.insert(directory, (written, way));
         }
         writer.remove_unreferenced(current.unwrap_or(0))?;
@@ -352,13 +357,7 @@ impl Writer {
         }
         let records = self.class_records();
         let (level, ways) = levels(&records, &self.names);
-        let mut all = AllManifests {
-            key: names::hex(&self.names.key()),
-            grants: self.table.grants().iter().map(|grant| GrantRecord::new(grant)).collect(),
-            tables: self.tables.clone(),
-            queries: self.queries.clone(),
-            ..AllManifests::default()
-        };
+        let mut all_written = Vec::with_capacity(ways.len());
         for (directory, way) in ways {
             let written = match self.ways.get(&directory) {
                 Some((written, published)) if *published == way => *written,
@@ -369,19 +368,26 @@ impl Writer {
                 }
             };
             let below = directory.strip_prefix(&self.path).unwrap_or(&directory);
-            all.ways.insert(below.to_string_lossy().into_owned(), written);
+            all_written.push((below.to_string_lossy().into_owned(), written));
         }
+        let key = names::hex(&self.names.key());
+        let grants: Vec<_> = self.table.grants().iter().map(|grant| GrantRecord::new(grant)).collect();
         let catalog =
-            Catalog { key: all.key.clone(), grants: all.grants.clone(), level, tables: all.tables.clone() };
+            Catalog { key: key.clone(), grants: grants.clone(), level, tables: self.tables.clone() };
         let path = names::catalog(&self.path, self.generation);
         manifest::write(disk, &path, &catalog, self.public_mode(), false)?;
         let manifests = self.classes.values().map(|(_, manifest)| manifest.clone());
-        all.classes = records
-            .into_iter()
-            .zip(manifests)
-            .map(|(class, manifest)| ClassManifest { class, manifest })
-            .collect();
+        let classes = records.into_iter().zip(manifests);
         let path = names::all_manifests(&self.path, self.generation);
+        let failed = |error: postcard::Error| Error::io("encode", &path)(io::Error::other(error.to_string()));
+        let all = AllManifests {
+            key,
+            grants: PackedList::new(grants).map_err(failed)?,
+            classes: classes.map(|(class, manifest)| ClassManifest { class, manifest }).collect(),
+            ways: PackedList::new(all_written).map_err(failed)?,
+            tables: self.tables.clone(),
+            queries: self.queries.clone(),
+        };
         manifest::write(disk, &path, &all, 0o600, false)
     }
 
@@ -437,9 +443,10 @@ impl Writer {
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
-            kept.insert(all_path);
             kept.insert(names::catalog(&self.path, generation));
-            kept.extend(all.ways.iter().map(|(way, &written)| names::way(&self.path.join(way), written)));
+            let ways = all.ways.get().map_err(|error| Error::corrupt(&all_path, error))?;
+            kept.extend(ways.iter().map(|(way, written)| names::way(&self.path.join(way), *written)));
+            kept.insert(all_path);
             for ClassManifest { class, manifest } in &all.classes {
                 let directory = self.names.class(&class.path());
                 kept.insert(names::manifest(&directory, class.manifest));

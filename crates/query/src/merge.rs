@@ -61,7 +61,7 @@ pub(crate) fn in_order(
     for shard in start.view.shards_of(start.source.id) {
         let listings = shard.listings_below(&start.path)?;
         if !listings.is_empty() {
-            let first = shard.record().covers.first().map_or("", |cover| cover.prefix.as_str());
+            let first = shard.covers()?.first().map_or("", |cover| cover.prefix.as_str());
             heap.push(Next { path: first.to_owned(), part: 0, source: Source::Closed(shard, listings) });
         }
     }

@@ -56,9 +56,9 @@ impl<'a> Subtree<'a> {
     /// Sums over everything below the directory, less links that were seen before.
     pub(crate) fn sum(&self, seen: &mut Seen) -> Result<Totals> {
         let found = Mutex::new((Totals::default(), Vec::new()));
-        in_parallel(self.threads, &self.shards(), |shard| {
+        let add = |shard: &Shard| -> Result<()> {
             let totals = shard.totals_below(self.path)?;
-            let links = match has_links(shard) && totals.entries > 0 {
+            let links = match shard.has_hardlinks() && totals.entries > 0 {
                 true => shard.hardlinks(&shard.listings_below(self.path)?)?,
                 false => Vec::new(),
             };
@@ -66,7 +66,12 @@ impl<'a> Subtree<'a> {
             found.0 += totals;
             found.1.extend(links);
             Ok(())
-        })?;
+        };
+        // Starting threads takes longer than what needs no file.
+        let (told, asked): (Vec<_>, Vec<_>) =
+            self.shards().into_iter().partition(|shard| shard.tells_totals_below(self.path));
+        told.into_iter().try_for_each(add)?;
+        in_parallel(self.threads, &asked, |shard| add(shard))?;
         let (mut totals, links) = found.into_inner().expect("no thread panics while it holds the lock");
         for (id, once) in links.iter().map(counted) {
             if !seen.insert(id) {
@@ -120,7 +125,7 @@ impl<'a> Subtree<'a> {
     /// All sightings of entries with several links, in path order of their listings.
     pub(crate) fn links(&self) -> Result<Vec<Link>> {
         let all = Mutex::new(Vec::new());
-        let shards: Vec<&Shard> = self.shards().into_iter().filter(|shard| has_links(shard)).collect();
+        let shards: Vec<&Shard> = self.shards().into_iter().filter(|shard| shard.has_hardlinks()).collect();
         in_parallel(self.threads, &shards, |shard| {
             let rows = shard.hardlinks(&shard.listings_below(self.path)?)?;
             let ordinals: Vec<u32> = rows.iter().map(|row| row.listing).collect();
@@ -145,10 +150,6 @@ impl<'a> Subtree<'a> {
 fn counted(link: &HardLink) -> ((u64, u64), Totals) {
     let once = Totals { entries: 1, bytes: link.size_bytes, blocks: link.blocks, ..Totals::default() };
     ((link.dev, link.ino), once)
-}
-
-fn has_links(shard: &Shard) -> bool {
-    !shard.record().links.is_empty() || shard.record().file(FileKind::Hardlinks).is_some()
 }
 
 /// Nodes in the making; neighbours with the same path become one.

@@ -3,9 +3,10 @@
 use super::action::Action;
 use super::test::{Rows, Test};
 use arrow::buffer::BooleanBuffer;
+use std::sync::Arc;
 
 /// An expression. Actions and pruning are true where they are reached.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Expr {
     /// Both; the second one only where the first is true.
     And(Box<Expr>, Box<Expr>),
@@ -16,7 +17,7 @@ pub enum Expr {
     /// Not.
     Not(Box<Expr>),
     /// A test.
-    Test(Test),
+    Test(Arc<Test>),
     /// An action, by its place in [`super::Find::actions`].
     Action(usize),
     /// Do not descend.
@@ -188,44 +189,56 @@ impl Expr {
         }
     }
 
-    /// Whether the expression may be true, and whether it may be false, somewhere among rows whose columns lie
-    /// within bounds.
-    pub(crate) fn may_be(&self, bounds: &dyn Fn(&str) -> Option<(i64, i64)>) -> (bool, bool) {
+    /// What is left of the expression for rows of which `may_be` says of each test whether it may pass, and whether it may
+    /// fail.
+    pub(crate) fn told(&self, may_be: &dyn Fn(&Test) -> (bool, bool)) -> Expr {
         match self {
-            Expr::And(first, second) => {
-                let (a, b) = (first.may_be(bounds), second.may_be(bounds));
-                (a.0 && b.0, a.1 || b.1)
-            }
-            Expr::Or(first, second) => {
-                let (a, b) = (first.may_be(bounds), second.may_be(bounds));
-                (a.0 || b.0, a.1 && b.1)
-            }
-            Expr::Comma(_, second) => second.may_be(bounds),
-            Expr::Not(inner) => {
-                let (may, may_not) = inner.may_be(bounds);
-                (may_not, may)
-            }
-            Expr::Test(test) => test.may_be(bounds),
-            // A command may fail.
-            Expr::Action(_) => (true, true),
-            Expr::Prune => (true, false),
+            Expr::And(first, second) => match first.told(may_be) {
+                Expr::Test(test) if test.is(true) => second.told(may_be),
+                Expr::Test(test) if test.is(false) => Expr::Test(test),
+                first => first.and(second.told(may_be)),
+            },
+            Expr::Or(first, second) => match first.told(may_be) {
+                Expr::Test(test) if test.is(false) => second.told(may_be),
+                Expr::Test(test) if test.is(true) => Expr::Test(test),
+                first => first.or(second.told(may_be)),
+            },
+            Expr::Comma(first, second) => first.told(may_be).comma(second.told(may_be)),
+            Expr::Not(inner) => match inner.told(may_be) {
+                Expr::Test(test) if test.is(true) => Expr::always(false),
+                Expr::Test(test) if test.is(false) => Expr::always(true),
+                inner => Expr::Not(Box::new(inner)),
+            },
+            Expr::Test(test) => match may_be(test) {
+                (true, false) => Expr::always(true),
+                (false, _) => Expr::always(false),
+                (true, true) => self.clone(),
+            },
+            Expr::Action(_) | Expr::Prune => self.clone(),
         }
     }
 
-    /// Whether any action may be reached among rows whose columns lie within bounds.
-    pub(crate) fn may_act(&self, bounds: &dyn Fn(&str) -> Option<(i64, i64)>) -> bool {
+    pub(crate) fn always(outcome: bool) -> Expr {
+        Expr::Test(Arc::new(Test::Always(outcome)))
+    }
+
+    /// Whether it has an action. Of what is [told](Expr::told), whether any may be reached.
+    pub(crate) fn acts(&self) -> bool {
         match self {
-            Expr::And(first, second) => {
-                first.may_act(bounds) || (first.may_be(bounds).0 && second.may_act(bounds))
+            Expr::And(first, second) | Expr::Or(first, second) | Expr::Comma(first, second) => {
+                first.acts() || second.acts()
             }
-            Expr::Or(first, second) => {
-                first.may_act(bounds) || (first.may_be(bounds).1 && second.may_act(bounds))
-            }
-            Expr::Comma(first, second) => first.may_act(bounds) || second.may_act(bounds),
-            Expr::Not(inner) => inner.may_act(bounds),
+            Expr::Not(inner) => inner.acts(),
             Expr::Action(_) => true,
             Expr::Test(_) | Expr::Prune => false,
         }
+    }
+
+    /// Whether it says the same of all rows.
+    pub(crate) fn is_constant(&self) -> bool {
+        let mut constant = true;
+        self.each_test(&mut |test| constant &= matches!(test, Test::Always(_)));
+        constant
     }
 
     /// Calls `visit` with every test.
@@ -249,7 +262,7 @@ impl Expr {
                 second.forget_pruning();
             }
             Expr::Not(inner) => inner.forget_pruning(),
-            Expr::Prune => *self = Expr::Test(Test::Always(true)),
+            Expr::Prune => *self = Expr::always(true),
             Expr::Test(_) | Expr::Action(_) => {}
         }
     }

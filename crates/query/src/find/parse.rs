@@ -7,7 +7,6 @@ use super::action::{Action, Form, Sink};
 use super::expr::Expr;
 use super::primary::Globals;
 use super::regular::Syntax;
-use super::test::Test;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
@@ -107,7 +106,7 @@ fn starts_from(file: &OsStr) -> Result<Vec<OsString>, String> {
 }
 
 pub(super) fn always() -> Expr {
-    Expr::Test(Test::Always(true))
+    Expr::always(true)
 }
 
 pub(super) struct Parser<'a> {

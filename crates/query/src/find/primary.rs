@@ -19,6 +19,7 @@ use canopy_model::Wanted;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 /// Options, which hold for the whole search wherever they stand.
 #[derive(Debug)]
@@ -151,7 +152,9 @@ impl Parser<'_> {
         if let Some(expr) = self.action(&name)? {
             return Ok(expr);
         }
-        self.test(&name)?.map(Expr::Test).ok_or_else(|| format!("unknown predicate `{name}'"))
+        self.test(&name)?
+            .map(|test| Expr::Test(Arc::new(test)))
+            .ok_or_else(|| format!("unknown predicate `{name}'"))
     }
 
     /// Options of find(1). Whether it was one.

@@ -11,14 +11,14 @@
 
 use super::action::Action;
 use super::chunk::{Chunk, Places, shown, single_row};
-use super::expr::Reached;
+use super::expr::{Expr, Reached};
 use super::gather::gather;
 use super::known::Known;
 use super::links::{Links, Place};
 use super::parse::Find;
 use super::print::{Printer, Selected};
 use super::stage::Stage;
-use super::test::{Rows, Test};
+use super::test::Rows;
 use crate::columns::numbers;
 use crate::error::{Error, Result};
 use crate::listings::{ListingHeads, merge_ranges};
@@ -28,7 +28,7 @@ use arrow::array::AsArray;
 use arrow::datatypes::{UInt32Type, UInt64Type};
 use canopy_index::{FileKind, Index, RowRange, Shard};
 use canopy_model::{FileType, compare_paths, escape};
-use rustc_hash::FxHashMap;
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -175,15 +175,11 @@ impl Search<'_, '_> {
             .collect();
         let printer =
             Printer { find: self.find, start: self.start, options: self.options, stage: self.stage };
-        let constant = self.constant();
         in_parallel(self.options.threads, &units, |unit| {
             if self.stage.is_done() {
                 return Ok(());
             }
-            let selected = match constant {
-                Some(bits) => Selected::all(&unit.rows, bits),
-                None => self.select(unit)?,
-            };
+            let selected = self.select(unit)?;
             if self.stage.counts_only() {
                 self.stage.count(selected.acting_rows());
             } else if self.stage.is_careful() {
@@ -252,7 +248,7 @@ impl Search<'_, '_> {
             }
             let unit = Unit { shard, kind: FileKind::Dirs, rows: vec![dirs] };
             let mut rows = Selected::default();
-            self.evaluate(&unit, |row, _, pruned| {
+            self.evaluate(&self.find.expr, &unit, |row, _, pruned| {
                 if pruned {
                     rows.push(row, 0);
                 }
@@ -352,26 +348,25 @@ impl Search<'_, '_> {
         Ok((merge_ranges(entries), merge_ranges(dirs)))
     }
 
-    /// The actions of every row, if no test tells rows apart.
-    fn constant(&self) -> Option<u64> {
-        let mut tells_apart = self.find.expr.prunes();
-        self.find.expr.each_test(&mut |test| tells_apart |= !matches!(test, Test::Always(_)));
-        if tells_apart {
-            return None;
-        }
+    /// The actions of every row that is told of by an expression without tests.
+    fn constant(&self, expr: &Expr) -> u64 {
         let batch = single_row("", &self.start.inode);
         let rows =
             Rows { batch: &batch, dirs: true, shown: &[], paths: &[], devs: &[], known: &self.visit.known };
-        Some(bits_of(&self.find.expr.evaluate(&rows, &self.find.actions), 0))
+        bits_of(&expr.evaluate(&rows, &self.find.actions), 0)
     }
 
     /// The rows of a unit on which actions are to be carried out.
     fn select(&self, unit: &Unit<'_>) -> Result<Selected> {
         let mut selected = Selected::default();
-        if self.ruled_out(unit)? {
+        let expr = self.told(unit)?;
+        if !expr.acts() {
             return Ok(selected);
         }
-        self.evaluate(unit, |row, actions, _| {
+        if expr.is_constant() {
+            return Ok(Selected::all(&unit.rows, self.constant(&expr)));
+        }
+        self.evaluate(&expr, unit, |row, actions, _| {
             if actions != 0 {
                 selected.push(row, actions);
             }
@@ -379,25 +374,33 @@ impl Search<'_, '_> {
         Ok(selected)
     }
 
-    /// Whether the bounds of the unit's row group rule out every action.
-    fn ruled_out(&self, unit: &Unit<'_>) -> Result<bool> {
-        let mut columns: Vec<&str> = Vec::new();
-        self.find.expr.each_test(&mut |test| columns.extend(test.columns()));
-        let group = unit.rows.first().map_or(0, |rows| rows.start / canopy_index::schema::ROW_GROUP_ROWS);
-        let mut bounds: FxHashMap<&str, Option<(i64, i64)>> = FxHashMap::default();
-        for column in columns {
-            let known = unit.shard.bounds(unit.kind, column)?;
-            bounds.insert(column, known.get(group).copied().flatten());
+    /// What is left of the expression for a unit: by what kind of rows it has and, if that does not settle it, by the bounds
+    /// of its row group.
+    fn told(&self, unit: &Unit<'_>) -> Result<Expr> {
+        let dirs = unit.kind == FileKind::Dirs;
+        let expr = self.find.expr.told(&|test| test.may_be(dirs, &|_| None));
+        if !expr.acts() || expr.is_constant() {
+            return Ok(expr);
         }
-        Ok(!self.find.expr.may_act(&|column| bounds.get(column).copied().flatten()))
+        let group = unit.rows.first().map_or(0, |rows| rows.start / canopy_index::schema::ROW_GROUP_ROWS);
+        let failed = Cell::new(None);
+        let bounds = |column: &str| match unit.shard.bounds(unit.kind, column) {
+            Ok(known) => known.get(group).copied().flatten(),
+            Err(error) => {
+                failed.set(Some(error));
+                None
+            }
+        };
+        let expr = expr.told(&|test| test.may_be(dirs, &bounds));
+        failed.take().map_or(Ok(expr), |error| Err(error.into()))
     }
 
     /// Evaluates the expression over a unit; `each` gets the number of a row, its actions, and whether it is
     /// pruned.
-    fn evaluate(&self, unit: &Unit<'_>, mut each: impl FnMut(usize, u64, bool)) -> Result<()> {
+    fn evaluate(&self, expr: &Expr, unit: &Unit<'_>, mut each: impl FnMut(usize, u64, bool)) -> Result<()> {
         let mut columns: Vec<&str> = Vec::new();
         let mut reads_path = false;
-        self.find.expr.each_test(&mut |test| {
+        expr.each_test(&mut |test| {
             columns.extend(test.columns());
             reads_path |= test.reads_path();
         });
@@ -416,7 +419,7 @@ impl Search<'_, '_> {
                 devs: &devs,
                 known: &self.visit.known,
             };
-            let reached = self.find.expr.evaluate(&rows, &self.find.actions);
+            let reached = expr.evaluate(&rows, &self.find.actions);
             for (at, row) in numbers_of_rows.by_ref().take(batch.num_rows()).enumerate() {
                 each(row, bits_of(&reached, at), reached.pruned.value(at));
             }

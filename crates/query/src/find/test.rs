@@ -30,6 +30,15 @@ impl Number {
         }
     }
 
+    /// The values that make such a number of units, rounded up: more than the first and up to the second.
+    fn span(self, unit: i64) -> (i64, i64) {
+        match self {
+            Number::More(n) => (n.saturating_mul(unit), i64::MAX),
+            Number::Less(n) => (i64::MIN, n.saturating_sub(1).saturating_mul(unit)),
+            Number::Exactly(n) => (n.saturating_sub(1).saturating_mul(unit), n.saturating_mul(unit)),
+        }
+    }
+
     /// Whether it may hold, and whether it may not, for values between two bounds.
     fn may_be(self, (low, high): (i64, i64)) -> (bool, bool) {
         match self {
@@ -165,8 +174,25 @@ impl Rows<'_> {
         self.batch.num_rows()
     }
 
+    /// The rows of `among` for which `holds` is true, which is asked of few others.
     fn keep(&self, among: &BooleanBuffer, holds: impl Fn(usize) -> bool) -> BooleanBuffer {
-        BooleanBuffer::collect_bool(self.len(), |at| among.value(at) && holds(at))
+        let len = self.len();
+        let mut words = Vec::with_capacity(len.div_ceil(64));
+        for (number, mut asked) in among.bit_chunks().iter_padded().take(len.div_ceil(64)).enumerate() {
+            let first = number * 64;
+            let mut kept = 0_u64;
+            if asked == u64::MAX {
+                // Without branches, for the compiler to take many rows at a time.
+                (0..64).for_each(|bit| kept |= u64::from(holds(first + bit)) << bit);
+            }
+            while asked != 0 && asked != u64::MAX {
+                let bit = asked.trailing_zeros();
+                kept |= u64::from(holds(first + bit as usize)) << bit;
+                asked &= asked - 1;
+            }
+            words.push(kept);
+        }
+        BooleanBuffer::new(words.into(), 0, len)
     }
 }
 
@@ -222,7 +248,8 @@ impl Test {
             }
             Test::Size(number, unit) => {
                 let sizes = numbers::<Int64Type>(batch, "size").values();
-                rows.keep(among, |at| number.holds(units(sizes[at], *unit)))
+                let (after, until) = number.span(*unit);
+                rows.keep(among, |at| after < sizes[at] && sizes[at] <= until)
             }
             Test::Empty if rows.dirs => {
                 rows.keep(among, |at| rows.known.empty_dirs.contains(&rows.paths[at]))
@@ -296,16 +323,30 @@ impl Test {
         }
     }
 
-    /// Whether the test may pass, and whether it may fail, among rows whose columns lie within bounds.
-    pub(crate) fn may_be(&self, bounds: &dyn Fn(&str) -> Option<(i64, i64)>) -> (bool, bool) {
+    /// Whether it has this outcome, whatever the row.
+    pub(crate) fn is(&self, outcome: bool) -> bool {
+        matches!(self, Test::Always(always) if *always == outcome)
+    }
+
+    /// Whether the test may pass, and whether it may fail, among rows that are all directories or all not and whose columns
+    /// lie within bounds.
+    pub(crate) fn may_be(&self, dirs: bool, bounds: &dyn Fn(&str) -> Option<(i64, i64)>) -> (bool, bool) {
         let unknown = (true, true);
         match self {
             Test::Always(outcome) => (*outcome, !*outcome),
-            Test::Size(number, unit) => bounds("size")
-                .map_or(unknown, |(low, high)| number.may_be((units(low, *unit), units(high, *unit)))),
-            Test::Time(column, after, until) => bounds(column).map_or(unknown, |(low, high)| {
-                (high > *after && low <= *until, low <= *after || high > *until)
-            }),
+            Test::Type(types) => {
+                let dir = types.contains(&FileType::Directory);
+                match dirs {
+                    true => (dir, !dir),
+                    false => (types.len() > usize::from(dir), true),
+                }
+            }
+            Test::Size(number, unit) => {
+                bounds("size").map_or(unknown, |bounds| may_be_within(number.span(*unit), bounds))
+            }
+            Test::Time(column, after, until) => {
+                bounds(column).map_or(unknown, |bounds| may_be_within((*after, *until), bounds))
+            }
             Test::Id(column, number) => bounds(column).map_or(unknown, |bounds| number.may_be(bounds)),
             Test::Inode(number) => bounds("ino").map_or(unknown, |bounds| number.may_be(bounds)),
             Test::SameFile(_, ino) => {
@@ -322,6 +363,7 @@ fn column_ref(name: &str) -> &'static &'static str {
     NAMES.iter().find(|known| **known == name).unwrap_or_else(|| panic!("no test reads the column {name}"))
 }
 
-fn units(size_bytes: i64, unit_bytes: i64) -> i64 {
-    size_bytes / unit_bytes + i64::from(size_bytes % unit_bytes > 0)
+/// Whether values between two bounds may lie after `after` and up to `until`, and whether they may not.
+fn may_be_within((after, until): (i64, i64), (low, high): (i64, i64)) -> (bool, bool) {
+    (high > after && low <= until, low <= after || high > until)
 }

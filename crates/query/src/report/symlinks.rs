@@ -213,8 +213,8 @@ fn look_up(
         let Some(source) = index.sources().iter().find(|source| source.id == shard.record().source) else {
             return Ok(());
         };
-        let near =
-            |directory: &String| shard.record().covers.iter().any(|cover| is_below(directory, &cover.prefix));
+        let covers = shard.covers()?;
+        let near = |directory: &String| covers.iter().any(|cover| is_below(directory, &cover.prefix));
         if wanted.keys().any(near) {
             let (directories, names) = names_in(shard, wanted)?;
             shard.close(FileKind::Listings);

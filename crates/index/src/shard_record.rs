@@ -1,0 +1,152 @@
+//! What a manifest says of one shard.
+
+use crate::names;
+use crate::packed::PackedList;
+use crate::schema::FileKind;
+use canopy_model::{Totals, is_below};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Totals")]
+struct TotalsRecord {
+    entries: i64,
+    dirs: i64,
+    bytes: i64,
+    dir_bytes: i64,
+    blocks: i64,
+}
+
+/// One shard.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ShardRecord {
+    /// `GENERATION-NUMBER`: how the names of its files begin.
+    pub id: String,
+    /// The source it belongs to.
+    pub source: u32,
+    /// Its files, by the place of their kind in [`FileKind::ALL`]; `None` for one without rows.
+    pub files: [Option<FileRecord>; FileKind::COUNT],
+    /// Sums over all its entries.
+    #[serde(with = "TotalsRecord")]
+    pub totals: Totals,
+    /// Whether a directory's listing comes in several parts.
+    pub parts: bool,
+    /// The deepest directory that is or is above all of its listings.
+    pub prefix: String,
+    /// CRC-32 of each block of 64 KiB of its files, in the order of `files`.
+    pub(crate) sums: PackedList<Vec<u32>>,
+    /// The rows of `hardlinks`, where they are few: reading them here costs less than a file of their own.
+    pub(crate) links: PackedList<HardLink>,
+    /// Consecutive ranges of listings that together are all of the shard.
+    pub(crate) covers: PackedList<Cover>,
+}
+
+/// One sighting of an entry with several links. Kept as an array: listing, dev, ino, size, blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(u32, u64, u64, i64, i64)", into = "(u32, u64, u64, i64, i64)")]
+pub struct HardLink {
+    /// Ordinal of its listing.
+    pub listing: u32,
+    /// Device that holds it.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Size in bytes.
+    pub size_bytes: i64,
+    /// Space taken, in units of 512 bytes.
+    pub blocks: i64,
+}
+
+impl From<(u32, u64, u64, i64, i64)> for HardLink {
+    fn from((listing, dev, ino, size_bytes, blocks): (u32, u64, u64, i64, i64)) -> Self {
+        HardLink { listing, dev, ino, size_bytes, blocks }
+    }
+}
+
+impl From<HardLink> for (u32, u64, u64, i64, i64) {
+    fn from(link: HardLink) -> Self {
+        (link.listing, link.dev, link.ino, link.size_bytes, link.blocks)
+    }
+}
+
+/// One file of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FileRecord {
+    /// How many rows it has.
+    pub rows: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// A range of a shard's listings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cover {
+    /// The deepest directory that is or is above all of them.
+    pub prefix: String,
+    /// Ordinal of the first one.
+    pub first: u32,
+    /// Ordinal past the last one.
+    pub end: u32,
+    /// Sums over their entries.
+    #[serde(with = "TotalsRecord")]
+    pub totals: Totals,
+}
+
+/// How listings lie to a subtree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overlap {
+    /// All of them are in the subtree.
+    Inside,
+    /// None is.
+    Outside,
+    /// Some may be.
+    Partly,
+}
+
+impl Overlap {
+    /// How listings that are all at or below `prefix` lie to the subtree of `directory`.
+    pub(crate) fn of(prefix: &str, directory: &str) -> Self {
+        if is_below(prefix, directory) {
+            Overlap::Inside
+        } else if is_below(directory, prefix) {
+            Overlap::Partly
+        } else {
+            Overlap::Outside
+        }
+    }
+}
+
+impl ShardRecord {
+    /// The record of one of its files.
+    pub fn file(&self, kind: FileKind) -> Option<FileRecord> {
+        self.files[kind as usize]
+    }
+
+    /// How many rows one of its files has.
+    pub fn rows(&self, kind: FileKind) -> u64 {
+        self.file(kind).map_or(0, |file| file.rows)
+    }
+
+    /// Size of all its files in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().flatten().map(|file| file.bytes).sum()
+    }
+
+    /// Name of one of its files.
+    pub(crate) fn file_name(&self, kind: FileKind) -> String {
+        names::shard_file(&self.id, kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_tell_how_listings_lie() {
+        assert_eq!(Overlap::of("a/b", "a"), Overlap::Inside);
+        assert_eq!(Overlap::of("a", "a"), Overlap::Inside);
+        assert_eq!(Overlap::of("a", "a/b"), Overlap::Partly);
+        assert_eq!(Overlap::of("", "a/b"), Overlap::Partly);
+        assert_eq!(Overlap::of("a-b", "a"), Overlap::Outside);
+    }
+}
