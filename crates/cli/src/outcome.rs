@@ -9,6 +9,15 @@ pub enum Outcome {
     Complete,
     /// Part of it; messages have said what is missing: exit code 1.
     Partial,
+    /// Part of it, without something that was asked for by name, where ls(1) takes that for worse: exit code 2.
+    Serious,
+}
+
+impl Outcome {
+    /// How a command has ended that could not answer for these reasons.
+    pub fn of_errors<E>(errors: &[E]) -> Self {
+        if errors.is_empty() { Outcome::Complete } else { Outcome::Partial }
+    }
 }
 
 /// Prints the error of a command that failed, and gives the exit code: 0 complete, 1 partial, 2 failed.
@@ -16,6 +25,7 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
     match outcome {
         Ok(Outcome::Complete) => ExitCode::SUCCESS,
         Ok(Outcome::Partial) => ExitCode::from(1),
+        Ok(Outcome::Serious) => ExitCode::from(2),
         // Whoever reads the output has had enough, as in 'canopy find | head'.
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

@@ -147,7 +147,7 @@ pub(super) fn refresh_all(writer: &mut Writer, threads: usize) -> anyhow::Result
     for (name, error) in &failed {
         message(format_args!("warning: the table {name} has no rows now: {error}"));
     }
-    Ok(if failed.is_empty() { Outcome::Complete } else { Outcome::Partial })
+    Ok(Outcome::of_errors(&failed))
 }
 
 /// The writer of an index that exists.

@@ -6,7 +6,7 @@ use super::{Indicator, Layout, LsOptions, LsTime};
 use crate::error::Result;
 use crate::find::mode_string;
 use crate::names::{group_name, user_name};
-use crate::quote::{Quoting, Style};
+use crate::quote::Quoting;
 use canopy_model::{FileType, unescape};
 use std::borrow::Cow;
 use std::io::Write;
@@ -26,14 +26,10 @@ pub(super) struct Printer<'a> {
 struct Row<'a> {
     entry: &'a Entry,
     name: Cow<'a, [u8]>,
+    /// Whether the name has quotes, in styles where not all have.
+    quoted: bool,
     inode: String,
     blocks: String,
-}
-
-impl Row<'_> {
-    fn is_quoted(&self) -> bool {
-        self.name.as_ref() != self.entry.name.as_slice()
-    }
 }
 
 /// Rows of a listing and what they share.
@@ -123,8 +119,10 @@ impl<'a> Printer<'a> {
     fn table<'e>(&self, entries: &'e [Entry], beside: &[&'e Entry]) -> Table<'e> {
         let options = self.options;
         let names = &self.names;
+        let variable = names.style.is_variable();
         let row = |entry: &'e Entry| Row {
             entry,
+            quoted: variable && names.needs_quotes(&entry.name),
             name: match names.quote(&entry.name) {
                 Cow::Owned(name) => Cow::Owned(name),
                 Cow::Borrowed(_) => Cow::Borrowed(entry.name.as_slice()),
@@ -139,13 +137,12 @@ impl<'a> Printer<'a> {
         let others: Vec<Row<'_>> = beside.iter().map(|&entry| row(entry)).collect();
         let all = || rows.iter().chain(&others);
         let widest = |text: fn(&Row<'_>) -> usize| all().map(text).max().unwrap_or(0);
-        let shell = matches!(names.style, Style::Shell | Style::ShellEscape);
         let aligned = match options.layout {
             Layout::Long => true,
             Layout::Columns | Layout::Across => options.width > 0,
             Layout::Lines | Layout::Commas => false,
         };
-        let align = shell && aligned && all().any(|row| row.is_quoted());
+        let align = aligned && all().any(|row| row.quoted);
         Table {
             inode_width: widest(|row| row.inode.len()),
             block_width: widest(|row| row.blocks.len()),
@@ -164,7 +161,7 @@ impl<'a> Printer<'a> {
         };
         number(self.options.inode, &row.inode, table.inode_width)
             + number(self.options.blocks, &row.blocks, table.block_width)
-            + usize::from(table.align && !row.is_quoted())
+            + usize::from(table.align && !row.quoted)
             + self.names.width(&row.name)
             + usize::from(self.indicator(row.entry.inode.attributes.mode).is_some())
     }
@@ -205,7 +202,7 @@ impl<'a> Printer<'a> {
 
     /// Prints a name. Returns how many bytes that took, without colours.
     fn name(&mut self, table: &Table<'_>, row: &Row<'_>, column: usize, line: &mut Vec<u8>) -> usize {
-        let pad = table.align && !row.is_quoted();
+        let pad = table.align && !row.quoted;
         if pad {
             line.push(b' ');
         }

@@ -63,8 +63,9 @@ pub fn stat(
         match found {
             Ok(start) => {
                 let mut text = Vec::new();
-                print(&start, options, &mut text);
+                let printed = print(&start, options, &mut text);
                 output.write_all(&text)?;
+                printed?;
             }
             Err(error @ (Error::NotCovered { .. } | Error::NotFound(_))) => failed.push(error),
             Err(error) => return Err(error),
@@ -74,7 +75,7 @@ pub fn stat(
     Ok(failed)
 }
 
-fn print(start: &Start, options: &StatOptions, text: &mut Vec<u8>) {
+fn print(start: &Start, options: &StatOptions, text: &mut Vec<u8>) -> Result<()> {
     let plain = Quoting { style: Style::Literal, ..options.quoting.clone() };
     let printer = |quoting| Printer { start, quoting, terminal: options.terminal };
     // stat asks how to quote only where a format has the directive without flags.
@@ -88,7 +89,7 @@ fn print(start: &Start, options: &StatOptions, text: &mut Vec<u8>) {
             let device = matches!(device, FileType::Block | FileType::Character);
             let [head, file_line, device_line, tail] = DEFAULT;
             for part in [head, if device { device_line } else { file_line }, tail] {
-                printer(&plain).print(part.as_bytes(), false, text);
+                printer(&plain).print(part.as_bytes(), false, text)?;
             }
             if !start.inode.xattrs.is_empty() {
                 text.extend_from_slice(b"Xattrs: ");
@@ -96,13 +97,14 @@ fn print(start: &Start, options: &StatOptions, text: &mut Vec<u8>) {
                 text.push(b'\n');
             }
         }
-        StatFormat::Terse => printer(&plain).print(TERSE.as_bytes(), false, text),
+        StatFormat::Terse => printer(&plain).print(TERSE.as_bytes(), false, text)?,
         StatFormat::Line(format) => {
-            of_format(format).print(format, false, text);
+            of_format(format).print(format, false, text)?;
             text.push(b'\n');
         }
-        StatFormat::Escaped(format) => of_format(format).print(format, true, text),
+        StatFormat::Escaped(format) => of_format(format).print(format, true, text)?,
     }
+    Ok(())
 }
 
 struct Printer<'a> {
@@ -137,39 +139,41 @@ enum Value {
 }
 
 impl Printer<'_> {
-    fn print(&self, format: &[u8], escapes: bool, text: &mut Vec<u8>) {
+    fn print(&self, format: &[u8], escapes: bool, text: &mut Vec<u8>) -> Result<()> {
         let mut rest = format;
         while let Some((&byte, after)) = rest.split_first() {
             rest = after;
             match byte {
-                b'%' => self.directive(&mut rest, text),
+                b'%' => self.directive(&mut rest, text)?,
                 b'\\' if escapes => escape_sequence(&mut rest, text),
                 byte => text.push(byte),
             }
         }
+        Ok(())
     }
 
     /// Prints what follows a '%'.
-    fn directive(&self, rest: &mut &[u8], text: &mut Vec<u8>) {
+    fn directive(&self, rest: &mut &[u8], text: &mut Vec<u8>) -> Result<()> {
+        let all = *rest;
         let flags = Flags::read(rest);
+        if rest.len() < all.len() && matches!(rest.first(), None | Some(b'%')) {
+            let length = all.len() - rest.len() + usize::from(!rest.is_empty());
+            return Err(Error::Directive(format!("%{}", String::from_utf8_lossy(&all[..length]))));
+        }
         let part = rest.first().filter(|part| matches!(part, b'H' | b'L')).copied();
         let letter = match part.map_or(rest.first(), |_| rest.get(1)) {
             Some(letter @ (b'd' | b'r')) if part.is_some() => *letter,
             _ if part.is_some() => {
                 *rest = &rest[1..];
-                return text.push(b'?');
+                text.push(b'?');
+                return Ok(());
             }
-            Some(letter) => *letter,
-            None => return text.push(b'%'),
+            letter => letter.copied().unwrap_or(b'%'),
         };
-        *rest = &rest[1 + usize::from(part.is_some())..];
-        if letter == b'%' {
-            return text.push(b'%');
-        }
-        if letter == b'N' {
-            return self.quoted_name(&flags, text);
-        }
+        *rest = rest.get(1 + usize::from(part.is_some())..).unwrap_or_default();
         match self.value(letter, part) {
+            _ if letter == b'%' => text.push(b'%'),
+            _ if letter == b'N' => self.quoted_name(&flags, text),
             Some(Value::Text(value)) => flags.text(value, text),
             Some(Value::Signed(value)) => flags.signed(value, text),
             Some(Value::Number(value)) => flags.number(value.to_string(), "", text),
@@ -179,6 +183,7 @@ impl Printer<'_> {
             // What is not known to stat, or not to the index.
             None => text.push(b'?'),
         }
+        Ok(())
     }
 
     fn value(&self, letter: u8, part: Option<u8>) -> Option<Value> {
@@ -291,7 +296,12 @@ impl Flags {
         if value == "0" && self.precision == Some(0) {
             value.clear();
         }
-        let mut prefix = if self.alternate && value != "0" { prefix } else { "" };
+        let mut prefix = match value.as_str() {
+            "0" => "",
+            "" if prefix == "0x" => "",
+            _ if self.alternate => prefix,
+            _ => "",
+        };
         let mut length = self.precision.unwrap_or(0);
         if self.zero && !self.left && self.precision.is_none() {
             length = self.width.saturating_sub(if prefix == "0x" { 2 } else { 0 });
@@ -345,9 +355,13 @@ impl Flags {
         }
         let sign = self.sign(negative);
         let digits = seconds.unsigned_abs().to_string();
-        // What the fraction takes of the width, if that leaves any.
-        let width = if places > 0 { self.width.saturating_sub(1 + places) } else { self.width };
-        let width = if places > 0 && (self.left || width <= 1) { 0 } else { width };
+        // What the fraction leaves of the width, if that is more than a column.
+        let room = self.width.saturating_sub(1 + places);
+        let width = match places {
+            0 => self.width,
+            _ if self.left || room <= 1 => 0,
+            _ => room,
+        };
         let zeros = if self.zero && !self.left { width } else { 0 };
         let zeros = "0".repeat(zeros.saturating_sub(sign.len() + digits.len()));
         let whole = Flags { left: self.left, width, ..Flags::default() };
@@ -361,9 +375,9 @@ impl Flags {
         text.extend(format!(".{fraction:0known$}").into_bytes());
         let rest = places - known;
         text.extend(std::iter::repeat_n(b'0', rest));
-        if self.width > 1 {
-            // stat pads by as much as there is too much as well.
-            let blank = self.width.abs_diff(written + 1 + known);
+        if self.width > written + 1 {
+            // stat pads by as much as the digits are too many as well.
+            let blank = (self.width - written - 1).abs_diff(known);
             text.extend(std::iter::repeat_n(b' ', blank.saturating_sub(rest)));
         }
     }
