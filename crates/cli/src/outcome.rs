@@ -1,5 +1,6 @@
 //! How commands end: what is said on standard error, and the exit code.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 /// How a command that was carried out has ended.
@@ -39,7 +40,16 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
 pub fn message(text: impl std::fmt::Display) {
     let text: String = text.to_string();
     let safe: String = text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect();
-    eprintln!("canopy: {safe}");
+    // Where nobody listens there is nothing to say.
+    let _ = writeln!(std::io::stderr(), "canopy: {safe}");
+}
+
+/// Prints a line about what was done, which stays done if nobody reads it.
+pub fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Says what users cannot see of a new generation though the source would show it to them.

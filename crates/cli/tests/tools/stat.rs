@@ -40,7 +40,8 @@ fn stat_prints_what_gnus_stat_prints() {
     for letter in DIRECTIVES.chars() {
         for flags in ["", "20", "-20", "020", "#", "'", "+", ".3", "-#12.4", "012.", " 9", "#30.", "-.5"] {
             // Where it drops a flag, stat 9.1 prints an 's' too many behind what a symbolic link leads to.
-            if letter == 'N' && flags.starts_with(['0', '#', '\'', '+', ' ']) || flags.contains('#') && letter == 'N'
+            if letter == 'N' && flags.starts_with(['0', '#', '\'', '+', ' '])
+                || flags.contains('#') && letter == 'N'
             {
                 continue;
             }

@@ -1,11 +1,13 @@
 //! `ls` and `stat`: what is in a directory, and all that is known of one entry.
 //!
-//! Here are the options and the order of listings; [`print`] lays lines out, [`columns`] names in columns, [`colors`] chooses colours and
+//! Here are the options and the order of listings; [`print`] and [`long`] lay lines out, [`columns`] names in columns, [`colors`] chooses colours and
 //! [`stat`] has formats of stat(1).
 
 mod colors;
 mod columns;
+mod directive;
 mod entry;
+mod long;
 mod print;
 mod stat;
 
