@@ -1,6 +1,7 @@
 //! What the command line takes.
 
 use crate::config::settings;
+use crate::outcome::message;
 use anyhow::Context;
 use canopy_index::Index;
 use clap::{Args, Parser, Subcommand};
@@ -67,15 +68,16 @@ impl ReadOptions {
     pub fn open(&self, index: Option<PathBuf>) -> anyhow::Result<Index> {
         let index = Index::open(&location(index)?)?;
         if self.verbose {
-            eprintln!(
-                "canopy: {} answers from generation {}, published {} ago",
+            message(format_args!(
+                "{} answers from generation {}, published {} ago",
                 index.path().display(),
                 index.generation(),
                 age(now_ns().saturating_sub(index.published_ns())),
-            );
+            ));
             for source in index.sources() {
                 let age = age(now_ns().saturating_sub(source.scanned_ns));
-                eprintln!("canopy: {} was scanned {age} ago", canopy_query::to_path(&source.root).display());
+                let root = canopy_query::to_path(&source.root);
+                message(format_args!("{} was scanned {age} ago", root.display()));
             }
         }
         Ok(index)

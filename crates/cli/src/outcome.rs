@@ -1,5 +1,6 @@
 //! How commands end: what is said on standard error, and the exit code.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 /// How a command that was carried out has ended.
@@ -9,6 +10,15 @@ pub enum Outcome {
     Complete,
     /// Part of it; messages have said what is missing: exit code 1.
     Partial,
+    /// Part of it, without something that was asked for by name, where ls(1) takes that for worse: exit code 2.
+    Serious,
+}
+
+impl Outcome {
+    /// How a command has ended that could not answer for these reasons.
+    pub fn of_errors<E>(errors: &[E]) -> Self {
+        if errors.is_empty() { Outcome::Complete } else { Outcome::Partial }
+    }
 }
 
 /// Prints the error of a command that failed, and gives the exit code: 0 complete, 1 partial, 2 failed.
@@ -16,6 +26,7 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
     match outcome {
         Ok(Outcome::Complete) => ExitCode::SUCCESS,
         Ok(Outcome::Partial) => ExitCode::from(1),
+        Ok(Outcome::Serious) => ExitCode::from(2),
         // Whoever reads the output has had enough, as in 'canopy find | head'.
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -29,7 +40,16 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
 pub fn message(text: impl std::fmt::Display) {
     let text: String = text.to_string();
     let safe: String = text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect();
-    eprintln!("canopy: {safe}");
+    // Where nobody listens there is nothing to say.
+    let _ = writeln!(std::io::stderr(), "canopy: {safe}");
+}
+
+/// Prints a line about what was done, which stays done if nobody reads it.
+pub fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Says what users cannot see of a new generation though the source would show it to them.

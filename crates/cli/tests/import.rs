@@ -341,6 +341,32 @@ fn csv_and_ndjson_by_way_of_the_command() {
 }
 
 #[test]
+fn a_source_has_a_name_and_builders_have_their_memory() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    random_tree(&tree, &mut seeded(4200), false);
+    let mut stanzas = Vec::new();
+    let style = Style { prefixed: false, delimiter: 0x1E, special: true };
+    style.stanzas(&tree, b"root", &mut stanzas);
+    stanzas.reverse();
+    let file = place.path("trace");
+    fs::write(&file, stanzas.concat()).unwrap();
+    let more =
+        ["--name", "site", "--memory", "16M", "--threads", "2", "--trace-form", "plain"].map(OsStr::new);
+    succeeded(&import_with(&place, &index, "gufi-trace", &tree, std::slice::from_ref(&file), &more));
+    let info = place.canopy(&index, &["info".as_ref(), "--json".as_ref()]).stdout;
+    let info: serde_json::Value = serde_json::from_slice(&info).unwrap();
+    assert_eq!(info["sources"][0]["name"], "site");
+    let entries = common::all_paths(&tree).len();
+    assert_eq!(info["visible_entries"].as_u64(), Some(entries as u64));
+    for wrong in [["--memory", "1K"], ["--trace-form", "nonsense"], ["--trace-form", "prefixed"]] {
+        let files = std::slice::from_ref(&file);
+        let output = import_with(&place, &index, "gufi-trace", &tree, files, &wrong.map(OsStr::new));
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
 fn bad_input_publishes_nothing_and_says_where() {
     let place = Place::new();
     let (tree, index) = (place.path("tree"), place.path("index"));

@@ -253,6 +253,11 @@ fn sections_sources_and_wrong_input() {
     let all = parsed(&[os("report"), os("--json")]);
     assert_eq!(all["paths"].as_array().unwrap().len(), 2);
     assert_eq!((&all["totals"]["files"], &all["totals"]["directories"]), (&2.into(), &2.into()));
+    // Into a file: the same, and nothing on standard output.
+    let file = place.path("report.json");
+    let shown = run(&[os("report"), os("--json"), os("--output"), file.as_os_str()]).0;
+    assert!(shown.is_empty());
+    assert_eq!(serde_json::from_slice::<Value>(&fs::read(&file).unwrap()).unwrap(), all);
     // Two paths, one of them twice, and one below another.
     let both = parsed(&[os("report"), os("--json"), one.as_os_str(), two.as_os_str(), one.as_os_str()]);
     assert_eq!(both["totals"], all["totals"]);

@@ -32,6 +32,9 @@ pub enum Error {
     /// The format of an export shows one tree.
     #[error("this format shows one directory; name one PATH")]
     OneDirectory,
+    /// A format has a directive that makes no sense.
+    #[error("'{0}': invalid directive")]
+    Directive(String),
     /// Answers could not be written.
     #[error("cannot write the answer")]
     Output(#[from] std::io::Error),

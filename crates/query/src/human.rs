@@ -132,18 +132,12 @@ impl Number {
     /// Reads `12`, `0x10`, `4K`, `KB`, `1MiB` and the like: units of 1024, of 1000 with a `B` behind.
     pub fn parse(text: &str) -> Result<Self, String> {
         let invalid = || format!("invalid size '{text}'");
-        let (radix, digits_at) = match text.as_bytes() {
-            [b'0', b'x' | b'X', ..] => (16, 2),
-            [b'0', b'0'..=b'7', ..] => (8, 1),
-            _ => (10, 0),
+        let (radix, digits, suffix) = digits_of(text);
+        let number = match digits {
+            "" if radix == 10 && !suffix.is_empty() => 1,
+            digits => u64::from_str_radix(digits, radix).map_err(|_| invalid())?,
         };
-        let rest = &text[digits_at..];
-        let end = rest.find(|c: char| !c.is_digit(radix)).unwrap_or(rest.len());
-        let number = match (&rest[..end], digits_at) {
-            ("", 0) if !rest.is_empty() => 1,
-            (digits, _) => u64::from_str_radix(digits, radix).map_err(|_| invalid())?,
-        };
-        let mut suffix = rest[end..].chars();
+        let mut suffix = suffix.chars();
         let Some(unit) = suffix.next() else { return Ok(Number { value: number }) };
         let unit = UNITS.iter().skip(1).position(|&known| known == unit.to_ascii_uppercase());
         let exponent = unit.ok_or_else(invalid)? as u32 + 1;
@@ -155,6 +149,24 @@ impl Number {
         let value = base.checked_pow(exponent).and_then(|unit| number.checked_mul(unit));
         Ok(Number { value: value.ok_or_else(|| format!("size '{text}' is too large"))? })
     }
+}
+
+/// Reads `80`, `0x50` or `0120`.
+pub fn whole_number(text: &str) -> Option<usize> {
+    let (radix, digits, rest) = digits_of(text);
+    usize::from_str_radix(digits, radix).ok().filter(|_| rest.is_empty())
+}
+
+/// The base of a number, its digits and what follows, as strtol(3) tells them apart.
+fn digits_of(text: &str) -> (u32, &str, &str) {
+    let (radix, digits_at) = match text.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (16, 2),
+        [b'0', b'0'..=b'7', ..] => (8, 1),
+        _ => (10, 0),
+    };
+    let rest = &text[digits_at..];
+    let (digits, rest) = rest.split_at(rest.find(|c: char| !c.is_digit(radix)).unwrap_or(rest.len()));
+    (radix, digits, rest)
 }
 
 /// A size with a unit of powers of 1024, rounded up as du(1) and ls(1) do with `-h`: `4.0K`, `12M`.

@@ -29,7 +29,7 @@ mod totals;
 mod work;
 
 pub use error::{Error, Result};
-pub use human::{Number, SizeForm, human_size};
+pub use human::{Number, SizeForm, human_size, whole_number};
 pub use locate::{Inode, Start, locate, to_path};
 pub use names::{group_name, user_name};
 pub use quote::{Quoting, Style};

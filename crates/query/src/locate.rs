@@ -82,6 +82,9 @@ impl Start {
 /// The path is taken as it is written first, so that an index answers for a file system that is not mounted here.
 /// If the index has nothing there, symbolic links in its directory are resolved on the live file system.
 pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
+    if given.is_empty() {
+        return Err(Error::NotFound("''".to_owned()));
+    }
     let written = absolute(Path::new(given))?;
     let mut covered = false;
     let resolved = || -> Option<PathBuf> {

@@ -22,23 +22,40 @@ pub enum Style {
     ShellEscapeAlways,
     /// As a string of the language C.
     C,
+    /// The same, where it must be.
+    CMaybe,
     /// As in a string of the language C, without quotes around it.
     Escape,
+    /// The same with the quotation marks of the locale.
+    Locale,
+    /// The same, or with those of the language C where the locale is not UTF-8.
+    CLocale,
 }
 
 impl Style {
-    /// The style of a name, as `--quoting-style` takes it.
-    pub fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "literal" => Style::Literal,
-            "shell" => Style::Shell,
-            "shell-always" => Style::ShellAlways,
-            "shell-escape" => Style::ShellEscape,
-            "shell-escape-always" => Style::ShellEscapeAlways,
-            "c" => Style::C,
-            "escape" => Style::Escape,
-            _ => return None,
-        })
+    /// The names of styles, as `--quoting-style` takes them.
+    pub const NAMES: [(&str, Style); 10] = [
+        ("literal", Style::Literal),
+        ("shell", Style::Shell),
+        ("shell-always", Style::ShellAlways),
+        ("shell-escape", Style::ShellEscape),
+        ("shell-escape-always", Style::ShellEscapeAlways),
+        ("c", Style::C),
+        ("c-maybe", Style::CMaybe),
+        ("escape", Style::Escape),
+        ("locale", Style::Locale),
+        ("clocale", Style::CLocale),
+    ];
+
+    /// The style that the environment asks for.
+    pub fn from_environment() -> Option<Self> {
+        let asked = std::env::var("QUOTING_STYLE").ok()?;
+        Style::NAMES.iter().find(|(name, _)| *name == asked).map(|(_, style)| *style)
+    }
+
+    /// Whether only names that are not plain have quotes, for which others are indented.
+    pub(crate) fn is_variable(self) -> bool {
+        matches!(self, Style::Shell | Style::ShellEscape | Style::CMaybe)
     }
 }
 
@@ -65,11 +82,17 @@ impl Quoting {
     pub fn quote<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
         let quoted = match self.style {
             Style::Literal => Cow::Borrowed(name),
-            Style::Shell | Style::ShellEscape if !self.needs_quotes(name) => Cow::Borrowed(name),
+            style if style.is_variable() && !self.needs_quotes(name) => Cow::Borrowed(name),
             Style::Shell | Style::ShellAlways => Cow::Owned(self.shell(name, false)),
             Style::ShellEscape | Style::ShellEscapeAlways => Cow::Owned(self.shell(name, true)),
-            Style::C => Cow::Owned(self.c(name, true)),
-            Style::Escape => Cow::Owned(self.c(name, false)),
+            Style::C => Cow::Owned(self.c(name, ["\""; 2], &self.also)),
+            Style::CMaybe => Cow::Owned(self.c(name, ["\""; 2], b"")),
+            Style::Escape => Cow::Owned(self.c(name, [""; 2], &self.also)),
+            Style::Locale | Style::CLocale if self.utf8 => {
+                Cow::Owned(self.c(name, ["\u{2018}", "\u{2019}"], &self.also))
+            }
+            Style::Locale => Cow::Owned(self.c(name, ["'"; 2], &self.also)),
+            Style::CLocale => Cow::Owned(self.c(name, ["\""; 2], &self.also)),
         };
         match self.hide {
             true => Cow::Owned(self.hidden(&quoted)),
@@ -77,8 +100,12 @@ impl Quoting {
         }
     }
 
-    /// Whether a shell style puts quotes around a name.
-    fn needs_quotes(&self, name: &[u8]) -> bool {
+    /// Whether a style that puts quotes only around names that are not plain does so.
+    pub(crate) fn needs_quotes(&self, name: &[u8]) -> bool {
+        if self.style == Style::CMaybe {
+            return pieces(name, self.utf8).any(|piece| !piece.printable)
+                || name.iter().any(|byte| *byte == b'"' || self.also.contains(byte));
+        }
         let isolated = name.len() == 1 && matches!(name[0], b'{' | b'}');
         let first = name.first().is_none_or(|first| matches!(first, b'#' | b'~'));
         let special = |byte: &u8| {
@@ -143,26 +170,22 @@ impl Quoting {
         quoted
     }
 
-    fn c(&self, name: &[u8], quotes: bool) -> Vec<u8> {
-        let mut quoted = Vec::with_capacity(name.len() + 2);
-        if quotes {
-            quoted.push(b'"');
-        }
+    fn c(&self, name: &[u8], [left, right]: [&str; 2], also: &[u8]) -> Vec<u8> {
+        let mut quoted = left.as_bytes().to_vec();
         for piece in pieces(name, self.utf8) {
             match piece.bytes {
                 [byte] if letter_of(*byte).is_some() => {
                     quoted.extend([b'\\', letter_of(*byte).unwrap_or(*byte)]);
                 }
-                [byte] if (quotes && *byte == b'"') || self.also.contains(byte) => {
-                    quoted.extend([b'\\', *byte]);
+                bytes if bytes == right.as_bytes() || (bytes.len() == 1 && also.contains(&bytes[0])) => {
+                    quoted.push(b'\\');
+                    quoted.extend_from_slice(bytes);
                 }
                 bytes if piece.printable => quoted.extend_from_slice(bytes),
                 bytes => bytes.iter().for_each(|byte| octal(*byte, &mut quoted)),
             }
         }
-        if quotes {
-            quoted.push(b'"');
-        }
+        quoted.extend_from_slice(right.as_bytes());
         quoted
     }
 
@@ -186,7 +209,7 @@ pub(crate) fn visible(name: &[u8], terminal: bool) -> Cow<'_, [u8]> {
     if !terminal || plain() { Cow::Borrowed(name) } else { Quoting::terminal(true).quote(name) }
 }
 
-/// A character, or a byte that is none.
+/// A character, or a byte that is none, or a character that the end of the name cuts off.
 struct Piece<'a> {
     bytes: &'a [u8],
     printable: bool,
@@ -197,23 +220,38 @@ fn pieces(name: &[u8], utf8: bool) -> impl Iterator<Item = Piece<'_>> {
     let mut rest = name;
     std::iter::from_fn(move || {
         let first = *rest.first()?;
-        let length = match (first, utf8) {
-            (0..0x80, _) | (_, false) => 1,
-            _ => rest
-                .utf8_chunks()
-                .next()
-                .and_then(|chunk| chunk.valid().chars().next())
-                .map_or(1, char::len_utf8),
+        let character = match (first, utf8) {
+            (0..0x80, _) => Some(char::from(first)),
+            (_, true) => rest.utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next()),
+            (_, false) => None,
+        };
+        let length = match character {
+            Some(character) => character.len_utf8(),
+            None if utf8 && is_cut_off(rest) => rest.len(),
+            None => 1,
         };
         let (bytes, after) = rest.split_at(length);
         rest = after;
-        let character = std::str::from_utf8(bytes).ok().and_then(|text| text.chars().next());
-        let character = character.filter(|_| utf8 || first < 0x80);
-        let width = character.and_then(UnicodeWidthChar::width);
-        // A byte that is no character takes a column, a control character none.
-        let unknown = usize::from(character.is_none());
+        let width = character.and_then(columns);
+        // What is no character takes a column, a control character none; where there are no others than ASCII, neither.
+        let unknown = usize::from(utf8 && character.is_none());
         Some(Piece { bytes, printable: width.is_some(), width: width.unwrap_or(unknown) })
     })
+}
+
+/// Whether all that is left is the beginning of a character.
+fn is_cut_off(rest: &[u8]) -> bool {
+    std::str::from_utf8(rest).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+}
+
+/// How many columns a character takes; none if it cannot be printed.
+fn columns(character: char) -> Option<usize> {
+    match character {
+        // A soft hyphen is shown; separators of lines and paragraphs are none of the C library's printable characters.
+        '\u{ad}' => Some(1),
+        '\u{2028}' | '\u{2029}' => None,
+        _ => character.width(),
+    }
 }
 
 /// The letter behind a backslash that stands for a byte.

@@ -45,15 +45,19 @@ impl TimeStyle {
     }
 
     /// The style of that name, as ls(1) knows it. `+FORMAT` may have two lines: for other and for recent times.
+    /// A style of `posix-` is for all locales but POSIX's.
     pub fn parse_for_ls(text: &str) -> Result<Self, String> {
-        // Without translations, the styles for other locales than POSIX's are those for it.
-        let text = text.strip_prefix("posix-").unwrap_or(text);
+        let (posix, text) = match text.strip_prefix("posix-") {
+            Some(text) => (true, text),
+            None => (false, text),
+        };
         match text.strip_prefix('+') {
             Some(format) => match format.split_once('\n') {
                 Some((_, recent)) if recent.contains('\n') => Err(format!("'{text}' has too many lines")),
                 Some((other, recent)) => Ok(TimeStyle::of(recent, other)),
                 None => Ok(TimeStyle::of(format, format)),
             },
+            None if posix && is_posix_locale() => Ok(TimeStyle::locale()),
             None if named("locale", text) => Ok(TimeStyle::locale()),
             None if named("iso", text) => Ok(TimeStyle::of("%m-%d %H:%M", "%Y-%m-%d ")),
             None if named("long-iso", text) => Ok(TimeStyle::long_iso()),
@@ -69,6 +73,13 @@ impl TimeStyle {
         let recent = now_ns.saturating_sub(HALF_YEAR_NS) < time_ns && time_ns < now_ns;
         format_time(if recent { &self.recent } else { &self.other }, time_ns)
     }
+}
+
+/// Whether times are shown as the POSIX locale has them.
+fn is_posix_locale() -> bool {
+    let variables = ["LC_ALL", "LC_TIME", "LANG"].map(|name| std::env::var(name).unwrap_or_default());
+    let locale = variables.into_iter().find(|value| !value.is_empty());
+    locale.is_none_or(|locale| matches!(locale.as_str(), "C" | "POSIX"))
 }
 
 /// Whether a text is a name or the beginning of it.

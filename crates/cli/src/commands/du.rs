@@ -87,7 +87,7 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     let mut output = BufWriter::with_capacity(1 << 16, std::io::stdout());
     let failed = du::run(&index, &arguments.paths, &options, &mut output)?;
     failed.iter().for_each(message);
-    Ok(if failed.is_empty() { Outcome::Complete } else { Outcome::Partial })
+    Ok(Outcome::of_errors(&failed))
 }
 
 /// What the options ask for, later ones before earlier ones.

@@ -90,7 +90,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             "{count} extended attributes that GUFI cannot read were left out; --all-xattrs writes them"
         ));
     }
-    Ok(if exported.failed.is_empty() { Outcome::Complete } else { Outcome::Partial })
+    Ok(Outcome::of_errors(&exported.failed))
 }
 
 /// Opens what is written to.

@@ -2,7 +2,7 @@
 
 use super::building::{Shards, with_progress};
 use crate::options::{location, memory_size, now_ns, threads};
-use crate::outcome::{Outcome, message, warn_of};
+use crate::outcome::{Outcome, message, say, warn_of};
 use anyhow::Context;
 use canopy_import::{Counts, Form, Format, Import, Problems, Request};
 use canopy_index::{Disk, NewSource, Published, Writer, WriterOptions};
@@ -123,7 +123,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let import = with_progress(progress, || add_source(&mut writer, &request, arguments.name, &counts))?;
     let derived = super::table::refresh_all(&mut writer, threads)?;
     let published = writer.publish()?;
-    report(&published, &counts, import.problems(), begun);
+    report(&published, &counts, import.problems(), begun)?;
     Ok(if import.problems().count() == 0 { derived } else { Outcome::Partial })
 }
 
@@ -149,7 +149,7 @@ fn add_source(
     Ok(import)
 }
 
-fn report(published: &Published, counts: &Counts, problems: &Problems, begun: Instant) {
+fn report(published: &Published, counts: &Counts, problems: &Problems, begun: Instant) -> anyhow::Result<()> {
     warn_of(published);
     for problem in problems.first() {
         message(problem);
@@ -159,7 +159,7 @@ fn report(published: &Published, counts: &Counts, problems: &Problems, begun: In
         message(format_args!("{skipped} records were left out or are for root alone"));
     }
     let seconds = begun.elapsed().as_secs_f64();
-    println!(
+    say(format_args!(
         "generation {}: {} entries in {} directories, {:.1} s ({:.0} entries/s), {} in {} shards, {skipped} skipped",
         published.generation,
         published.entries,
@@ -168,5 +168,5 @@ fn report(published: &Published, counts: &Counts, problems: &Problems, begun: In
         published.entries as f64 / seconds,
         human_size(published.bytes as i64),
         published.shards,
-    );
+    ))
 }

@@ -3,7 +3,7 @@
 use super::building::{Shards, with_progress};
 use crate::config::{prune_patterns, settings};
 use crate::options::{location, memory_size, now_ns, threads};
-use crate::outcome::{Outcome, warn_of};
+use crate::outcome::{Outcome, say, warn_of};
 use anyhow::Context;
 use canopy_index::{Disk, NewSource, Writer, WriterOptions};
 use canopy_query::human_size;
@@ -100,7 +100,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     warn_of(&published);
     let (failed, vanished) = (counts.failed.into_inner(), counts.vanished.into_inner());
     let seconds = begun.elapsed().as_secs_f64();
-    println!(
+    say(format_args!(
         "generation {}: {} entries in {} directories, {:.1} s ({:.0} entries/s), {} in {} shards, \
          {failed} unreadable, {vanished} vanished",
         published.generation,
@@ -110,7 +110,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         published.entries as f64 / seconds,
         human_size(published.bytes as i64),
         published.shards,
-    );
+    ))?;
     Ok(if failed + vanished == 0 { derived } else { Outcome::Partial })
 }
 

@@ -6,7 +6,7 @@ use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message};
 use anyhow::anyhow;
 use canopy_query::ls::{self, Colors, Hidden, Indicator, Layout, LsOptions, LsTime, SortBy};
-use canopy_query::{Quoting, SizeForm, Style, TimeStyle};
+use canopy_query::{Quoting, SizeForm, Style, TimeStyle, whole_number};
 use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal};
 use std::os::unix::ffi::OsStringExt;
@@ -51,7 +51,7 @@ const SWITCHES: &[Switch] = &[
     long(
         "quoting-style",
         Value::Needed("WORD"),
-        "literal, shell, shell-always, shell-escape, shell-escape-always, c, escape",
+        "literal, shell, shell-always, shell-escape, shell-escape-always, c, c-maybe, escape, locale, clocale",
     ),
     both('R', "recursive", Value::None, "List directories in directories too"),
     both('r', "reverse", Value::None, "Turn the order around"),
@@ -114,8 +114,11 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     let index = arguments.read.open(index)?;
     let mut output = BufWriter::with_capacity(1 << 16, stdout);
     let failed = ls::ls(&index, &arguments.paths, &options, &mut output)?;
-    failed.iter().for_each(message);
-    Ok(if failed.is_empty() { Outcome::Complete } else { Outcome::Partial })
+    failed.errors.iter().for_each(message);
+    Ok(match failed.arguments {
+        true => Outcome::Serious,
+        false => Outcome::of_errors(&failed.errors),
+    })
 }
 
 /// When something is done.
@@ -217,11 +220,7 @@ impl Asked {
             "escape" => self.style = Some(Style::Escape),
             "literal" => self.style = Some(Style::Literal),
             "quote-name" => self.style = Some(Style::C),
-            "quoting-style" => {
-                let style = text(id, value)?;
-                let unknown = || anyhow!("unknown quoting style '{style}'");
-                self.style = Some(Style::named(style).ok_or_else(unknown)?);
-            }
+            "quoting-style" => self.style = Some(word(id, value, &Style::NAMES)?),
             "hide-control-chars" => self.hide = Some(true),
             "show-control-chars" => self.hide = Some(false),
             "human-readable" => self.form = Some(SizeForm::HUMAN),
@@ -306,7 +305,7 @@ impl Asked {
         options.time = self.time.unwrap_or(LsTime::Modification);
         let by_time = self.time.is_some() && options.layout != Layout::Long;
         options.sort = self.sort.unwrap_or(if by_time { SortBy::Time } else { SortBy::Name });
-        let style = self.style.or_else(|| variable("QUOTING_STYLE").and_then(|name| Style::named(&name)));
+        let style = self.style.or_else(Style::from_environment);
         let default = if self.terminal { Style::ShellEscape } else { Style::Literal };
         let style = style.unwrap_or(default);
         let hide = self.hide.unwrap_or(self.terminal);
@@ -325,7 +324,7 @@ impl Asked {
         let environment = || variable("TIME_STYLE").and_then(|style| TimeStyle::parse_for_ls(&style).ok());
         options.time_style = self.time_style.or_else(environment).unwrap_or_else(TimeStyle::locale);
         options.width = self.width.unwrap_or_else(|| width(self.terminal));
-        options.tab = self.tab.or_else(|| variable("TABSIZE")?.parse().ok()).unwrap_or(8);
+        options.tab = self.tab.or_else(|| whole_number(&variable("TABSIZE")?)).unwrap_or(8);
         let colored = self.color == When::Always || (self.color == When::Auto && self.terminal);
         options.colors = if colored { colors() } else { None };
         Ok(options)
@@ -363,14 +362,14 @@ const LAYOUTS: [(&str, Layout); 7] = [
 ];
 
 fn columns(id: &str, value: &OsString) -> anyhow::Result<usize> {
-    text(id, value)?.parse().map_err(|_| anyhow!("invalid argument {value:?} of --{id}"))
+    whole_number(text(id, value)?).ok_or_else(|| anyhow!("invalid argument {value:?} of --{id}"))
 }
 
 /// How wide lines are: as the terminal, else as `COLUMNS` says.
 fn width(terminal: bool) -> usize {
     let size = terminal.then(|| rustix::termios::tcgetwinsize(std::io::stdout()).ok()).flatten();
     let known = size.map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0);
-    known.or_else(|| std::env::var("COLUMNS").ok()?.parse().ok()).unwrap_or(80)
+    known.or_else(|| whole_number(&std::env::var("COLUMNS").ok()?)).unwrap_or(80)
 }
 
 /// Whether the user wants no colours of any program (see no-color.org).

@@ -16,3 +16,31 @@ pub mod stat;
 mod switches;
 pub mod table;
 pub mod top;
+
+use crate::options::{Cli, Command};
+use crate::outcome::Outcome;
+
+/// Carries out what the command line asks for.
+pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
+    let index = cli.index;
+    if cli.command.is_configured() {
+        crate::config::load()?;
+    }
+    match cli.command {
+        Command::Index(arguments) => index::run(index, arguments),
+        Command::Import(arguments) => import::run(index, arguments),
+        Command::Find(arguments) => find::run(index, arguments),
+        Command::Du(arguments) => du::run(index, arguments),
+        Command::Ls(arguments) => ls::run(index, arguments),
+        Command::Stat(arguments) => stat::run(index, arguments),
+        Command::Sql(arguments) => sql::run(index, arguments),
+        Command::Table(arguments) => table::run(index, arguments),
+        Command::Export(arguments) => export::run(index, arguments),
+        Command::Report(arguments) => report::run(index, arguments),
+        Command::Top(arguments) => top::run(index, arguments),
+        Command::Info(arguments) => info::run(index, arguments),
+        Command::Help(arguments) => help::run(arguments),
+        Command::Completions(arguments) => generate::completions(arguments),
+        Command::Man(arguments) => generate::man(arguments),
+    }
+}

@@ -94,7 +94,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         report::write_text(&report, options, &mut output)?;
     }
     output.flush()?;
-    Ok(if failed.is_empty() { Outcome::Complete } else { Outcome::Partial })
+    Ok(Outcome::of_errors(&failed))
 }
 
 /// Writes a report as JSON, with an end of line.

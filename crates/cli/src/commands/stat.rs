@@ -48,7 +48,12 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let mut options = StatOptions {
         format: StatFormat::Full,
         dereference: false,
-        quoting: Quoting { style: quoting_style(), utf8: speaks_utf8(), ..Quoting::default() },
+        // How `%N` quotes.
+        quoting: Quoting {
+            style: Style::from_environment().unwrap_or(Style::ShellEscapeAlways),
+            utf8: speaks_utf8(),
+            ..Quoting::default()
+        },
         terminal: stdout.is_terminal(),
     };
     // A format counts before --terse, wherever they stand.
@@ -64,11 +69,5 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let index = arguments.read.open(index)?;
     let failed = stat(&index, &arguments.paths, &options, &mut BufWriter::new(stdout))?;
     failed.iter().for_each(message);
-    Ok(if failed.is_empty() { Outcome::Complete } else { Outcome::Partial })
-}
-
-/// How `%N` quotes.
-fn quoting_style() -> Style {
-    let asked = std::env::var("QUOTING_STYLE").ok();
-    asked.and_then(|name| Style::named(&name)).unwrap_or(Style::ShellEscapeAlways)
+    Ok(Outcome::of_errors(&failed))
 }

@@ -151,7 +151,8 @@ pub fn word<T: Copy + PartialEq>(id: &str, value: &OsString, words: &[(&str, T)]
     match found.next() {
         Some((_, meaning)) if found.all(|(_, other)| other == meaning) => Ok(*meaning),
         _ => {
-            let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            let words = words.iter().map(|(word, _)| *word).filter(|word| !word.is_empty());
+            let words: Vec<&str> = words.collect();
             anyhow::bail!("invalid or ambiguous argument '{value}' of --{id}: give {}", words.join(", "))
         }
     }

@@ -1,7 +1,7 @@
 //! `canopy table`
 
 use crate::options::{location, threads};
-use crate::outcome::{Outcome, message};
+use crate::outcome::{Outcome, message, say};
 use anyhow::Context;
 use canopy_index::{Disk, Index, TableFormat, TableKind, TableRecord, Writer, WriterOptions};
 use canopy_query::sql::{self, Rows};
@@ -114,28 +114,28 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
                 FormatName::Sqlite => "sqlite",
             };
             writer.add_table(sql::attach(&name, &file, format, sqlite_table.as_deref())?, None)?;
-            println!("generation {}: table {name} attached", writer.publish()?.generation);
+            say(format_args!("generation {}: table {name} attached", writer.publish()?.generation))?;
         }
         Command::Derive { name, query, threads: asked } => {
             let mut writer = open(index)?;
             let rows = sql::derive(&mut writer, &name, &query, threads(asked))?;
-            report(&name, rows, writer.publish()?.generation);
+            report(&name, rows, writer.publish()?.generation)?;
         }
         Command::Refresh { name: Some(name), threads: asked } => {
             let mut writer = open(index)?;
             let rows = sql::refresh(&mut writer, &name, threads(asked))?;
-            report(&name, rows, writer.publish()?.generation);
+            report(&name, rows, writer.publish()?.generation)?;
         }
         Command::Refresh { name: None, threads: asked } => {
             let mut writer = open(index)?;
             let outcome = refresh_all(&mut writer, threads(asked))?;
-            println!("generation {}: derived tables computed anew", writer.publish()?.generation);
+            say(format_args!("generation {}: derived tables computed anew", writer.publish()?.generation))?;
             return Ok(outcome);
         }
         Command::Drop { name } => {
             let mut writer = open(index)?;
             writer.drop_table(&name)?;
-            println!("generation {}: table {name} dropped", writer.publish()?.generation);
+            say(format_args!("generation {}: table {name} dropped", writer.publish()?.generation))?;
         }
     }
     Ok(Outcome::Complete)
@@ -147,7 +147,7 @@ pub(super) fn refresh_all(writer: &mut Writer, threads: usize) -> anyhow::Result
     for (name, error) in &failed {
         message(format_args!("warning: the table {name} has no rows now: {error}"));
     }
-    Ok(if failed.is_empty() { Outcome::Complete } else { Outcome::Partial })
+    Ok(Outcome::of_errors(&failed))
 }
 
 /// The writer of an index that exists.
@@ -156,8 +156,8 @@ fn open(index: PathBuf) -> anyhow::Result<Writer> {
     Ok(Writer::open(&index, WriterOptions { disk: Disk::default(), ..WriterOptions::default() })?)
 }
 
-fn report(name: &str, rows: Rows, generation: u64) {
-    println!("generation {generation}: table {name}, {} rows in {} classes", rows.rows, rows.classes);
+fn report(name: &str, rows: Rows, generation: u64) -> anyhow::Result<()> {
+    say(format_args!("generation {generation}: table {name}, {} rows in {} classes", rows.rows, rows.classes))
 }
 
 fn format_of(file: &std::path::Path) -> Option<FormatName> {

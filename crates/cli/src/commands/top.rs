@@ -122,5 +122,5 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         let options = TextOptions { ascii: arguments.ascii || !speaks_utf8(), heading: false };
         report::write_text(&report, options, &mut output)?;
     }
-    Ok(if failed.is_empty() { Outcome::Complete } else { Outcome::Partial })
+    Ok(Outcome::of_errors(&failed))
 }

@@ -6,7 +6,7 @@ use rand::RngExt;
 use std::path::Path;
 use std::process::Command;
 
-const OPTIONS: [&str; 69] = [
+const OPTIONS: [&str; 108] = [
     "-l",
     "-a",
     "-A",
@@ -76,9 +76,62 @@ const OPTIONS: [&str; 69] = [
     "--classify",
     "--classify=auto",
     "--show-control-chars",
+    "--hide-control-chars",
+    "--literal",
+    "--escape",
+    "--quote-name",
+    "--numeric-uid-gid",
+    "--no-group",
+    "--human-readable",
+    "--kibibytes",
+    "--inode",
+    "--size",
+    "--reverse",
+    "--recursive",
+    "--all",
+    "--almost-all",
+    "-d",
+    "--directory",
+    "--tabsize=16",
+    "-T0x4",
+    "-w1",
+    "-w7",
+    "-w0x20",
+    "-w010",
+    "--time=use",
+    "--time=access",
+    "--time=ctime",
+    "--format=verbose",
+    "--format=horizontal",
+    "--indicator-style=classify",
+    "--indicator-style=file-type",
+    "--quoting-style=literal",
+    "--quoting-style=locale",
+    "--quoting-style=clocale",
+    "--quoting-style=c-maybe",
+    "--time-style=posix-iso",
+    "--time-style=f",
+    "--block-size=kB",
+    "--block-size='KiB",
+    "--block-size=human",
+    "--block-size=3M",
 ];
 
-const CHOSEN: [&str; 26] = [
+/// Environments for generated command lines.
+const ENVIRONMENTS: [[(&str, &str); 2]; 10] = [
+    [("LC_ALL", "C.UTF-8"), TERMINAL],
+    [("LC_ALL", "C.UTF-8"), TERMINAL],
+    [("LC_ALL", "C"), TERMINAL],
+    [("LC_ALL", "POSIX"), ("COLUMNS", "60")],
+    [("LC_ALL", "C"), ("LS_COLORS", "di=1:ex=2:*.gz=3:*.PNG=4:or=5:mi=6:ln=7:no=8")],
+    [("LC_ALL", ""), ("QUOTING_STYLE", "shell")],
+    [("COLUMNS", "0x41"), TERMINAL],
+    [("TIME_STYLE", "long-iso"), TERMINAL],
+    [("LS_BLOCK_SIZE", "K"), ("TZ", "Asia/Kolkata")],
+    [("TZ", "America/New_York"), ("TABSIZE", "5")],
+];
+
+const CHOSEN: [&str; 34] = [
     "-d",
     "-d .",
     "-ld to-dir",
@@ -105,6 +158,14 @@ const CHOSEN: [&str; 26] = [
     "-C sub sparse",
     "-m empty",
     "-l --zero sub",
+    "-RbF sub open\\sdir",
+    "-R sub//",
+    "-l plain/",
+    "to-file/",
+    "broken/",
+    "missing plain private",
+    "-Rl sub missing",
+    "-C --quoting-style=locale",
 ];
 
 /// Values of LS_COLORS.
@@ -149,7 +210,7 @@ fn ls_prints_what_gnus_ls_prints() {
         compare(&site, &words(option), &site.tree, 0, &[TERMINAL]);
     }
     let mut random = seeded(11);
-    for number in 0..500 {
+    for number in 0..700 {
         let mut line = some_of(&OPTIONS, 6, &mut random);
         let starts = [
             "",
@@ -165,8 +226,51 @@ fn ls_prints_what_gnus_ls_prints() {
             "pipe socket none",
         ];
         line.extend(words(starts[random.random_range(0..starts.len())]));
-        compare(&site, &line, &site.tree, number % 3, &[TERMINAL]);
+        let vars = ENVIRONMENTS[random.random_range(0..ENVIRONMENTS.len())];
+        compare(&site, &line, &site.tree, number % 3, &vars);
     }
+}
+
+#[test]
+fn ls_shows_bytes_above_127_in_the_locale_c_as_gnus_ls_does() {
+    let site = Site::new();
+    for layout in ["-C", "-x", "-m", "-l", "-1", "-sC", "-xi -w70", "-mF -w33", "-C -T0"] {
+        for style in ["", "-b", "-q", "-Q", "-N", "--quoting-style=shell", "--quoting-style=shell-escape"] {
+            for locale in ["C", "POSIX", "C.UTF-8", ""] {
+                let line = words(&format!("{layout} {style}"));
+                compare(&site, &line, &site.tree, 0, &[("LC_ALL", locale)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn ls_refuses_what_gnus_ls_refuses() {
+    let site = Site::new();
+    for line in [
+        "-w x",
+        "-w -1",
+        "-T x",
+        "--color=x",
+        "--color=a",
+        "--block-size=0",
+        "--block-size=x",
+        "--time=x",
+        "--time-style=x",
+        "--sort=x",
+        "--format=x",
+        "--quoting-style=x",
+        "--indicator-style=x",
+        "--classify=x",
+        "--nonsense",
+        "-l=x",
+    ] {
+        site.both_refuse("ls", line);
+    }
+    // No name at all is not the working directory.
+    let [expected, shown] = site.run(None, &site.tree, "ls", &["".into()], &[]);
+    assert_eq!((expected.status.code(), shown.status.code()), (Some(2), Some(2)));
+    assert!(shown.stdout.is_empty());
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub struct Site {
 }
 
 /// Where links of a tree and their inodes are.
-const NAMES: [&[u8]; 22] = [
+const NAMES: [&[u8]; 36] = [
     b"plain",
     b"a b",
     b"new\nline",
@@ -46,6 +46,20 @@ const NAMES: [&[u8]; 22] = [
     b"a:b",
     b"x=y|z@*>",
     b"{",
+    "e\u{301} combined".as_bytes(),
+    "\u{200b}no width".as_bytes(),
+    "\u{a0}no break".as_bytes(),
+    "soft\u{ad}hyphen".as_bytes(),
+    "\u{1f600}smile".as_bytes(),
+    "\u{202e}backwards".as_bytes(),
+    "two\u{2028}lines".as_bytes(),
+    "\u{85}control".as_bytes(),
+    b"cut off \xe2\x82",
+    b"a\xc3(",
+    b"del\x7f",
+    b"\x80\x9f",
+    "\u{fc}'q".as_bytes(),
+    b"50% ^caret;!bang,\"",
 ];
 
 impl Site {
@@ -88,6 +102,15 @@ impl Site {
         })
     }
 
+    /// Asserts that both print nothing and fail.
+    pub fn both_refuse(&self, tool: &str, line: &str) {
+        let words: Vec<OsString> = words(line).into_iter().map(Into::into).collect();
+        let [expected, shown] = self.run(None, &self.tree, tool, &words, &[]);
+        assert!(!expected.status.success() && shown.status.code() == Some(2), "{tool} {line}");
+        assert!(expected.stdout.is_empty() && shown.stdout.is_empty(), "{tool} {line}");
+        assert!(!shown.stderr.is_empty(), "{tool} {line}");
+    }
+
     /// Asserts that both print the same, in any order of lines if that is none of the command's business.
     pub fn compare(&self, case: &Case<'_>) {
         let words: Vec<OsString> = case.words.iter().map(OsString::from).collect();
@@ -114,6 +137,11 @@ impl Site {
             );
         }
         let told = String::from_utf8_lossy(&expected.stderr);
+        // du cannot tell which directories it did not see.
+        let unseen = |line: &str| line.contains("cannot read directory");
+        if expected.status.success() || !told.lines().all(unseen) {
+            assert_eq!(shown.status.code(), expected.status.code(), "{what}\n{}: {told}", case.tool);
+        }
         assert!(!told.contains("invalid option") && !told.contains("unrecognized option"), "{what}: {told}");
     }
 }

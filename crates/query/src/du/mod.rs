@@ -17,10 +17,11 @@ use crate::locate::{Start, locate};
 use crate::times::TimeStyle;
 use crate::totals::{Node, Seen, Subtree, truncated};
 use canopy_index::Index;
-use canopy_model::{Totals, compare_paths, is_below};
+use canopy_model::{Totals, compare_paths, escape, is_below, join};
 use lines::{Line, Lines};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 
 pub use breakdown::By;
 pub(crate) use tree_totals::tree_totals;
@@ -127,9 +128,15 @@ pub fn run(
     output: &mut dyn Write,
 ) -> Result<Vec<Error>> {
     let lines = Lines::new(options, output);
-    let mut du = Du { options, seen: Seen::default(), counted: Vec::new(), lines, sum: Sum::default() };
+    // The grand total's time is at least 1970, as in du(1).
+    let sum = Sum { time_ns: 0, ..Sum::default() };
+    let mut du = Du { options, seen: Seen::default(), counted: Vec::new(), lines, sum };
     let mut failed = Vec::new();
     for given in paths {
+        let given = OsStr::from_bytes(with_one_slash(given.as_bytes()));
+        if du.excluded(&escape(given.as_bytes())) {
+            continue;
+        }
         let found = if options.dereference { locate_followed(index, given) } else { locate(index, given) };
         match found {
             Ok(start) if options.by.is_some() => breakdown::print(&start, options, &mut du.lines)?,
@@ -145,6 +152,17 @@ pub fn run(
     }
     du.lines.end()?;
     Ok(failed)
+}
+
+/// A path with at most one slash at its end, as fts(3) takes it.
+fn with_one_slash(path: &[u8]) -> &[u8] {
+    match path {
+        [shorter @ .., b'/'] if path.len() > 2 && shorter.ends_with(b"/") => {
+            let end = shorter.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+            &path[..=end]
+        }
+        _ => path,
+    }
 }
 
 /// What is added up of some entries.
@@ -173,6 +191,8 @@ struct Counted {
     source: u32,
     path: String,
     dev: u64,
+    /// How it was named, escaped.
+    given: String,
 }
 
 struct Du<'a> {
@@ -186,7 +206,7 @@ struct Du<'a> {
 
 impl Du<'_> {
     fn argument(&mut self, start: &Start) -> Result<()> {
-        if self.excluded(&canopy_model::escape(&start.given)) || self.counted_above(start) {
+        if self.counted_above(start) {
             return Ok(());
         }
         let sum = if !start.is_dir() {
@@ -200,7 +220,8 @@ impl Du<'_> {
         };
         self.sum += sum;
         let (source, path, dev) = (start.source.id, start.path.clone(), start.inode.dev);
-        self.counted.push(Counted { source, path, dev });
+        let given = escape(&start.given).into_owned();
+        self.counted.push(Counted { source, path, dev, given });
         Ok(())
     }
 
@@ -214,8 +235,17 @@ impl Du<'_> {
             counted.source == start.source.id
                 && is_below(&start.path, &counted.path)
                 && (!self.options.one_file_system || counted.dev == start.inode.dev)
+                && !self.excluded_below(counted, &start.path)
         };
         !self.options.count_links && self.counted.iter().any(met)
+    }
+
+    /// Whether an argument was counted without what leads from it to a path.
+    fn excluded_below(&self, counted: &Counted, path: &str) -> bool {
+        let below = path[counted.path.len()..].trim_start_matches('/');
+        let ends = below.match_indices('/').map(|(at, _)| at).chain([below.len()]);
+        let given = counted.given.trim_end_matches('/');
+        !below.is_empty() && ends.into_iter().any(|end| self.excluded(&join(given, &below[..end])))
     }
 
     /// Earlier arguments that lie below this one, by their paths.

@@ -1,11 +1,13 @@
 //! `ls` and `stat`: what is in a directory, and all that is known of one entry.
 //!
-//! Here are the options and the order of listings; [`print`] lays lines out, [`columns`] names in columns, [`colors`] chooses colours and
+//! Here are the options and the order of listings; [`print`] and [`long`] lay lines out, [`columns`] names in columns, [`colors`] chooses colours and
 //! [`stat`] has formats of stat(1).
 
 mod colors;
 mod columns;
+mod directive;
 mod entry;
+mod long;
 mod print;
 mod stat;
 
@@ -158,9 +160,6 @@ impl LsOptions {
             names.also.push(b' ');
         }
         let mut paths = self.quoting.clone();
-        if paths.style == Style::Escape {
-            paths.also.push(b' ');
-        }
         paths.also.push(b':');
         (names, paths)
     }
@@ -178,17 +177,33 @@ impl LsOptions {
     }
 }
 
-/// Lists paths: entries that are no directories first, then each directory. Returns the paths that could not be answered; other
+/// What could not be listed.
+#[derive(Debug, Default)]
+pub struct Unlisted {
+    /// Why not.
+    pub errors: Vec<Error>,
+    /// Whether an argument is among it, and not only what was found in one.
+    pub arguments: bool,
+}
+
+impl Unlisted {
+    fn add(&mut self, error: Error, argument: bool) {
+        self.errors.push(error);
+        self.arguments |= argument;
+    }
+}
+
+/// Lists paths: entries that are no directories first, then each directory. Returns what could not be listed; other
 /// errors end it. Blocks.
 pub fn ls(
     index: &Index,
     paths: &[OsString],
     options: &LsOptions,
     output: &mut dyn Write,
-) -> Result<Vec<Error>> {
+) -> Result<Unlisted> {
     let (names, headings) = options.quotings();
     let printer = Printer::new(options, names, headings, output);
-    let mut ls = Ls { index, options, printer, failed: Vec::new(), headed: false };
+    let mut ls = Ls { index, options, printer, failed: Unlisted::default(), headed: false };
     let mut single = Vec::new();
     let mut directories = Vec::new();
     for given in paths {
@@ -202,7 +217,7 @@ pub fn ls(
                 let target = ls.target(&start);
                 single.push(Entry { name: start.given, inode: start.inode, target });
             }
-            Err(error @ (Error::NotCovered { .. } | Error::NotFound(_))) => ls.failed.push(error),
+            Err(error @ (Error::NotCovered { .. } | Error::NotFound(_))) => ls.failed.add(error, true),
             Err(error) => return Err(error),
         }
     }
@@ -227,7 +242,7 @@ struct Ls<'a> {
     index: &'a Index,
     options: &'a LsOptions,
     printer: Printer<'a>,
-    failed: Vec<Error>,
+    failed: Unlisted,
     /// Whether directories have a heading.
     headed: bool,
 }
@@ -266,11 +281,12 @@ impl Ls<'_> {
 
     /// Lists a directory, and those in it if asked.
     fn tree(&mut self, start: Start) -> Result<()> {
+        let root = start.path.clone();
         let mut ahead = vec![start];
         while let Some(start) = ahead.pop() {
             let Some(mut entries) = self.entries(&start)? else {
                 let what = format!("the contents of {}", String::from_utf8_lossy(&start.given));
-                self.failed.push(Error::NotFound(what));
+                self.failed.add(Error::NotFound(what), start.path == root);
                 continue;
             };
             sort(self.options, &mut entries, |entry| entry);

@@ -1,19 +1,17 @@
 //! The lines of `ls`.
 
 use super::columns::{indent, widths};
-use super::entry::{Entry, Target};
-use super::{Indicator, Layout, LsOptions, LsTime};
+use super::entry::Entry;
+use super::{Indicator, Layout, LsOptions};
 use crate::error::Result;
-use crate::find::mode_string;
-use crate::names::{group_name, user_name};
-use crate::quote::{Quoting, Style};
-use canopy_model::{FileType, unescape};
+use crate::quote::Quoting;
+use canopy_model::FileType;
 use std::borrow::Cow;
 use std::io::Write;
 
 pub(super) struct Printer<'a> {
-    options: &'a LsOptions,
-    names: Quoting,
+    pub(super) options: &'a LsOptions,
+    pub(super) names: Quoting,
     headings: Quoting,
     output: &'a mut dyn Write,
     /// Whether any directory was headed.
@@ -23,22 +21,18 @@ pub(super) struct Printer<'a> {
 }
 
 /// What is printed of an entry, before it is known how wide columns are.
-struct Row<'a> {
-    entry: &'a Entry,
+pub(super) struct Row<'a> {
+    pub(super) entry: &'a Entry,
     name: Cow<'a, [u8]>,
+    /// Whether the name has quotes, in styles where not all have.
+    quoted: bool,
     inode: String,
     blocks: String,
 }
 
-impl Row<'_> {
-    fn is_quoted(&self) -> bool {
-        self.name.as_ref() != self.entry.name.as_slice()
-    }
-}
-
 /// Rows of a listing and what they share.
-struct Table<'a> {
-    rows: Vec<Row<'a>>,
+pub(super) struct Table<'a> {
+    pub(super) rows: Vec<Row<'a>>,
     inode_width: usize,
     block_width: usize,
     /// Whether names without quotes have a space where the others have one.
@@ -123,8 +117,10 @@ impl<'a> Printer<'a> {
     fn table<'e>(&self, entries: &'e [Entry], beside: &[&'e Entry]) -> Table<'e> {
         let options = self.options;
         let names = &self.names;
+        let variable = names.style.is_variable();
         let row = |entry: &'e Entry| Row {
             entry,
+            quoted: variable && names.needs_quotes(&entry.name),
             name: match names.quote(&entry.name) {
                 Cow::Owned(name) => Cow::Owned(name),
                 Cow::Borrowed(_) => Cow::Borrowed(entry.name.as_slice()),
@@ -139,13 +135,12 @@ impl<'a> Printer<'a> {
         let others: Vec<Row<'_>> = beside.iter().map(|&entry| row(entry)).collect();
         let all = || rows.iter().chain(&others);
         let widest = |text: fn(&Row<'_>) -> usize| all().map(text).max().unwrap_or(0);
-        let shell = matches!(names.style, Style::Shell | Style::ShellEscape);
         let aligned = match options.layout {
             Layout::Long => true,
             Layout::Columns | Layout::Across => options.width > 0,
             Layout::Lines | Layout::Commas => false,
         };
-        let align = shell && aligned && all().any(|row| row.is_quoted());
+        let align = aligned && all().any(|row| row.quoted);
         Table {
             inode_width: widest(|row| row.inode.len()),
             block_width: widest(|row| row.blocks.len()),
@@ -164,7 +159,7 @@ impl<'a> Printer<'a> {
         };
         number(self.options.inode, &row.inode, table.inode_width)
             + number(self.options.blocks, &row.blocks, table.block_width)
-            + usize::from(table.align && !row.is_quoted())
+            + usize::from(table.align && !row.quoted)
             + self.names.width(&row.name)
             + usize::from(self.indicator(row.entry.inode.attributes.mode).is_some())
     }
@@ -177,7 +172,7 @@ impl<'a> Printer<'a> {
         line.extend(self.indicator(row.entry.inode.attributes.mode));
     }
 
-    fn normal(&mut self, line: &mut Vec<u8>) {
+    pub(super) fn normal(&mut self, line: &mut Vec<u8>) {
         if let Some(colors) = &self.options.colors
             && let Some(code) = colors.normal()
         {
@@ -189,7 +184,7 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints the inode number and the space of an entry.
-    fn numbers(&self, table: &Table<'_>, row: &Row<'_>, line: &mut Vec<u8>) {
+    pub(super) fn numbers(&self, table: &Table<'_>, row: &Row<'_>, line: &mut Vec<u8>) {
         let commas = self.options.layout == Layout::Commas;
         let mut number = |shown: bool, text: &str, width: usize| {
             if shown {
@@ -204,8 +199,14 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints a name. Returns how many bytes that took, without colours.
-    fn name(&mut self, table: &Table<'_>, row: &Row<'_>, column: usize, line: &mut Vec<u8>) -> usize {
-        let pad = table.align && !row.is_quoted();
+    pub(super) fn name(
+        &mut self,
+        table: &Table<'_>,
+        row: &Row<'_>,
+        column: usize,
+        line: &mut Vec<u8>,
+    ) -> usize {
+        let pad = table.align && !row.quoted;
         if pad {
             line.push(b' ');
         }
@@ -213,7 +214,7 @@ impl<'a> Printer<'a> {
         self.painted(&row.name, code, column, usize::from(pad), line)
     }
 
-    fn painted(
+    pub(super) fn painted(
         &mut self,
         name: &[u8],
         code: Option<&[u8]>,
@@ -247,7 +248,7 @@ impl<'a> Printer<'a> {
     }
 
     /// The character behind the name of an entry of a mode.
-    fn indicator(&self, mode: u32) -> Option<u8> {
+    pub(super) fn indicator(&self, mode: u32) -> Option<u8> {
         let indicator = self.options.indicator;
         let character = match FileType::of_mode(mode) {
             FileType::Directory => b'/',
@@ -302,166 +303,5 @@ impl<'a> Printer<'a> {
             position += length;
         }
         lines.push(self.options.end());
-    }
-
-    fn long(&mut self, table: &Table<'_>, beside: &[&Entry], lines: &mut Vec<u8>) {
-        let all = table.rows.iter().map(|row| row.entry).chain(beside.iter().copied());
-        let cells: Vec<Cells> = all.map(|entry| Cells::of(entry, self.options)).collect();
-        let widths = Widths::of(&cells);
-        for (row, cells) in table.rows.iter().zip(&cells) {
-            self.normal(lines);
-            let mut before = Vec::new();
-            self.numbers(table, row, &mut before);
-            // Infallible: it is written to memory.
-            let _ = write!(
-                before,
-                "{:<w0$} {:>w1$} ",
-                cells.mode,
-                cells.links,
-                w0 = widths.mode,
-                w1 = widths.links
-            );
-            for (shown, (name, numeric), width) in [
-                (self.options.owner, &cells.owner, widths.owner),
-                (self.options.group, &cells.group, widths.group),
-            ] {
-                if shown {
-                    let _ = match numeric {
-                        true => write!(before, "{name:>width$} "),
-                        false => write!(before, "{name:<width$} "),
-                    };
-                }
-            }
-            let mut after = Vec::new();
-            let size = cells.size(&widths);
-            let _ = write!(after, "{size:>width$} {} ", cells.time, width = widths.size);
-            let owned = self.options.owner || self.options.group;
-            let column = after.len() + if owned { 0 } else { before.len() };
-            lines.extend(before);
-            lines.extend(after);
-            let length = self.name(table, row, column, lines);
-            if row.entry.file_type() != FileType::Symlink {
-                lines.extend(self.indicator(row.entry.inode.attributes.mode));
-            } else if !row.entry.inode.target.is_empty() {
-                self.target(row.entry, column + length + 4, lines);
-            }
-            lines.push(self.options.end());
-        }
-    }
-
-    fn target(&mut self, entry: &Entry, column: usize, lines: &mut Vec<u8>) {
-        lines.extend_from_slice(b" -> ");
-        let target = unescape(&entry.inode.target);
-        let quoted = self.names.quote(&target).into_owned();
-        let code = self.options.colors.as_ref().and_then(|colors| colors.of_target(entry, &target));
-        self.painted(&quoted, code, column, 0, lines);
-        if let Target::Mode(mode) = entry.target {
-            lines.extend(self.indicator(mode));
-        }
-    }
-}
-
-/// What a long line has before the name.
-struct Cells {
-    mode: String,
-    links: String,
-    /// With whether it is a number.
-    owner: (String, bool),
-    group: (String, bool),
-    size: Size,
-    time: String,
-}
-
-enum Size {
-    Bytes(String),
-    Device(String, String),
-}
-
-/// The widths of the columns of long lines.
-struct Widths {
-    mode: usize,
-    links: usize,
-    owner: usize,
-    group: usize,
-    major: usize,
-    minor: usize,
-    size: usize,
-}
-
-impl Cells {
-    fn of(entry: &Entry, options: &LsOptions) -> Self {
-        let attributes = &entry.inode.attributes;
-        let name = |name: Option<String>, id: u32| match name {
-            Some(name) if !options.numeric => (name, false),
-            _ => (id.to_string(), true),
-        };
-        let mut mode = mode_string(attributes.mode);
-        if entry.inode.xattrs.contains("system.posix_acl_") {
-            mode.push('+');
-        } else if !entry.inode.xattrs.is_empty() {
-            mode.push('@');
-        }
-        let size = match attributes.file_type() {
-            FileType::Block | FileType::Character => Size::Device(
-                rustix::fs::major(attributes.rdev).to_string(),
-                rustix::fs::minor(attributes.rdev).to_string(),
-            ),
-            _ => Size::Bytes(options.size_form.show(attributes.size_bytes)),
-        };
-        let time = entry.time_ns(options.time);
-        Cells {
-            mode,
-            links: attributes.nlink.to_string(),
-            owner: name(user_name(attributes.uid), attributes.uid),
-            group: name(group_name(attributes.gid), attributes.gid),
-            size,
-            time: match options.time {
-                // The file system does not tell.
-                LsTime::Birth if time == 0 => "?".to_owned(),
-                _ => options.time_style.show(time, options.now_ns),
-            },
-        }
-    }
-
-    fn size(&self, widths: &Widths) -> String {
-        match &self.size {
-            Size::Bytes(size) => size.clone(),
-            Size::Device(major, minor) => {
-                let blank = widths.size - (widths.major + 2 + widths.minor).min(widths.size);
-                format!(
-                    "{major:>first$}, {minor:>second$}",
-                    first = widths.major + blank,
-                    second = widths.minor
-                )
-            }
-        }
-    }
-}
-
-impl Widths {
-    fn of(cells: &[Cells]) -> Self {
-        let widest = |text: fn(&Cells) -> usize| cells.iter().map(text).max().unwrap_or(0);
-        let device = |part: fn(&(&String, &String)) -> usize| {
-            let devices = cells.iter().filter_map(|cells| match &cells.size {
-                Size::Device(major, minor) => Some((major, minor)),
-                Size::Bytes(_) => None,
-            });
-            devices.map(|pair| part(&pair)).max()
-        };
-        let (major, minor) = (device(|(major, _)| major.len()), device(|(_, minor)| minor.len()));
-        let bytes = widest(|cells| match &cells.size {
-            Size::Bytes(size) => size.len(),
-            Size::Device(..) => 0,
-        });
-        let devices = major.zip(minor).map_or(0, |(major, minor)| major + 2 + minor);
-        Widths {
-            mode: widest(|cells| cells.mode.len()),
-            links: widest(|cells| cells.links.len()),
-            owner: widest(|cells| cells.owner.0.chars().count()),
-            group: widest(|cells| cells.group.0.chars().count()),
-            major: major.unwrap_or(0),
-            minor: minor.unwrap_or(0),
-            size: bytes.max(devices),
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! `stat`: all that is known of an entry, in stat(1)'s forms.
 
+use super::directive::{Flags, escape_sequence};
 use crate::error::{Error, Result};
 use crate::find::mode_string;
 use crate::follow::locate_followed;
@@ -63,8 +64,9 @@ pub fn stat(
         match found {
             Ok(start) => {
                 let mut text = Vec::new();
-                print(&start, options, &mut text);
+                let printed = print(&start, options, &mut text);
                 output.write_all(&text)?;
+                printed?;
             }
             Err(error @ (Error::NotCovered { .. } | Error::NotFound(_))) => failed.push(error),
             Err(error) => return Err(error),
@@ -74,7 +76,7 @@ pub fn stat(
     Ok(failed)
 }
 
-fn print(start: &Start, options: &StatOptions, text: &mut Vec<u8>) {
+fn print(start: &Start, options: &StatOptions, text: &mut Vec<u8>) -> Result<()> {
     let plain = Quoting { style: Style::Literal, ..options.quoting.clone() };
     let printer = |quoting| Printer { start, quoting, terminal: options.terminal };
     // stat asks how to quote only where a format has the directive without flags.
@@ -88,7 +90,7 @@ fn print(start: &Start, options: &StatOptions, text: &mut Vec<u8>) {
             let device = matches!(device, FileType::Block | FileType::Character);
             let [head, file_line, device_line, tail] = DEFAULT;
             for part in [head, if device { device_line } else { file_line }, tail] {
-                printer(&plain).print(part.as_bytes(), false, text);
+                printer(&plain).print(part.as_bytes(), false, text)?;
             }
             if !start.inode.xattrs.is_empty() {
                 text.extend_from_slice(b"Xattrs: ");
@@ -96,33 +98,20 @@ fn print(start: &Start, options: &StatOptions, text: &mut Vec<u8>) {
                 text.push(b'\n');
             }
         }
-        StatFormat::Terse => printer(&plain).print(TERSE.as_bytes(), false, text),
+        StatFormat::Terse => printer(&plain).print(TERSE.as_bytes(), false, text)?,
         StatFormat::Line(format) => {
-            of_format(format).print(format, false, text);
+            of_format(format).print(format, false, text)?;
             text.push(b'\n');
         }
-        StatFormat::Escaped(format) => of_format(format).print(format, true, text),
+        StatFormat::Escaped(format) => of_format(format).print(format, true, text)?,
     }
+    Ok(())
 }
 
 struct Printer<'a> {
     start: &'a Start,
     quoting: &'a Quoting,
     terminal: bool,
-}
-
-/// Flags, width and precision of a directive.
-#[derive(Default)]
-struct Flags {
-    left: bool,
-    zero: bool,
-    plus: bool,
-    space: bool,
-    alternate: bool,
-    width: usize,
-    precision: Option<usize>,
-    /// Whether there was a dot without digits.
-    dot: bool,
 }
 
 /// What a directive gives.
@@ -137,39 +126,41 @@ enum Value {
 }
 
 impl Printer<'_> {
-    fn print(&self, format: &[u8], escapes: bool, text: &mut Vec<u8>) {
+    fn print(&self, format: &[u8], escapes: bool, text: &mut Vec<u8>) -> Result<()> {
         let mut rest = format;
         while let Some((&byte, after)) = rest.split_first() {
             rest = after;
             match byte {
-                b'%' => self.directive(&mut rest, text),
+                b'%' => self.directive(&mut rest, text)?,
                 b'\\' if escapes => escape_sequence(&mut rest, text),
                 byte => text.push(byte),
             }
         }
+        Ok(())
     }
 
     /// Prints what follows a '%'.
-    fn directive(&self, rest: &mut &[u8], text: &mut Vec<u8>) {
+    fn directive(&self, rest: &mut &[u8], text: &mut Vec<u8>) -> Result<()> {
+        let all = *rest;
         let flags = Flags::read(rest);
+        if rest.len() < all.len() && matches!(rest.first(), None | Some(b'%')) {
+            let length = all.len() - rest.len() + usize::from(!rest.is_empty());
+            return Err(Error::Directive(format!("%{}", String::from_utf8_lossy(&all[..length]))));
+        }
         let part = rest.first().filter(|part| matches!(part, b'H' | b'L')).copied();
         let letter = match part.map_or(rest.first(), |_| rest.get(1)) {
             Some(letter @ (b'd' | b'r')) if part.is_some() => *letter,
             _ if part.is_some() => {
                 *rest = &rest[1..];
-                return text.push(b'?');
+                text.push(b'?');
+                return Ok(());
             }
-            Some(letter) => *letter,
-            None => return text.push(b'%'),
+            letter => letter.copied().unwrap_or(b'%'),
         };
-        *rest = &rest[1 + usize::from(part.is_some())..];
-        if letter == b'%' {
-            return text.push(b'%');
-        }
-        if letter == b'N' {
-            return self.quoted_name(&flags, text);
-        }
+        *rest = rest.get(1 + usize::from(part.is_some())..).unwrap_or_default();
         match self.value(letter, part) {
+            _ if letter == b'%' => text.push(b'%'),
+            _ if letter == b'N' => self.quoted_name(&flags, text),
             Some(Value::Text(value)) => flags.text(value, text),
             Some(Value::Signed(value)) => flags.signed(value, text),
             Some(Value::Number(value)) => flags.number(value.to_string(), "", text),
@@ -179,6 +170,7 @@ impl Printer<'_> {
             // What is not known to stat, or not to the index.
             None => text.push(b'?'),
         }
+        Ok(())
     }
 
     fn value(&self, letter: u8, part: Option<u8>) -> Option<Value> {
@@ -252,173 +244,5 @@ fn type_name(attributes: &Attributes) -> &'static str {
         FileType::Block => "block special file",
         FileType::Character => "character special file",
         FileType::Unknown => "weird file",
-    }
-}
-
-impl Flags {
-    fn read(rest: &mut &[u8]) -> Self {
-        let mut flags = Flags::default();
-        while let Some((&byte, after)) = rest.split_first() {
-            match byte {
-                b'-' => flags.left = true,
-                b'0' => flags.zero = true,
-                b'+' => flags.plus = true,
-                b' ' => flags.space = true,
-                b'#' => flags.alternate = true,
-                // Groups of digits, of which the C locale has none, and other digits, likewise.
-                b'\'' | b'I' => {}
-                _ => break,
-            }
-            *rest = after;
-        }
-        flags.width = digits(rest).unwrap_or(0);
-        if let Some(after) = rest.strip_prefix(b".") {
-            *rest = after;
-            let precision = digits(rest);
-            flags.dot = precision.is_none();
-            flags.precision = Some(precision.unwrap_or(0));
-        }
-        flags
-    }
-
-    fn text(&self, mut value: Vec<u8>, text: &mut Vec<u8>) {
-        value.truncate(self.precision.unwrap_or(usize::MAX));
-        self.pad(value, text);
-    }
-
-    fn number(&self, digits: String, prefix: &str, text: &mut Vec<u8>) {
-        let mut value = digits;
-        if value == "0" && self.precision == Some(0) {
-            value.clear();
-        }
-        let mut prefix = if self.alternate && value != "0" { prefix } else { "" };
-        let mut length = self.precision.unwrap_or(0);
-        if self.zero && !self.left && self.precision.is_none() {
-            length = self.width.saturating_sub(if prefix == "0x" { 2 } else { 0 });
-        }
-        if prefix == "0" && length > value.len() {
-            prefix = "";
-        }
-        let zeros = "0".repeat(length.saturating_sub(value.len() + if prefix == "0" { 1 } else { 0 }));
-        self.pad(format!("{prefix}{zeros}{value}").into_bytes(), text);
-    }
-
-    fn signed(&self, value: i64, text: &mut Vec<u8>) {
-        let sign = self.sign(value < 0);
-        let mut digits = value.unsigned_abs().to_string();
-        if digits == "0" && self.precision == Some(0) {
-            digits.clear();
-        }
-        let mut length = self.precision.unwrap_or(0);
-        if self.zero && !self.left && self.precision.is_none() {
-            length = self.width.saturating_sub(sign.len());
-        }
-        let zeros = "0".repeat(length.saturating_sub(digits.len()));
-        self.pad(format!("{sign}{zeros}{digits}").into_bytes(), text);
-    }
-
-    fn sign(&self, negative: bool) -> &'static str {
-        match (negative, self.plus, self.space) {
-            (true, ..) => "-",
-            (_, true, _) => "+",
-            (_, _, true) => " ",
-            _ => "",
-        }
-    }
-
-    /// Seconds since 1970, with as many digits behind the dot as the precision says.
-    fn time(&self, time_ns: i64, text: &mut Vec<u8>) {
-        let places = match self.precision {
-            None => 0,
-            Some(_) if self.dot => 9,
-            Some(places) => places,
-        };
-        let unit = 10_i64.pow(9 - places.min(9) as u32);
-        let (mut seconds, nanoseconds) =
-            (time_ns.div_euclid(1_000_000_000), time_ns.rem_euclid(1_000_000_000));
-        let mut fraction = nanoseconds / unit;
-        let negative = seconds < 0;
-        if negative && nanoseconds != 0 {
-            // As stat does it: cut off towards 1970, but towards the past where nothing is left of the fraction.
-            fraction = 1_000_000_000 / unit - fraction - i64::from(nanoseconds % unit != 0);
-            seconds += i64::from(fraction != 0);
-        }
-        let sign = self.sign(negative);
-        let digits = seconds.unsigned_abs().to_string();
-        // What the fraction takes of the width, if that leaves any.
-        let width = if places > 0 { self.width.saturating_sub(1 + places) } else { self.width };
-        let width = if places > 0 && (self.left || width <= 1) { 0 } else { width };
-        let zeros = if self.zero && !self.left { width } else { 0 };
-        let zeros = "0".repeat(zeros.saturating_sub(sign.len() + digits.len()));
-        let whole = Flags { left: self.left, width, ..Flags::default() };
-        let before = text.len();
-        whole.pad(format!("{sign}{zeros}{digits}").into_bytes(), text);
-        if places == 0 {
-            return;
-        }
-        let written = text.len() - before;
-        let known = places.min(9);
-        text.extend(format!(".{fraction:0known$}").into_bytes());
-        let rest = places - known;
-        text.extend(std::iter::repeat_n(b'0', rest));
-        if self.width > 1 {
-            // stat pads by as much as there is too much as well.
-            let blank = self.width.abs_diff(written + 1 + known);
-            text.extend(std::iter::repeat_n(b' ', blank.saturating_sub(rest)));
-        }
-    }
-
-    fn pad(&self, value: Vec<u8>, text: &mut Vec<u8>) {
-        let padding = std::iter::repeat_n(b' ', self.width.saturating_sub(value.len()));
-        if self.left {
-            text.extend(value);
-            text.extend(padding);
-        } else {
-            text.extend(padding);
-            text.extend(value);
-        }
-    }
-}
-
-/// A number, as far as it is sensible.
-fn digits(rest: &mut &[u8]) -> Option<usize> {
-    let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let number = rest[..count]
-        .iter()
-        .fold(0_usize, |number, digit| (number * 10 + usize::from(digit - b'0')).min(10_000));
-    *rest = &rest[count..];
-    (count > 0).then_some(number)
-}
-
-/// Prints what follows a backslash of `--printf`.
-fn escape_sequence(rest: &mut &[u8], text: &mut Vec<u8>) {
-    let mut number = |rest: &mut &[u8], radix: u32, most: usize| {
-        let count = rest.iter().take(most).take_while(|byte| (**byte as char).is_digit(radix)).count();
-        let digit = |byte: &u8| (*byte as char).to_digit(radix).unwrap_or(0);
-        let value = rest[..count].iter().fold(0, |value, byte| value * radix + digit(byte));
-        *rest = &rest[count..];
-        text.push(value as u8);
-    };
-    match rest.first().copied() {
-        None => text.push(b'\\'),
-        Some(b'0'..=b'7') => number(rest, 8, 3),
-        Some(b'x') if rest.get(1).is_some_and(u8::is_ascii_hexdigit) => {
-            *rest = &rest[1..];
-            number(rest, 16, 2);
-        }
-        Some(letter) => {
-            *rest = &rest[1..];
-            text.push(match letter {
-                b'a' => 7,
-                b'b' => 8,
-                b'e' => 27,
-                b'f' => 12,
-                b'n' => 10,
-                b'r' => 13,
-                b't' => 9,
-                b'v' => 11,
-                other => other,
-            });
-        }
     }
 }

@@ -6,6 +6,7 @@
 
 use super::best::{Best, Place};
 use super::parts::{BATCH_ROWS, Part, groups_with};
+use super::tree_sums::{NOWHERE, Sums, Tree, Trees, add, child_key, halves};
 use crate::columns::{numbers, strings};
 use crate::error::Result;
 use crate::listings::merge_ranges;
@@ -16,83 +17,7 @@ use arrow::datatypes::{Int64Type, UInt32Type};
 use canopy_index::{FileKind, RowRange, Shard};
 use canopy_model::is_below;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{LazyLock, Mutex};
-
-/// Inodes, bytes and blocks of 512 bytes.
-pub(super) type Sums = [i64; 3];
-
-/// What a directory's tree holds, or what one shard has of it.
-pub(super) struct Tree {
-    /// The halves of its key: a `u128` would take 8 bytes more for its alignment.
-    key: [u64; 2],
-    pub(super) sums: Sums,
-    /// Where its listing is; [`NOWHERE`] if it cannot be listed.
-    pub(super) place: Place,
-    /// The key of the directory that holds it, half of it; 0 for a start.
-    pub(super) parent: u64,
-}
-
-fn halves(key: u128) -> [u64; 2] {
-    [(key >> 64) as u64, key as u64]
-}
-
-/// The place of what has none.
-pub(super) const NOWHERE: Place = (u32::MAX, u32::MAX);
-
-/// Trees are sorted by key in so many pieces.
-const PIECES: usize = 256;
-
-/// All trees.
-pub(super) struct Trees(Vec<Vec<Tree>>);
-
-impl Trees {
-    fn new() -> Self {
-        Trees((0..PIECES).map(|_| Vec::new()).collect())
-    }
-
-    fn push(&mut self, tree: Tree) {
-        self.0[(tree.key[0] >> 56) as usize].push(tree);
-    }
-
-    fn merge(&mut self, other: Trees) {
-        for (piece, other) in self.0.iter_mut().zip(other.0) {
-            if piece.is_empty() {
-                *piece = other;
-            } else {
-                piece.reserve_exact(other.len());
-                piece.extend(other);
-            }
-        }
-    }
-
-    /// Makes one of the trees that several shards have something of.
-    fn join(&mut self) {
-        for piece in &mut self.0 {
-            piece.sort_unstable_by_key(|tree| tree.key);
-            piece.dedup_by(|later, first| {
-                let same = later.key == first.key;
-                if same {
-                    add(&mut first.sums, &later.sums);
-                    first.place = first.place.min(later.place);
-                }
-                same
-            });
-        }
-    }
-
-    /// Those that can be listed.
-    pub(super) fn listed(&self) -> impl Iterator<Item = &Tree> {
-        self.0.iter().flatten().filter(|tree| tree.place != NOWHERE)
-    }
-
-    pub(super) fn get_mut(&mut self, key: u128) -> Option<&mut Tree> {
-        let key = halves(key);
-        let piece = &mut self.0[(key[0] >> 56) as usize];
-        let at = piece.binary_search_by_key(&key, |tree| tree.key).ok()?;
-        piece.get_mut(at)
-    }
-}
+use std::sync::Mutex;
 
 /// What was found.
 pub(super) struct Found {
@@ -124,17 +49,6 @@ pub(super) struct Wanted {
     pub(super) top: usize,
     pub(super) owner: Option<u32>,
     pub(super) trees: bool,
-}
-
-fn add(sum: &mut Sums, more: &Sums) {
-    sum.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.wrapping_add(*more));
-}
-
-/// The key of a directory from that of the one that holds it.
-pub(super) fn child_key(parent: u128, name: &str) -> u128 {
-    static SECRETS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
-    let [high, low] = [&SECRETS[0], &SECRETS[1]].map(|secret| secret.hash_one((parent, name)));
-    u128::from(high) << 64 | u128::from(low)
 }
 
 impl Found {

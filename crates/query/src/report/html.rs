@@ -3,7 +3,8 @@
 //! Every text goes through [`escaped`]; there are no scripts, and the page says so to browsers, which then run none.
 
 use super::document::Report;
-use super::view::{Block, Table, View, owner_name, views, visible};
+use super::view::{Block, Table, View, views};
+use super::wording::{owner_name, visible};
 use crate::error::Result;
 use std::io::Write;
 

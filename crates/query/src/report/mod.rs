@@ -24,8 +24,10 @@ mod scan;
 mod sections;
 mod symlinks;
 mod text;
+mod tree_sums;
 mod trees;
 mod view;
+mod wording;
 
 pub use document::{Answers, Report};
 pub use html::write_html;

@@ -1,7 +1,8 @@
 //! A report as text for people.
 
 use super::document::Report;
-use super::view::{Block, Table, View, owner_name, views, visible};
+use super::view::{Block, Table, View, views};
+use super::wording::{owner_name, visible};
 use crate::error::Result;
 use std::io::Write;
 

@@ -2,10 +2,11 @@
 
 use super::best::{Best, Place};
 use super::details::Entry;
-use super::directories::{Tree, Trees, child_key, start_key};
+use super::directories::start_key;
 use super::document::{self, Outlier};
 use super::gather::mean_and_deviation;
 use super::parts::{BATCH_ROWS, Part};
+use super::tree_sums::{Tree, Trees, child_key};
 use crate::columns::strings;
 use crate::error::Result;
 use crate::listings::merge_ranges;

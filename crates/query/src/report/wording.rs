@@ -1,0 +1,80 @@
+//! Numbers, dates and names in reports, as people read them.
+
+use super::document::{Item, Owner};
+use super::scan::turns_text;
+use chrono::{DateTime, Local};
+
+/// A number with commas between thousands.
+pub(super) fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = String::from(if number < 0 { "-" } else { "" });
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// The date of a time, in the local zone.
+pub(super) fn date(time_ns: i64) -> String {
+    DateTime::from_timestamp_nanos(time_ns).with_timezone(&Local).format("%Y-%m-%d").to_string()
+}
+
+/// A name or path, escaped as the index has it, with all that would not be seen as it is made visible.
+pub(super) fn visible(escaped: &str) -> String {
+    let mut text = String::with_capacity(escaped.len());
+    for c in escaped.chars() {
+        match c {
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '\t' => text.push_str("\\t"),
+            '\u{10FF80}'.. => text.push_str(&format!("\\x{:02x}", u32::from(c) & 0xFF)),
+            c if c.is_control() && u32::from(c) < 0x80 => text.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if c.is_control()
+                || turns_text(c)
+                || matches!(c, '\u{200B}'..='\u{200D}' | '\u{FEFF}' | '\u{2028}' | '\u{2029}') =>
+            {
+                text.push_str(&format!("\\u{{{:x}}}", u32::from(c)));
+            }
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+/// The name of a user or group, else its number.
+pub(super) fn owner_name(owner: &Owner) -> String {
+    owner.name.as_ref().map_or_else(|| owner.id.to_string(), |name| visible(name))
+}
+
+/// The same of the owner of an entry.
+pub(super) fn user(item: &Item) -> String {
+    item.user.as_ref().map_or_else(|| item.uid.to_string(), |name| visible(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canopy_model::escape;
+
+    #[test]
+    fn nothing_in_a_name_is_hidden() {
+        for (name, shown) in [
+            (&b"plain name"[..], "plain name"),
+            (b"a\nb\tc\x1b[31m\x7f", "a\\nb\\tc\\x1b[31m\\x7f"),
+            (b"\xff\xfe", "\\xff\\xfe"),
+            ("ü \u{202e}gpj.exe".as_bytes(), "ü \\u{202e}gpj.exe"),
+            (b"back\\slash", "back\\\\slash"),
+        ] {
+            assert_eq!(visible(&escape(name)), shown);
+        }
+    }
+
+    #[test]
+    fn thousands_are_set_apart() {
+        let shown = [0, 999, 1000, 1_234_567, -1000].map(grouped);
+        assert_eq!(shown, ["0", "999", "1,000", "1,234,567", "-1,000"]);
+    }
+}
