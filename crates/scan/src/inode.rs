@@ -17,15 +17,16 @@ pub(crate) fn open_dir(parent: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno>
     }
 }
 
-/// Attributes of an entry of a directory and its device; a symbolic link is looked at itself.
-pub(crate) fn look_at(directory: impl AsFd, name: &CStr) -> Result<(Attributes, u64), Errno> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+/// Attributes of an entry of a directory and its device; `follow` says whether those of what a symbolic link leads to.
+pub fn look_at(directory: impl AsFd, name: &CStr, follow: bool) -> Result<(Attributes, u64), Errno> {
+    let links = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    let flags = links | AtFlags::NO_AUTOMOUNT;
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     Ok(attributes(&rustix::fs::statx(directory, name, flags, mask)?))
 }
 
 /// Attributes of an open directory and its device.
-pub(crate) fn look_at_open(directory: impl AsFd) -> Result<(Attributes, u64), Errno> {
+pub fn look_at_open(directory: impl AsFd) -> Result<(Attributes, u64), Errno> {
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     Ok(attributes(&rustix::fs::statx(directory, c"", AtFlags::EMPTY_PATH, mask)?))
 }

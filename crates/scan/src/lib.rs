@@ -5,17 +5,21 @@
 //! and what is renamed or replaced meanwhile can not lead the walk elsewhere. The class of a listing comes from
 //! the descriptor that it was read from.
 //!
-//! `root` opens a source and computes who may reach it; `walk` is the walk; `inode` and `xattrs` talk to the kernel.
+//! `root` opens a source and computes who may reach it; `walk` is the walk; `stealing` shares it among threads; `inode` and `xattrs`
+//! talk to the kernel. The live search of `canopy_query` uses `stealing` and [`look_at`] too.
 //!
 //! Not its job: what becomes of the listings.
 
 mod exclude;
 mod inode;
 mod root;
+mod stealing;
 mod walk;
 mod xattrs;
 
 pub use exclude::{Excludes, InvalidGlob};
+pub use inode::{look_at, look_at_open};
 pub use root::{Root, RootError};
+pub use stealing::{Stack, share};
 pub use walk::{Counts, ScanError, ScanOptions, Step, scan};
 pub use xattrs::Found as FoundXattr;

@@ -1,28 +1,22 @@
-//! The parallel walk.
-//!
-//! 1. Each thread has a stack of directories that it still has to read, and takes the one on top: depth first, so
-//!    that what a thread hands over lies close together and few directories are open.
-//! 2. A thread without work steals the bottom of another's stack: the largest piece that is left.
-//! 3. A directory keeps its descriptor open as long as a subdirectory waits to be opened relative to it.
-//! 4. The walk is over when no directory waits or is being read.
+//! The parallel walk. Directories that are still to be read are the pieces of work that `stealing` shares among threads. A
+//! directory keeps its descriptor open as long as a subdirectory waits to be opened relative to it.
 
 use crate::exclude::Excludes;
 use crate::inode::{access, look_at, look_at_open, open_dir};
 use crate::root::Root;
+use crate::stealing::{Stack, share};
 use crate::xattrs::XattrReader;
 use canopy_model::{
     Access, Attributes, ClassId, ClassTable, FileType, Listing, Rows, Sink, Xattr, escape, join,
     join_absolute, unescape,
 };
-use crossbeam_deque::{Steal, Stealer, Worker};
 use rustix::fd::OwnedFd;
 use rustix::fs::RawDir;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Entries after which the listing of a directory is handed over and goes on as another part.
 const PART_ROWS: usize = 64 * 1024;
@@ -100,38 +94,10 @@ pub fn scan<S: Sink>(
     on_error: &(dyn Fn(&ScanError) + Sync),
     sinks: Vec<S>,
 ) -> Result<Vec<S>, S::Error> {
-    let stacks: Vec<Worker<Task>> = sinks.iter().map(|_| Worker::new_lifo()).collect();
-    let walk = Walk {
-        options,
-        classes,
-        counts,
-        on_error,
-        root_dev: root.dev,
-        root_path: root.escaped_path(),
-        stealers: stacks.iter().map(Worker::stealer).collect(),
-        waiting: AtomicUsize::new(1),
-        stopped: AtomicBool::new(false),
-    };
-    if let Some(first) = stacks.first() {
-        first.push(Task {
-            place: Place::Root(root.directory),
-            path: String::new(),
-            depth: 0,
-            class: root.class,
-        });
-    }
-    std::thread::scope(|scope| {
-        let walk = &walk;
-        let threads: Vec<_> = sinks
-            .into_iter()
-            .zip(stacks)
-            .map(|(sink, stack)| scope.spawn(move || Thread::new(walk, sink, stack).run()))
-            .collect();
-        let joined = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        joined.collect::<Vec<_>>().into_iter().collect()
-    })
+    let walk =
+        Walk { options, classes, counts, on_error, root_dev: root.dev, root_path: root.escaped_path() };
+    let first = Task { place: Place::Root(root.directory), path: String::new(), depth: 0, class: root.class };
+    share(first, sinks, |sink, stack| Thread::new(&walk, sink, stack).run()).into_iter().collect()
 }
 
 /// A directory that is still to be read.
@@ -156,10 +122,6 @@ struct Walk<'a> {
     root_dev: u64,
     /// Absolute path of the root, escaped.
     root_path: String,
-    stealers: Vec<Stealer<Task>>,
-    /// Directories that wait or are being read.
-    waiting: AtomicUsize,
-    stopped: AtomicBool,
 }
 
 impl Walk<'_> {
@@ -171,21 +133,10 @@ impl Walk<'_> {
     }
 }
 
-/// Stops all threads when one of them panics, which would otherwise leave the others waiting.
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
 struct Thread<'a, S> {
     walk: &'a Walk<'a>,
     sink: S,
-    stack: Worker<Task>,
+    stack: &'a Stack<'a, Task>,
     rows: Rows,
     names: Names,
     subdirs: Vec<CString>,
@@ -228,7 +179,7 @@ struct Opened {
 }
 
 impl<'a, S: Sink> Thread<'a, S> {
-    fn new(walk: &'a Walk<'a>, sink: S, stack: Worker<Task>) -> Self {
+    fn new(walk: &'a Walk<'a>, sink: S, stack: &'a Stack<'a, Task>) -> Self {
         Thread {
             walk,
             sink,
@@ -242,42 +193,13 @@ impl<'a, S: Sink> Thread<'a, S> {
     }
 
     fn run(mut self) -> Result<S, S::Error> {
-        let _guard = StopOnDrop(&self.walk.stopped);
-        let mut idle_rounds = 0;
-        while !self.walk.stopped.load(Ordering::Relaxed) {
-            if let Some(task) = self.stack.pop().or_else(|| self.steal()) {
-                idle_rounds = 0;
-                let outcome = self.read(task);
-                self.walk.waiting.fetch_sub(1, Ordering::AcqRel);
-                if let Err(error) = outcome {
-                    self.walk.stopped.store(true, Ordering::Relaxed);
-                    return Err(error);
-                }
-            } else if self.walk.waiting.load(Ordering::Acquire) == 0 {
-                break;
-            } else {
-                idle_rounds += 1;
-                if idle_rounds < 64 {
-                    std::thread::yield_now();
-                } else {
-                    std::thread::sleep(Duration::from_micros(50));
-                }
+        while let Some(task) = self.stack.take(|| ()) {
+            if let Err(error) = self.read(task) {
+                self.stack.stop();
+                return Err(error);
             }
         }
         Ok(self.sink)
-    }
-
-    fn steal(&self) -> Option<Task> {
-        for stealer in &self.walk.stealers {
-            loop {
-                match stealer.steal() {
-                    Steal::Success(task) => return Some(task),
-                    Steal::Empty => break,
-                    Steal::Retry => {}
-                }
-            }
-        }
-        None
     }
 
     /// Reads one directory, hands its listing over and puts its subdirectories on the stack.
@@ -378,7 +300,7 @@ impl<'a, S: Sink> Thread<'a, S> {
             if self.walk.options.excludes.matches(bytes, || unescape(&full_path()).into_owned()) {
                 continue;
             }
-            let attributes = match look_at(&*opened.directory, name) {
+            let attributes = match look_at(&*opened.directory, name, false) {
                 Ok((attributes, _)) => attributes,
                 Err(errno) => {
                     self.walk.fail(&full_path(), Step::Look, errno);
@@ -425,11 +347,10 @@ impl<'a, S: Sink> Thread<'a, S> {
     /// Puts the subdirectories on the stack so that they are read in the order of their names.
     fn put_subdirs(&mut self, opened: Opened) {
         self.subdirs.sort_unstable_by(|a, b| b.cmp(a));
-        self.walk.waiting.fetch_add(self.subdirs.len(), Ordering::AcqRel);
         for name in self.subdirs.drain(..) {
             let path = join(&opened.path, &escape(name.as_bytes()));
             let absolute = || join_absolute(&self.walk.root_path, &path);
-            self.stack.push(Task {
+            self.stack.put(Task {
                 class: self.walk.classes.below(&opened.access, absolute),
                 path,
                 depth: opened.depth + 1,

@@ -42,7 +42,6 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         }
     };
     find.warnings.iter().for_each(message);
-    let index = arguments.read.open(index)?;
     let stdout = std::io::stdout();
     let options = RunOptions {
         threads: arguments.read.threads(),
@@ -51,7 +50,11 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         // A name with an end of line must not look like another message.
         tell: |text| message(text.replace('\n', "?")),
     };
-    let ended = find::run(&index, &find, options, &mut BufWriter::with_capacity(1 << 16, stdout))?;
+    let mut output = BufWriter::with_capacity(1 << 16, stdout);
+    let ended = match find.is_live() {
+        true => find::run_live(&find, options, &mut output)?,
+        false => find::run(&arguments.read.open(index)?, &find, options, &mut output)?,
+    };
     ended.failed.iter().for_each(message);
     Ok(if ended.failed.is_empty() && !ended.partial { Outcome::Complete } else { Outcome::Partial })
 }

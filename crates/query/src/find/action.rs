@@ -14,6 +14,8 @@ pub enum Action {
     Exec(Exec),
     /// `-quit`
     Quit,
+    /// `-delete`, only in a live search
+    Delete,
     /// `--count`: no more than to be counted
     Count,
 }
@@ -59,7 +61,7 @@ impl Action {
     pub(crate) fn columns(&self) -> Vec<&'static str> {
         match self {
             Action::Write(form, _) => form.columns(),
-            Action::Exec(_) | Action::Quit | Action::Count => Vec::new(),
+            Action::Exec(_) | Action::Quit | Action::Delete | Action::Count => Vec::new(),
         }
     }
 
@@ -68,7 +70,7 @@ impl Action {
         match self {
             Action::Write(Form::Printf(format), _) => format.0.needs_listing(),
             Action::Write(..) | Action::Exec(_) => true,
-            Action::Quit | Action::Count => false,
+            Action::Quit | Action::Delete | Action::Count => false,
         }
     }
 
@@ -77,7 +79,7 @@ impl Action {
         match self {
             Action::Write(Form::Printf(format), Sink::Stdout) => !format.0.needs_known(),
             Action::Write(_, sink) => *sink == Sink::Stdout,
-            Action::Count => true,
+            Action::Count | Action::Delete => true,
             Action::Exec(_) | Action::Quit => false,
         }
     }
@@ -86,7 +88,7 @@ impl Action {
     pub(crate) fn decides(&self) -> bool {
         match self {
             Action::Exec(exec) => exec.decides(),
-            Action::Quit => true,
+            Action::Quit | Action::Delete => true,
             Action::Write(..) | Action::Count => false,
         }
     }

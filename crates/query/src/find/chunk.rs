@@ -1,7 +1,7 @@
 //! Rows with what their listings tell of them.
 
+use super::rows::Batch;
 use super::run::{Visit, bad_ordinal};
-use super::test::Rows;
 use crate::columns::{INODE, numbers, strings};
 use crate::error::Result;
 use crate::listings::ListingHeads;
@@ -54,6 +54,7 @@ pub(super) struct Chunk<'a> {
     pub(super) visit: &'a Visit,
     pub(super) batch: RecordBatch,
     dirs: bool,
+    via_link: bool,
     pub(super) shown: Vec<String>,
     pub(super) paths: Vec<String>,
     pub(super) depths: Vec<u32>,
@@ -68,7 +69,8 @@ impl<'a> Chunk<'a> {
         let shown = paths.iter().map(|path| shown(&visit.start, &prefix, path)).collect();
         let start = visit.start.depth();
         let depths = listing_depths.iter().map(|depth| (depth + 1).saturating_sub(start)).collect();
-        Ok(Chunk { visit, batch, dirs: kind == FileKind::Dirs, shown, paths, depths, devs })
+        let dirs = kind == FileKind::Dirs;
+        Ok(Chunk { visit, batch, dirs, via_link: false, shown, paths, depths, devs })
     }
 
     /// The start itself.
@@ -80,6 +82,7 @@ impl<'a> Chunk<'a> {
             visit,
             batch: single_row(&name, &start.inode),
             dirs: start.is_dir(),
+            via_link: visit.via_link,
             shown: vec![given],
             paths: vec![start.path.clone()],
             depths: vec![0],
@@ -88,10 +91,11 @@ impl<'a> Chunk<'a> {
     }
 
     /// All rows, as tests see them.
-    pub(super) fn rows(&self) -> Rows<'_> {
-        Rows {
+    pub(super) fn rows(&self) -> Batch<'_> {
+        Batch {
             batch: &self.batch,
             dirs: self.dirs,
+            via_link: self.via_link,
             shown: &self.shown,
             paths: &self.paths,
             devs: &self.devs,
@@ -100,16 +104,24 @@ impl<'a> Chunk<'a> {
     }
 
     /// One row; `batch` is that row.
-    pub(super) fn row<'r>(&'r self, at: usize, batch: &'r RecordBatch) -> Rows<'r> {
-        Rows {
+    pub(super) fn row<'r>(&'r self, at: usize, batch: &'r RecordBatch) -> Batch<'r> {
+        Batch {
             batch,
             dirs: self.dirs,
+            via_link: self.via_link,
             shown: &self.shown[at..=at],
             paths: &self.paths[at..=at],
             devs: &self.devs[at..=at],
             known: &self.visit.known,
         }
     }
+}
+
+/// One row of a chunk.
+#[derive(Clone, Copy)]
+pub(super) struct ChunkRow<'c, 'a> {
+    pub(super) chunk: &'c Chunk<'a>,
+    pub(super) at: usize,
 }
 
 /// A batch with all columns that a test may read, for one inode.

@@ -4,7 +4,7 @@
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -42,6 +42,8 @@ pub(crate) struct Target<'a> {
     pub(crate) start: &'a [u8],
     /// Whether it is the start itself.
     pub(crate) is_start: bool,
+    /// Its directory, if that is open.
+    pub(crate) directory: Option<BorrowedFd<'a>>,
 }
 
 /// A directory to run a command in.
@@ -145,6 +147,12 @@ impl Exec {
             return Ok(Place::Here);
         }
         let directory = directory_of(target.shown);
+        if let Some(open) = target.directory {
+            return open
+                .try_clone_to_owned()
+                .map(Place::Open)
+                .map_err(|error| format!("‘{}’: {}", String::from_utf8_lossy(directory), message(&error)));
+        }
         let failed = |errno: rustix::io::Errno| {
             format!("‘{}’: {}", String::from_utf8_lossy(directory), message(&errno.into()))
         };

@@ -1,7 +1,8 @@
 //! The expression of a find: tests and actions joined by operators, and its evaluation over a batch of rows.
 
 use super::action::Action;
-use super::test::{Rows, Test};
+use super::rows::{One, Rows};
+use super::test::Test;
 use arrow::buffer::BooleanBuffer;
 use std::sync::Arc;
 
@@ -33,6 +34,15 @@ pub(crate) struct Reached {
     pub(crate) pruned: BooleanBuffer,
 }
 
+/// What carrying an expression out comes to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// An action, by its place in [`super::Find::actions`].
+    Act(usize),
+    /// `-prune`
+    Prune,
+}
+
 impl Expr {
     pub(crate) fn and(self, other: Expr) -> Expr {
         Expr::And(Box::new(self), Box::new(other))
@@ -47,7 +57,7 @@ impl Expr {
     }
 
     /// Evaluates the expression over rows, each operator on all rows that reach it at once.
-    pub(crate) fn evaluate(&self, rows: &Rows<'_>, actions: &[Action]) -> Reached {
+    pub(crate) fn evaluate(&self, rows: &impl Rows, actions: &[Action]) -> Reached {
         let none = BooleanBuffer::new_unset(rows.len());
         let mut reached = Reached { actions: vec![none.clone(); actions.len()], pruned: none };
         let all = BooleanBuffer::new_set(rows.len());
@@ -62,7 +72,7 @@ impl Expr {
     /// which the expression may be true, and those in which it may be false.
     fn eval_maybe(
         &self,
-        rows: &Rows<'_>,
+        rows: &impl Rows,
         among: BooleanBuffer,
         actions: &[Action],
         reached: &mut Reached,
@@ -98,30 +108,29 @@ impl Expr {
         }
     }
 
-    /// Evaluates the expression on one row, carrying actions out as they are reached: `act` gets the number of each
-    /// and says whether it is true, or `None` to end it all.
-    pub(crate) fn carry_out<E>(
-        &self,
-        rows: &Rows<'_>,
-        act: &mut dyn FnMut(usize) -> Result<Option<bool>, E>,
-    ) -> Result<Option<bool>, E> {
+    /// Evaluates the expression on one row, carrying actions out as they are reached: `act` gets each step and says whether it
+    /// is true, or `None` to end it all.
+    pub(crate) fn carry_out<R: Rows, E, F>(&self, rows: &R, at: usize, act: &mut F) -> Result<Option<bool>, E>
+    where
+        F: FnMut(Step) -> Result<Option<bool>, E>,
+    {
         Ok(match self {
-            Expr::And(first, second) => match first.carry_out(rows, act)? {
-                Some(true) => second.carry_out(rows, act)?,
+            Expr::And(first, second) => match first.carry_out(rows, at, act)? {
+                Some(true) => second.carry_out(rows, at, act)?,
                 other => other,
             },
-            Expr::Or(first, second) => match first.carry_out(rows, act)? {
-                Some(false) => second.carry_out(rows, act)?,
+            Expr::Or(first, second) => match first.carry_out(rows, at, act)? {
+                Some(false) => second.carry_out(rows, at, act)?,
                 other => other,
             },
-            Expr::Comma(first, second) => match first.carry_out(rows, act)? {
-                Some(_) => second.carry_out(rows, act)?,
+            Expr::Comma(first, second) => match first.carry_out(rows, at, act)? {
+                Some(_) => second.carry_out(rows, at, act)?,
                 None => None,
             },
-            Expr::Not(inner) => inner.carry_out(rows, act)?.map(|passed| !passed),
-            Expr::Test(test) => Some(test.evaluate(rows, &BooleanBuffer::new_set(1)).value(0)),
-            Expr::Action(action) => act(*action)?,
-            Expr::Prune => Some(true),
+            Expr::Not(inner) => inner.carry_out(rows, at, act)?.map(|passed| !passed),
+            Expr::Test(test) => Some(test.check(rows, One(at))),
+            Expr::Action(action) => act(Step::Act(*action))?,
+            Expr::Prune => act(Step::Prune)?,
         })
     }
 
@@ -154,7 +163,7 @@ impl Expr {
     }
 
     /// The rows of `among` in which the expression is true.
-    fn eval(&self, rows: &Rows<'_>, among: BooleanBuffer, reached: &mut Reached) -> BooleanBuffer {
+    fn eval(&self, rows: &impl Rows, among: BooleanBuffer, reached: &mut Reached) -> BooleanBuffer {
         match self {
             Expr::And(first, second) => {
                 let passed = first.eval(rows, among, reached);
@@ -264,6 +273,59 @@ impl Expr {
             Expr::Not(inner) => inner.forget_pruning(),
             Expr::Prune => *self = Expr::always(true),
             Expr::Test(_) | Expr::Action(_) => {}
+        }
+    }
+
+    /// Puts tests of names in front of others that stand beside them, as find(1) does: they cost least.
+    pub(crate) fn names_first(&mut self) {
+        match self {
+            Expr::And(first, second) => {
+                first.names_first();
+                second.names_first();
+                self.move_names();
+            }
+            Expr::Or(first, second) | Expr::Comma(first, second) => {
+                first.names_first();
+                second.names_first();
+            }
+            Expr::Not(inner) => inner.names_first(),
+            Expr::Test(_) | Expr::Action(_) | Expr::Prune => {}
+        }
+    }
+
+    /// In `a b`, where b is a test of names: `b a`, or `x b y` where a is `x y`, as long as no action stands in between.
+    fn move_names(&mut self) {
+        let Expr::And(first, second) = self else { return };
+        if !second.reads_names_only() || first.reads_names_only() {
+            return;
+        }
+        match &mut **first {
+            Expr::And(_, last) if last.is_pure() && !last.reads_names_only() => {
+                std::mem::swap(last, second);
+                first.move_names();
+            }
+            alone if alone.is_pure() && !matches!(alone, Expr::And(..)) => std::mem::swap(first, second),
+            _ => {}
+        }
+    }
+
+    fn reads_names_only(&self) -> bool {
+        match self {
+            Expr::Test(test) => test.reads_names_only(),
+            Expr::Not(inner) => inner.reads_names_only(),
+            _ => false,
+        }
+    }
+
+    /// Whether it has neither actions nor `-prune`.
+    fn is_pure(&self) -> bool {
+        match self {
+            Expr::And(first, second) | Expr::Or(first, second) | Expr::Comma(first, second) => {
+                first.is_pure() && second.is_pure()
+            }
+            Expr::Not(inner) => inner.is_pure(),
+            Expr::Test(_) => true,
+            Expr::Action(_) | Expr::Prune => false,
         }
     }
 

@@ -2,8 +2,8 @@
 
 use crate::names::{group_name, user_name};
 use canopy_model::{Attributes, FileType};
-use chrono::format::{Item, StrftimeItems};
 use chrono::{DateTime, Local};
+use rustix::fd::BorrowedFd;
 use std::io::Write;
 
 /// One entry, as actions see it.
@@ -23,6 +23,8 @@ pub(crate) struct Found<'a> {
     pub(crate) attributes: Attributes,
     /// What only some directives ask for.
     pub(crate) rare: Rare,
+    /// Its directory, where that is open: in a live search, but for starts.
+    pub(crate) directory: Option<BorrowedFd<'a>>,
 }
 
 /// What `%F`, `%Y` and `%Z` print.
@@ -260,9 +262,8 @@ fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Piec
     Ok(Some(Piece::Directive { what, flags }))
 }
 
-fn invalid_time_format(kind: char) -> bool {
-    StrftimeItems::new(&format!("%{kind}")).any(|item| item == Item::Error)
-}
+/// Letters of strftime(3) in the C library; the chrono crate knows others.
+const TIME_LETTERS: &str = "abcdeghjklmnprstuwxyzABCDFGHIMPRSTUVWXYZ";
 
 fn value(what: What, flags: &Flags, found: &Found<'_>, output: &mut Vec<u8>) {
     let attributes = &found.attributes;
@@ -387,7 +388,7 @@ fn time_value(time_ns: i64, kind: char) -> String {
         'x' | 'D' => time.format("%m/%d/%y").to_string(),
         'Z' => time_zone(&time),
         // What strftime(3) does with a letter that it does not know.
-        kind if invalid_time_format(kind) => format!("%{kind}"),
+        kind if !TIME_LETTERS.contains(kind) => format!("%{kind}"),
         kind => time.format(&format!("%{kind}")).to_string(),
     }
 }

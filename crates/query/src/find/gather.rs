@@ -1,6 +1,5 @@
 //! Gathers what is known of the subtree of a start besides the columns of its rows, as far as the expression asks.
 
-use super::action::{Action, Form};
 use super::known::{FileSystems, Known};
 use super::links::Links;
 use super::parse::Find;
@@ -17,25 +16,13 @@ use std::sync::Mutex;
 
 /// What the expression may ask of the subtree of a start.
 pub(super) fn gather(find: &Find, start: &Start) -> Result<Known> {
-    let asks = |of: &dyn Fn(&Test) -> bool| {
-        let mut asked = false;
-        find.expr.each_test(&mut |test| asked |= of(test));
-        asked
-    };
-    let prints = |letter: char| {
-        let has = |action: &Action| match action {
-            Action::Write(Form::Printf(format), _) => format.0.has(letter),
-            _ => false,
-        };
-        find.actions.iter().any(has)
-    };
-    let judges = asks(&|test| matches!(test, Test::Access(_)));
-    let knows_mounts = asks(&|test| matches!(test, Test::FileSystem(_))) || prints('F');
+    let judges = find.asks(&|test| matches!(test, Test::Access(_)));
+    let knows_mounts = find.asks(&|test| matches!(test, Test::FileSystem(_))) || find.prints('F');
     Ok(Known {
-        empty_dirs: if asks(&|test| matches!(test, Test::Empty)) { empty_dirs(start)? } else { none() },
+        empty_dirs: if find.asks(&|test| matches!(test, Test::Empty)) { empty_dirs(start)? } else { none() },
         hits: xattr_hits(find, start)?,
         acls: if judges { values(start, Acl::XATTR_NAME)? } else { FxHashMap::default() },
-        contexts: if prints('Z') { values(start, "security.selinux")? } else { FxHashMap::default() },
+        contexts: if find.prints('Z') { values(start, "security.selinux")? } else { FxHashMap::default() },
         who: if judges { caller() } else { Credentials::new(0, []) },
         file_systems: if knows_mounts { FileSystems::mounted() } else { FileSystems::none() },
         links: Links::new(start.view.clone(), start.source.clone()),

@@ -2,7 +2,7 @@
 //! who asks, types of file systems, and where symbolic links lead.
 
 use super::links::{Links, Place};
-use super::test::Rows;
+use super::rows::Batch;
 use crate::columns::{numbers, strings, text_or_empty};
 use crate::names::{group_name, user_name};
 use arrow::array::AsArray;
@@ -31,7 +31,7 @@ pub(crate) struct Known {
 
 impl Known {
     /// Whether the type of what a row leads to is one of these: that of the link where it leads nowhere.
-    pub(crate) fn type_is(&self, rows: &Rows<'_>, at: usize, types: &[FileType]) -> bool {
+    pub(crate) fn type_is(&self, rows: &Batch<'_>, at: usize, types: &[FileType]) -> bool {
         let mode = numbers::<UInt32Type>(rows.batch, "mode").value(at);
         if FileType::of_mode(mode) != FileType::Symlink {
             return types.contains(&FileType::of_mode(mode));
@@ -49,7 +49,7 @@ impl Known {
     }
 
     /// Whether access(2) would grant the wanted bits to the caller, as far as mode, owner, group and ACL tell.
-    pub(crate) fn may_access(&self, rows: &Rows<'_>, at: usize, wanted: Wanted) -> bool {
+    pub(crate) fn may_access(&self, rows: &Batch<'_>, at: usize, wanted: Wanted) -> bool {
         let number = |name| numbers::<UInt32Type>(rows.batch, name).value(at);
         let names = text_or_empty(Some(strings(rows.batch, "xattrs")), at);
         let (mode, uid, gid) = (number("mode"), number("uid"), number("gid"));
@@ -76,19 +76,19 @@ impl Known {
         grant.passes_access(&self.who, mode, wanted)
     }
 
-    fn lead(&self, rows: &Rows<'_>, at: usize) -> Place {
+    fn lead(&self, rows: &Batch<'_>, at: usize) -> Place {
         let targets = rows.batch.column_by_name("target").map(|column| column.as_string::<i32>());
         self.links.follow(&rows.paths[at], text_or_empty(targets, at))
     }
 
-    fn unanswered(&self, rows: &Rows<'_>, at: usize) -> bool {
+    fn unanswered(&self, rows: &Batch<'_>, at: usize) -> bool {
         self.problem(&rows.shown[at], UNKNOWN);
         false
     }
 
     /// Notes what is wrong with an entry.
     pub(crate) fn problem(&self, shown: &str, what: &str) {
-        let text = format!("‘{}’: {what}", String::from_utf8_lossy(&unescape(shown)));
+        let text = format!("{}: {what}", quoted(&unescape(shown)));
         let mut problems = self.problems.lock().expect("no thread panics while it holds the lock");
         problems.insert(shown.to_owned(), text);
     }
@@ -101,6 +101,17 @@ impl Known {
             problems.remove(shown);
         }
     }
+}
+
+/// A path as find(1) quotes it in messages.
+pub(crate) fn quoted(path: &[u8]) -> String {
+    format!("‘{}’", String::from_utf8_lossy(path))
+}
+
+/// What is told of a directory that is one of those above it.
+pub(crate) fn file_system_loop(shown: &[u8], above: &[u8]) -> String {
+    let (shown, above) = (quoted(shown), quoted(above));
+    format!("File system loop detected; {shown} is part of the same file system loop as {above}.")
 }
 
 /// What is told of a link that cannot be followed.

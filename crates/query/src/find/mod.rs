@@ -1,8 +1,8 @@
 //! `find`: GNU find's language, answered from the index.
 //!
 //! `parse` turns arguments into an [`Expr`], `primary` knows the words and `arguments` what follows them; `test` holds the
-//! tests, each with the columns that it reads, its evaluation over a batch of rows and its bounds for pruning; `run` plans
-//! and reads. What only writes lines is printed by all threads (`print`); where order, single files or commands matter,
+//! tests, each with the columns that it reads, its evaluation over rows and its bounds for pruning; `rows` says what tests ask of
+//! them. `run` plans and reads the index; `live` walks the file system instead. What only writes lines is printed by all threads (`print`); where order, single files or commands matter,
 //! `stage` goes row by row. A new test is one variant of [`Test`] with an arm in each of the functions of `test`, and a line in
 //! `primary`; a new action is one of [`action::Action`] with an arm in each of its functions and in `stage`.
 //!
@@ -18,6 +18,7 @@ mod gather;
 mod json;
 mod known;
 mod links;
+mod live;
 mod long;
 mod moment;
 mod order;
@@ -26,11 +27,13 @@ pub(crate) mod pattern;
 mod primary;
 mod print;
 mod regular;
+mod rows;
 mod run;
 mod stage;
 mod test;
 
 pub use expr::Expr;
 pub(crate) use format::{full_time, mode_string};
+pub use live::run_live;
 pub use parse::{Find, parse};
 pub use run::{Ended, RunOptions, run};

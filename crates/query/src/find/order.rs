@@ -1,6 +1,6 @@
 //! `--sort`, `--reverse` and `-depth`: the order in which entries are acted on.
 
-use super::chunk::Chunk;
+use super::chunk::ChunkRow;
 use super::primary::Globals;
 use crate::columns::{numbers, strings};
 use arrow::datatypes::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
@@ -17,7 +17,7 @@ pub(crate) enum Field {
 }
 
 /// A value to sort by.
-enum Key<'a> {
+pub(super) enum Key<'a> {
     Text(&'a str),
     Number(i64),
 }
@@ -46,10 +46,23 @@ impl Field {
             Field::Path | Field::Depth => None,
         }
     }
+}
 
-    fn key<'a>(self, chunk: &'a Chunk<'_>, at: usize) -> Key<'a> {
+/// What can be put in order.
+pub(super) trait Row {
+    /// What it is sorted by.
+    fn key(&self, field: Field) -> Key<'_>;
+    /// The number of its start.
+    fn start(&self) -> usize;
+    /// Its path as it is printed, escaped, without slashes at its end.
+    fn shown(&self) -> &str;
+}
+
+impl Row for ChunkRow<'_, '_> {
+    fn key(&self, field: Field) -> Key<'_> {
+        let (chunk, at) = (self.chunk, self.at);
         let batch = &chunk.batch;
-        match self {
+        match field {
             Field::Path => Key::Text(&chunk.shown[at]),
             Field::Depth => Key::Number(i64::from(chunk.depths[at])),
             Field::Column("name") => Key::Text(strings(batch, "name").value(at)),
@@ -63,35 +76,36 @@ impl Field {
             Field::Column(time) => Key::Number(numbers::<TimestampNanosecondType>(batch, time).value(at)),
         }
     }
+
+    fn start(&self) -> usize {
+        self.chunk.visit.number
+    }
+
+    fn shown(&self) -> &str {
+        self.chunk.shown[self.at].trim_end_matches('/')
+    }
 }
 
-/// The rows of all chunks in the order that is asked for, each by chunk and row. Rows that compare equal are in path order.
-pub(super) fn in_order(chunks: &[Chunk<'_>], globals: &Globals) -> Vec<(usize, usize)> {
-    let rows = chunks.iter().enumerate();
-    let mut rows: Vec<(usize, usize)> =
-        rows.flat_map(|(chunk, rows)| (0..rows.paths.len()).map(move |row| (chunk, row))).collect();
-    let compare = |a: (usize, usize), b: (usize, usize)| match globals.sort {
+/// The numbers of the rows in the order that is asked for. Rows that compare equal are in path order.
+pub(super) fn in_order<R: Row>(rows: &[R], globals: &Globals) -> Vec<usize> {
+    let compare = |a: &R, b: &R| match globals.sort {
         Some(field) => {
-            let keys = (field.key(&chunks[a.0], a.1), field.key(&chunks[b.0], b.1));
-            let order = match keys {
+            let order = match (a.key(field), b.key(field)) {
                 (Key::Number(a), Key::Number(b)) => a.cmp(&b),
                 (Key::Text(a), Key::Text(b)) if field == Field::Path => compare_paths(a, b),
                 (Key::Text(a), Key::Text(b)) => a.cmp(b),
                 _ => Ordering::Equal,
             };
-            order.then_with(|| compare_paths(&chunks[a.0].shown[a.1], &chunks[b.0].shown[b.1]))
+            order.then_with(|| compare_paths(a.shown(), b.shown()))
         }
-        None => {
-            let (of_a, of_b) = (&chunks[a.0], &chunks[b.0]);
-            let starts = of_a.visit.number.cmp(&of_b.visit.number);
-            starts.then_with(|| contents_first(&of_a.paths[a.1], &of_b.paths[b.1]))
-        }
+        None => a.start().cmp(&b.start()).then_with(|| contents_first(a.shown(), b.shown())),
     };
-    rows.sort_unstable_by(|&a, &b| compare(a, b));
+    let mut numbers: Vec<usize> = (0..rows.len()).collect();
+    numbers.sort_unstable_by(|&a, &b| compare(&rows[a], &rows[b]));
     if globals.reverse {
-        rows.reverse();
+        numbers.reverse();
     }
-    rows
+    numbers
 }
 
 /// Path order, but directories behind what is in them.

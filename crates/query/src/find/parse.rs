@@ -7,6 +7,7 @@ use super::action::{Action, Form, Sink};
 use super::expr::Expr;
 use super::primary::Globals;
 use super::regular::Syntax;
+use super::test::Test;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
@@ -24,6 +25,28 @@ pub struct Find {
     /// Files that actions write to.
     pub(crate) files: Vec<(OsString, File)>,
     pub(crate) globals: Globals,
+}
+
+impl Find {
+    /// Whether it searches the file system itself.
+    pub fn is_live(&self) -> bool {
+        self.globals.live
+    }
+
+    /// Whether there is such a test.
+    pub(crate) fn asks(&self, of: &dyn Fn(&Test) -> bool) -> bool {
+        let mut asked = false;
+        self.expr.each_test(&mut |test| asked |= of(test));
+        asked
+    }
+
+    /// Whether `-printf` and its like print this directive.
+    pub(crate) fn prints(&self, letter: char) -> bool {
+        self.actions.iter().any(|action| match action {
+            Action::Write(Form::Printf(format), _) => format.0.has(letter),
+            _ => false,
+        })
+    }
 }
 
 /// Parses the arguments of find: options, start paths, then an expression. `now_ns` is what ages count from, in
@@ -60,10 +83,11 @@ pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
     } else if starts.is_empty() {
         starts.push(".".into());
     }
+    parser.check(&expr)?;
     if parser.globals.depth_first {
         expr.forget_pruning();
     }
-    parser.check(&expr)?;
+    expr.names_first();
     if parser.only_quits() {
         parser.actions.push(parser.globals.implied_action());
         expr = expr.and(Expr::Action(parser.actions.len() - 1));
@@ -221,10 +245,27 @@ impl<'a> Parser<'a> {
         if shaped && !self.only_quits() {
             return Err("--count, --json, --ndjson and --0 stand in for -print: leave actions out".to_owned());
         }
-        if expr.prunes_by_outcome(&self.actions) {
+        if self.actions.iter().any(|action| matches!(action, Action::Delete)) {
+            if !globals.live {
+                return Err(
+                    "-delete changes the file system, which a search of an index does not: add --live"
+                        .to_owned(),
+                );
+            }
+            if expr.prunes() && !globals.depth_asked {
+                return Err(
+                    "The -delete action automatically turns on -depth, but -prune does nothing when \
+                            -depth is in effect.  If you want to carry on anyway, just explicitly use the \
+                            -depth option."
+                        .to_owned(),
+                );
+            }
+        }
+        if (!globals.live || globals.holds()) && !globals.depth_first && expr.prunes_by_outcome(&self.actions)
+        {
             return Err(
-                "-prune cannot hang on the outcome of a command in a search of an index: its rows are \
-                        chosen before any command runs"
+                "-prune cannot hang on the outcome of a command where entries are chosen before any command \
+                        runs, as in an index or with --sort"
                     .to_owned(),
             );
         }
@@ -284,7 +325,6 @@ mod tests {
     #[test]
     fn wrong_expressions_are_one_clear_error() {
         for (line, words) in [
-            ("-L x", "does not follow"),
             ("-delete", "changes"),
             ("-exec true ; -prune", "-prune cannot hang"),
             ("--count -print", "leave actions out"),

@@ -27,12 +27,20 @@ pub(crate) struct Globals {
     /// Smallest and largest distance from the start.
     pub(crate) depth_min: u32,
     pub(crate) depth_max: u32,
-    /// `-depth`
+    /// `-depth`, also where `-delete` asks for it
     pub(crate) depth_first: bool,
+    /// `-depth` itself
+    pub(crate) depth_asked: bool,
     /// `-xdev`, `-mount`
     pub(crate) one_file_system: bool,
-    /// `-H`
+    /// `-H`, `-L`
     pub(crate) follow_starts: bool,
+    /// `-L`, `-follow`
+    pub(crate) follow_all: bool,
+    /// `-ignore_readdir_race`
+    pub(crate) ignores_races: bool,
+    /// `--live`
+    pub(crate) live: bool,
     /// `-files0-from`
     pub(crate) starts_from: Option<OsString>,
     /// `--sort`
@@ -55,8 +63,12 @@ impl Default for Globals {
             depth_min: 0,
             depth_max: u32::MAX,
             depth_first: false,
+            depth_asked: false,
             one_file_system: false,
             follow_starts: false,
+            follow_all: false,
+            ignores_races: false,
+            live: false,
             starts_from: None,
             sort: None,
             reverse: false,
@@ -70,6 +82,17 @@ impl Default for Globals {
 }
 
 impl Globals {
+    /// Whether entries are held until all are there, to be put in order. A live search goes depth first by itself.
+    pub(super) fn holds(&self) -> bool {
+        let ordered = self.sort.is_some() || self.reverse || (self.depth_first && !self.live);
+        ordered && !self.count
+    }
+
+    /// Whether what is so far below a start is looked at through symbolic links.
+    pub(super) fn follows(&self, depth: u32) -> bool {
+        self.follow_all || (self.follow_starts && depth == 0)
+    }
+
     /// The action of an expression that has none.
     pub(super) fn implied_action(&self) -> Action {
         let form = match () {
@@ -87,9 +110,10 @@ impl Parser<'_> {
     pub(super) fn leading_options(&mut self) -> Result<(), String> {
         while let Some(word) = self.peek() {
             match word {
-                b"-P" => self.globals.follow_starts = false,
-                b"-H" => self.globals.follow_starts = true,
-                b"-L" => return Err(no_following("-L")),
+                b"-P" | b"-H" | b"-L" => {
+                    self.globals.follow_starts = word != b"-P";
+                    self.globals.follow_all = word == b"-L";
+                }
                 b"-D" => {
                     self.next();
                     self.argument_is_there("-D")?;
@@ -121,6 +145,7 @@ impl Parser<'_> {
     /// Options that find(1) does not have. Whether it was one.
     fn extra(&mut self, name: &str) -> Result<bool, String> {
         match name {
+            "--live" => self.globals.live = true,
             "--reverse" => self.globals.reverse = true,
             "--count" => self.globals.count = true,
             "--json" => self.globals.json = true,
@@ -162,13 +187,21 @@ impl Parser<'_> {
         match name {
             "-maxdepth" => self.globals.depth_max = self.levels(name)?,
             "-mindepth" => self.globals.depth_min = self.levels(name)?,
-            "-depth" | "-d" => self.globals.depth_first = true,
+            "-depth" | "-d" => {
+                self.globals.depth_first = true;
+                self.globals.depth_asked = true;
+            }
             "-xdev" | "-mount" | "-x" => self.globals.one_file_system = true,
             "-daystart" => self.now_ns = end_of_day(self.began_ns),
-            "-follow" => return Err(no_following(name)),
+            "-follow" => {
+                self.globals.follow_starts = true;
+                self.globals.follow_all = true;
+            }
             "-files0-from" => self.globals.starts_from = Some(self.argument(name)?.to_owned()),
             "-regextype" => self.syntax = Syntax::named(&self.argument(name)?.to_string_lossy())?,
-            "-noleaf" | "-ignore_readdir_race" | "-noignore_readdir_race" | "-warn" | "-nowarn" => {}
+            "-ignore_readdir_race" => self.globals.ignores_races = true,
+            "-noignore_readdir_race" => self.globals.ignores_races = false,
+            "-noleaf" | "-warn" | "-nowarn" => {}
             _ => return Ok(false),
         }
         Ok(true)
@@ -215,7 +248,8 @@ impl Parser<'_> {
             "-quit" => self.act(Action::Quit),
             "-prune" => Expr::Prune,
             "-delete" => {
-                return Err("-delete changes the file system, which a search of an index does not".to_owned());
+                self.globals.depth_first = true;
+                self.act(Action::Delete)
             }
             _ => return Ok(None),
         }))
@@ -275,6 +309,11 @@ impl Parser<'_> {
         if !NAMES.contains(&name) && name != "-mtime" {
             return Ok(None);
         }
+        // As find(1), which takes the name itself for the number.
+        let takes_number = matches!(name, "-uid" | "-gid" | "-links" | "-inum");
+        if takes_number && self.peek().is_none() {
+            return Err(invalid(name, name));
+        }
         let text = self.argument(name)?.to_string_lossy();
         let id = |column, id: Option<u32>, unknown: String| {
             id.map(|id| Test::Id(column, Number::Exactly(i64::from(id)))).ok_or(unknown)
@@ -306,6 +345,9 @@ impl Parser<'_> {
         let [of, than] = letters[..] else { return invalid_name() };
         if time_column(of).is_none() || (than != 't' && time_column(than).is_none()) {
             return invalid_name();
+        }
+        if self.peek().is_none() {
+            return Err(format!("The ‘{name}’ test needs an argument"));
         }
         self.newer(of, than, name).map(Some)
     }
@@ -368,10 +410,4 @@ fn born(file: &std::fs::Metadata, name: &str) -> Result<(i64, i64), String> {
     let since = file.created().map_err(|_| unknown())?.duration_since(std::time::UNIX_EPOCH);
     let since = since.map_err(|_| unknown())?;
     Ok((since.as_secs() as i64, i64::from(since.subsec_nanos())))
-}
-
-fn no_following(name: &str) -> String {
-    format!(
-        "{name}: a search of an index does not follow symbolic links below its start; -H follows a start that is one"
-    )
 }

@@ -122,6 +122,7 @@ impl Printer<'_, '_> {
                     dev: shared.dev,
                     attributes: if reads_inode { inodes.row(at) } else { Attributes::default() },
                     rare: Rare::default(),
+                    directory: None,
                 };
                 for (number, action) in self.find.actions.iter().enumerate() {
                     if bits >> number & 1 == 1 {

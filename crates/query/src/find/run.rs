@@ -17,8 +17,8 @@ use super::known::Known;
 use super::links::{Links, Place};
 use super::parse::Find;
 use super::print::{Printer, Selected};
+use super::rows::Batch;
 use super::stage::Stage;
-use super::test::Rows;
 use crate::columns::numbers;
 use crate::error::{Error, Result};
 use crate::listings::{ListingHeads, merge_ranges};
@@ -62,6 +62,8 @@ pub struct Ended {
 pub(super) struct Visit {
     /// Its place among the starts.
     pub(super) number: usize,
+    /// Whether a symbolic link leads to it, which is followed.
+    pub(super) via_link: bool,
     pub(super) start: Start,
     pub(super) known: Known,
 }
@@ -77,9 +79,9 @@ pub fn run(
     let mut visits = Vec::new();
     for (number, given) in find.starts.iter().enumerate() {
         match start_at(index, find, given, options) {
-            Ok((start, unknown)) => {
+            Ok((start, via_link, unknown)) => {
                 ended.partial |= unknown;
-                visits.push(Visit { number, known: gather(find, &start)?, start });
+                visits.push(Visit { number, via_link, known: gather(find, &start)?, start });
             }
             Err(error @ (Error::NotCovered { .. } | Error::NotFound(_))) => ended.failed.push(error),
             Err(error) => return Err(error),
@@ -101,22 +103,22 @@ pub fn run(
 }
 
 /// The start at a path; with `-H`, where it leads. Also whether that is unknown.
-fn start_at(index: &Index, find: &Find, given: &OsStr, options: RunOptions) -> Result<(Start, bool)> {
+fn start_at(index: &Index, find: &Find, given: &OsStr, options: RunOptions) -> Result<(Start, bool, bool)> {
     let start = locate(index, given)?;
     if !find.globals.follow_starts || start.inode.attributes.file_type() != FileType::Symlink {
-        return Ok((start, false));
+        return Ok((start, false, false));
     }
     let links = Links::new(start.view.clone(), start.source.clone());
     match links.follow(&start.path, &start.inode.target) {
         Place::There(reached) => {
             let there = locate(index, to_path(&reached.absolute).as_os_str())?;
-            Ok((Start { given: start.given, ..there }, false))
+            Ok((Start { given: start.given, ..there }, true, false))
         }
-        Place::Missing | Place::Loop => Ok((start, false)),
+        Place::Missing | Place::Loop => Ok((start, false, false)),
         Place::Unknown => {
             let given = given.to_string_lossy();
             (options.tell)(&format!("-H: the index does not know where ‘{given}’ leads"));
-            Ok((start, true))
+            Ok((start, false, true))
         }
     }
 }
@@ -351,8 +353,15 @@ impl Search<'_, '_> {
     /// The actions of every row that is told of by an expression without tests.
     fn constant(&self, expr: &Expr) -> u64 {
         let batch = single_row("", &self.start.inode);
-        let rows =
-            Rows { batch: &batch, dirs: true, shown: &[], paths: &[], devs: &[], known: &self.visit.known };
+        let rows = Batch {
+            batch: &batch,
+            dirs: true,
+            via_link: false,
+            shown: &[],
+            paths: &[],
+            devs: &[],
+            known: &self.visit.known,
+        };
         bits_of(&expr.evaluate(&rows, &self.find.actions), 0)
     }
 
@@ -411,9 +420,10 @@ impl Search<'_, '_> {
             let Places { paths, devs, .. } =
                 if reads_path { Places::of(unit.shard, &batch)? } else { Places::default() };
             let shown: Vec<String> = paths.iter().map(|path| shown(self.start, &prefix, path)).collect();
-            let rows = Rows {
+            let rows = Batch {
                 batch: &batch,
                 dirs: unit.kind == FileKind::Dirs,
+                via_link: false,
                 shown: &shown,
                 paths: &paths,
                 devs: &devs,

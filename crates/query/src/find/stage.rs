@@ -2,8 +2,9 @@
 //! files are written or commands run, and where an action decides what comes after it.
 
 use super::action::{Action, Form, Printf, Sink};
-use super::chunk::Chunk;
+use super::chunk::{Chunk, ChunkRow};
 use super::exec::{Exec, Target, Waiting};
+use super::expr::Step;
 use super::format::{Found, Rare, file_name};
 use super::json::print_json;
 use super::known::UNKNOWN;
@@ -17,8 +18,8 @@ use arrow::array::AsArray;
 use canopy_model::{FileType, base_name, unescape};
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 /// Where actions are carried out.
 pub(super) struct Stage<'a> {
@@ -49,7 +50,6 @@ impl<'a> Stage<'a> {
     pub(super) fn new(find: &'a Find, options: RunOptions, output: &'a mut (dyn Write + Send)) -> Self {
         let globals = &find.globals;
         let simple = find.actions.iter().all(Action::is_simple);
-        let ordered = globals.sort.is_some() || globals.depth_first || globals.reverse;
         let looks_up = |action: &Action| match action {
             Action::Write(Form::Printf(Printf(format)), _) => format.needs_known(),
             _ => false,
@@ -67,7 +67,7 @@ impl<'a> Stage<'a> {
         Stage {
             find,
             options,
-            careful: !simple || (ordered && !globals.count) || globals.limit.is_some() || globals.json,
+            careful: !simple || globals.holds() || globals.limit.is_some() || globals.json,
             looks_up: find.actions.iter().any(looks_up),
             done: AtomicBool::new(globals.limit == Some(0)),
             counted: AtomicU64::new(0),
@@ -107,10 +107,8 @@ impl<'a> Stage<'a> {
 
     /// Acts on the rows of a chunk, or holds them until all are there.
     pub(super) fn take(&self, chunk: Chunk<'a>) -> Result<()> {
-        let globals = &self.find.globals;
-        let ordered = globals.sort.is_some() || globals.depth_first || globals.reverse;
         let mut inner = self.inner.lock().expect("no thread panics while it writes");
-        if ordered && !globals.count && self.careful {
+        if self.find.globals.holds() {
             inner.held.push(chunk);
             return Ok(());
         }
@@ -127,11 +125,16 @@ impl<'a> Stage<'a> {
     pub(super) fn finish(self) -> Result<bool> {
         let mut inner = self.inner.lock().expect("no thread panics while it writes");
         let held = std::mem::take(&mut inner.held);
-        for (chunk, at) in in_order(&held, &self.find.globals) {
+        let rows: Vec<ChunkRow<'_, '_>> = held
+            .iter()
+            .flat_map(|chunk| (0..chunk.paths.len()).map(move |at| ChunkRow { chunk, at }))
+            .collect();
+        for number in in_order(&rows, &self.find.globals) {
             if self.is_done() {
                 break;
             }
-            self.row(&mut inner, &held[chunk], at)?;
+            let ChunkRow { chunk, at } = rows[number];
+            self.row(&mut inner, chunk, at)?;
         }
         if self.find.globals.count {
             let counted = self.counted.load(Ordering::Relaxed);
@@ -171,26 +174,45 @@ impl<'a> Stage<'a> {
             dev: chunk.devs[at],
             attributes,
             rare: Rare::default(),
+            directory: None,
         };
         if self.looks_up {
             found.rare = rare(chunk, at, &found, target);
         }
         let rows = chunk.row(at, &batch);
         let mut acted = false;
-        let outcome = self.find.expr.carry_out(&rows, &mut |number| {
-            acted = true;
-            self.act(inner, number, &found)
+        let outcome = self.find.expr.carry_out(&rows, 0, &mut |step| match step {
+            Step::Act(number) => {
+                acted = true;
+                self.act(inner, number, &found)
+            }
+            Step::Prune => Ok(Some(true)),
         })?;
+        self.row_done(inner, acted, outcome);
+        Ok(())
+    }
+
+    fn row_done(&self, inner: &mut Inner<'a>, acted: bool, outcome: Option<bool>) {
         inner.acted += u64::from(acted);
         if outcome.is_none() || self.find.globals.limit.is_some_and(|limit| inner.acted >= limit) {
             self.done.store(true, Ordering::Relaxed);
         }
-        Ok(())
+    }
+
+    /// Has other threads wait until what is acted on next is done.
+    pub(super) fn begin(&self) -> Acting<'_, 'a> {
+        Acting { stage: self, inner: self.inner.lock().expect("no thread panics while it writes") }
+    }
+
+    /// Writes out what was written.
+    pub(super) fn flush(&self) -> Result<()> {
+        self.inner.lock().expect("no thread panics while it writes").flush()
     }
 
     fn act(&self, inner: &mut Inner<'a>, number: usize, found: &Found<'_>) -> Result<Option<bool>> {
         match &self.find.actions[number] {
             Action::Quit => return Ok(None),
+            Action::Delete => unreachable!("only a live search deletes, and does it itself"),
             Action::Count => self.count(1),
             Action::Write(Form::Json, _) if self.find.globals.json => {
                 let mut block = if inner.listed { b",\n".to_vec() } else { b"[\n".to_vec() };
@@ -219,7 +241,8 @@ impl<'a> Stage<'a> {
     fn command(&self, inner: &mut Inner<'a>, number: usize, exec: &Exec, found: &Found<'_>) -> Result<bool> {
         // Commands see what was written before, and write behind it.
         inner.flush()?;
-        let target = Target { shown: found.shown, start: found.start, is_start: found.depth == 0 };
+        let Found { shown, start, directory, .. } = *found;
+        let target = Target { shown, start, is_start: found.depth == 0, directory };
         if exec.batch {
             let outcome = exec.wait(target, &mut inner.waiting[number]);
             self.note(inner, outcome);
@@ -237,6 +260,24 @@ impl<'a> Stage<'a> {
             (self.options.tell)(&error);
             false
         });
+    }
+}
+
+/// Actions on one entry, while no other thread acts.
+pub(super) struct Acting<'s, 'a> {
+    stage: &'s Stage<'a>,
+    inner: MutexGuard<'s, Inner<'a>>,
+}
+
+impl Acting<'_, '_> {
+    /// Carries an action out. Whether it is true; `None` ends it all.
+    pub(super) fn act(&mut self, number: usize, found: &Found<'_>) -> Result<Option<bool>> {
+        self.stage.act(&mut self.inner, number, found)
+    }
+
+    /// Notes what has become of the entry.
+    pub(super) fn row_done(&mut self, acted: bool, outcome: Option<bool>) {
+        self.stage.row_done(&mut self.inner, acted, outcome);
     }
 }
 

@@ -1,12 +1,9 @@
 //! The tests of find: what each reads, how it is evaluated over a batch of rows, and what bounds say of it.
 
-use super::known::Known;
 use super::pattern::Glob;
-use crate::columns::{numbers, strings, text_or_empty};
+use super::rows::{Among, Over, Rows};
 use crate::names::{group_name, user_name};
-use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
-use arrow::datatypes::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
 use canopy_model::{FileType, Wanted};
 use regex::Regex;
 
@@ -132,7 +129,7 @@ impl XattrTest {
     }
 
     /// Whether one of the names that are joined in a column passes.
-    fn holds_in(&self, joined: &str) -> bool {
+    pub(crate) fn holds_in(&self, joined: &str) -> bool {
         self.value.is_none() && split_names(joined).any(|key| self.key.matches(&key))
     }
 }
@@ -151,49 +148,6 @@ pub(crate) fn split_names(joined: &str) -> impl Iterator<Item = String> {
         }
         (!name.is_empty()).then_some(name)
     })
-}
-
-/// A batch of rows, all directories or all not, with what tests may ask besides columns.
-pub(crate) struct Rows<'a> {
-    /// The columns that the tests read.
-    pub(crate) batch: &'a RecordBatch,
-    /// Whether the rows are directories.
-    pub(crate) dirs: bool,
-    /// The path of each row as it would be printed, escaped. Empty where no test asks for it.
-    pub(crate) shown: &'a [String],
-    /// The path of each row in the source. Empty where no test asks for it.
-    pub(crate) paths: &'a [String],
-    /// The device of each row. Empty where no test asks for the path.
-    pub(crate) devs: &'a [u64],
-    /// What is known besides.
-    pub(crate) known: &'a Known,
-}
-
-impl Rows<'_> {
-    pub(crate) fn len(&self) -> usize {
-        self.batch.num_rows()
-    }
-
-    /// The rows of `among` for which `holds` is true, which is asked of few others.
-    fn keep(&self, among: &BooleanBuffer, holds: impl Fn(usize) -> bool) -> BooleanBuffer {
-        let len = self.len();
-        let mut words = Vec::with_capacity(len.div_ceil(64));
-        for (number, mut asked) in among.bit_chunks().iter_padded().take(len.div_ceil(64)).enumerate() {
-            let first = number * 64;
-            let mut kept = 0_u64;
-            if asked == u64::MAX {
-                // Without branches, for the compiler to take many rows at a time.
-                (0..64).for_each(|bit| kept |= u64::from(holds(first + bit)) << bit);
-            }
-            while asked != 0 && asked != u64::MAX {
-                let bit = asked.trailing_zeros();
-                kept |= u64::from(holds(first + bit as usize)) << bit;
-                asked &= asked - 1;
-            }
-            words.push(kept);
-        }
-        BooleanBuffer::new(words.into(), 0, len)
-    }
 }
 
 impl Test {
@@ -231,93 +185,81 @@ impl Test {
     }
 
     /// The rows of `among` that pass.
-    pub(crate) fn evaluate(&self, rows: &Rows<'_>, among: &BooleanBuffer) -> BooleanBuffer {
-        let batch = rows.batch;
+    pub(crate) fn evaluate(&self, rows: &impl Rows, among: &BooleanBuffer) -> BooleanBuffer {
         match self {
             Test::Always(true) => among.clone(),
             Test::Always(false) => BooleanBuffer::new_unset(rows.len()),
+            _ => self.check(rows, Among(among)),
+        }
+    }
+
+    /// Carries the test out over rows.
+    pub(crate) fn check<O: Over>(&self, rows: &impl Rows, over: O) -> O::Outcome {
+        match self {
+            Test::Always(outcome) => over.each(|_| *outcome),
             Test::Name(glob) => {
-                let names = strings(batch, "name");
-                rows.keep(among, |at| glob.matches(names.value(at)))
+                let names = rows.names();
+                over.each(|at| glob.matches(&names(at)))
             }
-            Test::Path(glob) => rows.keep(among, |at| glob.matches(&rows.shown[at])),
-            Test::Regex(regex) => rows.keep(among, |at| regex.is_match(&rows.shown[at])),
+            Test::Path(glob) => over.each(|at| glob.matches(&rows.shown(at))),
+            Test::Regex(regex) => over.each(|at| regex.is_match(&rows.shown(at))),
             Test::Type(types) => {
-                let modes = numbers::<UInt32Type>(batch, "mode").values();
-                rows.keep(among, |at| types.contains(&FileType::of_mode(modes[at])))
+                let kinds = rows.types();
+                over.each(|at| kinds(at).is_some_and(|kind| types.contains(&kind)))
             }
             Test::Size(number, unit) => {
-                let sizes = numbers::<Int64Type>(batch, "size").values();
                 let (after, until) = number.span(*unit);
-                rows.keep(among, |at| after < sizes[at] && sizes[at] <= until)
+                let sizes = rows.sizes();
+                over.each(|at| sizes(at).is_some_and(|size| after < size && size <= until))
             }
-            Test::Empty if rows.dirs => {
-                rows.keep(among, |at| rows.known.empty_dirs.contains(&rows.paths[at]))
-            }
-            Test::Empty => {
-                let sizes = numbers::<Int64Type>(batch, "size").values();
-                let modes = numbers::<UInt32Type>(batch, "mode").values();
-                let regular = |at| FileType::of_mode(modes[at]) == FileType::Regular;
-                rows.keep(among, |at| sizes[at] == 0 && regular(at))
-            }
+            Test::Empty => over.each(|at| rows.is_empty(at)),
             Test::Time(column, after, until) => {
-                let times = numbers::<TimestampNanosecondType>(batch, column).values();
-                rows.keep(among, |at| *after < times[at] && times[at] <= *until)
+                let times = rows.times(column);
+                over.each(|at| times(at).is_some_and(|time| *after < time && time <= *until))
             }
             Test::Id(column, number) => {
-                let ids = numbers::<UInt32Type>(batch, column).values();
-                rows.keep(among, |at| number.holds(i64::from(ids[at])))
+                let ids = rows.ids(column);
+                over.each(|at| ids(at).is_some_and(|id| number.holds(i64::from(id))))
             }
             Test::Inode(number) => {
-                let inodes = numbers::<UInt64Type>(batch, "ino").values();
-                rows.keep(among, |at| number.holds(inodes[at] as i64))
+                let inodes = rows.inodes();
+                over.each(|at| inodes(at).is_some_and(|inode| number.holds(inode as i64)))
             }
-            Test::Xattr(test) => {
-                let names = strings(batch, "xattrs");
-                let hits = &rows.known.hits[test.number];
-                rows.keep(among, |at| {
-                    (names.is_valid(at) && test.holds_in(names.value(at)))
-                        || (!hits.is_empty() && hits.contains(&rows.paths[at]))
-                })
-            }
-            Test::Target(glob) => {
-                let targets = batch.column_by_name("target").map(|column| column.as_string::<i32>());
-                rows.keep(among, |at| match text_or_empty(targets, at) {
-                    "" => false,
-                    target => glob.matches(target),
-                })
-            }
-            Test::TargetType(types) => rows.keep(among, |at| rows.known.type_is(rows, at, types)),
+            Test::Xattr(test) => over.each(|at| rows.has_xattr(test, at)),
+            Test::Target(glob) => over.each(|at| match &*rows.target(at) {
+                "" => false,
+                target => glob.matches(target),
+            }),
+            Test::TargetType(types) => over.each(|at| rows.leads_to(types, at)),
             Test::NoUser => {
-                let ids = numbers::<UInt32Type>(batch, "uid").values();
-                rows.keep(among, |at| user_name(ids[at]).is_none())
+                let ids = rows.ids("uid");
+                over.each(|at| ids(at).is_some_and(|id| user_name(id).is_none()))
             }
             Test::NoGroup => {
-                let ids = numbers::<UInt32Type>(batch, "gid").values();
-                rows.keep(among, |at| group_name(ids[at]).is_none())
+                let ids = rows.ids("gid");
+                over.each(|at| ids(at).is_some_and(|id| group_name(id).is_none()))
             }
             Test::Used(after, until) => {
-                let [read, changed] =
-                    ["atime", "ctime"].map(|name| numbers::<TimestampNanosecondType>(batch, name).values());
-                rows.keep(among, |at| {
-                    let span = read[at].saturating_sub(changed[at]);
-                    *after < span && span <= *until
+                let (read, changed) = (rows.times("atime"), rows.times("ctime"));
+                over.each(|at| {
+                    let span = read(at).zip(changed(at)).map(|(read, changed)| read.saturating_sub(changed));
+                    span.is_some_and(|span| *after < span && span <= *until)
                 })
             }
             Test::SameFile(dev, ino) => {
-                let inodes = numbers::<UInt64Type>(batch, "ino").values();
-                rows.keep(among, |at| inodes[at] == *ino && rows.devs[at] == *dev)
+                let inodes = rows.inodes();
+                over.each(|at| inodes(at) == Some(*ino) && rows.dev(at) == Some(*dev))
             }
-            Test::FileSystem(name) => {
-                rows.keep(among, |at| rows.known.file_systems.name(rows.devs[at]) == name.as_str())
-            }
-            Test::Access(wanted) => rows.keep(among, |at| rows.known.may_access(rows, at, *wanted)),
+            Test::FileSystem(name) => over.each(|at| rows.file_system(at) == Some(name.as_str())),
+            Test::Access(wanted) => over.each(|at| rows.may_access(*wanted, at)),
             Test::Perm(bits, kind) => {
-                let modes = numbers::<UInt32Type>(batch, "mode").values();
-                rows.keep(among, |at| match kind {
-                    PermMatch::Exactly => modes[at] & 0o7777 == *bits,
-                    PermMatch::All => modes[at] & bits == *bits,
-                    PermMatch::Any => *bits == 0 || modes[at] & bits != 0,
+                let modes = rows.modes();
+                over.each(|at| {
+                    modes(at).is_some_and(|mode| match kind {
+                        PermMatch::Exactly => mode & 0o7777 == *bits,
+                        PermMatch::All => mode & bits == *bits,
+                        PermMatch::Any => *bits == 0 || mode & bits != 0,
+                    })
                 })
             }
         }
@@ -326,6 +268,11 @@ impl Test {
     /// Whether it has this outcome, whatever the row.
     pub(crate) fn is(&self, outcome: bool) -> bool {
         matches!(self, Test::Always(always) if *always == outcome)
+    }
+
+    /// Whether it asks for nothing but the name and the path of an entry.
+    pub(crate) fn reads_names_only(&self) -> bool {
+        matches!(self, Test::Always(_) | Test::Name(_) | Test::Path(_) | Test::Regex(_))
     }
 
     /// Whether the test may pass, and whether it may fail, among rows that are all directories or all not and whose columns

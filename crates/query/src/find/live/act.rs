@@ -1,0 +1,198 @@
+//! Evaluates entries of a live search and acts on them.
+
+use super::dir::{Dir, Stat};
+use super::entry::Entry;
+use super::{Live, Search, Tree};
+use crate::error::{Error, Result};
+use crate::find::action::{Action, Sink};
+use crate::find::chunk::trim_slashes;
+use crate::find::expr::Step;
+use crate::find::order::Field;
+use crate::find::stage::Acting;
+use canopy_model::{FileType, escape};
+use rustix::fd::AsFd;
+use rustix::fs::CWD;
+use std::ffi::CString;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes after which what has been printed is written out.
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// Time after which it is, so that people see early what comes slowly.
+const BLOCK_AGE: Duration = Duration::from_millis(100);
+
+/// What one thread does with entries.
+pub(super) struct Actor<'w, 'a> {
+    search: &'w Search<'w, 'a>,
+    block: Vec<u8>,
+    counted: u64,
+    written: Instant,
+}
+
+/// An entry that waits until all are there to be sorted.
+pub(super) struct Held {
+    /// Number of its start.
+    pub(super) tree: usize,
+    pub(super) depth: u32,
+    pub(super) stat: Option<Stat>,
+    dir: Option<Arc<Dir>>,
+    name: CString,
+    shown: Vec<u8>,
+    escaped: String,
+    hint: Option<FileType>,
+}
+
+impl<'w, 'a> Actor<'w, 'a> {
+    pub(super) fn new(search: &'w Search<'w, 'a>) -> Self {
+        Actor { search, block: Vec::new(), counted: 0, written: Instant::now() }
+    }
+
+    /// Does with an entry, which is in `dir`, what is to be done. Whether it is pruned.
+    pub(super) fn meet(&mut self, entry: &Entry<'_>, dir: Option<&Arc<Dir>>) -> Result<bool> {
+        if entry.depth < self.search.live.find.globals.depth_min {
+            return Ok(false);
+        }
+        if self.search.live.holds { Ok(self.hold(entry, dir)) } else { self.evaluate(entry) }
+    }
+
+    /// Evaluates the expression on an entry and acts on it. Whether it is pruned.
+    pub(super) fn evaluate(&mut self, entry: &Entry<'_>) -> Result<bool> {
+        let (mut pruned, mut acted) = (false, false);
+        let mut acting: Option<Acting<'_, '_>> = None;
+        let expr = &self.search.live.find.expr;
+        let outcome = expr.carry_out(entry, 0, &mut |step| match step {
+            Step::Prune => {
+                pruned = true;
+                Ok(Some(true))
+            }
+            Step::Act(number) => {
+                acted = true;
+                self.act(number, entry, &mut acting)
+            }
+        });
+        let outcome: Option<bool> = outcome?;
+        if let Some(mut acting) = acting {
+            acting.row_done(acted, outcome);
+        }
+        if self.block.len() >= BLOCK_BYTES {
+            self.write()?;
+        }
+        Ok(pruned)
+    }
+
+    fn act(
+        &mut self,
+        number: usize,
+        entry: &Entry<'_>,
+        acting: &mut Option<Acting<'w, 'a>>,
+    ) -> Result<Option<bool>> {
+        let Search { live, stage, .. } = self.search;
+        if stage.is_careful() {
+            let acting = acting.get_or_insert_with(|| stage.begin());
+            if stage.is_done() {
+                return Ok(None);
+            }
+            return match &live.find.actions[number] {
+                Action::Delete => Ok(Some(entry.delete())),
+                _ => match entry.found(&live.needs[number]) {
+                    Some(found) => acting.act(number, &found),
+                    None => Ok(Some(false)),
+                },
+            };
+        }
+        match &live.find.actions[number] {
+            Action::Delete => return Ok(Some(entry.delete())),
+            Action::Count => self.counted += 1,
+            Action::Write(form, Sink::Stdout) => match entry.found(&live.needs[number]) {
+                Some(found) => {
+                    let options = &live.options;
+                    form.write(&found, options.terminal, options.now_ns, &mut self.block);
+                }
+                None => return Ok(Some(false)),
+            },
+            Action::Write(..) | Action::Exec(_) | Action::Quit => {
+                unreachable!("the stage is careful with them")
+            }
+        }
+        Ok(Some(true))
+    }
+
+    /// Evaluates the expression on an entry and holds it for later if anything is to be done. Whether it is pruned.
+    fn hold(&self, entry: &Entry<'_>, dir: Option<&Arc<Dir>>) -> bool {
+        let reached = self.search.live.find.expr.evaluate(entry, &self.search.live.find.actions);
+        if reached.actions.iter().any(|rows| rows.value(0)) {
+            let field = self.search.live.find.globals.sort.and_then(Field::column);
+            let sorts_by_stat = field.is_some_and(|name| name != "name");
+            let held = Held {
+                tree: entry.tree.number,
+                depth: entry.depth,
+                stat: if sorts_by_stat { entry.stat() } else { entry.stat.get().and_then(Option::as_ref) }
+                    .copied(),
+                dir: dir.cloned(),
+                name: entry.name.to_owned(),
+                shown: entry.shown.to_vec(),
+                escaped: escape(trim_slashes(entry.shown)).into_owned(),
+                hint: entry.hint,
+            };
+            self.search.held.lock().expect("no thread panics while it holds the lock").push(held);
+        }
+        reached.pruned.value(0)
+    }
+
+    /// Writes out what has waited for long.
+    pub(super) fn pause(&mut self) -> Result<()> {
+        if !self.block.is_empty() && (self.search.live.options.terminal || self.written.elapsed() > BLOCK_AGE)
+        {
+            self.write()?;
+            self.search.stage.flush()?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<()> {
+        self.search.stage.write(&self.block)?;
+        self.block.clear();
+        self.written = Instant::now();
+        Ok(())
+    }
+
+    /// Writes out what is left.
+    pub(super) fn finish(mut self) -> Result<()> {
+        self.search.stage.count(self.counted);
+        self.write()
+    }
+}
+
+impl Held {
+    /// Its path as it is compared.
+    pub(super) fn escaped(&self) -> &str {
+        &self.escaped
+    }
+
+    /// Calls `act` with the entry, whose directory is opened again. What has gone is told.
+    pub(super) fn with_entry<T>(
+        &self,
+        live: &Live<'_>,
+        trees: &[Tree<'_>],
+        act: impl FnOnce(&Entry<'_>) -> Result<T>,
+    ) -> Result<()> {
+        let opened = match self.dir.as_ref().map(|dir| dir.descriptor(live)).transpose() {
+            Ok(opened) => opened,
+            Err(errno) => {
+                live.problem(&self.shown, &errno.into());
+                return Ok(());
+            }
+        };
+        let place = (opened.as_ref().map_or(CWD, |opened| opened.as_fd()), &*self.name);
+        act(&Entry::new(live, &trees[self.tree], place, &self.shown, self.depth, self.hint, self.stat))
+            .map(|_: T| ())
+    }
+}
+
+/// For those who wait in places where no error can be given back.
+pub(super) fn keep_error(first: &mut Option<Error>, outcome: Result<()>) {
+    if let Err(error) = outcome {
+        first.get_or_insert(error);
+    }
+}

@@ -1,0 +1,328 @@
+//! An entry of the live file system: what its directory tells of it, and what it is asked for only where a test or action needs it.
+
+use super::dir::{Stat, open_dir};
+use super::{Live, Needs, Tree};
+use crate::find::chunk::trim_slashes;
+use crate::find::format::{Found, Rare, file_name};
+use crate::find::rows::Rows;
+use crate::find::test::XattrTest;
+use canopy_model::{Attributes, FileType, Wanted, escape};
+use canopy_scan::look_at;
+use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fs::{Access, AtFlags, RawDir};
+use rustix::io::Errno;
+use std::borrow::Cow;
+use std::cell::{Cell, OnceCell};
+use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
+
+/// Largest list of names and largest value of extended attributes that Linux has.
+const XATTR_BYTES_MAX: usize = 64 * 1024;
+
+/// One entry.
+pub(super) struct Entry<'e> {
+    pub(super) live: &'e Live<'e>,
+    pub(super) tree: &'e Tree<'e>,
+    /// The directory that it is in, and its name there; of a start, the working directory and the path.
+    pub(super) directory: BorrowedFd<'e>,
+    pub(super) name: &'e CStr,
+    /// The path as it is printed.
+    pub(super) shown: &'e [u8],
+    pub(super) depth: u32,
+    /// Its type, as far as that is known without looking.
+    pub(super) hint: Option<FileType>,
+    /// Attributes; `None` where they cannot be had, which has been told.
+    pub(super) stat: OnceCell<Option<Stat>>,
+    told: Cell<bool>,
+    target: OnceCell<Vec<u8>>,
+}
+
+impl<'e> Entry<'e> {
+    /// An entry at a place: a directory and a name in it.
+    pub(super) fn new(
+        live: &'e Live<'e>,
+        tree: &'e Tree<'e>,
+        (directory, name): (BorrowedFd<'e>, &'e CStr),
+        shown: &'e [u8],
+        depth: u32,
+        hint: Option<FileType>,
+        stat: Option<Stat>,
+    ) -> Self {
+        let stat = stat.map_or_else(OnceCell::new, |stat| OnceCell::from(Some(stat)));
+        let (told, target) = (Cell::new(false), OnceCell::new());
+        Entry { live, tree, directory, name, shown, depth, hint, stat, told, target }
+    }
+
+    /// Whether it is looked at through symbolic links.
+    fn follows(&self) -> bool {
+        self.live.find.globals.follows(self.depth)
+    }
+
+    /// The last component of its path.
+    fn base(&self) -> &[u8] {
+        if self.depth == 0 { file_name(self.shown) } else { self.name.to_bytes() }
+    }
+
+    pub(super) fn stat(&self) -> Option<&Stat> {
+        let look = || match self.look(self.follows()) {
+            Err(Errno::NOENT) if self.follows() => self.look(false),
+            other => other,
+        };
+        self.stat.get_or_init(|| look().map_err(|errno| self.problem(errno)).ok()).as_ref()
+    }
+
+    pub(super) fn look(&self, follow: bool) -> Result<Stat, Errno> {
+        look_at(self.directory, self.name, follow)
+    }
+
+    pub(super) fn file_type(&self) -> Option<FileType> {
+        self.hint.or_else(|| self.stat().map(|(attributes, _)| attributes.file_type()))
+    }
+
+    /// Tells what is wrong, once.
+    pub(super) fn problem(&self, errno: Errno) {
+        let gone = errno == Errno::NOENT && self.live.find.globals.ignores_races && self.depth > 0;
+        if !gone && !self.told.replace(true) {
+            self.live.problem(self.shown, &errno.into());
+        }
+    }
+
+    /// What actions see of it. `None` if it cannot be told.
+    pub(super) fn found(&self, needs: &Needs) -> Option<Found<'_>> {
+        let (attributes, dev) = if needs.stat { *self.stat()? } else { (Attributes::default(), 0) };
+        Some(Found {
+            shown: self.shown,
+            name: self.base(),
+            start: self.tree.given,
+            depth: self.depth,
+            target: if needs.target { self.target_bytes() } else { b"" },
+            dev,
+            attributes,
+            rare: if needs.rare { self.rare(dev) } else { Rare::default() },
+            directory: (self.depth > 0).then_some(self.directory),
+        })
+    }
+
+    fn target_bytes(&self) -> &[u8] {
+        if self.file_type() != Some(FileType::Symlink) {
+            return b"";
+        }
+        self.target.get_or_init(|| {
+            let read = rustix::fs::readlinkat(self.directory, self.name, Vec::new());
+            read.map_err(|errno| self.problem(errno)).map(CString::into_bytes).unwrap_or_default()
+        })
+    }
+
+    fn rare(&self, dev: u64) -> Rare {
+        let target_type = match self.file_type() {
+            Some(FileType::Symlink) => match self.look(true) {
+                Ok((attributes, _)) => attributes.file_type().letter(),
+                Err(Errno::NOENT | Errno::NOTDIR) => 'N',
+                Err(Errno::LOOP) => 'L',
+                Err(errno) => {
+                    self.problem(errno);
+                    '?'
+                }
+            },
+            Some(other) => other.letter(),
+            None => '?',
+        };
+        let context = self.xattr(c"security.selinux").unwrap_or_default();
+        Rare { file_system: self.live.file_systems.name(dev).to_owned(), target_type, context }
+    }
+
+    /// A path for system calls that take no descriptor.
+    fn system_path(&self) -> CString {
+        if self.depth == 0 {
+            return self.name.to_owned();
+        }
+        let path = format!("/proc/self/fd/{}/", self.directory.as_raw_fd());
+        let path = [path.as_bytes(), self.name.to_bytes()].concat();
+        CString::new(path).expect("a name has no NUL")
+    }
+
+    fn xattr(&self, key: &CStr) -> Option<Vec<u8>> {
+        let mut value = vec![0; XATTR_BYTES_MAX];
+        let path = self.system_path();
+        let read = match self.follows() {
+            true => rustix::fs::getxattr(&path, key, &mut value[..]),
+            false => rustix::fs::lgetxattr(&path, key, &mut value[..]),
+        };
+        value.truncate(read.ok()?);
+        Some(value)
+    }
+
+    fn xattr_names(&self) -> Vec<u8> {
+        let mut names = vec![0; XATTR_BYTES_MAX];
+        let path = self.system_path();
+        let read = match self.follows() {
+            true => rustix::fs::listxattr(&path, &mut names[..]),
+            false => rustix::fs::llistxattr(&path, &mut names[..]),
+        };
+        match read {
+            Ok(length) => names.truncate(length),
+            Err(errno) => {
+                names.clear();
+                if errno != Errno::OPNOTSUPP {
+                    self.problem(errno);
+                }
+            }
+        }
+        names
+    }
+
+    fn is_empty_directory(&self) -> Result<bool, Errno> {
+        let directory = open_dir(self.directory, self.name, self.follows())?;
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut entries = RawDir::new(&directory, &mut buffer);
+        while let Some(entry) = entries.next() {
+            if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes it. Whether that went well.
+    pub(super) fn delete(&self) -> bool {
+        // As find(1): the working directory itself stays.
+        if self.depth == 0 && self.name == c"." {
+            return true;
+        }
+        let remove = |flags| rustix::fs::unlinkat(self.directory, self.name, flags);
+        let removed = match self.file_type() {
+            Some(FileType::Directory) => remove(AtFlags::REMOVEDIR),
+            _ => match remove(AtFlags::empty()) {
+                Err(Errno::ISDIR) => remove(AtFlags::REMOVEDIR),
+                other => other,
+            },
+        };
+        match removed {
+            Ok(()) => true,
+            Err(Errno::NOENT) if self.live.find.globals.ignores_races => true,
+            Err(errno) => {
+                self.live.cannot_delete(self.shown, &errno.into());
+                false
+            }
+        }
+    }
+}
+
+impl Rows for Entry<'_> {
+    fn len(&self) -> usize {
+        1
+    }
+
+    fn names<'s>(&'s self) -> impl Fn(usize) -> Cow<'s, str> {
+        |_| escape(trim_slashes(self.base()))
+    }
+
+    fn shown(&self, _: usize) -> Cow<'_, str> {
+        escape(self.shown)
+    }
+
+    fn types(&self) -> impl Fn(usize) -> Option<FileType> {
+        |_| self.file_type()
+    }
+
+    fn modes(&self) -> impl Fn(usize) -> Option<u32> {
+        |_| Some(self.stat()?.0.mode)
+    }
+
+    fn sizes(&self) -> impl Fn(usize) -> Option<i64> {
+        |_| Some(self.stat()?.0.size_bytes)
+    }
+
+    fn inodes(&self) -> impl Fn(usize) -> Option<u64> {
+        |_| Some(self.stat()?.0.ino)
+    }
+
+    fn ids(&self, column: &str) -> impl Fn(usize) -> Option<u32> {
+        move |_| {
+            let (attributes, _) = self.stat()?;
+            Some(match column {
+                "uid" => attributes.uid,
+                "gid" => attributes.gid,
+                _ => attributes.nlink,
+            })
+        }
+    }
+
+    fn times(&self, column: &str) -> impl Fn(usize) -> Option<i64> {
+        move |_| {
+            let (attributes, _) = self.stat()?;
+            Some(match column {
+                "atime" => attributes.atime_ns,
+                "ctime" => attributes.ctime_ns,
+                "btime" => attributes.btime_ns,
+                _ => attributes.mtime_ns,
+            })
+        }
+    }
+
+    fn dev(&self, _: usize) -> Option<u64> {
+        Some(self.stat()?.1)
+    }
+
+    fn target(&self, _: usize) -> Cow<'_, str> {
+        escape(self.target_bytes())
+    }
+
+    fn is_empty(&self, _: usize) -> bool {
+        match self.file_type() {
+            Some(FileType::Directory) => self.is_empty_directory().unwrap_or_else(|errno| {
+                self.problem(errno);
+                false
+            }),
+            Some(FileType::Regular) => self.stat().is_some_and(|(attributes, _)| attributes.size_bytes == 0),
+            _ => false,
+        }
+    }
+
+    fn has_xattr(&self, test: &XattrTest, _: usize) -> bool {
+        let names = self.xattr_names();
+        let mut keys = names.split_inclusive(|&byte| byte == 0);
+        keys.any(|key| {
+            let Ok(key) = CStr::from_bytes_with_nul(key) else { return false };
+            let name = escape(key.to_bytes());
+            test.key.matches(&name)
+                && test
+                    .value
+                    .as_ref()
+                    .is_none_or(|glob| self.xattr(key).is_some_and(|value| glob.matches(&escape(&value))))
+        })
+    }
+
+    fn leads_to(&self, types: &[FileType], _: usize) -> bool {
+        let other_way = match self.follows() {
+            true => self.look(false),
+            false if self.hint.is_some_and(|hint| hint != FileType::Symlink) => {
+                return self.hint.is_some_and(|hint| types.contains(&hint));
+            }
+            false => match self.look(true) {
+                Err(Errno::NOENT | Errno::NOTDIR) => self.look(false),
+                other => other,
+            },
+        };
+        match other_way {
+            Ok((attributes, _)) => types.contains(&attributes.file_type()),
+            Err(errno) => {
+                self.problem(errno);
+                false
+            }
+        }
+    }
+
+    fn may_access(&self, wanted: Wanted, _: usize) -> bool {
+        let access = match wanted {
+            Wanted::READ => Access::READ_OK,
+            Wanted::WRITE => Access::WRITE_OK,
+            _ => Access::EXEC_OK,
+        };
+        rustix::fs::accessat(self.directory, self.name, access, AtFlags::empty()).is_ok()
+    }
+
+    fn file_system(&self, _: usize) -> Option<&str> {
+        Some(self.live.file_systems.name(self.stat()?.1))
+    }
+}

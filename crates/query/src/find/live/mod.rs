@@ -1,0 +1,207 @@
+//! `--live`: the search walks the file system itself, in parallel, with the evaluator and the actions that the index has.
+//!
+//! 1. Each start is looked at; where it is a directory, threads share the directories below it (`walk`).
+//! 2. Directories are opened relative to their parent's descriptor and never through a link that the search does not follow
+//!    (`dir`), so neither the length of paths nor what others rename or replace meanwhile matters.
+//! 3. Each entry is evaluated as soon as its name is read. It is looked at with statx only if a test or action asks for what the
+//!    directory does not tell (`entry`).
+//! 4. What only prints is collected by each thread and written in large blocks; all else goes through the stage, one entry at a time
+//!    (`act`).
+//! 5. With `--sort` or `--reverse`, entries on which something is to be done are held until all are there.
+
+mod act;
+mod dir;
+mod entry;
+mod walk;
+
+use super::action::{Action, Form, Printf};
+use super::exec::message;
+use super::known::{FileSystems, file_system_loop, quoted};
+use super::order::in_order;
+use super::parse::Find;
+use super::run::{Ended, RunOptions};
+use super::stage::Stage;
+use super::test::Test;
+use crate::error::Result;
+use act::{Actor, Held};
+use std::ffi::CString;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+/// Descriptors that are left to others when their number decides how many directories may be open.
+const DESCRIPTORS_KEPT: u64 = 64;
+
+/// A live search and what becomes of what it finds.
+struct Search<'s, 'a> {
+    live: Live<'s>,
+    stage: &'s Stage<'a>,
+    /// Entries that wait until all are there.
+    held: Mutex<Vec<Held>>,
+}
+
+/// How a live search sees entries.
+struct Live<'s> {
+    find: &'s Find,
+    options: RunOptions,
+    file_systems: FileSystems,
+    /// By action: what it asks of an entry.
+    needs: Vec<Needs>,
+    /// Whether entries are held until all are there.
+    holds: bool,
+    /// Whether directories are looked at before anything in them is changed, though they are evaluated behind it.
+    looks_first: bool,
+    /// Depth from which on directories are closed as soon as they are read, and opened again for each directory in them.
+    open_depth: u32,
+    partial: AtomicBool,
+}
+
+/// What an action asks of an entry.
+struct Needs {
+    stat: bool,
+    target: bool,
+    rare: bool,
+}
+
+/// The tree of one start.
+struct Tree<'a> {
+    number: usize,
+    /// The start path, as it was given, and as the system takes it.
+    given: &'a [u8],
+    name: CString,
+    /// The device of the start.
+    dev: OnceLock<u64>,
+}
+
+/// Carries a find out on the live file system. As [`super::run`], but without an index.
+pub fn run_live(find: &Find, options: RunOptions, output: &mut (dyn Write + Send)) -> Result<Ended> {
+    let stage = Stage::new(find, options, output);
+    let trees: Vec<Tree<'_>> = find.starts.iter().enumerate().map(Tree::new).collect();
+    let search = Search { live: Live::new(find, options), stage: &stage, held: Mutex::default() };
+    for tree in &trees {
+        walk::walk(&search, tree)?;
+        if stage.is_done() {
+            break;
+        }
+    }
+    act_in_order(&search, &trees)?;
+    let partial = search.live.partial.load(Ordering::Relaxed);
+    Ok(Ended { failed: Vec::new(), partial: stage.finish()? || partial })
+}
+
+/// Acts on what was held.
+fn act_in_order(search: &Search<'_, '_>, trees: &[Tree<'_>]) -> Result<()> {
+    let held = std::mem::take(&mut *search.held.lock().expect("no thread panics while it holds the lock"));
+    let mut actor = Actor::new(search);
+    for row in in_order(&held, &search.live.find.globals) {
+        if search.stage.is_done() {
+            break;
+        }
+        held[row].with_entry(&search.live, trees, |entry| actor.evaluate(entry))?;
+    }
+    actor.finish()
+}
+
+impl<'a> Tree<'a> {
+    fn new((number, given): (usize, &'a std::ffi::OsString)) -> Self {
+        let given = given.as_bytes();
+        let name = CString::new(given).expect("neither arguments nor what NULs separate have a NUL");
+        Tree { number, given, name, dev: OnceLock::new() }
+    }
+}
+
+impl<'s> Live<'s> {
+    fn new(find: &'s Find, options: RunOptions) -> Self {
+        let globals = &find.globals;
+        let needs: Vec<Needs> = find.actions.iter().map(Needs::of).collect();
+        let knows_mounts = find.asks(&|test| matches!(test, Test::FileSystem(_))) || find.prints('F');
+        let holds = globals.holds();
+        let runs = find.actions.iter().any(|action| matches!(action, Action::Exec(_)));
+        Live {
+            find,
+            options,
+            file_systems: if knows_mounts { FileSystems::mounted() } else { FileSystems::none() },
+            looks_first: globals.depth_first
+                && (needs.iter().any(|needs| needs.stat) || find.asks(&|test| !test.reads_names_only())),
+            needs,
+            holds,
+            open_depth: if holds { 0 } else { open_depth(options.threads, runs) },
+            partial: AtomicBool::new(false),
+        }
+    }
+
+    /// Tells what is wrong with an entry, whose path is `shown`.
+    fn problem(&self, shown: &[u8], error: &std::io::Error) {
+        self.tell(&format!("{}: {}", quoted(shown), message(error)));
+    }
+
+    fn cannot_delete(&self, shown: &[u8], error: &std::io::Error) {
+        self.tell(&format!("cannot delete {}: {}", quoted(shown), message(error)));
+    }
+
+    fn tell_of_loop(&self, shown: &[u8], above: &[u8]) {
+        self.tell(&file_system_loop(shown, above));
+    }
+
+    fn tell(&self, text: &str) {
+        (self.options.tell)(text);
+        self.partial.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How deep directories may stay open while those below are read. Commands keep the limit of descriptors that they would have.
+fn open_depth(threads: usize, runs_commands: bool) -> u32 {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((256, 256));
+    let raised = !runs_commands && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
+    let limit = if raised { hard } else { soft };
+    let each = limit.saturating_sub(DESCRIPTORS_KEPT) / threads.max(1) as u64;
+    u32::try_from(each.saturating_sub(4)).unwrap_or(u32::MAX)
+}
+
+impl Needs {
+    fn of(action: &Action) -> Self {
+        let columns = action.columns();
+        let format = match action {
+            Action::Write(Form::Printf(Printf(format)), _) => Some(format),
+            _ => None,
+        };
+        let has = |letter| format.is_some_and(|format| format.has(letter));
+        Needs {
+            stat: columns.iter().any(|column| *column != "target") || has('D') || has('F'),
+            target: columns.contains(&"target"),
+            rare: format.is_some_and(|format| format.needs_known()),
+        }
+    }
+}
+
+impl super::order::Row for Held {
+    fn key(&self, field: super::order::Field) -> super::order::Key<'_> {
+        use super::order::{Field, Key};
+        let (a, _) = self.stat.unwrap_or_default();
+        Key::Number(match field {
+            Field::Path => return Key::Text(self.escaped()),
+            Field::Column("name") => return Key::Text(canopy_model::base_name(self.escaped())),
+            Field::Depth => i64::from(self.depth),
+            Field::Column("size") => a.size_bytes,
+            Field::Column("blocks") => a.blocks,
+            Field::Column("uid") => i64::from(a.uid),
+            Field::Column("gid") => i64::from(a.gid),
+            Field::Column("nlink") => i64::from(a.nlink),
+            Field::Column("ino") => a.ino as i64,
+            Field::Column("atime") => a.atime_ns,
+            Field::Column("ctime") => a.ctime_ns,
+            Field::Column("btime") => a.btime_ns,
+            Field::Column(_) => a.mtime_ns,
+        })
+    }
+
+    fn start(&self) -> usize {
+        self.tree
+    }
+
+    fn shown(&self) -> &str {
+        self.escaped()
+    }
+}

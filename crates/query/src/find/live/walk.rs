@@ -1,0 +1,320 @@
+//! The walk of a live search: directories are the pieces of work that threads share.
+
+use super::act::{Actor, keep_error};
+use super::dir::{Dir, Stat, append_name};
+use super::entry::Entry;
+use super::{Live, Search, Tree};
+use crate::error::Result;
+use canopy_model::FileType;
+use canopy_scan::{Stack, look_at, share};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{CWD, RawDir};
+use rustix::io::Errno;
+use std::cell::OnceCell;
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes asked of one getdents64.
+const DIRENT_BYTES: usize = 64 * 1024;
+
+/// Walks the tree of a start. Errors but those of single entries end it.
+pub(super) fn walk(search: &Search<'_, '_>, tree: &Tree<'_>) -> Result<()> {
+    let mut first = Walker::new(search, tree);
+    let start = first.start()?;
+    first.actor.finish()?;
+    let Some(start) = start else { return Ok(()) };
+    let states = vec![(); search.live.options.threads.max(1)];
+    let outcomes = share(start, states, |(), stack| Walker::new(search, tree).run(stack));
+    outcomes.into_iter().collect()
+}
+
+/// What a look has found.
+enum Looked {
+    There(Stat),
+    /// Nothing is known but the name, which has been told.
+    Unknown,
+    /// It is left out, which has been told.
+    LeftOut,
+}
+
+/// One thread.
+struct Walker<'w, 'a> {
+    search: &'w Search<'w, 'a>,
+    live: &'w Live<'w>,
+    tree: &'w Tree<'w>,
+    actor: Actor<'w, 'a>,
+    buffer: Vec<MaybeUninit<u8>>,
+    path: Path,
+    subdirs: Vec<Arc<Dir>>,
+}
+
+/// The path of the directory that is being read, with room for a name behind it.
+#[derive(Default)]
+struct Path {
+    text: Vec<u8>,
+    directory: Option<Arc<Dir>>,
+    /// How much of it is the path of the directory, and of the one above.
+    length: usize,
+    above_length: usize,
+}
+
+impl<'w, 'a> Walker<'w, 'a> {
+    fn new(search: &'w Search<'w, 'a>, tree: &'w Tree<'w>) -> Self {
+        Walker {
+            search,
+            live: &search.live,
+            tree,
+            actor: Actor::new(search),
+            buffer: vec![MaybeUninit::uninit(); DIRENT_BYTES],
+            path: Path::default(),
+            subdirs: Vec::new(),
+        }
+    }
+
+    fn run(mut self, stack: &Stack<'_, Arc<Dir>>) -> Result<()> {
+        let mut failed = None;
+        while let Some(dir) = stack.take(|| keep_error(&mut failed, self.actor.pause())) {
+            let outcome = self.read(dir, stack).and_then(|()| self.actor.pause());
+            keep_error(&mut failed, outcome);
+            if failed.is_some() || self.search.stage.is_done() {
+                stack.stop();
+            }
+        }
+        let written = self.actor.finish();
+        failed.map_or(written, Err)
+    }
+
+    /// Looks at the start and acts on it. Gives it as a directory if it is to be read.
+    fn start(&mut self) -> Result<Option<Arc<Dir>>> {
+        let (live, tree) = (self.live, self.tree);
+        let globals = &live.find.globals;
+        let follow = globals.follows(0);
+        let looked = match look_at(CWD, &tree.name, follow) {
+            Err(Errno::NOENT) if follow => look_at(CWD, &tree.name, false),
+            other => other,
+        };
+        let stat = match looked {
+            Ok(stat) => stat,
+            Err(errno) => {
+                live.problem(tree.given, &errno.into());
+                return Ok(None);
+            }
+        };
+        let _ = tree.dev.set(stat.1);
+        let is_dir = stat.0.file_type() == FileType::Directory;
+        let below = is_dir && globals.depth_max > 0;
+        let dir = || Dir::new(None, tree.name.clone(), 0, Some(stat));
+        if globals.depth_first && below {
+            return Ok(Some(dir()));
+        }
+        let hint = Some(stat.0.file_type());
+        let entry = Entry::new(live, tree, (CWD, &tree.name), tree.given, 0, hint, Some(stat));
+        let pruned = self.actor.meet(&entry, None)?;
+        Ok((below && !pruned && !self.search.stage.is_done()).then(dir))
+    }
+
+    /// Reads one directory, acts on what is in it and puts its subdirectories on the stack.
+    fn read(&mut self, dir: Arc<Dir>, stack: &Stack<'_, Arc<Dir>>) -> Result<()> {
+        self.path.enter(&dir, self.tree);
+        let opened = match dir.open(self.live, self.tree) {
+            Ok(Some(opened)) => opened,
+            Ok(None) => return self.finish(dir),
+            Err(errno) => {
+                self.live.problem(self.path.directory(), &errno.into());
+                return self.finish(dir);
+            }
+        };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let outcome = self.read_entries(&dir, &opened, &mut buffer);
+        self.buffer = buffer;
+        outcome?;
+        if self.subdirs.is_empty() {
+            dir.close();
+        }
+        dir.left.fetch_add(self.subdirs.len(), Ordering::AcqRel);
+        self.subdirs.drain(..).rev().for_each(|subdir| stack.put(subdir));
+        drop(opened);
+        self.finish(dir)
+    }
+
+    fn read_entries(
+        &mut self,
+        dir: &Arc<Dir>,
+        opened: &OwnedFd,
+        buffer: &mut [MaybeUninit<u8>],
+    ) -> Result<()> {
+        let mut entries = RawDir::new(opened, buffer);
+        while let Some(read) = entries.next() {
+            match read {
+                Ok(entry) => {
+                    let name = entry.file_name();
+                    if matches!(name.to_bytes(), b"." | b"..") {
+                        continue;
+                    }
+                    self.entry(dir, opened.as_fd(), name, file_type(entry.file_type()))?;
+                    if self.search.stage.is_done() {
+                        break;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                // A directory that was removed meanwhile is empty.
+                Err(Errno::NOENT) => break,
+                Err(errno) => {
+                    self.live.problem(self.path.directory(), &errno.into());
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Acts on an entry of a directory, and notes it if it is a directory to be read.
+    fn entry(
+        &mut self,
+        dir: &Arc<Dir>,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+        hint: Option<FileType>,
+    ) -> Result<()> {
+        let (live, depth) = (self.live, dir.depth + 1);
+        let globals = &live.find.globals;
+        let shown = self.path.with_name(name.to_bytes());
+        let mut entry = Entry::new(live, self.tree, (directory, name), shown, depth, hint, None);
+        if globals.follow_all && matches!(hint, None | Some(FileType::Symlink | FileType::Directory)) {
+            match look_through(&entry, dir, self.tree) {
+                Looked::There(stat) => {
+                    entry.hint = Some(stat.0.file_type());
+                    entry.stat = OnceCell::from(Some(stat));
+                }
+                Looked::Unknown => {
+                    entry.hint = None;
+                    entry.stat = OnceCell::from(None);
+                }
+                Looked::LeftOut => return Ok(()),
+            }
+        }
+        let below = depth < globals.depth_max;
+        if globals.depth_first && below && entry.file_type() == Some(FileType::Directory) {
+            let stat = if live.looks_first { entry.stat().copied() } else { None };
+            self.subdirs.push(Dir::new(Some(dir.clone()), name.to_owned(), depth, stat));
+            return Ok(());
+        }
+        let pruned = self.actor.meet(&entry, Some(dir))?;
+        let failed = matches!(entry.stat.get(), Some(None));
+        if below && !pruned && !failed && entry.file_type() == Some(FileType::Directory) {
+            self.subdirs.push(Dir::new(Some(dir.clone()), name.to_owned(), depth, None));
+        }
+        Ok(())
+    }
+
+    /// With `-depth`: acts on a directory in which nothing is left to be done, and on those above it of which that is then true.
+    fn finish(&mut self, mut dir: Arc<Dir>) -> Result<()> {
+        while self.live.find.globals.depth_first && dir.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            dir.close();
+            if self.search.stage.is_done() {
+                return Ok(());
+            }
+            let mut shown = Vec::new();
+            dir.append_path(self.tree, &mut shown);
+            let opened = match dir.above.as_ref().map(|above| above.descriptor(self.live)).transpose() {
+                Ok(opened) => opened,
+                Err(errno) => {
+                    self.live.problem(&shown, &errno.into());
+                    return Ok(());
+                }
+            };
+            let directory = opened.as_ref().map_or(CWD, |opened| opened.as_fd());
+            let (place, hint) = ((directory, &*dir.name), Some(FileType::Directory));
+            let entry = Entry::new(self.live, self.tree, place, &shown, dir.depth, hint, dir.stat);
+            self.actor.meet(&entry, dir.above.as_ref())?;
+            let Some(above) = dir.above.clone() else { break };
+            dir = above;
+        }
+        Ok(())
+    }
+}
+
+/// Looks at what an entry leads to, where all links are followed. A directory that is one of those above it is left out.
+fn look_through(entry: &Entry<'_>, dir: &Arc<Dir>, tree: &Tree<'_>) -> Looked {
+    let stat = match entry.look(true) {
+        Err(Errno::NOENT) => entry.look(false),
+        Err(Errno::NOTDIR) => {
+            entry.problem(Errno::NOTDIR);
+            entry.look(false)
+        }
+        Err(Errno::LOOP) => {
+            entry.problem(Errno::LOOP);
+            return Looked::LeftOut;
+        }
+        other => other,
+    };
+    let stat = match stat {
+        Ok(stat) => stat,
+        Err(errno) => {
+            entry.problem(errno);
+            return Looked::Unknown;
+        }
+    };
+    if stat.0.file_type() == FileType::Directory
+        && let Some(above) = dir.same_above((stat.1, stat.0.ino))
+    {
+        let mut path = Vec::new();
+        above.append_path(tree, &mut path);
+        entry.live.tell_of_loop(entry.shown, &path);
+        return Looked::LeftOut;
+    }
+    Looked::There(stat)
+}
+
+impl Path {
+    /// Makes it the path of a directory.
+    fn enter(&mut self, dir: &Arc<Dir>, tree: &Tree<'_>) {
+        let is = |one: &Option<Arc<Dir>>, other: &Arc<Dir>| {
+            one.as_ref().is_some_and(|one| Arc::ptr_eq(one, other))
+        };
+        match &dir.above {
+            Some(above) if is(&self.directory, above) => self.above_length = self.length,
+            Some(above) if self.directory.as_ref().is_some_and(|last| is(&last.above, above)) => {}
+            above => {
+                self.text.clear();
+                if let Some(above) = above {
+                    above.append_path(tree, &mut self.text);
+                }
+                self.above_length = self.text.len();
+            }
+        }
+        self.text.truncate(self.above_length);
+        match &dir.above {
+            Some(_) => append_name(&mut self.text, dir.name.to_bytes()),
+            None => self.text.extend_from_slice(tree.given),
+        }
+        self.length = self.text.len();
+        self.directory = Some(dir.clone());
+    }
+
+    fn directory(&self) -> &[u8] {
+        &self.text[..self.length]
+    }
+
+    fn with_name(&mut self, name: &[u8]) -> &[u8] {
+        self.text.truncate(self.length);
+        append_name(&mut self.text, name);
+        &self.text
+    }
+}
+
+fn file_type(told: rustix::fs::FileType) -> Option<FileType> {
+    use rustix::fs::FileType as Told;
+    Some(match told {
+        Told::RegularFile => FileType::Regular,
+        Told::Directory => FileType::Directory,
+        Told::Symlink => FileType::Symlink,
+        Told::Fifo => FileType::Fifo,
+        Told::Socket => FileType::Socket,
+        Told::BlockDevice => FileType::Block,
+        Told::CharacterDevice => FileType::Character,
+        Told::Unknown => return None,
+    })
+}

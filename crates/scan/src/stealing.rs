@@ -1,0 +1,153 @@
+//! Pieces of work that make more pieces, shared by threads.
+//!
+//! 1. Each thread has a stack and takes the piece on top: depth first, so that what a thread does lies close together and
+//!    few pieces wait.
+//! 2. A thread without work steals the bottom of another's stack: the largest piece that is left.
+//! 3. It is over when no piece waits or is being worked on, or when somebody stops it.
+
+use crossbeam_deque::{Steal, Stealer, Worker};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+struct Pool<T> {
+    stealers: Vec<Stealer<T>>,
+    /// Pieces that wait or are being worked on.
+    waiting: AtomicUsize,
+    stopped: AtomicBool,
+}
+
+/// The stack of one thread.
+pub struct Stack<'a, T> {
+    pool: &'a Pool<T>,
+    own: Worker<T>,
+    /// Whether a piece that was taken here is being worked on.
+    working: Cell<bool>,
+}
+
+/// Runs `work` on one thread a state, the calling one among them, and gives what each returns. `first` lies on the stack of the
+/// first. `work` takes pieces until there are none. Blocks.
+pub fn share<T: Send, S: Send, R: Send>(
+    first: T,
+    states: Vec<S>,
+    work: impl Fn(S, &Stack<'_, T>) -> R + Sync,
+) -> Vec<R> {
+    let stacks: Vec<Worker<T>> = states.iter().map(|_| Worker::new_lifo()).collect();
+    let pool = Pool {
+        stealers: stacks.iter().map(Worker::stealer).collect(),
+        waiting: AtomicUsize::new(1),
+        stopped: AtomicBool::new(false),
+    };
+    if let Some(stack) = stacks.first() {
+        stack.push(first);
+    }
+    let run = |(state, own)| work(state, &Stack { pool: &pool, own, working: Cell::new(false) });
+    std::thread::scope(|scope| {
+        let mut pairs = states.into_iter().zip(stacks);
+        let here = pairs.next();
+        let threads: Vec<_> = pairs.map(|pair| scope.spawn(|| run(pair))).collect();
+        let mut results: Vec<R> = here.into_iter().map(run).collect();
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        results.extend(joined);
+        results
+    })
+}
+
+impl<T> Stack<'_, T> {
+    /// The next piece; the one taken before is done. Waits for others to make some, and calls `idle` first. `None` when all is
+    /// done or stopped.
+    pub fn take(&self, mut idle: impl FnMut()) -> Option<T> {
+        if self.working.take() {
+            self.pool.waiting.fetch_sub(1, Ordering::AcqRel);
+        }
+        let mut idle_rounds = 0;
+        while !self.pool.stopped.load(Ordering::Relaxed) {
+            if let Some(piece) = self.own.pop().or_else(|| self.steal()) {
+                self.working.set(true);
+                return Some(piece);
+            }
+            if self.pool.waiting.load(Ordering::Acquire) == 0 {
+                break;
+            }
+            idle_rounds += 1;
+            match idle_rounds {
+                1 => idle(),
+                2..64 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+        None
+    }
+
+    /// Adds a piece.
+    pub fn put(&self, piece: T) {
+        self.pool.waiting.fetch_add(1, Ordering::AcqRel);
+        self.own.push(piece);
+    }
+
+    /// Has no thread take any further piece.
+    pub fn stop(&self) {
+        self.pool.stopped.store(true, Ordering::Relaxed);
+    }
+
+    fn steal(&self) -> Option<T> {
+        for stealer in &self.pool.stealers {
+            loop {
+                match stealer.steal() {
+                    Steal::Success(piece) => return Some(piece),
+                    Steal::Empty => break,
+                    Steal::Retry => {}
+                }
+            }
+        }
+        None
+    }
+}
+
+/// A thread that panics stops the others, which would otherwise wait for it.
+impl<T> Drop for Stack<'_, T> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.stop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn every_piece_is_taken_once_whatever_the_threads() {
+        for threads in [1, 2, 7] {
+            let taken = AtomicU64::new(0);
+            share(10_u32, vec![(); threads], |(), stack| {
+                while let Some(piece) = stack.take(|| ()) {
+                    taken.fetch_add(1, Ordering::Relaxed);
+                    (0..piece.min(2)).for_each(|_| stack.put(piece - 1));
+                }
+            });
+            // A tree of two branches and ten levels.
+            assert_eq!(taken.into_inner(), 2_u64.pow(10) + 2_u64.pow(10) - 1);
+        }
+    }
+
+    #[test]
+    fn stopping_ends_it() {
+        let taken = share((), vec![(); 3], |(), stack| {
+            let mut taken = 0;
+            while let Some(()) = stack.take(|| ()) {
+                taken += 1;
+                stack.put(());
+                if taken == 100 {
+                    stack.stop();
+                }
+            }
+            taken
+        });
+        assert!(taken.contains(&100));
+    }
+}
