@@ -3,6 +3,7 @@
 
 mod generate;
 mod gufi;
+mod live;
 mod measure;
 mod process;
 mod queries;
@@ -65,6 +66,8 @@ enum Command {
     Gufi(gufi::Arguments),
     /// Sizes of shards, numbers of classes and numbers of entries against time and space
     Sweep(sweep::Arguments),
+    /// Compare searches with find, fd and bfs (FD_BIN, BFS_BIN), plocate (PLOCATE_BIN, UPDATEDB_BIN), ls and du
+    Live(live::Arguments),
     /// Run a command and say how much memory it took
     #[command(hide = true)]
     Peak {
@@ -89,6 +92,7 @@ fn main() -> anyhow::Result<()> {
         }
         Command::Gufi(arguments) => gufi::run(arguments),
         Command::Sweep(arguments) => sweep::run(arguments),
+        Command::Live(arguments) => live::run(&arguments),
         Command::Peak { command } => process::print_peak(&command),
         Command::Run(arguments) => run::run(arguments),
     }

@@ -45,13 +45,25 @@ impl Line {
     /// Seconds that the command takes, its output thrown away. Exit codes but 0 are errors, but for users, whom
     /// programs tell by code 1 that they may not go everywhere.
     pub fn seconds(&self) -> anyhow::Result<f64> {
+        let (took, code) = self.timed()?;
+        self.check(code)?;
+        Ok(took)
+    }
+
+    /// As [`Line::seconds`], but code 1 is fine for root too: so end programs that find nothing.
+    pub fn seconds_of_search(&self) -> anyhow::Result<f64> {
+        match self.timed()? {
+            (took, Some(0 | 1)) => Ok(took),
+            (_, code) => bail!("{:?} as {} ended with {code:?}", self.words, self.user.name),
+        }
+    }
+
+    fn timed(&self) -> anyhow::Result<(f64, Option<i32>)> {
         let mut command = self.command()?;
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let begun = Instant::now();
         let status = command.status().with_context(|| format!("cannot run {:?}", self.words))?;
-        let took = begun.elapsed().as_secs_f64();
-        self.check(status.code())?;
-        Ok(took)
+        Ok((begun.elapsed().as_secs_f64(), status.code()))
     }
 
     /// What the command prints.

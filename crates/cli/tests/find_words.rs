@@ -52,6 +52,15 @@ const EXPRESSIONS: &[&str] = &[
     "-used +1",
     "-used -1",
     "-used -100000",
+    "-used 0",
+    "-used 1",
+    "-used 2",
+    "-used 3",
+    "-used +0",
+    "-used +2",
+    "-used -2",
+    "-used 1.5",
+    "-used -0.5",
     "-fstype ext4",
     "! -fstype ext4 -fstype nosuch",
     "-readable",
@@ -82,6 +91,7 @@ const EXPRESSIONS: &[&str] = &[
     "-printf %5Y|%-3y|%10F|\\n",
     "-printf %Q|%5d|%-|\\q|\\n",
     "-printf %A@|%AH|%Aj|%TA|%TB|%Th|%TI|%Tk|%Tl|%Tp|%Tr|%TR|%TX|%TD|%Td|%Te|%TU|%Tw|%TW|%Tx|%Ty|%TG|%Tg|%TV|%Tu|%Ts|\\n",
+    "-printf %Aq|%TQ|%Cf|%TE|%TJ|%Ti|%To|%Tv|%TK|%TL|%TN|%TO|%TC|%Tg|%TP|\\n",
     "-printf \\101\\t\\\\|%%|%p\\n",
     "-printf %p\\cnever",
     "-fprint /dev/stdout",
@@ -172,6 +182,18 @@ const WRONG: &[&str] = &[
     "-ok",
     "-okdir",
     "-execdir echo {}",
+    "-inum",
+    "-links",
+    "-uid",
+    "-gid",
+    "-newermt",
+    "-newerac",
+    "-newerXt",
+    "-newermX",
+    "-user",
+    "-perm",
+    "-size",
+    "-context",
     "-inum x",
     "-links +",
     "-fprint",
@@ -247,6 +269,47 @@ fn tree_for_all(root: &Path, random: &mut StdRng) {
     }
 }
 
+/// A file that was last read just so long after its last change.
+fn read_after(path: &Path, span_ns: i64) {
+    use std::os::unix::fs::MetadataExt;
+    const SECOND_NS: i64 = 1_000_000_000;
+    let changed = |path: &Path| {
+        let metadata = path.symlink_metadata().unwrap();
+        metadata.ctime() * SECOND_NS + metadata.ctime_nsec()
+    };
+    let clock = path.with_extension("clock");
+    fs::write(path, "").unwrap();
+    // The kernel's clock for files stands still for milliseconds: what another file was given, this one is given too.
+    for _ in 0..10_000 {
+        fs::write(&clock, "").unwrap();
+        let read_ns = changed(&clock) + span_ns;
+        let access = rustix::fs::Timespec { tv_sec: read_ns / SECOND_NS, tv_nsec: read_ns % SECOND_NS };
+        let times = rustix::fs::Timestamps { last_access: access, last_modification: access };
+        rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::empty()).unwrap();
+        if changed(path) + span_ns == read_ns {
+            break;
+        }
+    }
+    fs::remove_file(clock).unwrap();
+}
+
+#[test]
+fn days_of_use_end_where_finds_end() {
+    const DAY_NS: i64 = 86_400 * 1_000_000_000;
+    let trial = Trial::new(&mut seeded(3600));
+    for (number, span_ns) in
+        [0, 1, DAY_NS - 1, DAY_NS, DAY_NS + 1, 2 * DAY_NS - 1, 2 * DAY_NS, 2 * DAY_NS + 1, -1]
+            .into_iter()
+            .enumerate()
+    {
+        read_after(&trial.tree.join(format!("read{number}")), span_ns);
+    }
+    trial.place.index(&trial.index, &trial.tree);
+    for days in ["0", "1", "2", "3", "+0", "+1", "+2", "-0", "-1", "-2", "-3", "0.5", "+1.5", "-1.5"] {
+        trial.compare(None, &format!("-name read* -used {days}"));
+    }
+}
+
 struct Trial {
     place: Place,
     tree: PathBuf,
@@ -279,7 +342,7 @@ impl Trial {
     }
 
     /// The output of both commands: that of find(1), and that of canopy.
-    fn both(&self, user: Option<&User>, before: &[&str], line: &str) -> [Output; 2] {
+    fn both(&self, user: Option<&User>, live: bool, before: &[&str], line: &str) -> [Output; 2] {
         let words = self.words(line);
         let words: Vec<&OsStr> = before
             .iter()
@@ -287,8 +350,9 @@ impl Trial {
             .chain([self.tree.as_os_str()])
             .chain(words.iter().map(OsStr::new))
             .collect();
-        let first: [Vec<&OsStr>; 2] =
-            [vec![], vec![OsStr::new("--index"), self.index.as_os_str(), OsStr::new("find")]];
+        let mut ours = vec![OsStr::new("--index"), self.index.as_os_str(), OsStr::new("find")];
+        ours.extend(live.then_some(OsStr::new("--live")));
+        let first: [Vec<&OsStr>; 2] = [vec![], ours];
         let programs = [OsStr::new("find"), self.place.canopy.as_os_str()];
         [0, 1].map(|at| {
             let words: Vec<&OsStr> = first[at].iter().copied().chain(words.iter().copied()).collect();
@@ -306,10 +370,23 @@ impl Trial {
         })
     }
 
+    /// Compares a search of the index, and a live one.
     fn compare(&self, user: Option<&User>, line: &str) {
-        let [expected, shown] = self.both(user, &[], line);
-        let what = format!("{user:?} find {line}: {}", String::from_utf8_lossy(&shown.stderr));
-        assert_eq!(shown.status.code(), expected.status.code(), "{what}");
+        for live in [false, true] {
+            self.compare_one(user, live, line);
+        }
+    }
+
+    fn compare_one(&self, user: Option<&User>, live: bool, line: &str) {
+        let [expected, shown] = self.both(user, live, &[], line);
+        let what = format!("{user:?} find live: {live} {line}: {}", String::from_utf8_lossy(&shown.stderr));
+        // By cost, find(1) puts tests into another order: so it meets loops of links that others do not, or misses them.
+        let loops = |output: &Output| String::from_utf8_lossy(&output.stderr).contains("Too many levels");
+        if loops(&expected) == loops(&shown) {
+            assert_eq!(shown.status.code(), expected.status.code(), "{what}");
+        } else {
+            assert!(line.contains("-xtype"), "{what}");
+        }
         // The order of words in a batch, and of what has no ends of lines, is free.
         if line.contains("\\cnever") || line.contains("/dev/stderr") {
             assert_eq!(shown.stdout.len(), expected.stdout.len(), "{what}");
@@ -351,7 +428,7 @@ fn users_get_what_find_tells_them() {
 
 /// Random expressions of tests, operators and printing actions.
 fn generated(random: &mut StdRng, depth: u32) -> String {
-    const TESTS: [&str; 24] = [
+    const TESTS: [&str; 26] = [
         "-name a*",
         "-name *1",
         "-type f",
@@ -376,6 +453,8 @@ fn generated(random: &mut StdRng, depth: u32) -> String {
         "-true",
         "-false",
         "-path *d*",
+        "-xtype f",
+        "-xtype d",
     ];
     const ACTIONS: [&str; 5] =
         ["-print", "-printf p:%p\\n", "-printf %d,%y,%s\\n", "-exec test -d {} ;", "-fprint /dev/stdout"];
@@ -386,10 +465,11 @@ fn generated(random: &mut StdRng, depth: u32) -> String {
         };
     }
     let first = generated(random, depth - 1);
-    match random.random_range(0..6) {
+    match random.random_range(0..7) {
         0 => format!("! ( {first} )"),
         1 => format!("( {first} ) -o {}", generated(random, depth - 1)),
-        // No commas: where it is cheaper, find 4.9 swaps what stands around them, so that the wrong one counts.
+        // Nothing dear before a comma: find 4.9 swaps what stands around it where that is cheaper, so that the wrong one counts.
+        6 => format!("( -name *1 -printf c:%p\\n , {first} )"),
         2 => format!("( {first} -a {} )", generated(random, depth - 1)),
         3 => format!("{first} -o {}", generated(random, depth - 1)),
         _ => format!("{first} {}", generated(random, depth - 1)),
@@ -413,7 +493,7 @@ fn generated_expressions_agree_with_find() {
 fn wrong_expressions_are_told_in_finds_words() {
     let trial = Trial::new(&mut seeded(3300));
     for line in WRONG {
-        let [expected, shown] = trial.both(None, &[], line);
+        let [expected, shown] = trial.both(None, false, &[], line);
         assert_eq!(shown.status.code(), expected.status.code(), "{line}");
         assert_eq!(shown.stdout.is_empty(), expected.stdout.is_empty(), "{line}");
         let first = |output: &Output| {
@@ -428,7 +508,7 @@ fn wrong_expressions_are_told_in_finds_words() {
 #[test]
 fn directories_come_after_their_contents_with_depth() {
     let trial = Trial::new(&mut seeded(3400));
-    let [_, shown] = trial.both(None, &[], "-depth -print0");
+    let [_, shown] = trial.both(None, false, &[], "-depth -print0");
     let paths: Vec<&[u8]> = shown.stdout.split(|&byte| byte == 0).filter(|path| !path.is_empty()).collect();
     assert!(paths.len() > 10);
     for (at, path) in paths.iter().enumerate() {
@@ -447,6 +527,10 @@ fn starts_that_are_links_are_followed_when_asked() {
         ("-H", "link4"),
         ("-H", "link12"),
         ("-H", "link3"),
+        ("-L", "link1"),
+        ("-L", "link2"),
+        ("-L", "link4"),
+        ("-L", "link12"),
     ] {
         let run = |program: &OsStr, first: &[&OsStr]| {
             let mut command = Command::new(program);
@@ -462,9 +546,6 @@ fn starts_that_are_links_are_followed_when_asked() {
         let what = format!("{options} {start} {}", String::from_utf8_lossy(&shown.stderr));
         assert_same(&sorted(&shown.stdout, b'\n'), &sorted(&expected.stdout, b'\n'), &what);
     }
-    let [_, shown] = trial.both(None, &["-L"], "");
-    assert_eq!(shown.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&shown.stderr).contains("-L: "));
 }
 
 #[test]
@@ -472,10 +553,10 @@ fn a_link_out_of_the_index_is_no_silent_answer() {
     let trial = Trial::new(&mut seeded(3600));
     symlink("/etc/passwd", trial.tree.join("away")).unwrap();
     trial.place.index(&trial.index, &trial.tree);
-    let [_, shown] = trial.both(None, &[], "-name away -xtype f");
+    let [_, shown] = trial.both(None, false, &[], "-name away -xtype f");
     assert_eq!((shown.status.code(), shown.stdout.len()), (Some(1), 0));
     assert!(String::from_utf8_lossy(&shown.stderr).contains("away"));
-    let [_, shown] = trial.both(None, &[], "-name away -printf %Y");
+    let [_, shown] = trial.both(None, false, &[], "-name away -printf %Y");
     assert_eq!((shown.status.code(), &shown.stdout[..]), (Some(1), &b"?"[..]));
 }
 
@@ -487,10 +568,10 @@ fn commands_run_where_the_entry_is_and_not_through_new_links() {
     fs::remove_dir_all(trial.tree.join("linkdir")).unwrap();
     symlink("/", trial.tree.join("linkdir")).unwrap();
     assert!(fs::metadata(&trial.tree).unwrap().modified().unwrap() > before);
-    let [_, shown] = trial.both(None, &[], "-name inner -execdir pwd ;");
+    let [_, shown] = trial.both(None, false, &[], "-name inner -execdir pwd ;");
     assert_eq!(String::from_utf8_lossy(&shown.stdout), "");
     assert!(!shown.stderr.is_empty());
-    let [_, shown] = trial.both(None, &[], "-name file -execdir pwd ;");
+    let [_, shown] = trial.both(None, false, &[], "-name file -execdir pwd ;");
     assert_eq!(String::from_utf8_lossy(&shown.stdout).trim_end(), trial.tree.to_str().unwrap());
 }
 
@@ -515,7 +596,7 @@ fn files_get_what_actions_write() {
     let (ours, theirs) = (trial.place.path("ours"), trial.place.path("theirs"));
     for action in ["-fprint", "-fprint0", "-fls"] {
         for (program, file) in [(0, &theirs), (1, &ours)] {
-            let outputs = trial.both(None, &[], &format!("{action} {}", file.display()));
+            let outputs = trial.both(None, false, &[], &format!("{action} {}", file.display()));
             assert!(outputs[program].status.success());
             // Both commands have written to the one file: what the last one did counts.
             if program == 0 {
@@ -539,7 +620,7 @@ fn files_get_what_actions_write() {
 fn extras_sort_limit_count_and_print_json() {
     let trial = Trial::new(&mut seeded(4000));
     let lines = |line: &str| -> Vec<String> {
-        let [_, shown] = trial.both(None, &[], line);
+        let [_, shown] = trial.both(None, false, &[], line);
         assert_eq!(shown.status.code(), Some(0), "{line}: {}", String::from_utf8_lossy(&shown.stderr));
         shown.stdout.split(|&byte| byte == b'\n').map(|line| line.escape_ascii().to_string()).collect()
     };
@@ -567,12 +648,12 @@ fn extras_sort_limit_count_and_print_json() {
         back.reverse();
         assert_eq!(there[..there.len() - 1], back, "{field}");
     }
-    let [_, zero] = trial.both(None, &["--0"], "-type d");
-    let [expected, _] = trial.both(None, &[], "-type d -print0");
+    let [_, zero] = trial.both(None, false, &["--0"], "-type d");
+    let [expected, _] = trial.both(None, false, &[], "-type d -print0");
     assert_same(&sorted(&zero.stdout, 0), &sorted(&expected.stdout, 0), "--0");
-    let [_, json] = trial.both(None, &["--json"], "");
+    let [_, json] = trial.both(None, false, &["--json"], "");
     let list: Vec<serde_json::Value> = serde_json::from_slice(&json.stdout).unwrap();
-    let [_, ndjson] = trial.both(None, &["--ndjson"], "--sort path");
+    let [_, ndjson] = trial.both(None, false, &["--ndjson"], "--sort path");
     let objects: Vec<serde_json::Value> = ndjson
         .stdout
         .split(|&byte| byte == b'\n')
@@ -587,8 +668,8 @@ fn extras_sort_limit_count_and_print_json() {
         assert_eq!(object["size"].as_u64(), Some(metadata.len()));
         assert_eq!(object["mode"].as_u64(), Some(u64::from(metadata.permissions().mode() & 0o7777)));
     }
-    let [_, none] = trial.both(None, &["--json"], "-name NONE");
+    let [_, none] = trial.both(None, false, &["--json"], "-name NONE");
     assert_eq!(none.stdout, b"[]\n");
-    let [_, quit] = trial.both(None, &[], "-print -quit");
+    let [_, quit] = trial.both(None, false, &[], "-print -quit");
     assert_eq!(quit.stdout.iter().filter(|&&byte| byte == b'\n').count(), 1);
 }

@@ -1,14 +1,12 @@
-//! Where symbolic links lead, as far as the index knows.
+//! What a path that is a symbolic link leads to, for commands that look through it.
 
 use crate::error::{Error, Result};
-use crate::locate::{Start, absolute_path, locate};
+use crate::links::{Links, Place, parent_of};
+use crate::locate::{Start, absolute_path, locate, to_path};
 use canopy_index::Index;
-use canopy_model::{FileType, unescape};
+use canopy_model::{FileType, join_absolute};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-
-/// Links followed one after the other, as the kernel does.
-const LINKS_MAX: usize = 40;
 
 /// Finds the entry at a path, and where it is a symbolic link, what that leads to. It keeps the path as it was given.
 pub(crate) fn locate_followed(index: &Index, given: &OsStr) -> Result<Start> {
@@ -27,29 +25,28 @@ pub(crate) enum Lost {
     Outside,
 }
 
-/// What an entry leads to: itself unless it is a symbolic link.
-pub(crate) fn followed(index: &Index, mut start: Start) -> std::result::Result<Start, Lost> {
-    for _ in 0..LINKS_MAX {
-        if start.inode.attributes.file_type() != FileType::Symlink {
-            return Ok(start);
-        }
-        let link = absolute_path(&start.source, &start.path);
-        let link = unescape(&link);
-        let target = unescape(&start.inode.target);
-        if target.is_empty() {
-            return Err(Lost::Missing);
-        }
-        let mut path = Vec::new();
-        if !target.starts_with(b"/") {
-            let end = link.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
-            path.extend_from_slice(&link[..end + 1]);
-        }
-        path.extend_from_slice(&target);
-        start = match locate(index, OsStr::from_bytes(&path)) {
-            Ok(next) => next,
-            Err(Error::NotCovered { .. }) => return Err(Lost::Outside),
-            Err(_) => return Err(Lost::Missing),
-        };
+/// What an entry leads to: itself unless it is a symbolic link. Where a link leads through directories that no index covers,
+/// links on its way are resolved on the live file system, as those of a path that a user gives.
+pub(crate) fn followed(index: &Index, start: Start) -> std::result::Result<Start, Lost> {
+    if start.inode.attributes.file_type() != FileType::Symlink {
+        return Ok(start);
     }
-    Err(Lost::Missing)
+    let link = absolute_path(&start.source, &start.path);
+    let target = &start.inode.target;
+    let reached = match Links::new(start.view.clone()).follow(&link, target) {
+        Place::There(reached) => reached.absolute,
+        Place::Missing | Place::NotDirectory | Place::Loop => return Err(Lost::Missing),
+        Place::Unknown if target.is_empty() => return Err(Lost::Missing),
+        Place::Unknown if target.starts_with('/') => target.clone(),
+        Place::Unknown => join_absolute(parent_of(&link), target),
+    };
+    let found = match locate(index, to_path(&reached).as_os_str()) {
+        Ok(found) => found,
+        Err(Error::NotCovered { .. }) => return Err(Lost::Outside),
+        Err(_) => return Err(Lost::Missing),
+    };
+    match found.inode.attributes.file_type() {
+        FileType::Symlink => Err(Lost::Outside),
+        _ => Ok(found),
+    }
 }

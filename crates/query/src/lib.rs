@@ -15,6 +15,7 @@ pub mod export;
 pub mod find;
 mod follow;
 mod human;
+mod links;
 mod listings;
 mod locate;
 pub mod ls;

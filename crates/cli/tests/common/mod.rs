@@ -68,8 +68,8 @@ impl User {
         User { uid, gid: GIDS[random.random_range(0..4)], groups }
     }
 
-    /// Runs a program as this user, in a directory that all can reach.
-    pub fn run(&self, program: &OsStr, arguments: &[&OsStr]) -> Output {
+    /// The command that runs another as this user.
+    pub fn command(&self) -> Command {
         let groups: Vec<String> = self.groups.iter().map(u32::to_string).collect();
         let mut command = Command::new("setpriv");
         command.args(["--reuid", &self.uid.to_string(), "--regid", &self.gid.to_string()]);
@@ -78,6 +78,12 @@ impl User {
         } else {
             command.args(["--groups", &groups.join(",")]);
         }
+        command
+    }
+
+    /// Runs a program as this user, in a directory that all can reach.
+    pub fn run(&self, program: &OsStr, arguments: &[&OsStr]) -> Output {
+        let mut command = self.command();
         command
             .arg(program)
             .args(arguments)

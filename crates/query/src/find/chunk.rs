@@ -1,7 +1,8 @@
 //! Rows with what their listings tell of them.
 
 use super::rows::Batch;
-use super::run::{Visit, bad_ordinal};
+use super::run::bad_ordinal;
+use super::visit::Visit;
 use crate::columns::{INODE, numbers, strings};
 use crate::error::Result;
 use crate::listings::ListingHeads;
@@ -50,8 +51,8 @@ pub(super) fn shown(start: &Start, prefix: &str, path: &str) -> String {
 }
 
 /// Selected rows with all that tests and actions may ask of them.
-pub(super) struct Chunk<'a> {
-    pub(super) visit: &'a Visit,
+pub(super) struct Chunk {
+    pub(super) visit: Arc<Visit>,
     pub(super) batch: RecordBatch,
     dirs: bool,
     via_link: bool,
@@ -61,32 +62,52 @@ pub(super) struct Chunk<'a> {
     pub(super) devs: Vec<u64>,
 }
 
-impl<'a> Chunk<'a> {
+impl Chunk {
     /// Rows of a shard below a start.
-    pub(super) fn below(visit: &'a Visit, shard: &Shard, kind: FileKind, batch: RecordBatch) -> Result<Self> {
+    pub(super) fn below(
+        visit: &Arc<Visit>,
+        shard: &Shard,
+        kind: FileKind,
+        batch: RecordBatch,
+    ) -> Result<Self> {
         let Places { paths, listing_depths, devs } = Places::of(shard, &batch)?;
         let prefix = escape(&visit.start.given).into_owned();
         let shown = paths.iter().map(|path| shown(&visit.start, &prefix, path)).collect();
-        let start = visit.start.depth();
-        let depths = listing_depths.iter().map(|depth| (depth + 1).saturating_sub(start)).collect();
+        let (start, visit) = (visit.start.depth(), visit.clone());
+        let depths =
+            listing_depths.iter().map(|depth| (depth + 1).saturating_sub(start) + visit.depth).collect();
         let dirs = kind == FileKind::Dirs;
         Ok(Chunk { visit, batch, dirs, via_link: false, shown, paths, depths, devs })
     }
 
     /// The start itself.
-    pub(super) fn of_start(visit: &'a Visit) -> Self {
+    pub(super) fn of_start(visit: &Arc<Visit>) -> Self {
         let start = &visit.start;
         let given = escape(&start.given).into_owned();
         let name = escape(trim_slashes(super::format::file_name(&start.given))).into_owned();
         Chunk {
-            visit,
+            visit: visit.clone(),
             batch: single_row(&name, &start.inode),
             dirs: start.is_dir(),
             via_link: visit.via_link,
             shown: vec![given],
             paths: vec![start.path.clone()],
-            depths: vec![0],
+            depths: vec![visit.depth],
             devs: vec![start.inode.dev],
+        }
+    }
+
+    /// One row by itself.
+    pub(super) fn only(&self, at: usize) -> Self {
+        Chunk {
+            visit: self.visit.clone(),
+            batch: self.batch.slice(at, 1),
+            dirs: self.dirs,
+            via_link: self.via_link,
+            shown: vec![self.shown[at].clone()],
+            paths: vec![self.paths[at].clone()],
+            depths: vec![self.depths[at]],
+            devs: vec![self.devs[at]],
         }
     }
 
@@ -119,8 +140,8 @@ impl<'a> Chunk<'a> {
 
 /// One row of a chunk.
 #[derive(Clone, Copy)]
-pub(super) struct ChunkRow<'c, 'a> {
-    pub(super) chunk: &'c Chunk<'a>,
+pub(super) struct ChunkRow<'c> {
+    pub(super) chunk: &'c Chunk,
     pub(super) at: usize,
 }
 

@@ -276,44 +276,45 @@ impl Expr {
         }
     }
 
-    /// Puts tests of names in front of others that stand beside them, as find(1) does: they cost least.
-    pub(crate) fn names_first(&mut self) {
+    /// Puts what costs least first where tests stand beside each other, as find(1) does: names, then types, then all else.
+    pub(crate) fn cheapest_first(&mut self) {
         match self {
             Expr::And(first, second) => {
-                first.names_first();
-                second.names_first();
-                self.move_names();
+                first.cheapest_first();
+                second.cheapest_first();
+                self.sink_last();
             }
             Expr::Or(first, second) | Expr::Comma(first, second) => {
-                first.names_first();
-                second.names_first();
+                first.cheapest_first();
+                second.cheapest_first();
             }
-            Expr::Not(inner) => inner.names_first(),
+            Expr::Not(inner) => inner.cheapest_first(),
             Expr::Test(_) | Expr::Action(_) | Expr::Prune => {}
         }
     }
 
-    /// In `a b`, where b is a test of names: `b a`, or `x b y` where a is `x y`, as long as no action stands in between.
-    fn move_names(&mut self) {
+    /// Moves the last of a row of tests to its place; those before it are in order. Nothing moves past an action.
+    fn sink_last(&mut self) {
         let Expr::And(first, second) = self else { return };
-        if !second.reads_names_only() || first.reads_names_only() {
-            return;
-        }
-        match &mut **first {
-            Expr::And(_, last) if last.is_pure() && !last.reads_names_only() => {
-                std::mem::swap(last, second);
-                first.move_names();
+        let before = match &mut **first {
+            Expr::And(_, last) => last,
+            _ => first,
+        };
+        if before.is_pure() && second.is_pure() && second.cost() < before.cost() {
+            std::mem::swap(before, second);
+            if let Expr::And(..) = **first {
+                first.sink_last();
             }
-            alone if alone.is_pure() && !matches!(alone, Expr::And(..)) => std::mem::swap(first, second),
-            _ => {}
         }
     }
 
-    fn reads_names_only(&self) -> bool {
+    /// What evaluating it costs, in no certain unit.
+    fn cost(&self) -> u32 {
         match self {
-            Expr::Test(test) => test.reads_names_only(),
-            Expr::Not(inner) => inner.reads_names_only(),
-            _ => false,
+            Expr::Test(test) if test.reads_names_only() => 0,
+            Expr::Test(Test::Type(_)) => 1,
+            Expr::Not(inner) => inner.cost(),
+            _ => 2,
         }
     }
 

@@ -1,8 +1,8 @@
 //! The format of `-printf`, and the pieces of `-ls`.
 
+use super::clock::{ctime, time_of, time_value};
 use crate::names::{group_name, user_name};
 use canopy_model::{Attributes, FileType};
-use chrono::{DateTime, Local};
 use rustix::fd::BorrowedFd;
 use std::io::Write;
 
@@ -14,6 +14,8 @@ pub(crate) struct Found<'a> {
     pub(crate) name: &'a [u8],
     /// The start path, as it was given.
     pub(crate) start: &'a [u8],
+    /// The followed link through which it was found, else the start path.
+    pub(crate) link: &'a [u8],
     /// How far below the start it is.
     pub(crate) depth: u32,
     /// Where it points, if it is a symbolic link.
@@ -144,6 +146,15 @@ impl Format {
         })
     }
 
+    /// Whether it prints anything but what names and types tell.
+    pub(crate) fn needs_attributes(&self) -> bool {
+        self.pieces.iter().any(|piece| match piece {
+            Piece::Directive { what: What::Plain(letter), .. } => !"fpPhHdyZ".contains(*letter),
+            Piece::Directive { what: What::Time(..), .. } => true,
+            Piece::Text(_) | Piece::Stop => false,
+        })
+    }
+
     /// Whether it prints anything that has to be looked up elsewhere: `%F`, `%Y` or `%Z`.
     pub(crate) fn needs_known(&self) -> bool {
         "FYZ".chars().any(|letter| self.has(letter))
@@ -262,9 +273,6 @@ fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Piec
     Ok(Some(Piece::Directive { what, flags }))
 }
 
-/// Letters of strftime(3) in the C library; the chrono crate knows others.
-const TIME_LETTERS: &str = "abcdeghjklmnprstuwxyzABCDFGHIMPRSTUVWXYZ";
-
 fn value(what: What, flags: &Flags, found: &Found<'_>, output: &mut Vec<u8>) {
     let attributes = &found.attributes;
     let Attributes { mode, uid, gid, blocks, .. } = *attributes;
@@ -339,63 +347,6 @@ fn general(value: f64) -> String {
     let mantissa = scientific.split('e').next().unwrap_or_default().to_owned();
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
-}
-
-fn time_of(letter: char, attributes: &Attributes) -> i64 {
-    match letter {
-        'a' | 'A' => attributes.atime_ns,
-        'c' | 'C' => attributes.ctime_ns,
-        'B' => attributes.btime_ns,
-        _ => attributes.mtime_ns,
-    }
-}
-
-fn local(time_ns: i64) -> DateTime<Local> {
-    DateTime::from_timestamp_nanos(time_ns).with_timezone(&Local)
-}
-
-/// A date as ls(1) shows it: half a year back, the year stands instead of the time of day.
-pub(crate) fn date(time_ns: i64, now_ns: i64) -> String {
-    let recent = (0..=31_556_952 / 2 * 1_000_000_000).contains(&now_ns.saturating_sub(time_ns));
-    local(time_ns).format(if recent { "%b %e %H:%M" } else { "%b %e  %Y" }).to_string()
-}
-
-/// A time as stat(1) shows it.
-pub(crate) fn full_time(time_ns: i64) -> String {
-    local(time_ns).format("%Y-%m-%d %H:%M:%S%.9f %z").to_string()
-}
-
-/// As `%t`: the form of ctime(3) with ten digits of the second.
-fn ctime(time_ns: i64) -> String {
-    let time = local(time_ns);
-    format!(
-        "{}.{:09}0 {}",
-        time.format("%a %b %e %H:%M:%S"),
-        time.timestamp_subsec_nanos(),
-        time.format("%Y")
-    )
-}
-
-fn time_value(time_ns: i64, kind: char) -> String {
-    let time = local(time_ns);
-    let fraction = format!(".{:09}0", time.timestamp_subsec_nanos());
-    match kind {
-        '@' => format!("{}{fraction}", time.timestamp()),
-        '+' => format!("{}{fraction}", time.format("%Y-%m-%d+%H:%M:%S")),
-        'S' => format!("{}{fraction}", time.format("%S")),
-        'T' | 'X' => format!("{}{fraction}", time.format("%H:%M:%S")),
-        'c' => time.format("%a %b %e %H:%M:%S %Y").to_string(),
-        'x' | 'D' => time.format("%m/%d/%y").to_string(),
-        'Z' => time_zone(&time),
-        // What strftime(3) does with a letter that it does not know.
-        kind if !TIME_LETTERS.contains(kind) => format!("%{kind}"),
-        kind => time.format(&format!("%{kind}")).to_string(),
-    }
-}
-
-/// The abbreviation of the time zone, which the chrono crate does not know for the local one.
-fn time_zone(time: &DateTime<Local>) -> String {
-    if time.offset().local_minus_utc() == 0 { "UTC".to_owned() } else { time.format("%z").to_string() }
 }
 
 /// The last component of a path, as `%f`.

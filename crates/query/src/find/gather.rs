@@ -1,21 +1,21 @@
 //! Gathers what is known of the subtree of a start besides the columns of its rows, as far as the expression asks.
 
 use super::known::{FileSystems, Known};
-use super::links::Links;
 use super::parse::Find;
 use super::run::BATCH_ROWS;
 use super::test::{Test, XattrTest};
 use crate::columns::{numbers, strings};
 use crate::error::Result;
+use crate::links::Links;
 use crate::locate::{Start, read_xattrs, xattrs_of};
 use arrow::datatypes::{Int64Type, UInt32Type};
 use canopy_index::FileKind;
 use canopy_model::{Acl, Credentials, join};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// What the expression may ask of the subtree of a start.
-pub(super) fn gather(find: &Find, start: &Start) -> Result<Known> {
+pub(super) fn gather(find: &Find, start: &Start, links: &Arc<Links>) -> Result<Known> {
     let judges = find.asks(&|test| matches!(test, Test::Access(_)));
     let knows_mounts = find.asks(&|test| matches!(test, Test::FileSystem(_))) || find.prints('F');
     Ok(Known {
@@ -25,7 +25,9 @@ pub(super) fn gather(find: &Find, start: &Start) -> Result<Known> {
         contexts: if find.prints('Z') { values(start, "security.selinux")? } else { FxHashMap::default() },
         who: if judges { caller() } else { Credentials::new(0, []) },
         file_systems: if knows_mounts { FileSystems::mounted() } else { FileSystems::none() },
-        links: Links::new(start.view.clone(), start.source.clone()),
+        source: start.source.clone(),
+        links: links.clone(),
+        link_problems: Mutex::default(),
         problems: Mutex::default(),
     })
 }

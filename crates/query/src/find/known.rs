@@ -1,15 +1,17 @@
 //! What tests and directives may ask besides the columns of a row: empty directories, values of extended attributes,
 //! who asks, types of file systems, and where symbolic links lead.
 
-use super::links::{Links, Place};
 use super::rows::Batch;
 use crate::columns::{numbers, strings, text_or_empty};
+use crate::links::{Links, Place};
+use crate::locate::absolute_path;
 use crate::names::{group_name, user_name};
 use arrow::array::AsArray;
 use arrow::datatypes::UInt32Type;
+use canopy_index::SourceRecord;
 use canopy_model::{Acl, Credentials, FileType, Grant, Wanted, unescape};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// What is known of the subtree of one start.
 pub(crate) struct Known {
@@ -24,7 +26,10 @@ pub(crate) struct Known {
     /// Who asks.
     pub(crate) who: Credentials,
     pub(crate) file_systems: FileSystems,
-    pub(crate) links: Links,
+    pub(crate) source: SourceRecord,
+    pub(crate) links: Arc<Links>,
+    /// What is to be told of links that were followed.
+    pub(crate) link_problems: Mutex<Vec<String>>,
     /// What could not be answered, by the path as it is shown.
     pub(crate) problems: Mutex<FxHashMap<String, String>>,
 }
@@ -37,8 +42,8 @@ impl Known {
             return types.contains(&FileType::of_mode(mode));
         }
         match self.lead(rows, at) {
-            Place::There(inode) => types.contains(&inode.attributes.file_type()),
-            Place::Missing => types.contains(&FileType::Symlink),
+            Place::There(reached) => types.contains(&reached.inode.attributes.file_type()),
+            Place::Missing | Place::NotDirectory => types.contains(&FileType::Symlink),
             // As to find(1), this is an error.
             Place::Loop => {
                 self.problem(&rows.shown[at], "Too many levels of symbolic links");
@@ -57,11 +62,11 @@ impl Known {
             return self.grants(&rows.paths[at], names, (mode, uid, gid), wanted);
         }
         match self.lead(rows, at) {
-            Place::There(inode) => {
-                let a = &inode.attributes;
-                self.grants(&inode.path, &inode.xattrs, (a.mode, a.uid, a.gid), wanted)
+            Place::There(reached) => {
+                let a = &reached.inode.attributes;
+                self.grants(&reached.path, &reached.inode.xattrs, (a.mode, a.uid, a.gid), wanted)
             }
-            Place::Missing | Place::Loop => false,
+            Place::Missing | Place::NotDirectory | Place::Loop => false,
             Place::Unknown => self.unanswered(rows, at),
         }
     }
@@ -78,7 +83,12 @@ impl Known {
 
     fn lead(&self, rows: &Batch<'_>, at: usize) -> Place {
         let targets = rows.batch.column_by_name("target").map(|column| column.as_string::<i32>());
-        self.links.follow(&rows.paths[at], text_or_empty(targets, at))
+        self.follow(&rows.paths[at], text_or_empty(targets, at))
+    }
+
+    /// Where the link at a path of the source leads.
+    pub(crate) fn follow(&self, path: &str, target: &str) -> Place {
+        self.links.follow(&absolute_path(&self.source, path), target)
     }
 
     fn unanswered(&self, rows: &Batch<'_>, at: usize) -> bool {
@@ -91,6 +101,21 @@ impl Known {
         let text = format!("{}: {what}", quoted(&unescape(shown)));
         let mut problems = self.problems.lock().expect("no thread panics while it holds the lock");
         problems.insert(shown.to_owned(), text);
+    }
+
+    /// Notes what is to be told of a link that was followed, whatever comes of evaluating it.
+    pub(crate) fn tell_of_link(&self, text: String) {
+        self.link_problems.lock().expect("no thread panics while it holds the lock").push(text);
+    }
+
+    /// All that is to be told, in order.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let links = self.link_problems.lock().expect("no thread panics while it holds the lock");
+        let problems = self.problems.lock().expect("no thread panics while it holds the lock");
+        let mut told: Vec<String> = links.iter().chain(problems.values()).cloned().collect();
+        told.sort();
+        told.dedup();
+        told
     }
 
     /// Forgets what was wrong with an entry that is now evaluated again: rows are selected before the outcome of
@@ -137,6 +162,11 @@ impl FileSystems {
             Some((dev, file_system.split(' ').next()?.to_owned()))
         };
         FileSystems(text.lines().filter_map(line).collect())
+    }
+
+    /// Whether a file system of this type is mounted.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.values().any(|known| known == name)
     }
 
     /// The type of the file system of a device, as mount(8) calls it.

@@ -1,6 +1,7 @@
 //! The lines of `-ls`.
 
-use super::format::{Found, date, mode_string};
+use super::clock::date;
+use super::format::{Found, mode_string};
 use super::known::{group_or_number, user_or_number};
 use canopy_model::FileType;
 use std::io::Write;

@@ -11,13 +11,14 @@
 mod action;
 mod arguments;
 mod chunk;
+mod clock;
 mod exec;
 mod expr;
+mod following;
 mod format;
 mod gather;
 mod json;
 mod known;
-mod links;
 mod live;
 mod long;
 mod moment;
@@ -31,9 +32,11 @@ mod rows;
 mod run;
 mod stage;
 mod test;
+mod visit;
 
+pub(crate) use clock::full_time;
 pub use expr::Expr;
-pub(crate) use format::{full_time, mode_string};
+pub(crate) use format::mode_string;
 pub use live::run_live;
 pub use parse::{Find, parse};
 pub use run::{Ended, RunOptions, run};

@@ -58,7 +58,7 @@ pub(super) trait Row {
     fn shown(&self) -> &str;
 }
 
-impl Row for ChunkRow<'_, '_> {
+impl Row for ChunkRow<'_> {
     fn key(&self, field: Field) -> Key<'_> {
         let (chunk, at) = (self.chunk, self.at);
         let batch = &chunk.batch;

@@ -87,7 +87,7 @@ pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
     if parser.globals.depth_first {
         expr.forget_pruning();
     }
-    expr.names_first();
+    expr.cheapest_first();
     if parser.only_quits() {
         parser.actions.push(parser.globals.implied_action());
         expr = expr.and(Expr::Action(parser.actions.len() - 1));

@@ -5,10 +5,10 @@ use super::format::{Found, Rare};
 use super::parse::Find;
 use super::run::{BATCH_ROWS, RunOptions, Unit, bad_ordinal};
 use super::stage::Stage;
+use super::visit::Visit;
 use crate::columns::{InodeColumns, numbers, strings, text_or_empty};
 use crate::error::Result;
 use crate::listings::ListingHeads;
-use crate::locate::Start;
 use arrow::array::{AsArray, RecordBatch, StringArray};
 use arrow::datatypes::UInt32Type;
 use canopy_index::RowRange;
@@ -58,7 +58,7 @@ impl Selected {
 /// Prints for one start.
 pub(super) struct Printer<'s, 'a> {
     pub(super) find: &'a Find,
-    pub(super) start: &'a Start,
+    pub(super) visit: &'s Visit,
     pub(super) options: RunOptions,
     pub(super) stage: &'s Stage<'a>,
 }
@@ -116,7 +116,8 @@ impl Printer<'_, '_> {
                 let found = Found {
                     shown: &shared.shown,
                     name: &name,
-                    start: &self.start.given,
+                    start: &self.visit.given,
+                    link: &self.visit.start.given,
                     depth: shared.depth,
                     target: &target,
                     dev: shared.dev,
@@ -147,13 +148,14 @@ impl Printer<'_, '_> {
         }
         let head = heads.heads.get(listing).ok_or_else(|| bad_ordinal(unit.shard, unit.kind))?;
         shared.listing = Some(listing);
-        shared.shown.clone_from(&self.start.given);
-        self.start.append_below(&mut shared.shown, head.path);
+        let start = &self.visit.start;
+        shared.shown.clone_from(&start.given);
+        start.append_below(&mut shared.shown, head.path);
         if shared.shown.last() != Some(&b'/') {
             shared.shown.push(b'/');
         }
         shared.directory_length = shared.shown.len();
-        shared.depth = (head.depth + 1).saturating_sub(self.start.depth());
+        shared.depth = (head.depth + 1).saturating_sub(start.depth()) + self.visit.depth;
         shared.dev = head.dev;
         Ok(())
     }

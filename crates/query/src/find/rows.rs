@@ -32,7 +32,7 @@ pub(crate) trait Rows {
     /// Whether the type of what it leads to, if that is not looked at anyway, is one of these.
     fn leads_to(&self, types: &[FileType], at: usize) -> bool;
     fn may_access(&self, wanted: Wanted, at: usize) -> bool;
-    fn file_system(&self, at: usize) -> Option<&str>;
+    fn is_on(&self, file_system: &str, at: usize) -> bool;
 }
 
 /// How a test is carried out: on some rows, or on one.
@@ -175,7 +175,7 @@ impl Rows for Batch<'_> {
         self.known.may_access(self, at, wanted)
     }
 
-    fn file_system(&self, at: usize) -> Option<&str> {
-        Some(self.known.file_systems.name(self.devs[at]))
+    fn is_on(&self, file_system: &str, at: usize) -> bool {
+        self.known.file_systems.name(self.devs[at]) == file_system
     }
 }

@@ -12,24 +12,21 @@
 use super::action::Action;
 use super::chunk::{Chunk, Places, shown, single_row};
 use super::expr::{Expr, Reached};
-use super::gather::gather;
-use super::known::Known;
-use super::links::{Links, Place};
 use super::parse::Find;
 use super::print::{Printer, Selected};
 use super::rows::Batch;
 use super::stage::Stage;
+use super::visit::{Visit, start_at};
 use crate::columns::numbers;
 use crate::error::{Error, Result};
 use crate::listings::{ListingHeads, merge_ranges};
-use crate::locate::{Start, device_of, locate, to_path};
+use crate::locate::Start;
 use crate::work::in_parallel;
-use arrow::array::AsArray;
+use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{UInt32Type, UInt64Type};
 use canopy_index::{FileKind, Index, RowRange, Shard};
 use canopy_model::{FileType, compare_paths, escape};
 use std::cell::Cell;
-use std::ffi::OsStr;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
@@ -58,16 +55,6 @@ pub struct Ended {
     pub partial: bool,
 }
 
-/// A start with what is known of its subtree.
-pub(super) struct Visit {
-    /// Its place among the starts.
-    pub(super) number: usize,
-    /// Whether a symbolic link leads to it, which is followed.
-    pub(super) via_link: bool,
-    pub(super) start: Start,
-    pub(super) known: Known,
-}
-
 /// Carries a find out and writes what its actions print. Errors but those of single starts and commands end it. Blocks.
 pub fn run(
     index: &Index,
@@ -76,68 +63,49 @@ pub fn run(
     output: &mut (dyn Write + Send),
 ) -> Result<Ended> {
     let mut ended = Ended::default();
-    let mut visits = Vec::new();
+    let mut visits: Vec<Arc<Visit>> = Vec::new();
     for (number, given) in find.starts.iter().enumerate() {
-        match start_at(index, find, given, options) {
-            Ok((start, via_link, unknown)) => {
+        match start_at(index, find, number, given, options) {
+            Ok((visit, unknown)) => {
                 ended.partial |= unknown;
-                visits.push(Visit { number, via_link, known: gather(find, &start)?, start });
+                visits.extend(visit.map(Arc::new));
             }
             Err(error @ (Error::NotCovered { .. } | Error::NotFound(_))) => ended.failed.push(error),
             Err(error) => return Err(error),
         }
     }
     let stage = Stage::new(find, options, output);
-    for visit in &visits {
-        Search { find, options, visit, start: &visit.start, pruned: Vec::new(), stage: &stage }.run()?;
+    let mut next = 0;
+    while let Some(visit) = visits.get(next).cloned() {
+        next += 1;
+        visits.extend(Search::new(find, options, &visit, &stage).run()?);
     }
     ended.partial |= stage.finish()?;
     for visit in &visits {
-        let problems = visit.known.problems.lock().expect("no thread panics while it holds the lock");
-        let mut problems: Vec<&String> = problems.values().collect();
-        problems.sort();
-        problems.iter().for_each(|problem| (options.tell)(problem));
-        ended.partial |= !problems.is_empty();
+        let told = visit.known.told();
+        told.iter().for_each(|problem| (options.tell)(problem));
+        ended.partial |= !told.is_empty();
     }
     Ok(ended)
 }
 
-/// The start at a path; with `-H`, where it leads. Also whether that is unknown.
-fn start_at(index: &Index, find: &Find, given: &OsStr, options: RunOptions) -> Result<(Start, bool, bool)> {
-    let start = locate(index, given)?;
-    if !find.globals.follow_starts || start.inode.attributes.file_type() != FileType::Symlink {
-        return Ok((start, false, false));
-    }
-    let links = Links::new(start.view.clone(), start.source.clone());
-    match links.follow(&start.path, &start.inode.target) {
-        Place::There(reached) => {
-            let there = locate(index, to_path(&reached.absolute).as_os_str())?;
-            Ok((Start { given: start.given, ..there }, true, false))
-        }
-        Place::Missing | Place::Loop => Ok((start, false, false)),
-        Place::Unknown => {
-            let given = given.to_string_lossy();
-            (options.tell)(&format!("-H: the index does not know where ‘{given}’ leads"));
-            Ok((start, false, true))
-        }
-    }
-}
-
-struct Search<'s, 'a> {
-    find: &'a Find,
-    options: RunOptions,
-    visit: &'a Visit,
-    start: &'a Start,
+pub(super) struct Search<'s, 'a> {
+    pub(super) find: &'a Find,
+    pub(super) options: RunOptions,
+    pub(super) visit: &'s Arc<Visit>,
+    pub(super) start: &'s Start,
     /// Directories below which nothing is looked at, in path order.
-    pruned: Vec<String>,
-    stage: &'s Stage<'a>,
+    pub(super) pruned: Vec<String>,
+    pub(super) stage: &'s Stage<'a>,
+    /// With `-L`: what links lead to, which is visited next.
+    pub(super) followed: Mutex<Vec<Arc<Visit>>>,
 }
 
 /// Rows of one file of a shard, within one row group.
 pub(super) struct Unit<'a> {
     pub(super) shard: &'a Shard,
     pub(super) kind: FileKind,
-    rows: Vec<RowRange>,
+    pub(super) rows: Vec<RowRange>,
 }
 
 impl Unit<'_> {
@@ -150,13 +118,23 @@ impl Unit<'_> {
     }
 }
 
-impl Search<'_, '_> {
-    fn run(mut self) -> Result<()> {
-        let globals = &self.find.globals;
+impl<'s, 'a> Search<'s, 'a> {
+    fn new(find: &'a Find, options: RunOptions, visit: &'s Arc<Visit>, stage: &'s Stage<'a>) -> Self {
+        let start = &visit.start;
+        Search { find, options, visit, start, pruned: Vec::new(), stage, followed: Mutex::default() }
+    }
+
+    /// Searches, and gives what links lead to that are followed.
+    fn run(mut self) -> Result<Vec<Arc<Visit>>> {
         let pruned = self.visit_start()?;
-        if pruned || !self.start.is_dir() || globals.depth_max == 0 || self.stage.is_done() {
-            return Ok(());
+        let below = self.start.is_dir() && self.find.globals.depth_max > self.visit.depth;
+        if below && !pruned && !self.stage.is_done() {
+            self.search_below()?;
         }
+        Ok(self.followed.into_inner().expect("no thread panics while it holds the lock"))
+    }
+
+    fn search_below(&mut self) -> Result<()> {
         let mut shards: Vec<(Arc<Shard>, RowRange)> = Vec::new();
         for shard in self.start.view.shards_of(self.start.source.id) {
             let listings = shard.listings_below(&self.start.path)?;
@@ -167,16 +145,18 @@ impl Search<'_, '_> {
         if self.find.expr.prunes() {
             self.pruned = self.find_pruned(&shards)?;
         }
-        let device = if globals.one_file_system { self.device()? } else { None };
-        let units: Vec<Unit<'_>> = shards
-            .iter()
-            .map(|(shard, listings)| self.units(shard, listings, device))
-            .collect::<Result<Vec<_>>>()?
-            .into_iter()
-            .flatten()
-            .collect();
-        let printer =
-            Printer { find: self.find, start: self.start, options: self.options, stage: self.stage };
+        self.leave_out_loops();
+        let units = |near: bool| -> Result<Vec<Unit<'_>>> {
+            let units = shards.iter().map(|(shard, listings)| self.units(shard, listings, near));
+            Ok(units.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+        };
+        if self.find.globals.follow_all {
+            let links = units(true)?;
+            in_parallel(self.options.threads, &links, |unit| self.follow_links(unit))?;
+        }
+        let units = units(false)?;
+        let (find, options, stage) = (self.find, self.options, self.stage);
+        let printer = Printer { find, visit: self.visit, options, stage };
         in_parallel(self.options.threads, &units, |unit| {
             if self.stage.is_done() {
                 return Ok(());
@@ -216,28 +196,22 @@ impl Search<'_, '_> {
 
     /// Evaluates the expression on the start itself. Returns whether it is pruned.
     fn visit_start(&self) -> Result<bool> {
-        let chunk = Chunk::of_start(self.visit);
+        let near = self.visit.depth < self.find.globals.depth_min;
+        let pruned = self.act_alone(Chunk::of_start(self.visit), near)?;
+        Ok(pruned && !near)
+    }
+
+    /// Evaluates the expression on the only row of a chunk and acts on it, unless it is too near. Returns whether it is pruned.
+    pub(super) fn act_alone(&self, chunk: Chunk, near: bool) -> Result<bool> {
         let reached = self.find.expr.evaluate(&chunk.rows(), &self.find.actions);
-        let pruned = reached.pruned.value(0) && self.find.globals.depth_min == 0;
-        let bits = bits_of(&reached, 0);
-        if self.find.globals.depth_min == 0 && bits != 0 {
+        let pruned = reached.pruned.value(0);
+        if !near && bits_of(&reached, 0) != 0 {
             match self.stage.counts_only() {
                 true => self.stage.count(1),
                 false => self.stage.take(chunk)?,
             }
         }
         Ok(pruned)
-    }
-
-    /// The device of the start directory's own listing, which is not that of its parent's where something is mounted.
-    fn device(&self) -> Result<Option<u64>> {
-        for shard in self.start.view.shards_of(self.start.source.id) {
-            let listings = shard.listings_at(&self.start.path)?;
-            if !listings.is_empty() {
-                return Ok(Some(device_of(shard, listings.start)?));
-            }
-        }
-        Ok(None)
     }
 
     /// The directories at which the expression prunes, in path order.
@@ -259,7 +233,9 @@ impl Search<'_, '_> {
             if !rows.is_empty() {
                 for batch in shard.read(FileKind::Dirs, &["listing", "name"], &rows.ranges, BATCH_ROWS)? {
                     // Nothing is evaluated on what is too near.
-                    let depth = |path: &String| path.split('/').count() as u32 - self.start.depth();
+                    let depth = |path: &String| {
+                        path.split('/').count() as u32 - self.start.depth() + self.visit.depth
+                    };
                     let paths = Places::of(shard, &batch?)?.paths.into_iter();
                     found.extend(paths.filter(|path| depth(path) >= self.find.globals.depth_min));
                 }
@@ -272,7 +248,7 @@ impl Search<'_, '_> {
         Ok(pruned)
     }
 
-    fn is_pruned(&self, path: &str) -> bool {
+    pub(super) fn is_pruned(&self, path: &str) -> bool {
         // Of the pruned directories above a path, the highest comes first; every one in between is below it.
         let end = self.pruned.partition_point(|pruned| compare_paths(pruned, path).is_le());
         let mut above = Some(path);
@@ -285,9 +261,9 @@ impl Search<'_, '_> {
         false
     }
 
-    /// The units of a shard: its rows below the start, less those too near, too far or pruned, cut at row groups.
-    fn units<'s>(&self, shard: &'s Shard, listings: &RowRange, device: Option<u64>) -> Result<Vec<Unit<'s>>> {
-        let (entries, dirs) = self.allowed_rows(shard, listings, device)?;
+    /// The units of a shard: its rows below the start, less those too near (unless asked for), too far or pruned, cut at row groups.
+    fn units<'u>(&self, shard: &'u Shard, listings: &RowRange, near: bool) -> Result<Vec<Unit<'u>>> {
+        let (entries, dirs) = self.allowed_rows(shard, listings, near)?;
         let mut units = Vec::new();
         for (kind, rows) in [(FileKind::Dirs, dirs), (FileKind::Entries, entries)] {
             for group in shard.row_groups(kind) {
@@ -305,14 +281,15 @@ impl Search<'_, '_> {
         &self,
         shard: &Shard,
         listings: &RowRange,
-        device: Option<u64>,
+        near: bool,
     ) -> Result<(Vec<RowRange>, Vec<RowRange>)> {
-        let find = &self.find.globals;
+        let (find, device) = (&self.find.globals, self.visit.device);
         // An entry is one level below its listing.
-        let start = self.start.depth();
-        let depth_min = find.depth_min.saturating_add(start).saturating_sub(1);
-        let depth_max = find.depth_max.saturating_add(start).saturating_sub(1);
-        if find.depth_min <= 1 && depth_max >= u32::MAX - 1 && self.pruned.is_empty() && device.is_none() {
+        let (start, above) = (self.start.depth(), self.visit.depth + 1);
+        let depth_min = if near { 0 } else { find.depth_min };
+        let depth_min = depth_min.saturating_add(start).saturating_sub(above);
+        let depth_max = find.depth_max.saturating_add(start).saturating_sub(above);
+        if depth_min <= start && find.depth_max == u32::MAX && self.pruned.is_empty() && device.is_none() {
             let (entries, dirs) = shard.rows_of(listings.clone())?;
             return Ok((vec![entries], vec![dirs]));
         }
@@ -372,7 +349,8 @@ impl Search<'_, '_> {
         if !expr.acts() {
             return Ok(selected);
         }
-        if expr.is_constant() {
+        // Links that are followed are left out one by one.
+        if expr.is_constant() && !self.find.globals.follow_all {
             return Ok(Selected::all(&unit.rows, self.constant(&expr)));
         }
         self.evaluate(&expr, unit, |row, actions, _| {
@@ -413,6 +391,15 @@ impl Search<'_, '_> {
             columns.extend(test.columns());
             reads_path |= test.reads_path();
         });
+        let skips_links = self.find.globals.follow_all && unit.kind == FileKind::Entries;
+        if skips_links {
+            columns.push("mode");
+        }
+        let loops = if unit.kind == FileKind::Dirs { &self.visit.loops[..] } else { &[] };
+        if !loops.is_empty() {
+            columns.extend(["listing", "name"]);
+            reads_path = true;
+        }
         let mut numbers_of_rows = unit.rows.iter().cloned().flatten();
         let prefix = escape(&self.start.given).into_owned();
         for batch in unit.shard.read(unit.kind, &columns, &unit.rows, BATCH_ROWS)? {
@@ -431,11 +418,20 @@ impl Search<'_, '_> {
             };
             let reached = expr.evaluate(&rows, &self.find.actions);
             for (at, row) in numbers_of_rows.by_ref().take(batch.num_rows()).enumerate() {
+                let is_loop = loops.iter().any(|(path, _)| *path == paths[at]);
+                if is_loop || (skips_links && is_link(&batch, at)) {
+                    continue;
+                }
                 each(row, bits_of(&reached, at), reached.pruned.value(at));
             }
         }
         Ok(())
     }
+}
+
+/// Whether a row, which has a mode, is a symbolic link.
+pub(super) fn is_link(batch: &RecordBatch, at: usize) -> bool {
+    FileType::of_mode(numbers::<UInt32Type>(batch, "mode").value(at)) == FileType::Symlink
 }
 
 /// A bit for every action that row `at` has reached.

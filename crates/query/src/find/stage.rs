@@ -8,12 +8,12 @@ use super::expr::Step;
 use super::format::{Found, Rare, file_name};
 use super::json::print_json;
 use super::known::UNKNOWN;
-use super::links::Place;
 use super::order::in_order;
 use super::parse::Find;
 use super::run::RunOptions;
 use crate::columns::{InodeColumns, text_or_empty};
 use crate::error::Result;
+use crate::links::Place;
 use arrow::array::AsArray;
 use canopy_model::{FileType, base_name, unescape};
 use std::fs::File;
@@ -38,7 +38,7 @@ struct Inner<'a> {
     /// By action: the paths that wait for a command.
     waiting: Vec<Waiting>,
     /// Rows that wait until all are there to be sorted.
-    held: Vec<Chunk<'a>>,
+    held: Vec<Chunk>,
     acted: u64,
     /// Whether the list of `--json` has begun.
     listed: bool,
@@ -106,7 +106,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Acts on the rows of a chunk, or holds them until all are there.
-    pub(super) fn take(&self, chunk: Chunk<'a>) -> Result<()> {
+    pub(super) fn take(&self, chunk: Chunk) -> Result<()> {
         let mut inner = self.inner.lock().expect("no thread panics while it writes");
         if self.find.globals.holds() {
             inner.held.push(chunk);
@@ -125,7 +125,7 @@ impl<'a> Stage<'a> {
     pub(super) fn finish(self) -> Result<bool> {
         let mut inner = self.inner.lock().expect("no thread panics while it writes");
         let held = std::mem::take(&mut inner.held);
-        let rows: Vec<ChunkRow<'_, '_>> = held
+        let rows: Vec<ChunkRow<'_>> = held
             .iter()
             .flat_map(|chunk| (0..chunk.paths.len()).map(move |at| ChunkRow { chunk, at }))
             .collect();
@@ -155,7 +155,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Evaluates the expression on one row and acts on it.
-    fn row(&self, inner: &mut Inner<'a>, chunk: &Chunk<'_>, at: usize) -> Result<()> {
+    fn row(&self, inner: &mut Inner<'a>, chunk: &Chunk, at: usize) -> Result<()> {
         let batch = chunk.batch.slice(at, 1);
         chunk.visit.known.forget_problem(&chunk.shown[at]);
         let shown = unescape(&chunk.shown[at]);
@@ -163,12 +163,13 @@ impl<'a> Stage<'a> {
         let depth = chunk.depths[at];
         let targets = batch.column_by_name("target").map(|column| column.as_string::<i32>());
         let target = text_or_empty(targets, 0);
-        let name = unescape(base_name(&chunk.paths[at]));
+        let name = unescape(base_name(&chunk.shown[at]));
         let attributes = InodeColumns::of(&batch).row(0);
         let mut found = Found {
             shown: &shown,
             name: if depth == 0 { file_name(&start.given) } else { &name },
-            start: &start.given,
+            start: &chunk.visit.given,
+            link: &start.given,
             depth,
             target: &unescape(target),
             dev: chunk.devs[at],
@@ -241,8 +242,8 @@ impl<'a> Stage<'a> {
     fn command(&self, inner: &mut Inner<'a>, number: usize, exec: &Exec, found: &Found<'_>) -> Result<bool> {
         // Commands see what was written before, and write behind it.
         inner.flush()?;
-        let Found { shown, start, directory, .. } = *found;
-        let target = Target { shown, start, is_start: found.depth == 0, directory };
+        let Found { shown, link, directory, .. } = *found;
+        let target = Target { shown, start: link, is_start: shown == link, directory };
         if exec.batch {
             let outcome = exec.wait(target, &mut inner.waiting[number]);
             self.note(inner, outcome);
@@ -292,13 +293,13 @@ impl Inner<'_> {
 }
 
 /// What `%F`, `%Y` and `%Z` print.
-fn rare(chunk: &Chunk<'_>, at: usize, found: &Found<'_>, target: &str) -> Rare {
+fn rare(chunk: &Chunk, at: usize, found: &Found<'_>, target: &str) -> Rare {
     let (known, path) = (&chunk.visit.known, &chunk.paths[at]);
     let file_type = found.attributes.file_type();
     let target_type = match file_type {
-        FileType::Symlink => match known.links.follow(path, target) {
-            Place::There(reached) => reached.attributes.file_type().letter(),
-            Place::Missing => 'N',
+        FileType::Symlink => match known.follow(path, target) {
+            Place::There(reached) => reached.inode.attributes.file_type().letter(),
+            Place::Missing | Place::NotDirectory => 'N',
             Place::Loop => 'L',
             Place::Unknown => {
                 known.problem(&chunk.shown[at], UNKNOWN);

@@ -250,7 +250,7 @@ impl Test {
                 let inodes = rows.inodes();
                 over.each(|at| inodes(at) == Some(*ino) && rows.dev(at) == Some(*dev))
             }
-            Test::FileSystem(name) => over.each(|at| rows.file_system(at) == Some(name.as_str())),
+            Test::FileSystem(name) => over.each(|at| rows.is_on(name, at)),
             Test::Access(wanted) => over.each(|at| rows.may_access(*wanted, at)),
             Test::Perm(bits, kind) => {
                 let modes = rows.modes();

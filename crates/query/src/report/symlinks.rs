@@ -1,57 +1,34 @@
 //! Where symbolic links lead, by what the index has.
 //!
-//! A link is followed as the kernel does: component by component, `..` from where a link has led, at most [`LINKS_MAX`] links. Names are
-//! looked up for all links at once, in rounds: each reads the paths of the listings once, and the names in those listings that
-//! some link leads through. Nobody learns of anything that is not in the shards that they can read: what lies in a directory
-//! that they cannot list, or outside of all sources, is unknown.
+//! Names are looked up for all links at once, in rounds: each reads the paths of the listings once, and the names in those listings
+//! that some link leads through.
 
 use super::details::Entry;
 use super::document::{FlaggedLinks, SymbolicLink, Symlinks};
 use super::parts::BATCH_ROWS;
 use crate::columns::{numbers, strings, text_or_empty};
 use crate::error::Result;
+use crate::links::{End, Name, Trail};
 use crate::locate::{Start, absolute_path, source_of};
 use crate::work::in_parallel;
 use arrow::array::AsArray;
 use arrow::datatypes::UInt32Type;
 use canopy_index::{FileKind, Index, RowRange, Shard};
-use canopy_model::{is_below, join_absolute};
+use canopy_model::is_below;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Mutex;
 
-/// Links that the kernel follows for one path.
-const LINKS_MAX: u32 = 40;
-
-/// What a name is.
-#[derive(Clone, Debug)]
-enum Known {
-    Directory,
-    Other,
-    Link(String),
-    Missing,
-    Unseen,
-}
-
-/// Where following a link has come to.
+/// A link that is being followed, by its place among all.
 struct Walk {
     number: usize,
-    /// Absolute path of a real directory.
-    directory: String,
-    /// What is to be followed from there, the next last.
-    rest: Vec<String>,
-    links: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    There,
-    Broken,
-    Loop,
-    Unknown,
+    trail: Trail,
 }
 
 /// Names to look up, by absolute path of their directory.
 type Names = FxHashMap<String, FxHashSet<String>>;
+
+/// What names are, by absolute path of their directory.
+type Known = FxHashMap<String, FxHashMap<String, Name>>;
 
 /// Follows links of one start, which are in the order in which they are shown, and adds what comes of it.
 pub(super) fn follow(
@@ -63,25 +40,24 @@ pub(super) fn follow(
 ) -> Result<()> {
     let index = &*start.view;
     let mut ends = vec![End::Unknown; links.len()];
-    let mut known: FxHashMap<(String, String), Known> = FxHashMap::default();
-    let mut walks: Vec<Walk> = Vec::new();
-    for (number, link) in links.iter().enumerate() {
-        let mut walk = Walk { number, directory: link.directory.to_string(), rest: Vec::new(), links: 0 };
-        walk.lead(&link.target);
-        walks.push(walk);
-    }
+    let mut known = Known::default();
+    let begin =
+        |(number, link): (usize, &&Entry)| Walk { number, trail: Trail::new(&link.directory, &link.target) };
+    let mut walks: Vec<Walk> = links.iter().enumerate().map(begin).collect();
     while !walks.is_empty() {
         let mut wanted = Names::default();
-        walks.retain_mut(|walk| match walk.go(index, &known) {
-            Some(end) => {
-                ends[walk.number] = end;
-                false
+        let mut waiting = Vec::new();
+        for mut walk in walks {
+            let tell = |directory: &str, name: &str| Ok(told(&known, directory, name).cloned());
+            match walk.trail.go(index, tell)? {
+                Some(end) => ends[walk.number] = end,
+                None => {
+                    walk.trail.ahead(|directory, name| want(&known, &mut wanted, directory, name));
+                    waiting.push(walk);
+                }
             }
-            None => {
-                walk.ask(&known, &mut wanted);
-                true
-            }
-        });
+        }
+        walks = waiting;
         if !wanted.is_empty() {
             look_up(index, wanted, threads, &mut known)?;
         }
@@ -89,9 +65,9 @@ pub(super) fn follow(
     sum.symlinks += links.len() as i64;
     for (link, end) in links.iter().zip(ends) {
         match end {
-            End::There => {}
+            End::There(_) => {}
             End::Unknown => sum.unknown += 1,
-            End::Broken => sum.broken.add(link, top),
+            End::Missing | End::NotDirectory => sum.broken.add(link, top),
             End::Loop => sum.loops.add(link, top),
         }
     }
@@ -107,98 +83,27 @@ impl FlaggedLinks {
     }
 }
 
-impl Walk {
-    /// Makes a target what is to be followed next.
-    fn lead(&mut self, target: &str) {
-        self.links += 1;
-        if target.starts_with('/') {
-            self.directory = "/".to_owned();
-        }
-        // A slash at the end asks for a directory, as a '.' there does.
-        let target =
-            target.strip_suffix('/').map_or_else(|| target.to_owned(), |target| format!("{target}/."));
-        self.rest.extend(target.split('/').rev().filter(|name| !name.is_empty()).map(str::to_owned));
-    }
-
-    /// Follows as far as names are known; `None` if it takes another one.
-    fn go(&mut self, index: &Index, known: &FxHashMap<(String, String), Known>) -> Option<End> {
-        while let Some(name) = self.rest.pop() {
-            if self.links > LINKS_MAX {
-                return Some(End::Loop);
-            }
-            match name.as_str() {
-                "." => continue,
-                ".." => {
-                    let above = self.directory.rfind('/').unwrap_or(0).max(1);
-                    self.directory.truncate(above);
-                    continue;
-                }
-                _ => {}
-            }
-            let path = join_absolute(&self.directory, &name);
-            let place = (std::mem::take(&mut self.directory), name);
-            let found = match leads_to_source(index, &path) {
-                true => Some(&Known::Directory),
-                false if source_of(index, &place.0).is_none() => Some(&Known::Unseen),
-                false => known.get(&place),
-            };
-            self.directory = place.0;
-            match found {
-                None => {
-                    self.rest.push(place.1);
-                    return None;
-                }
-                Some(Known::Directory) => self.directory = path,
-                Some(Known::Other) if self.rest.is_empty() => return Some(End::There),
-                Some(Known::Other | Known::Missing) => return Some(End::Broken),
-                Some(Known::Unseen) => return Some(End::Unknown),
-                Some(Known::Link(target)) => self.lead(target),
-            }
-        }
-        Some(if self.links > LINKS_MAX { End::Loop } else { End::There })
-    }
-
-    /// Asks for the next name, and for those that come after it if all are directories.
-    fn ask(&self, known: &FxHashMap<(String, String), Known>, wanted: &mut Names) {
-        let mut directory = self.directory.clone();
-        for name in self.rest.iter().rev() {
-            match name.as_str() {
-                "." => continue,
-                ".." => return,
-                _ => {}
-            }
-            let place = (directory, name.clone());
-            let is_known = known.contains_key(&place);
-            directory = place.0;
-            if !is_known {
-                match wanted.get_mut(&directory) {
-                    Some(names) => {
-                        names.insert(place.1);
-                    }
-                    None => {
-                        wanted.insert(directory.clone(), FxHashSet::from_iter([place.1]));
-                    }
-                }
-            }
-            directory = join_absolute(&directory, name);
-        }
-    }
+fn told<'k>(known: &'k Known, directory: &str, name: &str) -> Option<&'k Name> {
+    known.get(directory)?.get(name)
 }
 
-/// Whether a path is the root of a source or leads to it: those are real directories.
-fn leads_to_source(index: &Index, path: &str) -> bool {
-    let leads =
-        |root: &str| root == path || root.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
-    index.sources().iter().any(|source| leads(&source.root))
+/// Has a name looked up that is not known.
+fn want(known: &Known, wanted: &mut Names, directory: &str, name: &str) {
+    if told(known, directory, name).is_some() {
+        return;
+    }
+    match wanted.get_mut(directory) {
+        Some(names) => {
+            names.insert(name.to_owned());
+        }
+        None => {
+            wanted.insert(directory.to_owned(), FxHashSet::from_iter([name.to_owned()]));
+        }
+    }
 }
 
 /// Looks names up in all shards.
-fn look_up(
-    index: &Index,
-    wanted: Names,
-    threads: usize,
-    known: &mut FxHashMap<(String, String), Known>,
-) -> Result<()> {
+fn look_up(index: &Index, wanted: Names, threads: usize, known: &mut Known) -> Result<()> {
     // By source and path below its root.
     let mut by_source: FxHashMap<u32, FxHashMap<String, &FxHashSet<String>>> = FxHashMap::default();
     for (directory, names) in &wanted {
@@ -219,7 +124,7 @@ fn look_up(
             let (directories, names) = names_in(shard, wanted)?;
             shard.close(FileKind::Listings);
             let absolute = |path: String| absolute_path(source, &path);
-            let names = names.into_iter().map(|(path, name, what)| ((absolute(path), name), what));
+            let names = names.into_iter().map(|(path, name, what)| (absolute(path), name, what));
             let mut found = found.lock().expect("no thread panics while it holds the lock");
             found.0.extend(directories.into_iter().map(absolute));
             found.1.extend(names);
@@ -227,18 +132,21 @@ fn look_up(
         Ok(())
     })?;
     let (seen, names) = found.into_inner().expect("no thread panics while it holds the lock");
-    known.extend(names);
+    for (directory, name, what) in names {
+        known.entry(directory).or_default().insert(name, what);
+    }
     for (directory, names) in wanted {
-        let missing = if seen.contains(&directory) { Known::Missing } else { Known::Unseen };
+        let missing = if seen.contains(&directory) { Name::Missing } else { Name::Unseen };
+        let here = known.entry(directory).or_default();
         for name in names {
-            known.entry((directory.clone(), name)).or_insert_with(|| missing.clone());
+            here.entry(name).or_insert_with(|| missing.clone());
         }
     }
     Ok(())
 }
 
 /// Directories that have been seen, and what the wanted names in them are.
-type NamesSeen = (Vec<String>, Vec<(String, String, Known)>);
+type NamesSeen = (Vec<String>, Vec<(String, String, Name)>);
 
 fn names_in(shard: &Shard, wanted: &FxHashMap<String, &FxHashSet<String>>) -> Result<NamesSeen> {
     let listings = 0..shard.rows(FileKind::Listings);
@@ -285,9 +193,9 @@ fn names_in(shard: &Shard, wanted: &FxHashMap<String, &FxHashSet<String>>) -> Re
                     continue;
                 }
                 let what = match modes.map(|modes| modes[at] & 0o170_000) {
-                    None => Known::Directory,
-                    Some(0o120_000) => Known::Link(text_or_empty(targets, at).to_owned()),
-                    Some(_) => Known::Other,
+                    None => Name::Directory,
+                    Some(0o120_000) => Name::Link(text_or_empty(targets, at).to_owned()),
+                    Some(_) => Name::Other,
                 };
                 found.push((path.clone(), name.to_owned(), what));
             }

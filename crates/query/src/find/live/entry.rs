@@ -89,16 +89,23 @@ impl<'e> Entry<'e> {
 
     /// What actions see of it. `None` if it cannot be told.
     pub(super) fn found(&self, needs: &Needs) -> Option<Found<'_>> {
-        let (attributes, dev) = if needs.stat { *self.stat()? } else { (Attributes::default(), 0) };
+        let (attributes, dev) = match needs {
+            Needs { stat: true, .. } => *self.stat()?,
+            Needs { file_type: true, .. } => {
+                (Attributes { mode: type_bits(self.file_type()?), ..Attributes::default() }, 0)
+            }
+            _ => (Attributes::default(), 0),
+        };
         Some(Found {
             shown: self.shown,
             name: self.base(),
             start: self.tree.given,
+            link: self.tree.given,
             depth: self.depth,
             target: if needs.target { self.target_bytes() } else { b"" },
             dev,
             attributes,
-            rare: if needs.rare { self.rare(dev) } else { Rare::default() },
+            rare: self.rare(needs, dev),
             directory: (self.depth > 0).then_some(self.directory),
         })
     }
@@ -113,8 +120,17 @@ impl<'e> Entry<'e> {
         })
     }
 
-    fn rare(&self, dev: u64) -> Rare {
-        let target_type = match self.file_type() {
+    fn rare(&self, needs: &Needs, dev: u64) -> Rare {
+        Rare {
+            file_system: self.live.file_systems.name(dev).to_owned(),
+            target_type: if needs.target_type { self.target_type() } else { ' ' },
+            context: needs.context.then(|| self.xattr(c"security.selinux")).flatten().unwrap_or_default(),
+        }
+    }
+
+    /// `%Y`
+    fn target_type(&self) -> char {
+        match self.file_type() {
             Some(FileType::Symlink) => match self.look(true) {
                 Ok((attributes, _)) => attributes.file_type().letter(),
                 Err(Errno::NOENT | Errno::NOTDIR) => 'N',
@@ -126,9 +142,7 @@ impl<'e> Entry<'e> {
             },
             Some(other) => other.letter(),
             None => '?',
-        };
-        let context = self.xattr(c"security.selinux").unwrap_or_default();
-        Rare { file_system: self.live.file_systems.name(dev).to_owned(), target_type, context }
+        }
     }
 
     /// A path for system calls that take no descriptor.
@@ -265,16 +279,21 @@ impl Rows for Entry<'_> {
     }
 
     fn target(&self, _: usize) -> Cow<'_, str> {
-        escape(self.target_bytes())
+        match self.stat() {
+            Some(_) => escape(self.target_bytes()),
+            None => Cow::Borrowed(""),
+        }
     }
 
     fn is_empty(&self, _: usize) -> bool {
-        match self.file_type() {
-            Some(FileType::Directory) => self.is_empty_directory().unwrap_or_else(|errno| {
+        // As find(1), which looks before it reads.
+        let Some((attributes, _)) = self.stat() else { return false };
+        match attributes.file_type() {
+            FileType::Directory => self.is_empty_directory().unwrap_or_else(|errno| {
                 self.problem(errno);
                 false
             }),
-            Some(FileType::Regular) => self.stat().is_some_and(|(attributes, _)| attributes.size_bytes == 0),
+            FileType::Regular => attributes.size_bytes == 0,
             _ => false,
         }
     }
@@ -294,11 +313,10 @@ impl Rows for Entry<'_> {
     }
 
     fn leads_to(&self, types: &[FileType], _: usize) -> bool {
+        let Some((own, dev)) = self.stat() else { return false };
         let other_way = match self.follows() {
             true => self.look(false),
-            false if self.hint.is_some_and(|hint| hint != FileType::Symlink) => {
-                return self.hint.is_some_and(|hint| types.contains(&hint));
-            }
+            false if own.file_type() != FileType::Symlink => Ok((*own, *dev)),
             false => match self.look(true) {
                 Err(Errno::NOENT | Errno::NOTDIR) => self.look(false),
                 other => other,
@@ -322,7 +340,22 @@ impl Rows for Entry<'_> {
         rustix::fs::accessat(self.directory, self.name, access, AtFlags::empty()).is_ok()
     }
 
-    fn file_system(&self, _: usize) -> Option<&str> {
-        Some(self.live.file_systems.name(self.stat()?.1))
+    fn is_on(&self, file_system: &str, _: usize) -> bool {
+        let known = &self.live.file_systems;
+        known.has(file_system) && self.stat().is_some_and(|(_, dev)| known.name(*dev) == file_system)
+    }
+}
+
+/// A type as in `st_mode`.
+fn type_bits(file_type: FileType) -> u32 {
+    match file_type {
+        FileType::Regular => 0o100_000,
+        FileType::Directory => 0o040_000,
+        FileType::Symlink => 0o120_000,
+        FileType::Fifo => 0o010_000,
+        FileType::Socket => 0o140_000,
+        FileType::Block => 0o060_000,
+        FileType::Character => 0o020_000,
+        FileType::Unknown => 0,
     }
 }

@@ -16,6 +16,7 @@ mod walk;
 
 use super::action::{Action, Form, Printf};
 use super::exec::message;
+use super::format::Format;
 use super::known::{FileSystems, file_system_loop, quoted};
 use super::order::in_order;
 use super::parse::Find;
@@ -60,8 +61,10 @@ struct Live<'s> {
 /// What an action asks of an entry.
 struct Needs {
     stat: bool,
+    file_type: bool,
     target: bool,
-    rare: bool,
+    target_type: bool,
+    context: bool,
 }
 
 /// The tree of one start.
@@ -169,9 +172,11 @@ impl Needs {
         };
         let has = |letter| format.is_some_and(|format| format.has(letter));
         Needs {
-            stat: columns.iter().any(|column| *column != "target") || has('D') || has('F'),
+            stat: format.map_or(!columns.is_empty(), Format::needs_attributes),
+            file_type: has('y'),
             target: columns.contains(&"target"),
-            rare: format.is_some_and(|format| format.needs_known()),
+            target_type: has('Y'),
+            context: has('Z'),
         }
     }
 }

@@ -196,8 +196,9 @@ impl<'w, 'a> Walker<'w, 'a> {
             }
         }
         let below = depth < globals.depth_max;
-        if globals.depth_first && below && entry.file_type() == Some(FileType::Directory) {
-            let stat = if live.looks_first { entry.stat().copied() } else { None };
+        let waits = globals.depth_first && below && entry.file_type() == Some(FileType::Directory);
+        let stat = if waits && live.looks_first { entry.stat().copied() } else { None };
+        if waits && stat.is_some() == live.looks_first {
             self.subdirs.push(Dir::new(Some(dir.clone()), name.to_owned(), depth, stat));
             return Ok(());
         }
