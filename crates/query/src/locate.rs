@@ -145,6 +145,17 @@ fn absolute(path: &Path) -> Result<PathBuf> {
     Ok(clean)
 }
 
+/// A path with at most one slash at its end, as fts(3) takes it.
+pub(crate) fn with_one_slash(path: &[u8]) -> &[u8] {
+    match path {
+        [shorter @ .., b'/'] if path.len() > 2 && shorter.ends_with(b"/") => {
+            let end = shorter.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+            &path[..=end]
+        }
+        _ => path,
+    }
+}
+
 /// The source with the deepest root at or above an absolute path, and the path below that root.
 pub(crate) fn source_of<'a>(index: &'a Index, path: &str) -> Option<(&'a SourceRecord, String)> {
     let below = |source: &SourceRecord| -> Option<String> {

@@ -149,7 +149,7 @@ struct Asked {
     hide: Option<bool>,
     sort: Option<SortBy>,
     time: Option<LsTime>,
-    time_style: Option<TimeStyle>,
+    time_style: Option<String>,
     form: Option<SizeForm>,
     kibibytes: bool,
     color: When,
@@ -255,10 +255,7 @@ impl Asked {
             "atime" => self.time = Some(LsTime::Access),
             "ctime" => self.time = Some(LsTime::Change),
             "time" => self.time = Some(word(id, value, &TIMES)?),
-            "time-style" => {
-                let style = TimeStyle::parse_for_ls(text(id, value)?);
-                self.time_style = Some(style.map_err(anyhow::Error::msg)?);
-            }
+            "time-style" => self.time_style = Some(text(id, value)?.to_owned()),
             "color" => self.color = word(id, value, &WHEN)?,
             "width" => self.width = Some(columns(id, value)?),
             "tabsize" => self.tab = Some(columns(id, value)?),
@@ -291,7 +288,7 @@ impl Asked {
             "no-owner" => self.options.owner = false,
             "long-without-group" => self.options.group = false,
             "numeric-uid-gid" => self.options.numeric = true,
-            "full-time" => self.time_style = Some(TimeStyle::full_iso()),
+            "full-time" => self.time_style = Some("full-iso".to_owned()),
             _ => {}
         }
         Ok(())
@@ -322,7 +319,11 @@ impl Asked {
             }
         }
         let environment = || variable("TIME_STYLE").and_then(|style| TimeStyle::parse_for_ls(&style).ok());
-        options.time_style = self.time_style.or_else(environment).unwrap_or_else(TimeStyle::locale);
+        // Where no times are shown, nobody minds a wrong style.
+        let asked = self.time_style.filter(|_| options.layout == Layout::Long);
+        let asked =
+            asked.map(|style| TimeStyle::parse_for_ls(&style)).transpose().map_err(anyhow::Error::msg)?;
+        options.time_style = asked.or_else(environment).unwrap_or_else(TimeStyle::locale);
         options.width = self.width.unwrap_or_else(|| width(self.terminal));
         options.tab = self.tab.or_else(|| whole_number(&variable("TABSIZE")?)).unwrap_or(8);
         let colored = self.color == When::Always || (self.color == When::Auto && self.terminal);

@@ -131,7 +131,7 @@ const ENVIRONMENTS: [[(&str, &str); 2]; 10] = [
     [("TZ", "America/New_York"), ("TABSIZE", "5")],
 ];
 
-const CHOSEN: [&str; 34] = [
+const CHOSEN: [&str; 35] = [
     "-d",
     "-d .",
     "-ld to-dir",
@@ -160,6 +160,7 @@ const CHOSEN: [&str; 34] = [
     "-l --zero sub",
     "-RbF sub open\\sdir",
     "-R sub//",
+    "--time-style=x",
     "-l plain/",
     "to-file/",
     "broken/",
@@ -256,7 +257,7 @@ fn ls_refuses_what_gnus_ls_refuses() {
         "--block-size=0",
         "--block-size=x",
         "--time=x",
-        "--time-style=x",
+        "-l --time-style=x",
         "--sort=x",
         "--format=x",
         "--quoting-style=x",

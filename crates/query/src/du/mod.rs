@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::find::pattern::Glob;
 use crate::follow::locate_followed;
 use crate::human::SizeForm;
-use crate::locate::{Start, locate};
+use crate::locate::{Start, locate, with_one_slash};
 use crate::times::TimeStyle;
 use crate::totals::{Node, Seen, Subtree, truncated};
 use canopy_index::Index;
@@ -152,17 +152,6 @@ pub fn run(
     }
     du.lines.end()?;
     Ok(failed)
-}
-
-/// A path with at most one slash at its end, as fts(3) takes it.
-fn with_one_slash(path: &[u8]) -> &[u8] {
-    match path {
-        [shorter @ .., b'/'] if path.len() > 2 && shorter.ends_with(b"/") => {
-            let end = shorter.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
-            &path[..=end]
-        }
-        _ => path,
-    }
 }
 
 /// What is added up of some entries.

@@ -14,7 +14,7 @@ mod stat;
 use crate::error::{Error, Result};
 use crate::follow::{Lost, followed};
 use crate::human::SizeForm;
-use crate::locate::{Start, locate};
+use crate::locate::{Start, locate, with_one_slash};
 use crate::quote::{Quoting, Style};
 use crate::times::TimeStyle;
 use canopy_index::Index;
@@ -330,7 +330,9 @@ impl Ls<'_> {
 /// An entry of a directory as the start of a further listing.
 fn child(start: &Start, entry: &Entry) -> Start {
     let path = join(&start.path, &escape(&entry.name));
-    Start { given: start.display(&path), path, inode: entry.inode.clone(), ..start.clone() }
+    let mut given = with_one_slash(&start.given).to_vec();
+    start.append_below(&mut given, &path);
+    Start { given, path, inode: entry.inode.clone(), ..start.clone() }
 }
 
 /// Sorts what has entries.
