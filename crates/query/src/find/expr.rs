@@ -312,7 +312,7 @@ impl Expr {
     fn cost(&self) -> u32 {
         match self {
             Expr::Test(test) if test.reads_names_only() => 0,
-            Expr::Test(Test::Type(_)) => 1,
+            Expr::Test(test) if matches!(**test, Test::Type(_)) => 1,
             Expr::Not(inner) => inner.cost(),
             _ => 2,
         }
