@@ -95,6 +95,28 @@ impl User {
     }
 }
 
+/// The command that runs a program, as root or as somebody else.
+pub fn command_as(user: Option<&User>, program: &OsStr) -> Command {
+    match user {
+        None => Command::new(program),
+        Some(user) => {
+            let mut command = user.command();
+            command.arg(program);
+            command
+        }
+    }
+}
+
+/// Asserts that paths that end with NULs have directories behind what is in them.
+pub fn assert_contents_first(output: &[u8]) {
+    let paths: Vec<&[u8]> = output.split(|&byte| byte == 0).filter(|path| !path.is_empty()).collect();
+    assert!(paths.len() > 10);
+    for (at, path) in paths.iter().enumerate() {
+        let below = [path, &b"/"[..]].concat();
+        assert!(!paths[at..].iter().any(|later| later.starts_with(&below)));
+    }
+}
+
 /// Makes a random tree at `root`. Deterministic but for times and inode numbers.
 pub fn random_tree(root: &Path, random: &mut StdRng, hard_links: bool) {
     fs::create_dir(root).unwrap();

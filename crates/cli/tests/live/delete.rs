@@ -1,6 +1,6 @@
 //! `-delete`: what find(1) removes, and nothing else.
 
-use crate::common::{Place, User, all_paths, assert_same, random_tree, seeded};
+use crate::common::{Place, User, all_paths, assert_same, command_as, random_tree, seeded};
 use crate::place::{Trial, deep_tree, listed};
 use std::ffi::OsStr;
 use std::fs;
@@ -30,14 +30,7 @@ const EXPRESSIONS: &[&str] = &[
 ];
 
 fn run(program: &OsStr, first: &[&str], user: Option<&User>, directory: &Path, line: &str) -> Output {
-    let mut command = match user {
-        None => Command::new(program),
-        Some(user) => {
-            let mut command = user.command();
-            command.arg(program);
-            command
-        }
-    };
+    let mut command = command_as(user, program);
     command.args(first).args(line.split_whitespace()).current_dir(directory);
     command.env("LC_ALL", "C.UTF-8").output().unwrap()
 }

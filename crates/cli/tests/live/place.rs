@@ -1,6 +1,6 @@
 //! A tree with every kind of entry, and both commands run on it.
 
-use crate::common::{Place, User, assert_same, sorted};
+use crate::common::{Place, User, assert_same, command_as, sorted};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -37,14 +37,7 @@ impl Trial {
     }
 
     fn run(&self, user: Option<&User>, program: &OsStr, words: &[&OsStr]) -> Output {
-        let mut command = match user {
-            None => Command::new(program),
-            Some(user) => {
-                let mut command = user.command();
-                command.arg(program);
-                command
-            }
-        };
+        let mut command = command_as(user, program);
         command.args(words).current_dir(self.place.dir.path()).stdin(Stdio::null());
         command.env("LC_ALL", "C.UTF-8").env("TZ", "UTC").output().unwrap()
     }
