@@ -25,8 +25,8 @@ pub struct Stack<'a, T> {
     working: Cell<bool>,
 }
 
-/// Runs `work` on one thread a state, the calling one among them, and gives what each returns. `first` lies on the stack of the
-/// first. `work` takes pieces until there are none. Blocks.
+/// Runs `work` on one new thread a state, and gives what each returns. `first` lies on the stack of the first. `work` takes
+/// pieces until there are none. Blocks. The calling thread does nothing else: work may give its thread another working directory.
 pub fn share<T: Send, S: Send, R: Send>(
     first: T,
     states: Vec<S>,
@@ -43,15 +43,12 @@ pub fn share<T: Send, S: Send, R: Send>(
     }
     let run = |(state, own)| work(state, &Stack { pool: &pool, own, working: Cell::new(false) });
     std::thread::scope(|scope| {
-        let mut pairs = states.into_iter().zip(stacks);
-        let here = pairs.next();
+        let pairs = states.into_iter().zip(stacks);
         let threads: Vec<_> = pairs.map(|pair| scope.spawn(|| run(pair))).collect();
-        let mut results: Vec<R> = here.into_iter().map(run).collect();
         let joined = threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        results.extend(joined);
-        results
+        joined.collect()
     })
 }
 
@@ -130,8 +127,8 @@ mod tests {
                     (0..piece.min(2)).for_each(|_| stack.put(piece - 1));
                 }
             });
-            // A tree of two branches and ten levels.
-            assert_eq!(taken.into_inner(), 2_u64.pow(10) + 2_u64.pow(10) - 1);
+            // A tree of two branches and ten levels, and one leaf more below each of the last.
+            assert_eq!(taken.into_inner(), 2_u64.pow(10) - 1 + 2_u64.pow(9));
         }
     }
 
