@@ -150,8 +150,11 @@ impl<'w, 'a> Actor<'w, 'a> {
         Ok(())
     }
 
-    fn write(&mut self) -> Result<()> {
-        self.search.stage.write(&self.block)?;
+    /// Writes out what has been collected.
+    pub(super) fn write(&mut self) -> Result<()> {
+        if !self.block.is_empty() {
+            self.search.stage.write(&self.block)?;
+        }
         self.block.clear();
         self.written = Instant::now();
         Ok(())

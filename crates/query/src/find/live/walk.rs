@@ -212,24 +212,29 @@ impl<'w, 'a> Walker<'w, 'a> {
 
     /// With `-depth`: acts on a directory in which nothing is left to be done, and on those above it of which that is then true.
     fn finish(&mut self, mut dir: Arc<Dir>) -> Result<()> {
-        while self.live.find.globals.depth_first && dir.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+        while self.live.find.globals.depth_first {
+            // Another thread may be the last one and write the directory's line: what is in it comes first.
+            if dir.left.load(Ordering::Acquire) > 1 {
+                self.actor.write()?;
+            }
+            if dir.left.fetch_sub(1, Ordering::AcqRel) > 1 {
+                break;
+            }
             dir.close();
             if self.search.stage.is_done() {
                 return Ok(());
             }
             let mut shown = Vec::new();
             dir.append_path(self.tree, &mut shown);
-            let opened = match dir.above.as_ref().map(|above| above.descriptor(self.live)).transpose() {
-                Ok(opened) => opened,
-                Err(errno) => {
-                    self.live.problem(&shown, &errno.into());
-                    return Ok(());
+            match dir.above.as_ref().map(|above| above.descriptor(self.live)).transpose() {
+                Ok(opened) => {
+                    let directory = opened.as_ref().map_or(CWD, |opened| opened.as_fd());
+                    let (place, hint) = ((directory, &*dir.name), Some(FileType::Directory));
+                    let entry = Entry::new(self.live, self.tree, place, &shown, dir.depth, hint, dir.stat);
+                    self.actor.meet(&entry, dir.above.as_ref())?;
                 }
-            };
-            let directory = opened.as_ref().map_or(CWD, |opened| opened.as_fd());
-            let (place, hint) = ((directory, &*dir.name), Some(FileType::Directory));
-            let entry = Entry::new(self.live, self.tree, place, &shown, dir.depth, hint, dir.stat);
-            self.actor.meet(&entry, dir.above.as_ref())?;
+                Err(errno) => self.live.problem(&shown, &errno.into()),
+            }
             let Some(above) = dir.above.clone() else { break };
             dir = above;
         }
