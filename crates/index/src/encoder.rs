@@ -24,7 +24,7 @@ use std::sync::Arc;
 const BATCH_ROWS: usize = 4096;
 
 /// Most rows of `hardlinks` that go into the manifest instead of a file.
-const INLINE_LINKS_MAX: usize = 64;
+const INLINE_LINKS_MAX: usize = 1024;
 
 /// Most covers of a shard.
 const COVERS_MAX: usize = 16;

@@ -73,6 +73,7 @@ impl<'a> Subtree<'a> {
         told.into_iter().try_for_each(add)?;
         in_parallel(self.threads, &asked, |shard| add(shard))?;
         let (mut totals, links) = found.into_inner().expect("no thread panics while it holds the lock");
+        seen.reserve(links.len());
         for (id, once) in links.iter().map(counted) {
             if !seen.insert(id) {
                 totals -= once;
