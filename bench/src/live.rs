@@ -84,9 +84,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
             "",
             "--prunenames",
             "",
+            "--prune-bind-mounts",
+            "no",
         ])?;
     }
-    println!("\n| what | as | canopy | others, and how many times as long |\n| --- | --- | --- | --- |");
+    println!(
+        "\n| what | as | lines | canopy | others, and how many times as long |\n| --- | --- | --- | --- | --- |"
+    );
     for question in live(&canopy, &tree, &arguments.name, &peers) {
         for who in [&root, &user] {
             measure(&question, who, arguments.rounds)?;
@@ -166,7 +170,7 @@ fn indexed(
     ]
 }
 
-/// Runs all programs of a question in turn, after one uncounted round, and prints the row.
+/// Runs all programs of a question in turn, after one uncounted round in which their lines are counted, and prints the row.
 fn measure(question: &Question, who: &User, rounds: usize) -> anyhow::Result<()> {
     let line = |words: &Vec<String>| Line { words: words.clone(), user: who.clone() };
     let lines: Vec<Line> = [&question.ours]
@@ -174,20 +178,22 @@ fn measure(question: &Question, who: &User, rounds: usize) -> anyhow::Result<()>
         .chain(question.theirs.iter().map(|(_, words)| words))
         .map(line)
         .collect();
+    let found = lines.iter().map(Line::lines_of_search).collect::<anyhow::Result<Vec<usize>>>()?;
     let mut times = vec![Vec::new(); lines.len()];
-    for round in 0..=rounds {
+    for _ in 0..rounds {
         for (line, times) in lines.iter().zip(&mut times) {
-            let took = line.seconds_of_search()?;
-            if round > 0 {
-                times.push(took);
-            }
+            times.push(line.seconds_of_search()?);
         }
     }
     let medians: Vec<f64> = times.into_iter().map(median).collect();
-    let others = question.theirs.iter().zip(&medians[1..]);
+    let others = question.theirs.iter().zip(medians.iter().zip(&found).skip(1));
     let others: Vec<String> = others
-        .map(|((name, _), seconds)| format!("{name} {:.1} ms ({:.2} ×)", seconds * 1e3, seconds / medians[0]))
+        .map(|((name, _), (seconds, lines))| {
+            let same = if *lines == found[0] { String::new() } else { format!(", {lines} lines") };
+            format!("{name} {:.1} ms ({:.2} ×{same})", seconds * 1e3, seconds / medians[0])
+        })
         .collect();
-    println!("| {} | {} | {:.1} ms | {} |", question.what, who.name, medians[0] * 1e3, others.join(", "));
+    let (what, ours) = (&question.what, medians[0] * 1e3);
+    println!("| {what} | {} | {} | {ours:.1} ms | {} |", who.name, found[0], others.join(", "));
     Ok(())
 }

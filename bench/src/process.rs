@@ -58,6 +58,12 @@ impl Line {
         }
     }
 
+    /// How many lines a search prints.
+    pub fn lines_of_search(&self) -> anyhow::Result<usize> {
+        let output = self.command()?.output().with_context(|| format!("cannot run {:?}", self.words))?;
+        Ok(output.stdout.iter().filter(|byte| **byte == b'\n').count())
+    }
+
     fn timed(&self) -> anyhow::Result<(f64, Option<i32>)> {
         let mut command = self.command()?;
         command.stdout(Stdio::null()).stderr(Stdio::null());

@@ -411,7 +411,7 @@ impl Shard {
         let needed = sums.iter().filter_map(|time| summands(time)).flatten();
         let names = columns.iter().chain(needed).copied();
         let mask = ProjectionMask::columns(open.metadata.parquet_schema(), names);
-        let (groups, selection) = self.select(kind, rows);
+        let (groups, selection) = select(&self.row_groups(kind), rows);
         let reader =
             ParquetRecordBatchReaderBuilder::new_with_metadata(open.file.clone(), open.metadata.clone())
                 .with_projection(mask)
@@ -422,32 +422,33 @@ impl Shard {
                 .map_err(|error| Error::corrupt(&open.path, error))?;
         Ok(ShardRead { reader, sums, path: open.path.clone() })
     }
+}
 
-    /// The row groups that hold any of the rows, and which rows of those row groups to read.
-    fn select(&self, kind: FileKind, rows: &[RowRange]) -> (Vec<usize>, RowSelection) {
-        let mut groups = Vec::new();
-        let mut selectors = Vec::new();
-        let mut ranges = rows.iter().filter(|range| !range.is_empty()).peekable();
-        for (number, group) in self.row_groups(kind).into_iter().enumerate() {
-            if ranges.peek().is_none_or(|range| range.start >= group.end) {
-                continue;
-            }
-            groups.push(number);
-            let mut at = group.start;
-            while let Some(range) = ranges.next_if(|range| range.start < group.end) {
-                let (start, end) = (range.start.max(at), range.end.min(group.end));
-                selectors.push(RowSelector::skip(start - at));
-                selectors.push(RowSelector::select(end - start));
-                at = end;
-                if range.end > group.end {
-                    // The rest is in the next row group.
-                    break;
-                }
-            }
-            selectors.push(RowSelector::skip(group.end - at));
+/// The row groups that hold any of the rows, and which rows of those row groups to read.
+fn select(row_groups: &[RowRange], rows: &[RowRange]) -> (Vec<usize>, RowSelection) {
+    let mut groups = Vec::new();
+    let mut selectors = Vec::new();
+    let mut ranges = rows.iter().filter(|range| !range.is_empty()).peekable();
+    for (number, group) in row_groups.iter().enumerate() {
+        if ranges.peek().is_none_or(|range| range.start >= group.end) {
+            continue;
         }
-        (groups, RowSelection::from(selectors))
+        groups.push(number);
+        let mut at = group.start;
+        while let Some(range) = ranges.peek().filter(|range| range.start < group.end) {
+            let (start, end) = (range.start.max(at), range.end.min(group.end));
+            selectors.push(RowSelector::skip(start - at));
+            selectors.push(RowSelector::select(end - start));
+            at = end;
+            if range.end > group.end {
+                // The rest is in the next row group.
+                break;
+            }
+            ranges.next();
+        }
+        selectors.push(RowSelector::skip(group.end - at));
     }
+    (groups, RowSelection::from(selectors))
 }
 
 /// How a file of a kind is read: of its footer, only what [`Shard`] uses.
@@ -521,5 +522,36 @@ impl Iterator for ShardRead {
         let batch = self.reader.next()?;
         let batch = batch.and_then(|batch| with_times(batch, &self.sums));
         Some(batch.map_err(|error| Error::corrupt(&self.path, error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_go_on_in_the_next_row_group() {
+        let row_groups: Vec<RowRange> = vec![0..10, 10..20, 20..30, 30..35];
+        for rows in [
+            vec![5..25],
+            vec![0..35],
+            vec![9..11, 12..13, 19..31],
+            vec![0..10, 20..30],
+            vec![3..4],
+            vec![34..35],
+            vec![],
+        ] {
+            let (groups, selection) = select(&row_groups, &rows);
+            let held: Vec<usize> = groups.iter().flat_map(|&group| row_groups[group].clone()).collect();
+            let mut at = 0;
+            let mut selected = Vec::new();
+            for selector in selection.iter() {
+                if !selector.skip {
+                    selected.extend_from_slice(&held[at..at + selector.row_count]);
+                }
+                at += selector.row_count;
+            }
+            assert_eq!(selected, rows.iter().cloned().flatten().collect::<Vec<_>>(), "{rows:?}");
+        }
     }
 }

@@ -57,32 +57,59 @@ pub(crate) fn in_order(
     columns: &[&str],
     mut each: impl FnMut(&Directory, Rows<'_, '_>) -> Result<()>,
 ) -> Result<()> {
-    let mut heap = BinaryHeap::new();
-    for shard in start.view.shards_of(start.source.id) {
-        let listings = shard.listings_below(&start.path)?;
-        if !listings.is_empty() {
-            let first = shard.covers()?.first().map_or("", |cover| cover.prefix.as_str());
-            heap.push(Next { path: first.to_owned(), part: 0, source: Source::Closed(shard, listings) });
-        }
-    }
-    let chunk_rows = (ROWS_MAX / heap.len().max(1)).clamp(512, 8192);
-    while let Some(Next { source, .. }) = heap.pop() {
-        let mut open = match source {
-            Source::Closed(shard, listings) => Open::new(shard, listings, columns, chunk_rows)?,
-            Source::Open(mut open) => {
-                if let Some(directory) = open.ready.pop_front() {
-                    let rows = open.rows(&directory)?;
-                    each(&directory, rows)?;
-                }
-                *open
-            }
-        };
-        if let Some(next) = open.peek()? {
-            let (path, part) = (next.path.clone(), next.part);
-            heap.push(Next { path, part, source: Source::Open(Box::new(open)) });
-        }
-    }
+    let mut merge = Merge::new(start, columns)?;
+    while merge.next(&mut each)? {}
     Ok(())
+}
+
+/// As [`in_order`], one listing at a time.
+pub(crate) struct Merge<'a> {
+    heap: BinaryHeap<Next<'a>>,
+    columns: &'a [&'a str],
+    chunk_rows: usize,
+}
+
+impl<'a> Merge<'a> {
+    /// Begins at a start.
+    pub(crate) fn new(start: &'a Start, columns: &'a [&'a str]) -> Result<Self> {
+        let mut heap = BinaryHeap::new();
+        for shard in start.view.shards_of(start.source.id) {
+            let listings = shard.listings_below(&start.path)?;
+            if !listings.is_empty() {
+                let first = shard.covers()?.first().map_or("", |cover| cover.prefix.as_str());
+                heap.push(Next { path: first.to_owned(), part: 0, source: Source::Closed(shard, listings) });
+            }
+        }
+        let chunk_rows = (ROWS_MAX / heap.len().max(1)).clamp(512, 8192);
+        Ok(Merge { heap, columns, chunk_rows })
+    }
+
+    /// Calls `each` for the next listing. Whether there was one.
+    pub(crate) fn next(
+        &mut self,
+        mut each: impl FnMut(&Directory, Rows<'_, '_>) -> Result<()>,
+    ) -> Result<bool> {
+        let mut called = false;
+        while !called {
+            let Some(Next { source, .. }) = self.heap.pop() else { return Ok(false) };
+            let mut open = match source {
+                Source::Closed(shard, listings) => Open::new(shard, listings, self.columns, self.chunk_rows)?,
+                Source::Open(mut open) => {
+                    if let Some(directory) = open.ready.pop_front() {
+                        let rows = open.rows(&directory)?;
+                        each(&directory, rows)?;
+                        called = true;
+                    }
+                    *open
+                }
+            };
+            if let Some(next) = open.peek()? {
+                let (path, part) = (next.path.clone(), next.part);
+                self.heap.push(Next { path, part, source: Source::Open(Box::new(open)) });
+            }
+        }
+        Ok(true)
+    }
 }
 
 /// What comes next from one shard, or what may come at the earliest.

@@ -1,6 +1,6 @@
 //! ls's options.
 
-use crate::common::seeded;
+use crate::common::{Place, seeded};
 use crate::place::{Case, Site, some_of, users, words};
 use rand::RngExt;
 use std::path::Path;
@@ -395,5 +395,31 @@ fn the_end_of_a_pipe_is_no_error() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && errors.is_empty(), "{line}: {errors}");
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "1", "{line}");
+    }
+}
+
+#[test]
+fn trees_of_several_row_groups_are_whole() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    for dir in ["a/deep", "b", "c", "d"].map(|dir| tree.join(dir)) {
+        std::fs::create_dir_all(&dir).unwrap();
+        for number in 0..40_000 {
+            std::fs::File::create(dir.join(format!("{number:05}"))).unwrap();
+        }
+    }
+    place.index(&index, &tree);
+    for options in ["-R", "-lR", "-Rr", "-RS"] {
+        let shown = place.canopy(&index, &["ls".as_ref(), options.as_ref(), tree.as_ref()]);
+        let expected = Command::new("ls").arg(options).arg(&tree).env("LC_ALL", "C").output().unwrap();
+        assert!(shown.stdout == expected.stdout, "{options}");
+    }
+    for (dir, count) in [("", 160_006), ("d", 40_001)] {
+        let dir = tree.join(dir);
+        let words = ["export".as_ref(), "--format".as_ref(), "ncdu".as_ref(), dir.as_ref()];
+        let export = String::from_utf8_lossy(&place.canopy(&index, &words).stdout).into_owned();
+        assert_eq!(export.matches("\"name\"").count(), count, "{dir:?}");
+        let lines = place.canopy(&index, &["du".as_ref(), "-a".as_ref(), dir.as_ref()]).stdout;
+        assert_eq!(lines.iter().filter(|byte| **byte == b'\n').count(), count, "{dir:?}");
     }
 }

@@ -4,13 +4,14 @@ use super::LsTime;
 use crate::columns::{INODE, InodeColumns, strings, text_or_empty};
 use crate::error::Result;
 use crate::locate::{Inode, Start, absolute_path, device_of, locate, look_up};
-use arrow::array::AsArray;
-use canopy_index::{FileKind, Index};
+use arrow::array::{AsArray, RecordBatch};
+use canopy_index::{FileKind, Index, RowRange};
 use canopy_model::{Attributes, FileType, parent, unescape};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::LazyLock;
 
 /// An entry.
 pub(super) struct Entry {
@@ -72,30 +73,34 @@ pub(super) fn children(start: &Start) -> Result<Option<Vec<Entry>>> {
             if rows.is_empty() {
                 continue;
             }
-            let mut columns = INODE.to_vec();
-            columns.extend(["name", "xattrs"]);
-            if kind == FileKind::Entries {
-                columns.extend(["target", "rdev"]);
-            }
-            for batch in shard.read(kind, &columns, std::slice::from_ref(&rows), 8192)? {
+            for batch in shard.read(kind, &COLUMNS, std::slice::from_ref(&rows), 8192)? {
                 let batch = batch?;
-                let (names, xattrs) = (strings(&batch, "name"), strings(&batch, "xattrs"));
-                let targets = batch.column_by_name("target").map(|column| column.as_string::<i32>());
-                let inodes = InodeColumns::of(&batch);
-                all.extend((0..batch.num_rows()).map(|at| Entry {
-                    name: unescape(names.value(at)).into_owned(),
-                    inode: Inode {
-                        attributes: inodes.row(at),
-                        target: text_or_empty(targets, at).to_owned(),
-                        dev,
-                        xattrs: text_or_empty(Some(xattrs), at).to_owned(),
-                    },
-                    target: Target::NoLink,
-                }));
+                all.extend(entries_of(&batch, 0..batch.num_rows(), dev));
             }
         }
     }
     Ok(found)
+}
+
+/// The columns that an entry is made of; directories have no target.
+pub(super) static COLUMNS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| INODE.into_iter().chain(["name", "xattrs", "target", "rdev"]).collect());
+
+/// Rows as entries of a directory on a device.
+pub(super) fn entries_of(batch: &RecordBatch, rows: RowRange, dev: u64) -> impl Iterator<Item = Entry> {
+    let (names, xattrs) = (strings(batch, "name"), strings(batch, "xattrs"));
+    let targets = batch.column_by_name("target").map(|column| column.as_string::<i32>());
+    let inodes = InodeColumns::of(batch);
+    rows.map(move |at| Entry {
+        name: unescape(names.value(at)).into_owned(),
+        inode: Inode {
+            attributes: inodes.row(at),
+            target: text_or_empty(targets, at).to_owned(),
+            dev,
+            xattrs: text_or_empty(Some(xattrs), at).to_owned(),
+        },
+        target: Target::NoLink,
+    })
 }
 
 /// What `..` of a directory is: from the index, above the root of a source from the live file system, or else the directory itself.

@@ -3,6 +3,7 @@
 //! Here are the options and the order of listings; [`print`] and [`long`] lay lines out, [`columns`] names in columns, [`colors`] chooses colours and
 //! [`stat`] has formats of stat(1).
 
+mod ahead;
 mod colors;
 mod columns;
 mod directive;
@@ -17,6 +18,7 @@ use crate::human::SizeForm;
 use crate::locate::{Start, locate, with_one_slash};
 use crate::quote::{Quoting, Style};
 use crate::times::TimeStyle;
+use ahead::Ahead;
 use canopy_index::Index;
 use canopy_model::{FileType, escape, join};
 use entry::{Entry, Target, children, parent_of};
@@ -281,14 +283,25 @@ impl Ls<'_> {
 
     /// Lists a directory, and those in it if asked.
     fn tree(&mut self, start: Start) -> Result<()> {
-        let root = start.path.clone();
-        let mut ahead = vec![start];
-        while let Some(start) = ahead.pop() {
-            let Some(mut entries) = self.entries(&start)? else {
+        let root = start.clone();
+        let path_order = self.options.sort == SortBy::Name && !self.options.reverse;
+        let mut ahead = match self.options.recursive {
+            true => Ahead::new(&root, path_order)?,
+            false => None,
+        };
+        let mut left = vec![start];
+        while let Some(start) = left.pop() {
+            let listed = match &mut ahead {
+                Some(ahead) => ahead.take(&start.path)?,
+                None => None,
+            };
+            // Names that are not UTF-8 come in another order.
+            let Some(listed) = listed.map_or_else(|| children(&start), |listed| Ok(Some(listed)))? else {
                 let what = format!("the contents of {}", String::from_utf8_lossy(&start.given));
-                self.failed.add(Error::NotFound(what), start.path == root);
+                self.failed.add(Error::NotFound(what), start.path == root.path);
                 continue;
             };
+            let mut entries = self.entries(&start, listed)?;
             sort(self.options, &mut entries, |entry| entry);
             if self.headed {
                 self.printer.heading(&start.given)?;
@@ -301,15 +314,14 @@ impl Ls<'_> {
                         && entry.name != b"."
                         && entry.name != b".."
                 });
-                ahead.extend(dirs.map(|entry| child(&start, entry)));
+                left.extend(dirs.map(|entry| child(&start, entry)));
             }
         }
         Ok(())
     }
 
-    /// What is shown of a directory; `None` if the caller may not list it.
-    fn entries(&self, start: &Start) -> Result<Option<Vec<Entry>>> {
-        let Some(mut entries) = children(start)? else { return Ok(None) };
+    /// What is shown of a directory that has these entries.
+    fn entries(&self, start: &Start, mut entries: Vec<Entry>) -> Result<Vec<Entry>> {
         if self.options.hidden == Hidden::No {
             entries.retain(|entry| !entry.name.starts_with(b"."));
         }
@@ -323,7 +335,7 @@ impl Ls<'_> {
             entries.push(dot(b".", start.inode.clone()));
             entries.push(dot(b"..", parent_of(self.index, start)?));
         }
-        Ok(Some(entries))
+        Ok(entries)
     }
 }
 
