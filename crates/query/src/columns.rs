@@ -1,8 +1,13 @@
 //! Typed access to the columns of a shard, with errors instead of panics where a file is not as it should be.
 
-use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, RecordBatch, StringArray};
+use crate::locate::Inode;
+use arrow::array::{
+    Array, ArrayRef, AsArray, Int64Array, PrimitiveArray, RecordBatch, StringArray, TimestampNanosecondArray,
+    UInt32Array, UInt64Array,
+};
 use arrow::datatypes::{ArrowPrimitiveType, Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
 use canopy_model::Attributes;
+use std::sync::Arc;
 
 /// A string column. Panics if the batch has no such column: whoever reads names what is read.
 pub(crate) fn strings<'a>(batch: &'a RecordBatch, name: &str) -> &'a StringArray {
@@ -61,6 +66,39 @@ impl<'a> InodeColumns<'a> {
             rdev: u64(12),
         }
     }
+}
+
+/// A batch with the columns of `entries` but `listing`, for one inode.
+pub(crate) fn row_of(name: &str, inode: &Inode) -> RecordBatch {
+    let u32 = |value: u32| Arc::new(UInt32Array::from(vec![value])) as ArrayRef;
+    let i64 = |value: i64| Arc::new(Int64Array::from(vec![value])) as ArrayRef;
+    let time =
+        |value: i64| Arc::new(TimestampNanosecondArray::from(vec![value]).with_timezone("UTC")) as ArrayRef;
+    let a = &inode.attributes;
+    let columns: [ArrayRef; 12] = [
+        Arc::new(UInt64Array::from(vec![a.ino])),
+        u32(a.mode),
+        u32(a.nlink),
+        u32(a.uid),
+        u32(a.gid),
+        i64(a.size_bytes),
+        u32(a.blksize_bytes),
+        i64(a.blocks),
+        time(a.atime_ns),
+        time(a.mtime_ns),
+        time(a.ctime_ns),
+        time(a.btime_ns),
+    ];
+    let name: ArrayRef = Arc::new(StringArray::from(vec![name]));
+    let xattrs = Some(inode.xattrs.as_str()).filter(|names| !names.is_empty());
+    let xattrs: ArrayRef = Arc::new(StringArray::from(vec![xattrs]));
+    let target = Some(inode.target.as_str()).filter(|target| !target.is_empty());
+    let target: ArrayRef = Arc::new(StringArray::from(vec![target]));
+    let rdev: ArrayRef = Arc::new(UInt64Array::from(vec![a.rdev]));
+    let others = [("name", name), ("xattrs", xattrs), ("target", target), ("rdev", rdev)];
+    let named = INODE.into_iter().zip(columns).chain(others);
+    let named = named.map(|(name, column)| (name, column, true));
+    RecordBatch::try_from_iter_with_nullable(named).expect("all columns have one row")
 }
 
 /// A value of a nullable string column, empty for null.

@@ -21,6 +21,7 @@ mod locate;
 pub mod ls;
 mod merge;
 mod names;
+mod printf;
 mod quote;
 pub mod report;
 pub mod sql;

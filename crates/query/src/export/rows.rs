@@ -1,20 +1,19 @@
 //! Flat rows: one for every entry, directories among them, with its full path.
 
 use super::xattrs::{self, Xattrs};
-use crate::columns::{INODE, numbers, strings};
+use crate::columns::{INODE, numbers, row_of, strings};
 use crate::error::Result;
 use crate::listings::ListingHeads;
 use crate::locate::{Start, absolute_path};
 use crate::names::{group_name, user_name};
 use crate::work::by_workers;
 use arrow::array::{
-    ArrayRef, Int64Array, RecordBatch, StringArray, StringBuilder, TimestampNanosecondArray, UInt32Array,
-    UInt64Array, new_null_array,
+    ArrayRef, RecordBatch, StringArray, StringBuilder, UInt32Array, UInt64Array, new_null_array,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
 use canopy_index::schema::time_type;
 use canopy_index::{FileKind, RowRange, Shard};
-use canopy_model::{Attributes, FileType, base_name};
+use canopy_model::{FileType, base_name};
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock};
 
@@ -106,7 +105,6 @@ fn flat(start: &Start, shard: &Shard, kind: FileKind, batch: &RecordBatch) -> Re
     let listings = numbers::<UInt32Type>(batch, "listing").values();
     let heads = ListingHeads::read(shard, listings)?;
     let names = strings(batch, "name");
-    let modes = numbers::<UInt32Type>(batch, "mode").values();
     let mut paths = StringBuilder::with_capacity(rows, rows * 80);
     let mut depths = Vec::with_capacity(rows);
     let mut directory = String::new();
@@ -126,13 +124,27 @@ fn flat(start: &Start, shard: &Shard, kind: FileKind, batch: &RecordBatch) -> Re
         paths.append_value(names.value(at));
         depths.push(depth);
     }
+    with_columns(&start.source.name, batch, Arc::new(paths.finish()), &depths)
+}
+
+/// The row of a start itself.
+fn start_row(start: &Start) -> Result<RecordBatch> {
+    let path = absolute_path(&start.source, &start.path);
+    let batch = row_of(base_name(&path), &start.inode);
+    with_columns(&start.source.name, &batch, repeated(&path, 1), &[start.depth()])
+}
+
+/// Flat rows from a batch with the columns of inodes, and from paths and depths.
+fn with_columns(source: &str, batch: &RecordBatch, paths: ArrayRef, depths: &[u32]) -> Result<RecordBatch> {
+    let rows = batch.num_rows();
+    let modes = numbers::<UInt32Type>(batch, "mode").values();
     let schema = schema();
     let columns = schema.fields().iter().map(|field| -> ArrayRef {
         match field.name().as_str() {
-            "path" => Arc::new(paths.finish()),
-            "source" => repeated(&start.source.name, rows),
+            "path" => paths.clone(),
+            "source" => repeated(source, rows),
             "type" => Arc::new(StringArray::from_iter_values(modes.iter().map(|&mode| letter(mode)))),
-            "depth" => Arc::new(UInt32Array::from(std::mem::take(&mut depths))),
+            "depth" => Arc::new(UInt32Array::from(depths.to_vec())),
             "user" => named(numbers::<UInt32Type>(batch, "uid").values(), user_name),
             "group" => named(numbers::<UInt32Type>(batch, "gid").values(), group_name),
             xattrs::COLUMN => {
@@ -149,44 +161,6 @@ fn flat(start: &Start, shard: &Shard, kind: FileKind, batch: &RecordBatch) -> Re
     });
     let columns: Vec<ArrayRef> = columns.collect();
     Ok(RecordBatch::try_new(schema.clone(), columns).map_err(std::io::Error::other)?)
-}
-
-/// The row of a start itself.
-fn start_row(start: &Start) -> Result<RecordBatch> {
-    let path = absolute_path(&start.source, &start.path);
-    let a: &Attributes = &start.inode.attributes;
-    let u32 = |value: u32| Arc::new(UInt32Array::from(vec![value])) as ArrayRef;
-    let u64 = |value: u64| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
-    let i64 = |value: i64| Arc::new(Int64Array::from(vec![value])) as ArrayRef;
-    let time = |value: i64| Arc::new(TimestampNanosecondArray::from(vec![value]).with_timezone("UTC"));
-    let target = Some(start.inode.target.as_str()).filter(|target| !target.is_empty());
-    let columns: Vec<ArrayRef> = vec![
-        repeated(&path, 1),
-        repeated(&start.source.name, 1),
-        repeated(base_name(&path), 1),
-        repeated(&letter(a.mode), 1),
-        u32(start.depth()),
-        u64(a.ino),
-        u32(a.mode),
-        u32(a.nlink),
-        u32(a.uid),
-        u32(a.gid),
-        Arc::new(StringArray::from(vec![user_name(a.uid)])),
-        Arc::new(StringArray::from(vec![group_name(a.gid)])),
-        i64(a.size_bytes),
-        u32(a.blksize_bytes),
-        i64(a.blocks),
-        time(a.atime_ns),
-        time(a.mtime_ns),
-        time(a.ctime_ns),
-        time(a.btime_ns),
-        Arc::new(StringArray::from(vec![target])),
-        u64(a.rdev),
-        Arc::new(StringArray::from(vec![
-            Some(start.inode.xattrs.as_str()).filter(|names| !names.is_empty()),
-        ])),
-    ];
-    Ok(RecordBatch::try_new(schema(), columns).map_err(std::io::Error::other)?)
 }
 
 fn letter(mode: u32) -> String {

@@ -3,13 +3,11 @@
 use super::rows::Batch;
 use super::run::bad_ordinal;
 use super::visit::Visit;
-use crate::columns::{INODE, numbers, strings};
+use crate::columns::{numbers, row_of, strings};
 use crate::error::Result;
 use crate::listings::ListingHeads;
-use crate::locate::{Inode, Start};
-use arrow::array::{
-    ArrayRef, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt32Array, UInt64Array,
-};
+use crate::locate::Start;
+use arrow::array::RecordBatch;
 use arrow::datatypes::UInt32Type;
 use canopy_index::{FileKind, Shard};
 use canopy_model::{escape, join};
@@ -87,7 +85,7 @@ impl Chunk {
         let name = escape(trim_slashes(super::format::file_name(&start.given))).into_owned();
         Chunk {
             visit: visit.clone(),
-            batch: single_row(&name, &start.inode),
+            batch: row_of(&name, &start.inode),
             dirs: start.is_dir(),
             via_link: visit.via_link,
             shown: vec![given],
@@ -143,38 +141,6 @@ impl Chunk {
 pub(super) struct ChunkRow<'c> {
     pub(super) chunk: &'c Chunk,
     pub(super) at: usize,
-}
-
-/// A batch with all columns that a test may read, for one inode.
-pub(super) fn single_row(name: &str, inode: &Inode) -> RecordBatch {
-    let u32 = |value: u32| Arc::new(UInt32Array::from(vec![value])) as ArrayRef;
-    let i64 = |value: i64| Arc::new(Int64Array::from(vec![value])) as ArrayRef;
-    let time = |value: i64| Arc::new(TimestampNanosecondArray::from(vec![value])) as ArrayRef;
-    let a = &inode.attributes;
-    let columns: [ArrayRef; 12] = [
-        Arc::new(UInt64Array::from(vec![a.ino])),
-        u32(a.mode),
-        u32(a.nlink),
-        u32(a.uid),
-        u32(a.gid),
-        i64(a.size_bytes),
-        u32(a.blksize_bytes),
-        i64(a.blocks),
-        time(a.atime_ns),
-        time(a.mtime_ns),
-        time(a.ctime_ns),
-        time(a.btime_ns),
-    ];
-    let name: ArrayRef = Arc::new(StringArray::from(vec![name]));
-    let xattrs = Some(inode.xattrs.as_str()).filter(|names| !names.is_empty());
-    let xattrs: ArrayRef = Arc::new(StringArray::from(vec![xattrs]));
-    let target = Some(inode.target.as_str()).filter(|target| !target.is_empty());
-    let target: ArrayRef = Arc::new(StringArray::from(vec![target]));
-    let rdev: ArrayRef = Arc::new(UInt64Array::from(vec![a.rdev]));
-    let others = [("name", name), ("xattrs", xattrs), ("target", target), ("rdev", rdev)];
-    let named = INODE.into_iter().zip(columns).chain(others);
-    let named = named.map(|(name, column)| (name, column, true));
-    RecordBatch::try_from_iter_with_nullable(named).expect("all columns have one row")
 }
 
 pub(super) fn trim_slashes(name: &[u8]) -> &[u8] {

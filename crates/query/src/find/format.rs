@@ -2,6 +2,7 @@
 
 use super::clock::{ctime, time_of, time_value};
 use crate::names::{group_name, user_name};
+use crate::printf::{Flags, control};
 use canopy_model::{Attributes, FileType};
 use rustix::fd::BorrowedFd;
 use std::io::Write;
@@ -58,17 +59,6 @@ enum Piece {
 enum What {
     Plain(char),
     Time(char, char),
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Flags {
-    left: bool,
-    zero: bool,
-    plus: bool,
-    space: bool,
-    alternate: bool,
-    width: usize,
-    precision: Option<usize>,
 }
 
 impl Format {
@@ -128,11 +118,17 @@ impl Format {
             match piece {
                 Piece::Text(text) => output.extend_from_slice(text),
                 Piece::Stop => return,
-                Piece::Directive { what, flags } if flags.is_plain() => value(*what, flags, found, output),
+                Piece::Directive { what, flags } if flags.is_plain() => value(*what, found, output),
+                Piece::Directive { what: What::Plain('d'), flags } => {
+                    flags.signed(i64::from(found.depth), output);
+                }
+                Piece::Directive { what: What::Plain('m'), flags } => {
+                    flags.number(format!("{:o}", found.attributes.mode & 0o7777), "0", output);
+                }
                 Piece::Directive { what, flags } => {
                     let mut text = Vec::new();
-                    value(*what, flags, found, &mut text);
-                    flags.pad(text, *what, output);
+                    value(*what, found, &mut text);
+                    flags.text(text, output);
                 }
             }
         }
@@ -202,15 +198,9 @@ fn escape_sequence(rest: &mut &[u8], warnings: &mut Vec<String>) -> Option<Vec<u
     }
     *rest = after;
     Some(match byte {
-        b'a' => vec![7],
-        b'b' => vec![8],
         b'c' => return None,
-        b'f' => vec![12],
-        b'n' => vec![b'\n'],
-        b'r' => vec![b'\r'],
-        b't' => vec![b'\t'],
-        b'v' => vec![11],
         b'\\' => vec![b'\\'],
+        letter if letter != b'e' && control(letter).is_some() => control(letter).into_iter().collect(),
         other => {
             warnings.push(format!("warning: unrecognized escape `\\{}'", char::from(other)));
             vec![b'\\', other]
@@ -220,37 +210,13 @@ fn escape_sequence(rest: &mut &[u8], warnings: &mut Vec<String>) -> Option<Vec<u
 
 /// Reads what follows a '%'. `None` stands for what is no directive and printed as it is.
 fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Piece>, String> {
-    let mut flags = Flags::default();
+    let flags = Flags::read(rest, b"");
     let mut next = || {
         let (&byte, after) = rest.split_first().ok_or("error: % at end of format string")?;
         *rest = after;
         Ok::<u8, String>(byte)
     };
-    let mut byte = next()?;
-    loop {
-        match byte {
-            b'-' => flags.left = true,
-            b'0' => flags.zero = true,
-            b'+' => flags.plus = true,
-            b' ' => flags.space = true,
-            b'#' => flags.alternate = true,
-            _ => break,
-        }
-        byte = next()?;
-    }
-    while byte.is_ascii_digit() {
-        flags.width = (flags.width * 10 + usize::from(byte - b'0')).min(10_000);
-        byte = next()?;
-    }
-    if byte == b'.' {
-        let mut precision = 0;
-        byte = next()?;
-        while byte.is_ascii_digit() {
-            precision = (precision * 10 + usize::from(byte - b'0')).min(10_000);
-            byte = next()?;
-        }
-        flags.precision = Some(precision);
-    }
+    let byte = next()?;
     let what = match char::from(byte) {
         letter @ ('A' | 'B' | 'C' | 'T') => {
             let Ok(kind) = next() else {
@@ -273,7 +239,7 @@ fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Piec
     Ok(Some(Piece::Directive { what, flags }))
 }
 
-fn value(what: What, flags: &Flags, found: &Found<'_>, output: &mut Vec<u8>) {
+fn value(what: What, found: &Found<'_>, output: &mut Vec<u8>) {
     let attributes = &found.attributes;
     let Attributes { mode, uid, gid, blocks, .. } = *attributes;
     let letter = match what {
@@ -297,7 +263,6 @@ fn value(what: What, flags: &Flags, found: &Found<'_>, output: &mut Vec<u8>) {
         'k' => write!(output, "{}", blocks / 2 + blocks % 2),
         'd' => write!(output, "{}", found.depth),
         'D' => write!(output, "{}", found.dev),
-        'm' if flags.alternate && mode & 0o7777 != 0 => write!(output, "0{:o}", mode & 0o7777),
         'm' => write!(output, "{:o}", mode & 0o7777),
         'M' => write!(output, "{}", mode_string(mode)),
         'u' => write_name(user_name(uid), uid, output),
@@ -396,36 +361,4 @@ pub(crate) fn mode_string(mode: u32) -> String {
         });
     }
     text
-}
-
-impl Flags {
-    /// Whether a value is printed as it is.
-    fn is_plain(&self) -> bool {
-        self.width == 0 && self.precision.is_none() && !(self.plus || self.space || self.zero)
-    }
-
-    /// Pads a value to its width, as printf(3) does for strings, or for numbers where the directive is one.
-    fn pad(&self, mut text: Vec<u8>, what: What, output: &mut Vec<u8>) {
-        let number = matches!(what, What::Plain('d' | 'm'));
-        if number {
-            let digits =
-                self.precision.unwrap_or(0).max(if self.zero && !self.left { self.width } else { 0 });
-            while text.len() < digits {
-                text.insert(0, b'0');
-            }
-            if matches!(what, What::Plain('d')) && (self.plus || self.space) {
-                text.insert(0, if self.plus { b'+' } else { b' ' });
-            }
-        } else if let Some(precision) = self.precision {
-            text.truncate(precision);
-        }
-        let padding = vec![b' '; self.width.saturating_sub(text.len())];
-        if self.left {
-            output.extend(text);
-            output.extend(padding);
-        } else {
-            output.extend(padding);
-            output.extend(text);
-        }
-    }
 }

@@ -25,10 +25,11 @@ pub(crate) trait Rows {
     fn times(&self, column: &str) -> impl Fn(usize) -> Option<i64>;
     fn dev(&self, at: usize) -> Option<u64>;
     /// Where a symbolic link points, empty for all else.
-    fn target(&self, at: usize) -> Cow<'_, str>;
+    fn targets<'s>(&'s self) -> impl Fn(usize) -> Cow<'s, str>;
     /// Whether it is an empty file or directory.
-    fn is_empty(&self, at: usize) -> bool;
-    fn has_xattr(&self, test: &XattrTest, at: usize) -> bool;
+    fn empties(&self) -> impl Fn(usize) -> bool;
+    /// Whether an extended attribute passes.
+    fn xattrs(&self, test: &XattrTest) -> impl Fn(usize) -> bool;
     /// Whether the type of what it leads to, if that is not looked at anyway, is one of these.
     fn leads_to(&self, types: &[FileType], at: usize) -> bool;
     fn may_access(&self, wanted: Wanted, at: usize) -> bool;
@@ -145,23 +146,26 @@ impl Rows for Batch<'_> {
         Some(self.devs[at])
     }
 
-    fn target(&self, at: usize) -> Cow<'_, str> {
+    fn targets<'s>(&'s self) -> impl Fn(usize) -> Cow<'s, str> {
         let targets = self.batch.column_by_name("target").map(|column| column.as_string::<i32>());
-        Cow::Borrowed(text_or_empty(targets, at))
+        move |at| Cow::Borrowed(text_or_empty(targets, at))
     }
 
-    fn is_empty(&self, at: usize) -> bool {
-        match self.dirs {
-            true => self.known.empty_dirs.contains(&self.paths[at]),
-            false => (self.types())(at) == Some(FileType::Regular) && (self.sizes())(at) == Some(0),
+    fn empties(&self) -> impl Fn(usize) -> bool {
+        let files = (!self.dirs).then(|| (self.types(), self.sizes()));
+        move |at| match &files {
+            Some((types, sizes)) => types(at) == Some(FileType::Regular) && sizes(at) == Some(0),
+            None => self.known.empty_dirs.contains(&self.paths[at]),
         }
     }
 
-    fn has_xattr(&self, test: &XattrTest, at: usize) -> bool {
+    fn xattrs(&self, test: &XattrTest) -> impl Fn(usize) -> bool {
         let names = strings(self.batch, "xattrs");
         let hits = &self.known.hits[test.number];
-        (names.is_valid(at) && test.holds_in(names.value(at)))
-            || (!hits.is_empty() && hits.contains(&self.paths[at]))
+        move |at| {
+            (names.is_valid(at) && test.holds_in(names.value(at)))
+                || (!hits.is_empty() && hits.contains(&self.paths[at]))
+        }
     }
 
     fn leads_to(&self, types: &[FileType], at: usize) -> bool {

@@ -10,14 +10,14 @@
 //!    and printed columns of the rows that are left, and write them out as one block.
 
 use super::action::Action;
-use super::chunk::{Chunk, Places, shown, single_row};
+use super::chunk::{Chunk, Places, shown};
 use super::expr::{Expr, Reached};
 use super::parse::Find;
 use super::print::{Printer, Selected};
 use super::rows::Batch;
 use super::stage::Stage;
 use super::visit::{Visit, start_at};
-use crate::columns::numbers;
+use crate::columns::{numbers, row_of};
 use crate::error::{Error, Result};
 use crate::listings::{ListingHeads, merge_ranges};
 use crate::locate::Start;
@@ -180,7 +180,8 @@ impl<'s, 'a> Search<'s, 'a> {
             return Ok(());
         }
         let mut columns: Vec<&str> = self.find.actions.iter().flat_map(Action::columns).collect();
-        self.find.expr.each_test(&mut |test| columns.extend(test.columns()));
+        let dirs = unit.kind == FileKind::Dirs;
+        self.find.expr.each_test(&mut |test| columns.extend(test.columns(dirs)));
         columns.extend(self.stage.order_column());
         columns.extend(["listing", "name"]);
         columns.sort_unstable();
@@ -329,7 +330,7 @@ impl<'s, 'a> Search<'s, 'a> {
 
     /// The actions of every row that is told of by an expression without tests.
     fn constant(&self, expr: &Expr) -> u64 {
-        let batch = single_row("", &self.start.inode);
+        let batch = row_of("", &self.start.inode);
         let rows = Batch {
             batch: &batch,
             dirs: true,
@@ -386,20 +387,18 @@ impl<'s, 'a> Search<'s, 'a> {
     /// pruned.
     fn evaluate(&self, expr: &Expr, unit: &Unit<'_>, mut each: impl FnMut(usize, u64, bool)) -> Result<()> {
         let mut columns: Vec<&str> = Vec::new();
-        let mut reads_path = false;
-        expr.each_test(&mut |test| {
-            columns.extend(test.columns());
-            reads_path |= test.reads_path();
-        });
-        let skips_links = self.find.globals.follow_all && unit.kind == FileKind::Entries;
+        let dirs = unit.kind == FileKind::Dirs;
+        expr.each_test(&mut |test| columns.extend(test.columns(dirs)));
+        let skips_links = self.find.globals.follow_all && !dirs;
         if skips_links {
             columns.push("mode");
         }
-        let loops = if unit.kind == FileKind::Dirs { &self.visit.loops[..] } else { &[] };
+        let loops = if dirs { &self.visit.loops[..] } else { &[] };
         if !loops.is_empty() {
             columns.extend(["listing", "name"]);
-            reads_path = true;
         }
+        // Who asks for the path of a row reads its listing.
+        let reads_path = columns.contains(&"listing");
         let mut numbers_of_rows = unit.rows.iter().cloned().flatten();
         let prefix = escape(&self.start.given).into_owned();
         for batch in unit.shard.read(unit.kind, &columns, &unit.rows, BATCH_ROWS)? {
@@ -409,7 +408,7 @@ impl<'s, 'a> Search<'s, 'a> {
             let shown: Vec<String> = paths.iter().map(|path| shown(self.start, &prefix, path)).collect();
             let rows = Batch {
                 batch: &batch,
-                dirs: unit.kind == FileKind::Dirs,
+                dirs,
                 via_link: false,
                 shown: &shown,
                 paths: &paths,

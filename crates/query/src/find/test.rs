@@ -151,18 +151,20 @@ pub(crate) fn split_names(joined: &str) -> impl Iterator<Item = String> {
 }
 
 impl Test {
-    /// The columns that the test reads.
-    pub(crate) fn columns(&self) -> &'static [&'static str] {
+    /// The columns that the test reads of rows that are all directories or all not; `listing` if it asks for their paths.
+    pub(crate) fn columns(&self, dirs: bool) -> &'static [&'static str] {
         match self {
             Test::Always(_) => &[],
             Test::Name(_) => &["name"],
             Test::Path(_) | Test::Regex(_) => &["listing", "name"],
             Test::Type(_) | Test::Perm(..) => &["mode"],
             Test::Size(..) => &["size"],
-            Test::Empty => &["listing", "name", "size", "mode"],
+            Test::Empty if dirs => &["listing", "name"],
+            Test::Empty => &["size", "mode"],
             Test::Time(column, ..) | Test::Id(column, _) => std::slice::from_ref(column_ref(column)),
             Test::Inode(_) => &["ino"],
-            Test::Xattr(_) => &["xattrs", "listing", "name"],
+            Test::Xattr(test) if test.reads_values() => &["xattrs", "listing", "name"],
+            Test::Xattr(_) => &["xattrs"],
             Test::Target(_) => &["target"],
             Test::TargetType(_) => &["mode", "target", "listing", "name"],
             Test::NoUser => &["uid"],
@@ -172,16 +174,6 @@ impl Test {
             Test::FileSystem(_) => &["listing", "name"],
             Test::Access(_) => &["mode", "uid", "gid", "xattrs", "target", "listing", "name"],
         }
-    }
-
-    /// Whether the test asks for the path of a row.
-    pub(crate) fn reads_path(&self) -> bool {
-        matches!(self, Test::Path(_) | Test::Regex(_) | Test::Empty)
-            || matches!(
-                self,
-                Test::TargetType(_) | Test::SameFile(..) | Test::FileSystem(_) | Test::Access(_)
-            )
-            || matches!(self, Test::Xattr(test) if test.reads_values())
     }
 
     /// The rows of `among` that pass.
@@ -212,7 +204,7 @@ impl Test {
                 let sizes = rows.sizes();
                 over.each(|at| sizes(at).is_some_and(|size| after < size && size <= until))
             }
-            Test::Empty => over.each(|at| rows.is_empty(at)),
+            Test::Empty => over.each(rows.empties()),
             Test::Time(column, after, until) => {
                 let times = rows.times(column);
                 over.each(|at| times(at).is_some_and(|time| *after < time && time <= *until))
@@ -225,11 +217,14 @@ impl Test {
                 let inodes = rows.inodes();
                 over.each(|at| inodes(at).is_some_and(|inode| number.holds(inode as i64)))
             }
-            Test::Xattr(test) => over.each(|at| rows.has_xattr(test, at)),
-            Test::Target(glob) => over.each(|at| match &*rows.target(at) {
-                "" => false,
-                target => glob.matches(target),
-            }),
+            Test::Xattr(test) => over.each(rows.xattrs(test)),
+            Test::Target(glob) => {
+                let targets = rows.targets();
+                over.each(|at| match &*targets(at) {
+                    "" => false,
+                    target => glob.matches(target),
+                })
+            }
             Test::TargetType(types) => over.each(|at| rows.leads_to(types, at)),
             Test::NoUser => {
                 let ids = rows.ids("uid");

@@ -2,6 +2,7 @@
 //! both the same bytes; a library that parses codes would write its own.
 
 use super::entry::{Entry, Target};
+use crate::printf::control;
 use canopy_model::FileType;
 
 /// The keys of `LS_COLORS`, with what they stand for if it does not say.
@@ -241,21 +242,13 @@ fn backslash(rest: &mut &[u8]) -> Option<u8> {
     let (&letter, after) = rest.split_first()?;
     *rest = after;
     Some(match letter {
-        b'a' => 7,
-        b'b' => 8,
-        b'e' => 27,
-        b'f' => 12,
-        b'n' => 10,
-        b'r' => 13,
-        b't' => 9,
-        b'v' => 11,
         b'?' => 127,
         b'_' => b' ',
         b'x' | b'X' => {
             let count = digits(rest, 16, 2);
             return number(rest, count, 16);
         }
-        other => other,
+        other => control(other).unwrap_or(other),
     })
 }
 

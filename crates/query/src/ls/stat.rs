@@ -1,11 +1,12 @@
 //! `stat`: all that is known of an entry, in stat(1)'s forms.
 
-use super::directive::{Flags, escape_sequence};
+use super::directive::{escape_sequence, seconds};
 use crate::error::{Error, Result};
 use crate::find::mode_string;
 use crate::follow::locate_followed;
 use crate::locate::{Start, locate};
 use crate::names::{group_name, user_name};
+use crate::printf::Flags;
 use crate::quote::{Quoting, Style, visible};
 use crate::times::TimeStyle;
 use canopy_index::Index;
@@ -142,7 +143,8 @@ impl Printer<'_> {
     /// Prints what follows a '%'.
     fn directive(&self, rest: &mut &[u8], text: &mut Vec<u8>) -> Result<()> {
         let all = *rest;
-        let flags = Flags::read(rest);
+        // Groups of digits, of which the C locale has none, and other digits, likewise.
+        let flags = Flags::read(rest, b"'I");
         if rest.len() < all.len() && matches!(rest.first(), None | Some(b'%')) {
             let length = all.len() - rest.len() + usize::from(!rest.is_empty());
             return Err(Error::Directive(format!("%{}", String::from_utf8_lossy(&all[..length]))));
@@ -166,7 +168,7 @@ impl Printer<'_> {
             Some(Value::Number(value)) => flags.number(value.to_string(), "", text),
             Some(Value::Octal(value)) => flags.number(format!("{value:o}"), "0", text),
             Some(Value::Hex(value)) => flags.number(format!("{value:x}"), "0x", text),
-            Some(Value::Time(time_ns)) => flags.time(time_ns, text),
+            Some(Value::Time(time_ns)) => seconds(&flags, time_ns, text),
             // What is not known to stat, or not to the index.
             None => text.push(b'?'),
         }

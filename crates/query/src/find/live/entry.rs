@@ -122,7 +122,11 @@ impl<'e> Entry<'e> {
 
     fn rare(&self, needs: &Needs, dev: u64) -> Rare {
         Rare {
-            file_system: self.live.file_systems.name(dev).to_owned(),
+            file_system: if needs.file_system {
+                self.live.file_systems.name(dev).to_owned()
+            } else {
+                String::new()
+            },
             target_type: if needs.target_type { self.target_type() } else { ' ' },
             context: needs.context.then(|| self.xattr(c"security.selinux")).flatten().unwrap_or_default(),
         }
@@ -195,6 +199,33 @@ impl<'e> Entry<'e> {
             }
         }
         Ok(true)
+    }
+
+    fn is_empty(&self) -> bool {
+        // As find(1), which looks before it reads.
+        let Some((attributes, _)) = self.stat() else { return false };
+        match attributes.file_type() {
+            FileType::Directory => self.is_empty_directory().unwrap_or_else(|errno| {
+                self.problem(errno);
+                false
+            }),
+            FileType::Regular => attributes.size_bytes == 0,
+            _ => false,
+        }
+    }
+
+    fn has_xattr(&self, test: &XattrTest) -> bool {
+        let names = self.xattr_names();
+        let mut keys = names.split_inclusive(|&byte| byte == 0);
+        keys.any(|key| {
+            let Ok(key) = CStr::from_bytes_with_nul(key) else { return false };
+            let name = escape(key.to_bytes());
+            test.key.matches(&name)
+                && test
+                    .value
+                    .as_ref()
+                    .is_none_or(|glob| self.xattr(key).is_some_and(|value| glob.matches(&escape(&value))))
+        })
     }
 
     /// Removes it. Whether that went well.
@@ -278,38 +309,19 @@ impl Rows for Entry<'_> {
         Some(self.stat()?.1)
     }
 
-    fn target(&self, _: usize) -> Cow<'_, str> {
-        match self.stat() {
+    fn targets<'s>(&'s self) -> impl Fn(usize) -> Cow<'s, str> {
+        |_| match self.stat() {
             Some(_) => escape(self.target_bytes()),
             None => Cow::Borrowed(""),
         }
     }
 
-    fn is_empty(&self, _: usize) -> bool {
-        // As find(1), which looks before it reads.
-        let Some((attributes, _)) = self.stat() else { return false };
-        match attributes.file_type() {
-            FileType::Directory => self.is_empty_directory().unwrap_or_else(|errno| {
-                self.problem(errno);
-                false
-            }),
-            FileType::Regular => attributes.size_bytes == 0,
-            _ => false,
-        }
+    fn empties(&self) -> impl Fn(usize) -> bool {
+        |_| self.is_empty()
     }
 
-    fn has_xattr(&self, test: &XattrTest, _: usize) -> bool {
-        let names = self.xattr_names();
-        let mut keys = names.split_inclusive(|&byte| byte == 0);
-        keys.any(|key| {
-            let Ok(key) = CStr::from_bytes_with_nul(key) else { return false };
-            let name = escape(key.to_bytes());
-            test.key.matches(&name)
-                && test
-                    .value
-                    .as_ref()
-                    .is_none_or(|glob| self.xattr(key).is_some_and(|value| glob.matches(&escape(&value))))
-        })
+    fn xattrs(&self, test: &XattrTest) -> impl Fn(usize) -> bool {
+        |_| self.has_xattr(test)
     }
 
     fn leads_to(&self, types: &[FileType], _: usize) -> bool {

@@ -64,6 +64,7 @@ struct Needs {
     file_type: bool,
     target: bool,
     target_type: bool,
+    file_system: bool,
     context: bool,
 }
 
@@ -176,6 +177,7 @@ impl Needs {
             file_type: has('y'),
             target: columns.contains(&"target"),
             target_type: has('Y'),
+            file_system: has('F'),
             context: has('Z'),
         }
     }
