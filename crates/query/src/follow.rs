@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::links::{Links, Place, parent_of};
-use crate::locate::{Start, absolute_path, locate, to_path};
+use crate::locate::{Inode, Start, absolute_path, locate, to_path};
 use canopy_index::Index;
 use canopy_model::{FileType, join_absolute};
 use std::ffi::OsStr;
@@ -12,7 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 pub(crate) fn locate_followed(index: &Index, given: &OsStr) -> Result<Start> {
     let start = locate(index, given)?;
     let missing = || Error::NotFound(given.to_string_lossy().into_owned());
-    let start = followed(index, start).map_err(|_| missing())?;
+    let links = Links::new(start.view.clone());
+    let start = followed(index, &links, start).map_err(|_| missing())?;
     Ok(Start { given: given.as_bytes().to_vec(), ..start })
 }
 
@@ -25,15 +26,27 @@ pub(crate) enum Lost {
     Outside,
 }
 
+/// What a symbolic link leads to.
+pub(crate) fn inode_followed(
+    index: &Index,
+    links: &Links,
+    start: &Start,
+) -> std::result::Result<Inode, Lost> {
+    match links.follow(&absolute_path(&start.source, &start.path), &start.inode.target) {
+        Place::There(reached) => Ok(reached.inode),
+        _ => followed(index, links, start.clone()).map(|found| found.inode),
+    }
+}
+
 /// What an entry leads to: itself unless it is a symbolic link. Where a link leads through directories that no index covers,
 /// links on its way are resolved on the live file system, as those of a path that a user gives.
-pub(crate) fn followed(index: &Index, start: Start) -> std::result::Result<Start, Lost> {
+pub(crate) fn followed(index: &Index, links: &Links, start: Start) -> std::result::Result<Start, Lost> {
     if start.inode.attributes.file_type() != FileType::Symlink {
         return Ok(start);
     }
     let link = absolute_path(&start.source, &start.path);
     let target = &start.inode.target;
-    let reached = match Links::new(start.view.clone()).follow(&link, target) {
+    let reached = match links.follow(&link, target) {
         Place::There(reached) => reached.absolute,
         Place::Missing | Place::NotDirectory | Place::Loop => return Err(Lost::Missing),
         Place::Unknown if target.is_empty() => return Err(Lost::Missing),

@@ -8,6 +8,7 @@
 //! kernel let the caller into.
 
 mod columns;
+mod contents;
 mod cursor;
 pub mod du;
 mod error;

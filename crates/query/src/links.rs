@@ -3,10 +3,11 @@
 //! Nobody learns of anything that is not in the shards that they can read: what lies in a directory that they cannot
 //! list, or outside of all sources, is unknown.
 
+use crate::contents::Contents;
 use crate::error::Result;
 use crate::locate::{Inode, look_up, source_of};
 use canopy_index::Index;
-use canopy_model::{FileType, join_absolute, parent};
+use canopy_model::{FileType, base_name, join_absolute, parent};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex};
 
@@ -147,10 +148,31 @@ impl Trail {
     }
 }
 
-/// Follows links, remembering what was looked up.
+/// Entries of a directory above which names in it are looked up one by one.
+const DIRECTORY_MAX: usize = 10_000;
+
+/// Entries that are remembered of all directories; then it begins anew.
+const KNOWN_MAX: usize = 200_000;
+
+/// Follows links, remembering the directories on their way.
 pub(crate) struct Links {
     index: Arc<Index>,
-    known: Mutex<FxHashMap<String, Option<Inode>>>,
+    known: Mutex<Directories>,
+}
+
+/// Directories that were read, by absolute path.
+#[derive(Default)]
+struct Directories {
+    by_path: FxHashMap<String, Arc<Directory>>,
+    entries: usize,
+}
+
+enum Directory {
+    Listed(FxHashMap<String, Inode>),
+    /// Too large to be remembered.
+    Large,
+    /// Not for the caller to list: of this one, single names that were looked up.
+    Unlisted(Mutex<FxHashMap<String, Option<Inode>>>),
 }
 
 impl Links {
@@ -193,27 +215,53 @@ impl Links {
     }
 
     fn inode(&self, absolute: &str) -> Result<Option<Inode>> {
-        if let Some(known) =
-            self.known.lock().expect("no thread panics while it holds the lock").get(absolute)
-        {
-            return Ok(known.clone());
-        }
         let Some((source, path)) = source_of(&self.index, absolute) else { return Ok(None) };
-        let inode = look_up(&self.index, source, &path)?;
-        let mut known = self.known.lock().expect("no thread panics while it holds the lock");
-        known.insert(absolute.to_owned(), inode.clone());
-        Ok(inode)
+        let look_up = || look_up(&self.index, source, &path);
+        if path.is_empty() {
+            return look_up();
+        }
+        match &*self.directory(parent_of(absolute))? {
+            Directory::Listed(names) => Ok(names.get(base_name(&path)).cloned()),
+            Directory::Large => look_up(),
+            Directory::Unlisted(names) => {
+                let known = || names.lock().expect("no thread panics while it holds the lock");
+                if let Some(inode) = known().get(base_name(&path)) {
+                    return Ok(inode.clone());
+                }
+                let inode = look_up()?;
+                known().insert(base_name(&path).to_owned(), inode.clone());
+                Ok(inode)
+            }
+        }
     }
 
     /// Whether the caller sees the listing of a directory, so that what is not in it does not exist.
     fn lists(&self, absolute: &str) -> Result<bool> {
-        let Some((source, path)) = source_of(&self.index, absolute) else { return Ok(false) };
-        for shard in self.index.shards_of(source.id) {
-            if !shard.listings_at(&path)?.is_empty() {
-                return Ok(true);
-            }
+        Ok(!matches!(*self.directory(absolute)?, Directory::Unlisted(_)))
+    }
+
+    fn directory(&self, absolute: &str) -> Result<Arc<Directory>> {
+        let known = || self.known.lock().expect("no thread panics while it holds the lock");
+        if let Some(directory) = known().by_path.get(absolute) {
+            return Ok(directory.clone());
         }
-        Ok(false)
+        let contents = match source_of(&self.index, absolute) {
+            Some((source, path)) => Contents::of(&self.index, source, &path, DIRECTORY_MAX)?,
+            None => Contents::Unlisted,
+        };
+        let (entries, directory) = match contents {
+            Contents::Listed(all) => (all.len(), Directory::Listed(all.into_iter().collect())),
+            Contents::TooMany => (0, Directory::Large),
+            Contents::Unlisted => (0, Directory::Unlisted(Mutex::default())),
+        };
+        let directory = Arc::new(directory);
+        let mut known = known();
+        if known.entries + entries > KNOWN_MAX {
+            *known = Directories::default();
+        }
+        known.entries += entries;
+        known.by_path.insert(absolute.to_owned(), directory.clone());
+        Ok(directory)
     }
 }
 

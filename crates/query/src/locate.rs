@@ -1,8 +1,9 @@
 //! From a path as the user gave it to a place in the index.
 
-use crate::columns::{INODE, InodeColumns, numbers, strings, text_or_empty};
+use crate::columns::{numbers, strings};
+use crate::contents::{COLUMNS, inodes};
 use crate::error::{Error, Result};
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::UInt64Type;
 use canopy_index::{FileKind, Index, SealedRecord, Shard, SourceRecord};
 use canopy_model::{Attributes, FileType, base_name, escape, join, join_absolute, parent, unescape};
@@ -277,20 +278,9 @@ fn look_up_name(
     }
     let Some(row) = found else { return Ok(None) };
     let row = row..row + 1;
-    let mut columns = INODE.to_vec();
-    if kind == FileKind::Entries {
-        columns.extend(["target", "rdev"]);
-    }
-    columns.push("xattrs");
-    let batch = shard.read(kind, &columns, std::slice::from_ref(&row), 1)?.next();
+    let batch = shard.read(kind, &COLUMNS, std::slice::from_ref(&row), 1)?.next();
     let batch = batch.ok_or_else(|| shard.corrupt(kind, "a row is missing"))??;
-    let target = batch.column_by_name("target").map(|column| column.as_string::<i32>());
-    Ok(Some(Inode {
-        attributes: InodeColumns::of(&batch).row(0),
-        target: text_or_empty(target, 0).to_owned(),
-        dev,
-        xattrs: text_or_empty(Some(strings(&batch, "xattrs")), 0).to_owned(),
-    }))
+    Ok(inodes(&batch, 0..1, dev).next().map(|(_, inode)| inode))
 }
 
 /// The absolute path of an entry of a source, as bytes.

@@ -126,8 +126,14 @@ impl Search<'_, '_> {
             return Ok(());
         }
         let view = &self.start.view;
-        let there = locate(view, to_path(&reached.absolute).as_os_str())?;
-        let start = Start { given: shown, ..there };
+        let start = match source_of(view, &reached.absolute) {
+            // Nothing lies below it that would have to be seen from there.
+            Some((source, path)) if !is_dir => {
+                let (source, inode) = (source.clone(), reached.inode.clone());
+                Start { given: shown, source, path, inode, view: view.clone() }
+            }
+            _ => Start { given: shown, ..locate(view, to_path(&reached.absolute).as_os_str())? },
+        };
         let below = above.iter().filter(|above| is_below_absolute(&above.top, &reached.absolute));
         let loops = below.filter_map(|above| {
             let (source, path) = source_of(&start.view, &above.top)?;

@@ -1,6 +1,7 @@
 //! `ls -R`: what is in directories, read from all shards together instead of looked up one directory after the other.
 
-use super::entry::{COLUMNS, Entry, entries_of};
+use super::entry::Entry;
+use crate::contents::{COLUMNS, inodes};
 use crate::error::Result;
 use crate::locate::Start;
 use crate::merge::{Directory, Merge, Rows};
@@ -69,7 +70,7 @@ impl<'a> Ahead<'a> {
             let Rows { entries, entry_count, dirs, dir_count } = rows;
             for (cursor, count) in [(entries, entry_count), (dirs, dir_count)] {
                 cursor.take(count, |batch, rows| {
-                    all.extend(entries_of(batch, rows, directory.dev));
+                    all.extend(inodes(batch, rows, directory.dev).map(Entry::new));
                     Ok(())
                 })?;
             }

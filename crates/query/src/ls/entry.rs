@@ -1,17 +1,15 @@
 //! Entries of a directory, with all that is shown of them.
 
 use super::LsTime;
-use crate::columns::{INODE, InodeColumns, strings, text_or_empty};
+use crate::contents::Contents;
 use crate::error::Result;
-use crate::locate::{Inode, Start, absolute_path, device_of, locate, look_up};
-use arrow::array::{AsArray, RecordBatch};
-use canopy_index::{FileKind, Index, RowRange};
+use crate::locate::{Inode, Start, absolute_path, locate, look_up};
+use canopy_index::Index;
 use canopy_model::{Attributes, FileType, parent, unescape};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::LazyLock;
 
 /// An entry.
 pub(super) struct Entry {
@@ -34,6 +32,11 @@ pub(super) enum Target {
 }
 
 impl Entry {
+    /// Of an escaped name and what it is.
+    pub(super) fn new((name, inode): (String, Inode)) -> Self {
+        Entry { name: unescape(&name).into_owned(), inode, target: Target::NoLink }
+    }
+
     pub(super) fn file_type(&self) -> FileType {
         self.inode.attributes.file_type()
     }
@@ -58,48 +61,11 @@ impl Entry {
     }
 }
 
-/// What is in a directory, in the order of names; `None` if the caller may not list it.
+/// What is in a directory; `None` if the caller may not list it.
 pub(super) fn children(start: &Start) -> Result<Option<Vec<Entry>>> {
-    let mut found = None;
-    for shard in start.view.shards_of(start.source.id) {
-        let listings = shard.listings_at(&start.path)?;
-        if listings.is_empty() {
-            continue;
-        }
-        let all: &mut Vec<Entry> = found.get_or_insert_default();
-        let dev = device_of(shard, listings.start)?;
-        let (entries, dirs) = shard.rows_of(listings)?;
-        for (kind, rows) in [(FileKind::Entries, entries), (FileKind::Dirs, dirs)] {
-            if rows.is_empty() {
-                continue;
-            }
-            for batch in shard.read(kind, &COLUMNS, std::slice::from_ref(&rows), 8192)? {
-                let batch = batch?;
-                all.extend(entries_of(&batch, 0..batch.num_rows(), dev));
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// The columns that an entry is made of; directories have no target.
-pub(super) static COLUMNS: LazyLock<Vec<&str>> =
-    LazyLock::new(|| INODE.into_iter().chain(["name", "xattrs", "target", "rdev"]).collect());
-
-/// Rows as entries of a directory on a device.
-pub(super) fn entries_of(batch: &RecordBatch, rows: RowRange, dev: u64) -> impl Iterator<Item = Entry> {
-    let (names, xattrs) = (strings(batch, "name"), strings(batch, "xattrs"));
-    let targets = batch.column_by_name("target").map(|column| column.as_string::<i32>());
-    let inodes = InodeColumns::of(batch);
-    rows.map(move |at| Entry {
-        name: unescape(names.value(at)).into_owned(),
-        inode: Inode {
-            attributes: inodes.row(at),
-            target: text_or_empty(targets, at).to_owned(),
-            dev,
-            xattrs: text_or_empty(Some(xattrs), at).to_owned(),
-        },
-        target: Target::NoLink,
+    Ok(match Contents::of(&start.view, &start.source, &start.path, usize::MAX)? {
+        Contents::Listed(all) => Some(all.into_iter().map(Entry::new).collect()),
+        Contents::Unlisted | Contents::TooMany => None,
     })
 }
 

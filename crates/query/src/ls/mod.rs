@@ -13,8 +13,9 @@ mod print;
 mod stat;
 
 use crate::error::{Error, Result};
-use crate::follow::{Lost, followed};
+use crate::follow::{Lost, followed, inode_followed};
 use crate::human::SizeForm;
+use crate::links::Links;
 use crate::locate::{Start, locate, with_one_slash};
 use crate::quote::{Quoting, Style};
 use crate::times::TimeStyle;
@@ -26,6 +27,7 @@ use print::Printer;
 use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::io::Write;
+use std::sync::Arc;
 
 pub use colors::Colors;
 pub use stat::{StatFormat, StatOptions, stat};
@@ -205,7 +207,7 @@ pub fn ls(
 ) -> Result<Unlisted> {
     let (names, headings) = options.quotings();
     let printer = Printer::new(options, names, headings, output);
-    let mut ls = Ls { index, options, printer, failed: Unlisted::default(), headed: false };
+    let mut ls = Ls { index, options, printer, failed: Unlisted::default(), headed: false, links: None };
     let mut single = Vec::new();
     let mut directories = Vec::new();
     for given in paths {
@@ -247,6 +249,8 @@ struct Ls<'a> {
     failed: Unlisted,
     /// Whether directories have a heading.
     headed: bool,
+    /// Follows links of the view that was listed last.
+    links: Option<(Arc<Index>, Links)>,
 }
 
 impl Ls<'_> {
@@ -261,21 +265,25 @@ impl Ls<'_> {
         if itself {
             return Ok(start);
         }
-        match followed(self.index, start.clone()) {
+        match followed(self.index, &Links::new(start.view.clone()), start.clone()) {
             Ok(found) if found.is_dir() => Ok(Start { given: start.given, ..found }),
             _ => Ok(start),
         }
     }
 
-    fn target(&self, start: &Start) -> Target {
+    fn target(&mut self, start: &Start) -> Target {
         if start.inode.attributes.file_type() != FileType::Symlink {
             return Target::NoLink;
         }
         if !self.options.needs_targets() {
             return Target::Unknown;
         }
-        match followed(self.index, start.clone()) {
-            Ok(found) => Target::Mode(found.inode.attributes.mode),
+        let links = match &mut self.links {
+            Some((view, links)) if Arc::ptr_eq(view, &start.view) => links,
+            other => &mut other.insert((start.view.clone(), Links::new(start.view.clone()))).1,
+        };
+        match inode_followed(self.index, links, start) {
+            Ok(inode) => Target::Mode(inode.attributes.mode),
             Err(Lost::Missing) => Target::Missing,
             Err(Lost::Outside) => Target::Unknown,
         }
@@ -321,7 +329,7 @@ impl Ls<'_> {
     }
 
     /// What is shown of a directory that has these entries.
-    fn entries(&self, start: &Start, mut entries: Vec<Entry>) -> Result<Vec<Entry>> {
+    fn entries(&mut self, start: &Start, mut entries: Vec<Entry>) -> Result<Vec<Entry>> {
         if self.options.hidden == Hidden::No {
             entries.retain(|entry| !entry.name.starts_with(b"."));
         }
