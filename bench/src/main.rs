@@ -68,9 +68,9 @@ enum Command {
     Sweep(sweep::Arguments),
     /// Compare searches with find, fd and bfs (FD_BIN, BFS_BIN), plocate (PLOCATE_BIN, UPDATEDB_BIN), ls and du
     Live(live::Arguments),
-    /// Run a command and say how much memory it took
+    /// Run a command and say what it took
     #[command(hide = true)]
-    Peak {
+    Cost {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
@@ -93,7 +93,7 @@ fn main() -> anyhow::Result<()> {
         Command::Gufi(arguments) => gufi::run(arguments),
         Command::Sweep(arguments) => sweep::run(arguments),
         Command::Live(arguments) => live::run(&arguments),
-        Command::Peak { command } => process::print_peak(&command),
+        Command::Cost { command } => process::print_cost(&command),
         Command::Run(arguments) => run::run(arguments),
     }
 }

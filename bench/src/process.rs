@@ -87,16 +87,20 @@ impl Line {
         }
     }
 
-    /// Most memory that the command has, in bytes.
-    pub fn peak_bytes(&self) -> anyhow::Result<u64> {
+    /// What one run of the command takes.
+    pub fn cost(&self) -> anyhow::Result<Cost> {
         let mut words =
-            vec![std::env::current_exe()?.display().to_string(), "peak".to_owned(), "--".to_owned()];
+            vec![std::env::current_exe()?.display().to_string(), "cost".to_owned(), "--".to_owned()];
         words.extend(self.full());
         let line = Line { words, user: User { name: "root".to_owned(), ids: None } };
         let output = line.command()?.stdout(Stdio::null()).stderr(Stdio::piped()).output()?;
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        let peak = errors.lines().rev().find_map(|line| line.strip_prefix("peak bytes "));
-        peak.and_then(|peak| peak.parse().ok()).with_context(|| format!("no peak of {:?}", self.words))
+        self.check(output.status.code()).with_context(|| errors.clone())?;
+        let cost = errors.lines().rev().find_map(|line| {
+            let (seconds, peak_bytes) = line.strip_prefix("cost ")?.split_once(' ')?;
+            Some(Cost { seconds: seconds.parse().ok()?, peak_bytes: peak_bytes.parse().ok()? })
+        });
+        cost.with_context(|| format!("no cost of {:?}: {errors}", self.words))
     }
 
     /// How many files the command opens, by strace(1).
@@ -138,13 +142,23 @@ impl Line {
     }
 }
 
-/// Runs a command and prints the memory that it took on standard error.
-pub fn print_peak(command: &[String]) -> anyhow::Result<()> {
+/// What a run of a command took.
+pub struct Cost {
+    /// From its start to its end.
+    pub seconds: f64,
+    /// Most memory that it had.
+    pub peak_bytes: u64,
+}
+
+/// Runs a command and prints what it took on standard error.
+pub fn print_cost(command: &[String]) -> anyhow::Result<()> {
     let (program, arguments) = command.split_first().context("an empty command")?;
+    let begun = Instant::now();
     let status = Command::new(program).args(arguments).status()?;
+    let seconds = begun.elapsed().as_secs_f64();
     // Kilobytes, of the largest child; there is but one.
-    let peak = getrusage(UsageWho::RUSAGE_CHILDREN)?.max_rss() * 1024;
-    eprintln!("peak bytes {peak}");
+    let peak_bytes = getrusage(UsageWho::RUSAGE_CHILDREN)?.max_rss() * 1024;
+    eprintln!("cost {seconds} {peak_bytes}");
     std::process::exit(status.code().unwrap_or(2));
 }
 

@@ -330,7 +330,7 @@ impl<'a> Bench<'a> {
                 println!("| {} | {what} | {} |", query.what, cells.join(" | "));
                 Ok(())
             };
-            row("peak MB", &|line| Ok(format!("{:.0}", line.peak_bytes()? as f64 / 1e6)))?;
+            row("peak MB", &|line| Ok(format!("{:.0}", line.cost()?.peak_bytes as f64 / 1e6)))?;
             if self.arguments.opens {
                 row("files opened", &|line| Ok(line.opens()?.to_string()))?;
             }
