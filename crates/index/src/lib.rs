@@ -4,7 +4,7 @@
 //! INDEX/
 //!   lock                        held by the one writer (flock)
 //!   CURRENT                     generation and time of publication; replaced by rename
-//!   catalog-7.json              public: the grants, and the classes that hold anything
+//!   catalog-7.bin               public: the grants, and the classes that hold anything
 //!   manifests-7.bin             root only: the manifests of all classes in one file
 //!   classes/                    the class of everybody: its manifest and its shards
 //!     manifest-7.bin
@@ -14,7 +14,7 @@
 //!       g9/                     those who pass grants 3 and 9
 //!     k4-5/                     a gate: those who pass grant 4 may enter, those who pass grant 5 list it
 //!       w5f0c.../               behind the gate: those who know the child whose hash this is
-//!         way-7.json            the classes and gates below, up to the next gates
+//!         way-7.bin             the classes and gates below, up to the next gates
 //!         g8/ ...
 //! ```
 //!

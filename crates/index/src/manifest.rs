@@ -1,10 +1,10 @@
-//! The text files of an index: `CURRENT`, the catalog and the manifests.
+//! The documents of an index: `CURRENT`, the catalog, ways and the manifests.
 //!
 //! Each is a line `canopy KIND FORMAT CRC32` (the CRC-32 of all that follows in hexadecimal) and the content. The content of
-//! `CURRENT`, of the catalog and of ways is one line of JSON, that of manifests, which every command reads, Postcard: the values
-//! without their names, in the order of the structures below. They are validated in this order: first word, kind, format, checksum,
-//! content. `CURRENT` is replaced by rename; the others are written under a new name and synced before `CURRENT` names their generation, so a crash
-//! tears none that is ever read.
+//! `CURRENT` is one line of JSON, that of the others, which every command reads many of, Postcard: the values without their names,
+//! in the order of the structures below. They are validated in this order: first word, kind, format, checksum, content.
+//! `CURRENT` is replaced by rename; the others are written under a new name and synced before `CURRENT` names their generation, so a
+//! crash tears none that is ever read.
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ pub(crate) struct Current {
     pub(crate) published_ns: i64,
 }
 
-/// What everybody may know of a generation: `catalog-GENERATION.json`.
+/// What everybody may know of a generation: `catalog-GENERATION.bin`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Catalog {
     /// The key of the index, in hexadecimal.
@@ -36,7 +36,6 @@ pub(crate) struct Catalog {
     /// What can be reached without going through a gate.
     pub(crate) level: Level,
     /// Tables that were added to the index, by name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) tables: Vec<TableRecord>,
 }
 
@@ -73,7 +72,7 @@ pub(crate) struct GateRecord {
     pub(crate) read: u32,
 }
 
-/// What lies behind a way through a gate: `way-GENERATION.json` in the directory of the way. The newest that is not
+/// What lies behind a way through a gate: `way-GENERATION.bin` in the directory of the way. The newest that is not
 /// beyond the generation that is read counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Way {
@@ -266,16 +265,17 @@ impl ClassRecord {
     }
 }
 
-/// The kinds of text files.
+/// The kinds of documents.
 pub(crate) trait Document: Serialize + DeserializeOwned {
     /// The word in the first line.
     const KIND: &'static str;
     /// Whether the content is JSON, else Postcard.
-    const JSON: bool = true;
+    const JSON: bool = false;
 }
 
 impl Document for Current {
     const KIND: &'static str = "current";
+    const JSON: bool = true;
 }
 
 impl Document for Catalog {
@@ -288,12 +288,10 @@ impl Document for Way {
 
 impl Document for Manifest {
     const KIND: &'static str = "manifest";
-    const JSON: bool = false;
 }
 
 impl Document for AllManifests {
     const KIND: &'static str = "manifests";
-    const JSON: bool = false;
 }
 
 /// Writes a document with these permission bits. Not durable before a sync.

@@ -103,7 +103,7 @@ pub(crate) fn current(index: &Path) -> PathBuf {
 }
 
 pub(crate) fn catalog(index: &Path, generation: u64) -> PathBuf {
-    index.join(format!("catalog-{generation}.json"))
+    index.join(format!("catalog-{generation}.bin"))
 }
 
 pub(crate) fn all_manifests(index: &Path, generation: u64) -> PathBuf {
@@ -116,12 +116,12 @@ pub(crate) fn manifest(class: &Path, generation: u64) -> PathBuf {
 
 /// What lies behind a way, in its directory.
 pub(crate) fn way(directory: &Path, generation: u64) -> PathBuf {
-    directory.join(format!("way-{generation}.json"))
+    directory.join(format!("way-{generation}.bin"))
 }
 
 /// The generation in the name of a file that [`way`] has named.
 pub(crate) fn way_generation(name: &str) -> Option<u64> {
-    name.strip_prefix("way-")?.strip_suffix(".json")?.parse().ok()
+    name.strip_prefix("way-")?.strip_suffix(".bin")?.parse().ok()
 }
 
 pub(crate) fn shard_file(shard: &str, kind: FileKind) -> String {

@@ -36,7 +36,7 @@ pub struct Index {
 
 /// What one class has of derived tables, untouched until a query asks.
 struct ClassTables {
-    directory: PathBuf,
+    place: Arc<ClassPlace>,
     files: Vec<TableFileRecord>,
 }
 
@@ -52,7 +52,7 @@ struct Tables {
 struct Doorkeeper {
     who: Credentials,
     grants: Vec<Grant>,
-    names: Names,
+    names: Arc<Names>,
 }
 
 /// How many classes an index has, and how many of them the caller sees.
@@ -132,7 +132,8 @@ impl Index {
         tables: Vec<TableRecord>,
     ) -> Self {
         let own_roots = manifest.sources.iter().map(|source| source.id).collect();
-        let place = Arc::new(ClassPlace { directory: directory.to_owned(), names: names.clone() });
+        let at = directory.to_owned();
+        let place = Arc::new(ClassPlace::new(Arc::new(names.clone()), || at));
         let shards = manifest.shards.iter();
         Index {
             shards: shards.map(|shard| Arc::new(Shard::new(shard.clone(), place.clone()))).collect(),
@@ -149,15 +150,16 @@ impl Index {
         let names = self.names(&all.key)?;
         self.classes = Classes { all: all.classes.len(), visible: all.classes.len() };
         for ClassManifest { class, manifest } in all.classes {
-            self.add(names.class(&class.path()), manifest, &names);
+            let own = names.clone();
+            self.add(ClassPlace::new(names.clone(), move || own.class(&class.path())), manifest);
         }
         Ok(())
     }
 
-    fn names(&self, key: &str) -> Result<Names> {
+    fn names(&self, key: &str) -> Result<Arc<Names>> {
         let key = names::unhex(key).and_then(|key| Key::try_from(key).ok());
         let corrupt = || Error::corrupt(&self.path, "the key of its catalog is not one of 32 bytes");
-        Ok(Names::new(&self.path, key.ok_or_else(corrupt)?))
+        Ok(Arc::new(Names::new(&self.path, key.ok_or_else(corrupt)?)))
     }
 
     /// Tries the classes whose grants these credentials pass. The catalog only saves attempts: it is the kernel
@@ -199,7 +201,7 @@ impl Index {
             match manifest::read::<Manifest>(&names::manifest(&directory, class.manifest)) {
                 Ok(manifest) => {
                     self.classes.visible += 1;
-                    self.add(directory, manifest, &doorkeeper.names);
+                    self.add(ClassPlace::new(doorkeeper.names.clone(), || directory), manifest);
                 }
                 Err(error) if denied(&error) => {}
                 Err(error) => return Err(error),
@@ -270,13 +272,13 @@ impl Index {
         Ok(index)
     }
 
-    fn add(&mut self, directory: PathBuf, manifest: Manifest, names: &Names) {
+    fn add(&mut self, place: ClassPlace, manifest: Manifest) {
+        let place = Arc::new(place);
         self.sources.extend(manifest.sources);
         if !manifest.tables.is_empty() {
-            let tables = ClassTables { directory: directory.clone(), files: manifest.tables };
+            let tables = ClassTables { place: place.clone(), files: manifest.tables };
             self.table_files.push(Arc::new(tables));
         }
-        let place = Arc::new(ClassPlace { directory, names: names.clone() });
         let shards = manifest.shards.into_iter();
         self.shards.extend(shards.map(|shard| Arc::new(Shard::new(shard, place.clone()))));
     }
@@ -337,7 +339,7 @@ impl Index {
         let files =
             self.table_files.iter().flat_map(|class| class.files.iter().map(move |file| (class, file)));
         let files = files.filter(|(_, file)| file.table == table);
-        files.map(|(class, file)| TableFile::new(file.clone(), &class.directory)).collect()
+        files.map(|(class, file)| TableFile::new(file.clone(), &class.place.directory)).collect()
     }
 
     /// How many classes there are.

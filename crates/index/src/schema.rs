@@ -46,15 +46,15 @@ use parquet::schema::types::ColumnPath;
 use std::sync::{Arc, LazyLock};
 
 /// Format of everything in an index; others are refused.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 
-/// Distance of the fences in `listings`, and rows of its data pages.
-pub const FENCE_ROWS: usize = 2048;
+/// Distance of the fences in `listings`, and rows of its data pages and of those of `dirs`, where single rows are looked up.
+pub const FENCE_ROWS: usize = 512;
 
 /// Rows of a row group.
 pub const ROW_GROUP_ROWS: usize = 128 * 1024;
 
-/// Rows of a data page of every file but `listings`.
+/// Rows of a data page of every other file.
 const PAGE_ROWS: usize = 8192;
 
 /// The files of a shard.
@@ -244,7 +244,10 @@ const ZSTD_ROWS_MIN: usize = 8 * 1024;
 
 /// How each column is written. Figures and reasons are in `bench/RESULTS.md`.
 fn properties(kind: FileKind, rows: usize) -> WriterProperties {
-    let page_rows = if kind == FileKind::Listings { FENCE_ROWS } else { PAGE_ROWS };
+    let page_rows = match kind {
+        FileKind::Listings | FileKind::Dirs => FENCE_ROWS,
+        _ => PAGE_ROWS,
+    };
     let compression = match rows {
         0..ZSTD_ROWS_MIN => Compression::LZ4_RAW,
         _ => Compression::ZSTD(ZstdLevel::try_new(1).expect("1 is a level of zstd")),

@@ -1,16 +1,19 @@
-//! Reading one shard: which rows belong to a subtree, and their columns.
+//! Reading one shard: its columns and, in `lookup`, which rows belong to a subtree.
+
+mod lookup;
 
 use crate::block_file::BlockFile;
 use crate::error::{Error, Result};
 use crate::manifest::SealedRecord;
 use crate::names::Names;
-use crate::schema::{FENCE_ROWS, FileKind, ROW_GROUP_ROWS, summands, time_type};
-use crate::shard_record::{Cover, HardLink, Overlap, ShardRecord};
+use crate::schema::{FileKind, ROW_GROUP_ROWS, summands, time_type};
+use crate::shard_record::{Cover, HardLink, ShardRecord};
 use crate::summaries::BlockSummary;
 use arrow::array::{Array, AsArray, RecordBatch, TimestampNanosecondArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, UInt32Type, UInt64Type};
 use arrow::error::ArrowError;
-use canopy_model::{Count, Summary, Totals, compare_paths, is_below};
+use canopy_model::{Count, Summary};
+use lookup::Pages;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
     RowSelection, RowSelector,
@@ -18,10 +21,12 @@ use parquet::arrow::arrow_reader::{
 use parquet::arrow::{ArrowSchemaConverter, ProjectionMask};
 use parquet::file::metadata::{PageIndexPolicy, ParquetStatisticsPolicy};
 use parquet::file::statistics::Statistics;
-use std::cmp::Ordering;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
+
+/// Rows that are decoded at a time where all are wanted.
+const BATCH_ROWS: usize = 2048;
 
 /// A range of rows of one file of a shard.
 pub type RowRange = Range<usize>;
@@ -36,14 +41,23 @@ pub struct Shard {
 
 /// Where the shards of one class are.
 pub(crate) struct ClassPlace {
-    pub(crate) directory: PathBuf,
-    pub(crate) names: Names,
+    /// Worked out when it is first needed: most commands open few classes of those they may read.
+    pub(crate) directory: LazyLock<PathBuf, Box<dyn FnOnce() -> PathBuf + Send>>,
+    pub(crate) names: Arc<Names>,
+}
+
+impl ClassPlace {
+    pub(crate) fn new(names: Arc<Names>, directory: impl FnOnce() -> PathBuf + Send + 'static) -> Self {
+        ClassPlace { directory: LazyLock::new(Box::new(directory)), names }
+    }
 }
 
 struct OpenFile {
     path: PathBuf,
     file: BlockFile,
     metadata: ArrowReaderMetadata,
+    /// Of `listings`: what look-ups have read.
+    pages: Pages,
 }
 
 impl Shard {
@@ -94,7 +108,7 @@ impl Shard {
         if u64::try_from(rows) != Ok(record.rows) {
             return Err(Error::corrupt(&path, format!("it has {rows} rows, expected {}", record.rows)));
         }
-        let open = Arc::new(OpenFile { path, file, metadata });
+        let open = Arc::new(OpenFile { path, file, metadata, pages: Pages::default() });
         let mut place = place.lock().expect("no thread panics while it holds the lock");
         // Another thread may have opened it meanwhile.
         Ok(place.get_or_insert(open).clone())
@@ -108,163 +122,6 @@ impl Shard {
     /// Consecutive ranges of listings that together are all of the shard.
     pub fn covers(&self) -> Result<&[Cover]> {
         self.unpacked(self.record.covers.get())
-    }
-
-    /// The listings of a directory and all below it, as a range of ordinals. Opens no file where the covers
-    /// tell.
-    pub fn listings_below(&self, directory: &str) -> Result<RowRange> {
-        match Overlap::of(&self.record.prefix, directory) {
-            Overlap::Outside => return Ok(0..0),
-            Overlap::Inside => return Ok(0..self.rows(FileKind::Listings)),
-            Overlap::Partly => {}
-        }
-        let mut found: Option<RowRange> = None;
-        for cover in self.covers()? {
-            let whole = cover.first as usize..cover.end as usize;
-            let range = match Overlap::of(&cover.prefix, directory) {
-                Overlap::Outside => continue,
-                Overlap::Inside => whole,
-                Overlap::Partly => self.search(directory, whole)?,
-            };
-            if !range.is_empty() {
-                let start = found.as_ref().map_or(range.start, |found| found.start);
-                found = Some(start..range.end);
-            }
-        }
-        Ok(found.unwrap_or(0..0))
-    }
-
-    /// The listing of a directory itself: no, one or, of a huge directory, several ordinals.
-    pub fn listings_at(&self, directory: &str) -> Result<RowRange> {
-        let may_hold = |prefix: &str| match Overlap::of(prefix, directory) {
-            Overlap::Outside => false,
-            Overlap::Inside => prefix == directory,
-            Overlap::Partly => true,
-        };
-        if !may_hold(&self.record.prefix) || !self.covers()?.iter().any(|cover| may_hold(&cover.prefix)) {
-            return Ok(0..0);
-        }
-        let first = self.partition_point(|path| compare_paths(path, directory) == Ordering::Less)?;
-        let end = self.partition_point(|path| compare_paths(path, directory) != Ordering::Greater)?;
-        Ok(first..end)
-    }
-
-    /// Sums over all entries below a directory. Opens no file where the covers tell.
-    pub fn totals_below(&self, directory: &str) -> Result<Totals> {
-        match Overlap::of(&self.record.prefix, directory) {
-            Overlap::Outside => return Ok(Totals::default()),
-            Overlap::Inside => return Ok(self.record.totals),
-            Overlap::Partly => {}
-        }
-        let mut totals = Totals::default();
-        for cover in self.covers()? {
-            match Overlap::of(&cover.prefix, directory) {
-                Overlap::Outside => {}
-                Overlap::Inside => totals += cover.totals,
-                Overlap::Partly => {
-                    let range = self.search(directory, cover.first as usize..cover.end as usize)?;
-                    totals += self.totals_of(range)?;
-                }
-            }
-        }
-        Ok(totals)
-    }
-
-    /// Whether the manifest alone tells the sums over all entries below a directory, and their hard links.
-    pub fn tells_totals_below(&self, directory: &str) -> bool {
-        match Overlap::of(&self.record.prefix, directory) {
-            Overlap::Outside => true,
-            Overlap::Inside => self.record.file(FileKind::Hardlinks).is_none(),
-            Overlap::Partly => false,
-        }
-    }
-
-    /// Sums over the entries of a range of listings.
-    fn totals_of(&self, listings: RowRange) -> Result<Totals> {
-        let mut totals = self.totals_before(listings.end)?;
-        totals -= self.totals_before(listings.start)?;
-        Ok(totals)
-    }
-
-    /// The entries and the directories of a range of listings, as ranges of rows of these files.
-    pub fn rows_of(&self, listings: RowRange) -> Result<(RowRange, RowRange)> {
-        let (first, end) = (self.totals_before(listings.start)?, self.totals_before(listings.end)?);
-        let range = |first: i64, end: i64, kind| {
-            let range = first as usize..end as usize;
-            let sound = range.start <= range.end && range.end <= self.rows(kind);
-            sound
-                .then_some(range)
-                .ok_or_else(|| self.corrupt(FileKind::Listings, "its ordinals are out of order"))
-        };
-        Ok((
-            range(first.entries, end.entries, FileKind::Entries)?,
-            range(first.dirs, end.dirs, FileKind::Dirs)?,
-        ))
-    }
-
-    /// The running totals before a listing. The last ordinal but one past the end gives those of all.
-    fn totals_before(&self, listing: usize) -> Result<Totals> {
-        if listing == 0 {
-            return Ok(Totals::default());
-        }
-        if listing >= self.rows(FileKind::Listings) {
-            return Ok(self.record.totals);
-        }
-        let columns = ["first_entry", "first_dir", "bytes_before", "dir_bytes_before", "blocks_before"];
-        let batch = self
-            .read(FileKind::Listings, &columns, std::slice::from_ref(&(listing..listing + 1)), 1)?
-            .next()
-            .ok_or_else(|| self.corrupt(FileKind::Listings, "a row is missing"))??;
-        let ordinal = |at: usize| i64::from(batch.column(at).as_primitive::<UInt32Type>().value(0));
-        let number = |at: usize| batch.column(at).as_primitive::<Int64Type>().value(0);
-        Ok(Totals {
-            entries: ordinal(0),
-            dirs: ordinal(1),
-            bytes: number(2),
-            dir_bytes: number(3),
-            blocks: number(4),
-        })
-    }
-
-    /// The listings among `within` that are a directory or below it.
-    fn search(&self, directory: &str, within: RowRange) -> Result<RowRange> {
-        let before = |path: &str| compare_paths(path, directory) == Ordering::Less;
-        let first = self.partition_point(before)?;
-        let end = self.partition_point(|path| before(path) || is_below(path, directory))?;
-        let clamp = |ordinal: usize| ordinal.clamp(within.start, within.end);
-        Ok(clamp(first)..clamp(end))
-    }
-
-    /// The number of listings at the front whose paths fulfil a condition that none fulfils after them.
-    fn partition_point(&self, holds: impl Fn(&str) -> bool) -> Result<usize> {
-        let open = self.open(FileKind::Listings)?;
-        let fences = self.fences(&open)?;
-        let Some(page) = fences.partition_point(|path| holds(path)).checked_sub(1) else {
-            return Ok(0);
-        };
-        let start = page * FENCE_ROWS;
-        let rows = start..self.rows(FileKind::Listings).min(start + FENCE_ROWS);
-        let mut ordinal = start;
-        for batch in self.read(FileKind::Listings, &["path"], std::slice::from_ref(&rows), FENCE_ROWS)? {
-            let batch = batch?;
-            let paths = batch.column(0).as_string::<i32>();
-            let count = (0..paths.len()).take_while(|&at| holds(paths.value(at))).count();
-            ordinal += count;
-            if count < paths.len() {
-                break;
-            }
-        }
-        Ok(ordinal)
-    }
-
-    fn fences(&self, open: &OpenFile) -> Result<Vec<String>> {
-        let metadata = open.metadata.metadata().file_metadata();
-        let fences = metadata
-            .key_value_metadata()
-            .and_then(|pairs| pairs.iter().find(|pair| pair.key == "canopy.fences"))
-            .and_then(|pair| pair.value.as_deref())
-            .ok_or_else(|| Error::corrupt(&open.path, "its fences are missing"))?;
-        serde_json::from_str(fences).map_err(|error| Error::corrupt(&open.path, error))
     }
 
     /// Whether any of its entries has several links.
@@ -282,7 +139,7 @@ impl Shard {
         let mut found = Vec::new();
         let rows = 0..self.rows(FileKind::Hardlinks);
         let columns = ["listing", "dev", "ino", "size", "blocks"];
-        for batch in self.read(FileKind::Hardlinks, &columns, std::slice::from_ref(&rows), FENCE_ROWS)? {
+        for batch in self.read(FileKind::Hardlinks, &columns, std::slice::from_ref(&rows), BATCH_ROWS)? {
             let batch = batch?;
             let ordinals = batch.column(0).as_primitive::<UInt32Type>().values();
             let [devs, inodes] = [1, 2].map(|at| batch.column(at).as_primitive::<UInt64Type>().values());
@@ -310,7 +167,7 @@ impl Shard {
         let rows = 0..self.rows(FileKind::Summaries);
         let columns = ["first_listing", "end_listing", "uid", "gid", "summary", "extensions"];
         let columns = if extensions { &columns[..] } else { &columns[..5] };
-        for batch in self.read(FileKind::Summaries, columns, std::slice::from_ref(&rows), FENCE_ROWS)? {
+        for batch in self.read(FileKind::Summaries, columns, std::slice::from_ref(&rows), BATCH_ROWS)? {
             let batch = batch?;
             let [first, end, uids, gids] =
                 [0, 1, 2, 3].map(|at| batch.column(at).as_primitive::<UInt32Type>().values());
@@ -345,7 +202,7 @@ impl Shard {
         let rows = 0..self.rows(FileKind::Sealed);
         let hash = self.place.names.hash("entry", path);
         let columns = ["hash", "sealed"];
-        for batch in self.read(FileKind::Sealed, &columns, std::slice::from_ref(&rows), FENCE_ROWS)? {
+        for batch in self.read(FileKind::Sealed, &columns, std::slice::from_ref(&rows), BATCH_ROWS)? {
             let batch = batch?;
             let [hashes, sealed] = [0, 1].map(|at| batch.column(at).as_binary::<i32>());
             for at in (0..batch.num_rows()).filter(|&at| hashes.value(at) == hash) {

@@ -462,9 +462,7 @@ impl Writer {
     }
 
     fn clean(&self, directory: &Path, kept: &HashSet<PathBuf>) -> Result<()> {
-        let ours = |name: &str| {
-            [".parquet", ".json", ".bin"].iter().any(|end| name.ends_with(end)) || name == "CURRENT.new"
-        };
+        let ours = |name: &str| name.ends_with(".parquet") || name.ends_with(".bin") || name == "CURRENT.new";
         for entry in std::fs::read_dir(directory).map_err(Error::io("list", directory))? {
             let entry = entry.map_err(Error::io("list", directory))?;
             let path = entry.path();

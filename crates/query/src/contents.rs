@@ -2,7 +2,7 @@
 
 use crate::columns::{INODE, InodeColumns, strings, text_or_empty};
 use crate::error::Result;
-use crate::locate::{Inode, device_of};
+use crate::locate::Inode;
 use arrow::array::{AsArray, RecordBatch};
 use canopy_index::{FileKind, Index, RowRange, SourceRecord};
 use std::sync::LazyLock;
@@ -34,7 +34,7 @@ impl Contents {
                 continue;
             }
             let all = found.get_or_insert_default();
-            let dev = device_of(shard, listings.start)?;
+            let dev = shard.device_of(listings.start)?;
             let (entries, dirs) = shard.rows_of(listings)?;
             if all.len() + entries.len() + dirs.len() > most {
                 return Ok(Contents::TooMany);

@@ -1,10 +1,9 @@
 //! From a path as the user gave it to a place in the index.
 
-use crate::columns::{numbers, strings};
+use crate::columns::strings;
 use crate::contents::{COLUMNS, inodes};
 use crate::error::{Error, Result};
 use arrow::array::{Array, RecordBatch};
-use arrow::datatypes::UInt64Type;
 use canopy_index::{FileKind, Index, SealedRecord, Shard, SourceRecord};
 use canopy_model::{Attributes, FileType, base_name, escape, join, join_absolute, parent, unescape};
 use std::ffi::OsStr;
@@ -182,7 +181,7 @@ pub(crate) fn look_up(index: &Index, source: &SourceRecord, path: &str) -> Resul
         if listings.is_empty() {
             continue;
         }
-        let dev = device_of(shard, listings.start)?;
+        let dev = shard.device_of(listings.start)?;
         let (entries, dirs) = shard.rows_of(listings)?;
         for (kind, rows) in [(FileKind::Dirs, dirs), (FileKind::Entries, entries)] {
             if let Some(inode) = look_up_name(shard, kind, rows, name, dev)? {
@@ -246,13 +245,6 @@ pub(crate) fn read_xattrs(shard: &Shard) -> Result<impl Iterator<Item = canopy_i
         false => Some(shard.read(FileKind::Xattrs, &columns, std::slice::from_ref(&rows), 8192)?),
     };
     Ok(read.into_iter().flatten())
-}
-
-pub(crate) fn device_of(shard: &Shard, listing: usize) -> Result<u64> {
-    let rows = listing..listing + 1;
-    let batch = shard.read(FileKind::Listings, &["dev"], std::slice::from_ref(&rows), 1)?.next();
-    let batch = batch.ok_or_else(|| shard.corrupt(FileKind::Listings, "a row is missing"))??;
-    Ok(numbers::<UInt64Type>(&batch, "dev").value(0))
 }
 
 fn look_up_name(

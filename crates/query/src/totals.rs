@@ -17,6 +17,9 @@ use std::sync::Mutex;
 
 const BATCH_ROWS: usize = 8192;
 
+/// Look-ups in shards for which a thread is started.
+const THREAD_LOOKUPS: usize = 8;
+
 /// Device and inode of what has been counted.
 pub(crate) type Seen = FxHashSet<(u64, u64)>;
 
@@ -67,11 +70,11 @@ impl<'a> Subtree<'a> {
             found.1.extend(links);
             Ok(())
         };
-        // Starting threads takes longer than what needs no file.
+        // Starting a thread takes longer than a few look-ups.
         let (told, asked): (Vec<_>, Vec<_>) =
             self.shards().into_iter().partition(|shard| shard.tells_totals_below(self.path));
         told.into_iter().try_for_each(add)?;
-        in_parallel(self.threads, &asked, |shard| add(shard))?;
+        in_parallel(self.threads.min(asked.len() / THREAD_LOOKUPS), &asked, |shard| add(shard))?;
         let (mut totals, links) = found.into_inner().expect("no thread panics while it holds the lock");
         seen.reserve(links.len());
         for (id, once) in links.iter().map(counted) {
@@ -85,7 +88,8 @@ impl<'a> Subtree<'a> {
     /// Sums over everything below the directory, each link as often as it occurs.
     pub(crate) fn sum_of_names(&self) -> Result<Totals> {
         let sum = Mutex::new(Totals::default());
-        in_parallel(self.threads, &self.shards(), |shard| {
+        let shards = self.shards();
+        in_parallel(self.threads.min(shards.len() / THREAD_LOOKUPS), &shards, |shard| {
             let totals = shard.totals_below(self.path)?;
             *sum.lock().expect("no thread panics while it holds the lock") += totals;
             Ok(())

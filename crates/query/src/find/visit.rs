@@ -7,7 +7,7 @@ use super::parse::Find;
 use super::run::RunOptions;
 use crate::error::Result;
 use crate::links::{Links, Place};
-use crate::locate::{Start, absolute_path, device_of, locate, to_path};
+use crate::locate::{Start, absolute_path, locate, to_path};
 use canopy_index::Index;
 use canopy_model::FileType;
 use std::ffi::OsStr;
@@ -92,7 +92,7 @@ fn device(start: &Start) -> Result<Option<u64>> {
     for shard in start.view.shards_of(start.source.id) {
         let listings = shard.listings_at(&start.path)?;
         if !listings.is_empty() {
-            return Ok(Some(device_of(shard, listings.start)?));
+            return Ok(Some(shard.device_of(listings.start)?));
         }
     }
     Ok(None)

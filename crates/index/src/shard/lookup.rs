@@ -1,0 +1,227 @@
+//! Where in `listings` a directory is, and what lies before a listing. A look-up decodes one page of paths and one of
+//! numbers; both are kept for the next one, which often needs them again.
+
+use super::{OpenFile, RowRange, Shard};
+use crate::error::{Error, Result};
+use crate::schema::{FENCE_ROWS, FileKind};
+use crate::shard_record::Overlap;
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::{Int64Type, UInt32Type, UInt64Type};
+use canopy_model::{Totals, compare_paths, is_below};
+use std::cmp::Ordering;
+use std::sync::{Mutex, OnceLock};
+
+/// Pages that are kept of a shard: a subtree begins in one and ends in another.
+const KEPT_MAX: usize = 2;
+
+/// What look-ups have read of a file of listings.
+#[derive(Default)]
+pub(super) struct Pages {
+    fences: OnceLock<Vec<String>>,
+    paths: Kept,
+    numbers: Kept,
+}
+
+/// Columns of the pages that were decoded last, by number of the page.
+#[derive(Default)]
+struct Kept(Mutex<Vec<(usize, RecordBatch)>>);
+
+/// The columns of [`Pages::numbers`].
+const NUMBERS: [&str; 6] =
+    ["dev", "first_entry", "first_dir", "bytes_before", "dir_bytes_before", "blocks_before"];
+
+impl Shard {
+    /// The listings of a directory and all below it, as a range of ordinals. Opens no file where the covers
+    /// tell.
+    pub fn listings_below(&self, directory: &str) -> Result<RowRange> {
+        match Overlap::of(&self.record.prefix, directory) {
+            Overlap::Outside => return Ok(0..0),
+            Overlap::Inside => return Ok(0..self.rows(FileKind::Listings)),
+            Overlap::Partly => {}
+        }
+        let mut found: Option<RowRange> = None;
+        for cover in self.covers()? {
+            let whole = cover.first as usize..cover.end as usize;
+            let range = match Overlap::of(&cover.prefix, directory) {
+                Overlap::Outside => continue,
+                Overlap::Inside => whole,
+                Overlap::Partly => self.search(directory, whole)?,
+            };
+            if !range.is_empty() {
+                let start = found.as_ref().map_or(range.start, |found| found.start);
+                found = Some(start..range.end);
+            }
+        }
+        Ok(found.unwrap_or(0..0))
+    }
+
+    /// The listing of a directory itself: no, one or, of a huge directory, several ordinals.
+    pub fn listings_at(&self, directory: &str) -> Result<RowRange> {
+        let may_hold = |prefix: &str| match Overlap::of(prefix, directory) {
+            Overlap::Outside => false,
+            Overlap::Inside => prefix == directory,
+            Overlap::Partly => true,
+        };
+        if !may_hold(&self.record.prefix) || !self.covers()?.iter().any(|cover| may_hold(&cover.prefix)) {
+            return Ok(0..0);
+        }
+        let first = self.partition_point(|path| compare_paths(path, directory) == Ordering::Less)?;
+        let end = self.partition_point(|path| compare_paths(path, directory) != Ordering::Greater)?;
+        Ok(first..end)
+    }
+
+    /// Sums over all entries below a directory. Opens no file where the covers tell.
+    pub fn totals_below(&self, directory: &str) -> Result<Totals> {
+        match Overlap::of(&self.record.prefix, directory) {
+            Overlap::Outside => return Ok(Totals::default()),
+            Overlap::Inside => return Ok(self.record.totals),
+            Overlap::Partly => {}
+        }
+        let mut totals = Totals::default();
+        for cover in self.covers()? {
+            match Overlap::of(&cover.prefix, directory) {
+                Overlap::Outside => {}
+                Overlap::Inside => totals += cover.totals,
+                Overlap::Partly => {
+                    let range = self.search(directory, cover.first as usize..cover.end as usize)?;
+                    totals += self.totals_of(range)?;
+                }
+            }
+        }
+        Ok(totals)
+    }
+
+    /// Whether the manifest alone tells the sums over all entries below a directory, and their hard links.
+    pub fn tells_totals_below(&self, directory: &str) -> bool {
+        match Overlap::of(&self.record.prefix, directory) {
+            Overlap::Outside => true,
+            Overlap::Inside => self.record.file(FileKind::Hardlinks).is_none(),
+            Overlap::Partly => false,
+        }
+    }
+
+    /// Sums over the entries of a range of listings.
+    fn totals_of(&self, listings: RowRange) -> Result<Totals> {
+        let mut totals = self.totals_before(listings.end)?;
+        totals -= self.totals_before(listings.start)?;
+        Ok(totals)
+    }
+
+    /// The entries and the directories of a range of listings, as ranges of rows of these files.
+    pub fn rows_of(&self, listings: RowRange) -> Result<(RowRange, RowRange)> {
+        let (first, end) = (self.totals_before(listings.start)?, self.totals_before(listings.end)?);
+        let range = |first: i64, end: i64, kind| {
+            let range = first as usize..end as usize;
+            let sound = range.start <= range.end && range.end <= self.rows(kind);
+            sound
+                .then_some(range)
+                .ok_or_else(|| self.corrupt(FileKind::Listings, "its ordinals are out of order"))
+        };
+        Ok((
+            range(first.entries, end.entries, FileKind::Entries)?,
+            range(first.dirs, end.dirs, FileKind::Dirs)?,
+        ))
+    }
+
+    /// The device of the directory that a listing is of.
+    pub fn device_of(&self, listing: usize) -> Result<u64> {
+        let (batch, row) = self.numbers(listing)?;
+        Ok(batch.column(0).as_primitive::<UInt64Type>().value(row))
+    }
+
+    /// The running totals before a listing. The last ordinal but one past the end gives those of all.
+    fn totals_before(&self, listing: usize) -> Result<Totals> {
+        if listing == 0 {
+            return Ok(Totals::default());
+        }
+        if listing >= self.rows(FileKind::Listings) {
+            return Ok(self.record.totals);
+        }
+        let (batch, row) = self.numbers(listing)?;
+        let ordinal = |at: usize| i64::from(batch.column(at).as_primitive::<UInt32Type>().value(row));
+        let number = |at: usize| batch.column(at).as_primitive::<Int64Type>().value(row);
+        Ok(Totals {
+            entries: ordinal(1),
+            dirs: ordinal(2),
+            bytes: number(3),
+            dir_bytes: number(4),
+            blocks: number(5),
+        })
+    }
+
+    /// The listings among `within` that are a directory or below it.
+    fn search(&self, directory: &str, within: RowRange) -> Result<RowRange> {
+        let before = |path: &str| compare_paths(path, directory) == Ordering::Less;
+        let first = self.partition_point(before)?;
+        let end = self.partition_point(|path| before(path) || is_below(path, directory))?;
+        let clamp = |ordinal: usize| ordinal.clamp(within.start, within.end);
+        Ok(clamp(first)..clamp(end))
+    }
+
+    /// The number of listings at the front whose paths fulfil a condition that none fulfils after them.
+    fn partition_point(&self, holds: impl Fn(&str) -> bool) -> Result<usize> {
+        let open = self.open(FileKind::Listings)?;
+        let fences = self.fences(&open)?;
+        let Some(page) = fences.partition_point(|path| holds(path)).checked_sub(1) else {
+            return Ok(0);
+        };
+        let batch = self.page(&open.pages.paths, &["path"], page)?;
+        let paths = batch.column(0).as_string::<i32>();
+        let (mut first, mut end) = (0, batch.num_rows());
+        while first < end {
+            let middle = first.midpoint(end);
+            match holds(paths.value(middle)) {
+                true => first = middle + 1,
+                false => end = middle,
+            }
+        }
+        Ok(page * FENCE_ROWS + first)
+    }
+
+    /// The page of [`NUMBERS`] that a listing is in, and its row there.
+    fn numbers(&self, listing: usize) -> Result<(RecordBatch, usize)> {
+        let open = self.open(FileKind::Listings)?;
+        let batch = self.page(&open.pages.numbers, &NUMBERS, listing / FENCE_ROWS)?;
+        Ok((batch, listing % FENCE_ROWS))
+    }
+
+    /// Columns of a page of `listings`.
+    fn page(&self, kept: &Kept, columns: &[&str], page: usize) -> Result<RecordBatch> {
+        let kept = || kept.0.lock().expect("no thread panics while it holds the lock");
+        if let Some((_, batch)) = kept().iter().find(|(number, _)| *number == page) {
+            return Ok(batch.clone());
+        }
+        let start = page * FENCE_ROWS;
+        let rows = start..self.rows(FileKind::Listings).min(start + FENCE_ROWS);
+        let batch = self.read(FileKind::Listings, columns, std::slice::from_ref(&rows), FENCE_ROWS)?.next();
+        let missing = || self.corrupt(FileKind::Listings, "a row is missing");
+        let batch = batch.ok_or_else(missing)??;
+        if batch.num_rows() != rows.len() {
+            return Err(missing());
+        }
+        let mut kept = kept();
+        if kept.len() == KEPT_MAX {
+            kept.remove(0);
+        }
+        kept.push((page, batch.clone()));
+        Ok(batch)
+    }
+
+    fn fences<'a>(&self, open: &'a OpenFile) -> Result<&'a [String]> {
+        if let Some(fences) = open.pages.fences.get() {
+            return Ok(fences);
+        }
+        let metadata = open.metadata.metadata().file_metadata();
+        let fences = metadata
+            .key_value_metadata()
+            .and_then(|pairs| pairs.iter().find(|pair| pair.key == "canopy.fences"))
+            .and_then(|pair| pair.value.as_deref())
+            .ok_or_else(|| Error::corrupt(&open.path, "its fences are missing"))?;
+        let fences: Vec<String> =
+            serde_json::from_str(fences).map_err(|error| Error::corrupt(&open.path, error))?;
+        if fences.len() != self.rows(FileKind::Listings).div_ceil(FENCE_ROWS) {
+            return Err(Error::corrupt(&open.path, "it has a wrong number of fences"));
+        }
+        Ok(open.pages.fences.get_or_init(|| fences))
+    }
+}
