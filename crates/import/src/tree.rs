@@ -185,6 +185,7 @@ impl Tree {
             let mut parents = vec![NO_DIR; self.dirs.len()];
             // Paths are chosen by users, so that the hash must be one that they cannot make collide.
             let mut ids: HashMap<&str, u32> = HashMap::with_capacity(self.dirs.len());
+            let mut kept = Vec::with_capacity(self.dirs.len());
             for id in (0..self.dirs.len() as u32).filter(|id| !left_out.contains_key(id)) {
                 let first = *ids.entry(self.path(id)).or_insert(id);
                 if first != id {
@@ -192,13 +193,23 @@ impl Tree {
                     let reason = format!("directory {} a second time", shown(self.path(id).as_bytes()));
                     problems.report(Error::record(&names[*input as usize], place.clone(), reason))?;
                     doubtful.push((id, first));
+                } else {
+                    kept.push(id);
                 }
             }
-            for (&path, &id) in &ids {
-                match parent(path).map(|parent| (parent, ids.get(parent))) {
-                    None => parents[id as usize] = id,
-                    Some((_, Some(&parent))) => parents[id as usize] = parent,
-                    Some((first, None)) => add_missing(first, id, &ids, &mut missing)?,
+            // Directories that follow each other are mostly in the same one.
+            let mut last = None;
+            for id in kept {
+                let Some(above) = parent(self.path(id)) else {
+                    parents[id as usize] = id;
+                    continue;
+                };
+                if last.is_none_or(|(path, _)| path != above) {
+                    last = ids.get(above).map(|&parent| (above, parent));
+                }
+                match last {
+                    Some((_, parent)) => parents[id as usize] = parent,
+                    None => add_missing(above, id, &ids, &mut missing)?,
                 }
             }
             if self.dirs.is_empty() {

@@ -1,8 +1,8 @@
-//! The heads of listings that rows refer to: path, depth and device by ordinal.
+//! The heads of listings that rows refer to: path and device by ordinal.
 
 use crate::columns::{numbers, strings};
 use crate::error::Result;
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{UInt32Type, UInt64Type};
 use canopy_index::{FileKind, RowRange, Shard};
 
@@ -11,8 +11,18 @@ const BATCH_ROWS: usize = 8192;
 /// What a row's listing says.
 pub(crate) struct ListingHead<'a> {
     pub(crate) path: &'a str,
-    pub(crate) depth: u32,
-    pub(crate) dev: u64,
+    /// `None` where devices were not asked for.
+    pub(crate) dev: Option<u64>,
+}
+
+impl ListingHead<'_> {
+    /// How many components the path has.
+    pub(crate) fn depth(&self) -> u32 {
+        match self.path {
+            "" => 0,
+            path => 1 + memchr::memchr_iter(b'/', path.as_bytes()).count() as u32,
+        }
+    }
 }
 
 /// The heads of some listings of a shard.
@@ -30,8 +40,17 @@ pub(crate) struct FirstRows {
 }
 
 impl ListingHeads {
-    /// Reads the heads of the given listings, whose ordinals ascend.
+    /// Reads the paths of the given listings, whose ordinals ascend.
     pub(crate) fn read(shard: &Shard, listings: &[u32]) -> Result<Self> {
+        Self::read_columns(shard, listings, &["path"])
+    }
+
+    /// As [`ListingHeads::read`], and their devices.
+    pub(crate) fn read_with_devices(shard: &Shard, listings: &[u32]) -> Result<Self> {
+        Self::read_columns(shard, listings, &["path", "dev"])
+    }
+
+    fn read_columns(shard: &Shard, listings: &[u32], columns: &[&str]) -> Result<Self> {
         let mut wanted: Vec<RowRange> = Vec::new();
         for &listing in listings {
             let listing = listing as usize;
@@ -45,8 +64,7 @@ impl ListingHeads {
         let rows = shard.rows(FileKind::Listings);
         wanted.iter_mut().for_each(|range| range.end = range.end.min(rows));
         wanted.retain(|range| !range.is_empty());
-        let columns = ["path", "depth", "dev"];
-        let read = shard.read(FileKind::Listings, &columns, &wanted, BATCH_ROWS)?;
+        let read = shard.read(FileKind::Listings, columns, &wanted, BATCH_ROWS)?;
         let batches = read.collect::<canopy_index::Result<Vec<_>>>()?;
         let mut before = 0;
         let ranges = wanted
@@ -73,11 +91,8 @@ impl ListingHeads {
             }
             here
         })?;
-        Some(ListingHead {
-            path: strings(batch, "path").value(row),
-            depth: numbers::<UInt32Type>(batch, "depth").value(row),
-            dev: numbers::<UInt64Type>(batch, "dev").value(row),
-        })
+        let devs = batch.column_by_name("dev").map(|column| column.as_primitive::<UInt64Type>());
+        Some(ListingHead { path: strings(batch, "path").value(row), dev: devs.map(|devs| devs.value(row)) })
     }
 
     /// Reads where the rows of consecutive listings begin.

@@ -117,7 +117,7 @@ fn flat(start: &Start, shard: &Shard, kind: FileKind, batch: &RecordBatch) -> Re
             if !directory.ends_with('/') {
                 directory.push('/');
             }
-            (last, depth) = (Some(listing), head.depth + 1);
+            (last, depth) = (Some(listing), head.depth() + 1);
         }
         // A builder of strings never fails.
         let _ = paths.write_str(&directory);

@@ -74,6 +74,15 @@ impl Action {
         }
     }
 
+    /// Whether it prints the device of an entry.
+    pub(crate) fn needs_device(&self) -> bool {
+        match self {
+            Action::Write(Form::Printf(format), _) => format.0.has('D'),
+            Action::Write(form, _) => matches!(form, Form::Json),
+            _ => false,
+        }
+    }
+
     /// Whether it can be carried out on many rows at once, in any order.
     pub(crate) fn is_simple(&self) -> bool {
         match self {

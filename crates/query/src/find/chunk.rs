@@ -28,14 +28,14 @@ impl Places {
     /// Of a batch that has `listing` and `name`.
     pub(super) fn of(shard: &Shard, batch: &RecordBatch) -> Result<Self> {
         let listings = numbers::<UInt32Type>(batch, "listing").values();
-        let heads = ListingHeads::read(shard, listings)?;
+        let heads = ListingHeads::read_with_devices(shard, listings)?;
         let names = strings(batch, "name");
         let mut places = Places::default();
         for (at, &listing) in listings.iter().enumerate() {
             let head = heads.get(listing).ok_or_else(|| bad_ordinal(shard, FileKind::Listings))?;
             places.paths.push(join(head.path, names.value(at)));
-            places.listing_depths.push(head.depth);
-            places.devs.push(head.dev);
+            places.listing_depths.push(head.depth());
+            places.devs.extend(head.dev);
         }
         Ok(places)
     }

@@ -34,6 +34,13 @@ pub(crate) struct Reached {
     pub(crate) pruned: BooleanBuffer,
 }
 
+impl Reached {
+    /// The rows in which anything was reached.
+    pub(crate) fn any(&self) -> BooleanBuffer {
+        self.actions.iter().fold(self.pruned.clone(), |any, rows| &any | rows)
+    }
+}
+
 /// What carrying an expression out comes to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {

@@ -25,12 +25,14 @@ pub(super) struct Selected {
     bits: Vec<u64>,
     /// Set where the bits of all rows are the same: then `bits` is empty.
     pub(super) same: Option<u64>,
+    /// The names of all rows, where tests have read them.
+    pub(super) names: Option<StringArray>,
 }
 
 impl Selected {
     /// All rows of some ranges.
     pub(super) fn all(ranges: &[RowRange], bits: u64) -> Self {
-        Selected { ranges: ranges.to_vec(), bits: Vec::new(), same: Some(bits) }
+        Selected { ranges: ranges.to_vec(), same: Some(bits), ..Selected::default() }
     }
 
     /// Adds a row, which comes after those that were added before.
@@ -83,19 +85,28 @@ impl Printer<'_, '_> {
         let mut columns: Vec<&str> = self.find.actions.iter().flat_map(Action::columns).collect();
         let reads_inode = !columns.is_empty();
         let needs_listing = self.find.actions.iter().any(Action::needs_listing);
-        columns.push("name");
+        let needs_device = self.find.actions.iter().any(Action::needs_device);
         if needs_listing {
             columns.push("listing");
         }
+        // Something has to be read for the number of rows of a batch.
+        let known = selected.names.as_ref().filter(|_| !columns.is_empty());
+        let known = known.map(|names| (names, is_raw(names)));
+        if known.is_none() {
+            columns.push("name");
+        }
+        let mut before = 0;
         let mut bits = selected.bits.iter().copied();
         let mut shared = Shared::default();
         let mut block = Vec::with_capacity(BLOCK_BYTES + (BLOCK_BYTES >> 3));
         for batch in unit.shard.read(unit.kind, &columns, &selected.ranges, BATCH_ROWS)? {
             let batch = batch?;
-            let heads = Heads::of(unit, &batch, needs_listing)?;
-            let names = strings(&batch, "name");
-            // Every character of an escaped name's range starts with this byte.
-            let raw = memchr::memchr(0xF4, names.value_data()).is_none();
+            let heads = Heads::of(unit, &batch, needs_listing, needs_device)?;
+            let (names, raw) = match known {
+                Some((names, raw)) => (&names.slice(before, batch.num_rows()), raw),
+                None => (strings(&batch, "name"), is_raw(strings(&batch, "name"))),
+            };
+            before += batch.num_rows();
             let inodes = InodeColumns::of(&batch);
             let targets: Option<&StringArray> =
                 batch.column_by_name("target").map(|column| column.as_string());
@@ -155,8 +166,8 @@ impl Printer<'_, '_> {
             shared.shown.push(b'/');
         }
         shared.directory_length = shared.shown.len();
-        shared.depth = (head.depth + 1).saturating_sub(start.depth()) + self.visit.depth;
-        shared.dev = head.dev;
+        shared.depth = (head.depth() + 1).saturating_sub(start.depth()) + self.visit.depth;
+        shared.dev = head.dev.unwrap_or_default();
         Ok(())
     }
 
@@ -169,6 +180,12 @@ impl Printer<'_, '_> {
     }
 }
 
+/// Whether escaped names have nothing escaped in them.
+fn is_raw(names: &StringArray) -> bool {
+    // Every character of the range that stands for bytes starts with this one.
+    memchr::memchr(0xF4, names.value_data()).is_none()
+}
+
 /// The listings of the rows of a batch.
 struct Heads<'a> {
     listings: &'a [u32],
@@ -176,11 +193,15 @@ struct Heads<'a> {
 }
 
 impl<'a> Heads<'a> {
-    fn of(unit: &Unit<'_>, batch: &'a RecordBatch, needed: bool) -> Result<Option<Self>> {
+    fn of(unit: &Unit<'_>, batch: &'a RecordBatch, needed: bool, devices: bool) -> Result<Option<Self>> {
         if !needed {
             return Ok(None);
         }
         let listings = numbers::<UInt32Type>(batch, "listing").values();
-        Ok(Some(Heads { listings, heads: ListingHeads::read(unit.shard, listings)? }))
+        let heads = match devices {
+            true => ListingHeads::read_with_devices(unit.shard, listings)?,
+            false => ListingHeads::read(unit.shard, listings)?,
+        };
+        Ok(Some(Heads { listings, heads }))
     }
 }

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::listings::{ListingHeads, merge_ranges};
 use crate::locate::Start;
 use crate::work::in_parallel;
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::{AsArray, RecordBatch, StringBuilder};
 use arrow::datatypes::{UInt32Type, UInt64Type};
 use canopy_index::{FileKind, Index, RowRange, Shard};
 use canopy_model::{FileType, compare_paths, escape};
@@ -225,10 +225,8 @@ impl<'s, 'a> Search<'s, 'a> {
             }
             let unit = Unit { shard, kind: FileKind::Dirs, rows: vec![dirs] };
             let mut rows = Selected::default();
-            self.evaluate(&self.find.expr, &unit, |row, _, pruned| {
-                if pruned {
-                    rows.push(row, 0);
-                }
+            self.evaluate(&self.find.expr, &unit, |_, hits| {
+                hits.iter().filter(|hit| hit.pruned).for_each(|hit| rows.push(hit.row, 0));
             })?;
             let mut found = Vec::new();
             if !rows.is_empty() {
@@ -354,11 +352,19 @@ impl<'s, 'a> Search<'s, 'a> {
         if expr.is_constant() && !self.find.globals.follow_all {
             return Ok(Selected::all(&unit.rows, self.constant(&expr)));
         }
-        self.evaluate(&expr, unit, |row, actions, _| {
-            if actions != 0 {
-                selected.push(row, actions);
+        let mut names = StringBuilder::new();
+        let mut has_names = false;
+        self.evaluate(&expr, unit, |batch, hits| {
+            let column = batch.column_by_name("name").map(|column| column.as_string::<i32>());
+            has_names = column.is_some();
+            for hit in hits.iter().filter(|hit| hit.actions != 0) {
+                selected.push(hit.row, hit.actions);
+                if let Some(column) = column {
+                    names.append_value(column.value(hit.at));
+                }
             }
         })?;
+        selected.names = has_names.then(|| names.finish());
         Ok(selected)
     }
 
@@ -383,9 +389,13 @@ impl<'s, 'a> Search<'s, 'a> {
         failed.take().map_or(Ok(expr), |error| Err(error.into()))
     }
 
-    /// Evaluates the expression over a unit; `each` gets the number of a row, its actions, and whether it is
-    /// pruned.
-    fn evaluate(&self, expr: &Expr, unit: &Unit<'_>, mut each: impl FnMut(usize, u64, bool)) -> Result<()> {
+    /// Evaluates the expression over a unit; `each` gets batches with the rows of each in which anything was reached.
+    fn evaluate(
+        &self,
+        expr: &Expr,
+        unit: &Unit<'_>,
+        mut each: impl FnMut(&RecordBatch, &[Hit]),
+    ) -> Result<()> {
         let mut columns: Vec<&str> = Vec::new();
         let dirs = unit.kind == FileKind::Dirs;
         expr.each_test(&mut |test| columns.extend(test.columns(dirs)));
@@ -399,7 +409,9 @@ impl<'s, 'a> Search<'s, 'a> {
         }
         // Who asks for the path of a row reads its listing.
         let reads_path = columns.contains(&"listing");
-        let mut numbers_of_rows = unit.rows.iter().cloned().flatten();
+        let mut hits = Vec::new();
+        let (mut range, mut passed) = (0, 0);
+        let mut before = 0;
         let prefix = escape(&self.start.given).into_owned();
         for batch in unit.shard.read(unit.kind, &columns, &unit.rows, BATCH_ROWS)? {
             let batch = batch?;
@@ -416,16 +428,35 @@ impl<'s, 'a> Search<'s, 'a> {
                 known: &self.visit.known,
             };
             let reached = expr.evaluate(&rows, &self.find.actions);
-            for (at, row) in numbers_of_rows.by_ref().take(batch.num_rows()).enumerate() {
+            hits.clear();
+            for at in reached.any().set_indices() {
                 let is_loop = loops.iter().any(|(path, _)| *path == paths[at]);
                 if is_loop || (skips_links && is_link(&batch, at)) {
                     continue;
                 }
-                each(row, bits_of(&reached, at), reached.pruned.value(at));
+                while before + at >= passed + unit.rows[range].len() {
+                    passed += unit.rows[range].len();
+                    range += 1;
+                }
+                let row = unit.rows[range].start + (before + at - passed);
+                hits.push(Hit { at, row, actions: bits_of(&reached, at), pruned: reached.pruned.value(at) });
             }
+            before += batch.num_rows();
+            each(&batch, &hits);
         }
         Ok(())
     }
+}
+
+/// A row in which anything was reached.
+struct Hit {
+    /// Its place in the batch.
+    at: usize,
+    /// Its number in the file.
+    row: usize,
+    /// A bit for every action.
+    actions: u64,
+    pruned: bool,
 }
 
 /// Whether a row, which has a mode, is a symbolic link.

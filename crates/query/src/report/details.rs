@@ -118,7 +118,7 @@ fn read_part(part: &Part<'_>, places: &[Place], depth: Depth) -> Result<Vec<(Pla
     for batch in part.shard.read(part.kind, &depth.columns(part.kind), &ranges, BATCH_ROWS)? {
         let batch = batch?;
         let listings = numbers::<UInt32Type>(&batch, "listing").values();
-        let heads = ListingHeads::read(part.shard, listings)?;
+        let heads = ListingHeads::read_with_devices(part.shard, listings)?;
         let names = strings(&batch, "name");
         let inodes = InodeColumns::of(&batch);
         let targets = batch.column_by_name("target").map(|column| column.as_string::<i32>());
@@ -126,6 +126,7 @@ fn read_part(part: &Part<'_>, places: &[Place], depth: Depth) -> Result<Vec<(Pla
         for (at, place) in places.by_ref().take(batch.num_rows()).enumerate() {
             let bad = || part.shard.corrupt(part.kind, "it names a listing that does not exist");
             let head = heads.get(listings[at]).ok_or_else(bad)?;
+            let dev = head.dev.ok_or_else(bad)?;
             let directory = match &last {
                 Some((listing, directory)) if *listing == listings[at] => directory.clone(),
                 _ => Arc::from(absolute_path(&part.start.source, head.path)),
@@ -135,7 +136,7 @@ fn read_part(part: &Part<'_>, places: &[Place], depth: Depth) -> Result<Vec<(Pla
                 directory,
                 name: names.value(at).to_owned(),
                 attributes: inodes.row(at),
-                dev: head.dev,
+                dev,
                 target: text_or_empty(targets, at).to_owned(),
             };
             found.push((*place, entry));

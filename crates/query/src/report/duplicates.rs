@@ -218,7 +218,7 @@ fn read_members(parts: &[Part<'_>], rows: &[u32], threads: usize) -> Result<Vec<
             let [nlinks, listings] =
                 ["nlink", "listing"].map(|name| numbers::<UInt32Type>(&batch, name).values());
             let heads = match nlinks.iter().any(|&nlink| nlink > 1) {
-                true => Some(ListingHeads::read(part.shard, listings)?),
+                true => Some(ListingHeads::read_with_devices(part.shard, listings)?),
                 false => None,
             };
             for (at, row) in at_row.by_ref().take(batch.num_rows()).enumerate() {
@@ -229,7 +229,7 @@ fn read_members(parts: &[Part<'_>], rows: &[u32], threads: usize) -> Result<Vec<
                     hashes: key.hashes(),
                     size_bytes: sizes[at],
                     row: (part.base + *row as usize) as u32,
-                    inode: head.map(|head| (head.dev, inodes[at])),
+                    inode: head.and_then(|head| head.dev).map(|dev| (dev, inodes[at])),
                 });
             }
         }

@@ -387,7 +387,11 @@ impl Reader {
         let heads = match batch.column_by_name("listing") {
             Some(_) => {
                 let listings = numbers::<UInt32Type>(batch, "listing").values();
-                Some((ListingHeads::read(shard, listings).map_err(external)?, listings))
+                let heads = match self.schema.field_with_name("dev") {
+                    Ok(_) => ListingHeads::read_with_devices(shard, listings),
+                    Err(_) => ListingHeads::read(shard, listings),
+                };
+                Some((heads.map_err(external)?, listings))
             }
             None => None,
         };
@@ -418,12 +422,13 @@ impl Reader {
                 }
                 Some(Computed::Source) => repeated(&source.name, rows),
                 Some(Computed::Depth) if self.table.kind != FileKind::Listings => {
-                    let depths = (0..rows).map(|at| Ok(head(at)?.depth + 1)).collect::<Result<Vec<u32>>>()?;
+                    let depths =
+                        (0..rows).map(|at| Ok(head(at)?.depth() + 1)).collect::<Result<Vec<u32>>>()?;
                     Arc::new(UInt32Array::from(depths))
                 }
                 Some(Computed::Dev) => {
-                    let devs = (0..rows).map(|at| Ok(head(at)?.dev)).collect::<Result<Vec<u64>>>()?;
-                    Arc::new(UInt64Array::from(devs))
+                    let devs = (0..rows).map(|at| Ok(head(at)?.dev)).collect::<Result<UInt64Array>>()?;
+                    Arc::new(devs)
                 }
                 Some(Computed::Type) => {
                     let modes = numbers::<UInt32Type>(batch, "mode").values().iter();
