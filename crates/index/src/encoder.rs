@@ -16,6 +16,7 @@ use canopy_model::{Attributes, FileType, Rows, Totals};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::file::metadata::KeyValue;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,6 +53,8 @@ pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result
         prefix: String::new(),
         sums: PackedList::default(),
         links: PackedList::default(),
+        repeats: Totals::default(),
+        open_links: None,
         covers: PackedList::default(),
     };
     let sums: Vec<Sums> = builder.heads.iter().map(|head| Sums::of(&builder, head)).collect();
@@ -80,6 +83,33 @@ pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result
     record.sums = packed(&place, checksums)?;
     record.covers = packed(&place, covers)?;
     Ok(record)
+}
+
+/// What entries with several links count too often, by their links and how many each has, as far as all of an entry's are
+/// here; and the links of the others.
+fn once(links: &[(HardLink, u32)]) -> (Totals, Vec<HardLink>) {
+    #[derive(Default)]
+    struct Names {
+        here: u32,
+        all: u32,
+        counted: bool,
+    }
+    let mut inodes: FxHashMap<(u64, u64), Names> = FxHashMap::default();
+    for (link, nlink) in links {
+        let names = inodes.entry(link.id()).or_default();
+        names.here += 1;
+        names.all = names.all.max(*nlink);
+    }
+    let (mut repeats, mut open) = (Totals::default(), Vec::new());
+    for (link, _) in links {
+        let names = inodes.entry(link.id()).or_default();
+        if names.here < names.all {
+            open.push(*link);
+        } else if std::mem::replace(&mut names.counted, true) {
+            repeats += link.once();
+        }
+    }
+    (repeats, open)
 }
 
 struct Encoder<'a> {
@@ -220,15 +250,24 @@ impl Encoder<'_> {
         let linked = |(ordinal, head): (usize, &Head)| {
             let dev = head.dev;
             let entries = attributes_of(&builder.entries, &head.entries).iter();
-            entries.filter(|attributes| attributes.nlink > 1).map(move |attributes| HardLink {
-                listing: ordinal as u32,
-                dev,
-                ino: attributes.ino,
-                size_bytes: attributes.size_bytes,
-                blocks: attributes.blocks,
+            entries.filter(|attributes| attributes.nlink > 1).map(move |attributes| {
+                let link = HardLink {
+                    listing: ordinal as u32,
+                    dev,
+                    ino: attributes.ino,
+                    size_bytes: attributes.size_bytes,
+                    blocks: attributes.blocks,
+                };
+                (link, attributes.nlink)
             })
         };
-        let rows: Vec<HardLink> = builder.heads.iter().enumerate().flat_map(linked).collect();
+        let rows: Vec<(HardLink, u32)> = builder.heads.iter().enumerate().flat_map(linked).collect();
+        let (repeats, open) = once(&rows);
+        self.record.repeats = repeats;
+        if open.len() <= INLINE_LINKS_MAX {
+            self.record.open_links = Some(packed(self.place, open)?);
+        }
+        let rows: Vec<HardLink> = rows.into_iter().map(|(link, _)| link).collect();
         if rows.len() <= INLINE_LINKS_MAX {
             self.record.links = packed(self.place, rows)?;
             return Ok(self);
@@ -536,4 +575,20 @@ fn common_directory<'a>(a: &'a str, b: &str) -> (&'a str, usize) {
         depth += 1;
     }
     (&a[..end], depth)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_count_once_where_all_of_an_inode_are_here() {
+        let link = |listing, dev, ino| HardLink { listing, dev, ino, size_bytes: 10, blocks: 8 };
+        // One inode with all its three names, one of the same number on another device, one with a name elsewhere.
+        let (whole, other, part) = (|at| link(at, 1, 5), link(4, 2, 5), |at| link(at, 1, 6));
+        let links = [(whole(0), 3), (part(0), 3), (whole(1), 3), (other, 2), (whole(2), 3), (part(2), 3)];
+        let (repeats, open) = once(&links);
+        assert_eq!(repeats, Totals { entries: 2, bytes: 20, blocks: 16, ..Totals::default() });
+        assert_eq!(open, [part(0), other, part(2)]);
+    }
 }

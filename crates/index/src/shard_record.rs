@@ -36,6 +36,11 @@ pub struct ShardRecord {
     pub(crate) sums: PackedList<Vec<u32>>,
     /// The rows of `hardlinks`, where they are few: reading them here costs less than a file of their own.
     pub(crate) links: PackedList<HardLink>,
+    /// What entries with several links count too often in `totals`, as far as all names of theirs are in this shard.
+    #[serde(with = "TotalsRecord")]
+    pub(crate) repeats: Totals,
+    /// Those of the rows of `hardlinks` whose entries have further names elsewhere; `None` where they are too many.
+    pub(crate) open_links: Option<PackedList<HardLink>>,
     /// Consecutive ranges of listings that together are all of the shard.
     pub(crate) covers: PackedList<Cover>,
 }
@@ -54,6 +59,18 @@ pub struct HardLink {
     pub size_bytes: i64,
     /// Space taken, in units of 512 bytes.
     pub blocks: i64,
+}
+
+impl HardLink {
+    /// Device and inode number.
+    pub fn id(&self) -> (u64, u64) {
+        (self.dev, self.ino)
+    }
+
+    /// What it adds to totals.
+    pub fn once(&self) -> Totals {
+        Totals { entries: 1, bytes: self.size_bytes, blocks: self.blocks, ..Totals::default() }
+    }
 }
 
 impl From<(u32, u64, u64, i64, i64)> for HardLink {

@@ -56,8 +56,17 @@ impl<'a> Subtree<'a> {
         self.index.shards_of(self.source).map(|shard| shard.as_ref()).collect()
     }
 
+    /// As [`Subtree::sum`], where nothing was seen before, and nobody asks later what was.
+    pub(crate) fn sum_alone(&self) -> Result<Totals> {
+        self.sum_of(&mut Seen::default(), true)
+    }
+
     /// Sums over everything below the directory, less links that were seen before.
     pub(crate) fn sum(&self, seen: &mut Seen) -> Result<Totals> {
+        self.sum_of(seen, false)
+    }
+
+    fn sum_of(&self, seen: &mut Seen, alone: bool) -> Result<Totals> {
         let found = Mutex::new((Totals::default(), Vec::new()));
         let add = |shard: &Shard| -> Result<()> {
             let totals = shard.totals_below(self.path)?;
@@ -71,8 +80,19 @@ impl<'a> Subtree<'a> {
             Ok(())
         };
         // Starting a thread takes longer than a few look-ups.
+        let mut shards = Vec::new();
+        for shard in self.shards() {
+            match if alone { shard.once_below(self.path)? } else { None } {
+                Some((totals, links)) => {
+                    let mut found = found.lock().expect("no thread panics while it holds the lock");
+                    found.0 += totals;
+                    found.1.extend_from_slice(links);
+                }
+                None => shards.push(shard),
+            }
+        }
         let (told, asked): (Vec<_>, Vec<_>) =
-            self.shards().into_iter().partition(|shard| shard.tells_totals_below(self.path));
+            shards.into_iter().partition(|shard| shard.tells_totals_below(self.path));
         told.into_iter().try_for_each(add)?;
         in_parallel(self.threads.min(asked.len() / THREAD_LOOKUPS), &asked, |shard| add(shard))?;
         let (mut totals, links) = found.into_inner().expect("no thread panics while it holds the lock");
@@ -153,8 +173,7 @@ impl<'a> Subtree<'a> {
 
 /// Device and inode of a link, and what one of them adds to totals.
 fn counted(link: &HardLink) -> ((u64, u64), Totals) {
-    let once = Totals { entries: 1, bytes: link.size_bytes, blocks: link.blocks, ..Totals::default() };
-    ((link.dev, link.ino), once)
+    (link.id(), link.once())
 }
 
 /// Nodes in the making; neighbours with the same path become one.

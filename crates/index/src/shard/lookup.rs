@@ -4,7 +4,7 @@
 use super::{OpenFile, RowRange, Shard};
 use crate::error::{Error, Result};
 use crate::schema::{FENCE_ROWS, FileKind};
-use crate::shard_record::Overlap;
+use crate::shard_record::{HardLink, Overlap};
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Int64Type, UInt32Type, UInt64Type};
 use canopy_model::{Totals, compare_paths, is_below};
@@ -89,6 +89,19 @@ impl Shard {
             }
         }
         Ok(totals)
+    }
+
+    /// If all of the shard is below a directory and its manifest tells: the sums over all entries, with those once that have
+    /// several links but no name elsewhere, and the links of the others that have several.
+    pub fn once_below(&self, directory: &str) -> Result<Option<(Totals, &[HardLink])>> {
+        match (Overlap::of(&self.record.prefix, directory), &self.record.open_links) {
+            (Overlap::Inside, Some(open)) => {
+                let mut totals = self.record.totals;
+                totals -= self.record.repeats;
+                Ok(Some((totals, self.unpacked(open.get())?)))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Whether the manifest alone tells the sums over all entries below a directory, and their hard links.

@@ -130,7 +130,8 @@ pub fn run(
     let lines = Lines::new(options, output);
     // The grand total's time is at least 1970, as in du(1).
     let sum = Sum { time_ns: 0, ..Sum::default() };
-    let mut du = Du { options, seen: Seen::default(), counted: Vec::new(), lines, sum };
+    let alone = paths.len() == 1;
+    let mut du = Du { options, alone, seen: Seen::default(), counted: Vec::new(), lines, sum };
     let mut failed = Vec::new();
     for given in paths {
         let given = OsStr::from_bytes(with_one_slash(given.as_bytes()));
@@ -186,6 +187,8 @@ struct Counted {
 
 struct Du<'a> {
     options: &'a DuOptions,
+    /// Whether there is but one argument.
+    alone: bool,
     /// Links that were counted already, over all arguments.
     seen: Seen,
     counted: Vec<Counted>,
@@ -280,6 +283,7 @@ impl Du<'_> {
         let subtree = Subtree::of(start, self.options.threads);
         totals += match self.options.count_links {
             true => subtree.sum_of_names()?,
+            false if self.alone => subtree.sum_alone()?,
             false => subtree.sum(&mut self.seen)?,
         };
         let sum = Sum { totals, ..Sum::default() };

@@ -214,7 +214,8 @@ fn totals(starts: &[Start], options: &ReportOptions, sums: &Sums, answers: &mut 
     for start in starts {
         let own = &start.inode.attributes;
         once += RawTotals { dirs: 1, dir_bytes: own.size_bytes, blocks: own.blocks, ..RawTotals::default() };
-        once += Subtree::of(start, options.threads).sum(&mut seen)?;
+        let subtree = Subtree::of(start, options.threads);
+        once += if starts.len() == 1 { subtree.sum_alone()? } else { subtree.sum(&mut seen)? };
     }
     answers.totals = Some(totals_of(&once, sums));
     Ok(once.dirs)
