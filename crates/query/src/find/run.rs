@@ -352,10 +352,13 @@ impl<'s, 'a> Search<'s, 'a> {
         if expr.is_constant() && !self.find.globals.follow_all {
             return Ok(Selected::all(&unit.rows, self.constant(&expr)));
         }
+        // Only what prints rows as they are found has use for names.
+        let prints = !self.stage.counts_only() && !self.stage.is_careful();
         let mut names = StringBuilder::new();
         let mut has_names = false;
         self.evaluate(&expr, unit, |batch, hits| {
-            let column = batch.column_by_name("name").map(|column| column.as_string::<i32>());
+            let column = batch.column_by_name("name").filter(|_| prints);
+            let column = column.map(|column| column.as_string::<i32>());
             has_names = column.is_some();
             for hit in hits.iter().filter(|hit| hit.actions != 0) {
                 selected.push(hit.row, hit.actions);
