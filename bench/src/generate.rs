@@ -1,9 +1,10 @@
 //! Metadata of a made-up site, fed to the builders of an index without a tree on disk.
 //!
-//! Unless told otherwise 200 users with home and scratch directories and 60 projects of groups; the modes, owners, names, sizes and times
-//! that such sites show: most homes are private, projects belong to their group, a tenth of all subdirectories is
-//! closed further, names carry counters and extensions, sizes span nine powers of ten, a file's times are equal or
-//! near each other, one file in 500 has two links. Every directory has a row in the listing that holds it and a listing
+//! Unless told otherwise 200 users with home and scratch directories and 60 projects of groups; the
+//! modes, owners, names, sizes and times that such sites show: most homes are private, projects
+//! belong to their group, a tenth of all subdirectories is closed further, names carry counters and
+//! extensions, sizes span nine powers of ten, a file's times are equal or near each other, one file
+//! in 500 has two links. Every directory has a row in the listing that holds it and a listing
 //! of its own, so root sees as many of one as of the other.
 
 use crate::measure::peak_memory_bytes;
@@ -26,7 +27,8 @@ pub struct Site {
     pub users: u64,
     /// How many of a hundred subdirectories are closed further than what holds them.
     pub closed_percent: u64,
-    /// How many of a hundred files have the extended attribute `user.ext`; if any, one file in all has `user.needle`.
+    /// How many of a hundred files have the extended attribute `user.ext`; if any, one file in all
+    /// has `user.needle`.
     pub xattrs_percent: u64,
 }
 
@@ -69,7 +71,8 @@ const AREA_DEPTH: u32 = 2;
 const SECOND_NS: i64 = 1_000_000_000;
 const ROOT: &str = "/generated";
 
-/// SplitMix64 (Steele et al., 2014): a few nanoseconds a number, so that the generator does not count.
+/// SplitMix64 (Steele et al., 2014): a few nanoseconds a number, so that the generator does not
+/// count.
 struct Random(u64);
 
 impl Random {
@@ -110,7 +113,10 @@ pub fn generate(index: &Path, site: Site, options: WriterOptions) -> anyhow::Res
             .into_iter()
             .map(|sink| scope.spawn(|| Generator::new(site, writer.classes(), sink).run(&next)))
             .collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<anyhow::Result<Vec<_>>>()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .collect::<anyhow::Result<Vec<_>>>()
     })?;
     writer.finish_shards(sinks)?;
     let published = writer.publish()?;
@@ -198,7 +204,9 @@ impl<'a> Generator<'a> {
         let mode = modes[random.below(5) as usize];
         let users = self.site.users;
         match area {
-            n if n < users => (format!("home/user{n:03}"), mode, user(n), 20_000 + (n % PROJECTS) as u32),
+            n if n < users => {
+                (format!("home/user{n:03}"), mode, user(n), 20_000 + (n % PROJECTS) as u32)
+            }
             n if n < users + PROJECTS => {
                 let n = n - users;
                 (format!("proj/project{n:02}"), 0o770, user(n * 3 % users), 20_000 + n as u32)
@@ -278,7 +286,11 @@ impl<'a> Generator<'a> {
             } else {
                 0o755
             };
-            rows.push(&self.name, directory(mode, dir.attributes.uid, dir.attributes.gid, self.ino), "");
+            rows.push(
+                &self.name,
+                directory(mode, dir.attributes.uid, dir.attributes.gid, self.ino),
+                "",
+            );
         }
         if dir.depth > AREA_DEPTH {
             self.push(dir.path, dir.depth, &dir.attributes, dir.access, &rows)?;
@@ -310,10 +322,12 @@ impl<'a> Generator<'a> {
     }
 
     fn files(&mut self, dir: &Dir<'_>, count: u64, rows: &mut Rows) {
-        const STEMS: [&str; 8] = ["run_", "checkpoint-", "img_", "part-", "", "sample_", "log.", "module_"];
+        const STEMS: [&str; 8] =
+            ["run_", "checkpoint-", "img_", "part-", "", "sample_", "log.", "module_"];
         const ENDS: [&str; 8] = [".h5", ".pt", ".jpg", ".parquet", ".o", ".fastq.gz", "", ".py"];
         let kind = self.random.below(8) as usize;
-        let begun = 1_600_000_000 * SECOND_NS + self.random.below(150_000_000 * 1_000_000_000) as i64;
+        let begun =
+            1_600_000_000 * SECOND_NS + self.random.below(150_000_000 * 1_000_000_000) as i64;
         let mut number = self.random.below(100_000);
         for _ in 0..count {
             number += 1 + self.random.below(3);

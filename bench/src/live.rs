@@ -1,5 +1,6 @@
-//! Searches beside those of others: the live walk beside find, fd and bfs, names in the index beside plocate, and `ls -lR` and
-//! `du -a` from the index beside the originals. All commands of one row run in turn.
+//! Searches beside those of others: the live walk beside find, fd and bfs, names in the index
+//! beside plocate, and `ls -lR` and `du -a` from the index beside the originals. All commands of
+//! one row run in turn.
 
 use crate::measure::median;
 use crate::process::{Line, User};
@@ -69,7 +70,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         (text(&arguments.scratch.join("index"))?, text(&arguments.scratch.join("plocate.db"))?);
     let peers = Peers::found();
     let root = User { name: "root".to_owned(), ids: None };
-    let user = User { name: format!("uid {}", arguments.uid), ids: Some((arguments.uid, arguments.uid)) };
+    let user =
+        User { name: format!("uid {}", arguments.uid), ids: Some((arguments.uid, arguments.uid)) };
     prepare(&[&canopy, "--index", &index, "index", &tree])?;
     if let Some((_, updatedb)) = &peers.plocate {
         prepare(&[
@@ -103,8 +105,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn prepare(words: &[&str]) -> anyhow::Result<()> {
-    let status =
-        Command::new(words[0]).args(&words[1..]).status().with_context(|| format!("cannot run {words:?}"))?;
+    let status = Command::new(words[0])
+        .args(&words[1..])
+        .status()
+        .with_context(|| format!("cannot run {words:?}"))?;
     anyhow::ensure!(matches!(status.code(), Some(0 | 1)), "{words:?} failed: {status}");
     Ok(())
 }
@@ -119,7 +123,11 @@ fn live(canopy: &str, tree: &str, name: &str, peers: &Peers) -> Vec<Question> {
         ("all names", &[], &["."]),
         ("names like the pattern", &["-name", name], &["--glob", name]),
         ("directories", &["-type", "d"], &["--type", "directory", "."]),
-        ("files above 8 KiB", &["-type", "f", "-size", "+8k"], &["--type", "file", "--size", "+8ki", "."]),
+        (
+            "files above 8 KiB",
+            &["-type", "f", "-size", "+8k"],
+            &["--type", "file", "--size", "+8ki", "."],
+        ),
         ("changed in 30 days", &["-mtime", "-30"], &["--changed-within", "30d", "."]),
     ];
     let question = |(what, expression, fd): (&str, &[&str], &[&str])| {
@@ -147,10 +155,9 @@ fn indexed(
     peers: &Peers,
 ) -> Vec<Question> {
     let ours = |rest: &[&str]| [words(&[canopy, "--index", index]), words(rest)].concat();
-    let located = peers
-        .plocate
-        .iter()
-        .map(|(plocate, _)| ("plocate", words(&[plocate, "--database", database, "--basename", name])));
+    let located = peers.plocate.iter().map(|(plocate, _)| {
+        ("plocate", words(&[plocate, "--database", database, "--basename", name]))
+    });
     vec![
         Question {
             what: "index: names like the pattern".to_owned(),
@@ -170,7 +177,8 @@ fn indexed(
     ]
 }
 
-/// Runs all programs of a question in turn, after one uncounted round in which their lines are counted, and prints the row.
+/// Runs all programs of a question in turn, after one uncounted round in which their lines are
+/// counted, and prints the row.
 fn measure(question: &Question, who: &User, rounds: usize) -> anyhow::Result<()> {
     let line = |words: &Vec<String>| Line { words: words.clone(), user: who.clone() };
     let lines: Vec<Line> = [&question.ours]

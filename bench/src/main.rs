@@ -1,5 +1,5 @@
-//! Benchmarks of Canopy. Each subcommand is one measurement; `run` does all of them, interleaved, and prints the table
-//! that `RESULTS.md` keeps.
+//! Benchmarks of Canopy. Each subcommand is one measurement; `run` does all of them, interleaved,
+//! and prints the table that `RESULTS.md` keeps.
 
 mod generate;
 mod gufi;
@@ -25,7 +25,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Walk a tree with getdents64 and statx on as many threads and drop the results: the limit of any scan
+    /// Walk a tree with getdents64 and statx on as many threads and drop the results: the limit of
+    /// any scan
     Walk {
         /// The tree
         path: PathBuf,
@@ -66,7 +67,8 @@ enum Command {
     Gufi(gufi::Arguments),
     /// Sizes of shards, numbers of classes and numbers of entries against time and space
     Sweep(sweep::Arguments),
-    /// Compare searches with find, fd and bfs (FD_BIN, BFS_BIN), plocate (PLOCATE_BIN, UPDATEDB_BIN), ls and du
+    /// Compare searches with find, fd and bfs (FD_BIN, BFS_BIN), plocate (PLOCATE_BIN,
+    /// UPDATEDB_BIN), ls and du
     Live(live::Arguments),
     /// Run a command and say what it took
     #[command(hide = true)]
@@ -85,8 +87,10 @@ fn main() -> anyhow::Result<()> {
             Ok(())
         }
         Command::Generate { index, files, dirs, seed, users, closed, xattrs, memory, threads } => {
-            let site = Site { files, dirs, seed, users, closed_percent: closed, xattrs_percent: xattrs };
-            let options = WriterOptions { threads, memory_bytes: memory << 20, ..WriterOptions::default() };
+            let site =
+                Site { files, dirs, seed, users, closed_percent: closed, xattrs_percent: xattrs };
+            let options =
+                WriterOptions { threads, memory_bytes: memory << 20, ..WriterOptions::default() };
             println!("{}", generate::generate(&index, site, options)?);
             Ok(())
         }

@@ -8,10 +8,12 @@ use std::time::Instant;
 pub fn peak_memory_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1024
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0)
+        * 1024
 }
 
-/// Runs a command, its output thrown away, and returns the seconds that it took. Exit codes 0 and 1 are fine.
+/// Runs a command, its output thrown away, and returns the seconds that it took. Exit codes 0 and 1
+/// are fine.
 pub fn seconds(command: &[&str]) -> anyhow::Result<f64> {
     let (program, arguments) = command.split_first().context("an empty command")?;
     let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! Commands of both sides run alike: as a user, timed with the output thrown away, read for their answers, or watched
-//! for memory and opened files.
+//! Commands of both sides run alike: as a user, timed with the output thrown away, read for their
+//! answers, or watched for memory and opened files.
 
 use anyhow::{Context, bail};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -42,8 +42,8 @@ impl Line {
         Ok(command)
     }
 
-    /// Seconds that the command takes, its output thrown away. Exit codes but 0 are errors, but for users, whom
-    /// programs tell by code 1 that they may not go everywhere.
+    /// Seconds that the command takes, its output thrown away. Exit codes but 0 are errors, but for
+    /// users, whom programs tell by code 1 that they may not go everywhere.
     pub fn seconds(&self) -> anyhow::Result<f64> {
         let (took, code) = self.timed()?;
         self.check(code)?;
@@ -60,7 +60,8 @@ impl Line {
 
     /// How many lines a search prints.
     pub fn lines_of_search(&self) -> anyhow::Result<usize> {
-        let output = self.command()?.output().with_context(|| format!("cannot run {:?}", self.words))?;
+        let output =
+            self.command()?.output().with_context(|| format!("cannot run {:?}", self.words))?;
         Ok(output.stdout.iter().filter(|byte| **byte == b'\n').count())
     }
 
@@ -74,9 +75,11 @@ impl Line {
 
     /// What the command prints.
     pub fn answer(&self) -> anyhow::Result<String> {
-        let output = self.command()?.output().with_context(|| format!("cannot run {:?}", self.words))?;
-        self.check(output.status.code())
-            .with_context(|| String::from_utf8_lossy(&output.stderr).chars().take(500).collect::<String>())?;
+        let output =
+            self.command()?.output().with_context(|| format!("cannot run {:?}", self.words))?;
+        self.check(output.status.code()).with_context(|| {
+            String::from_utf8_lossy(&output.stderr).chars().take(500).collect::<String>()
+        })?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
@@ -89,8 +92,11 @@ impl Line {
 
     /// What one run of the command takes.
     pub fn cost(&self) -> anyhow::Result<Cost> {
-        let mut words =
-            vec![std::env::current_exe()?.display().to_string(), "cost".to_owned(), "--".to_owned()];
+        let mut words = vec![
+            std::env::current_exe()?.display().to_string(),
+            "cost".to_owned(),
+            "--".to_owned(),
+        ];
         words.extend(self.full());
         let line = Line { words, user: User { name: "root".to_owned(), ids: None } };
         let output = line.command()?.stdout(Stdio::null()).stderr(Stdio::piped()).output()?;
@@ -109,7 +115,8 @@ impl Line {
         Ok(text.lines().filter(|line| !line.contains("= -1") && !line.contains("resumed")).count())
     }
 
-    /// When the threads end that the command has started, in seconds from its start, and when it ends itself, by strace(1).
+    /// When the threads end that the command has started, in seconds from its start, and when it
+    /// ends itself, by strace(1).
     pub fn thread_ends(&self) -> anyhow::Result<(Vec<f64>, f64)> {
         let text = self.traced("execve,exit,exit_group")?;
         // Lines are: thread, seconds, call.
@@ -129,13 +136,18 @@ impl Line {
 
     /// What strace(1) says of calls of the command and of their times.
     fn traced(&self, calls: &str) -> anyhow::Result<String> {
-        let trace = std::env::temp_dir().join(format!("canopy-bench-{}.strace", std::process::id()));
+        let trace =
+            std::env::temp_dir().join(format!("canopy-bench-{}.strace", std::process::id()));
         let mut words: Vec<String> =
             ["strace", "-f", "--seccomp-bpf", "-qq", "-ttt", "-e"].map(str::to_owned).into();
         words.extend([format!("trace={calls}"), "-o".to_owned(), trace.display().to_string()]);
         words.extend(self.full());
         let line = Line { words, user: User { name: "root".to_owned(), ids: None } };
-        line.command()?.stdout(Stdio::null()).stderr(Stdio::null()).status().context("cannot run strace")?;
+        line.command()?
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .context("cannot run strace")?;
         let text = std::fs::read(&trace)?;
         std::fs::remove_file(&trace)?;
         Ok(String::from_utf8_lossy(&text).into_owned())

@@ -1,5 +1,5 @@
-//! The queries of GUFI's paper (figures 9 and 10 and its artifact appendix, Lee et al., SC22), in today's words of
-//! gufi_query, and what a user of canopy types for the same answer.
+//! The queries of GUFI's paper (figures 9 and 10 and its artifact appendix, Lee et al., SC22), in
+//! today's words of gufi_query, and what a user of canopy types for the same answer.
 
 /// How the answers of both sides are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,12 +36,14 @@ pub struct Place<'a> {
     pub xattrs: bool,
 }
 
-/// Bytes above which a file counts as large: with the time, about one in a thousand of the generated files.
+/// Bytes above which a file counts as large: with the time, about one in a thousand of the
+/// generated files.
 const LARGE_MIB: i64 = 700;
 
 /// All queries, in the order of the table.
 pub fn all(place: &Place<'_>) -> Vec<Query> {
-    let words = |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
+    let words =
+        |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
     let (root, old_s, large) = (place.root, place.old_s, LARGE_MIB << 20);
     let path = "rpath(sname, sroll, name)";
     let mut queries = vec![
@@ -93,7 +95,9 @@ pub fn all(place: &Place<'_>) -> Vec<Query> {
             ),
             find: None,
             sql: Some("SELECT uid, sum(size) FROM usage GROUP BY uid ORDER BY uid".to_owned()),
-            checked: Some("SELECT uid, sum(size) FROM entries GROUP BY uid ORDER BY uid".to_owned()),
+            checked: Some(
+                "SELECT uid, sum(size) FROM entries GROUP BY uid ORDER BY uid".to_owned(),
+            ),
             check: Check::Text,
         },
         Query {
@@ -122,7 +126,10 @@ pub fn all(place: &Place<'_>) -> Vec<Query> {
         },
         Query {
             what: "names '*77.h5', with paths",
-            gufi: words(&["-E", &format!("SELECT {path} FROM vrpentries WHERE name LIKE '%77.h5'")]),
+            gufi: words(&[
+                "-E",
+                &format!("SELECT {path} FROM vrpentries WHERE name LIKE '%77.h5'"),
+            ]),
             find: Some(words(&["find", root, "!", "-type", "d", "-name", "*77.h5"])),
             sql: Some("SELECT path FROM entries WHERE name LIKE '%77.h5'".to_owned()),
             checked: None,

@@ -37,8 +37,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         (text(&own)?, text(&arguments.tree)?, text(&arguments.canopy)?, text(&arguments.scratch)?);
     let rounds = arguments.rounds;
     println!("| what | median | compared |\n| --- | --- | --- |");
-    let [walk, scan] =
-        medians([vec![&own, "walk", &tree], vec![&canopy, "--index", &index, "index", &tree]], rounds)?;
+    let [walk, scan] = medians(
+        [vec![&own, "walk", &tree], vec![&canopy, "--index", &index, "index", &tree]],
+        rounds,
+    )?;
     print_row(&Row { what: "bare walk of the real tree", seconds: walk, limit: String::new() });
     print_row(&Row {
         what: "canopy index of the real tree",
@@ -79,16 +81,28 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     for (what, command, limit) in [
         ("du -s of the generated root", vec!["du", "-s", "/generated"], "≤ 30 ms"),
         ("du -s of a home", vec!["du", "-s", "/generated/home/user007"], "≤ 30 ms"),
-        ("du -s of a directory in a project", vec!["du", "-s", "/generated/proj/project07"], "≤ 30 ms"),
+        (
+            "du -s of a directory in a project",
+            vec!["du", "-s", "/generated/proj/project07"],
+            "≤ 30 ms",
+        ),
         ("du -s of all homes", vec!["du", "-s", "/generated/home"], "≤ 30 ms"),
         ("find -name '*77.h5' in all", vec!["find", "/generated", "-name", "*77.h5"], "≤ 800 ms"),
-        ("find -name '*_00*7.jpg' in all", vec!["find", "/generated", "-name", "*_00*7.jpg"], "≤ 800 ms"),
+        (
+            "find -name '*_00*7.jpg' in all",
+            vec!["find", "/generated", "-name", "*_00*7.jpg"],
+            "≤ 800 ms",
+        ),
         (
             "SQL sum of size by owner",
             vec!["sql", "SELECT uid, sum(size) FROM entries GROUP BY uid"],
             "≤ 500 ms",
         ),
-        ("SQL sum by owner from usage", vec!["sql", "SELECT uid, sum(size) FROM usage GROUP BY uid"], ""),
+        (
+            "SQL sum by owner from usage",
+            vec!["sql", "SELECT uid, sum(size) FROM usage GROUP BY uid"],
+            "",
+        ),
         (
             "all statistics of the root",
             vec!["sql", "SELECT * FROM trees WHERE path = '/generated'"],
@@ -110,7 +124,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
             "≤ 50 ms",
         ),
         ("report of everything", vec!["report", "/generated"], "≤ 2000 ms"),
-        ("report of one user's entries", vec!["report", "/generated", "--user", "10007"], "≤ 300 ms"),
+        (
+            "report of one user's entries",
+            vec!["report", "/generated", "--user", "10007"],
+            "≤ 300 ms",
+        ),
     ] {
         let mut all = vec![canopy.as_str(), "--index", &generated];
         all.extend(command);

@@ -1,5 +1,5 @@
-//! How time and space depend on the size of shards, on the number of classes and on the number of entries: what
-//! figure 8 of GUFI's paper asks of rollups, asked of shards.
+//! How time and space depend on the size of shards, on the number of classes and on the number of
+//! entries: what figure 8 of GUFI's paper asks of rollups, asked of shards.
 
 use crate::measure::median;
 use crate::process::{Line, User, space};
@@ -24,13 +24,17 @@ pub struct Arguments {
     #[arg(long, value_delimiter = ',', default_value = "5,50,200,800,3000")]
     users: Vec<u64>,
     /// Numbers of entries of the scaling curve; 'none' is 0
-    #[arg(long, value_delimiter = ',', default_value = "1000000,3000000,10000000,30000000,100000000")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1000000,3000000,10000000,30000000,100000000"
+    )]
     entries: Vec<u64>,
     /// Threads
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Threads of the query whose threads' ends are told; more than there are processors show how evenly the work
-    /// can be spread
+    /// Threads of the query whose threads' ends are told; more than there are processors show how
+    /// evenly the work can be spread
     #[arg(long, default_value_t = 16)]
     spread: usize,
     /// Rounds of each query
@@ -103,7 +107,9 @@ impl Arguments {
             for threads in [self.threads, 1] {
                 let line = self.query(&index, query, threads);
                 line.seconds()?;
-                let times = (0..self.rounds).map(|_| line.seconds()).collect::<anyhow::Result<Vec<f64>>>()?;
+                let times = (0..self.rounds)
+                    .map(|_| line.seconds())
+                    .collect::<anyhow::Result<Vec<f64>>>()?;
                 cells.push(format!("{:.4}", median(times)));
             }
         }
@@ -120,17 +126,23 @@ impl Arguments {
 
     fn query(&self, index: &Path, query: &[&str], threads: usize) -> Line {
         let mut words = vec![self.canopy.display().to_string(), "--index".to_owned()];
-        words.extend([index.display().to_string(), query[0].to_owned(), format!("--threads={threads}")]);
+        words.extend([
+            index.display().to_string(),
+            query[0].to_owned(),
+            format!("--threads={threads}"),
+        ]);
         words.extend(query[1..].iter().map(|word| (*word).to_owned()));
         line(words)
     }
 
-    /// When the first, the middle and the last thread of the query for names end, and the whole command. The thread that
-    /// starts the others is not among them.
+    /// When the first, the middle and the last thread of the query for names end, and the whole
+    /// command. The thread that starts the others is not among them.
     fn spread(&self, index: &Path) -> anyhow::Result<String> {
         let (mut ends, whole) = self.query(index, QUERIES[0].1, self.spread).thread_ends()?;
         ends.sort_by(f64::total_cmp);
-        let (Some(first), Some(last)) = (ends.first(), ends.last()) else { return Ok(String::new()) };
+        let (Some(first), Some(last)) = (ends.first(), ends.last()) else {
+            return Ok(String::new());
+        };
         Ok(format!("{first:.4}, {:.4}, {last:.4} of {whole:.4} s", median(ends.clone())))
     }
 }

@@ -1,4 +1,5 @@
-//! The bare walk: what the kernel takes to list a tree and look at each entry, with nothing done with the results.
+//! The bare walk: what the kernel takes to list a tree and look at each entry, with nothing done
+//! with the results.
 
 use anyhow::Context;
 use crossbeam_deque::{Steal, Stealer, Worker};
@@ -16,7 +17,8 @@ type Task = (Arc<OwnedFd>, CString);
 /// Walks a tree and returns how many entries it has, without the root.
 pub fn walk(path: &Path, threads: usize) -> anyhow::Result<u64> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let root = rustix::fs::open(path, flags, Mode::empty()).with_context(|| format!("{}", path.display()))?;
+    let root = rustix::fs::open(path, flags, Mode::empty())
+        .with_context(|| format!("{}", path.display()))?;
     let stacks: Vec<Worker<Task>> = (0..threads).map(|_| Worker::new_lifo()).collect();
     let stealers: Vec<Stealer<Task>> = stacks.iter().map(Worker::stealer).collect();
     let waiting = AtomicUsize::new(1);
@@ -24,8 +26,10 @@ pub fn walk(path: &Path, threads: usize) -> anyhow::Result<u64> {
         stack.push((Arc::new(root), c".".to_owned()));
     }
     Ok(std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            stacks.into_iter().map(|stack| scope.spawn(|| work(stack, &stealers, &waiting))).collect();
+        let threads: Vec<_> = stacks
+            .into_iter()
+            .map(|stack| scope.spawn(|| work(stack, &stealers, &waiting)))
+            .collect();
         threads.into_iter().map(|thread| thread.join().expect("the walk does not panic")).sum()
     }))
 }

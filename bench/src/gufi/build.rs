@@ -30,7 +30,8 @@ impl Bench<'_> {
             &threads,
         ])?;
         self.print_build("canopy, from the generator", "canopy", &[made])?;
-        let export = ["export", "--format", "gufi-trace", "--parts", &threads, "-o", &self.path("traces")];
+        let export =
+            ["export", "--format", "gufi-trace", "--parts", &threads, "-o", &self.path("traces")];
         let export = self.canopy(&root(), &export.map(str::to_owned));
         self.print_build("canopy export --format gufi-trace", "traces", &[export])?;
         let mut traces: Vec<String> = fs::read_dir(self.path("traces"))?
@@ -42,7 +43,11 @@ impl Bench<'_> {
         let mut words = vec!["-d", "x"];
         words.extend(traces.iter().map(String::as_str));
         words.push(&gufi);
-        self.print_build("gufi_trace2index", "gufi", &[self.gufi("gufi_trace2index", &root(), &words)])?;
+        self.print_build(
+            "gufi_trace2index",
+            "gufi",
+            &[self.gufi("gufi_trace2index", &root(), &words)],
+        )?;
         // Not earlier: ext4 takes long to make files where some were just removed.
         for other in OTHER_IMPORTS {
             fs::remove_dir_all(self.path(other))?;
@@ -56,25 +61,33 @@ impl Bench<'_> {
         let tree = self.path("rolled/generated");
         let words = ["--limit", ROLLUP_LIMIT, &tree];
         println!("| build | s | peak MB | MB on disk | files |\n| --- | --- | --- | --- | --- |");
-        self.print_build("gufi_rollup of a copy", "rolled", &[self.gufi("gufi_rollup", &root(), &words)])
+        self.print_build(
+            "gufi_rollup of a copy",
+            "rolled",
+            &[self.gufi("gufi_rollup", &root(), &words)],
+        )
     }
 
-    /// Gives directories of GUFI's index the modes and owners of the source, and returns how many had others.
+    /// Gives directories of GUFI's index the modes and owners of the source, and returns how many
+    /// had others.
     ///
-    /// gufi_trace2index makes missing parents with the mode and owner of the child (`mkpath`), at the same time as another
-    /// thread makes the parent itself, and so users may see what they must not. The answers of both sides could not be
-    /// compared then.
+    /// gufi_trace2index makes missing parents with the mode and owner of the child (`mkpath`), at
+    /// the same time as another thread makes the parent itself, and so users may see what they
+    /// must not. The answers of both sides could not be compared then.
     fn repair(&self) -> anyhow::Result<u64> {
         use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-        let words = ["find", "/generated", "-type", "d", "-printf", "%m %U %G %p\\n"].map(str::to_owned);
+        let words =
+            ["find", "/generated", "-type", "d", "-printf", "%m %U %G %p\\n"].map(str::to_owned);
         let mut wrong = 0;
         for line in self.canopy(&root(), &words).answer()?.lines() {
             let mut fields = line.splitn(4, ' ');
-            let mut next = || fields.next().with_context(|| format!("{line}: not a directory's line"));
+            let mut next =
+                || fields.next().with_context(|| format!("{line}: not a directory's line"));
             let mode = u32::from_str_radix(next()?, 8)?;
             let (uid, gid) = (next()?.parse()?, next()?.parse()?);
             let path = self.path(&format!("gufi{}", next()?));
-            let metadata = fs::symlink_metadata(&path).with_context(|| format!("{path} is missing"))?;
+            let metadata =
+                fs::symlink_metadata(&path).with_context(|| format!("{path} is missing"))?;
             if (metadata.mode() & 0o7777, metadata.uid(), metadata.gid()) != (mode, uid, gid) {
                 wrong += 1;
                 chown(&path, Some(uid), Some(gid))?;
@@ -92,10 +105,14 @@ impl Bench<'_> {
             return Ok(());
         }
         let import = |index: &str| {
-            let mut words =
-                vec![self.arguments.canopy.display().to_string(), "--index".to_owned(), self.path(index)];
+            let mut words = vec![
+                self.arguments.canopy.display().to_string(),
+                "--index".to_owned(),
+                self.path(index),
+            ];
             words.extend(
-                ["import", "--root", "/generated", "--format", "gufi-trace", "--threads"].map(str::to_owned),
+                ["import", "--root", "/generated", "--format", "gufi-trace", "--threads"]
+                    .map(str::to_owned),
             );
             words.push(self.arguments.threads.to_string());
             words.extend(traces.iter().cloned());
@@ -105,7 +122,8 @@ impl Bench<'_> {
         self.print_build("canopy import of the same traces, median of 3", "imported", &lines)
     }
 
-    /// Runs the commands, each with cold caches until all is on disk, and prints what they took in the median.
+    /// Runs the commands, each with cold caches until all is on disk, and prints what they took in
+    /// the median.
     fn print_build(&self, what: &str, result: &str, lines: &[Line]) -> anyhow::Result<()> {
         let (mut seconds, mut peaks) = (Vec::new(), Vec::new());
         for line in lines {

@@ -1,5 +1,5 @@
-//! GUFI and canopy on the same site, in one run, interleaved: building and space (`build`), and the queries of GUFI's
-//! paper.
+//! GUFI and canopy on the same site, in one run, interleaved: building and space (`build`), and the
+//! queries of GUFI's paper.
 
 mod build;
 
@@ -24,14 +24,15 @@ pub struct Arguments {
     /// Threads of both sides
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Rounds of each query; those that take long have fewer, and GUFI's index before the rollup has one
+    /// Rounds of each query; those that take long have fewer, and GUFI's index before the rollup
+    /// has one
     #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// Measure with cold caches too
     #[arg(long)]
     cold: bool,
-    /// Ask GUFI's rolled-up index alone: queries of the plain one take minutes on a large site. Answers of users are not
-    /// compared then, since the rollup shows them more
+    /// Ask GUFI's rolled-up index alone: queries of the plain one take minutes on a large site.
+    /// Answers of users are not compared then, since the rollup shows them more
     #[arg(long)]
     rolled_only: bool,
     /// Count files opened, in a run of its own
@@ -97,7 +98,10 @@ impl<'a> Bench<'a> {
     }
 
     fn run(&self) -> anyhow::Result<()> {
-        println!("\n## {} files in {} directories, {} % with xattrs\n", self.files, self.dirs, self.xattrs);
+        println!(
+            "\n## {} files in {} directories, {} % with xattrs\n",
+            self.files, self.dirs, self.xattrs
+        );
         if !(self.arguments.reuse && Path::new(&self.path("rolled")).exists()) {
             self.build()?;
         }
@@ -151,23 +155,33 @@ impl<'a> Bench<'a> {
 
     /// Root and the users who own least, a middling number and most of the entries.
     fn users(&self) -> anyhow::Result<Vec<(User, String)>> {
-        let query = "SELECT uid, min(path) FROM usage GROUP BY uid HAVING uid >= 10000 ORDER BY sum(count)";
+        let query =
+            "SELECT uid, min(path) FROM usage GROUP BY uid HAVING uid >= 10000 ORDER BY sum(count)";
         let answer = self.sql(&root(), query).answer()?;
-        let uids: Vec<u32> =
-            answer.lines().skip(1).filter_map(|line| line.split(',').next()?.parse().ok()).collect();
+        let uids: Vec<u32> = answer
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split(',').next()?.parse().ok())
+            .collect();
         let mut users = vec![(root(), "/generated".to_owned())];
-        for (name, at) in [("smallest", 0), ("median", uids.len() / 2), ("largest", uids.len() - 1)] {
+        for (name, at) in [("smallest", 0), ("median", uids.len() / 2), ("largest", uids.len() - 1)]
+        {
             let uid = *uids.get(at).context("the site has no users")?;
             let home = format!("/generated/home/user{:03}", uid - 10_000);
             let group = format!("SELECT gid FROM directories WHERE path = '{home}'");
             let gid = self.sql(&root(), &group).answer()?;
-            let gid = gid.lines().nth(1).and_then(|gid| gid.parse().ok()).context("a home has no group")?;
+            let gid = gid
+                .lines()
+                .nth(1)
+                .and_then(|gid| gid.parse().ok())
+                .context("a home has no group")?;
             users.push((User { name: format!("{name} ({uid})"), ids: Some((uid, gid)) }, home));
         }
         let trees = if self.arguments.rolled_only { &["rolled"][..] } else { &["gufi", "rolled"] };
         for tree in trees {
             for (_, home) in &users {
-                self.gufi("gufi_treesummary", &root(), &[&self.path(&format!("{tree}{home}"))]).seconds()?;
+                self.gufi("gufi_treesummary", &root(), &[&self.path(&format!("{tree}{home}"))])
+                    .seconds()?;
             }
         }
         Ok(users)
@@ -176,7 +190,8 @@ impl<'a> Bench<'a> {
     fn queries(&self, (user, home): &(User, String), cold: bool) -> anyhow::Result<()> {
         let reference = self.path("reference");
         let file = fs::File::create(&reference)?;
-        let before = std::time::UNIX_EPOCH + std::time::Duration::new(OLD_S as u64 - 1, 999_999_999);
+        let before =
+            std::time::UNIX_EPOCH + std::time::Duration::new(OLD_S as u64 - 1, 999_999_999);
         file.set_modified(before)?;
         let place = Place {
             root: "/generated",
@@ -229,7 +244,8 @@ impl<'a> Bench<'a> {
         let mut plain_s = None;
         // With cold caches, plain GUFI takes minutes; its answers were compared with warm ones.
         if let Some(plain) = sides.plain.as_ref().filter(|_| !cold) {
-            // It takes so long that the run whose answer is compared is also the one that is measured.
+            // It takes so long that the run whose answer is compared is also the one that is
+            // measured.
             let begun = std::time::Instant::now();
             let plain = plain.answer()?;
             plain_s = Some(begun.elapsed().as_secs_f64());
@@ -237,8 +253,9 @@ impl<'a> Bench<'a> {
                 bail!("answers differ: GUFI {:?}, canopy {:?}", short(&plain), short(&ours));
             }
         }
-        // gufi_rollup joins a closed directory with an open one above it where the owner's bits are the same
-        // (`check_pair_permissions`), so users may get more from it than the source shows them. That is said, not hidden.
+        // gufi_rollup joins a closed directory with an open one above it where the owner's bits are
+        // the same (`check_pair_permissions`), so users may get more from it than the
+        // source shows them. That is said, not hidden.
         let rolled = sides.rolled.answer()?;
         if sides.plain.is_none() && user.ids.is_none() && answer(&rolled) != answer(&ours) {
             bail!("answers differ: GUFI rolled up {:?}, canopy {:?}", short(&rolled), short(&ours));
@@ -259,7 +276,9 @@ impl<'a> Bench<'a> {
         medians[0] = plain_s;
         let cell = |at: usize| medians[at].map_or(String::new(), |seconds| format!("{seconds:.4}"));
         let best = medians[2].unwrap_or(f64::INFINITY).min(medians[3].unwrap_or(f64::INFINITY));
-        let ratio = |at: usize| medians[at].map_or(String::new(), |seconds| format!("{:.1}", seconds / best));
+        let ratio = |at: usize| {
+            medians[at].map_or(String::new(), |seconds| format!("{:.1}", seconds / best))
+        };
         let lines = ours.lines().count();
         let shown = if lines == 1 { ours.trim().to_owned() } else { format!("{lines} lines") };
         println!(
@@ -276,7 +295,8 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Medians of commands that take turns. The first round decides how many there are, and counts only when cold.
+    /// Medians of commands that take turns. The first round decides how many there are, and counts
+    /// only when cold.
     fn medians(&self, lines: &[Option<&Line>], cold: bool) -> anyhow::Result<Vec<Option<f64>>> {
         let mut times = vec![Vec::new(); lines.len()];
         let mut rounds = 1;
@@ -319,7 +339,9 @@ impl<'a> Bench<'a> {
         for query in queries::all(&place) {
             let sides = self.sides(&query, &root(), place.root);
             let lines = [Some(&sides.rolled), sides.find.as_ref(), sides.sql.as_ref()];
-            let row = |what: &str, figure: &dyn Fn(&Line) -> anyhow::Result<String>| -> anyhow::Result<()> {
+            let row = |what: &str,
+                       figure: &dyn Fn(&Line) -> anyhow::Result<String>|
+             -> anyhow::Result<()> {
                 // A command that does not know the question has no figures.
                 let knows = |line: &Line| line.seconds().is_ok();
                 let cells = lines.iter().map(|line| match line {

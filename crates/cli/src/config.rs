@@ -1,8 +1,8 @@
-//! The configuration: `/etc/canopy/config.toml`, then the user's own file, then the environment; options of the command
-//! line come over all of it.
+//! The configuration: `/etc/canopy/config.toml`, then the user's own file, then the environment;
+//! options of the command line come over all of it.
 //!
-//! A key of a later place replaces that of an earlier one as a whole. An unknown key is an error, since one that is
-//! misspelt would silently do nothing.
+//! A key of a later place replaces that of an earlier one as a whole. An unknown key is an error,
+//! since one that is misspelt would silently do nothing.
 
 use crate::outcome::message;
 use anyhow::{Context, bail, ensure};
@@ -42,7 +42,11 @@ pub const KEYS: [(&str, &str, &str); 6] = [
     ("threads", "CANOPY_THREADS", "threads of each command"),
     ("prune_names", "CANOPY_PRUNE_NAMES", "names that 'canopy index' leaves out"),
     ("prune_paths", "CANOPY_PRUNE_PATHS", "absolute paths that it leaves out, with all below them"),
-    ("prune_fs", "CANOPY_PRUNE_FS", "types of file systems that it does not enter where they are mounted"),
+    (
+        "prune_fs",
+        "CANOPY_PRUNE_FS",
+        "types of file systems that it does not enter where they are mounted",
+    ),
 ];
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -135,8 +139,8 @@ fn read_site(file: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// The text of the user's file; `None` if there is none, or if it is another's: after sudo, the home may belong to
-/// somebody who has no say in what root does.
+/// The text of the user's file; `None` if there is none, or if it is another's: after sudo, the
+/// home may belong to somebody who has no say in what root does.
 fn read_own(path: &Path) -> anyhow::Result<Option<String>> {
     // Without waiting for a writer, should it be a pipe.
     let mut options = std::fs::OpenOptions::new();
@@ -154,7 +158,8 @@ fn read_own(path: &Path) -> anyhow::Result<Option<String>> {
 }
 
 fn of_file(file: &Path, text: &str) -> anyhow::Result<Settings> {
-    let place = |at: usize| format!("{}, line {}", file.display(), text[..at].matches('\n').count() + 1);
+    let place =
+        |at: usize| format!("{}, line {}", file.display(), text[..at].matches('\n').count() + 1);
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start.min(text.len()));
         anyhow::anyhow!("{}: {}", place(at), error.message())
@@ -164,8 +169,9 @@ fn of_file(file: &Path, text: &str) -> anyhow::Result<Settings> {
         let name = key.get_ref().as_ref();
         let one = match name {
             "index" => string(value).map(|index| settings.index = Some(index.into())),
-            "sources" => strings(value)
-                .map(|sources| settings.sources = Some(sources.into_iter().map(PathBuf::from).collect())),
+            "sources" => strings(value).map(|sources| {
+                settings.sources = Some(sources.into_iter().map(PathBuf::from).collect())
+            }),
             "threads" => number(value).map(|threads| settings.threads = Some(threads)),
             "prune_names" => strings(value).map(|names| settings.prune_names = Some(names)),
             "prune_paths" => strings(value).map(|paths| settings.prune_paths = Some(paths)),
@@ -229,7 +235,8 @@ fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result
     let settings = Settings {
         // Relative ones have always been taken.
         index: None,
-        sources: list("CANOPY_SOURCES")?.map(|paths| paths.into_iter().map(PathBuf::from).collect()),
+        sources: list("CANOPY_SOURCES")?
+            .map(|paths| paths.into_iter().map(PathBuf::from).collect()),
         threads: threads.transpose()?,
         prune_names: list("CANOPY_PRUNE_NAMES")?,
         prune_paths: list("CANOPY_PRUNE_PATHS")?,
@@ -241,10 +248,13 @@ fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result
 
 /// What is configured to be left out of a source, as patterns of `canopy index --exclude`.
 pub fn prune_patterns(settings: &Settings, root: &Path) -> anyhow::Result<Vec<String>> {
-    let mut patterns: Vec<String> = settings.prune_names.iter().flatten().map(|name| literal(name)).collect();
-    let mut paths: Vec<PathBuf> = settings.prune_paths.iter().flatten().map(PathBuf::from).collect();
+    let mut patterns: Vec<String> =
+        settings.prune_names.iter().flatten().map(|name| literal(name)).collect();
+    let mut paths: Vec<PathBuf> =
+        settings.prune_paths.iter().flatten().map(PathBuf::from).collect();
     if let Some(types) = settings.prune_fs.as_ref().filter(|types| !types.is_empty()) {
-        let mounts = std::fs::read("/proc/self/mountinfo").context("cannot list what is mounted")?;
+        let mounts =
+            std::fs::read("/proc/self/mountinfo").context("cannot list what is mounted")?;
         paths.extend(mount_points(&mounts, types));
     }
     for path in paths {
@@ -253,7 +263,10 @@ pub fn prune_patterns(settings: &Settings, root: &Path) -> anyhow::Result<Vec<St
         match below.to_str() {
             Some("") => {}
             Some(below) => patterns.push(format!("/{}", literal(below))),
-            None => message(format_args!("warning: {} is not UTF-8 and is not left out", path.display())),
+            None => message(format_args!(
+                "warning: {} is not UTF-8 and is not left out",
+                path.display()
+            )),
         }
     }
     Ok(patterns)
@@ -285,7 +298,8 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut at = 0;
     while at < field.len() {
         let digits = field.get(at + 1..at + 4).filter(|_| field[at] == b'\\');
-        let code = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        let code =
+            digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
         bytes.push(code.unwrap_or(field[at]));
         at += if code.is_some() { 4 } else { 1 };
     }
@@ -314,7 +328,9 @@ mod tests {
         assert_eq!(of_file(Path::new("/c.toml"), text).unwrap(), expected);
         let unknown = error_of("threads = 1\n\nthread = 2\n");
         assert!(
-            unknown.starts_with("/c.toml, line 3: unknown key 'thread'; known are index, sources, threads,"),
+            unknown.starts_with(
+                "/c.toml, line 3: unknown key 'thread'; known are index, sources, threads,"
+            ),
             "{unknown}"
         );
         for (text, line, words) in [
@@ -340,7 +356,11 @@ mod tests {
         assert_eq!(mount_points(mounts, &types), [PathBuf::from("/data/nfs share")]);
         let settings = Settings {
             prune_names: Some(vec!["a*b".to_owned()]),
-            prune_paths: Some(vec!["/data/x[1]".to_owned(), "/data".to_owned(), "/other".to_owned()]),
+            prune_paths: Some(vec![
+                "/data/x[1]".to_owned(),
+                "/data".to_owned(),
+                "/other".to_owned(),
+            ]),
             ..Settings::default()
         };
         let patterns = prune_patterns(&settings, Path::new("/data")).unwrap();

@@ -110,8 +110,9 @@ pub fn location(index: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     if let Some(index) = index.or_else(|| settings().index.clone()) {
         return Ok(index);
     }
-    let variable =
-        |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
+    let variable = |name: &str| {
+        std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from)
+    };
     if nix::unistd::geteuid().is_root() {
         return Ok("/var/lib/canopy/index".into());
     }

@@ -10,7 +10,8 @@ pub enum Outcome {
     Complete,
     /// Part of it; messages have said what is missing: exit code 1.
     Partial,
-    /// Part of it, without something that was asked for by name, where ls(1) takes that for worse: exit code 2.
+    /// Part of it, without something that was asked for by name, where ls(1) takes that for worse:
+    /// exit code 2.
     Serious,
 }
 
@@ -21,7 +22,8 @@ impl Outcome {
     }
 }
 
-/// Prints the error of a command that failed, and gives the exit code: 0 complete, 1 partial, 2 failed.
+/// Prints the error of a command that failed, and gives the exit code: 0 complete, 1 partial, 2
+/// failed.
 pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
     match outcome {
         Ok(Outcome::Complete) => ExitCode::SUCCESS,
@@ -39,7 +41,8 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
 /// Prints a message on standard error, with control characters made visible.
 pub fn message(text: impl std::fmt::Display) {
     let text: String = text.to_string();
-    let safe: String = text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect();
+    let safe: String =
+        text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect();
     // Where nobody listens there is nothing to say.
     let _ = writeln!(std::io::stderr(), "canopy: {safe}");
 }

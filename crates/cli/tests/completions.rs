@@ -1,4 +1,5 @@
-//! Completions in the shells themselves: bash, zsh on a terminal, fish. A shell that is not installed is left out and says so.
+//! Completions in the shells themselves: bash, zsh on a terminal, fish. A shell that is not
+//! installed is left out and says so.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,14 +8,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 fn script(shell: &str) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_canopy")).args(["completions", shell]).output().unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_canopy")).args(["completions", shell]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Whether there is such a shell.
 fn is_there(shell: &str) -> bool {
-    let found = Command::new(shell).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let found =
+        Command::new(shell).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if found.is_err() {
         eprintln!("skipped: no {shell} here");
     }
@@ -49,7 +52,10 @@ fn bash_completes_commands_options_and_values() {
         lines(Command::new("bash").args(["--norc", "-c", &line]))
     };
     let all = offered(&["canopy", ""]);
-    assert!(all.is_superset(&set(&["index", "find", "du", "ls", "stat", "sql", "table", "help"])), "{all:?}");
+    assert!(
+        all.is_superset(&set(&["index", "find", "du", "ls", "stat", "sql", "table", "help"])),
+        "{all:?}"
+    );
     assert_eq!(offered(&["canopy", "inde"]), set(&["index"]));
     assert_eq!(offered(&["canopy", "index", "--no-"]), set(&["--no-prune", "--no-xattrs"]));
     assert_eq!(offered(&["canopy", "table", "dr"]), set(&["drop"]));
@@ -80,14 +86,16 @@ fn zsh_completes_what_is_typed() {
         .spawn()
         .unwrap();
     let mut typed = child.stdin.take().unwrap();
-    let keys =
-        "canopy sq\t--fi\tx\ncanopy inde\t--no-pr\t/x\ncanopy ls --group-d\t\ncanopy table dr\tmine\nexit\n";
+    let keys = "canopy sq\t--fi\tx\ncanopy inde\t--no-pr\t/x\ncanopy ls --group-d\t\ncanopy table dr\tmine\nexit\n";
     typed.write_all(keys.as_bytes()).unwrap();
     // The terminal stays open until the shell has ended.
     child.wait().unwrap();
     drop(typed);
     let given = fs::read_to_string(at.join("given")).unwrap();
-    assert_eq!(given, "sql|--file=x\nindex|--no-prune|/x\nls|--group-directories-first\ntable|drop|mine\n");
+    assert_eq!(
+        given,
+        "sql|--file=x\nindex|--no-prune|/x\nls|--group-directories-first\ntable|drop|mine\n"
+    );
 }
 
 #[test]
@@ -102,7 +110,9 @@ fn fish_completes_commands_options_and_values() {
         let commands = format!("source {}; complete -C '{line}'", file.display());
         let fish = lines(fish(dir.path()).args(["-c", &commands]));
         // Behind a tabulator stands what it is.
-        fish.iter().filter_map(|line| line.split('\t').next().map(str::to_owned)).collect::<BTreeSet<_>>()
+        fish.iter()
+            .filter_map(|line| line.split('\t').next().map(str::to_owned))
+            .collect::<BTreeSet<_>>()
     };
     assert_eq!(offered("canopy inde"), set(&["index"]));
     assert_eq!(offered("canopy index --no-"), set(&["--no-prune", "--no-xattrs"]));
@@ -113,6 +123,10 @@ fn fish_completes_commands_options_and_values() {
 /// Fish with a home of its own.
 fn fish(home: &Path) -> Command {
     let mut command = Command::new("fish");
-    command.arg("--no-config").env("HOME", home).env("XDG_CONFIG_HOME", home).env("XDG_DATA_HOME", home);
+    command
+        .arg("--no-config")
+        .env("HOME", home)
+        .env("XDG_CONFIG_HOME", home)
+        .env("XDG_DATA_HOME", home);
     command
 }

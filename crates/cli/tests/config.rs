@@ -36,7 +36,11 @@ impl Configured {
 
     fn done(&self, environment: &[(&str, &str)], arguments: &[&str]) -> String {
         let output = self.run(environment, arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -59,7 +63,8 @@ fn later_places_come_over_earlier_ones() {
     let at = Configured::new();
     let mut indexes = Vec::new();
     for name in ["site", "own", "environment", "option"] {
-        let (tree, index) = (at.place.path(&format!("tree-{name}")), at.place.path(&format!("index-{name}")));
+        let (tree, index) =
+            (at.place.path(&format!("tree-{name}")), at.place.path(&format!("index-{name}")));
         fs::create_dir(&tree).unwrap();
         fs::write(tree.join(name), "").unwrap();
         at.place.index(&index, &tree);
@@ -112,7 +117,11 @@ fn indexed(at: &Configured, tree: &Path, environment: &[(&str, &str)], options: 
     let index = index.to_str().unwrap();
     let arguments = [&["--index", index, "index", tree.to_str().unwrap()], options].concat();
     let output = at.run(environment, &arguments);
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        matches!(output.status.code(), Some(0 | 1)),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     at.done(&[], &["--index", index, "find", tree.to_str().unwrap()])
 }
 
@@ -127,8 +136,10 @@ fn what_is_configured_is_left_out() {
     let all = indexed(&at, &tree, &[], &[]);
     assert_eq!(paths(&all).len(), 13, "{all}");
     let skipped = tree.join("skip");
-    let text =
-        format!("prune_names = ['.git', 'star*']\nprune_paths = ['{}', '/elsewhere']\n", skipped.display());
+    let text = format!(
+        "prune_names = ['.git', 'star*']\nprune_paths = ['{}', '/elsewhere']\n",
+        skipped.display()
+    );
     fs::write(&at.site, text).unwrap();
     let left = indexed(&at, &tree, &[], &[]);
     let expected: Vec<String> = ["", "/a", "/a/b", "/a/b/file", "/starry", "/starry/file"]
@@ -139,8 +150,10 @@ fn what_is_configured_is_left_out() {
     // The environment replaces a list, an option adds to it, and another leaves it aside.
     let names = [("CANOPY_PRUNE_NAMES", "starry b")];
     let left = indexed(&at, &tree, &names, &["--exclude", "file"]);
-    let expected: Vec<String> =
-        ["", "/a", "/a/.git", "/star*"].iter().map(|below| format!("{}{below}", tree.display())).collect();
+    let expected: Vec<String> = ["", "/a", "/a/.git", "/star*"]
+        .iter()
+        .map(|below| format!("{}{below}", tree.display()))
+        .collect();
     assert_eq!(paths(&left), expected);
     assert_eq!(indexed(&at, &tree, &[], &["--no-prune"]).lines().count(), 13);
     // A source is scanned though its path is configured to be left out.

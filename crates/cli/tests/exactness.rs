@@ -1,5 +1,6 @@
-//! What the index shows a user is what the kernel shows that user: random trees, random credentials, and find(1) and
-//! du(1) as the oracle, run with the same credentials. 2,000 cases in all. Needs root.
+//! What the index shows a user is what the kernel shows that user: random trees, random
+//! credentials, and find(1) and du(1) as the oracle, run with the same credentials. 2,000 cases in
+//! all. Needs root.
 
 mod common;
 
@@ -37,8 +38,8 @@ fn cases(seeds: std::ops::Range<u64>) {
         let mut random = seeded(seed);
         let tree = place.path(&format!("tree{seed}"));
         let index = place.path(&format!("index{seed}"));
-        // Which directory a hard link's space is shown at depends on the order of the walk: where lines of single
-        // directories are compared, there are none.
+        // Which directory a hard link's space is shown at depends on the order of the walk: where
+        // lines of single directories are compared, there are none.
         let hard_links = seed % 2 == 0;
         random_tree(&tree, &mut random, hard_links);
         let paths = all_paths(&tree);
@@ -102,21 +103,27 @@ impl Case<'_> {
         assert_same(&sorted(&shown, 0), &sorted(&expected, 0), &what);
     }
 
-    /// Compares what getfattr(1) shows of all entries below a start with tests of find. Values that the user cannot read
-    /// must not be found.
+    /// Compares what getfattr(1) shows of all entries below a start with tests of find. Values that
+    /// the user cannot read must not be found.
     fn compare_xattrs(&self, start: &Path) {
         let list = self.user.run("find".as_ref(), &[start.as_os_str(), "-print0".as_ref()]).stdout;
-        let paths: Vec<&OsStr> =
-            list.split(|&byte| byte == 0).filter(|path| !path.is_empty()).map(OsStr::from_bytes).collect();
+        let paths: Vec<&OsStr> = list
+            .split(|&byte| byte == 0)
+            .filter(|path| !path.is_empty())
+            .map(OsStr::from_bytes)
+            .collect();
         let mut named = Vec::new();
         let mut valued = Vec::new();
         if !paths.is_empty() {
             let mut arguments: Vec<&OsStr> =
-                ["-h", "--absolute-names", "-m", "-", "-d", "-e", "hex", "--"].map(OsStr::new).to_vec();
+                ["-h", "--absolute-names", "-m", "-", "-d", "-e", "hex", "--"]
+                    .map(OsStr::new)
+                    .to_vec();
             arguments.extend(&paths);
             let output = self.user.run("getfattr".as_ref(), &arguments);
             valued = attributes(&output.stdout);
-            arguments.retain(|argument| *argument != "-d" && *argument != "-e" && *argument != "hex");
+            arguments
+                .retain(|argument| *argument != "-d" && *argument != "-e" && *argument != "hex");
             named = attributes(&self.user.run("getfattr".as_ref(), &arguments).stdout);
         }
         // Pattern, whether it asks for values, and what a line of getfattr has after the path.
@@ -134,11 +141,14 @@ impl Case<'_> {
         let mut expected = Vec::new();
         for (number, (pattern, asks_value, hits)) in tests.iter().enumerate() {
             let print = format!("{number}|%p\\0");
-            arguments
-                .extend(["(", "-xattr", pattern, "-printf", &print, "-o", "-true", ")"].map(str::to_owned));
+            arguments.extend(
+                ["(", "-xattr", pattern, "-printf", &print, "-o", "-true", ")"].map(str::to_owned),
+            );
             let among = if *asks_value { &valued } else { &named };
             let lines = among.iter().filter_map(|line| line.split_once('|'));
-            expected.extend(lines.filter(|(_, rest)| hits(rest)).map(|(path, _)| format!("{number}|{path}")));
+            expected.extend(
+                lines.filter(|(_, rest)| hits(rest)).map(|(path, _)| format!("{number}|{path}")),
+            );
         }
         expected.sort();
         let mut all: Vec<&OsStr> = vec!["find".as_ref(), start.as_os_str()];
@@ -147,18 +157,22 @@ impl Case<'_> {
         assert_same(&sorted(&self.canopy(&all), 0), &expected, &what);
     }
 
-    /// Compares what getfacl(1) shows of all entries of the tree but links, which it follows, with the table of ACLs.
+    /// Compares what getfacl(1) shows of all entries of the tree but links, which it follows, with
+    /// the table of ACLs.
     fn compare_acls(&self, tree: &Path) {
-        let find = [tree.as_os_str(), "!".as_ref(), "-type".as_ref(), "l".as_ref(), "-print0".as_ref()];
+        let find =
+            [tree.as_os_str(), "!".as_ref(), "-type".as_ref(), "l".as_ref(), "-print0".as_ref()];
         let list = self.user.run("find".as_ref(), &find).stdout;
         let mut arguments = ["-n", "-s", "-p", "--"].map(OsStr::new).to_vec();
-        arguments.extend(list.split(|&byte| byte == 0).filter(|p| !p.is_empty()).map(OsStr::from_bytes));
+        arguments
+            .extend(list.split(|&byte| byte == 0).filter(|p| !p.is_empty()).map(OsStr::from_bytes));
         let mut expected = Vec::new();
         if arguments.len() > 4 {
             let output = self.user.run("getfacl".as_ref(), &arguments).stdout;
             let lines: Vec<&[u8]> = output.split(|&byte| byte == b'\n').collect();
             let files = lines.chunk_by(|_, next| !next.starts_with(b"# file: "));
-            expected.extend(files.filter(|file| file[0].starts_with(b"# file: ")).flat_map(acl_lines));
+            expected
+                .extend(files.filter(|file| file[0].starts_with(b"# file: ")).flat_map(acl_lines));
         }
         expected.sort();
         let sql = "SELECT path, kind, tag, id, permissions FROM acls";
@@ -167,7 +181,13 @@ impl Case<'_> {
             let row: serde_json::Value = serde_json::from_str(line).unwrap();
             let id = row["id"].as_u64().map_or(String::new(), |id| id.to_string());
             let text = |name: &str| row[name].as_str().unwrap().to_owned();
-            format!("{}|{}|{}|{id}|{}", text("path"), text("kind"), text("tag"), text("permissions"))
+            format!(
+                "{}|{}|{}|{id}|{}",
+                text("path"),
+                text("kind"),
+                text("tag"),
+                text("permissions")
+            )
         };
         let mut shown: Vec<String> = String::from_utf8(shown).unwrap().lines().map(row).collect();
         shown.sort();
@@ -197,7 +217,8 @@ fn attributes(output: &[u8]) -> Vec<String> {
                     Some(at) => line.split_at(at),
                     None => (line, &b""[..]),
                 };
-                let [key, value] = [unquoted(key), value.to_vec()].map(|t| String::from_utf8(t).unwrap());
+                let [key, value] =
+                    [unquoted(key), value.to_vec()].map(|t| String::from_utf8(t).unwrap());
                 found.push(format!("{path}|{key}{value}"));
             }
         }
@@ -205,23 +226,26 @@ fn attributes(output: &[u8]) -> Vec<String> {
     found
 }
 
-/// What getfacl printed of one file: `path|kind|tag|id|permissions`, with the path escaped. Access rights that the mode
-/// tells alone are no ACL.
+/// What getfacl printed of one file: `path|kind|tag|id|permissions`, with the path escaped. Access
+/// rights that the mode tells alone are no ACL.
 fn acl_lines(file: &[&[u8]]) -> Vec<String> {
     let Some((first, lines)) = file.split_first() else { return Vec::new() };
-    let path = canopy_model::escape(&unquoted(first.strip_prefix(b"# file: ").unwrap())).into_owned();
+    let path =
+        canopy_model::escape(&unquoted(first.strip_prefix(b"# file: ").unwrap())).into_owned();
     let has_access = lines.iter().any(|line| line.starts_with(b"mask:"));
     let entry = |line: &&[u8]| {
         let line = std::str::from_utf8(line).unwrap();
         let line = line.split(['\t', ' ', '#']).next().filter(|line| !line.is_empty())?;
-        let (kind, entry) = line.strip_prefix("default:").map_or(("access", line), |rest| ("default", rest));
+        let (kind, entry) =
+            line.strip_prefix("default:").map_or(("access", line), |rest| ("default", rest));
         let parts: Vec<&str> = entry.split(':').collect();
         let tag = match (parts[0], parts[1]) {
             ("user", "") => "owner",
             ("group", "") => "owning_group",
             (tag, _) => tag,
         };
-        (kind == "default" || has_access).then(|| format!("{path}|{kind}|{tag}|{}|{}", parts[1], parts[2]))
+        (kind == "default" || has_access)
+            .then(|| format!("{path}|{kind}|{tag}|{}|{}", parts[1], parts[2]))
     };
     lines.iter().filter_map(entry).collect()
 }
@@ -235,7 +259,10 @@ fn unquoted(text: &[u8]) -> Vec<u8> {
             bytes.push(byte);
             rest = &after[1..];
         } else if byte == b'\\' && after.len() >= 3 {
-            bytes.push(after[..3].iter().fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0')) as u8);
+            bytes.push(
+                after[..3].iter().fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0'))
+                    as u8,
+            );
             rest = &after[3..];
         } else {
             bytes.push(byte);
@@ -245,8 +272,8 @@ fn unquoted(text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Everything in the index belongs to root and has no write bit for anybody else (with an ACL, the group's bits are
-/// the mask, which bounds every named entry), and users cannot put a lock on it.
+/// Everything in the index belongs to root and has no write bit for anybody else (with an ACL, the
+/// group's bits are the mask, which bounds every named entry), and users cannot put a lock on it.
 fn nobody_else_can_write(directory: &Path) {
     let metadata = directory.symlink_metadata().unwrap();
     assert_eq!(metadata.uid(), 0, "{directory:?}");

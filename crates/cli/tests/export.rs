@@ -1,5 +1,5 @@
-//! Exports against find(1) and du(1), as root and as users on random trees, each format read back; GUFI's own programs
-//! against ours if GUFI_BIN names their directory. Needs root.
+//! Exports against find(1) and du(1), as root and as users on random trees, each format read back;
+//! GUFI's own programs against ours if GUFI_BIN names their directory. Needs root.
 
 mod common;
 
@@ -49,7 +49,11 @@ impl Case {
 
     fn exported(&self, user: &User, format: &str, options: &[&OsStr]) -> Vec<u8> {
         let output = self.export(user, format, options);
-        assert!(output.status.success(), "{format} {user:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{format} {user:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         output.stdout
     }
 }
@@ -84,7 +88,8 @@ fn flat_formats_hold_what_find_shows() {
                 reader.build(Cursor::new(text)).unwrap().map(Result::unwrap).collect()
             };
             let json = |text: Vec<u8>| -> Vec<RecordBatch> {
-                let reader = arrow::json::ReaderBuilder::new(schema.clone()).build(Cursor::new(text));
+                let reader =
+                    arrow::json::ReaderBuilder::new(schema.clone()).build(Cursor::new(text));
                 reader.unwrap().map(Result::unwrap).collect()
             };
             let stream = Cursor::new(case.exported(user, "arrow", &[]));
@@ -158,19 +163,34 @@ fn ncdu_adds_up_to_what_du_does() {
         let case = Case::new(seed);
         for user in users(seed) {
             let text = case.exported(&user, "ncdu", &[case.tree.as_os_str()]);
-            let tree: serde_json::Value = serde_json::from_str(&String::from_utf8_lossy(&text)).unwrap();
+            let tree: serde_json::Value =
+                serde_json::from_str(&String::from_utf8_lossy(&text)).unwrap();
             assert_eq!((tree[0].as_u64(), tree[1].as_u64()), (Some(1), Some(2)));
             let mut sums = Sums::default();
             sums.add(&tree[3], &case.tree, true);
-            let du = user.run("du".as_ref(), &["-s".as_ref(), "-B1".as_ref(), case.tree.as_os_str()]);
-            let du = String::from_utf8_lossy(&du.stdout).split_whitespace().next().map(str::to_owned);
+            let du =
+                user.run("du".as_ref(), &["-s".as_ref(), "-B1".as_ref(), case.tree.as_os_str()]);
+            let du =
+                String::from_utf8_lossy(&du.stdout).split_whitespace().next().map(str::to_owned);
             assert_eq!(Some(sums.disk_bytes.to_string()), du, "seed {seed} {user:?}");
-            // Names without attributes, of a directory that can be read but not searched, do not count.
+            // Names without attributes, of a directory that can be read but not searched, do not
+            // count.
             let with_size = [case.tree.as_os_str(), "-printf".as_ref(), "%p %s\\0".as_ref()];
             let all = user.run("find".as_ref(), &with_size);
             assert_eq!(sums.entries, sorted(&all.stdout, 0).len(), "seed {seed} {user:?}");
-            let tests =
-                ["-type", "d", "(", "!", "-readable", "-o", "!", "-executable", ")", "-printf", "%p %s\\0"];
+            let tests = [
+                "-type",
+                "d",
+                "(",
+                "!",
+                "-readable",
+                "-o",
+                "!",
+                "-executable",
+                ")",
+                "-printf",
+                "%p %s\\0",
+            ];
             let mut arguments = vec![case.tree.as_os_str()];
             arguments.extend(tests.map(std::ffi::OsStr::new));
             let denied = sorted(&user.run("find".as_ref(), &arguments).stdout, 0).len();
@@ -214,7 +234,8 @@ impl Sums {
 
 /// The lines of traces, by the lengths that they state: path and letter.
 fn trace_lines(mut trace: &[u8]) -> Vec<(Vec<u8>, u8)> {
-    let length = |text: &[u8]| usize::from_str_radix(std::str::from_utf8(&text[..4]).unwrap(), 16).unwrap();
+    let length =
+        |text: &[u8]| usize::from_str_radix(std::str::from_utf8(&text[..4]).unwrap(), 16).unwrap();
     let mut lines = Vec::new();
     while !trace.is_empty() {
         let name = &trace[4..4 + length(trace)];
@@ -257,7 +278,8 @@ fn traces_hold_what_find_shows() {
             let mut shown: Vec<String> = shown.collect();
             shown.sort();
             // GUFI's walk leaves out directories that it cannot list.
-            let arguments = ["find", "tree", "-type", "d", "!", "(", "-readable", "-executable", ")"];
+            let arguments =
+                ["find", "tree", "-type", "d", "!", "(", "-readable", "-executable", ")"];
             let within = |arguments: &[&str]| {
                 let mut command = format!("cd '{}' && exec", case.place.dir.path().display());
                 arguments.iter().for_each(|word| command.push_str(&format!(" '{word}'")));
@@ -280,7 +302,8 @@ fn a_huge_directory_is_one_stanza() {
     }
     place.index(&index, &tree);
     let parts = place.path("parts");
-    let options = ["export", "--format", "gufi-trace", "--parts", "3", "-o", parts.to_str().unwrap()];
+    let options =
+        ["export", "--format", "gufi-trace", "--parts", "3", "-o", parts.to_str().unwrap()];
     assert!(place.canopy(&index, &options.map(OsStr::new)).status.success());
     let mut dirs = 0;
     let mut files = 0;
@@ -318,7 +341,8 @@ fn gufi_reads_our_traces() {
         Command::new("find").arg(&tree).args(remove).status().unwrap();
         place.index(&index, &tree);
         let parts = place.path("parts");
-        let options = ["export", "--format", "gufi-trace", "--parts", "2", "-o", parts.to_str().unwrap()];
+        let options =
+            ["export", "--format", "gufi-trace", "--parts", "2", "-o", parts.to_str().unwrap()];
         assert!(place.canopy(&index, &options.map(OsStr::new)).status.success());
         let theirs = place.path("gufi");
         let files = ["part-0000.trace", "part-0001.trace"].map(|name| parts.join(name));
@@ -328,7 +352,10 @@ fn gufi_reads_our_traces() {
         let query = Command::new(gufi.join("gufi_query"))
             .args(["-n", "2", "-d", ",", "-I", "CREATE TABLE t(d INT64, n INT64, s INT64)"])
             .args(["-S", "INSERT INTO t SELECT 1, 0, 0 FROM summary", "-a", "2"])
-            .args(["-E", "INSERT INTO t SELECT 0, count(*), CAST(total(size) AS INT) FROM pentries"])
+            .args([
+                "-E",
+                "INSERT INTO t SELECT 0, count(*), CAST(total(size) AS INT) FROM pentries",
+            ])
             .args(["-K", "CREATE TABLE a(d INT64, n INT64, s INT64)"])
             .args(["-J", "INSERT INTO a SELECT sum(d), sum(n), sum(s) FROM t"])
             .args(["-G", "SELECT sum(d), sum(n), sum(s) FROM a"])
@@ -363,12 +390,16 @@ fn a_reader_that_goes_away_is_no_fault_and_a_full_disk_is_one() {
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        let quiet = errors.is_empty() || errors.contains("end of line") && errors.lines().count() == 1;
+        let quiet =
+            errors.is_empty() || errors.contains("end of line") && errors.lines().count() == 1;
         assert!(output.status.success() && quiet, "{format}: {errors}");
         let full = case.export(&root(), format, &["-o".as_ref(), "/dev/full".as_ref()]);
         let errors = String::from_utf8_lossy(&full.stderr).into_owned();
         assert_eq!(full.status.code(), Some(2), "{format}");
-        assert_eq!(errors, "canopy: cannot write the answer: No space left on device (os error 28)\n");
+        assert_eq!(
+            errors,
+            "canopy: cannot write the answer: No space left on device (os error 28)\n"
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! Killed runs, readers during publication, sources that change under the scan, and wrong input. Needs root.
+//! Killed runs, readers during publication, sources that change under the scan, and wrong input.
+//! Needs root.
 
 mod common;
 
@@ -24,7 +25,8 @@ fn plain_tree(root: &Path, dirs: u32, files: u32) {
             std::fs::write(path.join(format!("file{file}")), "x").unwrap();
         }
         std::os::unix::fs::chown(&path, Some(5000 + dir % 20), None).unwrap();
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+            .unwrap();
     }
 }
 
@@ -173,7 +175,12 @@ fn wrong_input_is_one_clear_error() {
     check(&index, &["index", "--name", "other", tree_path], 0, "");
     let name_taken = place.path("second");
     std::fs::create_dir(&name_taken).unwrap();
-    check(&index, &["index", "--name", "other", name_taken.to_str().unwrap()], 2, "belongs to the source");
+    check(
+        &index,
+        &["index", "--name", "other", name_taken.to_str().unwrap()],
+        2,
+        "belongs to the source",
+    );
 }
 
 #[test]
@@ -198,7 +205,7 @@ fn an_index_is_never_indexed_and_excludes_hold() {
         );
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    let output =
-        place.canopy(&index, &["find".as_ref(), tree.as_os_str(), "-printf".as_ref(), "%P\\n".as_ref()]);
+    let output = place
+        .canopy(&index, &["find".as_ref(), tree.as_os_str(), "-printf".as_ref(), "%P\\n".as_ref()]);
     assert_eq!(common::sorted(&output.stdout, b'\n'), ["index", "keep", "keep/deep"]);
 }

@@ -1,9 +1,11 @@
-//! The rest of find's language against find(1): links, access, commands, files, order, wrong expressions, generated ones,
-//! as root and as other users. Needs root.
+//! The rest of find's language against find(1): links, access, commands, files, order, wrong
+//! expressions, generated ones, as root and as other users. Needs root.
 
 mod common;
 
-use common::{Place, User, all_paths, assert_contents_first, assert_same, random_tree, seeded, sorted};
+use common::{
+    Place, User, all_paths, assert_contents_first, assert_same, random_tree, seeded, sorted,
+};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::ffi::OsStr;
@@ -225,9 +227,11 @@ const WRONG: &[&str] = &[
 /// A random tree with a file, links of all kinds, and nothing that all may not list.
 fn tree_for_all(root: &Path, random: &mut StdRng) {
     random_tree(root, random, true);
-    for path in all_paths(root).into_iter().filter(|path| path.symlink_metadata().unwrap().is_dir()) {
+    for path in all_paths(root).into_iter().filter(|path| path.symlink_metadata().unwrap().is_dir())
+    {
         rustix::fs::removexattr(&path, "system.posix_acl_access").ok();
-        // None is sticky: there, fs.protected_symlinks keeps users from following each other's links.
+        // None is sticky: there, fs.protected_symlinks keeps users from following each other's
+        // links.
         let mode = [0o755, 0o777, 0o2755, 0o775][random.random_range(0..4)];
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
@@ -259,11 +263,17 @@ fn tree_for_all(root: &Path, random: &mut StdRng) {
             last_access: at_times(4_000_000_000),
             last_modification: at_times(1_000_000_000),
         };
-        rustix::fs::utimensat(rustix::fs::CWD, at(name), &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
-            .unwrap();
+        rustix::fs::utimensat(
+            rustix::fs::CWD,
+            at(name),
+            &times,
+            rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+        )
+        .unwrap();
     }
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
-    for path in all_paths(root).into_iter().filter(|path| path.symlink_metadata().unwrap().is_dir()) {
+    for path in all_paths(root).into_iter().filter(|path| path.symlink_metadata().unwrap().is_dir())
+    {
         let times = fs::FileTimes::new().set_accessed(later);
         fs::File::open(path).unwrap().set_times(times).unwrap();
     }
@@ -279,11 +289,13 @@ fn read_after(path: &Path, span_ns: i64) {
     };
     let clock = path.with_extension("clock");
     fs::write(path, "").unwrap();
-    // The kernel's clock for files stands still for milliseconds: what another file was given, this one is given too.
+    // The kernel's clock for files stands still for milliseconds: what another file was given, this
+    // one is given too.
     for _ in 0..10_000 {
         fs::write(&clock, "").unwrap();
         let read_ns = changed(&clock) + span_ns;
-        let access = rustix::fs::Timespec { tv_sec: read_ns / SECOND_NS, tv_nsec: read_ns % SECOND_NS };
+        let access =
+            rustix::fs::Timespec { tv_sec: read_ns / SECOND_NS, tv_nsec: read_ns % SECOND_NS };
         let times = rustix::fs::Timestamps { last_access: access, last_modification: access };
         rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::empty()).unwrap();
         if changed(path) + span_ns == read_ns {
@@ -305,7 +317,9 @@ fn days_of_use_end_where_finds_end() {
         read_after(&trial.tree.join(format!("read{number}")), span_ns);
     }
     trial.place.index(&trial.index, &trial.tree);
-    for days in ["0", "1", "2", "3", "+0", "+1", "+2", "-0", "-1", "-2", "-3", "0.5", "+1.5", "-1.5"] {
+    for days in
+        ["0", "1", "2", "3", "+0", "+1", "+2", "-0", "-1", "-2", "-3", "0.5", "+1.5", "-1.5"]
+    {
         trial.compare(None, &format!("-name read* -used {days}"));
     }
 }
@@ -320,7 +334,8 @@ struct Trial {
 impl Trial {
     fn new(random: &mut StdRng) -> Self {
         let place = Place::new();
-        let (tree, index, reference) = (place.path("tree"), place.path("index"), place.path("reference"));
+        let (tree, index, reference) =
+            (place.path("tree"), place.path("index"), place.path("reference"));
         fs::write(&reference, "").unwrap();
         let past = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400 * 400);
         fs::File::open(&reference).unwrap().set_modified(past).unwrap();
@@ -355,7 +370,8 @@ impl Trial {
         let first: [Vec<&OsStr>; 2] = [vec![], ours];
         let programs = [OsStr::new("find"), self.place.canopy.as_os_str()];
         [0, 1].map(|at| {
-            let words: Vec<&OsStr> = first[at].iter().copied().chain(words.iter().copied()).collect();
+            let words: Vec<&OsStr> =
+                first[at].iter().copied().chain(words.iter().copied()).collect();
             match user {
                 Some(user) => user.run(programs[at], &words),
                 None => Command::new(programs[at])
@@ -379,9 +395,14 @@ impl Trial {
 
     fn compare_one(&self, user: Option<&User>, live: bool, line: &str) {
         let [expected, shown] = self.both(user, live, &[], line);
-        let what = format!("{user:?} find live: {live} {line}: {}", String::from_utf8_lossy(&shown.stderr));
-        // By cost, find(1) puts tests into another order: so it meets loops of links that others do not, or misses them.
-        let loops = |output: &Output| String::from_utf8_lossy(&output.stderr).contains("Too many levels");
+        let what = format!(
+            "{user:?} find live: {live} {line}: {}",
+            String::from_utf8_lossy(&shown.stderr)
+        );
+        // By cost, find(1) puts tests into another order: so it meets loops of links that others do
+        // not, or misses them.
+        let loops =
+            |output: &Output| String::from_utf8_lossy(&output.stderr).contains("Too many levels");
         if loops(&expected) == loops(&shown) {
             assert_eq!(shown.status.code(), expected.status.code(), "{what}");
         } else {
@@ -391,10 +412,12 @@ impl Trial {
         if line.contains("\\cnever") || line.contains("/dev/stderr") {
             assert_eq!(shown.stdout.len(), expected.stdout.len(), "{what}");
         } else {
-            // The names in the trees that have a character by which foreign bytes are kept: no dot matches it.
+            // The names in the trees that have a character by which foreign bytes are kept: no dot
+            // matches it.
             let lines = |output: &Output| {
                 let mut lines = sorted(&output.stdout, b'\n');
-                lines.retain(|shown| !(line.contains("regex") && shown.contains("\\xf4\\x8f\\xbe")));
+                lines
+                    .retain(|shown| !(line.contains("regex") && shown.contains("\\xf4\\x8f\\xbe")));
                 lines
             };
             assert_same(&lines(&shown), &lines(&expected), &what);
@@ -456,8 +479,13 @@ fn generated(random: &mut StdRng, depth: u32) -> String {
         "-xtype f",
         "-xtype d",
     ];
-    const ACTIONS: [&str; 5] =
-        ["-print", "-printf p:%p\\n", "-printf %d,%y,%s\\n", "-exec test -d {} ;", "-fprint /dev/stdout"];
+    const ACTIONS: [&str; 5] = [
+        "-print",
+        "-printf p:%p\\n",
+        "-printf %d,%y,%s\\n",
+        "-exec test -d {} ;",
+        "-fprint /dev/stdout",
+    ];
     if depth == 0 || random.random_bool(0.2) {
         return match random.random_bool(0.8) {
             true => TESTS[random.random_range(0..TESTS.len())].to_owned(),
@@ -468,7 +496,8 @@ fn generated(random: &mut StdRng, depth: u32) -> String {
     match random.random_range(0..7) {
         0 => format!("! ( {first} )"),
         1 => format!("( {first} ) -o {}", generated(random, depth - 1)),
-        // Nothing dear before a comma: find 4.9 swaps what stands around it where that is cheaper, so that the wrong one counts.
+        // Nothing dear before a comma: find 4.9 swaps what stands around it where that is cheaper,
+        // so that the wrong one counts.
         6 => format!("( -name *1 -printf c:%p\\n , {first} )"),
         2 => format!("( {first} -a {} )", generated(random, depth - 1)),
         3 => format!("{first} -o {}", generated(random, depth - 1)),
@@ -600,9 +629,12 @@ fn files_get_what_actions_write() {
             }
         }
         let read = |path| -> Vec<String> {
-            let lines = sorted(&fs::read(path).unwrap(), if action == "-fprint0" { 0 } else { b'\n' });
-            let mut lines: Vec<String> =
-                lines.iter().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+            let lines =
+                sorted(&fs::read(path).unwrap(), if action == "-fprint0" { 0 } else { b'\n' });
+            let mut lines: Vec<String> = lines
+                .iter()
+                .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+                .collect();
             lines.sort();
             lines
         };
@@ -616,15 +648,25 @@ fn extras_sort_limit_count_and_print_json() {
     let trial = Trial::new(&mut seeded(4000));
     let lines = |line: &str| -> Vec<String> {
         let [_, shown] = trial.both(None, false, &[], line);
-        assert_eq!(shown.status.code(), Some(0), "{line}: {}", String::from_utf8_lossy(&shown.stderr));
-        shown.stdout.split(|&byte| byte == b'\n').map(|line| line.escape_ascii().to_string()).collect()
+        assert_eq!(
+            shown.status.code(),
+            Some(0),
+            "{line}: {}",
+            String::from_utf8_lossy(&shown.stderr)
+        );
+        shown
+            .stdout
+            .split(|&byte| byte == b'\n')
+            .map(|line| line.escape_ascii().to_string())
+            .collect()
     };
     let all = lines("-type f -printf %s\\n");
     let mut sizes: Vec<i64> = all.iter().filter_map(|size| size.parse().ok()).collect();
     assert!(sizes.len() > 2);
     sizes.sort_unstable();
-    let numbers =
-        |line: &str| -> Vec<i64> { lines(line).iter().filter_map(|size| size.parse().ok()).collect() };
+    let numbers = |line: &str| -> Vec<i64> {
+        lines(line).iter().filter_map(|size| size.parse().ok()).collect()
+    };
     assert_eq!(numbers("-type f -printf %s\\n --sort size"), sizes);
     sizes.reverse();
     assert_eq!(numbers("--sort size --reverse -type f -printf %s\\n"), sizes);
@@ -632,9 +674,10 @@ fn extras_sort_limit_count_and_print_json() {
     assert_eq!(numbers("-type f --count"), [sizes.len() as i64]);
     assert_eq!(numbers("-type f --count --limit 1"), [1]);
     assert_eq!(numbers("--count -name NONE"), [0]);
-    for field in
-        ["path", "name", "depth", "mtime", "atime", "ctime", "btime", "uid", "gid", "links", "ino", "blocks"]
-    {
+    for field in [
+        "path", "name", "depth", "mtime", "atime", "ctime", "btime", "uid", "gid", "links", "ino",
+        "blocks",
+    ] {
         let sorted_by = format!("--sort {field} -printf %i,%d\\n");
         let back = format!("--reverse {sorted_by}");
         let (there, mut back) = (lines(&sorted_by), lines(&back));
@@ -661,7 +704,10 @@ fn extras_sort_limit_count_and_print_json() {
         let path = PathBuf::from(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&path));
         let metadata = path.symlink_metadata().unwrap();
         assert_eq!(object["size"].as_u64(), Some(metadata.len()));
-        assert_eq!(object["mode"].as_u64(), Some(u64::from(metadata.permissions().mode() & 0o7777)));
+        assert_eq!(
+            object["mode"].as_u64(),
+            Some(u64::from(metadata.permissions().mode() & 0o7777))
+        );
     }
     let [_, none] = trial.both(None, false, &["--json"], "-name NONE");
     assert_eq!(none.stdout, b"[]\n");

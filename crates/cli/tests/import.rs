@@ -1,6 +1,8 @@
-//! Imports against scans of the same trees: what is told of every entry, and who sees it. Needs root.
+//! Imports against scans of the same trees: what is told of every entry, and who sees it. Needs
+//! root.
 //!
-//! With GUFI_BIN set to the directory of GUFI's programs, traces and indexes that GUFI makes are imported too.
+//! With GUFI_BIN set to the directory of GUFI's programs, traces and indexes that GUFI makes are
+//! imported too.
 
 mod common;
 
@@ -52,7 +54,8 @@ impl Style {
         } else {
             'f'
         };
-        let created = metadata.created().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+        let created =
+            metadata.created().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
         let created = created.map_or(0, |since| since.as_secs());
         let m = &metadata;
         let numbers = [
@@ -75,7 +78,8 @@ impl Style {
         put(kind.to_string());
         numbers.iter().for_each(|number| put(number.to_string()));
         self.text(&mut out, &target);
-        let pairs = acl(path).map(|acl| [b"system.posix_acl_access\x1f", &acl[..], b"\x1f"].concat());
+        let pairs =
+            acl(path).map(|acl| [b"system.posix_acl_access\x1f", &acl[..], b"\x1f"].concat());
         if self.prefixed {
             let length = pairs.as_ref().map_or(0, Vec::len) + 4;
             out.extend(format!("{length:04x}{:04x}", u8::from(pairs.is_some())).bytes());
@@ -167,14 +171,21 @@ fn told(place: &Place, index: &Path, tree: &Path, expression: &[&str]) -> Vec<St
     succeeded(&output);
     let cut = |line: String| {
         let (rest, times) = line.rsplit_once('|').unwrap();
-        let whole: Vec<&str> = times.split(' ').map(|time| time.split('.').next().unwrap()).collect();
+        let whole: Vec<&str> =
+            times.split(' ').map(|time| time.split('.').next().unwrap()).collect();
         format!("{rest}|{}", whole.join(" "))
     };
     sorted(&output.stdout, 0).into_iter().map(cut).collect()
 }
 
 /// Expects that users see the same paths in two indexes.
-fn same_for_users(place: &Place, tree: &Path, scanned: &Path, imported: &Path, random: &mut StdRng) {
+fn same_for_users(
+    place: &Place,
+    tree: &Path,
+    scanned: &Path,
+    imported: &Path,
+    random: &mut StdRng,
+) {
     for _ in 0..6 {
         let user = User::random(random);
         let shown = |index: &Path| {
@@ -199,14 +210,15 @@ impl Sink for Listed<'_> {
 
     fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Self::Error> {
         let path = unescape(listing.path).into_owned();
-        let path = if path.is_empty() { self.0.to_owned() } else { self.0.join(OsString::from_vec(path)) };
+        let path =
+            if path.is_empty() { self.0.to_owned() } else { self.0.join(OsString::from_vec(path)) };
         self.1.push((path, listing.access.listing));
         Ok(())
     }
 }
 
-/// Expects that the classes of imported listings admit exactly those whom the kernel lets list the directories, if they
-/// know their names.
+/// Expects that the classes of imported listings admit exactly those whom the kernel lets list the
+/// directories, if they know their names.
 fn same_as_the_kernel(tree: &Path, files: &[PathBuf], delimiter: u8, random: &mut StdRng) {
     let request = Request {
         files: files.to_vec(),
@@ -225,8 +237,9 @@ fn same_as_the_kernel(tree: &Path, files: &[PathBuf], delimiter: u8, random: &mu
         arguments.extend(["-maxdepth", "0", "-readable", "-executable", "-print0"].map(OsStr::new));
         let expected = sorted(&user.run("find".as_ref(), &arguments).stdout, 0);
         let admitted = dirs.iter().filter(|(_, class)| classes.admits(*class, &who));
-        let mut found: Vec<String> =
-            admitted.map(|(path, _)| path.as_os_str().as_bytes().escape_ascii().to_string()).collect();
+        let mut found: Vec<String> = admitted
+            .map(|(path, _)| path.as_os_str().as_bytes().escape_ascii().to_string())
+            .collect();
         found.sort();
         assert_same(&found, &expected, &format!("{user:?} in {}", tree.display()));
     }
@@ -241,15 +254,18 @@ fn an_imported_trace_equals_a_scan() {
         let (tree, scanned, imported) = (path("tree"), path("scanned"), path("imported"));
         random_tree(&tree, &mut random, true);
         let prefixed = seed % 3 != 0;
-        let style = Style { prefixed, delimiter: if seed % 4 == 0 { b'|' } else { 0x1E }, special: true };
+        let style =
+            Style { prefixed, delimiter: if seed % 4 == 0 { b'|' } else { 0x1E }, special: true };
         let mut stanzas = Vec::new();
         style.stanzas(&tree, b"root", &mut stanzas);
         let files = shuffled(stanzas, &mut random, &path("trace"));
         place.index(&scanned, &tree);
         let delimiter = OsString::from_vec(vec![style.delimiter]);
-        let more: [&OsStr; 4] = ["--delim".as_ref(), &delimiter, "--threads".as_ref(), "3".as_ref()];
+        let more: [&OsStr; 4] =
+            ["--delim".as_ref(), &delimiter, "--threads".as_ref(), "3".as_ref()];
         succeeded(&import_with(&place, &imported, "gufi-trace", &tree, &files, &more));
-        let (found, expected) = (told(&place, &imported, &tree, &[]), told(&place, &scanned, &tree, &[]));
+        let (found, expected) =
+            (told(&place, &imported, &tree, &[]), told(&place, &scanned, &tree, &[]));
         assert_same(&found, &expected, &format!("seed {seed}"));
         same_for_users(&place, &tree, &scanned, &imported, &mut random);
         same_as_the_kernel(&tree, &files, style.delimiter, &mut random);
@@ -262,7 +278,8 @@ const RECIPE: &str = "%y %m %U %G %s %n %i %b %T@ %A@ %C@ %B@ %p\\0%l\\0";
 /// What an index tells, with times to the nanosecond. Not every find(1) knows times of birth.
 fn told_exactly(place: &Place, index: &Path, tree: &Path) -> Vec<String> {
     let format = "%p|%y|%m|%U|%G|%s|%n|%i|%b|%l|%T@ %A@ %C@\\0";
-    let arguments: [&OsStr; 4] = ["find".as_ref(), tree.as_os_str(), "-printf".as_ref(), format.as_ref()];
+    let arguments: [&OsStr; 4] =
+        ["find".as_ref(), tree.as_os_str(), "-printf".as_ref(), format.as_ref()];
     let output = place.canopy(index, &arguments);
     succeeded(&output);
     sorted(&output.stdout, 0)
@@ -274,7 +291,8 @@ fn the_output_of_find_equals_a_scan() {
     for seed in 4400..4408 {
         let mut random = seeded(seed);
         let path = |name: &str| place.path(&format!("{name}{seed}"));
-        let (tree, scanned, imported, list) = (path("tree"), path("scanned"), path("imported"), path("list"));
+        let (tree, scanned, imported, list) =
+            (path("tree"), path("scanned"), path("imported"), path("list"));
         random_tree(&tree, &mut random, true);
         without_acls(&tree);
         let output = Command::new("find").arg(&tree).args(["-printf", RECIPE]).output().unwrap();
@@ -320,8 +338,11 @@ fn an_export_that_is_imported_equals_what_was_exported() {
 fn csv_and_ndjson_by_way_of_the_command() {
     let place = Place::new();
     let (csv, ndjson) = (place.path("a.csv"), place.path("a.ndjson"));
-    fs::write(&csv, "path,type,mode,uid,gid,size,mtime\n/d/x,f,600,2001,3001,7,1.5\n/d,d,755,0,0,0,0\n")
-        .unwrap();
+    fs::write(
+        &csv,
+        "path,type,mode,uid,gid,size,mtime\n/d/x,f,600,2001,3001,7,1.5\n/d,d,755,0,0,0,0\n",
+    )
+    .unwrap();
     let lines = [
         r#"{"path":"/d/x","type":"f","mode":"600","uid":2001,"gid":3001,"size":7,"mtime_ns":1500000000}"#,
         r#"{"path":"/d","mode":16877,"uid":0,"gid":0,"size":0,"mtime":"1970-01-01T00:00:00Z"}"#,
@@ -329,11 +350,17 @@ fn csv_and_ndjson_by_way_of_the_command() {
     fs::write(&ndjson, lines.join("\n")).unwrap();
     for (format, file) in [("csv", csv), ("ndjson", ndjson)] {
         let index = place.path(format);
-        let output = place
-            .canopy(&index, &["import".as_ref(), "--format".as_ref(), format.as_ref(), file.as_os_str()]);
+        let output = place.canopy(
+            &index,
+            &["import".as_ref(), "--format".as_ref(), format.as_ref(), file.as_os_str()],
+        );
         succeeded(&output);
-        let arguments: [&OsStr; 4] =
-            ["find".as_ref(), "/d".as_ref(), "-printf".as_ref(), "%p %y %m %U %G %s %b %T@\\n".as_ref()];
+        let arguments: [&OsStr; 4] = [
+            "find".as_ref(),
+            "/d".as_ref(),
+            "-printf".as_ref(),
+            "%p %y %m %U %G %s %b %T@\\n".as_ref(),
+        ];
         let shown = String::from_utf8(place.canopy(&index, &arguments).stdout).unwrap();
         let expected = "/d d 755 0 0 0 0 0.0000000000\n/d/x f 600 2001 3001 7 1 1.5000000000\n";
         assert_eq!(shown, expected, "{format}");
@@ -351,9 +378,16 @@ fn a_source_has_a_name_and_builders_have_their_memory() {
     stanzas.reverse();
     let file = place.path("trace");
     fs::write(&file, stanzas.concat()).unwrap();
-    let more =
-        ["--name", "site", "--memory", "16M", "--threads", "2", "--trace-form", "plain"].map(OsStr::new);
-    succeeded(&import_with(&place, &index, "gufi-trace", &tree, std::slice::from_ref(&file), &more));
+    let more = ["--name", "site", "--memory", "16M", "--threads", "2", "--trace-form", "plain"]
+        .map(OsStr::new);
+    succeeded(&import_with(
+        &place,
+        &index,
+        "gufi-trace",
+        &tree,
+        std::slice::from_ref(&file),
+        &more,
+    ));
     let info = place.canopy(&index, &["info".as_ref(), "--json".as_ref()]).stdout;
     let info: serde_json::Value = serde_json::from_slice(&info).unwrap();
     assert_eq!(info["sources"][0]["name"], "site");
@@ -362,7 +396,8 @@ fn a_source_has_a_name_and_builders_have_their_memory() {
     assert_eq!(info["visible_entries"].as_u64(), Some(entries as u64));
     for wrong in [["--memory", "1K"], ["--trace-form", "nonsense"], ["--trace-form", "prefixed"]] {
         let files = std::slice::from_ref(&file);
-        let output = import_with(&place, &index, "gufi-trace", &tree, files, &wrong.map(OsStr::new));
+        let output =
+            import_with(&place, &index, "gufi-trace", &tree, files, &wrong.map(OsStr::new));
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
     }
 }
@@ -437,11 +472,18 @@ fn what_gufi_traces_equals_a_scan() {
 
 /// Gives some files attributes, so that values lie in GUFI's databases of owners and groups too.
 fn with_xattrs(tree: &Path) {
-    let files = Command::new("find").arg(tree).args(["-type", "f,d", "-print0"]).output().unwrap().stdout;
-    for (number, path) in files.split(|&byte| byte == 0).filter(|path| !path.is_empty()).enumerate() {
+    let files =
+        Command::new("find").arg(tree).args(["-type", "f,d", "-print0"]).output().unwrap().stdout;
+    for (number, path) in files.split(|&byte| byte == 0).filter(|path| !path.is_empty()).enumerate()
+    {
         let (path, value) = (Path::new(OsStr::from_bytes(path)), format!("value {number}"));
         // Some file systems have none for users.
-        let _ = rustix::fs::setxattr(path, "user.note", value.as_bytes(), rustix::fs::XattrFlags::empty());
+        let _ = rustix::fs::setxattr(
+            path,
+            "user.note",
+            value.as_bytes(),
+            rustix::fs::XattrFlags::empty(),
+        );
     }
 }
 
@@ -452,7 +494,8 @@ fn what_gufi_indexes_equals_a_scan_rolled_up_or_not() {
     for seed in 4300..4306 {
         let mut random = seeded(seed);
         let path = |name: &str| place.path(&format!("{name}{seed}"));
-        let (tree, scanned, imported, made) = (path("tree"), path("scanned"), path("imported"), path("gufi"));
+        let (tree, scanned, imported, made) =
+            (path("tree"), path("scanned"), path("imported"), path("gufi"));
         random_tree(&tree, &mut random, true);
         without_acls(&tree);
         with_xattrs(&tree);

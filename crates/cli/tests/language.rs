@@ -1,4 +1,5 @@
-//! find's language against find(1), on random trees and the same command lines; SQL against find. Needs root.
+//! find's language against find(1), on random trees and the same command lines; SQL against find.
+//! Needs root.
 
 mod common;
 
@@ -92,7 +93,8 @@ fn expressions_mean_what_they_mean_to_find() {
     let past = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400 * 400);
     std::fs::File::open(&reference).unwrap().set_modified(past).unwrap();
     for seed in 1000..1012 {
-        let (tree, index) = (place.path(&format!("tree{seed}")), place.path(&format!("index{seed}")));
+        let (tree, index) =
+            (place.path(&format!("tree{seed}")), place.path(&format!("index{seed}")));
         random_tree(&tree, &mut seeded(seed), true);
         place.index(&index, &tree);
         for line in EXPRESSIONS {
@@ -112,13 +114,15 @@ fn expressions_mean_what_they_mean_to_find() {
                 let shown = run(place.canopy.as_os_str(), &index_option);
                 let errors = String::from_utf8_lossy(&shown.stderr);
                 assert_eq!(shown.status.code(), expected.status.code(), "{line}: {errors}");
-                // Without ends of lines, what one action prints may stand before or behind what another does.
+                // Without ends of lines, what one action prints may stand before or behind what
+                // another does.
                 let what = format!("seed {seed} find {start} {line}");
                 // -ls widens its columns as it goes; the words are the same.
                 let squeeze = |output: &[u8]| {
                     let lines = sorted(output, b'\n').into_iter();
-                    let mut lines: Vec<String> =
-                        lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+                    let mut lines: Vec<String> = lines
+                        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+                        .collect();
                     lines.sort();
                     lines
                 };
@@ -127,7 +131,11 @@ fn expressions_mean_what_they_mean_to_find() {
                 } else if *line == "-ls" {
                     assert_same(&squeeze(&shown.stdout), &squeeze(&expected.stdout), &what);
                 } else {
-                    assert_same(&sorted(&shown.stdout, b'\n'), &sorted(&expected.stdout, b'\n'), &what);
+                    assert_same(
+                        &sorted(&shown.stdout, b'\n'),
+                        &sorted(&expected.stdout, b'\n'),
+                        &what,
+                    );
                 }
             }
         }
@@ -138,13 +146,18 @@ fn expressions_mean_what_they_mean_to_find() {
 fn sql_agrees_with_find_and_du_whatever_the_threads() {
     let place = Place::new();
     for seed in 2000..2006 {
-        let (tree, index) = (place.path(&format!("tree{seed}")), place.path(&format!("index{seed}")));
+        let (tree, index) =
+            (place.path(&format!("tree{seed}")), place.path(&format!("index{seed}")));
         random_tree(&tree, &mut seeded(seed), true);
         place.index(&index, &tree);
         let sql = |query: &str, threads: &str| -> Vec<String> {
             let arguments = ["sql", "--threads", threads, "--format", "csv", query].map(OsStr::new);
             let output = place.canopy(&index, &arguments);
-            assert!(output.status.success(), "{query}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(
+                output.status.success(),
+                "{query}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
             let text = String::from_utf8(output.stdout).unwrap();
             text.lines().skip(1).map(str::to_owned).collect()
         };
@@ -171,7 +184,8 @@ fn sql_agrees_with_find_and_du_whatever_the_threads() {
             );
             let old = "SELECT count(*) FROM directories WHERE mtime < now() - INTERVAL '100 days'";
             assert_eq!(count(old), inodes(&["-type", "d", "-mmin", "+144000"]));
-            let below = format!("SELECT count(*) FROM entries WHERE path LIKE '{}/%'", tree.display());
+            let below =
+                format!("SELECT count(*) FROM entries WHERE path LIKE '{}/%'", tree.display());
             assert_eq!(count(&below), inodes(&["!", "-type", "d"]));
             assert_eq!(count("SELECT count(*) FROM entries WHERE path LIKE '/no/such/%'"), "0");
             let sizes: i64 = find(&["!", "-type", "d", "-printf", "%s\\n"])
@@ -194,7 +208,8 @@ fn sql_agrees_with_find_and_du_whatever_the_threads() {
                     continue;
                 }
                 let du = |option: &str| -> String {
-                    let output = Command::new("du").args(["-s", option]).arg(path).output().unwrap();
+                    let output =
+                        Command::new("du").args(["-s", option]).arg(path).output().unwrap();
                     String::from_utf8_lossy(&output.stdout).split('\t').next().unwrap().to_owned()
                 };
                 assert_eq!(
@@ -208,7 +223,8 @@ fn sql_agrees_with_find_and_du_whatever_the_threads() {
     }
 }
 
-/// Reading the root's extended attributes once moved the command's working directory into the first tree.
+/// Reading the root's extended attributes once moved the command's working directory into the first
+/// tree.
 #[test]
 fn relative_trees_are_indexed_one_after_the_other() {
     let place = Place::new();

@@ -1,4 +1,5 @@
-//! Every option of every command is named in a test of that command; and what all commands have alike. Needs root.
+//! Every option of every command is named in a test of that command; and what all commands have
+//! alike. Needs root.
 
 mod common;
 
@@ -20,7 +21,8 @@ struct Known {
 
 /// All options, from the script for fish, which has each of them on a line of its own.
 fn known_options() -> BTreeSet<Known> {
-    let output = Command::new(env!("CARGO_BIN_EXE_canopy")).args(["completions", "fish"]).output().unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_canopy")).args(["completions", "fish"]).output().unwrap();
     let script = String::from_utf8(output.stdout).unwrap();
     let lines = script.lines().filter_map(|line| line.strip_prefix("complete -c canopy -n \""));
     lines.filter_map(known_option).collect()
@@ -30,7 +32,8 @@ fn known_option(line: &str) -> Option<Known> {
     let (condition, rest) = line.split_once('"')?;
     let definition = rest.split(" -d '").next()?;
     let after = |flag: &str, text: &str| -> Option<String> {
-        text.split_once(flag).map(|(_, rest)| rest.split([' ', ';']).next().unwrap_or_default().to_owned())
+        text.split_once(flag)
+            .map(|(_, rest)| rest.split([' ', ';']).next().unwrap_or_default().to_owned())
     };
     let mut command = Vec::from_iter(after("using_subcommand ", condition));
     if !condition.contains("not ") {
@@ -70,12 +73,15 @@ fn gives(word: &str, option: &Known) -> bool {
 #[test]
 fn every_option_is_named_in_a_test_of_its_command() {
     let options = known_options();
-    let counts = options.iter().fold(BTreeMap::new(), |mut counts: BTreeMap<String, usize>, option| {
-        *counts.entry(option.command.join(" ")).or_default() += 1;
-        counts
-    });
+    let counts =
+        options.iter().fold(BTreeMap::new(), |mut counts: BTreeMap<String, usize>, option| {
+            *counts.entry(option.command.join(" ")).or_default() += 1;
+            counts
+        });
     // The script is understood: each command has its options.
-    for (command, least) in [("ls", 40), ("du", 30), ("index", 9), ("table add", 2), ("table refresh", 2)] {
+    for (command, least) in
+        [("ls", 40), ("du", 30), ("index", 9), ("table add", 2), ("table refresh", 2)]
+    {
         assert!(counts.get(command).is_some_and(|&count| count >= least), "{command}: {counts:?}");
     }
     let mut found = Vec::new();
@@ -157,7 +163,8 @@ fn readers_take_threads_and_say_what_answers() {
 
 #[test]
 fn every_command_explains_itself() {
-    let commands: BTreeSet<Vec<String>> = known_options().into_iter().map(|option| option.command).collect();
+    let commands: BTreeSet<Vec<String>> =
+        known_options().into_iter().map(|option| option.command).collect();
     assert!(commands.len() > 18, "{commands:?}");
     for command in commands {
         let shown = |words: &[String], option: &str| {
@@ -192,14 +199,15 @@ fn who_does_not_read_on_is_no_error() {
         format!("index {}", tree.display()),
     ];
     let readers = READERS.map(str::to_owned);
-    let formats =
-        ["table", "json", "ndjson", "parquet"].map(|form| format!("sql --format={form} SELECT+1+AS+a"));
+    let formats = ["table", "json", "ndjson", "parquet"]
+        .map(|form| format!("sql --format={form} SELECT+1+AS+a"));
     let others = ["help", "help config", "completions bash", "man", "find --json", "du --json -a"];
     let lines = readers.into_iter().chain(formats).chain(changes).chain(others.map(str::to_owned));
     for line in lines {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let words: Vec<OsString> = line.split(' ').map(|word| word.replace('+', " ").into()).collect();
+        let words: Vec<OsString> =
+            line.split(' ').map(|word| word.replace('+', " ").into()).collect();
         let ended = Command::new(&place.canopy)
             .args(&words)
             .env("CANOPY_INDEX", &index)

@@ -25,7 +25,12 @@ fn root() -> PathBuf {
 
 /// Whether there is such a program.
 fn is_there(program: &str) -> bool {
-    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok()
 }
 
 /// Commands that help lists.
@@ -74,7 +79,9 @@ fn every_command_has_a_manual_page_with_its_options() {
     fs::write(&main, text(&["man"])).unwrap();
     let page = shown(&main);
     assert!(
-        page.contains("canopy-sql(1)") && page.contains("CANOPY_PRUNE_NAMES") && page.contains("EXIT-CODES"),
+        page.contains("canopy-sql(1)")
+            && page.contains("CANOPY_PRUNE_NAMES")
+            && page.contains("EXIT-CODES"),
         "{page}"
     );
     assert_eq!(fs::read(&main).unwrap(), fs::read(dir.path().join("canopy.1")).unwrap());
@@ -104,8 +111,12 @@ fn sources(package: &DeTable<'_>, of: &str) -> Vec<String> {
     let package = metadata.get(of).unwrap().get_ref().as_table().unwrap();
     let assets = package.get("assets").unwrap().get_ref().as_array().unwrap();
     let source = |asset: &DeValue<'_>| match asset {
-        DeValue::Array(fields) => fields.iter().next().unwrap().get_ref().as_str().unwrap().to_owned(),
-        other => other.as_table().unwrap().get("source").unwrap().get_ref().as_str().unwrap().to_owned(),
+        DeValue::Array(fields) => {
+            fields.iter().next().unwrap().get_ref().as_str().unwrap().to_owned()
+        }
+        other => {
+            other.as_table().unwrap().get("source").unwrap().get_ref().as_str().unwrap().to_owned()
+        }
     };
     assets.iter().map(|asset| source(asset.get_ref())).collect()
 }
@@ -115,11 +126,13 @@ fn what_packages_are_made_of_is_there() {
     // Packages are made of a copy, so that nothing is written beside the sources.
     let dir = tempfile::tempdir().unwrap();
     for part in ["packaging", "docs", "LICENSE"] {
-        let copied = Command::new("cp").arg("-r").arg(root().join(part)).arg(dir.path()).status().unwrap();
+        let copied =
+            Command::new("cp").arg("-r").arg(root().join(part)).arg(dir.path()).status().unwrap();
         assert!(copied.success(), "{part}");
     }
     fs::create_dir_all(dir.path().join("crates/cli")).unwrap();
-    fs::copy(root().join("crates/cli/Cargo.toml"), dir.path().join("crates/cli/Cargo.toml")).unwrap();
+    fs::copy(root().join("crates/cli/Cargo.toml"), dir.path().join("crates/cli/Cargo.toml"))
+        .unwrap();
     let made = Command::new(dir.path().join("packaging/build"))
         .args(["generate", env!("CARGO_BIN_EXE_canopy")])
         .output()
@@ -139,7 +152,9 @@ fn what_packages_are_made_of_is_there() {
                     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
                     assert!(names.filter(|name| name.ends_with(end)).count() > 3, "{of}: {source}");
                 }
-                None => assert!(dir.path().join(below).metadata().unwrap().len() > 0, "{of}: {source}"),
+                None => {
+                    assert!(dir.path().join(below).metadata().unwrap().len() > 0, "{of}: {source}")
+                }
             }
         }
     }
@@ -149,15 +164,20 @@ fn what_packages_are_made_of_is_there() {
 fn units_and_the_example_of_a_configuration_are_right() {
     let place = Place::new();
     let service = fs::read_to_string(root().join("packaging/canopy-index.service")).unwrap();
-    let started = service.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/canopy ")).unwrap();
+    let started =
+        service.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/canopy ")).unwrap();
     if is_there("systemd-analyze") {
         // It wants the command of a unit to exist.
         let ours = service.replace("/usr/bin/canopy", place.canopy.to_str().unwrap());
         fs::write(place.path("canopy-index.service"), ours).unwrap();
-        fs::copy(root().join("packaging/canopy-index.timer"), place.path("canopy-index.timer")).unwrap();
+        fs::copy(root().join("packaging/canopy-index.timer"), place.path("canopy-index.timer"))
+            .unwrap();
         let units = [place.path("canopy-index.service"), place.path("canopy-index.timer")];
-        let checked =
-            Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&units).output().unwrap();
+        let checked = Command::new("systemd-analyze")
+            .args(["verify", "--man=no"])
+            .args(&units)
+            .output()
+            .unwrap();
         let complaints = String::from_utf8(checked.stderr).unwrap();
         assert!(checked.status.success() && !complaints.contains("canopy-index"), "{complaints}");
     }

@@ -1,4 +1,5 @@
-//! `canopy sql` at a prompt, from files and from pipes, with the real command on a pseudo terminal. Needs root and script(1).
+//! `canopy sql` at a prompt, from files and from pipes, with the real command on a pseudo terminal.
+//! Needs root and script(1).
 
 mod common;
 
@@ -35,7 +36,8 @@ struct Terminal {
 
 impl Terminal {
     fn start(place: &Place, index: &Path, arguments: &str) -> Self {
-        let line = format!("exec {} --index {} sql {arguments}", place.canopy.display(), index.display());
+        let line =
+            format!("exec {} --index {} sql {arguments}", place.canopy.display(), index.display());
         let state = place.path("state");
         fs::create_dir_all(&state).unwrap();
         let mut child = Command::new("script")
@@ -232,7 +234,8 @@ fn ctrl_c_stops_the_query_and_not_the_prompt() {
 fn files_and_pipes_have_several_statements() {
     let (place, index) = indexed(5);
     let file = place.path("script.sql");
-    let script = "-- two; statements\nSELECT count(*) AS n FROM entries;\n\n.mode json\nSELECT 'a;b' AS t";
+    let script =
+        "-- two; statements\nSELECT count(*) AS n FROM entries;\n\n.mode json\nSELECT 'a;b' AS t";
     fs::write(&file, script).unwrap();
     let expected = "n\n5\n[{\"t\":\"a;b\"}]\n";
     for (arguments, input) in [
@@ -252,8 +255,12 @@ fn files_and_pipes_have_several_statements() {
         assert!(output.status.success());
     }
     // The first that fails ends it, and its line is told.
-    let output =
-        sql(&place, &index, &["--format", "csv"], b"SELECT 1 AS a;\n\nSELECT nonsense;\nSELECT 2 AS b;");
+    let output = sql(
+        &place,
+        &index,
+        &["--format", "csv"],
+        b"SELECT 1 AS a;\n\nSELECT nonsense;\nSELECT 2 AS b;",
+    );
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), "a\n1\n".to_owned()));
     assert!(text(&output.stderr).contains("standard input, line 3: "), "{}", text(&output.stderr));
     // What would change anything is refused wherever it stands.
@@ -268,7 +275,8 @@ fn files_and_pipes_have_several_statements() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(sql(&place, &index, &["-f", "x", "SELECT 1"], b"").status.code(), Some(2));
     assert!(sql(&place, &index, &[], b" ; -- nothing\n").status.success());
-    let output = sql(&place, &index, &["--format", "csv"], b"SELECT 1 AS a;\n.quit\nSELECT 2 AS b;");
+    let output =
+        sql(&place, &index, &["--format", "csv"], b"SELECT 1 AS a;\n.quit\nSELECT 2 AS b;");
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "a\n1\n".to_owned()));
 }
 
@@ -295,12 +303,19 @@ fn statements_leave_nothing_behind() {
 fn a_million_rows_are_printed_in_little_memory() {
     let (place, index) = indexed(1000);
     let peak_kb = |rows: usize| {
-        let query = format!("SELECT a.ino, repeat('x', 300) FROM entries a, entries b LIMIT {rows}");
-        let line = format!("{} --index {} sql \"{query}\" | wc -l", place.canopy.display(), index.display());
+        let query =
+            format!("SELECT a.ino, repeat('x', 300) FROM entries a, entries b LIMIT {rows}");
+        let line = format!(
+            "{} --index {} sql \"{query}\" | wc -l",
+            place.canopy.display(),
+            index.display()
+        );
         let script = format!("ulimit -c 0; {line}");
         let output = Command::new("sh").args(["-c", &script]).output().unwrap();
         assert_eq!(text(&output.stdout).trim(), (rows + 4).to_string(), "{}", text(&output.stderr));
-        nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN).unwrap().max_rss()
+        nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN)
+            .unwrap()
+            .max_rss()
     };
     let few = peak_kb(1000);
     let many = peak_kb(1_000_000);
@@ -332,8 +347,11 @@ fn names_do_nothing_to_a_terminal() {
         ("json", "| forged |?"),
         ("ndjson", "| forged |?"),
     ] {
-        let terminal =
-            Terminal::start(&place, &index, &format!("--format {form} \"SELECT name FROM entries\""));
+        let terminal = Terminal::start(
+            &place,
+            &index,
+            &format!("--format {form} \"SELECT name FROM entries\""),
+        );
         let shown = terminal.shown.clone();
         assert_eq!(terminal.end(), 0);
         std::thread::sleep(Duration::from_millis(300));
@@ -362,19 +380,25 @@ fn explain_tells_what_was_ruled_out_of_what_one_may_read() {
     fs::set_permissions(two.join("private"), fs::Permissions::from_mode(0o700)).unwrap();
     let output = place.canopy(&index, &["index".as_ref(), one.as_os_str(), two.as_os_str()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let explain = |query: &str| text(&sql(&place, &index, &[&format!("EXPLAIN {query}")], b"").stdout);
+    let explain =
+        |query: &str| text(&sql(&place, &index, &[&format!("EXPLAIN {query}")], b"").stdout);
     let all = explain("SELECT name FROM entries");
     assert!(all.contains("table=entries, shards=3 of 3, row groups=3 of 3"), "{all}");
     let below = explain(&format!("SELECT name FROM entries WHERE path LIKE '{}/%'", one.display()));
     assert!(below.contains("shards=1 of 3, row groups=1 of 3"), "{below}");
     let none = explain("SELECT name FROM entries WHERE size > 1000");
     assert!(none.contains("row groups=0 of 3"), "{none}");
-    let trees = explain(&format!("SELECT size FROM trees WHERE path = '{}/private'", two.display()));
+    let trees =
+        explain(&format!("SELECT size FROM trees WHERE path = '{}/private'", two.display()));
     assert!(trees.contains("table=trees, sources=1 of 2"), "{trees}");
     // Nobody learns how much there is that they may not read.
     let user = User { uid: 2001, gid: 3001, groups: Vec::new() };
-    let arguments: [&OsStr; 4] =
-        ["--index".as_ref(), index.as_os_str(), "sql".as_ref(), "EXPLAIN SELECT name FROM entries".as_ref()];
+    let arguments: [&OsStr; 4] = [
+        "--index".as_ref(),
+        index.as_os_str(),
+        "sql".as_ref(),
+        "EXPLAIN SELECT name FROM entries".as_ref(),
+    ];
     let seen = text(&user.run(place.canopy.as_os_str(), &arguments).stdout);
     assert!(seen.contains("shards=2 of 2"), "{seen}");
 }

@@ -1,5 +1,5 @@
-//! Every number of a report equals one computed from a live walk as the user who asks: random trees, random credentials, and find(1)
-//! and du(1) run with the same credentials. Needs root.
+//! Every number of a report equals one computed from a live walk as the user who asks: random
+//! trees, random credentials, and find(1) and du(1) run with the same credentials. Needs root.
 
 #![recursion_limit = "256"]
 
@@ -53,8 +53,13 @@ fn cases(seeds: std::ops::Range<u64>) {
             assert_alike(&report, &walk.expected(&report, None), &what);
             walk.check_symlinks(&report, user.uid == 0, &what);
             let owner = common::UIDS[random.random_range(0..5)];
-            let of_owner =
-                json(&place, &index, &user, &tree, &["--top", "10000", "--user", &owner.to_string()]);
+            let of_owner = json(
+                &place,
+                &index,
+                &user,
+                &tree,
+                &["--top", "10000", "--user", &owner.to_string()],
+            );
             assert_alike(
                 &of_owner,
                 &walk.expected(&of_owner, Some(owner)),
@@ -89,7 +94,8 @@ fn below_start(place: &Place, index: &Path, user: &User, start: &Path, what: &st
     walk.check_symlinks(&report, user.uid == 0, &what);
 }
 
-/// Adds what random trees lack: links of all kinds, duplicates, siblings that are unlike each other, odd permissions, ties.
+/// Adds what random trees lack: links of all kinds, duplicates, siblings that are unlike each
+/// other, odd permissions, ties.
 fn furnish(tree: &Path, random: &mut StdRng) {
     let paths = all_paths(tree);
     let is_dir = |path: &&PathBuf| path.symlink_metadata().unwrap().is_dir();
@@ -101,7 +107,8 @@ fn furnish(tree: &Path, random: &mut StdRng) {
         let at = UNIX_EPOCH + Duration::from_secs(1_500_000_000 + number % 3);
         let times = fs::FileTimes::new().set_modified(at).set_accessed(at);
         fs::File::open(&path).unwrap().set_times(times).unwrap();
-        lchown(&path, Some(common::UIDS[random.random_range(0..5)]), Some(common::GIDS[0])).unwrap();
+        lchown(&path, Some(common::UIDS[random.random_range(0..5)]), Some(common::GIDS[0]))
+            .unwrap();
         let mode = [0o644, 0o666, 0o4755, 0o2755, 0o600][random.random_range(0..5)];
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
@@ -149,7 +156,13 @@ fn canopy(place: &Place, index: &Path, user: &User, arguments: &[&OsStr]) -> (Ve
     (output.stdout, String::from_utf8(output.stderr).unwrap())
 }
 
-fn report(place: &Place, index: &Path, user: &User, path: &Path, options: &[&str]) -> (Vec<u8>, String) {
+fn report(
+    place: &Place,
+    index: &Path,
+    user: &User,
+    path: &Path,
+    options: &[&str],
+) -> (Vec<u8>, String) {
     let mut arguments = vec![OsStr::new("report")];
     arguments.extend(options.iter().map(OsStr::new));
     arguments.push(path.as_os_str());
@@ -175,7 +188,8 @@ fn compare_cut(cut: &Value, whole: &Value, top: usize, at: &str) {
     match (cut, whole) {
         // Rows of fixed classes are not cut, and breakdowns say what the others have.
         (Value::Array(cut), Value::Array(whole))
-            if !["/sizes/classes", "/types", "/ages/modified", "/ages/accessed", "/paths"].contains(&at) =>
+            if !["/sizes/classes", "/types", "/ages/modified", "/ages/accessed", "/paths"]
+                .contains(&at) =>
         {
             assert_eq!(cut.len(), top.min(whole.len()), "{at}");
             cut.iter().zip(whole).for_each(|(cut, whole)| compare_cut(cut, whole, top, at));
@@ -188,7 +202,11 @@ fn compare_cut(cut: &Value, whole: &Value, top: usize, at: &str) {
             }
             if cut.contains_key("rest") {
                 let sum = |rows: &Value| {
-                    rows.as_array().unwrap().iter().map(|row| row["entries"].as_i64().unwrap()).sum::<i64>()
+                    rows.as_array()
+                        .unwrap()
+                        .iter()
+                        .map(|row| row["entries"].as_i64().unwrap())
+                        .sum::<i64>()
                 };
                 assert_eq!(
                     sum(&cut["rows"]) + cut["rest"]["entries"].as_i64().unwrap(),
@@ -201,14 +219,25 @@ fn compare_cut(cut: &Value, whole: &Value, top: usize, at: &str) {
     }
 }
 
-/// Neither JSON nor the page nor text has the path of anything that the user's own walk does not show.
-fn nothing_hidden_is_named(place: &Place, index: &Path, user: &User, tree: &Path, report_json: &Value) {
+/// Neither JSON nor the page nor text has the path of anything that the user's own walk does not
+/// show.
+fn nothing_hidden_is_named(
+    place: &Place,
+    index: &Path,
+    user: &User,
+    tree: &Path,
+    report_json: &Value,
+) {
     let hidden = hidden_paths(user, tree);
     let mut texts = Vec::new();
     strings(report_json, &mut texts);
     let (page, _) = report(place, index, user, tree, &["--top", "10000", "--html"]);
     let page = String::from_utf8(page).unwrap();
-    let page = page.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&#39;", "'");
+    let page = page
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&quot;", "\"")
+        .replace("&#39;", "'");
     let page = page.replace("&amp;", "&");
     let (text, _) = report(place, index, user, tree, &["--top", "10000"]);
     let text = String::from_utf8(text).unwrap();
@@ -216,9 +245,16 @@ fn nothing_hidden_is_named(place: &Place, index: &Path, user: &User, tree: &Path
         let escaped = canopy_model::escape(path.as_os_str().as_bytes()).into_owned();
         assert!(!texts.contains(&escaped), "{user:?} {path:?} in JSON");
         let shown = shown(&escaped);
-        // The target of a link may be a path that its reader cannot see; then it is not in the column of paths.
-        assert!(!page.contains(&format!("<td class=\"name\">{shown}</td>")), "{user:?} {path:?} in the page");
-        assert!(!text.lines().any(|line| line.ends_with(&format!(" {shown}"))), "{user:?} {path:?} in text");
+        // The target of a link may be a path that its reader cannot see; then it is not in the
+        // column of paths.
+        assert!(
+            !page.contains(&format!("<td class=\"name\">{shown}</td>")),
+            "{user:?} {path:?} in the page"
+        );
+        assert!(
+            !text.lines().any(|line| line.ends_with(&format!(" {shown}"))),
+            "{user:?} {path:?} in text"
+        );
     }
 }
 
@@ -228,7 +264,10 @@ fn strings(value: &Value, all: &mut Vec<String>) {
         Value::String(text) => all.push(text.clone()),
         Value::Array(values) => values.iter().for_each(|value| strings(value, all)),
         Value::Object(values) => {
-            values.iter().filter(|(key, _)| *key != "target").for_each(|(_, value)| strings(value, all));
+            values
+                .iter()
+                .filter(|(key, _)| *key != "target")
+                .for_each(|(_, value)| strings(value, all));
         }
         _ => {}
     }
@@ -246,7 +285,8 @@ fn sections_sources_and_wrong_input() {
     }
     let (one, two) = (place.path("one"), place.path("two"));
     let run = |arguments: &[&OsStr]| canopy(&place, &index, &ROOT, arguments);
-    let parsed = |arguments: &[&OsStr]| -> Value { serde_json::from_slice(&run(arguments).0).unwrap() };
+    let parsed =
+        |arguments: &[&OsStr]| -> Value { serde_json::from_slice(&run(arguments).0).unwrap() };
     let os = OsStr::new;
 
     // Without a path, the working directory is '/', which no source covers: all sources.
@@ -259,13 +299,21 @@ fn sections_sources_and_wrong_input() {
     assert!(shown.is_empty());
     assert_eq!(serde_json::from_slice::<Value>(&fs::read(&file).unwrap()).unwrap(), all);
     // Two paths, one of them twice, and one below another.
-    let both = parsed(&[os("report"), os("--json"), one.as_os_str(), two.as_os_str(), one.as_os_str()]);
+    let both =
+        parsed(&[os("report"), os("--json"), one.as_os_str(), two.as_os_str(), one.as_os_str()]);
     assert_eq!(both["totals"], all["totals"]);
     assert_eq!(both["largest"], all["largest"]);
 
-    let some = parsed(&[os("report"), os("--json"), os("--section"), os("totals,largest"), one.as_os_str()]);
+    let some = parsed(&[
+        os("report"),
+        os("--json"),
+        os("--section"),
+        os("totals,largest"),
+        one.as_os_str(),
+    ]);
     let keys: Vec<&String> = some.as_object().unwrap().keys().collect();
-    let expected = ["asked_by", "generation", "largest", "owner", "paths", "published_ns", "top", "totals"];
+    let expected =
+        ["asked_by", "generation", "largest", "owner", "paths", "published_ns", "top", "totals"];
     assert_eq!(
         {
             let mut keys = keys;

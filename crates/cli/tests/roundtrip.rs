@@ -1,4 +1,5 @@
-//! A tree that goes into an index, out as a trace and into an index again is the same for every user. Needs root.
+//! A tree that goes into an index, out as a trace and into an index again is the same for every
+//! user. Needs root.
 
 mod common;
 
@@ -43,13 +44,18 @@ fn a_tree_survives_the_way_through_a_trace() {
         let errors = String::from_utf8_lossy(&output.stderr);
         // GUFI's readers go by lines; ours do not, so names with an end of line come back.
         assert!(output.status.success() || errors.contains("end of line"), "seed {seed}: {errors}");
-        let files: Vec<_> = std::fs::read_dir(&parts).unwrap().map(|file| file.unwrap().path()).collect();
+        let files: Vec<_> =
+            std::fs::read_dir(&parts).unwrap().map(|file| file.unwrap().path()).collect();
         let mut arguments: Vec<&OsStr> =
             ["import", "--format", "gufi-trace", "--root"].map(OsStr::new).to_vec();
         arguments.push(tree.as_os_str());
         arguments.extend(files.iter().map(|file| file.as_os_str()));
         let output = place.canopy(&again, &arguments);
-        assert!(output.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "seed {seed}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         for number in 0..8 {
             let root = User { uid: 0, gid: 0, groups: vec![0] };
             let user = if number == 0 { root } else { User::random(&mut random) };
@@ -73,7 +79,8 @@ fn a_tree_survives_the_way_through_a_trace() {
                 vec!["find".as_ref(), start.as_os_str(), "-acl".as_ref(), "-print0".as_ref()],
                 vec!["du".as_ref(), "-s0".as_ref(), start.as_os_str()],
             ] {
-                let [first, second] = [&index, &again].map(|index| shown(&place, index, &user, &arguments));
+                let [first, second] =
+                    [&index, &again].map(|index| shown(&place, index, &user, &arguments));
                 assert_same(&second, &first, &format!("seed {seed} {user:?} {arguments:?}"));
             }
         }

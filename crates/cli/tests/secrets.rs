@@ -1,4 +1,5 @@
-//! What an index must never tell: cases by name, each as the user who must not learn it. Needs root.
+//! What an index must never tell: cases by name, each as the user who must not learn it. Needs
+//! root.
 
 mod common;
 
@@ -47,15 +48,16 @@ fn all_seen(place: &Place, index: &Path, tree: &Path, user: &User) -> String {
     }
     let files = user.run("find".as_ref(), &[index_text, "-type".as_ref(), "f".as_ref()]);
     for file in String::from_utf8_lossy(&files.stdout).lines() {
-        seen +=
-            &String::from_utf8_lossy(&user.run("strings".as_ref(), &["-n3".as_ref(), file.as_ref()]).stdout);
+        seen += &String::from_utf8_lossy(
+            &user.run("strings".as_ref(), &["-n3".as_ref(), file.as_ref()]).stdout,
+        );
         seen += file;
     }
     seen
 }
 
-/// A rollup of GUFI merges a directory with mode 0755 and one with mode 0700 below it when both belong to the same
-/// owner, and shows what is in the second to all who may read the first.
+/// A rollup of GUFI merges a directory with mode 0755 and one with mode 0700 below it when both
+/// belong to the same owner, and shows what is in the second to all who may read the first.
 #[test]
 fn a_private_directory_below_a_public_one_of_the_same_owner_stays_private() {
     let place = Place::new();
@@ -93,7 +95,9 @@ fn a_private_directory_below_a_public_one_of_the_same_owner_stays_private() {
         watch.join().unwrap();
     });
     let seen = all_seen(&place, &index, &tree, &bob());
-    assert!(seen.contains("report") && !seen.contains("merger-plan") && !seen.contains("secret-buyer"));
+    assert!(
+        seen.contains("report") && !seen.contains("merger-plan") && !seen.contains("secret-buyer")
+    );
 }
 
 /// Whoever may enter a directory but not list it finds what is in it by name, and learns no name.
@@ -132,7 +136,10 @@ fn a_gate_is_passed_by_those_who_know_a_name_and_tells_none() {
     assert_eq!(run("homes/loose-file"), (";".to_owned(), true));
     assert_eq!(run("homes/carol"), (String::new(), false));
     assert_eq!(run("homes"), (";".to_owned(), true));
-    let query = format!("SELECT name FROM entries WHERE path LIKE '{}/homes/alice-hidden/%'", tree.display());
+    let query = format!(
+        "SELECT name FROM entries WHERE path LIKE '{}/homes/alice-hidden/%'",
+        tree.display()
+    );
     let arguments: [&OsStr; 6] = [
         "--index".as_ref(),
         index.as_os_str(),

@@ -47,7 +47,8 @@ fn entries(user: &User, tree: &Path) -> Vec<Entry> {
         let text = |at: usize| std::str::from_utf8(fields[at]).unwrap();
         let number = |at: usize| text(at).parse::<i64>().unwrap();
         let mut names = vec![0; 4096];
-        // As root: whoever may look an entry up may see the names of its attributes, but for those of root.
+        // As root: whoever may look an entry up may see the names of its attributes, but for those
+        // of root.
         let length = rustix::fs::llistxattr(path, &mut names[..]).unwrap();
         let names = names[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty());
         Entry {
@@ -70,7 +71,11 @@ fn entries(user: &User, tree: &Path) -> Vec<Entry> {
 fn listable(user: &User, tree: &Path) -> BTreeSet<String> {
     let arguments = ["-type", "d", "-readable", "-executable", "-print0"].map(OsStr::new);
     let output = user.run("find".as_ref(), &[&[tree.as_os_str()], &arguments[..]].concat()).stdout;
-    output.split(|&b| b == 0).filter(|path| !path.is_empty()).map(|path| escape(path).into_owned()).collect()
+    output
+        .split(|&b| b == 0)
+        .filter(|path| !path.is_empty())
+        .map(|path| escape(path).into_owned())
+        .collect()
 }
 
 fn histogram<K: Ord>(entries: &[&Entry], key: impl Fn(&Entry) -> K) -> BTreeMap<K, (i64, i64)> {
@@ -100,9 +105,16 @@ fn extension(path: &str) -> String {
 fn statistics(entries: &[&Entry]) -> Map<String, Value> {
     let mut row = Map::new();
     let mut set = |name: &str, value: Value| row.insert(name.to_owned(), value);
-    let count = |pass: &dyn Fn(&Entry) -> bool| json!(entries.iter().filter(|entry| pass(entry)).count());
+    let count =
+        |pass: &dyn Fn(&Entry) -> bool| json!(entries.iter().filter(|entry| pass(entry)).count());
     set("entries", json!(entries.len()));
-    let kinds = [("files", "f"), ("symlinks", "l"), ("fifos", "p"), ("sockets", "s"), ("block_devices", "b")];
+    let kinds = [
+        ("files", "f"),
+        ("symlinks", "l"),
+        ("fifos", "p"),
+        ("sockets", "s"),
+        ("block_devices", "b"),
+    ];
     for (name, kind) in kinds {
         set(name, count(&|entry| entry.kind == kind));
     }
@@ -133,19 +145,24 @@ fn statistics(entries: &[&Entry]) -> Map<String, Value> {
         if entry.size == 0 { 0 } else { (entry.size as u64 + 1).next_power_of_two() as i64 / 2 }
     };
     let list = |key: &str, counts: Vec<(Value, (i64, i64))>| {
-        let item =
-            |(value, count): (Value, (i64, i64))| json!({key: value, "count": count.0, "size": count.1});
+        let item = |(value, count): (Value, (i64, i64))| json!({key: value, "count": count.0, "size": count.1});
         Value::Array(counts.into_iter().map(item).collect())
     };
-    let sizes = histogram(entries, low).into_iter().map(|(low, count)| (json!(low), count)).collect();
+    let sizes =
+        histogram(entries, low).into_iter().map(|(low, count)| (json!(low), count)).collect();
     set("size_hist", list("low", sizes));
     for (at, name) in [(0, "atime_hist"), (1, "mtime_hist")] {
         let months = histogram(entries, |entry| month(entry.times[at]));
-        set(name, list("month", months.into_iter().map(|(month, count)| (json!(month), count)).collect()));
+        set(
+            name,
+            list("month", months.into_iter().map(|(month, count)| (json!(month), count)).collect()),
+        );
     }
-    let mut extensions: Vec<_> = histogram(entries, |entry| extension(&entry.path)).into_iter().collect();
+    let mut extensions: Vec<_> =
+        histogram(entries, |entry| extension(&entry.path)).into_iter().collect();
     extensions.sort_by(|a, b| b.1.0.cmp(&a.1.0).then(a.0.cmp(&b.0)));
-    let extensions = extensions.into_iter().map(|(extension, count)| (json!(extension), count)).collect();
+    let extensions =
+        extensions.into_iter().map(|(extension, count)| (json!(extension), count)).collect();
     set("extensions", list("extension", extensions));
     row
 }
@@ -159,7 +176,12 @@ fn depth(path: &str, tree: &str) -> usize {
 }
 
 /// Rows of a table by path and key, times as nanoseconds.
-fn shown(place: &Place, index: &Path, user: &User, sql: &str) -> BTreeMap<(String, i64), Map<String, Value>> {
+fn shown(
+    place: &Place,
+    index: &Path,
+    user: &User,
+    sql: &str,
+) -> BTreeMap<(String, i64), Map<String, Value>> {
     let arguments = ["--index".as_ref(), index.as_os_str(), "sql".as_ref()];
     let arguments = [&arguments[..], &["--format", "ndjson", sql].map(OsStr::new)].concat();
     let output = user.run(place.canopy.as_os_str(), &arguments);
@@ -184,7 +206,11 @@ fn shown(place: &Place, index: &Path, user: &User, sql: &str) -> BTreeMap<(Strin
 type Rows = BTreeMap<(String, i64), Map<String, Value>>;
 
 /// What the six tables must hold.
-fn expected(entries: &[Entry], listable: &BTreeSet<String>, tree: &str) -> BTreeMap<&'static str, Rows> {
+fn expected(
+    entries: &[Entry],
+    listable: &BTreeSet<String>,
+    tree: &str,
+) -> BTreeMap<&'static str, Rows> {
     let mut tables: BTreeMap<&'static str, Rows> = BTreeMap::new();
     for directory in entries.iter().filter(|entry| entry.kind == "d") {
         let below = || entries.iter().filter(|entry| is_below(&entry.path, &directory.path));
@@ -201,11 +227,13 @@ fn expected(entries: &[Entry], listable: &BTreeSet<String>, tree: &str) -> BTree
             let subdirs = below().filter(|entry| entry.kind == "d").filter(own).count();
             add("summaries", 0, &[("subdirs", json!(subdirs))], &in_it);
         }
-        let dirs: Vec<&Entry> = below().filter(|entry| entry.kind == "d").chain([directory]).collect();
+        let dirs: Vec<&Entry> =
+            below().filter(|entry| entry.kind == "d").chain([directory]).collect();
         let mut seen = BTreeSet::new();
         let once: Vec<&&Entry> =
             files.iter().filter(|entry| entry.nlink == 1 || seen.insert(&entry.inode)).collect();
-        let blocks = once.iter().map(|entry| entry.blocks).chain(dirs.iter().map(|entry| entry.blocks));
+        let blocks =
+            once.iter().map(|entry| entry.blocks).chain(dirs.iter().map(|entry| entry.blocks));
         let totals = [
             ("entries", json!(once.len())),
             ("subdirs", json!(dirs.len() - 1)),
@@ -221,7 +249,8 @@ fn expected(entries: &[Entry], listable: &BTreeSet<String>, tree: &str) -> BTree
         for (single, whole, id) in by {
             for (table, entries) in [(single, &in_it), (whole, &files)] {
                 for key in entries.iter().map(|entry| id(entry)).collect::<BTreeSet<_>>() {
-                    let of: Vec<&Entry> = entries.iter().copied().filter(|entry| id(entry) == key).collect();
+                    let of: Vec<&Entry> =
+                        entries.iter().copied().filter(|entry| id(entry) == key).collect();
                     add(table, key, &[], &of);
                 }
             }
@@ -230,8 +259,14 @@ fn expected(entries: &[Entry], listable: &BTreeSet<String>, tree: &str) -> BTree
     tables
 }
 
-const TABLES: [&str; 6] =
-    ["summaries", "summaries_by_user", "summaries_by_group", "trees", "trees_by_user", "trees_by_group"];
+const TABLES: [&str; 6] = [
+    "summaries",
+    "summaries_by_user",
+    "summaries_by_group",
+    "trees",
+    "trees_by_user",
+    "trees_by_group",
+];
 
 fn assert_equal(shown: &Rows, expected: &Rows, what: &str) {
     let (one, other): (Vec<_>, Vec<_>) = (shown.keys().collect(), expected.keys().collect());
@@ -250,7 +285,8 @@ fn statistics_are_those_of_a_live_walk() {
     let place = Place::new();
     for seed in 5000..5030 {
         let mut random = seeded(seed);
-        let (tree, index) = (place.path(&format!("tree{seed}")), place.path(&format!("index{seed}")));
+        let (tree, index) =
+            (place.path(&format!("tree{seed}")), place.path(&format!("index{seed}")));
         random_tree(&tree, &mut random, true);
         for (at, path) in all_paths(&tree).iter().enumerate().filter(|(at, _)| at % 4 == 1) {
             let name = ["x.tar.gz", "y.TXT", ".profile", "log.0042"][at / 4 % 4];
@@ -288,7 +324,8 @@ fn statistics_are_those_of_a_live_walk() {
 fn blocks_and_parts_add_up_to_what_find_shows() {
     let place = Place::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
-    // More than a block in one directory, more than a listing's part in another, and blocks that end within directories.
+    // More than a block in one directory, more than a listing's part in another, and blocks that
+    // end within directories.
     let file = |path: String| drop(std::fs::File::create(tree.join(path)).unwrap());
     for (directory, files) in [("one", 20_000), ("huge", 70_000)] {
         std::fs::create_dir_all(tree.join(directory)).unwrap();
@@ -297,7 +334,8 @@ fn blocks_and_parts_add_up_to_what_find_shows() {
     for at in 0..3000 {
         let directory = format!("many/d{}/e{at}", at % 13);
         std::fs::create_dir_all(tree.join(&directory)).unwrap();
-        (0..at % 17).for_each(|number| file(format!("{directory}/f{number}.x{}", at * 20 + number)));
+        (0..at % 17)
+            .for_each(|number| file(format!("{directory}/f{number}.x{}", at * 20 + number)));
     }
     place.index(&index, &tree);
     let user = User { uid: 2001, gid: 3001, groups: Vec::new() };
@@ -314,7 +352,10 @@ fn blocks_and_parts_add_up_to_what_find_shows() {
         expected.insert("subdirs".to_owned(), json!(directories - 1));
         let dirs = within.iter().filter(|entry| entry.kind == "d");
         expected.insert("dir_size".to_owned(), json!(dirs.map(|entry| entry.size).sum::<i64>()));
-        expected.insert("blocks".to_owned(), json!(within.iter().map(|entry| entry.blocks).sum::<i64>()));
+        expected.insert(
+            "blocks".to_owned(),
+            json!(within.iter().map(|entry| entry.blocks).sum::<i64>()),
+        );
         expected.insert("depth".to_owned(), json!(depth(&directory, root)));
         let key = (directory.clone(), 0);
         let expected = Rows::from([(key.clone(), expected)]);
@@ -322,6 +363,11 @@ fn blocks_and_parts_add_up_to_what_find_shows() {
         assert_equal(&shown(&place, &index, &user, &sql), &expected, &sql);
         assert_equal(&Rows::from([(key.clone(), whole[&key].clone())]), &expected, "all trees");
     }
-    let huge = shown(&place, &index, &user, &format!("SELECT * FROM summaries WHERE path = '{root}/huge'"));
+    let huge = shown(
+        &place,
+        &index,
+        &user,
+        &format!("SELECT * FROM summaries WHERE path = '{root}/huge'"),
+    );
     assert_eq!(huge[&(format!("{root}/huge"), 0)]["files"], json!(70_000));
 }

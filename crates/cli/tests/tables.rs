@@ -1,5 +1,5 @@
-//! Tables that the administrator adds: attached files are read with the rights of the asking user, and derived tables show each
-//! user what that user's own query would. Needs root.
+//! Tables that the administrator adds: attached files are read with the rights of the asking user,
+//! and derived tables show each user what that user's own query would. Needs root.
 
 mod common;
 
@@ -91,13 +91,16 @@ fn attached_files_join_by_path_and_by_device_and_inode() {
     done(&place, &index, &["table", "add", "from_csv", csv]);
     // The same rows in the other formats.
     let parquet = place.path("data.parquet");
-    let copied = run(&place, &index, &root(), &["sql", "--format", "parquet", "SELECT * FROM from_csv"]);
+    let copied =
+        run(&place, &index, &root(), &["sql", "--format", "parquet", "SELECT * FROM from_csv"]);
     fs::write(&parquet, copied.stdout).unwrap();
     done(&place, &index, &["table", "add", "from_parquet", parquet.to_str().unwrap()]);
     let database = place.path("data#1?.db");
     let connection = rusqlite::Connection::open(&database).unwrap();
     connection
-        .execute_batch("CREATE TABLE \"a b\" (path, dev INT, ino, label TEXT); CREATE TABLE other (x)")
+        .execute_batch(
+            "CREATE TABLE \"a b\" (path, dev INT, ino, label TEXT); CREATE TABLE other (x)",
+        )
         .unwrap();
     for line in text.lines().skip(1) {
         let fields: Vec<&str> = line.split(',').collect();
@@ -117,7 +120,8 @@ fn attached_files_join_by_path_and_by_device_and_inode() {
     done(&place, &index, &["table", "add", "from_sqlite", database, "--sqlite-table", "a b"]);
 
     let expected = [r#"{"label":"label-0","size":5}"#, r#"{"label":"label-1","size":7}"#];
-    let escaped: Vec<String> = expected.iter().map(|row| row.escape_default().to_string()).collect();
+    let escaped: Vec<String> =
+        expected.iter().map(|row| row.escape_default().to_string()).collect();
     for table in ["from_csv", "from_parquet", "from_sqlite"] {
         for join in ["a.path = e.path", "a.dev = e.dev AND a.ino = e.ino"] {
             let query = format!("SELECT a.label, e.size FROM entries e JOIN {table} a ON {join}");
@@ -125,11 +129,19 @@ fn attached_files_join_by_path_and_by_device_and_inode() {
                 assert_eq!(rows(&place, &index, &user, &query), escaped[..visible], "{query}");
             }
         }
-        let counted =
-            rows(&place, &index, &bob(), &format!("SELECT count(*) AS n FROM {table} a, {table} b"));
+        let counted = rows(
+            &place,
+            &index,
+            &bob(),
+            &format!("SELECT count(*) AS n FROM {table} a, {table} b"),
+        );
         assert_eq!(counted, [r#"{"n":4}"#.escape_default().to_string()]);
-        let types =
-            rows(&place, &index, &bob(), &format!("SELECT DISTINCT arrow_typeof(ino) AS t FROM {table}"));
+        let types = rows(
+            &place,
+            &index,
+            &bob(),
+            &format!("SELECT DISTINCT arrow_typeof(ino) AS t FROM {table}"),
+        );
         assert_eq!(types, [r#"{"t":"Int64"}"#.escape_default().to_string()]);
     }
 }
@@ -145,9 +157,14 @@ fn directories_have_the_device_that_the_kernel_tells() {
         let expected = format!("{{\"dev\":{dev},\"n\":{count}}}").escape_default().to_string();
         assert_eq!(rows(&place, &index, &root(), &query), [expected]);
     }
-    let root_row =
-        format!("SELECT count(*) AS n FROM directories WHERE path = '{}' AND dev = {dev}", tree.display());
-    assert_eq!(rows(&place, &index, &root(), &root_row), [r#"{"n":1}"#.escape_default().to_string()]);
+    let root_row = format!(
+        "SELECT count(*) AS n FROM directories WHERE path = '{}' AND dev = {dev}",
+        tree.display()
+    );
+    assert_eq!(
+        rows(&place, &index, &root(), &root_row),
+        [r#"{"n":1}"#.escape_default().to_string()]
+    );
 }
 
 #[test]
@@ -182,8 +199,11 @@ fn queries_that_do_not_name_a_table_do_not_open_it() {
     done(&place, &index, &["table", "add", "data", data.to_str().unwrap()]);
     done(&place, &index, &["table", "derive", "own", "SELECT path FROM entries"]);
     fs::remove_file(&data).unwrap();
-    let output =
-        Command::new("find").arg(&index).args(["-name", "table-*", "-delete", "-print"]).output().unwrap();
+    let output = Command::new("find")
+        .arg(&index)
+        .args(["-name", "table-*", "-delete", "-print"])
+        .output()
+        .unwrap();
     assert_eq!(sorted(&output.stdout, b'\n').len(), 2);
     for query in [
         "SELECT count(*) FROM entries",
@@ -229,7 +249,8 @@ fn cases(seeds: std::ops::Range<u64>) {
     let place = Place::new();
     for seed in seeds {
         let mut random = seeded(seed);
-        let (tree, index) = (place.path(&format!("tree{seed}")), place.path(&format!("index{seed}")));
+        let (tree, index) =
+            (place.path(&format!("tree{seed}")), place.path(&format!("index{seed}")));
         random_tree(&tree, &mut random, true);
         let paths = all_paths(&tree);
         random_xattrs(&paths, &mut random);
@@ -249,7 +270,8 @@ fn cases(seeds: std::ops::Range<u64>) {
             let what = format!("seed {seed} {user:?}");
             for (name, query) in &DERIVED[..6] {
                 let same = |limit: &str| {
-                    let shown = rows(&place, &index, &user, &format!("SELECT * FROM {name} WHERE {limit}"));
+                    let shown =
+                        rows(&place, &index, &user, &format!("SELECT * FROM {name} WHERE {limit}"));
                     let own = format!("SELECT * FROM ({query}) WHERE {limit}");
                     assert_same(
                         &shown,
@@ -262,7 +284,11 @@ fn cases(seeds: std::ops::Range<u64>) {
             }
             let shown = "SELECT uid, sum(size) AS size, sum(n) AS n FROM owns GROUP BY uid";
             let shown = rows(&place, &index, &user, shown);
-            assert_same(&shown, &rows(&place, &index, &user, DERIVED[6].1), &format!("{what} owns"));
+            assert_same(
+                &shown,
+                &rows(&place, &index, &user, DERIVED[6].1),
+                &format!("{what} owns"),
+            );
         }
         fs::remove_dir_all(&tree).unwrap();
         fs::remove_dir_all(&index).unwrap();
@@ -284,15 +310,18 @@ fn nothing_of_a_derived_table_reaches_those_who_may_not_see_it() {
     let one = [r#"{"n":1,"m":5}"#.escape_default().to_string()];
     assert_eq!(rows(&place, &index, &bob(), "SELECT * FROM counted WHERE n > 0"), one);
     let mut seen = String::new();
-    for arguments in
-        [&["table", "list", "--json"][..], &["table", "list"], &["sql", "SELECT * FROM all_entries"]]
-    {
+    for arguments in [
+        &["table", "list", "--json"][..],
+        &["table", "list"],
+        &["sql", "SELECT * FROM all_entries"],
+    ] {
         let output = run(&place, &index, &bob(), arguments);
         assert!(output.status.success());
         seen += &String::from_utf8_lossy(&output.stdout);
     }
     assert!(seen.contains("open/seen"));
-    let files = bob().run("find".as_ref(), &[index.as_os_str(), "-type".as_ref(), "f".as_ref()]).stdout;
+    let files =
+        bob().run("find".as_ref(), &[index.as_os_str(), "-type".as_ref(), "f".as_ref()]).stdout;
     let mut read = 0;
     for file in sorted(&files, b'\n') {
         let content = bob().run("cat".as_ref(), &[file.as_ref()]).stdout;
@@ -308,8 +337,9 @@ fn nothing_of_a_derived_table_reaches_those_who_may_not_see_it() {
     let seen_before = rows(&place, &index, &bob(), paths);
     place.index(&index, &tree);
     let seen_after = rows(&place, &index, &bob(), paths);
-    let row =
-        |file: &str| format!("{{\"path\":\"{}\"}}", tree.join(file).display()).escape_default().to_string();
+    let row = |file: &str| {
+        format!("{{\"path\":\"{}\"}}", tree.join(file).display()).escape_default().to_string()
+    };
     assert_eq!(seen_before, [row("open/seen")]);
     assert_eq!(seen_after, [row("secret/hidden-name")]);
 }
@@ -321,7 +351,11 @@ fn a_table_that_cannot_be_made_anew_has_no_rows_and_says_so() {
     fs::create_dir(&tree).unwrap();
     fs::write(tree.join("17"), "").unwrap();
     place.index(&index, &tree);
-    done(&place, &index, &["table", "derive", "numbers", "SELECT CAST(name AS BIGINT) AS n FROM entries"]);
+    done(
+        &place,
+        &index,
+        &["table", "derive", "numbers", "SELECT CAST(name AS BIGINT) AS n FROM entries"],
+    );
     let query = "SELECT n FROM numbers";
     assert_eq!(rows(&place, &index, &bob(), query), [r#"{"n":17}"#.escape_default().to_string()]);
     fs::write(tree.join("seventeen"), "").unwrap();
@@ -351,8 +385,15 @@ fn a_new_source_takes_the_rows_of_derived_tables_away() {
     let attributes = Attributes { mode: 0o040_755, ..Attributes::default() };
     let class = ClassTable::EVERYONE;
     let (root_path, name) = (tree.to_str().unwrap().to_owned(), None);
-    let source =
-        NewSource { name, root: root_path, dev: 1, scanned_ns: 0, attributes, class, xattrs: Vec::new() };
+    let source = NewSource {
+        name,
+        root: root_path,
+        dev: 1,
+        scanned_ns: 0,
+        attributes,
+        class,
+        xattrs: Vec::new(),
+    };
     writer.add_source(source).unwrap();
     writer.publish().unwrap();
     for user in [root(), alice(), bob()] {
@@ -367,10 +408,15 @@ fn an_import_makes_derived_tables_anew() {
     let place = Place::new();
     let (index, input) = (place.path("index"), place.path("input.csv"));
     let import = |name: &str| {
-        let lines =
-            format!("path,type,mode,uid,gid,size,mtime\n/r,d,0755,0,0,0,1\n/r/{name},f,0644,0,0,5,1\n");
+        let lines = format!(
+            "path,type,mode,uid,gid,size,mtime\n/r,d,0755,0,0,0,1\n/r/{name},f,0644,0,0,5,1\n"
+        );
         fs::write(&input, lines).unwrap();
-        done(&place, &index, &["import", "--format", "csv", "--root", "/r", input.to_str().unwrap()]);
+        done(
+            &place,
+            &index,
+            &["import", "--format", "csv", "--root", "/r", input.to_str().unwrap()],
+        );
     };
     import("before");
     done(&place, &index, &["table", "derive", "t", "SELECT name FROM entries"]);
@@ -410,7 +456,8 @@ fn count_files(directory: &Path) -> usize {
     entries.map(|path| if path.is_dir() { count_files(&path) } else { 1 }).sum()
 }
 
-/// Whatever operation fails while a table is made anew, its rows are the old ones or the new ones, and nothing piles up.
+/// Whatever operation fails while a table is made anew, its rows are the old ones or the new ones,
+/// and nothing piles up.
 #[test]
 fn any_failing_operation_leaves_the_old_rows() {
     for (errno, lasting) in [(rustix::io::Errno::NOSPC, true), (rustix::io::Errno::IO, false)] {
@@ -423,7 +470,8 @@ fn any_failing_operation_leaves_the_old_rows() {
             let faults = Faults::new(after, errno.raw_os_error(), lasting);
             let disk = Disk::with_faults(faults.clone());
             let made = (|| -> Result<(), Box<dyn std::error::Error>> {
-                let mut writer = Writer::open(&index, WriterOptions { disk, ..WriterOptions::default() })?;
+                let mut writer =
+                    Writer::open(&index, WriterOptions { disk, ..WriterOptions::default() })?;
                 sql::refresh(&mut writer, "t", 1)?;
                 writer.publish()?;
                 Ok(())
@@ -432,7 +480,11 @@ fn any_failing_operation_leaves_the_old_rows() {
             for (user, count) in [(root(), 2), (bob(), 1)] {
                 let seen = rows(&place, &index, &user, "SELECT path, size FROM t");
                 assert_eq!(seen.len(), count, "after {after}: {made:?}");
-                assert_same(&seen, &rows(&place, &index, &user, "SELECT path, size FROM entries"), "t");
+                assert_same(
+                    &seen,
+                    &rows(&place, &index, &user, "SELECT path, size FROM entries"),
+                    "t",
+                );
             }
             if !faults.struck() {
                 break;
@@ -447,7 +499,8 @@ fn any_failing_operation_leaves_the_old_rows() {
         let csv = place.path("data.csv");
         fs::write(&csv, "a\n1\n").unwrap();
         done(&place, &index, &["table", "add", "x", csv.to_str().unwrap()]);
-        let left = Command::new("find").arg(&index).args(["-name", "table-*"]).output().unwrap().stdout;
+        let left =
+            Command::new("find").arg(&index).args(["-name", "table-*"]).output().unwrap().stdout;
         assert_eq!(sorted(&left, b'\n'), [""; 0], "rows of a dropped table stay");
     }
 }
@@ -480,7 +533,9 @@ fn readers_of_the_generation_before_keep_their_rows() {
     done(&place, &index, &["table", "derive", "t", "SELECT path FROM entries"]);
     let open = Index::open(&index).unwrap();
     let read = || -> canopy_index::Result<usize> {
-        let canopy_index::TableKind::Derived { columns, .. } = &open.tables()[0].kind else { unreachable!() };
+        let canopy_index::TableKind::Derived { columns, .. } = &open.tables()[0].kind else {
+            unreachable!()
+        };
         let schema = canopy_index::table_schema(columns);
         let mut count = 0;
         for file in open.table_files("t") {
@@ -518,7 +573,8 @@ fn wrong_requests_are_one_clear_error() {
     let csv = place.path("good.csv");
     fs::write(&csv, "a\n1\n").unwrap();
     let csv = csv.to_str().unwrap();
-    let check = |arguments: &[&str], words: &str| refused(&place, &index, &root(), arguments, words);
+    let check =
+        |arguments: &[&str], words: &str| refused(&place, &index, &root(), arguments, words);
     for name in ["entries", "trees", "acls"] {
         check(&["table", "add", name, csv], "is a table of the index");
         check(&["table", "derive", name, "SELECT 1 AS a"], "is a table of the index");
@@ -576,8 +632,13 @@ fn files_that_are_not_what_they_should_be_are_one_clear_error() {
     check(b"PAR1 but no more than this", "parquet", "no 'PAR1' at the end");
     check(b"\xff\xff\xff\x7fPAR1", "parquet", "its footer is longer");
     check(b"", "sqlite", "it has no tables");
-    check(b"no database at all, but long enough to be looked at", "sqlite", "file is not a database");
-    let garbage: Vec<u8> = (0..20_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    check(
+        b"no database at all, but long enough to be looked at",
+        "sqlite",
+        "file is not a database",
+    );
+    let garbage: Vec<u8> =
+        (0..20_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     for format in ["csv", "parquet", "sqlite"] {
         check(&garbage, format, "");
     }
@@ -600,14 +661,16 @@ fn files_that_are_not_what_they_should_be_are_one_clear_error() {
     assert_eq!(done(&place, &index, &["sql", "--format", "csv", "SELECT a FROM t"]), "a\n1\n");
 }
 
-/// A file that was whole when it was attached may turn into anything: rows or one error, never a panic.
+/// A file that was whole when it was attached may turn into anything: rows or one error, never a
+/// panic.
 #[test]
 fn files_that_change_give_rows_or_one_error() {
     let place = Place::new();
     let (_, index) = small(&place);
     let mut random = seeded(5);
     let parquet =
-        run(&place, &index, &root(), &["sql", "--format", "parquet", "SELECT * FROM directories"]).stdout;
+        run(&place, &index, &root(), &["sql", "--format", "parquet", "SELECT * FROM directories"])
+            .stdout;
     let database = place.path("made.db");
     let connection = rusqlite::Connection::open(&database).unwrap();
     connection
@@ -620,7 +683,9 @@ fn files_that_change_give_rows_or_one_error() {
         .unwrap();
     drop(connection);
     let csv = b"a,b\n1,x\n2,\"y\nz\"\n3,\n".to_vec();
-    for (format, whole) in [("parquet", parquet), ("sqlite", fs::read(&database).unwrap()), ("csv", csv)] {
+    for (format, whole) in
+        [("parquet", parquet), ("sqlite", fs::read(&database).unwrap()), ("csv", csv)]
+    {
         let file = place.path(&format!("changing-{format}"));
         fs::write(&file, &whole).unwrap();
         done(&place, &index, &["table", "add", format, file.to_str().unwrap(), "--format", format]);

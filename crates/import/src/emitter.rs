@@ -42,7 +42,8 @@ pub(crate) struct Emitter<'a, S> {
     dir: u32,
     part: u32,
     rows: Rows,
-    /// Hashes of the names of the directory. Users choose names: the hash is one that they cannot make collide.
+    /// Hashes of the names of the directory. Users choose names: the hash is one that they cannot
+    /// make collide.
     seen: HashSet<u64, BuildHasherDefault<Identity>>,
     hash: RandomState,
 }
@@ -80,7 +81,8 @@ impl<'a, S: Sink<Error: std::error::Error>> Emitter<'a, S> {
         Ok(())
     }
 
-    /// Adds an entry, which is not a directory. Returns false, and adds nothing, if the directory has one of this name.
+    /// Adds an entry, which is not a directory. Returns false, and adds nothing, if the directory
+    /// has one of this name.
     pub(crate) fn push<'b, X>(&mut self, entry: Entry<'_, X>) -> Result<bool, RunError<S::Error>>
     where
         X: Iterator<Item = (&'b [u8], &'b [u8])> + Clone,
@@ -145,7 +147,8 @@ impl<'a, S: Sink<Error: std::error::Error>> Emitter<'a, S> {
             access: self.tree.access(self.dir),
             rows: &self.rows,
         };
-        self.part = self.part.checked_add(1).ok_or_else(|| Error::Input("too many parts".to_owned()))?;
+        self.part =
+            self.part.checked_add(1).ok_or_else(|| Error::Input("too many parts".to_owned()))?;
         self.sink.listing(&listing).map_err(RunError::Sink)
     }
 }

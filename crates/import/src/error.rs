@@ -1,5 +1,5 @@
-//! What can be wrong with an input, and what is done about it: one error that ends the import or, where that was
-//! asked for, a count of what was left out.
+//! What can be wrong with an input, and what is done about it: one error that ends the import or,
+//! where that was asked for, a count of what was left out.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,8 @@ pub enum RunError<E: std::error::Error + 'static> {
 /// How many problems are kept word by word.
 const KEPT: usize = 5;
 
-/// Takes in what is wrong with single records: ends the import, or counts it where the import is lenient.
+/// Takes in what is wrong with single records: ends the import, or counts it where the import is
+/// lenient.
 #[derive(Debug, Default)]
 pub struct Problems {
     lenient: bool,
@@ -121,7 +122,10 @@ impl Problems {
         }
         let before = self.count.fetch_add(1, Ordering::Relaxed);
         if before < KEPT as u64 {
-            self.first.lock().expect("no thread panics while it holds the lock").push(error.to_string());
+            self.first
+                .lock()
+                .expect("no thread panics while it holds the lock")
+                .push(error.to_string());
         }
         Ok(())
     }

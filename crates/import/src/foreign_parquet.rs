@@ -1,5 +1,6 @@
-//! Opening Parquet files of strangers: the decoder is meant for honest ones. What is damaged gives an error here or, later, may make
-//! the decoder panic, which its users catch; it never takes memory for bytes that a file does not have.
+//! Opening Parquet files of strangers: the decoder is meant for honest ones. What is damaged gives
+//! an error here or, later, may make the decoder panic, which its users catch; it never takes
+//! memory for bytes that a file does not have.
 
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
@@ -10,8 +11,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// Opens a file and reads its footer, without the Arrow schema in it, which would only say which of several types to take for
-/// the same bytes. Blocks.
+/// Opens a file and reads its footer, without the Arrow schema in it, which would only say which of
+/// several types to take for the same bytes. Blocks.
 pub fn open_foreign_parquet(file: File) -> Result<(BoundedFile, ArrowReaderMetadata), String> {
     let bytes = file.metadata().map_err(|error| error.to_string())?.len();
     let file = BoundedFile { file: Arc::new(file), bytes };
@@ -66,8 +67,9 @@ impl Read for BoundedReader {
     }
 }
 
-/// Checks that the footer is not shorter than the number of its row groups says: the decoder asks for memory for as many
-/// as that before it reads one. The footer is a struct in Thrift's compact protocol; field 4 is the list of row groups.
+/// Checks that the footer is not shorter than the number of its row groups says: the decoder asks
+/// for memory for as many as that before it reads one. The footer is a struct in Thrift's compact
+/// protocol; field 4 is the list of row groups.
 fn check_footer(file: &BoundedFile) -> Result<(), String> {
     const ROW_GROUPS: i16 = 4;
     const TAIL_BYTES: u64 = 8;
@@ -87,7 +89,11 @@ fn check_footer(file: &BoundedFile) -> Result<(), String> {
         if field == ROW_GROUPS && kind == Compact::LIST {
             let (_, count) = footer.list().ok_or(damaged)?;
             let left = footer.0.len() as u64;
-            return if count <= left { Ok(()) } else { Err(format!("{count} row groups in {left} bytes")) };
+            return if count <= left {
+                Ok(())
+            } else {
+                Err(format!("{count} row groups in {left} bytes"))
+            };
         }
         footer.skip(kind, 0).ok_or(damaged)?;
     }
@@ -119,7 +125,8 @@ impl Compact<'_> {
         None
     }
 
-    /// The type of the next field of a struct, whose number goes to `field`, or `Some(None)` at its end.
+    /// The type of the next field of a struct, whose number goes to `field`, or `Some(None)` at its
+    /// end.
     fn field(&mut self, field: &mut i16) -> Option<Option<u8>> {
         let head = self.byte()?;
         if head == 0 {

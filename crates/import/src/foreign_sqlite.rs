@@ -1,11 +1,13 @@
-//! Opening SQLite databases of strangers: read-only, as ones that nobody writes, with nothing run that they bring along.
+//! Opening SQLite databases of strangers: read-only, as ones that nobody writes, with nothing run
+//! that they bring along.
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Opens a database; no file is made beside it. An error if changes in files beside it are not in it yet. Blocks.
+/// Opens a database; no file is made beside it. An error if changes in files beside it are not in
+/// it yet. Blocks.
 pub fn open_foreign_sqlite(path: &Path) -> Result<Connection, String> {
     for end in ["-wal", "-journal"] {
         let mut beside = path.as_os_str().to_owned();
@@ -18,9 +20,11 @@ pub fn open_foreign_sqlite(path: &Path) -> Result<Connection, String> {
         }
     }
     let text = |error: rusqlite::Error| error.to_string();
-    let escaped: String = path.as_os_str().as_bytes().iter().map(|byte| format!("%{byte:02x}")).collect();
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let escaped: String =
+        path.as_os_str().as_bytes().iter().map(|byte| format!("%{byte:02x}")).collect();
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let uri = format!("file:{escaped}?mode=ro&immutable=1");
     let connection = Connection::open_with_flags(uri, flags).map_err(text)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true).map_err(text)?;

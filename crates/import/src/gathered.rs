@@ -50,7 +50,13 @@ impl Gathered {
         }
         self.paths.extend_from_slice(path);
         let (input, place) = at;
-        self.dirs.push(GatheredDir { path_end: self.paths.len(), attributes, unknown, input, place });
+        self.dirs.push(GatheredDir {
+            path_end: self.paths.len(),
+            attributes,
+            unknown,
+            input,
+            place,
+        });
     }
 
     /// How many there are.
@@ -71,8 +77,9 @@ impl Gathered {
 
 /// Finds the root of the input, without slashes at its end.
 ///
-/// The deepest directory that is above all others could be the wrong one where records are missing, and what the real root
-/// keeps from others would be open. So it is taken only where nothing can be missing unnoticed.
+/// The deepest directory that is above all others could be the wrong one where records are missing,
+/// and what the real root keeps from others would be open. So it is taken only where nothing can be
+/// missing unnoticed.
 pub(crate) fn input_root(
     gathered: &[Gathered],
     asked: Option<&[u8]>,
@@ -88,7 +95,8 @@ pub(crate) fn input_root(
     }
     if !first.starts_with(b"/") {
         if asked.is_none() {
-            let reason = "the input has relative paths: say with --root which absolute path its root has";
+            let reason =
+                "the input has relative paths: say with --root which absolute path its root has";
             return Err(Error::Input(reason.to_owned()));
         }
         let name = first.split(|&byte| byte == b'/').next().unwrap_or_default();

@@ -1,9 +1,11 @@
-//! GUFI's indexes: a copy of the source's directories, each with a SQLite database `db.db` of what is in it.
+//! GUFI's indexes: a copy of the source's directories, each with a SQLite database `db.db` of what
+//! is in it.
 //!
-//! A database tells of its directory in the row of `summary` with `isroot = 1`, of its other entries in `entries`, and of
-//! extended attributes in `xattrs_pwd`, here and in the databases that `external_dbs_pwd` names: values that not
-//! all who list the directory may read. What a rollup adds (`pentries_rollup`, further rows of `summary`) repeats what the
-//! databases below say themselves, and is not read: so an index gives the same rolled up or not.
+//! A database tells of its directory in the row of `summary` with `isroot = 1`, of its other
+//! entries in `entries`, and of extended attributes in `xattrs_pwd`, here and in the databases that
+//! `external_dbs_pwd` names: values that not all who list the directory may read. What a rollup
+//! adds (`pentries_rollup`, further rows of `summary`) repeats what the databases below say
+//! themselves, and is not read: so an index gives the same rolled up or not.
 //!
 //! 1. The first pass walks the directories and reads their attributes.
 //! 2. The second pass reads the entries, directories in parallel.
@@ -36,8 +38,7 @@ const SECOND_NS: i64 = 1_000_000_000;
 /// The tables of a directory's database that are read.
 const TABLES: [&str; 4] = ["summary", "entries", "xattrs_pwd", "external_dbs_pwd"];
 
-const COLUMNS: &str =
-    "inode, mode, nlink, uid, gid, size, blksize, blocks, atime, mtime, ctime, crtime, name, linkname";
+const COLUMNS: &str = "inode, mode, nlink, uid, gid, size, blksize, blocks, atime, mtime, ctime, crtime, name, linkname";
 
 /// An index after the first pass.
 #[derive(Debug)]
@@ -66,7 +67,11 @@ impl From<String> for Fault {
 
 impl GufiIndex {
     /// The first pass.
-    pub(crate) fn open(root: &Path, asked_root: Option<&[u8]>, problems: &Problems) -> Result<(Self, Tree)> {
+    pub(crate) fn open(
+        root: &Path,
+        asked_root: Option<&[u8]>,
+        problems: &Problems,
+    ) -> Result<(Self, Tree)> {
         let (mut gathered, mut found) = (Gathered::default(), Vec::new());
         // Paths below the root with their places on disk.
         let mut waiting: Vec<(Vec<u8>, PathBuf)> = vec![(Vec::new(), root.to_owned())];
@@ -81,13 +86,15 @@ impl GufiIndex {
             };
             gathered.push(&path, attributes, unknown, xattrs, (0, Place::Offset(0)));
             for name in subdirs {
-                let child = if path.is_empty() { name.clone() } else { [&path[..], b"/", &name].concat() };
+                let child =
+                    if path.is_empty() { name.clone() } else { [&path[..], b"/", &name].concat() };
                 waiting.push((child, directory.join(OsStr::from_bytes(&name))));
             }
             found.push(directory);
         }
         let names = [root.to_owned()];
-        let (tree, numbers) = Tree::build(vec![gathered], asked_root, RootRule::Below, &names, problems)?;
+        let (tree, numbers) =
+            Tree::build(vec![gathered], asked_root, RootRule::Below, &names, problems)?;
         let dirs = found.into_iter().zip(numbers.into_iter().flatten()).collect();
         Ok((GufiIndex { dirs }, tree))
     }
@@ -145,8 +152,8 @@ fn connect(path: &Path) -> std::result::Result<Connection, Fault> {
 
 fn own_record(directory: &Path) -> std::result::Result<(Attributes, Xattrs), Fault> {
     let database = connect(&directory.join("db.db"))?;
-    let mut statement =
-        database.prepare(&format!("SELECT {COLUMNS} FROM summary WHERE isroot = 1 AND rectype = 0"))?;
+    let mut statement = database
+        .prepare(&format!("SELECT {COLUMNS} FROM summary WHERE isroot = 1 AND rectype = 0"))?;
     let mut rows = statement.query([])?;
     let row = rows.next()?.ok_or_else(|| "it does not tell of its directory".to_owned())?;
     let attributes = attributes(row)?;
@@ -160,7 +167,10 @@ fn own_record(directory: &Path) -> std::result::Result<(Attributes, Xattrs), Fau
     let mut xattrs = XattrsByInode::default();
     add_xattrs(&database, &mut xattrs)?;
     let own = xattrs.remove(&inode).unwrap_or_default();
-    Ok((attributes, own.into_iter().map(|(key, value)| (escape(&key).into_owned(), value)).collect()))
+    Ok((
+        attributes,
+        own.into_iter().map(|(key, value)| (escape(&key).into_owned(), value)).collect(),
+    ))
 }
 
 /// Adds the entries of a directory to its listing.
@@ -214,7 +224,8 @@ fn add_entry<S: Sink<Error: std::error::Error>>(
     let checked = || {
         let (name, target) = (bytes(row, 12)?, bytes(row, 13)?);
         check_name(name).map_err(|reason| format!("{}: {reason}", shown(name)))?;
-        let attributes = attributes(row).map_err(|Fault(reason)| format!("{}: {reason}", shown(name)))?;
+        let attributes =
+            attributes(row).map_err(|Fault(reason)| format!("{}: {reason}", shown(name)))?;
         if attributes.file_type() == FileType::Directory {
             return Err(Fault(format!("{}: a directory among the other entries", shown(name))));
         }
@@ -228,14 +239,22 @@ fn add_entry<S: Sink<Error: std::error::Error>>(
     let own = bytes(row, 0).ok().and_then(|inode| xattrs.get(inode)).map_or(&[][..], Vec::as_slice);
     let xattrs = own.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));
     let added = emitter.push(Entry { name, attributes, target, xattrs })?;
-    Ok(if added { Ok(()) } else { Err(Fault(format!("{}: a second entry of this name", shown(name)))) })
+    Ok(if added {
+        Ok(())
+    } else {
+        Err(Fault(format!("{}: a second entry of this name", shown(name))))
+    })
 }
 
 /// The extended attributes of a directory's entries, those in other databases too.
-fn all_xattrs(database: &Connection, directory: &Path) -> std::result::Result<XattrsByInode, Fault> {
+fn all_xattrs(
+    database: &Connection,
+    directory: &Path,
+) -> std::result::Result<XattrsByInode, Fault> {
     let mut xattrs = XattrsByInode::default();
     add_xattrs(database, &mut xattrs)?;
-    let mut statement = database.prepare("SELECT filename FROM external_dbs_pwd WHERE type = 'xattrs'")?;
+    let mut statement =
+        database.prepare("SELECT filename FROM external_dbs_pwd WHERE type = 'xattrs'")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let name = bytes(row, 0)?;
@@ -249,7 +268,8 @@ fn all_xattrs(database: &Connection, directory: &Path) -> std::result::Result<Xa
     Ok(xattrs)
 }
 
-/// Adds what one database has. A value lies both in the database of its owner and in that of its group.
+/// Adds what one database has. A value lies both in the database of its owner and in that of its
+/// group.
 fn add_xattrs(database: &Connection, xattrs: &mut XattrsByInode) -> std::result::Result<(), Fault> {
     let mut statement = database.prepare("SELECT inode, name, value FROM xattrs_pwd")?;
     let mut rows = statement.query([])?;
@@ -284,7 +304,11 @@ fn attributes(row: &Row<'_>) -> std::result::Result<Attributes, Fault> {
     };
     let count = |column: usize| {
         let got = number(column)?;
-        if got < 0 { Err(Fault(format!("column {column} is {got}, expected at least 0"))) } else { Ok(got) }
+        if got < 0 {
+            Err(Fault(format!("column {column} is {got}, expected at least 0")))
+        } else {
+            Ok(got)
+        }
     };
     let time = |column: usize| number(column).map(|seconds| seconds.saturating_mul(SECOND_NS));
     let mode = small(1)?;

@@ -1,7 +1,7 @@
 //! Files read in blocks at given places, so that several threads can read one file.
 //!
-//! Not mapped into memory: another program may cut a file short while it is read, which must be an error and not a
-//! signal.
+//! Not mapped into memory: another program may cut a file short while it is read, which must be an
+//! error and not a signal.
 
 use crate::error::{Error, Result};
 use std::fs::File;
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 /// Bytes read at a time. A record must fit; no format has larger ones.
 pub(crate) const BLOCK_BYTES: usize = 2 << 20;
 
-/// An input file that can be read at any place. Standard input and pipes are copied to a temporary file first.
+/// An input file that can be read at any place. Standard input and pipes are copied to a temporary
+/// file first.
 #[derive(Debug)]
 pub(crate) struct Input {
     pub path: PathBuf,
@@ -38,14 +39,23 @@ impl Input {
     }
 
     fn copied(path: PathBuf, from: &mut dyn io::Read) -> Result<Self> {
-        let mut file = tempfile::tempfile().map_err(Error::io("make a temporary copy of", &path))?;
-        let length = io::copy(from, &mut file).map_err(Error::io("make a temporary copy of", &path))?;
+        let mut file =
+            tempfile::tempfile().map_err(Error::io("make a temporary copy of", &path))?;
+        let length =
+            io::copy(from, &mut file).map_err(Error::io("make a temporary copy of", &path))?;
         Ok(Input { path, file, length })
     }
 
     /// Reads the bytes from `start` to `end`.
     pub(crate) fn blocks(&self, start: u64, end: u64) -> Blocks<'_> {
-        Blocks { input: self, buffer: vec![0; BLOCK_BYTES], start: 0, filled: 0, offset: start, end }
+        Blocks {
+            input: self,
+            buffer: vec![0; BLOCK_BYTES],
+            start: 0,
+            filled: 0,
+            offset: start,
+            end,
+        }
     }
 }
 
@@ -82,22 +92,25 @@ impl Blocks<'_> {
         self.offset + self.bytes().len() as u64 >= self.end
     }
 
-    /// Moves the end of the window on. Returns whether there is more in it then: not at the end of the part, or when
-    /// the window is as large as it gets.
+    /// Moves the end of the window on. Returns whether there is more in it then: not at the end of
+    /// the part, or when the window is as large as it gets.
     pub(crate) fn more(&mut self) -> Result<bool> {
         self.buffer.copy_within(self.start..self.filled, 0);
         self.filled -= self.start;
         self.start = 0;
         let at = self.offset + self.filled as u64;
-        let wanted = usize::try_from(self.end - at).unwrap_or(usize::MAX).min(BLOCK_BYTES - self.filled);
+        let wanted =
+            usize::try_from(self.end - at).unwrap_or(usize::MAX).min(BLOCK_BYTES - self.filled);
         if wanted == 0 {
             return Ok(false);
         }
         let target = &mut self.buffer[self.filled..self.filled + wanted];
         match self.input.file.read_at(target, at) {
             Ok(0) => {
-                let reason =
-                    format!("ends at byte {at}, expected {} bytes: it was changed meanwhile", self.end);
+                let reason = format!(
+                    "ends at byte {at}, expected {} bytes: it was changed meanwhile",
+                    self.end
+                );
                 Err(Error::file(&self.input.path, reason))
             }
             Ok(read) => {

@@ -1,14 +1,14 @@
 //! Reads metadata that other scanners have written, and yields it as the listings of one source.
 //!
-//! 1. [`Import::open`] makes a first pass over the input and gathers its directories, since who may see a listing
-//!    depends on all directories above it.
+//! 1. [`Import::open`] makes a first pass over the input and gathers its directories, since who may
+//!    see a listing depends on all directories above it.
 //! 2. [`Import::run`] hands the listings over, one sink a thread.
 //!
-//! Not its job: what an index looks like on disk. An import knows formats of metadata; it hands over the same
-//! listings as a scan does, of the same access classes.
+//! Not its job: what an index looks like on disk. An import knows formats of metadata; it hands
+//! over the same listings as a scan does, of the same access classes.
 //!
-//! Its invariant: what the input does not tell for sure is for root alone; bad input is an error with its place or, in a
-//! lenient import, counted and left out.
+//! Its invariant: what the input does not tell for sure is for root alone; bad input is an error
+//! with its place or, in a lenient import, counted and left out.
 
 mod emitter;
 mod error;
@@ -65,8 +65,9 @@ pub struct Request {
     pub format: Format,
     /// The files; all of them are parts of one source. `-` is standard input.
     pub files: Vec<PathBuf>,
-    /// Absolute path of the root of the source, bytes of a Linux path. By default what the input says. Where the input's
-    /// own paths are absolute, it is the directory of the input that is the root, if it is above all others.
+    /// Absolute path of the root of the source, bytes of a Linux path. By default what the input
+    /// says. Where the input's own paths are absolute, it is the directory of the input that
+    /// is the root, if it is above all others.
     pub root: Option<Vec<u8>>,
     /// Whether to leave out and count what cannot be used.
     pub lenient: bool,
@@ -129,7 +130,8 @@ impl Import {
         };
         let flat = |format| {
             let Request { files, delimiter, memory_bytes, .. } = request;
-            let (flat, tree) = Flat::open(format, files, *delimiter, root, *memory_bytes, &problems)?;
+            let (flat, tree) =
+                Flat::open(format, files, *delimiter, root, *memory_bytes, &problems)?;
             Ok::<_, Error>((Reader::Flat(flat), tree))
         };
         let (reader, tree) = match (request.format, &request.files[..]) {
@@ -174,22 +176,26 @@ impl Import {
     /// Extended attributes of the root.
     pub fn xattrs(&self, classes: &ClassTable) -> Vec<Found> {
         let found = self.tree.xattr_classes(self.root_dir, ClassTable::EVERYONE, classes);
-        found.into_iter().map(|(key, value, class)| (key.to_owned(), Some((value.to_vec(), class)))).collect()
+        found
+            .into_iter()
+            .map(|(key, value, class)| (key.to_owned(), Some((value.to_vec(), class))))
+            .collect()
     }
 
-    /// The device that the source is said to be on. No input tells it for certain; this one is made from the path, so
-    /// that inodes of two sources are never taken for the same.
+    /// The device that the source is said to be on. No input tells it for certain; this one is made
+    /// from the path, so that inodes of two sources are never taken for the same.
     pub fn dev(&self) -> u64 {
         const NEVER_A_REAL_DEVICE: u64 = 1 << 40;
         let path = unescape(&self.tree.root);
         // FNV-1a.
-        let hash = path
-            .iter()
-            .fold(0x811c_9dc5_u32, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        let hash = path.iter().fold(0x811c_9dc5_u32, |hash, &byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
         NEVER_A_REAL_DEVICE | u64::from(hash)
     }
 
-    /// Makes the second pass: hands all listings over, one thread a sink, and gives the sinks back. Blocks.
+    /// Makes the second pass: hands all listings over, one thread a sink, and gives the sinks back.
+    /// Blocks.
     pub fn run<S: Sink<Error: std::error::Error>>(
         &mut self,
         classes: &ClassTable,
@@ -214,7 +220,8 @@ impl Import {
 /// Checks the path of a root, and takes away slashes at its end.
 fn absolute(root: &[u8]) -> Result<&[u8]> {
     let trimmed = path::trimmed(root);
-    let valid = root.starts_with(b"/") && path::check(trimmed.strip_prefix(b"/").unwrap_or(b"")).is_ok();
+    let valid =
+        root.starts_with(b"/") && path::check(trimmed.strip_prefix(b"/").unwrap_or(b"")).is_ok();
     if valid {
         return Ok(trimmed);
     }

@@ -15,7 +15,8 @@ pub(crate) fn unsigned(text: &[u8]) -> Result<u64, String> {
         if digit > 9 {
             return Err(invalid());
         }
-        number = number.checked_mul(10).and_then(|n| n.checked_add(digit.into())).ok_or_else(invalid)?;
+        number =
+            number.checked_mul(10).and_then(|n| n.checked_add(digit.into())).ok_or_else(invalid)?;
     }
     Ok(number)
 }

@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Does each task on one of the workers, in about the order given. Returns the results in the order of the tasks. The
-/// first error ends the work of all.
+/// Does each task on one of the workers, in about the order given. Returns the results in the order
+/// of the tasks. The first error ends the work of all.
 pub(crate) fn parallel<W: Send, T: Send, R: Send, E: Send>(
     workers: &mut [W],
     tasks: Vec<T>,
@@ -24,7 +24,8 @@ pub(crate) fn parallel<W: Send, T: Send, R: Send, E: Send>(
     };
     let mut done = std::thread::scope(|scope| {
         let run = &run;
-        let threads: Vec<_> = workers.iter_mut().map(|worker| scope.spawn(move || run(worker))).collect();
+        let threads: Vec<_> =
+            workers.iter_mut().map(|worker| scope.spawn(move || run(worker))).collect();
         let joined = threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

@@ -23,8 +23,9 @@ pub(crate) fn common<'a>(a: &'a [u8], b: &[u8]) -> &'a [u8] {
     trimmed(&a[..slash])
 }
 
-/// The path below `root`, which has no slash at its end. `None` if it lies elsewhere. Several slashes behind the root
-/// count as one: scanners that were started with a slash at the end of a path print them so.
+/// The path below `root`, which has no slash at its end. `None` if it lies elsewhere. Several
+/// slashes behind the root count as one: scanners that were started with a slash at the end of a
+/// path print them so.
 pub(crate) fn below<'a>(root: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     let rest = path.strip_prefix(root)?;
     if !root.is_empty() && !rest.is_empty() && rest[0] != b'/' {
@@ -40,7 +41,10 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), String> {
         b"" => "an empty name",
         b"." | b".." => "a name '.' or '..'",
         _ if name.len() > NAME_BYTES_MAX => {
-            return Err(format!("a name of {} bytes, expected at most {NAME_BYTES_MAX}", name.len()));
+            return Err(format!(
+                "a name of {} bytes, expected at most {NAME_BYTES_MAX}",
+                name.len()
+            ));
         }
         _ if memchr::memchr2(0, b'/', name).is_some() => "a name with a NUL or a slash",
         _ => return Ok(()),
@@ -92,7 +96,9 @@ mod tests {
         assert_eq!(below(b"t", b"ta"), None);
         assert_eq!(below(b"", b"//etc"), Some(&b"etc"[..]));
         assert!(check(b"a/b").is_ok() && check(b"").is_ok());
-        for path in [&b"a//b"[..], b"a/", b"/a", b"a/../b", b".", b"a\0", &[b'x'; 5000], &[b'/'; 70_000]] {
+        for path in
+            [&b"a//b"[..], b"a/", b"/a", b"a/../b", b".", b"a\0", &[b'x'; 5000], &[b'/'; 70_000]]
+        {
             assert!(check(path).is_err());
         }
     }

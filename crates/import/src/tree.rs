@@ -1,17 +1,18 @@
 //! The directories of an input, in memory: what the first pass gathers and the second looks up.
 //!
-//! Who may see a listing depends on every directory above it, and directories come in any order: no listing can be
-//! handed over before all directories are known.
+//! Who may see a listing depends on every directory above it, and directories come in any order: no
+//! listing can be handed over before all directories are known.
 //!
-//! Its invariant: no directory is more visible than its source would show it. Whatever is not known for sure (a missing
-//! directory, an ACL that cannot be read, two records for one directory) counts as root only.
+//! Its invariant: no directory is more visible than its source would show it. Whatever is not known
+//! for sure (a missing directory, an ACL that cannot be read, two records for one directory) counts
+//! as root only.
 
 use crate::error::{Error, Place, Problems, Result};
 use crate::gathered::{Gathered, RootRule, input_root};
 use crate::path::{below, check, shown};
 use canopy_model::{
-    Access, Acl, Attributes, ClassId, ClassTable, FileType, Permissions, base_name, escape, join_absolute,
-    parent,
+    Access, Acl, Attributes, ClassId, ClassTable, FileType, Permissions, base_name, escape,
+    join_absolute, parent,
 };
 use rustc_hash::FxHashMap;
 use std::collections::HashMap;
@@ -72,8 +73,8 @@ pub(crate) struct Dir {
 }
 
 impl Tree {
-    /// Puts together what threads have gathered. Returns the number in the tree of each directory gathered, by
-    /// thread.
+    /// Puts together what threads have gathered. Returns the number in the tree of each directory
+    /// gathered, by thread.
     pub(crate) fn build(
         gathered: Vec<Gathered>,
         asked_root: Option<&[u8]>,
@@ -148,7 +149,11 @@ impl Tree {
     pub(crate) fn below_root<'a>(&self, raw: &'a [u8]) -> std::result::Result<&'a [u8], String> {
         let path = below(&self.input_root, raw);
         let path = path.ok_or_else(|| {
-            format!("{} is not below the root of the input, {}", shown(raw), shown(&self.input_root))
+            format!(
+                "{} is not below the root of the input, {}",
+                shown(raw),
+                shown(&self.input_root)
+            )
         })?;
         check(path).map_err(|reason| format!("{}: {reason}", shown(raw)))?;
         Ok(path)
@@ -157,7 +162,11 @@ impl Tree {
     fn push(&mut self, path: &str, attributes: Attributes, unknown: bool) -> Result<u32> {
         let id = u32::try_from(self.dirs.len()).ok().filter(|&id| id != NO_DIR);
         let id = id.ok_or_else(|| Error::Input("more than 4294967294 directories".to_owned()))?;
-        let depth = if path.is_empty() { 0 } else { 1 + memchr::memchr_iter(b'/', path.as_bytes()).count() };
+        let depth = if path.is_empty() {
+            0
+        } else {
+            1 + memchr::memchr_iter(b'/', path.as_bytes()).count()
+        };
         self.dirs.push(Dir {
             path_start: self.paths.len(),
             path_bytes: path.len() as u32,
@@ -170,8 +179,8 @@ impl Tree {
         Ok(id)
     }
 
-    /// Finds the parent of every directory, and makes up those that are missing. Returns which directories of equal
-    /// paths were left out.
+    /// Finds the parent of every directory, and makes up those that are missing. Returns which
+    /// directories of equal paths were left out.
     fn link(
         &mut self,
         names: &[PathBuf],
@@ -183,15 +192,21 @@ impl Tree {
             let mut doubtful = Vec::new();
             let mut missing = HashMap::new();
             let mut parents = vec![NO_DIR; self.dirs.len()];
-            // Paths are chosen by users, so that the hash must be one that they cannot make collide.
+            // Paths are chosen by users, so that the hash must be one that they cannot make
+            // collide.
             let mut ids: HashMap<&str, u32> = HashMap::with_capacity(self.dirs.len());
             let mut kept = Vec::with_capacity(self.dirs.len());
             for id in (0..self.dirs.len() as u32).filter(|id| !left_out.contains_key(id)) {
                 let first = *ids.entry(self.path(id)).or_insert(id);
                 if first != id {
                     let (input, place) = &places[id as usize];
-                    let reason = format!("directory {} a second time", shown(self.path(id).as_bytes()));
-                    problems.report(Error::record(&names[*input as usize], place.clone(), reason))?;
+                    let reason =
+                        format!("directory {} a second time", shown(self.path(id).as_bytes()));
+                    problems.report(Error::record(
+                        &names[*input as usize],
+                        place.clone(),
+                        reason,
+                    ))?;
                     doubtful.push((id, first));
                 } else {
                     kept.push(id);
@@ -255,7 +270,8 @@ impl Tree {
     }
 
     fn list_children(&mut self) {
-        let is_child = |(id, dir): &(usize, &Dir)| dir.parent != NO_DIR && dir.parent as usize != *id;
+        let is_child =
+            |(id, dir): &(usize, &Dir)| dir.parent != NO_DIR && dir.parent as usize != *id;
         let mut first = vec![0_u32; self.dirs.len() + 1];
         for (_, dir) in self.dirs.iter().enumerate().filter(is_child) {
             first[dir.parent as usize + 1] += 1;
@@ -278,8 +294,9 @@ impl Tree {
         let Some(root) = self.root_dir() else { return };
         let nobody = classes.access(ClassTable::EVERYONE, self.closed());
         let mut accesses = vec![nobody; self.dirs.len()];
-        accesses[root as usize] =
-            self.with_permissions(root, |permissions| classes.access(ClassTable::EVERYONE, permissions));
+        accesses[root as usize] = self.with_permissions(root, |permissions| {
+            classes.access(ClassTable::EVERYONE, permissions)
+        });
         let mut waiting = vec![root];
         while let Some(id) = waiting.pop() {
             let access = accesses[id as usize];
@@ -304,7 +321,11 @@ impl Tree {
     }
 
     /// Calls `with` with the permissions of a directory.
-    pub(crate) fn with_permissions<R>(&self, id: u32, with: impl FnOnce(Permissions<'_>) -> R) -> R {
+    pub(crate) fn with_permissions<R>(
+        &self,
+        id: u32,
+        with: impl FnOnce(Permissions<'_>) -> R,
+    ) -> R {
         let dir = &self.dirs[id as usize];
         let acl = self.xattrs(id).iter().find(|(key, _)| key == Acl::XATTR_NAME);
         let acl = acl.map(|(_, value)| Acl::decode(value));
@@ -349,8 +370,8 @@ impl Tree {
         self.xattrs.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// The extended attributes of a directory with those who may see their values, where its own listing is for
-    /// `listing`.
+    /// The extended attributes of a directory with those who may see their values, where its own
+    /// listing is for `listing`.
     pub(crate) fn xattr_classes<'a>(
         &'a self,
         id: u32,
@@ -368,7 +389,8 @@ impl Tree {
     }
 }
 
-/// Most bytes of paths of directories that are made up: a few long paths could ask for any number of them.
+/// Most bytes of paths of directories that are made up: a few long paths could ask for any number
+/// of them.
 const MADE_UP_BYTES_MAX: usize = 256 << 20;
 
 /// Notes that a directory and those above it are missing, as far as they are. `child` is below it.

@@ -1,4 +1,5 @@
-//! A file of a shard that is read by blocks, each checked against its checksum before a byte of it is used.
+//! A file of a shard that is read by blocks, each checked against its checksum before a byte of it
+//! is used.
 
 use crate::disk::BLOCK_BYTES;
 use crate::error::{Error, Result};
@@ -35,7 +36,10 @@ impl BlockFile {
         let file = File::open(path).map_err(Error::io("open", path))?;
         let bytes = file.metadata().map_err(Error::io("read", path))?.len();
         if bytes != expected_bytes {
-            return Err(Error::corrupt(path, format!("it has {bytes} bytes, expected {expected_bytes}")));
+            return Err(Error::corrupt(
+                path,
+                format!("it has {bytes} bytes, expected {expected_bytes}"),
+            ));
         }
         if sums.len() as u64 != bytes.div_ceil(BLOCK_BYTES as u64) {
             return Err(Error::corrupt(path, "its manifest has a wrong number of checksums"));
@@ -56,10 +60,10 @@ impl BlockFile {
 impl Inner {
     /// Reads bytes of the file; the blocks that hold them are checked if they were not yet.
     fn read(&self, start: u64, length: usize) -> io::Result<Bytes> {
-        let end = start
-            .checked_add(length as u64)
-            .filter(|&end| end <= self.bytes)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it refers to bytes past its end"))?;
+        let end =
+            start.checked_add(length as u64).filter(|&end| end <= self.bytes).ok_or_else(|| {
+                io::Error::new(io::ErrorKind::InvalidData, "it refers to bytes past its end")
+            })?;
         if let Some(whole) = &self.whole {
             return Ok(whole.slice(start as usize..end as usize));
         }
@@ -78,7 +82,8 @@ impl Inner {
         let mut buffer = Vec::with_capacity((to - from) as usize);
         while buffer.len() < (to - from) as usize {
             let at = from + buffer.len() as u64;
-            if rustix::io::pread(&self.file, rustix::buffer::spare_capacity(&mut buffer), at)? == 0 {
+            if rustix::io::pread(&self.file, rustix::buffer::spare_capacity(&mut buffer), at)? == 0
+            {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
@@ -87,8 +92,10 @@ impl Inner {
             let at = (block as u64 * block_bytes - from) as usize;
             let bytes = &buffer[at..buffer.len().min(at + BLOCK_BYTES)];
             if crc32fast::hash(bytes) != self.sums[block] {
-                let detail =
-                    format!("the checksum of the block at byte {} does not match", block * BLOCK_BYTES);
+                let detail = format!(
+                    "the checksum of the block at byte {} does not match",
+                    block * BLOCK_BYTES
+                );
                 return Err(io::Error::new(io::ErrorKind::InvalidData, detail));
             }
             self.checked[block].store(true, Ordering::Relaxed);

@@ -5,7 +5,8 @@ use canopy_model::{Attributes, Listing, Rows, Xattr, compare_paths};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most entries of a shard; bounds ordinals and the memory that one shard takes while it is written.
+/// Most entries of a shard; bounds ordinals and the memory that one shard takes while it is
+/// written.
 const SHARD_ROWS_MAX: usize = 1 << 20;
 
 /// Collects listings in any order.
@@ -13,7 +14,8 @@ const SHARD_ROWS_MAX: usize = 1 << 20;
 pub(crate) struct Builder {
     pub(crate) heads: Vec<Head>,
     paths: String,
-    /// Entries that are not directories, by listing in the order of `heads`, sorted by name within each.
+    /// Entries that are not directories, by listing in the order of `heads`, sorted by name within
+    /// each.
     pub(crate) entries: Rows,
     /// Entries that are directories, likewise.
     pub(crate) dirs: Rows,
@@ -60,11 +62,15 @@ impl Builder {
         let (first_entry, first_dir) = (self.entries.len() as u32, self.dirs.len() as u32);
         for &at in order.iter() {
             let row = rows.row(at as usize);
-            let target =
-                if row.attributes.mode & 0o170_000 == 0o040_000 { &mut self.dirs } else { &mut self.entries };
+            let target = if row.attributes.mode & 0o170_000 == 0o040_000 {
+                &mut self.dirs
+            } else {
+                &mut self.entries
+            };
             target.push(row.name, *row.attributes, row.target);
             // Names for all who may see the listing; values go to the builders of their classes.
-            for xattr in rows.xattrs(at as usize).filter(|xattr| !xattr.key.starts_with("trusted.")) {
+            for xattr in rows.xattrs(at as usize).filter(|xattr| !xattr.key.starts_with("trusted."))
+            {
                 target.push_xattr(Xattr { key: xattr.key, value: None });
             }
         }
@@ -111,8 +117,10 @@ impl Builder {
 
     /// Adds an entry of a gate.
     pub(crate) fn push_sealed(&mut self, path: String, record: SealedRecord) {
-        let inode = record.inode.as_ref().map_or(0, |inode| inode.target.len() + inode.xattrs.len());
-        let values: usize = record.xattrs.iter().map(|(key, value)| key.len() + value.len() + 48).sum();
+        let inode =
+            record.inode.as_ref().map_or(0, |inode| inode.target.len() + inode.xattrs.len());
+        let values: usize =
+            record.xattrs.iter().map(|(key, value)| key.len() + value.len() + 48).sum();
         self.text_bytes += path.capacity() + inode + values;
         self.sealed.push((path, record));
     }

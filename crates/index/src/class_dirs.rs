@@ -1,10 +1,12 @@
-//! The directories of the classes: where a grant becomes an access control list that the kernel enforces.
+//! The directories of the classes: where a grant becomes an access control list that the kernel
+//! enforces.
 //!
-//! A class is a chain of directories, one a grant. Each belongs to root, has no write bit for anybody else and
-//! lets through exactly those who pass its grant. A gate's directory lets those list it who may list the gate, and
-//! those through who may search it; in it, each child of the gate has a directory whose name only those can
-//! compute who know the child's (see `names`). The owning group is the grant's first group, or root's with the
-//! outcome of everybody else, so that it never decides anything by itself.
+//! A class is a chain of directories, one a grant. Each belongs to root, has no write bit for
+//! anybody else and lets through exactly those who pass its grant. A gate's directory lets those
+//! list it who may list the gate, and those through who may search it; in it, each child of the
+//! gate has a directory whose name only those can compute who know the child's (see `names`). The
+//! owning group is the grant's first group, or root's with the outcome of everybody else, so that
+//! it never decides anything by itself.
 
 use crate::disk::Disk;
 use crate::error::Result;
@@ -109,20 +111,26 @@ impl Guard {
         Guard { users: Vec::new(), gid: 0, group: 5, groups: Vec::new(), other: 5 }
     }
 
-    /// Lets those look names up who pass `search`, and those list them who pass `read`. Both are grants of one
-    /// inode, so a user or group that only one of them names is judged like everybody else by the other.
+    /// Lets those look names up who pass `search`, and those list them who pass `read`. Both are
+    /// grants of one inode, so a user or group that only one of them names is judged like
+    /// everybody else by the other.
     fn new(search: &Grant, read: &Grant) -> Self {
         let bits = |search: bool, read: bool| u16::from(search) | u16::from(read) << 2;
         let user = |grant: &Grant, uid: u32| match grant.users().get(&uid) {
             Some(&granted) => granted,
             None => grant.other() && grant.groups().is_empty(),
         };
-        let group = |grant: &Grant, gid: u32| grant.groups().get(&gid).copied().unwrap_or(grant.other());
+        let group =
+            |grant: &Grant, gid: u32| grant.groups().get(&gid).copied().unwrap_or(grant.other());
         let other = bits(search.other(), read.other());
-        let uids: BTreeSet<u32> = search.users().keys().chain(read.users().keys()).copied().collect();
-        let gids: BTreeSet<u32> = search.groups().keys().chain(read.groups().keys()).copied().collect();
-        let users = uids.into_iter().map(|uid| (uid, bits(user(search, uid), user(read, uid)))).collect();
-        let mut groups = gids.into_iter().map(|gid| (gid, bits(group(search, gid), group(read, gid))));
+        let uids: BTreeSet<u32> =
+            search.users().keys().chain(read.users().keys()).copied().collect();
+        let gids: BTreeSet<u32> =
+            search.groups().keys().chain(read.groups().keys()).copied().collect();
+        let users =
+            uids.into_iter().map(|uid| (uid, bits(user(search, uid), user(read, uid)))).collect();
+        let mut groups =
+            gids.into_iter().map(|gid| (gid, bits(group(search, gid), group(read, gid))));
         let (gid, owning) = groups.next().unwrap_or((0, other));
         Guard { users, gid, group: owning, groups: groups.collect(), other }
     }
@@ -178,7 +186,8 @@ mod tests {
         }
     }
 
-    /// A gate's directory has the gate's own outcomes for search and read, whatever its mode and ACL.
+    /// A gate's directory has the gate's own outcomes for search and read, whatever its mode and
+    /// ACL.
     #[test]
     fn gates_say_what_the_gate_says() {
         let entry = |tag, permissions| AclEntry { tag, permissions };
@@ -196,8 +205,8 @@ mod tests {
                     ],
                 };
                 for acl in [None, Some(&acl)] {
-                    let [search, read] =
-                        [Wanted::SEARCH, Wanted::READ].map(|wanted| Grant::new(mode, 1, 2, acl, wanted));
+                    let [search, read] = [Wanted::SEARCH, Wanted::READ]
+                        .map(|wanted| Grant::new(mode, 1, 2, acl, wanted));
                     says(&Guard::new(&search, &read), &search, &read);
                 }
             }

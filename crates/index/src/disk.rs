@@ -1,7 +1,7 @@
 //! Everything that changes the disk, so that tests can make any of it fail.
 //!
-//! A file is written in blocks of [`BLOCK_BYTES`] with a CRC-32 each. The sums go into the manifest, and
-//! a reader checks every block that it reads (see `block_file`).
+//! A file is written in blocks of [`BLOCK_BYTES`] with a CRC-32 each. The sums go into the
+//! manifest, and a reader checks every block that it reads (see `block_file`).
 
 use crate::error::{Error, Result};
 use rustix::fs::{Gid, Mode, OFlags, Uid};
@@ -24,7 +24,8 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Lets `after` operations pass and fails the next one with `errno`; all that follow too if `lasting`.
+    /// Lets `after` operations pass and fails the next one with `errno`; all that follow too if
+    /// `lasting`.
     pub fn new(after: i64, errno: i32, lasting: bool) -> Arc<Self> {
         Arc::new(Faults { left: AtomicI64::new(after), errno, lasting })
     }
@@ -59,11 +60,16 @@ impl Disk {
         self.faults.as_ref().map_or(Ok(()), |faults| faults.check())
     }
 
-    /// Creates a file, or empties one that a crashed writer left, with exactly these permission bits.
+    /// Creates a file, or empties one that a crashed writer left, with exactly these permission
+    /// bits.
     pub(crate) fn create(&self, path: &Path, mode: u32) -> Result<DiskFile> {
         let open = || -> io::Result<File> {
             self.check()?;
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let flags = OFlags::WRONLY
+                | OFlags::CREATE
+                | OFlags::TRUNC
+                | OFlags::NOFOLLOW
+                | OFlags::CLOEXEC;
             let fd = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))?;
             remove_acl(&fd, "system.posix_acl_access")?;
             rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
@@ -97,7 +103,13 @@ impl Disk {
     }
 
     /// Gives a directory to this group, with exactly these permission bits and no ACL.
-    pub(crate) fn set_mode(&self, path: &Path, dir: &OwnedFd, owner: (u32, u32), mode: u32) -> Result<()> {
+    pub(crate) fn set_mode(
+        &self,
+        path: &Path,
+        dir: &OwnedFd,
+        owner: (u32, u32),
+        mode: u32,
+    ) -> Result<()> {
         let set = || -> io::Result<()> {
             self.check()?;
             rustix::fs::fchmod(dir, Mode::from_raw_mode(0o700))?;
@@ -108,8 +120,8 @@ impl Disk {
         set().map_err(Error::io("set the permissions of", path))
     }
 
-    /// Whether a directory of root's has exactly this owning group, mode (without an ACL) or ACL. What is as it should be
-    /// is left alone, since readers come through it meanwhile.
+    /// Whether a directory of root's has exactly this owning group, mode (without an ACL) or ACL.
+    /// What is as it should be is left alone, since readers come through it meanwhile.
     pub(crate) fn is_guarded(
         &self,
         dir: &OwnedFd,
@@ -129,7 +141,12 @@ impl Disk {
     }
 
     /// Replaces the access ACL of a directory. Returns false where the file system cannot hold it.
-    pub(crate) fn set_acl(&self, path: &Path, dir: &OwnedFd, acl: &canopy_model::Acl) -> Result<bool> {
+    pub(crate) fn set_acl(
+        &self,
+        path: &Path,
+        dir: &OwnedFd,
+        acl: &canopy_model::Acl,
+    ) -> Result<bool> {
         use rustix::io::Errno;
         self.check().map_err(Error::io("set the ACL of", path))?;
         let flags = rustix::fs::XattrFlags::empty();
@@ -197,11 +214,15 @@ pub(crate) struct DiskFile {
 }
 
 impl DiskFile {
-    /// Writes what is left, optionally syncs, and returns the size in bytes and the sums of the blocks.
+    /// Writes what is left, optionally syncs, and returns the size in bytes and the sums of the
+    /// blocks.
     pub(crate) fn finish(mut self, sync: bool) -> Result<(u64, Vec<u32>)> {
         self.write_block().map_err(Error::io("write", &self.path))?;
         if sync {
-            self.disk.check().and_then(|()| self.file.sync_all()).map_err(Error::io("sync", &self.path))?;
+            self.disk
+                .check()
+                .and_then(|()| self.file.sync_all())
+                .map_err(Error::io("sync", &self.path))?;
         }
         Ok((self.bytes, self.sums))
     }

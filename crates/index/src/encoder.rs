@@ -9,8 +9,8 @@ use crate::schema::{FENCE_ROWS, FileKind};
 use crate::shard_record::{Cover, FileRecord, HardLink, ShardRecord};
 use crate::summaries::{BlockSummary, of_blocks};
 use arrow::array::{
-    ArrayRef, BinaryArray, Int64Array, RecordBatch, StringBuilder, TimestampNanosecondArray, UInt32Array,
-    UInt64Array,
+    ArrayRef, BinaryArray, Int64Array, RecordBatch, StringBuilder, TimestampNanosecondArray,
+    UInt32Array, UInt64Array,
 };
 use canopy_model::{Attributes, FileType, Rows, Totals};
 use parquet::arrow::ArrowWriter;
@@ -70,7 +70,8 @@ pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result
     }
 
     let mut checksums = vec![Vec::new(); FileKind::COUNT];
-    let encoder = Encoder { place: &place, record: &mut record, covers: &covers, checksums: &mut checksums };
+    let encoder =
+        Encoder { place: &place, record: &mut record, covers: &covers, checksums: &mut checksums };
     encoder
         .listings(&builder, &sums, &before)?
         .entries(&builder)?
@@ -85,8 +86,8 @@ pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result
     Ok(record)
 }
 
-/// What entries with several links count too often, by their links and how many each has, as far as all of an entry's are
-/// here; and the links of the others.
+/// What entries with several links count too often, by their links and how many each has, as far as
+/// all of an entry's are here; and the links of the others.
 fn once(links: &[(HardLink, u32)]) -> (Totals, Vec<HardLink>) {
     #[derive(Default)]
     struct Names {
@@ -123,7 +124,9 @@ struct Encoder<'a> {
 /// A list for the manifest.
 fn packed<T: Serialize>(place: &ShardPlace<'_>, list: Vec<T>) -> Result<PackedList<T>> {
     PackedList::new(list).map_err(|error| {
-        Error::io("encode the manifest of", place.directory)(std::io::Error::other(error.to_string()))
+        Error::io("encode the manifest of", place.directory)(std::io::Error::other(
+            error.to_string(),
+        ))
     })
 }
 
@@ -132,8 +135,9 @@ impl Encoder<'_> {
     fn open(&self, kind: FileKind, rows: usize) -> Result<Output> {
         let path = self.place.directory.join(self.record.file_name(kind));
         let file = self.place.disk.create(&path, 0o644)?;
-        let options =
-            ArrowWriterOptions::new().with_properties(kind.properties(rows)).with_skip_arrow_metadata(true);
+        let options = ArrowWriterOptions::new()
+            .with_properties(kind.properties(rows))
+            .with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(file, kind.schema(), options)
             .map_err(|error| write_error(&path, error))?;
         Ok(Output { path, kind, writer, rows: 0 })
@@ -145,13 +149,15 @@ impl Encoder<'_> {
         }
         let mut output = self.open(FileKind::Listings, builder.heads.len())?;
         let heads = &builder.heads;
-        let fences: Vec<&str> = heads.iter().step_by(FENCE_ROWS).map(|head| builder.path(head)).collect();
+        let fences: Vec<&str> =
+            heads.iter().step_by(FENCE_ROWS).map(|head| builder.path(head)).collect();
         let fences = serde_json::to_string(&fences)
             .map_err(|error| Error::io("encode", &output.path)(std::io::Error::other(error)))?;
         output.writer.append_key_value_metadata(KeyValue::new("canopy.fences".to_owned(), fences));
         for start in (0..heads.len()).step_by(BATCH_ROWS) {
             let range = start..heads.len().min(start + BATCH_ROWS);
-            let (heads, sums, before) = (&heads[range.clone()], &sums[range.clone()], &before[range]);
+            let (heads, sums, before) =
+                (&heads[range.clone()], &sums[range.clone()], &before[range]);
             let mut columns: Vec<ArrayRef> = vec![
                 strings(heads.iter().map(|head| Some(builder.path(head)))),
                 u32s(heads.iter().map(|head| head.depth)),
@@ -226,7 +232,11 @@ impl Encoder<'_> {
                 let row = match rows[first..].iter_mut().rfind(|row| row.owner == owner) {
                     Some(row) => row,
                     None => {
-                        rows.push(UsageRow { listing: ordinal as u32, owner, ..UsageRow::default() });
+                        rows.push(UsageRow {
+                            listing: ordinal as u32,
+                            owner,
+                            ..UsageRow::default()
+                        });
                         rows.last_mut().expect("one was just added")
                     }
                 };
@@ -261,7 +271,8 @@ impl Encoder<'_> {
                 (link, attributes.nlink)
             })
         };
-        let rows: Vec<(HardLink, u32)> = builder.heads.iter().enumerate().flat_map(linked).collect();
+        let rows: Vec<(HardLink, u32)> =
+            builder.heads.iter().enumerate().flat_map(linked).collect();
         let (repeats, open) = once(&rows);
         self.record.repeats = repeats;
         if open.len() <= INLINE_LINKS_MAX {
@@ -350,8 +361,9 @@ impl Encoder<'_> {
             sealed.extend((number as u32).to_le_bytes());
             let (nonce, mut record) = (
                 sealed.clone(),
-                serde_json::to_vec(record)
-                    .map_err(|error| Error::io("encode", &output.path)(std::io::Error::other(error)))?,
+                serde_json::to_vec(record).map_err(|error| {
+                    Error::io("encode", &output.path)(std::io::Error::other(error))
+                })?,
             );
             names.seal(path, &nonce, &mut record);
             sealed.extend(record);
@@ -397,10 +409,12 @@ impl Output {
 
 pub(crate) fn write_error(path: &Path, error: parquet::errors::ParquetError) -> Error {
     let source = match error {
-        parquet::errors::ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {
-            Ok(cause) => *cause,
-            Err(cause) => std::io::Error::other(cause),
-        },
+        parquet::errors::ParquetError::External(cause) => {
+            match cause.downcast::<std::io::Error>() {
+                Ok(cause) => *cause,
+                Err(cause) => std::io::Error::other(cause),
+            }
+        }
         other => std::io::Error::other(other),
     };
     Error::io("write", path)(source)
@@ -470,20 +484,32 @@ fn usage_columns(rows: &[UsageRow]) -> Vec<ArrayRef> {
     ]
 }
 
-fn row_columns(kind: FileKind, ordinals: &mut Vec<u32>, places: &[usize], rows: &Rows) -> Vec<ArrayRef> {
+fn row_columns(
+    kind: FileKind,
+    ordinals: &mut Vec<u32>,
+    places: &[usize],
+    rows: &Rows,
+) -> Vec<ArrayRef> {
     let attributes = rows.attributes();
     let mut columns: Vec<ArrayRef> = Vec::with_capacity(16);
-    columns.push(Arc::new(UInt32Array::from(std::mem::replace(ordinals, Vec::with_capacity(BATCH_ROWS)))));
+    columns.push(Arc::new(UInt32Array::from(std::mem::replace(
+        ordinals,
+        Vec::with_capacity(BATCH_ROWS),
+    ))));
     columns.push(strings(places.iter().map(|&at| Some(rows.name(at)))));
     inode_columns(&mut columns, || places.iter().map(|&at| &attributes[at]));
     if kind == FileKind::Entries {
-        columns.push(strings(places.iter().map(|&at| Some(rows.target(at)).filter(|t| !t.is_empty()))));
+        columns.push(strings(
+            places.iter().map(|&at| Some(rows.target(at)).filter(|t| !t.is_empty())),
+        ));
         columns.push(u64s(places.iter().map(|&at| attributes[at].rdev)));
     }
     if rows.has_xattrs() {
         let names = |at: usize| joined_names(rows.xattrs(at).map(|xattr| xattr.key));
         let names: Vec<String> = places.iter().map(|&at| names(at)).collect();
-        columns.push(strings(names.iter().map(|names| Some(names.as_str()).filter(|n| !n.is_empty()))));
+        columns.push(strings(
+            names.iter().map(|names| Some(names.as_str()).filter(|n| !n.is_empty())),
+        ));
     } else {
         columns.push(arrow::array::new_null_array(&arrow::datatypes::DataType::Utf8, places.len()));
     }
@@ -584,9 +610,11 @@ mod tests {
     #[test]
     fn links_count_once_where_all_of_an_inode_are_here() {
         let link = |listing, dev, ino| HardLink { listing, dev, ino, size_bytes: 10, blocks: 8 };
-        // One inode with all its three names, one of the same number on another device, one with a name elsewhere.
+        // One inode with all its three names, one of the same number on another device, one with a
+        // name elsewhere.
         let (whole, other, part) = (|at| link(at, 1, 5), link(4, 2, 5), |at| link(at, 1, 6));
-        let links = [(whole(0), 3), (part(0), 3), (whole(1), 3), (other, 2), (whole(2), 3), (part(2), 3)];
+        let links =
+            [(whole(0), 3), (part(0), 3), (whole(1), 3), (other, 2), (whole(2), 3), (part(2), 3)];
         let (repeats, open) = once(&links);
         assert_eq!(repeats, Totals { entries: 2, bytes: 20, blocks: 16, ..Totals::default() });
         assert_eq!(open, [part(0), other, part(2)]);

@@ -98,7 +98,9 @@ impl Error {
             },
             Error::Corrupt { .. } | Error::Version { .. } => ErrorKind::Corrupt,
             Error::Locked(_) => ErrorKind::Unavailable,
-            Error::Unsafe { .. } | Error::NameTaken { .. } | Error::TableTaken(_) => ErrorKind::Invalid,
+            Error::Unsafe { .. } | Error::NameTaken { .. } | Error::TableTaken(_) => {
+                ErrorKind::Invalid
+            }
         }
     }
 

@@ -1,8 +1,8 @@
 //! What can be reached without knowing a name, and what each known name adds.
 //!
-//! The classes of an index are a forest: the catalog names those in front of all gates, and the directory of each way
-//! through a gate has a file that names those behind it, up to the next gates. So nobody learns of a way from
-//! a file outside of it.
+//! The classes of an index are a forest: the catalog names those in front of all gates, and the
+//! directory of each way through a gate has a file that names those behind it, up to the next
+//! gates. So nobody learns of a way from a file outside of it.
 
 use crate::manifest::{ClassRecord, GateRecord, Level, LocalClass, LocalGate, Way};
 use crate::names::Names;
@@ -17,7 +17,8 @@ pub(crate) fn levels(classes: &[ClassRecord], names: &Names) -> (Level, BTreeMap
     for class in classes {
         let path = class.path();
         for (depth, step) in path.gates.iter().enumerate() {
-            let gate = LocalGate { grants: numbers(&step.grants), gate: GateRecord::new(step.gate) };
+            let gate =
+                LocalGate { grants: numbers(&step.grants), gate: GateRecord::new(step.gate) };
             let level = level_at(&mut first, &mut ways, &path.gates[..depth], names);
             if !level.gates.contains(&gate) {
                 level.gates.push(gate);

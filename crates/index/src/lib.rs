@@ -18,14 +18,14 @@
 //!         g8/ ...
 //! ```
 //!
-//! Module by module: [`Writer`] takes listings in, one [`ShardWriter`] a thread, and publishes; `builder` keeps the listings of
-//! one class until they become a shard; `encoder` writes a shard's files as `schema` describes them,
-//! `summaries` makes the statistics among them;
-//! `class_dirs` makes the directories that the kernel guards and `names` names them; `manifest` says what is in a generation and
-//! `shard_record` what in a shard (`packed`: the parts of it that few commands need),
-//! `levels` what of it lies behind which gate; `own_tables` has the tables that the administrator adds;
-//! [`Index`] opens one generation and [`Shard`] answers from one shard's files. Everything that changes the
-//! disk goes through [`Disk`].
+//! Module by module: [`Writer`] takes listings in, one [`ShardWriter`] a thread, and publishes;
+//! `builder` keeps the listings of one class until they become a shard; `encoder` writes a shard's
+//! files as `schema` describes them, `summaries` makes the statistics among them;
+//! `class_dirs` makes the directories that the kernel guards and `names` names them; `manifest`
+//! says what is in a generation and `shard_record` what in a shard (`packed`: the parts of it that
+//! few commands need), `levels` what of it lies behind which gate; `own_tables` has the tables that
+//! the administrator adds; [`Index`] opens one generation and [`Shard`] answers from one shard's
+//! files. Everything that changes the disk goes through [`Disk`].
 //!
 //! Not its job: where listings come from, and what is asked of them.
 
@@ -52,8 +52,8 @@ pub use disk::{Disk, Faults};
 pub use error::{Error, ErrorKind, Result};
 pub use manifest::{SealedInode, SealedRecord, SourceRecord};
 pub use own_tables::{
-    Column, ColumnType, TableFile, TableFormat, TableKind, TableRead, TableRecord, TableWriter, WrittenRows,
-    table_schema,
+    Column, ColumnType, TableFile, TableFormat, TableKind, TableRead, TableRecord, TableWriter,
+    WrittenRows, table_schema,
 };
 pub use reader::{Classes, Index};
 pub use schema::FileKind;

@@ -1,10 +1,11 @@
 //! The documents of an index: `CURRENT`, the catalog, ways and the manifests.
 //!
-//! Each is a line `canopy KIND FORMAT CRC32` (the CRC-32 of all that follows in hexadecimal) and the content. The content of
-//! `CURRENT` is one line of JSON, that of the others, which every command reads many of, Postcard: the values without their names,
-//! in the order of the structures below. They are validated in this order: first word, kind, format, checksum, content.
-//! `CURRENT` is replaced by rename; the others are written under a new name and synced before `CURRENT` names their generation, so a
-//! crash tears none that is ever read.
+//! Each is a line `canopy KIND FORMAT CRC32` (the CRC-32 of all that follows in hexadecimal) and
+//! the content. The content of `CURRENT` is one line of JSON, that of the others, which every
+//! command reads many of, Postcard: the values without their names, in the order of the structures
+//! below. They are validated in this order: first word, kind, format, checksum, content.
+//! `CURRENT` is replaced by rename; the others are written under a new name and synced before
+//! `CURRENT` names their generation, so a crash tears none that is ever read.
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -39,7 +40,8 @@ pub(crate) struct Catalog {
     pub(crate) tables: Vec<TableRecord>,
 }
 
-/// What can be reached from `classes`, or from the directory of a way, without going through another gate.
+/// What can be reached from `classes`, or from the directory of a way, without going through
+/// another gate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Level {
     /// Classes that hold anything.
@@ -72,8 +74,8 @@ pub(crate) struct GateRecord {
     pub(crate) read: u32,
 }
 
-/// What lies behind a way through a gate: `way-GENERATION.bin` in the directory of the way. The newest that is not
-/// beyond the generation that is read counts.
+/// What lies behind a way through a gate: `way-GENERATION.bin` in the directory of the way. The
+/// newest that is not beyond the generation that is read counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Way {
     pub(crate) level: Level,
@@ -123,7 +125,8 @@ pub(crate) struct AllManifests {
     /// By grant id; for the writer.
     pub(crate) grants: PackedList<GrantRecord>,
     pub(crate) classes: Vec<ClassManifest>,
-    /// Generations in which the ways were written last, by directory below the index; for the writer.
+    /// Generations in which the ways were written last, by directory below the index; for the
+    /// writer.
     pub(crate) ways: PackedList<(String, u64)>,
     /// Tables that were added to the index, by name.
     pub(crate) tables: Vec<TableRecord>,
@@ -207,7 +210,11 @@ pub(crate) struct AttributesRecord {
 
 impl GrantRecord {
     pub(crate) fn new(grant: &Grant) -> Self {
-        GrantRecord { users: grant.users().clone(), groups: grant.groups().clone(), other: grant.other() }
+        GrantRecord {
+            users: grant.users().clone(),
+            groups: grant.groups().clone(),
+            other: grant.other(),
+        }
     }
 
     pub(crate) fn grant(&self) -> Grant {
@@ -246,7 +253,11 @@ impl ClassRecord {
             gate: GateRecord::new(step.gate),
             child: step.child.to_string(),
         };
-        ClassRecord { gates: path.gates.iter().map(step).collect(), grants: numbers(&path.grants), manifest }
+        ClassRecord {
+            gates: path.gates.iter().map(step).collect(),
+            grants: numbers(&path.grants),
+            manifest,
+        }
     }
 
     pub(crate) fn path(&self) -> ClassPath {
@@ -259,7 +270,11 @@ impl ClassRecord {
     /// The ids of all grants that it names.
     pub(crate) fn grant_ids(&self) -> impl Iterator<Item = u32> {
         let step = |step: &GateStepRecord| {
-            step.grants.iter().copied().chain([step.gate.search, step.gate.read]).collect::<Vec<_>>()
+            step.grants
+                .iter()
+                .copied()
+                .chain([step.gate.search, step.gate.read])
+                .collect::<Vec<_>>()
         };
         self.gates.iter().flat_map(step).chain(self.grants.iter().copied())
     }
@@ -304,7 +319,9 @@ pub(crate) fn write<D: Document>(
 ) -> Result<()> {
     let other = |error: &dyn std::fmt::Display| std::io::Error::other(error.to_string());
     let content = match D::JSON {
-        true => serde_json::to_vec(document).map(|json| [&json[..], b"\n"].concat()).map_err(|e| other(&e)),
+        true => serde_json::to_vec(document)
+            .map(|json| [&json[..], b"\n"].concat())
+            .map_err(|e| other(&e)),
         false => postcard::to_extend(document, Vec::new()).map_err(|e| other(&e)),
     };
     let content = content.map_err(Error::io("encode", path))?;
@@ -367,7 +384,8 @@ mod tests {
     fn every_flipped_or_missing_byte_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("CURRENT");
-        write(&Disk::default(), &path, &Current { generation: 7, published_ns: 5 }, 0o644, false).unwrap();
+        write(&Disk::default(), &path, &Current { generation: 7, published_ns: 5 }, 0o644, false)
+            .unwrap();
         assert_eq!(read::<Current>(&path).unwrap().generation, 7);
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {

@@ -6,8 +6,8 @@ use canopy_model::{ClassPath, Gate, GrantId};
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The key of an index: makes the names of ways differ between indexes. Whoever may read the index may know it; what is
-/// secret is the name of the child that a way leads to.
+/// The key of an index: makes the names of ways differ between indexes. Whoever may read the index
+/// may know it; what is secret is the name of the child that a way leads to.
 pub(crate) type Key = [u8; 32];
 
 /// The names in one index.

@@ -1,9 +1,10 @@
 //! Tables that the administrator adds: what an index knows of them, and the files of derived ones.
 //!
-//! An *attached* table is a file somewhere else; the index keeps where it is, and whoever asks for it opens it, so that the
-//! kernel decides. The rows of a *derived* table are in the index: for each class a Parquet file with what the table's query
-//! gives of that class alone, in the class's directory. Records are public, with names and types of columns; queries are not.
-//! A change of a source takes away all derived rows, since they may tell of what was closed meanwhile.
+//! An *attached* table is a file somewhere else; the index keeps where it is, and whoever asks for
+//! it opens it, so that the kernel decides. The rows of a *derived* table are in the index: for
+//! each class a Parquet file with what the table's query gives of that class alone, in the class's
+//! directory. Records are public, with names and types of columns; queries are not. A change of a
+//! source takes away all derived rows, since they may tell of what was closed meanwhile.
 
 use crate::block_file::BlockFile;
 use crate::disk::{Disk, DiskFile};
@@ -16,7 +17,8 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
 };
 use parquet::basic::Compression;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
@@ -176,8 +178,14 @@ impl TableFile {
         self.record.file.bytes
     }
 
-    /// Reads columns of all rows, in the order of the table. `schema` is that of the whole table. Blocks.
-    pub fn read(&self, schema: &SchemaRef, columns: &[&str], batch_rows: usize) -> Result<TableRead> {
+    /// Reads columns of all rows, in the order of the table. `schema` is that of the whole table.
+    /// Blocks.
+    pub fn read(
+        &self,
+        schema: &SchemaRef,
+        columns: &[&str],
+        batch_rows: usize,
+    ) -> Result<TableRead> {
         let corrupt = |error| Error::corrupt(&self.path, error);
         let file = BlockFile::open(&self.path, self.record.file.bytes, self.record.sums.clone())?;
         let options = ArrowReaderOptions::new().with_schema(schema.clone());
@@ -232,7 +240,8 @@ impl TableWriter {
         schema: SchemaRef,
     ) -> Result<Self> {
         let file = FileRecord { rows: 0, bytes: 0 };
-        let record = TableFileRecord { table: table.to_owned(), generation, file, sums: Vec::new() };
+        let record =
+            TableFileRecord { table: table.to_owned(), generation, file, sums: Vec::new() };
         let path = directory.join(record.file_name());
         let properties = WriterProperties::builder()
             .set_created_by("canopy".to_owned())

@@ -1,6 +1,7 @@
 //! Lists that stay encoded until somebody asks for them.
 //!
-//! Every command reads the manifests of all shards that its user may see, and asks for the details of few of them.
+//! Every command reads the manifests of all shards that its user may see, and asks for the details
+//! of few of them.
 
 use serde::de::{DeserializeOwned, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -17,7 +18,8 @@ pub(crate) struct PackedList<T> {
 impl<T: Serialize> PackedList<T> {
     /// Encodes a list.
     pub(crate) fn new(list: Vec<T>) -> postcard::Result<Self> {
-        let bytes = if list.is_empty() { Vec::new() } else { postcard::to_extend(&list, Vec::new())? };
+        let bytes =
+            if list.is_empty() { Vec::new() } else { postcard::to_extend(&list, Vec::new())? };
         Ok(PackedList { bytes: bytes.into(), list: OnceLock::from(list) })
     }
 }
@@ -28,7 +30,8 @@ impl<T: DeserializeOwned> PackedList<T> {
         if let Some(list) = self.list.get() {
             return Ok(list);
         }
-        let list = if self.bytes.is_empty() { Vec::new() } else { postcard::from_bytes(&self.bytes)? };
+        let list =
+            if self.bytes.is_empty() { Vec::new() } else { postcard::from_bytes(&self.bytes)? };
         Ok(self.list.get_or_init(|| list))
     }
 }
@@ -66,7 +69,9 @@ impl<T> Serialize for PackedList<T> {
 
 impl<'de, T> Deserialize<'de> for PackedList<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_bytes(BytesVisitor).map(|bytes| PackedList { bytes, list: OnceLock::new() })
+        deserializer
+            .deserialize_bytes(BytesVisitor)
+            .map(|bytes| PackedList { bytes, list: OnceLock::new() })
     }
 }
 
@@ -102,7 +107,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_decoded_is_an_error() {
-        let bytes = postcard::to_extend(&PackedList::new(vec![1_u8, 2]).unwrap(), Vec::new()).unwrap();
+        let bytes =
+            postcard::to_extend(&PackedList::new(vec![1_u8, 2]).unwrap(), Vec::new()).unwrap();
         let read: PackedList<(u64, String)> = postcard::from_bytes(&bytes).unwrap();
         assert!(read.get().is_err());
     }

@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, Current, GrantRecord, Level, Manifest, SourceRecord, Way,
+    self, AllManifests, Catalog, ClassManifest, Current, GrantRecord, Level, Manifest,
+    SourceRecord, Way,
 };
 use crate::names::{self, DirName, Key, Names};
 use crate::own_tables::{TableFile, TableFileRecord, TableRecord};
@@ -14,7 +15,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// One generation of an index, as far as the caller may see it. Never changes while it is open. Cheap to clone.
+/// One generation of an index, as far as the caller may see it. Never changes while it is open.
+/// Cheap to clone.
 #[derive(Clone)]
 pub struct Index {
     path: PathBuf,
@@ -122,8 +124,8 @@ impl Index {
         }
     }
 
-    /// What every reader of one class sees, and nothing else. `sources` are those that its shards belong to: whoever
-    /// reads a listing may look up the root above it.
+    /// What every reader of one class sees, and nothing else. `sources` are those that its shards
+    /// belong to: whoever reads a listing may look up the root above it.
     pub(crate) fn of_class(
         names: &Names,
         directory: &Path,
@@ -136,7 +138,9 @@ impl Index {
         let place = Arc::new(ClassPlace::new(Arc::new(names.clone()), || at));
         let shards = manifest.shards.iter();
         Index {
-            shards: shards.map(|shard| Arc::new(Shard::new(shard.clone(), place.clone()))).collect(),
+            shards: shards
+                .map(|shard| Arc::new(Shard::new(shard.clone(), place.clone())))
+                .collect(),
             sources,
             classes: Classes { all: 1, visible: 1 },
             tables: Arc::new(Tables { records: tables, queries: BTreeMap::new() }),
@@ -158,12 +162,13 @@ impl Index {
 
     fn names(&self, key: &str) -> Result<Arc<Names>> {
         let key = names::unhex(key).and_then(|key| Key::try_from(key).ok());
-        let corrupt = || Error::corrupt(&self.path, "the key of its catalog is not one of 32 bytes");
+        let corrupt =
+            || Error::corrupt(&self.path, "the key of its catalog is not one of 32 bytes");
         Ok(Arc::new(Names::new(&self.path, key.ok_or_else(corrupt)?)))
     }
 
-    /// Tries the classes whose grants these credentials pass. The catalog only saves attempts: it is the kernel
-    /// that lets the caller into a class directory or not.
+    /// Tries the classes whose grants these credentials pass. The catalog only saves attempts: it
+    /// is the kernel that lets the caller into a class directory or not.
     fn add_permitted(&mut self, who: Credentials) -> Result<()> {
         let path = names::catalog(&self.path, self.generation);
         let catalog: Catalog = manifest::read(&path)?;
@@ -176,8 +181,8 @@ impl Index {
         self.add_level(&doorkeeper, &classes, &catalog.level, None)
     }
 
-    /// Adds what the caller may see of a level, and behind its gates what the caller may list or, given a path that the
-    /// caller knows, what leads to it.
+    /// Adds what the caller may see of a level, and behind its gates what the caller may list or,
+    /// given a path that the caller knows, what leads to it.
     fn add_level(
         &mut self,
         doorkeeper: &Doorkeeper,
@@ -185,8 +190,9 @@ impl Index {
         level: &Level,
         known: Option<&str>,
     ) -> Result<()> {
-        let passes =
-            |id: &u32| doorkeeper.grants.get(*id as usize).is_some_and(|grant| grant.passes(&doorkeeper.who));
+        let passes = |id: &u32| {
+            doorkeeper.grants.get(*id as usize).is_some_and(|grant| grant.passes(&doorkeeper.who))
+        };
         let below = |grants: &[u32]| -> PathBuf {
             let mut path = directory.to_owned();
             path.extend(grants.iter().map(|&id| DirName::Grant(GrantId(id)).to_string()));
@@ -229,7 +235,8 @@ impl Index {
         Ok(())
     }
 
-    /// Goes through a gate towards a known path: by the name of every directory on it, whichever is in the gate.
+    /// Goes through a gate towards a known path: by the name of every directory on it, whichever is
+    /// in the gate.
     fn unlock(&mut self, doorkeeper: &Doorkeeper, gate: &Path, known: Option<&str>) -> Result<()> {
         let mut next = known;
         while let Some(child) = next.filter(|path| path.len() > 1) {
@@ -241,11 +248,19 @@ impl Index {
     }
 
     /// Adds what lies behind a way, if there is one.
-    fn add_way(&mut self, doorkeeper: &Doorkeeper, directory: &Path, known: Option<&str>) -> Result<()> {
+    fn add_way(
+        &mut self,
+        doorkeeper: &Doorkeeper,
+        directory: &Path,
+        known: Option<&str>,
+    ) -> Result<()> {
         let files = match std::fs::read_dir(directory) {
             Ok(files) => files,
             Err(error)
-                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) =>
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+                ) =>
             {
                 return Ok(());
             }
@@ -259,8 +274,8 @@ impl Index {
         self.add_level(doorkeeper, directory, &way.level, known)
     }
 
-    /// What the caller sees from `path` (absolute, escaped): also what lies behind gates above it that the caller may
-    /// search but not list, since the path names the way.
+    /// What the caller sees from `path` (absolute, escaped): also what lies behind gates above it
+    /// that the caller may search but not list, since the path names the way.
     pub fn seen_from(&self, path: &str) -> Result<Index> {
         let mut index = self.clone();
         let Some(doorkeeper) = self.doorkeeper.clone() else { return Ok(index) };
@@ -313,8 +328,8 @@ impl Index {
         self.shards.iter().filter(move |shard| shard.record().source == source)
     }
 
-    /// Whether the root of a source is an entry of its own here. In the view of one class it is not, unless that class
-    /// has the record of it.
+    /// Whether the root of a source is an entry of its own here. In the view of one class it is
+    /// not, unless that class has the record of it.
     pub fn shows_root(&self, source: &SourceRecord) -> bool {
         self.own_roots.as_ref().is_none_or(|roots| roots.contains(&source.id))
     }
@@ -336,8 +351,10 @@ impl Index {
 
     /// The files with rows of a derived table that the caller may read.
     pub fn table_files(&self, table: &str) -> Vec<TableFile> {
-        let files =
-            self.table_files.iter().flat_map(|class| class.files.iter().map(move |file| (class, file)));
+        let files = self
+            .table_files
+            .iter()
+            .flat_map(|class| class.files.iter().map(move |file| (class, file)));
         let files = files.filter(|(_, file)| file.table == table);
         files.map(|(class, file)| TableFile::new(file.clone(), &class.place.directory)).collect()
     }
@@ -354,7 +371,8 @@ fn denied(error: &Error) -> bool {
 
 /// The credentials by which the kernel judges the caller's access to files.
 fn credentials(path: &Path) -> Result<Credentials> {
-    let groups = rustix::process::getgroups().map_err(|errno| Error::io("read", path)(errno.into()))?;
+    let groups =
+        rustix::process::getgroups().map_err(|errno| Error::io("read", path)(errno.into()))?;
     let gids = groups.into_iter().chain([rustix::process::getegid()]).map(|gid| gid.as_raw());
     Ok(Credentials::new(rustix::process::geteuid().as_raw(), gids))
 }

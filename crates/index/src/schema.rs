@@ -1,9 +1,9 @@
 //! The columns of a shard's files, and how they are written: the one statement of the layout.
 //!
-//! All files are plain Parquet. Rows are in path order (see `canopy_model::compare_paths`); ordinals are row
-//! numbers within the shard, from 0. Times are nanoseconds since 1970 in UTC, sizes are bytes, `blocks` are
-//! units of 512 bytes. Names, paths and targets are escaped (see `canopy_model::escape`), paths are relative to
-//! the root of the source, whose own path is empty.
+//! All files are plain Parquet. Rows are in path order (see `canopy_model::compare_paths`);
+//! ordinals are row numbers within the shard, from 0. Times are nanoseconds since 1970 in UTC,
+//! sizes are bytes, `blocks` are units of 512 bytes. Names, paths and targets are escaped (see
+//! `canopy_model::escape`), paths are relative to the root of the source, whose own path is empty.
 //!
 //! | file | a row is | sorted by |
 //! | --- | --- | --- |
@@ -16,28 +16,33 @@
 //! | `xattrs` | the value of an extended attribute | path, name, key |
 //! | `sealed` | an entry of a gate, for those who know its name | hash |
 //!
-//! A listing's entries are the rows `first_entry` .. next listing's `first_entry`, its directories likewise from
-//! `first_dir`. `bytes_before`, `dir_bytes_before`, `blocks_before` (and the two first ordinals) are running
-//! totals over all listings before this one, so the totals of any range of listings are two rows' difference.
-//! A file without rows is not written, nor `hardlinks` with few rows: those are in the manifest.
+//! A listing's entries are the rows `first_entry` .. next listing's `first_entry`, its directories
+//! likewise from `first_dir`. `bytes_before`, `dir_bytes_before`, `blocks_before` (and the two
+//! first ordinals) are running totals over all listings before this one, so the totals of any range
+//! of listings are two rows' difference. A file without rows is not written, nor `hardlinks` with
+//! few rows: those are in the manifest.
 //!
-//! The column `xattrs` of `entries` and `dirs` has the names of an entry's extended attributes but `trusted.*`, joined by
-//! ','; a ',' or '\' in a name has a '\' before it. Their values are in the file `xattrs` of the class of those who may see
-//! them, with the path of the entry's directory, the entry's name and those attributes that are often asked for with them;
-//! values are escaped like names. The attributes of a source's root have an empty path and name.
+//! The column `xattrs` of `entries` and `dirs` has the names of an entry's extended attributes but
+//! `trusted.*`, joined by ','; a ',' or '\' in a name has a '\' before it. Their values are in the
+//! file `xattrs` of the class of those who may see them, with the path of the entry's directory,
+//! the entry's name and those attributes that are often asked for with them; values are escaped
+//! like names. The attributes of a source's root have an empty path and name.
 //!
-//! A row of `summaries` stands for the listings `first_listing` .. `end_listing`; `summary` is a `canopy_model::Summary` in Postcard without
-//! owners, groups and extensions, `extensions` a list of extension, count and bytes, likewise; null where they are too many to keep.
+//! A row of `summaries` stands for the listings `first_listing` .. `end_listing`; `summary` is a
+//! `canopy_model::Summary` in Postcard without owners, groups and extensions, `extensions` a list
+//! of extension, count and bytes, likewise; null where they are too many to keep.
 //!
-//! A row of `sealed` has the first 16 bytes of a keyed hash of the entry's absolute path, and a nonce of 20 bytes and
-//! a `SealedRecord` as JSON, which is sealed with that path as the secret (see `names`).
+//! A row of `sealed` has the first 16 bytes of a keyed hash of the entry's absolute path, and a
+//! nonce of 20 bytes and a `SealedRecord` as JSON, which is sealed with that path as the secret
+//! (see `names`).
 //!
 //! Of an inode's times only `mtime` is kept as such: `ctime = mtime + ctime_after_mtime`,
-//! `btime = mtime + btime_after_mtime` and `atime = btime + atime_after_btime`, in nanoseconds, wrapping.
-//! [`crate::Shard::read`] gives the times themselves.
+//! `btime = mtime + btime_after_mtime` and `atime = btime + atime_after_btime`, in nanoseconds,
+//! wrapping. [`crate::Shard::read`] gives the times themselves.
 //!
-//! The `listings` file carries in its key-value metadata, under `canopy.fences`, a JSON array with the path of every
-//! [`FENCE_ROWS`]th row from row 0; its data pages hold as many rows, so a look-up decodes one page.
+//! The `listings` file carries in its key-value metadata, under `canopy.fences`, a JSON array with
+//! the path of every [`FENCE_ROWS`]th row from row 0; its data pages hold as many rows, so a
+//! look-up decodes one page.
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -48,7 +53,8 @@ use std::sync::{Arc, LazyLock};
 /// Format of everything in an index; others are refused.
 pub const FORMAT: u32 = 5;
 
-/// Distance of the fences in `listings`, and rows of its data pages and of those of `dirs`, where single rows are looked up.
+/// Distance of the fences in `listings`, and rows of its data pages and of those of `dirs`, where
+/// single rows are looked up.
 pub const FENCE_ROWS: usize = 512;
 
 /// Rows of a row group.
@@ -155,8 +161,9 @@ fn inode_fields() -> Vec<Field> {
     fields
 }
 
-/// A time that is kept as its distance from another one: with that name, and those of the columns it is the sum
-/// of. Most files' times are equal or near each other, so distances take half the space.
+/// A time that is kept as its distance from another one: with that name, and those of the columns
+/// it is the sum of. Most files' times are equal or near each other, so distances take half the
+/// space.
 pub(crate) fn summands(time: &str) -> Option<&'static [&'static str]> {
     match time {
         "ctime" => Some(&["mtime", "ctime_after_mtime"]),
@@ -186,7 +193,10 @@ fn fields(kind: FileKind) -> Vec<Field> {
                 "entry_bytes",
                 "entry_blocks",
             ]));
-            fields.extend([field("first_entry", DataType::UInt32), field("first_dir", DataType::UInt32)]);
+            fields.extend([
+                field("first_entry", DataType::UInt32),
+                field("first_dir", DataType::UInt32),
+            ]);
             fields.extend(numbers(&["bytes_before", "dir_bytes_before", "blocks_before"]));
             fields
         }
@@ -205,12 +215,14 @@ fn fields(kind: FileKind) -> Vec<Field> {
             fields
         }
         FileKind::Usage => {
-            let mut fields = vec![listing, field("uid", DataType::UInt32), field("gid", DataType::UInt32)];
+            let mut fields =
+                vec![listing, field("uid", DataType::UInt32), field("gid", DataType::UInt32)];
             fields.extend(numbers(&["count", "size", "blocks"]));
             fields
         }
         FileKind::Hardlinks => {
-            let mut fields = vec![listing, field("dev", DataType::UInt64), field("ino", DataType::UInt64)];
+            let mut fields =
+                vec![listing, field("dev", DataType::UInt64), field("ino", DataType::UInt64)];
             fields.extend(numbers(&["size", "blocks"]));
             fields
         }
@@ -234,12 +246,14 @@ fn fields(kind: FileKind) -> Vec<Field> {
             field("size", DataType::Int64),
             field("mtime", time_type()),
         ],
-        FileKind::Sealed => vec![field("hash", DataType::Binary), field("sealed", DataType::Binary)],
+        FileKind::Sealed => {
+            vec![field("hash", DataType::Binary), field("sealed", DataType::Binary)]
+        }
     }
 }
 
-/// Rows from which on a file is compressed with zstd. A reader of zstd first sets up some 100 KB of memory for each column,
-/// which costs more than reading a small file.
+/// Rows from which on a file is compressed with zstd. A reader of zstd first sets up some 100 KB of
+/// memory for each column, which costs more than reading a small file.
 const ZSTD_ROWS_MIN: usize = 8 * 1024;
 
 /// How each column is written. Figures and reasons are in `bench/RESULTS.md`.
@@ -264,11 +278,12 @@ fn properties(kind: FileKind, rows: usize) -> WriterProperties {
     for field in kind.schema().fields() {
         let column = || ColumnPath::from(field.name().as_str());
         match field.name().as_str() {
-            "mode" | "nlink" | "uid" | "gid" | "blksize" | "rdev" | "dev" | "part" | "xattrs" | "key" => {
+            "mode" | "nlink" | "uid" | "gid" | "blksize" | "rdev" | "dev" | "part" | "xattrs"
+            | "key" => {
                 builder = builder.set_column_dictionary_enabled(column(), true);
             }
-            "listing" | "depth" | "first_entry" | "first_dir" | "ino" | "mtime" | "first_listing"
-            | "end_listing" | "bytes_before" | "blocks_before" => {
+            "listing" | "depth" | "first_entry" | "first_dir" | "ino" | "mtime"
+            | "first_listing" | "end_listing" | "bytes_before" | "blocks_before" => {
                 builder = builder.set_column_encoding(column(), Encoding::DELTA_BINARY_PACKED);
             }
             // Directories and values repeat.
@@ -287,7 +302,8 @@ fn properties(kind: FileKind, rows: usize) -> WriterProperties {
     builder.build()
 }
 
-/// Columns whose smallest and largest value in each row group is kept, so that searches can skip row groups.
+/// Columns whose smallest and largest value in each row group is kept, so that searches can skip
+/// row groups.
 const PRUNED: [&str; 11] = [
     "ino",
     "mode",

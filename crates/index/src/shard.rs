@@ -15,8 +15,8 @@ use arrow::error::ArrowError;
 use canopy_model::{Count, Summary};
 use lookup::Pages;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
-    RowSelection, RowSelector,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
 };
 use parquet::arrow::{ArrowSchemaConverter, ProjectionMask};
 use parquet::file::metadata::{PageIndexPolicy, ParquetStatisticsPolicy};
@@ -31,8 +31,8 @@ const BATCH_ROWS: usize = 2048;
 /// A range of rows of one file of a shard.
 pub type RowRange = Range<usize>;
 
-/// A shard of the generation that was opened. Its files are opened when they are first needed, and stay open until
-/// [`Shard::close`].
+/// A shard of the generation that was opened. Its files are opened when they are first needed, and
+/// stay open until [`Shard::close`].
 pub struct Shard {
     record: ShardRecord,
     place: Arc<ClassPlace>,
@@ -47,7 +47,10 @@ pub(crate) struct ClassPlace {
 }
 
 impl ClassPlace {
-    pub(crate) fn new(names: Arc<Names>, directory: impl FnOnce() -> PathBuf + Send + 'static) -> Self {
+    pub(crate) fn new(
+        names: Arc<Names>,
+        directory: impl FnOnce() -> PathBuf + Send + 'static,
+    ) -> Self {
         ClassPlace { directory: LazyLock::new(Box::new(directory)), names }
     }
 }
@@ -85,7 +88,8 @@ impl Shard {
         Error::corrupt(&self.path(kind), detail)
     }
 
-    /// Closes a file, whose memory serves the next one then. It is opened again where it is needed again.
+    /// Closes a file, whose memory serves the next one then. It is opened again where it is needed
+    /// again.
     pub fn close(&self, kind: FileKind) {
         *self.files[kind as usize].lock().expect("no thread panics while it holds the lock") = None;
     }
@@ -100,13 +104,17 @@ impl Shard {
             .record
             .file(kind)
             .ok_or_else(|| Error::corrupt(&path, "the manifest says that it does not exist"))?;
-        let sums = self.unpacked(self.record.sums.get())?.get(kind as usize).cloned().unwrap_or_default();
+        let sums =
+            self.unpacked(self.record.sums.get())?.get(kind as usize).cloned().unwrap_or_default();
         let file = BlockFile::open(&path, record.bytes, sums)?;
         let metadata = ArrowReaderMetadata::load(&file, reader_options(kind))
             .map_err(|error| Error::corrupt(&path, error))?;
         let rows = metadata.metadata().file_metadata().num_rows();
         if u64::try_from(rows) != Ok(record.rows) {
-            return Err(Error::corrupt(&path, format!("it has {rows} rows, expected {}", record.rows)));
+            return Err(Error::corrupt(
+                &path,
+                format!("it has {rows} rows, expected {}", record.rows),
+            ));
         }
         let open = Arc::new(OpenFile { path, file, metadata, pages: Pages::default() });
         let mut place = place.lock().expect("no thread panics while it holds the lock");
@@ -116,7 +124,9 @@ impl Shard {
 
     /// What a list of the manifest says.
     fn unpacked<'a, T>(&self, list: postcard::Result<&'a [T]>) -> Result<&'a [T]> {
-        list.map_err(|error| Error::corrupt(&self.place.directory, format!("its manifest: {error}")))
+        list.map_err(|error| {
+            Error::corrupt(&self.place.directory, format!("its manifest: {error}"))
+        })
     }
 
     /// Consecutive ranges of listings that together are all of the shard.
@@ -139,11 +149,15 @@ impl Shard {
         let mut found = Vec::new();
         let rows = 0..self.rows(FileKind::Hardlinks);
         let columns = ["listing", "dev", "ino", "size", "blocks"];
-        for batch in self.read(FileKind::Hardlinks, &columns, std::slice::from_ref(&rows), BATCH_ROWS)? {
+        for batch in
+            self.read(FileKind::Hardlinks, &columns, std::slice::from_ref(&rows), BATCH_ROWS)?
+        {
             let batch = batch?;
             let ordinals = batch.column(0).as_primitive::<UInt32Type>().values();
-            let [devs, inodes] = [1, 2].map(|at| batch.column(at).as_primitive::<UInt64Type>().values());
-            let [sizes, blocks] = [3, 4].map(|at| batch.column(at).as_primitive::<Int64Type>().values());
+            let [devs, inodes] =
+                [1, 2].map(|at| batch.column(at).as_primitive::<UInt64Type>().values());
+            let [sizes, blocks] =
+                [3, 4].map(|at| batch.column(at).as_primitive::<Int64Type>().values());
             let links = (0..batch.num_rows()).map(|at| HardLink {
                 listing: ordinals[at],
                 dev: devs[at],
@@ -156,8 +170,8 @@ impl Shard {
         Ok(found)
     }
 
-    /// The statistics of its blocks of listings, by block, owner and group, with extensions or without. Listings without
-    /// entries may be in no block.
+    /// The statistics of its blocks of listings, by block, owner and group, with extensions or
+    /// without. Listings without entries may be in no block.
     pub fn summaries(&self, extensions: bool) -> Result<Vec<BlockSummary>> {
         let mut found = Vec::new();
         if self.record.file(FileKind::Summaries).is_none() {
@@ -167,7 +181,9 @@ impl Shard {
         let rows = 0..self.rows(FileKind::Summaries);
         let columns = ["first_listing", "end_listing", "uid", "gid", "summary", "extensions"];
         let columns = if extensions { &columns[..] } else { &columns[..5] };
-        for batch in self.read(FileKind::Summaries, columns, std::slice::from_ref(&rows), BATCH_ROWS)? {
+        for batch in
+            self.read(FileKind::Summaries, columns, std::slice::from_ref(&rows), BATCH_ROWS)?
+        {
             let batch = batch?;
             let [first, end, uids, gids] =
                 [0, 1, 2, 3].map(|at| batch.column(at).as_primitive::<UInt32Type>().values());
@@ -185,7 +201,8 @@ impl Shard {
                 if let Some(list) = list {
                     let list: Vec<(&str, Count)> =
                         postcard::from_bytes(list).map_err(|error| corrupt(&error))?;
-                    summary.extensions = list.into_iter().map(|(name, count)| (name.into(), count)).collect();
+                    summary.extensions =
+                        list.into_iter().map(|(name, count)| (name.into(), count)).collect();
                 }
                 found.push(BlockSummary { listings, owner, summary, extensions: list.is_some() });
             }
@@ -202,7 +219,9 @@ impl Shard {
         let rows = 0..self.rows(FileKind::Sealed);
         let hash = self.place.names.hash("entry", path);
         let columns = ["hash", "sealed"];
-        for batch in self.read(FileKind::Sealed, &columns, std::slice::from_ref(&rows), BATCH_ROWS)? {
+        for batch in
+            self.read(FileKind::Sealed, &columns, std::slice::from_ref(&rows), BATCH_ROWS)?
+        {
             let batch = batch?;
             let [hashes, sealed] = [0, 1].map(|at| batch.column(at).as_binary::<i32>());
             for at in (0..batch.num_rows()).filter(|&at| hashes.value(at) == hash) {
@@ -213,14 +232,16 @@ impl Shard {
                     .ok_or_else(|| corrupt("a record is too short".to_owned()))?;
                 let mut record = record.to_vec();
                 self.place.names.seal(path, nonce, &mut record);
-                found.push(serde_json::from_slice(&record).map_err(|error| corrupt(error.to_string()))?);
+                found.push(
+                    serde_json::from_slice(&record).map_err(|error| corrupt(error.to_string()))?,
+                );
             }
         }
         Ok(found)
     }
 
-    /// The smallest and largest value of a column in each row group, where known. Columns of numbers and times
-    /// that searches ask for have them; see `schema`.
+    /// The smallest and largest value of a column in each row group, where known. Columns of
+    /// numbers and times that searches ask for have them; see `schema`.
     pub fn bounds(&self, kind: FileKind, column: &str) -> Result<Vec<Option<(i64, i64)>>> {
         if let Some(summands) = summands(column) {
             let bounds = summands.iter().map(|column| self.bounds(kind, column));
@@ -232,7 +253,8 @@ impl Shard {
         };
         let bounds = open.metadata.metadata().row_groups().iter().map(|group| {
             match group.column(at).statistics()? {
-                // Unsigned values of 32 bits are kept as signed ones; those that wrap have no use here.
+                // Unsigned values of 32 bits are kept as signed ones; those that wrap have no use
+                // here.
                 Statistics::Int32(values) => {
                     let (min, max) = (*values.min_opt()? as u32, *values.max_opt()? as u32);
                     (min <= max).then_some((i64::from(min), i64::from(max)))
@@ -250,7 +272,10 @@ impl Shard {
     /// The rows of each row group of a file.
     pub fn row_groups(&self, kind: FileKind) -> Vec<RowRange> {
         let rows = self.rows(kind);
-        (0..rows).step_by(ROW_GROUP_ROWS).map(|start| start..rows.min(start + ROW_GROUP_ROWS)).collect()
+        (0..rows)
+            .step_by(ROW_GROUP_ROWS)
+            .map(|start| start..rows.min(start + ROW_GROUP_ROWS))
+            .collect()
     }
 
     /// Reads columns of the given rows; look them up by name. `rows` are sorted and disjoint.
@@ -263,20 +288,24 @@ impl Shard {
         batch_rows: usize,
     ) -> Result<ShardRead> {
         let open = self.open(kind)?;
-        let sums: Vec<&'static str> =
-            columns.iter().filter_map(|column| TIME_SUMS.into_iter().find(|time| time == column)).collect();
+        let sums: Vec<&'static str> = columns
+            .iter()
+            .filter_map(|column| TIME_SUMS.into_iter().find(|time| time == column))
+            .collect();
         let needed = sums.iter().filter_map(|time| summands(time)).flatten();
         let names = columns.iter().chain(needed).copied();
         let mask = ProjectionMask::columns(open.metadata.parquet_schema(), names);
         let (groups, selection) = select(&self.row_groups(kind), rows);
-        let reader =
-            ParquetRecordBatchReaderBuilder::new_with_metadata(open.file.clone(), open.metadata.clone())
-                .with_projection(mask)
-                .with_row_groups(groups)
-                .with_row_selection(selection)
-                .with_batch_size(batch_rows)
-                .build()
-                .map_err(|error| Error::corrupt(&open.path, error))?;
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(
+            open.file.clone(),
+            open.metadata.clone(),
+        )
+        .with_projection(mask)
+        .with_row_groups(groups)
+        .with_row_selection(selection)
+        .with_batch_size(batch_rows)
+        .build()
+        .map_err(|error| Error::corrupt(&open.path, error))?;
         Ok(ShardRead { reader, sums, path: open.path.clone() })
     }
 }
@@ -337,7 +366,10 @@ pub struct ShardRead {
 const TIME_SUMS: [&str; 3] = ["atime", "ctime", "btime"];
 
 /// Adds the asked times to a batch that has their summands.
-fn with_times(batch: RecordBatch, sums: &[&'static str]) -> std::result::Result<RecordBatch, ArrowError> {
+fn with_times(
+    batch: RecordBatch,
+    sums: &[&'static str],
+) -> std::result::Result<RecordBatch, ArrowError> {
     if sums.is_empty() {
         return Ok(batch);
     }
@@ -346,12 +378,15 @@ fn with_times(batch: RecordBatch, sums: &[&'static str]) -> std::result::Result<
     for &time in sums {
         let mut values = vec![0_i64; batch.num_rows()];
         for summand in summands(time).unwrap_or_default() {
-            let column = batch
-                .column_by_name(summand)
-                .ok_or_else(|| ArrowError::SchemaError(format!("the column {summand} is missing")))?;
+            let column = batch.column_by_name(summand).ok_or_else(|| {
+                ArrowError::SchemaError(format!("the column {summand} is missing"))
+            })?;
             let column = arrow::compute::cast(column, &DataType::Int64)?;
             let summand = column.as_primitive::<Int64Type>().values();
-            values.iter_mut().zip(summand).for_each(|(value, more)| *value = value.wrapping_add(*more));
+            values
+                .iter_mut()
+                .zip(summand)
+                .for_each(|(value, more)| *value = value.wrapping_add(*more));
         }
         fields.push(Arc::new(Field::new(time, time_type(), false)));
         columns.push(Arc::new(TimestampNanosecondArray::from(values).with_timezone("UTC")));
@@ -399,7 +434,8 @@ mod tests {
             vec![],
         ] {
             let (groups, selection) = select(&row_groups, &rows);
-            let held: Vec<usize> = groups.iter().flat_map(|&group| row_groups[group].clone()).collect();
+            let held: Vec<usize> =
+                groups.iter().flat_map(|&group| row_groups[group].clone()).collect();
             let mut at = 0;
             let mut selected = Vec::new();
             for selector in selection.iter() {

@@ -34,12 +34,15 @@ pub struct ShardRecord {
     pub prefix: String,
     /// CRC-32 of each block of 64 KiB of its files, in the order of `files`.
     pub(crate) sums: PackedList<Vec<u32>>,
-    /// The rows of `hardlinks`, where they are few: reading them here costs less than a file of their own.
+    /// The rows of `hardlinks`, where they are few: reading them here costs less than a file of
+    /// their own.
     pub(crate) links: PackedList<HardLink>,
-    /// What entries with several links count too often in `totals`, as far as all names of theirs are in this shard.
+    /// What entries with several links count too often in `totals`, as far as all names of theirs
+    /// are in this shard.
     #[serde(with = "TotalsRecord")]
     pub(crate) repeats: Totals,
-    /// Those of the rows of `hardlinks` whose entries have further names elsewhere; `None` where they are too many.
+    /// Those of the rows of `hardlinks` whose entries have further names elsewhere; `None` where
+    /// they are too many.
     pub(crate) open_links: Option<PackedList<HardLink>>,
     /// Consecutive ranges of listings that together are all of the shard.
     pub(crate) covers: PackedList<Cover>,

@@ -1,7 +1,8 @@
 //! Statistics of blocks of listings, so that those of a subtree need no scan of its entries.
 //!
-//! A block is a few thousand entries in path order, whole listings only. It ends where a cover ends, so that the directories at the
-//! top of a tree are made of whole blocks. Of each block there is a [`Summary`] for each owner and group with entries in it.
+//! A block is a few thousand entries in path order, whole listings only. It ends where a cover
+//! ends, so that the directories at the top of a tree are made of whole blocks. Of each block there
+//! is a [`Summary`] for each owner and group with entries in it.
 
 use crate::builder::Builder;
 use crate::shard_record::Cover;
@@ -15,7 +16,8 @@ const BLOCK_ENTRIES: u32 = 8192;
 /// Entries from which on a block ends where a cover does.
 const BLOCK_ENTRIES_MIN: u32 = 1024;
 
-/// Most extensions that a summary keeps. Names that end in a number of their own would have as many as there are entries.
+/// Most extensions that a summary keeps. Names that end in a number of their own would have as many
+/// as there are entries.
 const EXTENSIONS_MAX: usize = 1024;
 
 /// Statistics of the entries of one owner and group in a block.
@@ -27,7 +29,8 @@ pub struct BlockSummary {
     pub owner: (u32, u32),
     /// What is known of their entries. The owner and the group are left out of it.
     pub summary: Summary,
-    /// Whether `summary` has extensions: not if they were not read, nor where they are too many, so that names have to be read.
+    /// Whether `summary` has extensions: not if they were not read, nor where they are too many,
+    /// so that names have to be read.
     pub extensions: bool,
 }
 
@@ -40,10 +43,16 @@ pub(crate) fn of_blocks(builder: &Builder, covers: &[Cover]) -> Vec<BlockSummary
             for at in head.entries.clone() {
                 let at = at as usize;
                 let attributes = &builder.entries.attributes()[at];
-                let has_xattrs = builder.entries.has_xattrs() && builder.entries.xattrs(at).next().is_some();
+                let has_xattrs =
+                    builder.entries.has_xattrs() && builder.entries.xattrs(at).next().is_some();
                 let owner = (attributes.uid, attributes.gid);
                 let parts = Parts { owners: false, ..Parts::ALL };
-                owners.entry(owner).or_default().add(attributes, builder.entries.name(at), has_xattrs, parts);
+                owners.entry(owner).or_default().add(
+                    attributes,
+                    builder.entries.name(at),
+                    has_xattrs,
+                    parts,
+                );
             }
         }
         let first = found.len();

@@ -1,12 +1,13 @@
 //! The one writer of an index: takes listings in and publishes generations.
 //!
 //! 1. Take the lock, read the current generation, remove what a crashed writer left.
-//! 2. For each source, threads push listings into [`ShardWriter`]s, which keep a builder a class and write the
-//!    largest as a shard when their share of the memory budget is used up.
+//! 2. For each source, threads push listings into [`ShardWriter`]s, which keep a builder a class
+//!    and write the largest as a shard when their share of the memory budget is used up.
 //! 3. Write the manifests of the classes that changed, the catalog and the manifest of all classes.
-//! 4. Sync the file system; then replace `CURRENT`. Before this, nothing that a reader sees has changed.
-//! 5. Remove what neither this generation nor the one before refers to. The one before stays for readers that
-//!    opened it.
+//! 4. Sync the file system; then replace `CURRENT`. Before this, nothing that a reader sees has
+//!    changed.
+//! 5. Remove what neither this generation nor the one before refers to. The one before stays for
+//!    readers that opened it.
 
 use crate::builder::{Builder, Value, joined_names};
 use crate::class_dirs::ClassDirs;
@@ -15,8 +16,8 @@ use crate::encoder::{ShardPlace, write_shard};
 use crate::error::{Error, Result};
 use crate::levels::levels;
 use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest, SealedInode,
-    SealedRecord, SourceRecord,
+    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest,
+    SealedInode, SealedRecord, SourceRecord,
 };
 use crate::names::{self, Key, Names};
 use crate::own_tables::TableRecord;
@@ -24,7 +25,9 @@ use crate::packed::PackedList;
 use crate::safety;
 use crate::schema::FileKind;
 use crate::shard_record::ShardRecord;
-use canopy_model::{Acl, Attributes, ClassId, ClassTable, Listing, Permissions, escape, join, join_absolute};
+use canopy_model::{
+    Acl, Attributes, ClassId, ClassTable, Listing, Permissions, escape, join, join_absolute,
+};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -87,7 +90,8 @@ pub struct Published {
     pub classes: u64,
     /// Grants that the file system of the index cannot express: what they guard is for root alone.
     pub closed_grants: usize,
-    /// Directories in gates that can be found only by those who may list the gate, since there are too many.
+    /// Directories in gates that can be found only by those who may list the gate, since there are
+    /// too many.
     pub without_way: u64,
 }
 
@@ -109,7 +113,8 @@ pub struct Writer {
     /// Manifests by class, and the generation in which each was written last.
     classes: BTreeMap<ClassId, (u64, Manifest)>,
     changed: HashSet<ClassId>,
-    /// What lies behind each way as it was published last, and in which generation, by the directory of the way.
+    /// What lies behind each way as it was published last, and in which generation, by the
+    /// directory of the way.
     ways: BTreeMap<PathBuf, (u64, manifest::Way)>,
     shards: Mutex<Vec<(ClassId, ShardRecord)>>,
     next_shard: AtomicU64,
@@ -128,8 +133,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens an index for writing, made if there is none. Fails if another writer is at work, or if anybody
-    /// else could change the directory.
+    /// Opens an index for writing, made if there is none. Fails if another writer is at work, or if
+    /// anybody else could change the directory.
     pub fn open(path: &Path, options: WriterOptions) -> Result<Self> {
         let uid = rustix::process::geteuid().as_raw();
         let mode = if uid == 0 { 0o755 } else { 0o700 };
@@ -147,7 +152,9 @@ impl Writer {
         };
         let state: AllManifests = match current {
             Some(generation) => manifest::read(&names::all_manifests(&path, generation))?,
-            None => AllManifests { key: names::hex(&random_key(&path)?), ..AllManifests::default() },
+            None => {
+                AllManifests { key: names::hex(&random_key(&path)?), ..AllManifests::default() }
+            }
         };
         let all_path = names::all_manifests(&path, current.unwrap_or(0));
         let key = names::unhex(&state.key).and_then(|key| Key::try_from(key).ok());
@@ -190,7 +197,8 @@ impl Writer {
             _lock: lock,
         };
         let (_, ways) = levels(&writer.class_records(), &writer.names);
-        let all_written: HashMap<_, _> = state.ways.get().map_err(corrupt)?.iter().cloned().collect();
+        let all_written: HashMap<_, _> =
+            state.ways.get().map_err(corrupt)?.iter().cloned().collect();
         for (directory, way) in ways {
             let known = directory.strip_prefix(&writer.path).ok().and_then(|below| below.to_str());
             let written = known.and_then(|below| all_written.get(below)).copied().unwrap_or(0);
@@ -210,11 +218,14 @@ impl Writer {
         &self.path
     }
 
-    /// Begins a source, and returns its number. It takes the place of the source with the same root.
+    /// Begins a source, and returns its number. It takes the place of the source with the same
+    /// root.
     pub fn add_source(&mut self, new: NewSource) -> Result<u32> {
         let name = new.name.unwrap_or_else(|| new.root.clone());
         let sources = self.classes.values().flat_map(|(_, manifest)| &manifest.sources);
-        if let Some(other) = sources.clone().find(|source| source.name == name && source.root != new.root) {
+        if let Some(other) =
+            sources.clone().find(|source| source.name == name && source.root != new.root)
+        {
             return Err(Error::NameTaken { name, root: other.root.clone() });
         }
         let replaced: Vec<u32> =
@@ -294,7 +305,8 @@ impl Writer {
                 left.entry(class).or_default().push(builder);
             }
         }
-        let joined = |(class, builders)| merged(builders).into_iter().map(move |builder| (class, builder));
+        let joined =
+            |(class, builders)| merged(builders).into_iter().map(move |builder| (class, builder));
         let mut left: Vec<(ClassId, Builder)> = left.into_iter().flat_map(joined).collect();
         left.sort_by_key(|(_, builder)| builder.rows());
         let queue = Mutex::new(left);
@@ -307,7 +319,9 @@ impl Writer {
         };
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            threads.into_iter().try_for_each(|thread| thread.join().expect("writing a shard does not panic"))
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().expect("writing a shard does not panic"))
         })
     }
 
@@ -333,8 +347,9 @@ impl Writer {
 
     /// Takes the shards that were written into the manifests of their classes.
     fn settle(&mut self) {
-        let shards =
-            std::mem::take(&mut *self.shards.lock().expect("no thread panics while it holds the lock"));
+        let shards = std::mem::take(
+            &mut *self.shards.lock().expect("no thread panics while it holds the lock"),
+        );
         for (class, shard) in shards {
             self.published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
             self.published.shards += 1;
@@ -342,7 +357,8 @@ impl Writer {
             self.changed.insert(class);
             self.classes.entry(class).or_default().1.shards.push(shard);
         }
-        self.classes.retain(|_, (_, manifest)| !manifest.shards.is_empty() || !manifest.sources.is_empty());
+        self.classes
+            .retain(|_, (_, manifest)| !manifest.shards.is_empty() || !manifest.sources.is_empty());
     }
 
     fn write_manifests(&mut self) -> Result<()> {
@@ -371,15 +387,22 @@ impl Writer {
             all_written.push((below.to_string_lossy().into_owned(), written));
         }
         let key = names::hex(&self.names.key());
-        let grants: Vec<_> = self.table.grants().iter().map(|grant| GrantRecord::new(grant)).collect();
-        let catalog =
-            Catalog { key: key.clone(), grants: grants.clone(), level, tables: self.tables.clone() };
+        let grants: Vec<_> =
+            self.table.grants().iter().map(|grant| GrantRecord::new(grant)).collect();
+        let catalog = Catalog {
+            key: key.clone(),
+            grants: grants.clone(),
+            level,
+            tables: self.tables.clone(),
+        };
         let path = names::catalog(&self.path, self.generation);
         manifest::write(disk, &path, &catalog, self.public_mode(), false)?;
         let manifests = self.classes.values().map(|(_, manifest)| manifest.clone());
         let classes = records.into_iter().zip(manifests);
         let path = names::all_manifests(&self.path, self.generation);
-        let failed = |error: postcard::Error| Error::io("encode", &path)(io::Error::other(error.to_string()));
+        let failed = |error: postcard::Error| {
+            Error::io("encode", &path)(io::Error::other(error.to_string()))
+        };
         let all = AllManifests {
             key,
             grants: PackedList::new(grants).map_err(failed)?,
@@ -403,7 +426,8 @@ impl Writer {
         if self.unprivileged { 0o600 } else { 0o644 }
     }
 
-    /// The class in which a listing of `class` is kept: an index that is built without privilege has one.
+    /// The class in which a listing of `class` is kept: an index that is built without privilege
+    /// has one.
     fn effective(&self, class: ClassId) -> ClassId {
         if self.unprivileged { ClassTable::EVERYONE } else { class }
     }
@@ -432,26 +456,31 @@ impl Writer {
         salt
     }
 
-    /// Removes every file that neither `generation` nor the one before it refers to, and the class directories
-    /// that are empty then.
+    /// Removes every file that neither `generation` nor the one before it refers to, and the class
+    /// directories that are empty then.
     fn remove_unreferenced(&self, generation: u64) -> Result<()> {
         let mut kept: HashSet<PathBuf> = HashSet::new();
         for generation in [generation, generation.saturating_sub(1)] {
             let all_path = names::all_manifests(&self.path, generation);
             let all: AllManifests = match manifest::read(&all_path) {
                 Ok(all) => all,
-                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             kept.insert(names::catalog(&self.path, generation));
             let ways = all.ways.get().map_err(|error| Error::corrupt(&all_path, error))?;
-            kept.extend(ways.iter().map(|(way, written)| names::way(&self.path.join(way), *written)));
+            kept.extend(
+                ways.iter().map(|(way, written)| names::way(&self.path.join(way), *written)),
+            );
             kept.insert(all_path);
             for ClassManifest { class, manifest } in &all.classes {
                 let directory = self.names.class(&class.path());
                 kept.insert(names::manifest(&directory, class.manifest));
                 for shard in &manifest.shards {
-                    let kinds = FileKind::ALL.into_iter().filter(|&kind| shard.file(kind).is_some());
+                    let kinds =
+                        FileKind::ALL.into_iter().filter(|&kind| shard.file(kind).is_some());
                     kept.extend(kinds.map(|kind| directory.join(shard.file_name(kind))));
                 }
                 kept.extend(manifest.tables.iter().map(|file| directory.join(file.file_name())));
@@ -462,7 +491,9 @@ impl Writer {
     }
 
     fn clean(&self, directory: &Path, kept: &HashSet<PathBuf>) -> Result<()> {
-        let ours = |name: &str| name.ends_with(".parquet") || name.ends_with(".bin") || name == "CURRENT.new";
+        let ours = |name: &str| {
+            name.ends_with(".parquet") || name.ends_with(".bin") || name == "CURRENT.new"
+        };
         for entry in std::fs::read_dir(directory).map_err(Error::io("list", directory))? {
             let entry = entry.map_err(Error::io("list", directory))?;
             let path = entry.path();
@@ -499,7 +530,8 @@ fn lock(index: &Path) -> Result<File> {
     }
 }
 
-/// Joins the small builders of one class. Large ones stay apart, so that several threads write them.
+/// Joins the small builders of one class. Large ones stay apart, so that several threads write
+/// them.
 fn merged(builders: Vec<Builder>) -> Vec<Builder> {
     let (small, mut joined): (Vec<_>, Vec<_>) =
         builders.into_iter().partition(|builder| builder.rows() < JOINED_ROWS_MAX);
@@ -519,7 +551,8 @@ fn random_key(index: &Path) -> Result<Key> {
 }
 
 fn now_ns() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let since =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
@@ -536,7 +569,8 @@ pub struct ShardWriter<'a> {
 }
 
 impl ShardWriter<'_> {
-    /// Takes in a listing. Blocks while a shard is written, when this thread's share of memory is used up.
+    /// Takes in a listing. Blocks while a shard is written, when this thread's share of memory is
+    /// used up.
     pub fn push(&mut self, listing: &Listing<'_>) -> Result<()> {
         self.push_values(listing);
         if let Some(lookup) = listing.access.lookup
@@ -607,11 +641,13 @@ impl ShardWriter<'_> {
             };
             let mut records: BTreeMap<ClassId, SealedRecord> = BTreeMap::new();
             records.entry(lookup).or_default().inode = Some(inode);
-            let acl = rows.xattrs(at).find(|xattr| xattr.key == Acl::XATTR_NAME).map(|xattr| xattr.value);
+            let acl =
+                rows.xattrs(at).find(|xattr| xattr.key == Acl::XATTR_NAME).map(|xattr| xattr.value);
             let decoded = acl.map(|value| value.and_then(|(value, _)| Acl::decode(value).ok()));
             let Attributes { mode, uid, gid, .. } = *row.attributes;
             let acl = decoded.as_ref().and_then(Option::as_ref);
-            let permissions = Permissions { mode, uid, gid, acl, unknown: matches!(decoded, Some(None)) };
+            let permissions =
+                Permissions { mode, uid, gid, acl, unknown: matches!(decoded, Some(None)) };
             for xattr in rows.xattrs(at) {
                 let Some((value, _)) = xattr.value else { continue };
                 let class = writer.table.value_class(lookup, xattr.key, permissions);

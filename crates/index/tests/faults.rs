@@ -1,6 +1,9 @@
-//! What must hold when the disk fails: the old generation stays whole, the next writer succeeds, nothing piles up.
+//! What must hold when the disk fails: the old generation stays whole, the next writer succeeds,
+//! nothing piles up.
 
-use canopy_index::{Disk, Error, Faults, FileKind, Index, NewSource, Result, Writer, WriterOptions};
+use canopy_index::{
+    Disk, Error, Faults, FileKind, Index, NewSource, Result, Writer, WriterOptions,
+};
 use canopy_model::{Attributes, ClassTable, Listing, Permissions, Rows};
 use std::path::{Path, PathBuf};
 
@@ -62,7 +65,8 @@ fn read_all(index: &Path) -> Result<u64> {
     for shard in index.shards() {
         for kind in FileKind::ALL.into_iter().filter(|&kind| shard.rows(kind) > 0) {
             let schema = kind.schema();
-            let mut columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            let mut columns: Vec<&str> =
+                schema.fields().iter().map(|field| field.name().as_str()).collect();
             if matches!(kind, FileKind::Entries | FileKind::Listings) {
                 columns.extend(["atime", "ctime", "btime"]);
             }
@@ -102,16 +106,21 @@ fn any_failing_operation_leaves_the_old_generation_whole() {
         let mut failures = 0;
         for after in 0.. {
             let faults = Faults::new(after, errno.raw_os_error(), lasting);
-            let outcome = publish(&index, Disk::with_faults(faults.clone()), "/a", 100 + after as u64);
+            let outcome =
+                publish(&index, Disk::with_faults(faults.clone()), "/a", 100 + after as u64);
             let seen = read_all(&index).unwrap();
             match outcome {
-                // The fault may strike after the commit, where it does no harm, or while old files are removed.
+                // The fault may strike after the commit, where it does no harm, or while old files
+                // are removed.
                 Ok(_) => expected = 2 * (100 + after as u64),
                 Err(error) => {
                     failures += 1;
                     assert!(matches!(error, Error::Io { .. }), "{error}");
                     // A failing sync after the rename leaves either state, both whole.
-                    assert!(seen == expected || seen == 2 * (100 + after as u64), "after {after}: {seen}");
+                    assert!(
+                        seen == expected || seen == 2 * (100 + after as u64),
+                        "after {after}: {seen}"
+                    );
                     expected = seen;
                 }
             }

@@ -1,7 +1,8 @@
 //! POSIX access control lists in the form in which Linux keeps them in `system.posix_acl_access`.
 //!
-//! Layout (linux/posix_acl_xattr.h, all little endian): a `u32` version, 2; then any number of entries of
-//! 8 bytes: `u16` tag, `u16` permission bits (r 4, w 2, x 1), `u32` id (meaningful for named entries only).
+//! Layout (linux/posix_acl_xattr.h, all little endian): a `u32` version, 2; then any number of
+//! entries of 8 bytes: `u16` tag, `u16` permission bits (r 4, w 2, x 1), `u32` id (meaningful for
+//! named entries only).
 
 /// Name of the extended attribute that holds a file's access ACL.
 pub const XATTR_NAME: &str = "system.posix_acl_access";

@@ -1,8 +1,9 @@
 //! Access classes: what readers of listings must pass and know.
 //!
-//! A class is a set of grants. Below a *gate*, a directory that some may enter but not list, readers must also have got
-//! through the gate: by listing it, or by knowing the name of the child that leads on. A class behind a gate is
-//! therefore the class in front of it, the gate, the path of that child, and a further set of grants.
+//! A class is a set of grants. Below a *gate*, a directory that some may enter but not list,
+//! readers must also have got through the gate: by listing it, or by knowing the name of the child
+//! that leads on. A class behind a gate is therefore the class in front of it, the gate, the path
+//! of that child, and a further set of grants.
 
 use crate::{Acl, Credentials, Grant, Wanted};
 use std::collections::HashMap;
@@ -16,7 +17,8 @@ pub struct GrantId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClassId(pub u32);
 
-/// A directory that some may enter but not list: who may look names up in it, and who may read them.
+/// A directory that some may enter but not list: who may look names up in it, and who may read
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gate {
     /// Those who may look names up.
@@ -94,7 +96,8 @@ pub struct Access {
 
 /// All grants and classes of an index, each kept once. Can be shared between threads.
 ///
-/// The grants of a class are without any that another one of them implies, or one in front of its gates.
+/// The grants of a class are without any that another one of them implies, or one in front of its
+/// gates.
 #[derive(Debug)]
 pub struct ClassTable {
     inner: RwLock<Inner>,
@@ -114,8 +117,8 @@ struct Inner {
     without_way: u64,
 }
 
-/// Most children with a way of their own through gates of the same grants. Each costs some files; the children of a
-/// gate with more of them are left to those who may list it.
+/// Most children with a way of their own through gates of the same grants. Each costs some files;
+/// the children of a gate with more of them are left to those who may list it.
 const WAYS_MAX: usize = 1 << 16;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -155,7 +158,9 @@ impl ClassTable {
             return class;
         }
         let known = |inner: &Inner| inner.restricted.get(&class)?.get(&grant).copied();
-        if let Some(id) = known(&self.inner.read().expect("no thread panics while it holds the lock")) {
+        if let Some(id) =
+            known(&self.inner.read().expect("no thread panics while it holds the lock"))
+        {
             return id;
         }
         self.inner.write().expect("no thread panics while it holds the lock").restrict(class, grant)
@@ -163,8 +168,10 @@ impl ClassTable {
 
     /// The classes of a directory with these permissions, which those of `class` may look up.
     pub fn access(&self, class: ClassId, directory: Permissions<'_>) -> Access {
-        let listing =
-            directory.to_list().into_iter().fold(class, |class, grant| self.restricted(class, grant));
+        let listing = directory
+            .to_list()
+            .into_iter()
+            .fold(class, |class, grant| self.restricted(class, grant));
         let open = Access { listing, lookup: None, gate: None };
         if directory.surely_no_gate() {
             return open;
@@ -175,12 +182,13 @@ impl ClassTable {
         if search.implies(&read) || inner.implies(lookup, &read) {
             return open;
         }
-        let gate = Gate { search: inner.grant_id(Arc::new(search)), read: inner.grant_id(Arc::new(read)) };
+        let gate =
+            Gate { search: inner.grant_id(Arc::new(search)), read: inner.grant_id(Arc::new(read)) };
         Access { listing, lookup: Some(lookup), gate: Some((class, gate)) }
     }
 
-    /// The class of those who may look up a directory in another one. `child` is its absolute path, escaped, and is
-    /// asked only where the other one is a gate.
+    /// The class of those who may look up a directory in another one. `child` is its absolute path,
+    /// escaped, and is asked only where the other one is a gate.
     pub fn below(&self, access: &Access, child: impl FnOnce() -> String) -> ClassId {
         let Some((class, gate)) = access.gate else { return access.listing };
         let mut inner = self.inner.write().expect("no thread panics while it holds the lock");
@@ -197,14 +205,15 @@ impl ClassTable {
         inner.class(way)
     }
 
-    /// How many directories in gates can be found only by those who may list the gate, since there are too many.
+    /// How many directories in gates can be found only by those who may list the gate, since there
+    /// are too many.
     pub fn without_way(&self) -> u64 {
         self.inner.read().expect("no thread panics while it holds the lock").without_way
     }
 
-    /// The class of those who may see the value of an extended attribute of an entry whose listing is for `listing`.
-    /// The kernel asks for read permission for `user.*` and for privilege for `trusted.*`, and shows all others to whoever
-    /// may look the entry up (xattr(7)).
+    /// The class of those who may see the value of an extended attribute of an entry whose listing
+    /// is for `listing`. The kernel asks for read permission for `user.*` and for privilege for
+    /// `trusted.*`, and shows all others to whoever may look the entry up (xattr(7)).
     pub fn value_class(&self, listing: ClassId, key: &str, entry: Permissions<'_>) -> ClassId {
         if key.starts_with("user.") {
             self.restricted(listing, entry.grant(Wanted::READ))
@@ -233,7 +242,11 @@ impl ClassTable {
         let mut path = ClassPath { gates: Vec::new(), grants: class.grants.clone() };
         while let Some((front, gate, child)) = &class.behind {
             class = &inner.classes[front.0 as usize];
-            path.gates.push(GateStep { grants: class.grants.clone(), gate: *gate, child: child.clone() });
+            path.gates.push(GateStep {
+                grants: class.grants.clone(),
+                gate: *gate,
+                child: child.clone(),
+            });
         }
         path.gates.reverse();
         path
@@ -241,7 +254,8 @@ impl ClassTable {
 
     /// A grant of the table. Panics if it has none with this id.
     pub fn grant(&self, id: GrantId) -> Arc<Grant> {
-        self.inner.read().expect("no thread panics while it holds the lock").grants[id.0 as usize].clone()
+        self.inner.read().expect("no thread panics while it holds the lock").grants[id.0 as usize]
+            .clone()
     }
 
     /// All grants, by id.
@@ -273,7 +287,13 @@ impl Inner {
         std::iter::from_fn(move || {
             let class = &self.classes[next?.0 as usize];
             next = class.behind.as_ref().map(|(front, ..)| *front);
-            Some(class.grants.iter().copied().chain(class.behind.as_ref().map(|(_, gate, _)| gate.search)))
+            Some(
+                class
+                    .grants
+                    .iter()
+                    .copied()
+                    .chain(class.behind.as_ref().map(|(_, gate, _)| gate.search)),
+            )
         })
         .flatten()
     }
@@ -338,7 +358,8 @@ mod tests {
         assert_eq!(owner, table.restricted(ClassTable::EVERYONE, grant(0o700, 1, 99)));
         assert_eq!(owner, table.restricted(owner, grant(0o750, 1, 10)));
         assert_eq!(table.restricted(owner, grant(0o755, 5, 5)), owner);
-        // Two private directories of different owners: root only, and two grants that nobody else combines.
+        // Two private directories of different owners: root only, and two grants that nobody else
+        // combines.
         let both = table.restricted(owner, grant(0o700, 2, 10));
         assert_eq!(table.path_of(both).grants.len(), 2);
         assert!(!table.admits(both, &Credentials::new(1, [10])));
@@ -354,7 +375,8 @@ mod tests {
         let table = ClassTable::default();
         let home = table.access(ClassTable::EVERYONE, permissions(0o711, 0, 0));
         assert_eq!(home.lookup, Some(ClassTable::EVERYONE));
-        let [ann, bob] = ["/home/ann", "/home/bob"].map(|path| table.below(&home, || path.to_owned()));
+        let [ann, bob] =
+            ["/home/ann", "/home/bob"].map(|path| table.below(&home, || path.to_owned()));
         assert_ne!(ann, bob);
         assert_eq!(table.class_of(&table.path_of(ann)), ann);
         // Whoever knows the name gets in; nobody but root lists the gate itself.

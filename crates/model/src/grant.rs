@@ -1,13 +1,15 @@
 //! Who passes one permission check: the only place that decides about access.
 //!
-//! A [`Grant`] is the outcome of the kernel's check of a directory (mode, owner, group, POSIX ACL) for given
-//! permission bits, as a function of credentials. It follows `acl_permission_check` and `posix_acl_permission`
-//! of Linux:
+//! A [`Grant`] is the outcome of the kernel's check of a directory (mode, owner, group, POSIX ACL)
+//! for given permission bits, as a function of credentials. It follows `acl_permission_check` and
+//! `posix_acl_permission` of Linux:
 //!
 //! 1. the owner is judged by the owner's bits alone;
-//! 2. the ACL, if there is one, counts only if the mode's group bits (then the mask) are not all clear;
+//! 2. the ACL, if there is one, counts only if the mode's group bits (then the mask) are not all
+//!    clear;
 //! 3. a named user is judged by that entry and the mask alone;
-//! 4. if any entry of the owning or a named group matches, one of them must grant all wanted bits by itself;
+//! 4. if any entry of the owning or a named group matches, one of them must grant all wanted bits
+//!    by itself;
 //! 5. everybody else is judged by the other bits.
 //!
 //! uid 0 passes every check and never appears in a grant.
@@ -28,8 +30,8 @@ impl Wanted {
     pub const WRITE: Wanted = Wanted(0o2);
     /// Read: may list the names in the directory.
     pub const READ: Wanted = Wanted(0o4);
-    /// Read and search, both by one entry of an ACL. To list a directory and look at what is in it are two checks:
-    /// see [`Grant::to_list`].
+    /// Read and search, both by one entry of an ACL. To list a directory and look at what is in it
+    /// are two checks: see [`Grant::to_list`].
     pub const READ_SEARCH: Wanted = Wanted(0o5);
 
     fn granted_by(self, bits: u32) -> bool {
@@ -61,7 +63,8 @@ impl Credentials {
     }
 }
 
-/// Who passes one permission check, in normal form: two grants that everybody passes alike are equal.
+/// Who passes one permission check, in normal form: two grants that everybody passes alike are
+/// equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Grant {
     users: BTreeMap<u32, bool>,
@@ -72,8 +75,11 @@ pub struct Grant {
 impl Grant {
     /// The grant of an inode with this mode, owner, group and access ACL for the wanted bits.
     pub fn new(mode: u32, uid: u32, gid: u32, acl: Option<&Acl>, wanted: Wanted) -> Self {
-        let mut grant =
-            Grant { users: BTreeMap::new(), groups: BTreeMap::new(), other: wanted.granted_by(mode) };
+        let mut grant = Grant {
+            users: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            other: wanted.granted_by(mode),
+        };
         match acl {
             Some(acl) if mode & 0o070 != 0 => grant.add_acl(acl, gid, wanted),
             _ => {
@@ -84,28 +90,37 @@ impl Grant {
         grant.normalized()
     }
 
-    /// The grants that together say who may list a directory and look at what is in it. The kernel checks for
-    /// read and for search one after the other, so a member of two groups may have one from each; only an ACL that
-    /// allows this needs two grants.
+    /// The grants that together say who may list a directory and look at what is in it. The kernel
+    /// checks for read and for search one after the other, so a member of two groups may have
+    /// one from each; only an ACL that allows this needs two grants.
     pub fn to_list(mode: u32, uid: u32, gid: u32, acl: Option<&Acl>) -> Vec<Self> {
         let mask = |acl: &Acl| {
-            acl.entries.iter().find(|entry| entry.tag == AclTag::Mask).map_or(7, |entry| entry.permissions)
+            acl.entries
+                .iter()
+                .find(|entry| entry.tag == AclTag::Mask)
+                .map_or(7, |entry| entry.permissions)
         };
         let some_group_has = |acl: &Acl, wanted: u16| {
             let groups = acl
                 .entries
                 .iter()
                 .filter(|entry| matches!(entry.tag, AclTag::OwningGroup | AclTag::Group(_)));
-            groups.map(|entry| entry.permissions & mask(acl) & 0o5).any(|permissions| permissions == wanted)
+            groups
+                .map(|entry| entry.permissions & mask(acl) & 0o5)
+                .any(|permissions| permissions == wanted)
         };
         let apart = acl.is_some_and(|acl| some_group_has(acl, 0o4) && some_group_has(acl, 0o1));
-        let wanted: &[Wanted] = if apart { &[Wanted::READ, Wanted::SEARCH] } else { &[Wanted::READ_SEARCH] };
+        let wanted: &[Wanted] =
+            if apart { &[Wanted::READ, Wanted::SEARCH] } else { &[Wanted::READ_SEARCH] };
         wanted.iter().map(|&wanted| Grant::new(mode, uid, gid, acl, wanted)).collect()
     }
 
     fn add_acl(&mut self, acl: &Acl, owning_gid: u32, wanted: Wanted) {
-        let mask =
-            acl.entries.iter().find(|entry| entry.tag == AclTag::Mask).map_or(7, |entry| entry.permissions);
+        let mask = acl
+            .entries
+            .iter()
+            .find(|entry| entry.tag == AclTag::Mask)
+            .map_or(7, |entry| entry.permissions);
         for entry in &acl.entries {
             let granted = wanted.granted_by(u32::from(entry.permissions & mask));
             match entry.tag {
@@ -120,22 +135,23 @@ impl Grant {
         }
     }
 
-    /// As [`Grant::new`] where an inode has an ACL that is not known: only the owner, whom no ACL concerns, is granted
-    /// anything.
+    /// As [`Grant::new`] where an inode has an ACL that is not known: only the owner, whom no ACL
+    /// concerns, is granted anything.
     pub fn of_hidden_acl(mode: u32, uid: u32, wanted: Wanted) -> Self {
         let users = BTreeMap::from([(uid, wanted.granted_by(mode >> 6))]);
         Grant { users, groups: BTreeMap::new(), other: false }.normalized()
     }
 
-    /// Whether access(2) grants a file of this mode, whose grant for the wanted bits this is. It differs from
-    /// [`Grant::passes`] in one thing: root executes a file only if somebody may.
+    /// Whether access(2) grants a file of this mode, whose grant for the wanted bits this is. It
+    /// differs from [`Grant::passes`] in one thing: root executes a file only if somebody may.
     pub fn passes_access(&self, who: &Credentials, mode: u32, wanted: Wanted) -> bool {
         let is_dir = mode & 0o170_000 == 0o040_000;
         let root_may = wanted != Wanted::EXECUTE || is_dir || mode & 0o111 != 0;
         self.passes(who) && (!who.is_root() || root_may)
     }
 
-    /// The grant that nobody but root passes: what is assumed of a directory whose ACL cannot be read.
+    /// The grant that nobody but root passes: what is assumed of a directory whose ACL cannot be
+    /// read.
     pub fn nobody() -> Self {
         Grant { users: BTreeMap::new(), groups: BTreeMap::new(), other: false }
     }
@@ -203,7 +219,8 @@ impl Grant {
         matching.any(|&granted| granted)
     }
 
-    /// Whether all who pass this grant pass `other` too, whatever users and groups there are. Exact.
+    /// Whether all who pass this grant pass `other` too, whatever users and groups there are.
+    /// Exact.
     pub fn implies(&self, other: &Grant) -> bool {
         if !self.groups_imply(other) {
             return false;
@@ -220,14 +237,19 @@ impl Grant {
         })
     }
 
-    /// Implication for a user whom neither grant names. A set of groups that refutes it needs at most two
-    /// members: one that passes here without passing there, and one that is denied there.
+    /// Implication for a user whom neither grant names. A set of groups that refutes it needs at
+    /// most two members: one that passes here without passing there, and one that is denied
+    /// there.
     fn groups_imply(&self, other: &Grant) -> bool {
-        let denied_there = || other.groups.iter().filter(|(_, granted)| !**granted).map(|(gid, _)| gid);
+        let denied_there =
+            || other.groups.iter().filter(|(_, granted)| !**granted).map(|(gid, _)| gid);
         let refuted_by_member = (!other.other || denied_there().next().is_some())
-            && self.groups.iter().any(|(gid, granted)| *granted && other.groups.get(gid) != Some(&true));
-        let refuted_by_stranger =
-            self.other && (!other.other || denied_there().any(|gid| !self.groups.contains_key(gid)));
+            && self
+                .groups
+                .iter()
+                .any(|(gid, granted)| *granted && other.groups.get(gid) != Some(&true));
+        let refuted_by_stranger = self.other
+            && (!other.other || denied_there().any(|gid| !self.groups.contains_key(gid)));
         !refuted_by_member && !refuted_by_stranger
     }
 
@@ -265,18 +287,29 @@ mod tests {
 
     fn grants() -> impl Strategy<Value = Grant> {
         let map = || prop::collection::btree_map(ids(), any::<bool>(), 0..4);
-        (map(), map(), any::<bool>()).prop_map(|(users, groups, other)| Grant { users, groups, other })
+        (map(), map(), any::<bool>()).prop_map(|(users, groups, other)| Grant {
+            users,
+            groups,
+            other,
+        })
     }
 
     /// Every user with every set of groups, over the few ids in use and one that nobody names.
     fn everyone() -> impl Iterator<Item = Credentials> {
         (0..7_u32).flat_map(|uid| {
-            (0..64_u32).map(move |set| Credentials::new(uid, (0..6).filter(|gid| set >> gid & 1 == 1)))
+            (0..64_u32)
+                .map(move |set| Credentials::new(uid, (0..6).filter(|gid| set >> gid & 1 == 1)))
         })
     }
 
     /// The kernel's check, transcribed step by step from fs/namei.c and fs/posix_acl.c.
-    fn kernel(mode: u32, owner: (u32, u32), acl: Option<&Acl>, want: u16, who: &Credentials) -> bool {
+    fn kernel(
+        mode: u32,
+        owner: (u32, u32),
+        acl: Option<&Acl>,
+        want: u16,
+        who: &Credentials,
+    ) -> bool {
         let has = |bits: u32| bits & u32::from(want) == u32::from(want);
         let member = |gid: &u32| who.gids.contains(gid);
         if who.uid == 0 {
@@ -369,10 +402,18 @@ mod tests {
     #[test]
     fn a_hidden_acl_leaves_the_owner_alone_and_root_executes_what_somebody_may() {
         let hidden = Grant::of_hidden_acl(0o755, 1000, Wanted::READ);
-        assert!(hidden.passes(&Credentials::new(1000, [5])) && !hidden.passes(&Credentials::new(1001, [5])));
+        assert!(
+            hidden.passes(&Credentials::new(1000, [5]))
+                && !hidden.passes(&Credentials::new(1001, [5]))
+        );
         let root = Credentials::new(0, [0]);
-        let executes =
-            |mode| Grant::new(mode, 7, 7, None, Wanted::EXECUTE).passes_access(&root, mode, Wanted::EXECUTE);
+        let executes = |mode| {
+            Grant::new(mode, 7, 7, None, Wanted::EXECUTE).passes_access(
+                &root,
+                mode,
+                Wanted::EXECUTE,
+            )
+        };
         assert!(executes(0o100_010) && !executes(0o100_666) && executes(0o040_000));
     }
 

@@ -1,8 +1,8 @@
-//! The metadata model that every part of Canopy shares: what an inode's attributes are, how names are kept
-//! and ordered, and who passes a permission check.
+//! The metadata model that every part of Canopy shares: what an inode's attributes are, how names
+//! are kept and ordered, and who passes a permission check.
 //!
-//! Not its job: any I/O, any file format, anything asynchronous. Every value here is plain data and every
-//! function is a function of its arguments.
+//! Not its job: any I/O, any file format, anything asynchronous. Every value here is plain data and
+//! every function is a function of its arguments.
 //!
 //! ```
 //! use canopy_model::{Credentials, Grant, Wanted};
@@ -29,6 +29,7 @@ pub use grant::{Credentials, Grant, Wanted};
 pub use name::{base_name, compare_paths, escape, is_below, join, join_absolute, parent, unescape};
 pub use rows::{Listing, Row, Rows, Sink, Xattr};
 pub use summary::{
-    Count, Extrema, Histogram, NUMBERED, Parts, Summary, extension, month, size_class, size_class_min,
+    Count, Extrema, Histogram, NUMBERED, Parts, Summary, extension, month, size_class,
+    size_class_min,
 };
 pub use totals::Totals;

@@ -1,13 +1,13 @@
 //! Names and paths: how bytes are kept as UTF-8, and the one order in which paths are sorted.
 //!
-//! A name on Linux is any bytes but NUL and '/'. Columns of strings are UTF-8, so a name is kept *escaped*: as
-//! it is where it is valid UTF-8 without a character of the escape range, and otherwise with each offending
-//! byte `b` as the character U+10FF00 + b. The range U+10FF80 to U+10FFFF lies at the end of a private use
-//! plane; where a name really contains one of its characters, its four bytes are escaped, so every byte string
-//! has exactly one escaped form.
+//! A name on Linux is any bytes but NUL and '/'. Columns of strings are UTF-8, so a name is kept
+//! *escaped*: as it is where it is valid UTF-8 without a character of the escape range, and
+//! otherwise with each offending byte `b` as the character U+10FF00 + b. The range U+10FF80 to
+//! U+10FFFF lies at the end of a private use plane; where a name really contains one of its
+//! characters, its four bytes are escaped, so every byte string has exactly one escaped form.
 //!
-//! Paths are compared component by component (*path order*), so that a directory's subtree is one contiguous
-//! range of a sorted sequence. Order is that of the escaped form.
+//! Paths are compared component by component (*path order*), so that a directory's subtree is one
+//! contiguous range of a sorted sequence. Order is that of the escaped form.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -24,13 +24,15 @@ pub fn escape(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 fn holds_escapes(text: &str) -> bool {
-    // Every character of the escape range starts with the bytes F4 8F; most names hold no such byte at all.
+    // Every character of the escape range starts with the bytes F4 8F; most names hold no such byte
+    // at all.
     text.as_bytes().contains(&0xF4) && text.chars().any(|c| c >= ESCAPE_FIRST)
 }
 
 fn escape_slow(bytes: &[u8]) -> String {
     let escaped = |byte: u8| {
-        char::from_u32(ESCAPE_BASE + u32::from(byte)).expect("a byte above 0x7f maps into the plane")
+        char::from_u32(ESCAPE_BASE + u32::from(byte))
+            .expect("a byte above 0x7f maps into the plane")
     };
     let mut text = String::with_capacity(bytes.len() + 16);
     for chunk in bytes.utf8_chunks() {
@@ -75,7 +77,8 @@ pub fn compare_paths(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Whether `path` is `directory` or lies below it. Both are relative to the same root, whose path is empty.
+/// Whether `path` is `directory` or lies below it. Both are relative to the same root, whose path
+/// is empty.
 pub fn is_below(path: &str, directory: &str) -> bool {
     directory.is_empty()
         || path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

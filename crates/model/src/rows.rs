@@ -77,7 +77,8 @@ impl Rows {
     pub fn xattrs(&self, at: usize) -> impl Iterator<Item = Xattr<'_>> {
         let first = self.xattrs.partition_point(|place| (place.row as usize) < at);
         self.xattrs[first..].iter().take_while(move |place| place.row as usize == at).map(|place| {
-            let key = std::str::from_utf8(&self.bytes[place.start as usize..place.key_end as usize]);
+            let key =
+                std::str::from_utf8(&self.bytes[place.start as usize..place.key_end as usize]);
             let value = &self.bytes[place.key_end as usize..place.value_end as usize];
             Xattr {
                 key: key.expect("keys are kept as they were given"),

@@ -1,5 +1,5 @@
-//! Statistics of a set of entries that are not directories: counts, sums, extrema and histograms that can be added up, so that those
-//! of a subtree come from those of its parts.
+//! Statistics of a set of entries that are not directories: counts, sums, extrema and histograms
+//! that can be added up, so that those of a subtree come from those of its parts.
 
 use crate::{Attributes, FileType};
 use serde::{Deserialize, Serialize};
@@ -115,8 +115,8 @@ pub struct Summary {
     pub mtimes: Histogram,
     /// By the [`month`] of atime.
     pub atimes: Histogram,
-    /// By [`extension`]; the empty one stands for none, [`NUMBERED`] for all of digits alone, of which a tree of
-    /// numbered files has as many as it has files.
+    /// By [`extension`]; the empty one stands for none, [`NUMBERED`] for all of digits alone, of
+    /// which a tree of numbered files has as many as it has files.
     #[serde(skip)]
     pub extensions: HashMap<Box<str>, Count>,
 }
@@ -133,7 +133,8 @@ impl Summary {
         FileType::Unknown,
     ];
 
-    /// Takes in an entry. Attributes that were not read may be 0 where what comes of them is not asked for.
+    /// Takes in an entry. Attributes that were not read may be 0 where what comes of them is not
+    /// asked for.
     pub fn add(&mut self, attributes: &Attributes, name: &str, has_xattrs: bool, parts: Parts) {
         let file_type = attributes.file_type();
         let place = Self::TYPES.iter().position(|known| *known == file_type).unwrap_or(6);
@@ -146,7 +147,8 @@ impl Summary {
         self.blocks = self.blocks.wrapping_add(attributes.blocks);
         self.size.add(size_bytes);
         self.blocks_each.add(attributes.blocks);
-        let times = [attributes.atime_ns, attributes.mtime_ns, attributes.ctime_ns, attributes.btime_ns];
+        let times =
+            [attributes.atime_ns, attributes.mtime_ns, attributes.ctime_ns, attributes.btime_ns];
         self.times.iter_mut().zip(times).for_each(|(extrema, time)| extrema.add(time));
         let count = Count { entries: 1, bytes: size_bytes };
         if parts.owners {
@@ -160,7 +162,8 @@ impl Summary {
         }
         if parts.extensions {
             let extension = extension(name).unwrap_or("");
-            let numbered = !extension.is_empty() && extension.bytes().all(|byte| byte.is_ascii_digit());
+            let numbered =
+                !extension.is_empty() && extension.bytes().all(|byte| byte.is_ascii_digit());
             self.add_extension(if numbered { NUMBERED } else { extension }, count);
         }
     }
@@ -189,7 +192,9 @@ impl Summary {
         self.uids.extend(&other.uids);
         self.gids.extend(&other.gids);
         let histograms = [&mut self.sizes, &mut self.mtimes, &mut self.atimes];
-        for (histogram, other) in histograms.into_iter().zip([&other.sizes, &other.mtimes, &other.atimes]) {
+        for (histogram, other) in
+            histograms.into_iter().zip([&other.sizes, &other.mtimes, &other.atimes])
+        {
             other.iter().for_each(|(class, count)| histogram.add(class, count));
         }
         for (extension, count) in &other.extensions {
@@ -206,7 +211,8 @@ impl Summary {
 /// Stands for extensions such as those of `log.001` and `log.002`.
 pub const NUMBERED: &str = "#";
 
-/// The class of a size in a histogram by powers of two: 0 for no bytes, n for 2^(n-1) up to but not including 2^n bytes.
+/// The class of a size in a histogram by powers of two: 0 for no bytes, n for 2^(n-1) up to but not
+/// including 2^n bytes.
 pub fn size_class(size_bytes: i64) -> i32 {
     // No file system gives a negative size; such a one counts as none.
     (i64::BITS - size_bytes.max(0).leading_zeros()) as i32
@@ -223,13 +229,15 @@ pub fn month(time_ns: i64) -> i32 {
     let days = time_ns.div_euclid(86_400_000_000_000) + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let months_since_march = (5 * day_of_year + 2) / 153;
     ((era * 400 + year_of_era - 1970) * 12 + months_since_march + 2) as i32
 }
 
-/// What follows the last dot of a name; `None` if there is nothing or the name only begins with a dot.
+/// What follows the last dot of a name; `None` if there is nothing or the name only begins with a
+/// dot.
 pub fn extension(name: &str) -> Option<&str> {
     let (stem, extension) = name.rsplit_once('.')?;
     (!stem.is_empty() && !extension.is_empty()).then_some(extension)

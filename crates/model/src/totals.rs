@@ -1,7 +1,7 @@
 //! Sums over a set of entries: what `du` adds up.
 
-/// Sums over the entries of one listing, one subtree or one shard. Hard links are counted as often as they
-/// occur.
+/// Sums over the entries of one listing, one subtree or one shard. Hard links are counted as often
+/// as they occur.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Entries that are not directories.

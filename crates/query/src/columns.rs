@@ -1,11 +1,14 @@
-//! Typed access to the columns of a shard, with errors instead of panics where a file is not as it should be.
+//! Typed access to the columns of a shard, with errors instead of panics where a file is not as it
+//! should be.
 
 use crate::locate::Inode;
 use arrow::array::{
-    Array, ArrayRef, AsArray, Int64Array, PrimitiveArray, RecordBatch, StringArray, TimestampNanosecondArray,
-    UInt32Array, UInt64Array,
+    Array, ArrayRef, AsArray, Int64Array, PrimitiveArray, RecordBatch, StringArray,
+    TimestampNanosecondArray, UInt32Array, UInt64Array,
 };
-use arrow::datatypes::{ArrowPrimitiveType, Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
+use arrow::datatypes::{
+    ArrowPrimitiveType, Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type,
+};
 use canopy_model::Attributes;
 use std::sync::Arc;
 
@@ -27,8 +30,10 @@ fn column<'a>(batch: &'a RecordBatch, name: &str) -> &'a ArrayRef {
 }
 
 /// Columns that make up [`Attributes`], without `rdev`, which directories do not have.
-pub(crate) const INODE: [&str; 12] =
-    ["ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime", "btime"];
+pub(crate) const INODE: [&str; 12] = [
+    "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime",
+    "btime",
+];
 
 /// The attribute columns of a batch; those that were not read give 0.
 pub(crate) struct InodeColumns<'a> {
@@ -48,8 +53,9 @@ impl<'a> InodeColumns<'a> {
         let u32 = |c: usize| self.batch[c].map_or(0, |a| a.as_primitive::<UInt32Type>().value(at));
         let u64 = |c: usize| self.batch[c].map_or(0, |a| a.as_primitive::<UInt64Type>().value(at));
         let i64 = |c: usize| self.batch[c].map_or(0, |a| a.as_primitive::<Int64Type>().value(at));
-        let time =
-            |c: usize| self.batch[c].map_or(0, |a| a.as_primitive::<TimestampNanosecondType>().value(at));
+        let time = |c: usize| {
+            self.batch[c].map_or(0, |a| a.as_primitive::<TimestampNanosecondType>().value(at))
+        };
         Attributes {
             ino: u64(0),
             mode: u32(1),
@@ -72,8 +78,9 @@ impl<'a> InodeColumns<'a> {
 pub(crate) fn row_of(name: &str, inode: &Inode) -> RecordBatch {
     let u32 = |value: u32| Arc::new(UInt32Array::from(vec![value])) as ArrayRef;
     let i64 = |value: i64| Arc::new(Int64Array::from(vec![value])) as ArrayRef;
-    let time =
-        |value: i64| Arc::new(TimestampNanosecondArray::from(vec![value]).with_timezone("UTC")) as ArrayRef;
+    let time = |value: i64| {
+        Arc::new(TimestampNanosecondArray::from(vec![value]).with_timezone("UTC")) as ArrayRef
+    };
     let a = &inode.attributes;
     let columns: [ArrayRef; 12] = [
         Arc::new(UInt64Array::from(vec![a.ino])),

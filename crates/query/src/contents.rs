@@ -10,13 +10,15 @@ use std::sync::LazyLock;
 /// Rows read at a time.
 const BATCH_ROWS: usize = 8192;
 
-/// The columns that a name and its inode are made of; directories have neither a target nor a device.
+/// The columns that a name and its inode are made of; directories have neither a target nor a
+/// device.
 pub(crate) static COLUMNS: LazyLock<Vec<&str>> =
     LazyLock::new(|| INODE.into_iter().chain(["name", "xattrs", "target", "rdev"]).collect());
 
 /// What is in a directory.
 pub(crate) enum Contents {
-    /// Names, escaped, and what they are: directories behind all others, else by name in each part of the listing.
+    /// Names, escaped, and what they are: directories behind all others, else by name in each part
+    /// of the listing.
     Listed(Vec<(String, Inode)>),
     /// More than was asked for.
     TooMany,
@@ -25,8 +27,14 @@ pub(crate) enum Contents {
 }
 
 impl Contents {
-    /// Reads what is in a directory with this path in a source, if those are at most so many entries.
-    pub(crate) fn of(index: &Index, source: &SourceRecord, path: &str, most: usize) -> Result<Self> {
+    /// Reads what is in a directory with this path in a source, if those are at most so many
+    /// entries.
+    pub(crate) fn of(
+        index: &Index,
+        source: &SourceRecord,
+        path: &str,
+        most: usize,
+    ) -> Result<Self> {
         let mut found: Option<Vec<(String, Inode)>> = None;
         for shard in index.shards_of(source.id) {
             let listings = shard.listings_at(path)?;
@@ -53,8 +61,13 @@ impl Contents {
     }
 }
 
-/// Rows of a batch with [`COLUMNS`] as names, escaped, and inodes; `dev` is the device of their directory.
-pub(crate) fn inodes(batch: &RecordBatch, rows: RowRange, dev: u64) -> impl Iterator<Item = (String, Inode)> {
+/// Rows of a batch with [`COLUMNS`] as names, escaped, and inodes; `dev` is the device of their
+/// directory.
+pub(crate) fn inodes(
+    batch: &RecordBatch,
+    rows: RowRange,
+    dev: u64,
+) -> impl Iterator<Item = (String, Inode)> {
     let (names, xattrs) = (strings(batch, "name"), strings(batch, "xattrs"));
     let targets = batch.column_by_name("target").map(|column| column.as_string::<i32>());
     let inodes = InodeColumns::of(batch);

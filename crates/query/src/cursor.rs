@@ -5,7 +5,8 @@ use arrow::array::RecordBatch;
 use canopy_index::{FileKind, RowRange, Shard};
 use std::collections::VecDeque;
 
-/// Reads a range of rows in chunks. Between chunks it holds no reader, which would keep a page of every column.
+/// Reads a range of rows in chunks. Between chunks it holds no reader, which would keep a page of
+/// every column.
 pub(crate) struct Cursor<'a> {
     shard: &'a Shard,
     kind: FileKind,
@@ -57,7 +58,12 @@ impl<'a> Cursor<'a> {
         }
         let end = self.left.end.min(self.left.start + self.chunk_rows);
         let chunk = self.left.start..end;
-        let read = self.shard.read(self.kind, self.columns, std::slice::from_ref(&chunk), self.chunk_rows)?;
+        let read = self.shard.read(
+            self.kind,
+            self.columns,
+            std::slice::from_ref(&chunk),
+            self.chunk_rows,
+        )?;
         self.batches = read.collect::<canopy_index::Result<_>>()?;
         self.batches.retain(|batch| batch.num_rows() > 0);
         if self.batches.is_empty() {

@@ -8,7 +8,8 @@ use canopy_model::{FileType, join_absolute};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Finds the entry at a path, and where it is a symbolic link, what that leads to. It keeps the path as it was given.
+/// Finds the entry at a path, and where it is a symbolic link, what that leads to. It keeps the
+/// path as it was given.
 pub(crate) fn locate_followed(index: &Index, given: &OsStr) -> Result<Start> {
     let start = locate(index, given)?;
     let missing = || Error::NotFound(given.to_string_lossy().into_owned());
@@ -38,9 +39,14 @@ pub(crate) fn inode_followed(
     }
 }
 
-/// What an entry leads to: itself unless it is a symbolic link. Where a link leads through directories that no index covers,
-/// links on its way are resolved on the live file system, as those of a path that a user gives.
-pub(crate) fn followed(index: &Index, links: &Links, start: Start) -> std::result::Result<Start, Lost> {
+/// What an entry leads to: itself unless it is a symbolic link. Where a link leads through
+/// directories that no index covers, links on its way are resolved on the live file system, as
+/// those of a path that a user gives.
+pub(crate) fn followed(
+    index: &Index,
+    links: &Links,
+    start: Start,
+) -> std::result::Result<Start, Lost> {
     if start.inode.attributes.file_type() != FileType::Symlink {
         return Ok(start);
     }

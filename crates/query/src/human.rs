@@ -1,4 +1,5 @@
-//! Sizes as people read them, and as `--block-size` asks for them: what GNU's tools do in `human.c`.
+//! Sizes as people read them, and as `--block-size` asks for them: what GNU's tools do in
+//! `human.c`.
 
 use std::ffi::OsString;
 
@@ -46,7 +47,9 @@ impl SizeForm {
         // A quote asks for groups of digits, of which the C locale has none.
         let text = text.strip_prefix('\'').unwrap_or(text);
         let names = [("human-readable", SizeForm::HUMAN), ("si", SizeForm::SI)];
-        if let Some((_, form)) = names.iter().find(|(name, _)| !text.is_empty() && name.starts_with(text)) {
+        if let Some((_, form)) =
+            names.iter().find(|(name, _)| !text.is_empty() && name.starts_with(text))
+        {
             return Ok(*form);
         }
         let number = Number::parse(text)?;
@@ -61,13 +64,16 @@ impl SizeForm {
         Ok(SizeForm { unit: true, byte, binary: !byte || text.ends_with("iB"), ..form })
     }
 
-    /// The form that the environment asks for: the first of these variables that is set, else `POSIXLY_CORRECT`, else
-    /// units of 1024 bytes. Variables that make no sense count as not set.
+    /// The form that the environment asks for: the first of these variables that is set, else
+    /// `POSIXLY_CORRECT`, else units of 1024 bytes. Variables that make no sense count as not
+    /// set.
     pub fn from_environment(own: &str) -> Self {
         let set = |name: &&str| std::env::var_os(name).is_some();
-        let value = [own, "BLOCK_SIZE", "BLOCKSIZE"].into_iter().find(set).and_then(std::env::var_os);
+        let value =
+            [own, "BLOCK_SIZE", "BLOCKSIZE"].into_iter().find(set).and_then(std::env::var_os);
         let form = value.and_then(|value: OsString| SizeForm::parse(value.to_str()?).ok());
-        let default = if set(&"POSIXLY_CORRECT") { SizeForm::blocks(512) } else { SizeForm::KIBIBYTES };
+        let default =
+            if set(&"POSIXLY_CORRECT") { SizeForm::blocks(512) } else { SizeForm::KIBIBYTES };
         form.unwrap_or(default)
     }
 
@@ -82,7 +88,11 @@ impl SizeForm {
         let amount = u128::from(amount.unsigned_abs());
         let block = u128::from(self.block_bytes);
         if !self.scaled {
-            return format!("{sign}{}{}", amount.div_ceil(block), self.suffix(self.block_exponent()));
+            return format!(
+                "{sign}{}{}",
+                amount.div_ceil(block),
+                self.suffix(self.block_exponent())
+            );
         }
         let base = if self.binary { 1024 } else { 1000 };
         let (mut exponent, mut unit) = (0, 1_u128);
@@ -95,7 +105,9 @@ impl SizeForm {
             return format!("{sign}{}.{}{}", tenths / 10, tenths % 10, self.suffix(exponent));
         }
         match amount.div_ceil(unit) {
-            whole if whole == base && exponent < 8 => format!("{sign}1.0{}", self.suffix(exponent + 1)),
+            whole if whole == base && exponent < 8 => {
+                format!("{sign}1.0{}", self.suffix(exponent + 1))
+            }
             whole => format!("{sign}{whole}{}", self.suffix(exponent)),
         }
     }
@@ -103,7 +115,8 @@ impl SizeForm {
     /// Which power of its base the unit is at least.
     fn block_exponent(&self) -> usize {
         let base: u128 = if self.binary { 1024 } else { 1000 };
-        (0..8).find(|&exponent| base.pow(exponent) >= u128::from(self.block_bytes)).unwrap_or(8) as usize
+        (0..8).find(|&exponent| base.pow(exponent) >= u128::from(self.block_bytes)).unwrap_or(8)
+            as usize
     }
 
     fn suffix(&self, exponent: usize) -> String {
@@ -129,7 +142,8 @@ pub struct Number {
 }
 
 impl Number {
-    /// Reads `12`, `0x10`, `4K`, `KB`, `1MiB` and the like: units of 1024, of 1000 with a `B` behind.
+    /// Reads `12`, `0x10`, `4K`, `KB`, `1MiB` and the like: units of 1024, of 1000 with a `B`
+    /// behind.
     pub fn parse(text: &str) -> Result<Self, String> {
         let invalid = || format!("invalid size '{text}'");
         let (radix, digits, suffix) = digits_of(text);
@@ -165,7 +179,8 @@ fn digits_of(text: &str) -> (u32, &str, &str) {
         _ => (10, 0),
     };
     let rest = &text[digits_at..];
-    let (digits, rest) = rest.split_at(rest.find(|c: char| !c.is_digit(radix)).unwrap_or(rest.len()));
+    let (digits, rest) =
+        rest.split_at(rest.find(|c: char| !c.is_digit(radix)).unwrap_or(rest.len()));
     (radix, digits, rest)
 }
 
@@ -193,7 +208,10 @@ mod tests {
         ] {
             assert_eq!(human_size(bytes), text, "{bytes}");
         }
-        assert_eq!([999, 1000, 1001, 999_999].map(|n| SizeForm::SI.show(n)), ["999", "1.0k", "1.1k", "1.0M"]);
+        assert_eq!(
+            [999, 1000, 1001, 999_999].map(|n| SizeForm::SI.show(n)),
+            ["999", "1.0k", "1.1k", "1.0M"]
+        );
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Answers find, du and SQL from an index, and exports it.
 //!
-//! `find` has the language of find(1), `du` adds up, `ls` shows single entries, `sql` is the tables for DataFusion, which
-//! only this crate knows, `export` hands everything out as one data set, `report` tells who and what takes how much. [`locate`] leads from a path that a user
-//! typed into the index.
+//! `find` has the language of find(1), `du` adds up, `ls` shows single entries, `sql` is the tables
+//! for DataFusion, which only this crate knows, `export` hands everything out as one data set,
+//! `report` tells who and what takes how much. [`locate`] leads from a path that a user typed into
+//! the index.
 //!
-//! Not its job: deciding who may see what. It reads the shards that `canopy_index` could open, which are those that the
-//! kernel let the caller into.
+//! Not its job: deciding who may see what. It reads the shards that `canopy_index` could open,
+//! which are those that the kernel let the caller into.
 
 mod columns;
 mod contents;

@@ -1,7 +1,8 @@
-//! Where symbolic links lead, by what the index has: component by component, as the kernel goes, `..` from where a link has led.
+//! Where symbolic links lead, by what the index has: component by component, as the kernel goes,
+//! `..` from where a link has led.
 //!
-//! Nobody learns of anything that is not in the shards that they can read: what lies in a directory that they cannot
-//! list, or outside of all sources, is unknown.
+//! Nobody learns of anything that is not in the shards that they can read: what lies in a directory
+//! that they cannot list, or outside of all sources, is unknown.
 
 use crate::contents::Contents;
 use crate::error::Result;
@@ -86,9 +87,11 @@ impl Trail {
             self.directory = "/".to_owned();
         }
         // A slash at the end asks for a directory, as a '.' there does.
-        let target =
-            target.strip_suffix('/').map_or_else(|| target.to_owned(), |target| format!("{target}/."));
-        self.rest.extend(target.split('/').rev().filter(|name| !name.is_empty()).map(str::to_owned));
+        let target = target
+            .strip_suffix('/')
+            .map_or_else(|| target.to_owned(), |target| format!("{target}/."));
+        self.rest
+            .extend(target.split('/').rev().filter(|name| !name.is_empty()).map(str::to_owned));
     }
 
     /// Follows as far as `known` can tell what names in directories are; `None` if it cannot yet.
@@ -133,7 +136,8 @@ impl Trail {
         Ok(Some(End::There(self.directory.clone())))
     }
 
-    /// Calls `ask` with the next name and its directory, and with those that come after it if all are directories.
+    /// Calls `ask` with the next name and its directory, and with those that come after it if all
+    /// are directories.
     pub(crate) fn ahead(&self, mut ask: impl FnMut(&str, &str)) {
         let mut directory = self.directory.clone();
         for name in self.rest.iter().rev() {
@@ -181,7 +185,8 @@ impl Links {
         Links { index, known: Mutex::default() }
     }
 
-    /// Where the link at an absolute path leads; both escaped. A file that cannot be read counts as unknown.
+    /// Where the link at an absolute path leads; both escaped. A file that cannot be read counts as
+    /// unknown.
     pub(crate) fn follow(&self, absolute: &str, target: &str) -> Place {
         match target {
             "" => Place::Unknown,
@@ -203,10 +208,14 @@ impl Links {
             }))
         };
         Ok(match Trail::new(directory, target).go(&self.index, known)? {
-            Some(End::There(absolute)) => match (self.inode(&absolute)?, source_of(&self.index, &absolute)) {
-                (Some(inode), Some((_, path))) => Place::There(Box::new(Reached { absolute, path, inode })),
-                _ => Place::Unknown,
-            },
+            Some(End::There(absolute)) => {
+                match (self.inode(&absolute)?, source_of(&self.index, &absolute)) {
+                    (Some(inode), Some((_, path))) => {
+                        Place::There(Box::new(Reached { absolute, path, inode }))
+                    }
+                    _ => Place::Unknown,
+                }
+            }
             Some(End::Missing) => Place::Missing,
             Some(End::NotDirectory) => Place::NotDirectory,
             Some(End::Loop) => Place::Loop,
@@ -235,7 +244,8 @@ impl Links {
         }
     }
 
-    /// Whether the caller sees the listing of a directory, so that what is not in it does not exist.
+    /// Whether the caller sees the listing of a directory, so that what is not in it does not
+    /// exist.
     fn lists(&self, absolute: &str) -> Result<bool> {
         Ok(!matches!(*self.directory(absolute)?, Directory::Unlisted(_)))
     }
@@ -275,7 +285,8 @@ pub(crate) fn parent_of(absolute: &str) -> &str {
 
 /// Whether a path is that of a source or of a directory above one: those are real directories.
 fn leads_to_source(index: &Index, path: &str) -> bool {
-    let leads =
-        |root: &str| root == path || root.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
+    let leads = |root: &str| {
+        root == path || root.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
+    };
     index.sources().iter().any(|source| leads(&source.root))
 }

@@ -92,17 +92,24 @@ impl ListingHeads {
             here
         })?;
         let devs = batch.column_by_name("dev").map(|column| column.as_primitive::<UInt64Type>());
-        Some(ListingHead { path: strings(batch, "path").value(row), dev: devs.map(|devs| devs.value(row)) })
+        Some(ListingHead {
+            path: strings(batch, "path").value(row),
+            dev: devs.map(|devs| devs.value(row)),
+        })
     }
 
     /// Reads where the rows of consecutive listings begin.
     pub(crate) fn first_rows(shard: &Shard, listings: &RowRange) -> Result<FirstRows> {
         let columns = ["first_entry", "first_dir"];
         let mut rows = Vec::with_capacity(listings.len() + 1);
-        for batch in shard.read(FileKind::Listings, &columns, std::slice::from_ref(listings), BATCH_ROWS)? {
+        for batch in
+            shard.read(FileKind::Listings, &columns, std::slice::from_ref(listings), BATCH_ROWS)?
+        {
             let batch = batch?;
             let [entries, dirs] = columns.map(|name| numbers::<UInt32Type>(&batch, name));
-            rows.extend((0..entries.len()).map(|at| (entries.value(at) as usize, dirs.value(at) as usize)));
+            rows.extend(
+                (0..entries.len()).map(|at| (entries.value(at) as usize, dirs.value(at) as usize)),
+            );
         }
         let (entries, dirs) = shard.rows_of(listings.clone())?;
         rows.push((entries.end, dirs.end));

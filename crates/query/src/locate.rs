@@ -5,7 +5,9 @@ use crate::contents::{COLUMNS, inodes};
 use crate::error::{Error, Result};
 use arrow::array::{Array, RecordBatch};
 use canopy_index::{FileKind, Index, SealedRecord, Shard, SourceRecord};
-use canopy_model::{Attributes, FileType, base_name, escape, join, join_absolute, parent, unescape};
+use canopy_model::{
+    Attributes, FileType, base_name, escape, join, join_absolute, parent, unescape,
+};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -22,8 +24,8 @@ pub struct Start {
     pub path: String,
     /// What it is.
     pub inode: Inode,
-    /// The index as it is seen from here, which holds more than what was opened where the path leads through
-    /// directories that cannot be listed.
+    /// The index as it is seen from here, which holds more than what was opened where the path
+    /// leads through directories that cannot be listed.
     pub view: Arc<Index>,
 }
 
@@ -79,8 +81,9 @@ impl Start {
 
 /// Finds the entry at a path: absolute or relative to the working directory.
 ///
-/// The path is taken as it is written first, so that an index answers for a file system that is not mounted here.
-/// If the index has nothing there, symbolic links in its directory are resolved on the live file system.
+/// The path is taken as it is written first, so that an index answers for a file system that is not
+/// mounted here. If the index has nothing there, symbolic links in its directory are resolved on
+/// the live file system.
 pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
     if given.is_empty() {
         return Err(Error::NotFound("''".to_owned()));
@@ -94,7 +97,8 @@ pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
         if follow {
             return path.canonicalize().ok();
         }
-        let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory =
+            path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Some(directory.canonicalize().ok()?.join(path.file_name()?))
     };
     for attempt in 0..2 {
@@ -130,8 +134,11 @@ pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
 
 /// Makes a path absolute and takes out `.` and `..`, by its text alone.
 fn absolute(path: &Path) -> Result<PathBuf> {
-    let base =
-        if path.is_absolute() { PathBuf::new() } else { std::env::current_dir().map_err(Error::Output)? };
+    let base = if path.is_absolute() {
+        PathBuf::new()
+    } else {
+        std::env::current_dir().map_err(Error::Output)?
+    };
     let mut clean = PathBuf::from("/");
     for component in base.components().chain(path.components()) {
         match component {
@@ -218,14 +225,19 @@ fn sealed(index: &Index, source: &SourceRecord, absolute: &str) -> Result<Vec<Se
 }
 
 /// The extended attributes of one entry whose values the caller may see, escaped.
-pub(crate) fn xattrs_of(index: &Index, source: &SourceRecord, path: &str) -> Result<Vec<(String, String)>> {
+pub(crate) fn xattrs_of(
+    index: &Index,
+    source: &SourceRecord,
+    path: &str,
+) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     for shard in index.shards_of(source.id) {
         for batch in read_xattrs(shard)? {
             let batch = batch?;
             let [paths, names, keys, values] =
                 ["path", "name", "key", "value"].map(|name| strings(&batch, name));
-            let here = (0..batch.num_rows()).filter(|&at| join(paths.value(at), names.value(at)) == path);
+            let here =
+                (0..batch.num_rows()).filter(|&at| join(paths.value(at), names.value(at)) == path);
             found.extend(here.map(|at| (keys.value(at).to_owned(), values.value(at).to_owned())));
         }
     }
@@ -237,7 +249,9 @@ pub(crate) fn xattrs_of(index: &Index, source: &SourceRecord, path: &str) -> Res
 }
 
 /// Reads the values of extended attributes that a shard has: path, name, key and value.
-pub(crate) fn read_xattrs(shard: &Shard) -> Result<impl Iterator<Item = canopy_index::Result<RecordBatch>>> {
+pub(crate) fn read_xattrs(
+    shard: &Shard,
+) -> Result<impl Iterator<Item = canopy_index::Result<RecordBatch>>> {
     let rows = 0..shard.rows(FileKind::Xattrs);
     let columns = ["path", "name", "key", "value"];
     let read = match rows.is_empty() {

@@ -1,8 +1,8 @@
 //! The directories below a start in one order: that of a depth-first walk, siblings by name.
 //!
-//! Each shard has its listings in path order, so this is a merge. A shard is opened when its first cover says that
-//! its first listing may come next, and closed behind its last, so that those open at a time are few where shards
-//! lie apart.
+//! Each shard has its listings in path order, so this is a merge. A shard is opened when its first
+//! cover says that its first listing may come next, and closed behind its last, so that those open
+//! at a time are few where shards lie apart.
 
 use crate::columns::{INODE, InodeColumns, numbers, strings};
 use crate::cursor::Cursor;
@@ -50,8 +50,9 @@ pub(crate) struct Rows<'m, 'a> {
     pub(crate) dir_count: usize,
 }
 
-/// Calls `each` for every listing at and below the start, in path order, parts of a directory one after the other.
-/// `columns` are read of `entries`, those of them that there are of `dirs`. Each must take all rows.
+/// Calls `each` for every listing at and below the start, in path order, parts of a directory one
+/// after the other. `columns` are read of `entries`, those of them that there are of `dirs`. Each
+/// must take all rows.
 pub(crate) fn in_order(
     start: &Start,
     columns: &[&str],
@@ -77,7 +78,11 @@ impl<'a> Merge<'a> {
             let listings = shard.listings_below(&start.path)?;
             if !listings.is_empty() {
                 let first = shard.covers()?.first().map_or("", |cover| cover.prefix.as_str());
-                heap.push(Next { path: first.to_owned(), part: 0, source: Source::Closed(shard, listings) });
+                heap.push(Next {
+                    path: first.to_owned(),
+                    part: 0,
+                    source: Source::Closed(shard, listings),
+                });
             }
         }
         let chunk_rows = (ROWS_MAX / heap.len().max(1)).clamp(512, 8192);
@@ -93,7 +98,9 @@ impl<'a> Merge<'a> {
         while !called {
             let Some(Next { source, .. }) = self.heap.pop() else { return Ok(false) };
             let mut open = match source {
-                Source::Closed(shard, listings) => Open::new(shard, listings, self.columns, self.chunk_rows)?,
+                Source::Closed(shard, listings) => {
+                    Open::new(shard, listings, self.columns, self.chunk_rows)?
+                }
                 Source::Open(mut open) => {
                     if let Some(directory) = open.ready.pop_front() {
                         let rows = open.rows(&directory)?;
@@ -158,7 +165,12 @@ struct Open<'a> {
 }
 
 impl<'a> Open<'a> {
-    fn new(shard: &'a Shard, listings: RowRange, columns: &'a [&'a str], chunk_rows: usize) -> Result<Self> {
+    fn new(
+        shard: &'a Shard,
+        listings: RowRange,
+        columns: &'a [&'a str],
+        chunk_rows: usize,
+    ) -> Result<Self> {
         let (entries, dirs) = shard.rows_of(listings.clone())?;
         Ok(Open {
             shard,

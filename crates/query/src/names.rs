@@ -9,13 +9,17 @@ type Names = LazyLock<RwLock<FxHashMap<u32, Option<String>>>>;
 /// The name of a user, if the system knows one.
 pub fn user_name(uid: u32) -> Option<String> {
     static NAMES: Names = LazyLock::new(Default::default);
-    cached(&NAMES, uid, |uid| User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name))
+    cached(&NAMES, uid, |uid| {
+        User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
+    })
 }
 
 /// The name of a group, if the system knows one.
 pub fn group_name(gid: u32) -> Option<String> {
     static NAMES: Names = LazyLock::new(Default::default);
-    cached(&NAMES, gid, |gid| Group::from_gid(Gid::from_raw(gid)).ok().flatten().map(|group| group.name))
+    cached(&NAMES, gid, |gid| {
+        Group::from_gid(Gid::from_raw(gid)).ok().flatten().map(|group| group.name)
+    })
 }
 
 /// The id of a user that is named or numbered.
@@ -25,7 +29,11 @@ pub fn user_id(name: &str) -> Option<u32> {
 
 /// The id of a group that is named or numbered.
 pub fn group_id(name: &str) -> Option<u32> {
-    Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw()).or_else(|| name.parse().ok())
+    Group::from_name(name)
+        .ok()
+        .flatten()
+        .map(|group| group.gid.as_raw())
+        .or_else(|| name.parse().ok())
 }
 
 fn cached(names: &Names, id: u32, look_up: impl Fn(u32) -> Option<String>) -> Option<String> {

@@ -1,4 +1,5 @@
-//! What formats of find(1) and stat(1) share with printf(3): flags, widths and precisions of directives, letters behind backslashes.
+//! What formats of find(1) and stat(1) share with printf(3): flags, widths and precisions of
+//! directives, letters behind backslashes.
 
 /// Flags, width and precision of a directive.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,7 +16,8 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
-    /// Takes flags, width and precision from the beginning of a text. `others` are flags without effect here.
+    /// Takes flags, width and precision from the beginning of a text. `others` are flags without
+    /// effect here.
     pub(crate) fn read(rest: &mut &[u8], others: &[u8]) -> Self {
         let mut flags = Flags::default();
         while let Some((&byte, after)) = rest.split_first() {
@@ -72,7 +74,8 @@ impl Flags {
         if prefix == "0" && length > value.len() {
             prefix = "";
         }
-        let zeros = "0".repeat(length.saturating_sub(value.len() + if prefix == "0" { 1 } else { 0 }));
+        let zeros =
+            "0".repeat(length.saturating_sub(value.len() + if prefix == "0" { 1 } else { 0 }));
         self.pad(format!("{prefix}{zeros}{value}").into_bytes(), text);
     }
 

@@ -1,7 +1,7 @@
 //! Names as GNU's tools quote them: `quotearg.c`, as far as ls(1) and stat(1) use it.
 //!
-//! A byte that is no part of a character of the locale, and a character that cannot be printed, are never shown as they are
-//! but in [`Style::Literal`] without [`Quoting::hide`], which is for pipes.
+//! A byte that is no part of a character of the locale, and a character that cannot be printed, are
+//! never shown as they are but in [`Style::Literal`] without [`Quoting::hide`], which is for pipes.
 
 use std::borrow::Cow;
 use unicode_width::UnicodeWidthChar;
@@ -116,11 +116,14 @@ impl Quoting {
         let escapes = self.style == Style::ShellEscape;
         isolated
             || first
-            || name.iter().any(|byte| special(byte) && (escapes || !matches!(byte, 7 | 8 | 11 | 12)))
+            || name
+                .iter()
+                .any(|byte| special(byte) && (escapes || !matches!(byte, 7 | 8 | 11 | 12)))
             || (escapes && pieces(name, self.utf8).any(|piece| !piece.printable))
     }
 
-    /// Single quotes around a name, or double quotes where it holds single ones and nothing that those do not keep.
+    /// Single quotes around a name, or double quotes where it holds single ones and nothing that
+    /// those do not keep.
     fn shell(&self, name: &[u8], escapes: bool) -> Vec<u8> {
         let plain = |piece: &Piece<'_>| match piece.bytes {
             [byte] => {
@@ -134,7 +137,10 @@ impl Quoting {
             _ => piece.printable,
         };
         let first_only = |name: &[u8]| !name.iter().skip(1).any(|byte| matches!(byte, b'#' | b'~'));
-        if name.contains(&b'\'') && first_only(name) && pieces(name, self.utf8).all(|piece| plain(&piece)) {
+        if name.contains(&b'\'')
+            && first_only(name)
+            && pieces(name, self.utf8).all(|piece| plain(&piece))
+        {
             return [b"\"", name, b"\""].concat();
         }
         let mut quoted = vec![b'\''];
@@ -177,7 +183,10 @@ impl Quoting {
                 [byte] if letter_of(*byte).is_some() => {
                     quoted.extend([b'\\', letter_of(*byte).unwrap_or(*byte)]);
                 }
-                bytes if bytes == right.as_bytes() || (bytes.len() == 1 && also.contains(&bytes[0])) => {
+                bytes
+                    if bytes == right.as_bytes()
+                        || (bytes.len() == 1 && also.contains(&bytes[0])) =>
+                {
                     quoted.push(b'\\');
                     quoted.extend_from_slice(bytes);
                 }
@@ -233,7 +242,8 @@ fn pieces(name: &[u8], utf8: bool) -> impl Iterator<Item = Piece<'_>> {
         let (bytes, after) = rest.split_at(length);
         rest = after;
         let width = character.and_then(columns);
-        // What is no character takes a column, a control character none; where there are no others than ASCII, neither.
+        // What is no character takes a column, a control character none; where there are no others
+        // than ASCII, neither.
         let unknown = usize::from(utf8 && character.is_none());
         Some(Piece { bytes, printable: width.is_some(), width: width.unwrap_or(unknown) })
     })
@@ -241,13 +251,15 @@ fn pieces(name: &[u8], utf8: bool) -> impl Iterator<Item = Piece<'_>> {
 
 /// Whether all that is left is the beginning of a character.
 fn is_cut_off(rest: &[u8]) -> bool {
-    std::str::from_utf8(rest).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+    std::str::from_utf8(rest)
+        .is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
 }
 
 /// How many columns a character takes; none if it cannot be printed.
 fn columns(character: char) -> Option<usize> {
     match character {
-        // A soft hyphen is shown; separators of lines and paragraphs are none of the C library's printable characters.
+        // A soft hyphen is shown; separators of lines and paragraphs are none of the C library's
+        // printable characters.
         '\u{ad}' => Some(1),
         '\u{2028}' | '\u{2029}' => None,
         _ => character.width(),

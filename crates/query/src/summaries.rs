@@ -1,7 +1,8 @@
 //! Statistics of directories and subtrees: [`Summary`]s by owner and group.
 //!
-//! Those of a subtree come from the blocks that the index keeps ([`canopy_index::BlockSummary`]); entries are only read of the blocks at
-//! both ends of the subtree's range in a shard. Those of single directories are made of their entries.
+//! Those of a subtree come from the blocks that the index keeps ([`canopy_index::BlockSummary`]);
+//! entries are only read of the blocks at both ends of the subtree's range in a shard. Those of
+//! single directories are made of their entries.
 
 use crate::columns::{InodeColumns, numbers, strings};
 use crate::error::Result;
@@ -35,8 +36,8 @@ impl Wanted {
     /// All statistics.
     pub(crate) fn all() -> Self {
         let columns = vec![
-            "name", "mode", "nlink", "uid", "gid", "size", "blocks", "atime", "mtime", "ctime", "btime",
-            "xattrs",
+            "name", "mode", "nlink", "uid", "gid", "size", "blocks", "atime", "mtime", "ctime",
+            "btime", "xattrs",
         ];
         Wanted { parts: Parts::ALL, columns }
     }
@@ -129,7 +130,8 @@ pub(crate) fn of_listings<K: PartialEq>(
             first = found.len();
         }
         let key = key(owner);
-        let at = match found[first..].iter().rposition(|known| known.0 == listing && known.1 == key) {
+        let at = match found[first..].iter().rposition(|known| known.0 == listing && known.1 == key)
+        {
             Some(at) => first + at,
             None => {
                 found.push((listing, key, Summary::default()));
@@ -190,16 +192,24 @@ fn read_entries(
     for batch in shard.read(FileKind::Entries, &columns, std::slice::from_ref(rows), BATCH_ROWS)? {
         let batch = batch?;
         let listings = numbers::<UInt32Type>(&batch, "listing").values();
-        each_entry(&batch, 0..batch.num_rows(), |at, owner, entry| each(listings[at], owner, entry));
+        each_entry(&batch, 0..batch.num_rows(), |at, owner, entry| {
+            each(listings[at], owner, entry)
+        });
     }
     Ok(())
 }
 
-fn each_entry(batch: &RecordBatch, rows: RowRange, mut each: impl FnMut(usize, (u32, u32), Entry<'_>)) {
+fn each_entry(
+    batch: &RecordBatch,
+    rows: RowRange,
+    mut each: impl FnMut(usize, (u32, u32), Entry<'_>),
+) {
     let inodes = InodeColumns::of(batch);
     let column = |name: &str| batch.column_by_name(name).map(|_| strings(batch, name));
     let (names, xattrs) = (column("name"), column("xattrs"));
-    let ids = |name: &str| batch.column_by_name(name).map(|_| numbers::<UInt32Type>(batch, name).values());
+    let ids = |name: &str| {
+        batch.column_by_name(name).map(|_| numbers::<UInt32Type>(batch, name).values())
+    };
     let (uids, gids) = (ids("uid"), ids("gid"));
     for at in rows {
         let owner = (uids.map_or(0, |ids| ids[at]), gids.map_or(0, |ids| ids[at]));
@@ -207,8 +217,9 @@ fn each_entry(batch: &RecordBatch, rows: RowRange, mut each: impl FnMut(usize, (
     }
 }
 
-/// Calls `each` for every directory at and below the start that has a listing, after those below it, with the statistics of all entries
-/// at and below it. Holds those of one path from the start to a leaf at a time.
+/// Calls `each` for every directory at and below the start that has a listing, after those below
+/// it, with the statistics of all entries at and below it. Holds those of one path from the start
+/// to a leaf at a time.
 pub(crate) fn of_each_subtree<K: Ord + Copy>(
     start: &crate::Start,
     wanted: &Wanted,
@@ -220,12 +231,15 @@ pub(crate) fn of_each_subtree<K: Ord + Copy>(
         while open.last().is_some_and(|(path, _)| !canopy_model::is_below(&directory.path, path)) {
             close(&mut open, &mut each)?;
         }
-        // Directories on the way that have no listing, since they can only be entered, have statistics all the same.
+        // Directories on the way that have no listing, since they can only be entered, have
+        // statistics all the same.
         let around = open.last().map_or(0, |(path, _)| path.len());
         let below = &directory.path[around..];
-        let ends = below.match_indices('/').map(|(at, _)| around + at).chain([directory.path.len()]);
+        let ends =
+            below.match_indices('/').map(|(at, _)| around + at).chain([directory.path.len()]);
         open.extend(
-            ends.filter(|&end| end > around).map(|end| (directory.path[..end].to_owned(), Vec::new())),
+            ends.filter(|&end| end > around)
+                .map(|end| (directory.path[..end].to_owned(), Vec::new())),
         );
         let own = &mut open.last_mut().expect("one is open").1;
         rows.dirs.take(rows.dir_count, |_, _| Ok(()))?;

@@ -40,12 +40,14 @@ impl TimeStyle {
             None if named("iso", text) => Ok(TimeStyle::of("%Y-%m-%d", "%Y-%m-%d")),
             None if named("long-iso", text) => Ok(TimeStyle::long_iso()),
             None if named("full-iso", text) => Ok(TimeStyle::full_iso()),
-            None => Err(format!("unknown time style '{text}': give full-iso, long-iso, iso or +FORMAT")),
+            None => {
+                Err(format!("unknown time style '{text}': give full-iso, long-iso, iso or +FORMAT"))
+            }
         }
     }
 
-    /// The style of that name, as ls(1) knows it. `+FORMAT` may have two lines: for other and for recent times.
-    /// A style of `posix-` is for all locales but POSIX's.
+    /// The style of that name, as ls(1) knows it. `+FORMAT` may have two lines: for other and for
+    /// recent times. A style of `posix-` is for all locales but POSIX's.
     pub fn parse_for_ls(text: &str) -> Result<Self, String> {
         let (posix, text) = match text.strip_prefix("posix-") {
             Some(text) => (true, text),
@@ -53,7 +55,9 @@ impl TimeStyle {
         };
         match text.strip_prefix('+') {
             Some(format) => match format.split_once('\n') {
-                Some((_, recent)) if recent.contains('\n') => Err(format!("'{text}' has too many lines")),
+                Some((_, recent)) if recent.contains('\n') => {
+                    Err(format!("'{text}' has too many lines"))
+                }
                 Some((other, recent)) => Ok(TimeStyle::of(recent, other)),
                 None => Ok(TimeStyle::of(format, format)),
             },
@@ -62,9 +66,9 @@ impl TimeStyle {
             None if named("iso", text) => Ok(TimeStyle::of("%m-%d %H:%M", "%Y-%m-%d ")),
             None if named("long-iso", text) => Ok(TimeStyle::long_iso()),
             None if named("full-iso", text) => Ok(TimeStyle::full_iso()),
-            None => {
-                Err(format!("unknown time style '{text}': give full-iso, long-iso, iso, locale or +FORMAT"))
-            }
+            None => Err(format!(
+                "unknown time style '{text}': give full-iso, long-iso, iso, locale or +FORMAT"
+            )),
         }
     }
 
@@ -77,7 +81,8 @@ impl TimeStyle {
 
 /// Whether times are shown as the POSIX locale has them.
 fn is_posix_locale() -> bool {
-    let variables = ["LC_ALL", "LC_TIME", "LANG"].map(|name| std::env::var(name).unwrap_or_default());
+    let variables =
+        ["LC_ALL", "LC_TIME", "LANG"].map(|name| std::env::var(name).unwrap_or_default());
     let locale = variables.into_iter().find(|value| !value.is_empty());
     locale.is_none_or(|locale| matches!(locale.as_str(), "C" | "POSIX"))
 }
@@ -148,7 +153,11 @@ fn conversion(time: &DateTime<Local>, letter: char, colons: usize) -> Option<Str
 
 /// The abbreviation of the time zone, which the chrono crate does not know for the local one.
 fn zone(time: &DateTime<Local>) -> String {
-    if time.offset().local_minus_utc() == 0 { "UTC".to_owned() } else { time.format("%z").to_string() }
+    if time.offset().local_minus_utc() == 0 {
+        "UTC".to_owned()
+    } else {
+        time.format("%z").to_string()
+    }
 }
 
 /// Applies flags and a width.
@@ -209,7 +218,8 @@ mod tests {
     fn half_a_year_is_recent() {
         let style = TimeStyle::parse_for_ls("+other\nrecent").unwrap();
         let now = 2 * HALF_YEAR_NS;
-        let shown = [now, now - 1, HALF_YEAR_NS + 1, HALF_YEAR_NS].map(|time| style.show(time, now));
+        let shown =
+            [now, now - 1, HALF_YEAR_NS + 1, HALF_YEAR_NS].map(|time| style.show(time, now));
         assert_eq!(shown, ["other", "recent", "recent", "other"]);
     }
 }

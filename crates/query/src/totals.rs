@@ -1,8 +1,9 @@
 //! Totals of subtrees, from the running totals of the shards.
 //!
-//! [`Subtree::sum`] answers for one directory with two look-ups a shard, or none where a cover tells.
-//! [`Subtree::nodes`] answers for every directory down to some depth with one pass over the listings.
-//! Both count an entry with several hard links once; the link that counts is the first in path order.
+//! [`Subtree::sum`] answers for one directory with two look-ups a shard, or none where a cover
+//! tells. [`Subtree::nodes`] answers for every directory down to some depth with one pass over the
+//! listings. Both count an entry with several hard links once; the link that counts is the first in
+//! path order.
 
 use crate::columns::{numbers, strings};
 use crate::error::Result;
@@ -32,7 +33,8 @@ pub(crate) struct Subtree<'a> {
     pub(crate) threads: usize,
 }
 
-/// What one directory adds to the totals of those above it: itself and its entries that are not directories.
+/// What one directory adds to the totals of those above it: itself and its entries that are not
+/// directories.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) path: String,
@@ -95,7 +97,8 @@ impl<'a> Subtree<'a> {
             shards.into_iter().partition(|shard| shard.tells_totals_below(self.path));
         told.into_iter().try_for_each(add)?;
         in_parallel(self.threads.min(asked.len() / THREAD_LOOKUPS), &asked, |shard| add(shard))?;
-        let (mut totals, links) = found.into_inner().expect("no thread panics while it holds the lock");
+        let (mut totals, links) =
+            found.into_inner().expect("no thread panics while it holds the lock");
         seen.reserve(links.len());
         for (id, once) in links.iter().map(counted) {
             if !seen.insert(id) {
@@ -117,8 +120,8 @@ impl<'a> Subtree<'a> {
         Ok(sum.into_inner().expect("no thread panics while it holds the lock"))
     }
 
-    /// The directories down to `depth` components in path order, deeper ones added to those above them. A
-    /// directory that cannot be listed is there with itself alone.
+    /// The directories down to `depth` components in path order, deeper ones added to those above
+    /// them. A directory that cannot be listed is there with itself alone.
     pub(crate) fn nodes(&self, depth: usize) -> Result<Vec<Node>> {
         let all = Mutex::new(Vec::new());
         in_parallel(self.threads, &self.shards(), |shard| {
@@ -135,7 +138,8 @@ impl<'a> Subtree<'a> {
             all.extend(nodes.nodes);
             Ok(())
         })?;
-        let mut all: Vec<Node> = all.into_inner().expect("no thread panics while it holds the lock");
+        let mut all: Vec<Node> =
+            all.into_inner().expect("no thread panics while it holds the lock");
         all.sort_by(|a, b| compare_paths(&a.path, &b.path));
         all.dedup_by(|later, first| {
             let same = later.path == first.path;
@@ -150,7 +154,8 @@ impl<'a> Subtree<'a> {
     /// All sightings of entries with several links, in path order of their listings.
     pub(crate) fn links(&self) -> Result<Vec<Link>> {
         let all = Mutex::new(Vec::new());
-        let shards: Vec<&Shard> = self.shards().into_iter().filter(|shard| shard.has_hardlinks()).collect();
+        let shards: Vec<&Shard> =
+            self.shards().into_iter().filter(|shard| shard.has_hardlinks()).collect();
         in_parallel(self.threads, &shards, |shard| {
             let rows = shard.hardlinks(&shard.listings_below(self.path)?)?;
             let ordinals: Vec<u32> = rows.iter().map(|row| row.listing).collect();
@@ -158,7 +163,8 @@ impl<'a> Subtree<'a> {
             let mut found = Vec::with_capacity(rows.len());
             for row in rows {
                 let (id, once) = counted(&row);
-                let bad = || shard.corrupt(FileKind::Hardlinks, "it names a listing that does not exist");
+                let bad =
+                    || shard.corrupt(FileKind::Hardlinks, "it names a listing that does not exist");
                 let listing = heads.get(row.listing).ok_or_else(bad)?.path.to_owned();
                 found.push(Link { listing, id, once });
             }
@@ -205,7 +211,9 @@ pub(crate) fn truncated(path: &str, depth: usize) -> &str {
 
 fn listing_nodes(shard: &Shard, listings: &RowRange, nodes: &mut Nodes) -> Result<()> {
     let columns = ["path", "files", "symlinks", "others", "entry_bytes", "entry_blocks"];
-    for batch in shard.read(FileKind::Listings, &columns, std::slice::from_ref(listings), BATCH_ROWS)? {
+    for batch in
+        shard.read(FileKind::Listings, &columns, std::slice::from_ref(listings), BATCH_ROWS)?
+    {
         let batch = batch?;
         let paths = strings(&batch, "path");
         let [files, symlinks, others, bytes, blocks] =
@@ -231,11 +239,13 @@ fn dir_nodes(shard: &Shard, listings: &RowRange, nodes: &mut Nodes) -> Result<()
         let ordinals = numbers::<UInt32Type>(&batch, "listing").values();
         let heads = ListingHeads::read(shard, ordinals)?;
         let names = strings(&batch, "name");
-        let [sizes, blocks] = ["size", "blocks"].map(|name| numbers::<Int64Type>(&batch, name).values());
+        let [sizes, blocks] =
+            ["size", "blocks"].map(|name| numbers::<Int64Type>(&batch, name).values());
         for at in 0..batch.num_rows() {
             let bad = || shard.corrupt(FileKind::Dirs, "it names a listing that does not exist");
             let head = heads.get(ordinals[at]).ok_or_else(bad)?;
-            let own = Totals { dirs: 1, dir_bytes: sizes[at], blocks: blocks[at], ..Totals::default() };
+            let own =
+                Totals { dirs: 1, dir_bytes: sizes[at], blocks: blocks[at], ..Totals::default() };
             nodes.add(&join(head.path, names.value(at)), own);
         }
     }

@@ -14,8 +14,9 @@ pub(crate) fn in_parallel<T: Sync>(
     by_workers(threads, pieces, |_| Ok(()), |(), piece| work(piece), |()| Ok(()))
 }
 
-/// As [`in_parallel`], for work that keeps something from piece to piece: `start` makes it for the worker of that
-/// number, `finish` takes it when no piece is left. It is dropped without `finish` after an error.
+/// As [`in_parallel`], for work that keeps something from piece to piece: `start` makes it for the
+/// worker of that number, `finish` takes it when no piece is left. It is dropped without `finish`
+/// after an error.
 pub(crate) fn by_workers<T: Sync, S>(
     workers: usize,
     pieces: &[T],

@@ -5,8 +5,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Patterns of entries to leave out, with all below them. A pattern without a '/' is matched against names, one
-/// with it against paths below the root of the source (a leading '/' means just that root).
+/// Patterns of entries to leave out, with all below them. A pattern without a '/' is matched
+/// against names, one with it against paths below the root of the source (a leading '/' means just
+/// that root).
 #[derive(Clone, Debug, Default)]
 pub struct Excludes {
     names: GlobSet,
@@ -36,7 +37,8 @@ impl Excludes {
         Ok(Excludes { names: names.build()?, paths: paths.build()? })
     }
 
-    /// Whether an entry is to be left out. `path` gives its path below the root and is asked only where needed.
+    /// Whether an entry is to be left out. `path` gives its path below the root and is asked only
+    /// where needed.
     pub(crate) fn matches(&self, name: &[u8], path: impl FnOnce() -> Vec<u8>) -> bool {
         let as_path = |bytes: &[u8]| Path::new(OsStr::from_bytes(bytes)).to_owned();
         (!self.names.is_empty() && self.names.is_match(as_path(name)))

@@ -6,10 +6,11 @@ use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 use std::ffi::CStr;
 
-/// Opens a directory below another without following a symbolic link and, where permitted, without changing its
-/// access time.
+/// Opens a directory below another without following a symbolic link and, where permitted, without
+/// changing its access time.
 pub(crate) fn open_dir(parent: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let flags =
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     match rustix::fs::openat(&parent, name, flags | OFlags::NOATIME, Mode::empty()) {
         // Only the owner and root may ask for NOATIME.
         Err(Errno::PERM) => rustix::fs::openat(&parent, name, flags, Mode::empty()),
@@ -17,8 +18,13 @@ pub(crate) fn open_dir(parent: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno>
     }
 }
 
-/// Attributes of an entry of a directory and its device; `follow` says whether those of what a symbolic link leads to.
-pub fn look_at(directory: impl AsFd, name: &CStr, follow: bool) -> Result<(Attributes, u64), Errno> {
+/// Attributes of an entry of a directory and its device; `follow` says whether those of what a
+/// symbolic link leads to.
+pub fn look_at(
+    directory: impl AsFd,
+    name: &CStr,
+    follow: bool,
+) -> Result<(Attributes, u64), Errno> {
     let links = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     let flags = links | AtFlags::NO_AUTOMOUNT;
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
@@ -31,8 +37,8 @@ pub fn look_at_open(directory: impl AsFd) -> Result<(Attributes, u64), Errno> {
     Ok(attributes(&rustix::fs::statx(directory, c"", AtFlags::EMPTY_PATH, mask)?))
 }
 
-/// The classes of an open directory, which those of `class` may look up. Where its ACL cannot be read, only root is
-/// let in.
+/// The classes of an open directory, which those of `class` may look up. Where its ACL cannot be
+/// read, only root is let in.
 pub(crate) fn access(
     classes: &ClassTable,
     class: ClassId,

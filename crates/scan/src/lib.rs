@@ -1,12 +1,14 @@
-//! Walks a file system in parallel and hands over its listings, each with the class of those who may see it.
+//! Walks a file system in parallel and hands over its listings, each with the class of those who
+//! may see it.
 //!
-//! Every directory is opened relative to its parent's descriptor (openat, no symbolic link followed), read with
-//! getdents64, and each entry looked at with statx relative to the directory: no path is ever resolved twice,
-//! and what is renamed or replaced meanwhile can not lead the walk elsewhere. The class of a listing comes from
-//! the descriptor that it was read from.
+//! Every directory is opened relative to its parent's descriptor (openat, no symbolic link
+//! followed), read with getdents64, and each entry looked at with statx relative to the directory:
+//! no path is ever resolved twice, and what is renamed or replaced meanwhile can not lead the walk
+//! elsewhere. The class of a listing comes from the descriptor that it was read from.
 //!
-//! `root` opens a source and computes who may reach it; `walk` is the walk; `stealing` shares it among threads; `inode` and `xattrs`
-//! talk to the kernel. The live search of `canopy_query` uses `stealing` and [`look_at`] too.
+//! `root` opens a source and computes who may reach it; `walk` is the walk; `stealing` shares it
+//! among threads; `inode` and `xattrs` talk to the kernel. The live search of `canopy_query` uses
+//! `stealing` and [`look_at`] too.
 //!
 //! Not its job: what becomes of the listings.
 

@@ -53,14 +53,18 @@ impl Root {
             let access = access(classes, class, &directory, &attributes);
             above.push(component);
             class = classes.below(&access, || escape(above.as_os_str().as_bytes()).into_owned());
-            let name = CString::new(component.as_os_str().as_bytes()).expect("a real path has no NUL");
-            directory = open_to_search(&directory, &name, above == real).map_err(|e| at(&above)(e.into()))?;
+            let name =
+                CString::new(component.as_os_str().as_bytes()).expect("a real path has no NUL");
+            directory = open_to_search(&directory, &name, above == real)
+                .map_err(|e| at(&above)(e.into()))?;
         }
-        let (attributes, dev) = look_at_open(&directory).map_err(|errno| at(&real)(errno.into()))?;
+        let (attributes, dev) =
+            look_at_open(&directory).map_err(|errno| at(&real)(errno.into()))?;
         Ok(Root { path: real, attributes, dev, class, directory })
     }
 
-    /// The extended attributes of the root, each with those who may see its value. What cannot be read is left out.
+    /// The extended attributes of the root, each with those who may see its value. What cannot be
+    /// read is left out.
     pub fn xattrs(&self, classes: &ClassTable) -> Vec<Found> {
         let mut reader = XattrReader::staying();
         let mut found = Vec::new();
@@ -80,8 +84,9 @@ impl Root {
     }
 }
 
-/// Opens the root itself for reading, and a directory above it so that it works even where the caller may only
-/// search it. (An ACL cannot be read then; the caller has no privilege and builds an index for itself alone.)
+/// Opens the root itself for reading, and a directory above it so that it works even where the
+/// caller may only search it. (An ACL cannot be read then; the caller has no privilege and builds
+/// an index for itself alone.)
 fn open_to_search(parent: &OwnedFd, name: &CString, is_root: bool) -> rustix::io::Result<OwnedFd> {
     match open_dir(parent, name) {
         Err(rustix::io::Errno::ACCESS) if !is_root => {

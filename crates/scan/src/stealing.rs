@@ -1,7 +1,7 @@
 //! Pieces of work that make more pieces, shared by threads.
 //!
-//! 1. Each thread has a stack and takes the piece on top: depth first, so that what a thread does lies close together and
-//!    few pieces wait.
+//! 1. Each thread has a stack and takes the piece on top: depth first, so that what a thread does
+//!    lies close together and few pieces wait.
 //! 2. A thread without work steals the bottom of another's stack: the largest piece that is left.
 //! 3. It is over when no piece waits or is being worked on, or when somebody stops it.
 
@@ -25,8 +25,9 @@ pub struct Stack<'a, T> {
     working: Cell<bool>,
 }
 
-/// Runs `work` on one new thread a state, and gives what each returns. `first` lies on the stack of the first. `work` takes
-/// pieces until there are none. Blocks. The calling thread does nothing else: work may give its thread another working directory.
+/// Runs `work` on one new thread a state, and gives what each returns. `first` lies on the stack of
+/// the first. `work` takes pieces until there are none. Blocks. The calling thread does nothing
+/// else: work may give its thread another working directory.
 pub fn share<T: Send, S: Send, R: Send>(
     first: T,
     states: Vec<S>,
@@ -53,8 +54,8 @@ pub fn share<T: Send, S: Send, R: Send>(
 }
 
 impl<T> Stack<'_, T> {
-    /// The next piece; the one taken before is done. Waits for others to make some, and calls `idle` first. `None` when all is
-    /// done or stopped.
+    /// The next piece; the one taken before is done. Waits for others to make some, and calls
+    /// `idle` first. `None` when all is done or stopped.
     pub fn take(&self, mut idle: impl FnMut()) -> Option<T> {
         if self.working.take() {
             self.pool.waiting.fetch_sub(1, Ordering::AcqRel);

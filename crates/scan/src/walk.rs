@@ -1,5 +1,6 @@
-//! The parallel walk. Directories that are still to be read are the pieces of work that `stealing` shares among threads. A
-//! directory keeps its descriptor open as long as a subdirectory waits to be opened relative to it.
+//! The parallel walk. Directories that are still to be read are the pieces of work that `stealing`
+//! shares among threads. A directory keeps its descriptor open as long as a subdirectory waits to
+//! be opened relative to it.
 
 use crate::exclude::Excludes;
 use crate::inode::{access, look_at, look_at_open, open_dir};
@@ -84,8 +85,8 @@ pub struct Counts {
     pub vanished: AtomicU64,
 }
 
-/// Walks the tree of `root`, one thread a sink, and gives the sinks back. Errors of single entries are counted and
-/// told to `on_error`; the error of a sink ends the walk. Blocks.
+/// Walks the tree of `root`, one thread a sink, and gives the sinks back. Errors of single entries
+/// are counted and told to `on_error`; the error of a sink ends the walk. Blocks.
 pub fn scan<S: Sink>(
     root: Root,
     options: &ScanOptions,
@@ -94,9 +95,20 @@ pub fn scan<S: Sink>(
     on_error: &(dyn Fn(&ScanError) + Sync),
     sinks: Vec<S>,
 ) -> Result<Vec<S>, S::Error> {
-    let walk =
-        Walk { options, classes, counts, on_error, root_dev: root.dev, root_path: root.escaped_path() };
-    let first = Task { place: Place::Root(root.directory), path: String::new(), depth: 0, class: root.class };
+    let walk = Walk {
+        options,
+        classes,
+        counts,
+        on_error,
+        root_dev: root.dev,
+        root_path: root.escaped_path(),
+    };
+    let first = Task {
+        place: Place::Root(root.directory),
+        path: String::new(),
+        depth: 0,
+        class: root.class,
+    };
     share(first, sinks, |sink, stack| Thread::new(&walk, sink, stack).run()).into_iter().collect()
 }
 
@@ -159,7 +171,8 @@ impl Names {
 
     fn get(&self, at: usize) -> &CStr {
         let start = if at == 0 { 0 } else { self.ends[at - 1] };
-        CStr::from_bytes_with_nul(&self.text[start..self.ends[at]]).expect("names are kept with one NUL")
+        CStr::from_bytes_with_nul(&self.text[start..self.ends[at]])
+            .expect("names are kept with one NUL")
     }
 
     fn clear(&mut self) {
@@ -312,19 +325,25 @@ impl<'a, S: Sink> Thread<'a, S> {
                     self.subdirs.push(name.to_owned());
                     self.rows.push(&escaped, attributes, "");
                 }
-                FileType::Symlink => match rustix::fs::readlinkat(&*opened.directory, name, Vec::new()) {
-                    Ok(target) => self.rows.push(&escaped, attributes, &escape(target.to_bytes())),
-                    Err(errno) => {
-                        self.walk.fail(&full_path(), Step::ReadLink, errno);
-                        self.rows.push(&escaped, attributes, "");
+                FileType::Symlink => {
+                    match rustix::fs::readlinkat(&*opened.directory, name, Vec::new()) {
+                        Ok(target) => {
+                            self.rows.push(&escaped, attributes, &escape(target.to_bytes()))
+                        }
+                        Err(errno) => {
+                            self.walk.fail(&full_path(), Step::ReadLink, errno);
+                            self.rows.push(&escaped, attributes, "");
+                        }
                     }
-                },
+                }
                 _ => self.rows.push(&escaped, attributes, ""),
             }
             if with_xattrs {
                 let (rows, classes) = (&mut self.rows, self.walk.classes);
                 let add = |xattr: Xattr<'_>| rows.push_xattr(xattr);
-                if let Err(errno) = self.xattrs.read(name, &attributes, opened.access.listing, classes, add) {
+                if let Err(errno) =
+                    self.xattrs.read(name, &attributes, opened.access.listing, classes, add)
+                {
                     self.walk.fail(&full_path(), Step::Xattrs, errno);
                 }
             }

@@ -1,8 +1,8 @@
 //! Extended attributes of the entries of a directory.
 //!
-//! The system calls for them take paths, not a descriptor and a name. A thread that has its own working directory
-//! enters each directory and asks by bare names, so that no path is resolved twice; where a thread may not have
-//! one, it goes by `/proc/self/fd`.
+//! The system calls for them take paths, not a descriptor and a name. A thread that has its own
+//! working directory enters each directory and asks by bare names, so that no path is resolved
+//! twice; where a thread may not have one, it goes by `/proc/self/fd`.
 
 use crate::inode::permissions;
 use canopy_model::{Acl, Attributes, ClassId, ClassTable, FileType, Xattr, escape};
@@ -13,13 +13,15 @@ use std::ffi::{CStr, CString};
 /// Largest list of names and largest value that Linux has.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// The name of an extended attribute, and its value with those who may see it, where it can be read.
+/// The name of an extended attribute, and its value with those who may see it, where it can be
+/// read.
 pub type Found = (String, Option<(Vec<u8>, ClassId)>);
 
 /// Reads extended attributes in one thread.
 #[derive(Default)]
 pub(crate) struct XattrReader {
-    /// Whether the thread's working directory is its own; unknown before the first directory is entered.
+    /// Whether the thread's working directory is its own; unknown before the first directory is
+    /// entered.
     own_directory: Option<bool>,
     /// Path of the directory where it is not.
     prefix: Vec<u8>,
@@ -29,7 +31,8 @@ pub(crate) struct XattrReader {
 }
 
 impl XattrReader {
-    /// A reader that leaves the thread's working directory alone, by which its caller may have relative paths.
+    /// A reader that leaves the thread's working directory alone, by which its caller may have
+    /// relative paths.
     pub(crate) fn staying() -> Self {
         XattrReader { own_directory: Some(false), ..XattrReader::default() }
     }
@@ -48,8 +51,8 @@ impl XattrReader {
         }
     }
 
-    /// Calls `each` with every attribute of an entry of the directory. `listing` is the class of those who may look
-    /// the entry up.
+    /// Calls `each` with every attribute of an entry of the directory. `listing` is the class of
+    /// those who may look the entry up.
     pub(crate) fn read(
         &mut self,
         name: &CStr,
@@ -68,7 +71,8 @@ impl XattrReader {
             return Ok(());
         }
         let value_of = |key: &[u8]| {
-            let (_, value) = self.ranges.iter().find(|(name, _)| &self.names[name.clone()] == key)?;
+            let (_, value) =
+                self.ranges.iter().find(|(name, _)| &self.names[name.clone()] == key)?;
             Some(value.clone().map(|value| &self.values[value]))
         };
         // Symbolic links have no ACL, and no permissions of their own.
@@ -105,7 +109,8 @@ impl XattrReader {
         while let Some(name_length) = self.names[start..length].iter().position(|&byte| byte == 0) {
             let name = start..start + name_length;
             start += name_length + 1;
-            let key = CStr::from_bytes_with_nul(&self.names[name.start..start]).map_err(|_| Errno::INVAL)?;
+            let key = CStr::from_bytes_with_nul(&self.names[name.start..start])
+                .map_err(|_| Errno::INVAL)?;
             let first = self.values.len();
             self.values.resize(first + BYTES_MAX, 0);
             let value = match rustix::fs::lgetxattr(path, key, &mut self.values[first..]) {

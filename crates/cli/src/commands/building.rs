@@ -20,14 +20,20 @@ impl Sink for Shards<'_> {
     }
 }
 
-/// Does `work` while another thread shows on a terminal how far it is: `message` says it, given the time since it began.
-pub fn with_progress<T>(message: impl Fn(Duration) -> String + Sync, work: impl FnOnce() -> T) -> T {
+/// Does `work` while another thread shows on a terminal how far it is: `message` says it, given the
+/// time since it began.
+pub fn with_progress<T>(
+    message: impl Fn(Duration) -> String + Sync,
+    work: impl FnOnce() -> T,
+) -> T {
     // Hidden by itself where standard error is no terminal.
     let bar = ProgressBar::new_spinner();
     if bar.is_hidden() {
         return work();
     }
-    bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is valid"));
+    bar.set_style(
+        ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is valid"),
+    );
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let show = scope.spawn(|| {

@@ -20,7 +20,12 @@ const SWITCHES: &[Switch] = &[
     both('c', "total", Value::None, "Print a grand total"),
     both('D', "dereference-args", Value::None, "Follow symbolic links that are PATHs"),
     short('H', "dereference-args-too", "The same as -D"),
-    both('d', "max-depth", Value::Needed("N"), "Print lines for what is at most N levels below a PATH"),
+    both(
+        'd',
+        "max-depth",
+        Value::Needed("N"),
+        "Print lines for what is at most N levels below a PATH",
+    ),
     both('h', "human-readable", Value::None, "Print sizes for people, such as 4.0K or 12M"),
     long("inodes", Value::None, "Count files and directories instead of their space"),
     short('k', "kibibytes", "The same as --block-size=1K"),
@@ -120,7 +125,8 @@ fn options(given: &[Given], threads: usize) -> anyhow::Result<DuOptions> {
             "all" => options.all = true,
             "apparent-size" => options.measure = Measure::Apparent,
             "block-size" => {
-                options.form = SizeForm::parse(text(id, value)?).map_err(|e| anyhow!("--{id}: {e}"))?
+                options.form =
+                    SizeForm::parse(text(id, value)?).map_err(|e| anyhow!("--{id}: {e}"))?
             }
             "bytes" => (options.measure, options.form) = (Measure::Apparent, SizeForm::BYTES),
             "total" => options.total = true,
@@ -128,7 +134,8 @@ fn options(given: &[Given], threads: usize) -> anyhow::Result<DuOptions> {
             "no-dereference" => options.dereference = false,
             "max-depth" => {
                 let depth = text(id, value)?.parse();
-                options.depth_max = Some(depth.map_err(|_| anyhow!("invalid maximum depth {value:?}"))?);
+                options.depth_max =
+                    Some(depth.map_err(|_| anyhow!("invalid maximum depth {value:?}"))?);
             }
             "human-readable" => options.form = SizeForm::HUMAN,
             "si" => options.form = SizeForm::SI,
@@ -156,7 +163,10 @@ fn options(given: &[Given], threads: usize) -> anyhow::Result<DuOptions> {
                     ],
                 )?)
             }
-            "sort" => options.order = Some(word(id, value, &[("size", Order::Size), ("name", Order::Name)])?),
+            "sort" => {
+                options.order =
+                    Some(word(id, value, &[("size", Order::Size), ("name", Order::Name)])?)
+            }
             "top" => {
                 let top = text(id, value)?.parse();
                 options.top = Some(top.map_err(|_| anyhow!("invalid number of lines {value:?}"))?);
@@ -185,7 +195,8 @@ fn options(given: &[Given], threads: usize) -> anyhow::Result<DuOptions> {
         options.depth_max = Some(0);
     }
     if options.by.is_some() {
-        let walks = options.one_file_system || !options.exclude.is_empty() || options.time.is_some();
+        let walks =
+            options.one_file_system || !options.exclude.is_empty() || options.time.is_some();
         if walks || options.total || options.all {
             bail!("--by goes with neither -a, -c, -x, --exclude nor --time");
         }

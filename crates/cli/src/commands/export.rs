@@ -27,7 +27,8 @@ pub struct Arguments {
     /// Byte between fields, or 'x' for 0x1E (gufi-trace)
     #[arg(long, value_name = "CHARACTER", default_value = "x", value_parser = parse_delim)]
     delim: u8,
-    /// Write ACLs and other extended attributes that GUFI cannot read, for 'canopy import' (gufi-trace)
+    /// Write ACLs and other extended attributes that GUFI cannot read, for 'canopy import'
+    /// (gufi-trace)
     #[arg(long)]
     all_xattrs: bool,
     /// What to write [default: all sources]
@@ -78,11 +79,14 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     }
     let index = arguments.read.open(index)?;
     let outputs = outputs(arguments.output.as_deref(), arguments.parts)?;
-    let exported = export::run(&index, &arguments.paths, format, arguments.read.threads(), outputs)?;
+    let exported =
+        export::run(&index, &arguments.paths, format, arguments.read.threads(), outputs)?;
     exported.failed.iter().for_each(message);
     if exported.broken_lines > 0 {
         let count = exported.broken_lines;
-        message(format_args!("{count} names or targets hold an end of line, at which GUFI's readers stop"));
+        message(format_args!(
+            "{count} names or targets hold an end of line, at which GUFI's readers stop"
+        ));
     }
     if exported.left_out > 0 {
         let count = exported.left_out;
@@ -96,7 +100,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
 /// Opens what is written to.
 fn outputs(output: Option<&Path>, parts: Option<usize>) -> anyhow::Result<Vec<Output>> {
     let create = |path: &Path| -> anyhow::Result<Output> {
-        let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+        let file =
+            File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Box::new(file))
     };
     match (output, parts) {
@@ -105,7 +110,9 @@ fn outputs(output: Option<&Path>, parts: Option<usize>) -> anyhow::Result<Vec<Ou
         (Some(directory), Some(parts)) => {
             fs::create_dir_all(directory)
                 .with_context(|| format!("cannot create {}", directory.display()))?;
-            (0..parts.max(1)).map(|part| create(&directory.join(format!("part-{part:04}.trace")))).collect()
+            (0..parts.max(1))
+                .map(|part| create(&directory.join(format!("part-{part:04}.trace"))))
+                .collect()
         }
     }
 }

@@ -7,21 +7,22 @@ use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal};
 use std::path::PathBuf;
 
-/// Find entries with find(1)'s expressions, answered from the index or, with --live, by walking the file system
+/// Find entries with find(1)'s expressions, answered from the index or, with --live, by walking the
+/// file system
 ///
-/// PATHs are those of the indexed file system; the default is the working directory. Options of canopy come before
-/// the first PATH or test.
+/// PATHs are those of the indexed file system; the default is the working directory. Options of
+/// canopy come before the first PATH or test.
 ///
-/// Tests: -name -iname -path -ipath -lname -ilname -regex -iregex -type -xtype -size -empty -mtime -mmin -atime -amin
-/// -ctime -cmin -used -newer -anewer -cnewer -newerXY -user -group -uid -gid -nouser -nogroup -perm -readable -writable
-/// -executable -links -inum -samefile -fstype -true -false; -acl, -xattr NAME[=VALUE] (patterns).
-/// Actions: -print -print0 -ls -printf -fprint -fprint0 -fls -fprintf -exec -execdir -ok -okdir -prune -quit;
-/// with --live also -delete.
-/// Options: -H -L -P -follow -maxdepth -mindepth -depth -xdev -mount -daystart -regextype -files0-from.
-/// Operators: ( ) ! -a -o ,
+/// Tests: -name -iname -path -ipath -lname -ilname -regex -iregex -type -xtype -size -empty -mtime
+/// -mmin -atime -amin -ctime -cmin -used -newer -anewer -cnewer -newerXY -user -group -uid -gid
+/// -nouser -nogroup -perm -readable -writable -executable -links -inum -samefile -fstype -true
+/// -false; -acl, -xattr NAME[=VALUE] (patterns). Actions: -print -print0 -ls -printf -fprint
+/// -fprint0 -fls -fprintf -exec -execdir -ok -okdir -prune -quit; with --live also -delete.
+/// Options: -H -L -P -follow -maxdepth -mindepth -depth -xdev -mount -daystart -regextype
+/// -files0-from. Operators: ( ) ! -a -o ,
 ///
-/// Besides, before the first path or in the expression: --live --sort FIELD --reverse --limit N --count --json
-/// --ndjson --0.
+/// Besides, before the first path or in the expression: --live --sort FIELD --reverse --limit N
+/// --count --json --ndjson --0.
 ///
 /// Example: canopy find /data -name '*.h5' -size +1G -mtime +365 -printf '%s %p\n'
 #[derive(clap::Args)]

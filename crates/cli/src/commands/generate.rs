@@ -1,4 +1,5 @@
-//! `canopy completions` and `canopy man`: what shells and man(1) read, from the same definitions as `--help`.
+//! `canopy completions` and `canopy man`: what shells and man(1) read, from the same definitions as
+//! `--help`.
 
 use crate::options::Cli;
 use crate::outcome::Outcome;
@@ -42,7 +43,8 @@ pub fn man(arguments: ManArguments) -> anyhow::Result<Outcome> {
     match arguments.dir {
         None => std::io::stdout().write_all(&page(&command)?)?,
         Some(dir) => {
-            std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+            std::fs::create_dir_all(&dir)
+                .with_context(|| format!("cannot create {}", dir.display()))?;
             write_pages(&command, &dir)?;
         }
     }
@@ -51,8 +53,11 @@ pub fn man(arguments: ManArguments) -> anyhow::Result<Outcome> {
 
 fn write_pages(command: &clap::Command, dir: &Path) -> anyhow::Result<()> {
     let file = dir.join(format!("{}.1", title(command)));
-    std::fs::write(&file, page(command)?).with_context(|| format!("cannot write {}", file.display()))?;
-    let below = command.get_subcommands().filter(|below| below.get_name() != "help" && !below.is_hide_set());
+    std::fs::write(&file, page(command)?)
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    let below = command
+        .get_subcommands()
+        .filter(|below| below.get_name() != "help" && !below.is_hide_set());
     below.into_iter().try_for_each(|below| write_pages(below, dir))
 }
 
@@ -64,7 +69,11 @@ fn title(command: &clap::Command) -> &str {
 fn page(command: &clap::Command) -> anyhow::Result<Vec<u8>> {
     let mut page = Vec::new();
     let source = concat!("canopy ", env!("CARGO_PKG_VERSION"));
-    Man::new(command.clone()).title(title(command)).source(source).manual("Canopy").render(&mut page)?;
+    Man::new(command.clone())
+        .title(title(command))
+        .source(source)
+        .manual("Canopy")
+        .render(&mut page)?;
     if title(command) == "canopy" {
         let mut topics = clap_mangen::roff::Roff::new();
         for (name, text) in super::help::TOPICS {

@@ -33,9 +33,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     command.build();
     let text = match &arguments.topic[..] {
         [] => command.render_help().to_string(),
-        [topic] if TOPICS.iter().any(|(name, _)| name == topic) => {
-            TOPICS.iter().find(|(name, _)| name == topic).map(|(_, text)| text()).unwrap_or_default()
-        }
+        [topic] if TOPICS.iter().any(|(name, _)| name == topic) => TOPICS
+            .iter()
+            .find(|(name, _)| name == topic)
+            .map(|(_, text)| text())
+            .unwrap_or_default(),
         words => {
             let mut found = &mut command;
             for word in words {
@@ -69,7 +71,8 @@ fn config() -> String {
 }
 
 fn environment() -> String {
-    let variables: String = KEYS.iter().map(|(_, name, what)| format!("  {name:22}{what}\n")).collect();
+    let variables: String =
+        KEYS.iter().map(|(_, name, what)| format!("  {name:22}{what}\n")).collect();
     format!(
         "{variables}  {:22}another file in place of {SITE_FILE}\n  {:22}where the user's own config file is\n  \
          {:22}where the prompt's history is (else ~/.local/state)\n\
@@ -86,7 +89,9 @@ const EXIT_CODES: &str = "  0  complete
 fn prompt() -> String {
     let commands = crate::prompt::COMMANDS.iter();
     let commands: String = commands
-        .map(|(name, argument, what)| format!("  {:31} {what}\n", format!("{name} {argument}").trim_end()))
+        .map(|(name, argument, what)| {
+            format!("  {:31} {what}\n", format!("{name} {argument}").trim_end())
+        })
         .collect();
     format!(
         "'canopy sql' without a query asks for statements. Each ends with ';' and may have several lines.\n\

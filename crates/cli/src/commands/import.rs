@@ -14,9 +14,9 @@ use std::time::Instant;
 
 /// Import metadata that other scanners have written and publish it as a new generation of the index
 ///
-/// All FILEs are parts of one source. Modes, owners and ACLs in them say who sees what, as in a scan; directories
-/// above the root count as open to all. Exit code 0: complete; 1: with --lenient, something was left out; 2: nothing was
-/// published.
+/// All FILEs are parts of one source. Modes, owners and ACLs in them say who sees what, as in a
+/// scan; directories above the root count as open to all. Exit code 0: complete; 1: with --lenient,
+/// something was left out; 2: nothing was published.
 ///
 /// Example: canopy import --format gufi-trace --root /home trace.0 trace.1
 #[derive(clap::Args)]
@@ -120,7 +120,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         0 => "reading directories".to_owned(),
         entries => format!("{entries} entries"),
     };
-    let import = with_progress(progress, || add_source(&mut writer, &request, arguments.name, &counts))?;
+    let import =
+        with_progress(progress, || add_source(&mut writer, &request, arguments.name, &counts))?;
     let derived = super::table::refresh_all(&mut writer, threads)?;
     let published = writer.publish()?;
     report(&published, &counts, import.problems(), begun)?;
@@ -149,7 +150,12 @@ fn add_source(
     Ok(import)
 }
 
-fn report(published: &Published, counts: &Counts, problems: &Problems, begun: Instant) -> anyhow::Result<()> {
+fn report(
+    published: &Published,
+    counts: &Counts,
+    problems: &Problems,
+    begun: Instant,
+) -> anyhow::Result<()> {
     warn_of(published);
     for problem in problems.first() {
         message(problem);

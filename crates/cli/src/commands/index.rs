@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 
 /// Scan trees and publish them as a new generation of the index
 ///
-/// A tree that was indexed before is replaced; others stay. Readers see the old generation until the new one is
-/// whole. Exit code 0: complete; 1: some entries vanished or could not be read; 2: nothing was published.
+/// A tree that was indexed before is replaced; others stay. Readers see the old generation until
+/// the new one is whole. Exit code 0: complete; 1: some entries vanished or could not be read; 2:
+/// nothing was published.
 ///
 /// Example: canopy index /home /data --exclude '*.snapshot' --errors errors.txt
 #[derive(clap::Args)]
@@ -34,8 +35,8 @@ pub struct Arguments {
     /// Stay on the file system of each PATH
     #[arg(short = 'x', long)]
     one_file_system: bool,
-    /// Leave out entries whose name, or with a '/' whose path below PATH, matches (can be repeated), besides what is
-    /// configured
+    /// Leave out entries whose name, or with a '/' whose path below PATH, matches (can be
+    /// repeated), besides what is configured
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
     /// Index what the configuration leaves out, too
@@ -60,7 +61,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let mut arguments = arguments;
     if arguments.paths.is_empty() {
         arguments.paths = settings().sources.clone().unwrap_or_default();
-        anyhow::ensure!(!arguments.paths.is_empty(), "no PATH is given, and no sources are configured");
+        anyhow::ensure!(
+            !arguments.paths.is_empty(),
+            "no PATH is given, and no sources are configured"
+        );
     }
     anyhow::ensure!(
         arguments.name.is_none() || arguments.paths.len() == 1,
@@ -86,8 +90,16 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         || -> anyhow::Result<()> {
             for path in &arguments.paths {
                 let root = Root::open(path, writer.classes())?;
-                let options = ScanOptions { excludes: excludes(&arguments, &root.path)?, ..options.clone() };
-                add_source(&mut writer, root, arguments.name.clone(), &options, &counts, errors.as_ref())?;
+                let options =
+                    ScanOptions { excludes: excludes(&arguments, &root.path)?, ..options.clone() };
+                add_source(
+                    &mut writer,
+                    root,
+                    arguments.name.clone(),
+                    &options,
+                    &counts,
+                    errors.as_ref(),
+                )?;
             }
             Ok(())
         },
@@ -175,7 +187,8 @@ struct ErrorFile {
 
 impl ErrorFile {
     fn create(path: &Path) -> anyhow::Result<Self> {
-        let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+        let file =
+            File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(ErrorFile { file: Mutex::new(BufWriter::new(file)) })
     }
 

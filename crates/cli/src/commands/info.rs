@@ -25,10 +25,13 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let now_ns = now_ns();
     let count = |source: Option<u32>| {
         let shards = index.shards().iter().map(|shard| shard.record());
-        shards.filter(|record| source.is_none_or(|id| record.source == id)).fold((0, 0, 0), |sum, record| {
-            let entries = record.totals.entries + record.totals.dirs;
-            (sum.0 + entries, sum.1 + record.bytes(), sum.2 + 1)
-        })
+        shards.filter(|record| source.is_none_or(|id| record.source == id)).fold(
+            (0, 0, 0),
+            |sum, record| {
+                let entries = record.totals.entries + record.totals.dirs;
+                (sum.0 + entries, sum.1 + record.bytes(), sum.2 + 1)
+            },
+        )
     };
     let (entries, bytes, shards) = count(None);
     let per_entry = bytes as f64 / (entries.max(1) as f64);

@@ -66,8 +66,17 @@ const SWITCHES: &[Switch] = &[
         Value::Needed("WORD"),
         "Show and sort by this time: atime, access, use; ctime, status; mtime, modification; birth, creation",
     ),
-    long("time-style", Value::Needed("STYLE"), "Print times as full-iso, long-iso, iso, locale or +FORMAT"),
-    both('T', "tabsize", Value::Needed("COLS"), "Assume tabulators at every COLS columns instead of 8"),
+    long(
+        "time-style",
+        Value::Needed("STYLE"),
+        "Print times as full-iso, long-iso, iso, locale or +FORMAT",
+    ),
+    both(
+        'T',
+        "tabsize",
+        Value::Needed("COLS"),
+        "Assume tabulators at every COLS columns instead of 8",
+    ),
     short('U', "unsorted", "Show entries in the order of the index"),
     short('u', "atime", "Show and sort by the time of the last access"),
     both('w', "width", Value::Needed("COLS"), "Print lines of COLS columns; 0 for no limit"),
@@ -79,8 +88,9 @@ const SWITCHES: &[Switch] = &[
 
 /// List directories, as ls(1) does, answered from the index
 ///
-/// After the mode, '+' says that an entry has an ACL, '@' that it has other extended attributes. On a terminal names
-/// are in columns and colours, and quoted where they would disturb it; NO_COLOR keeps colours away.
+/// After the mode, '+' says that an entry has an ACL, '@' that it has other extended attributes. On
+/// a terminal names are in columns and colours, and quoted where they would disturb it; NO_COLOR
+/// keeps colours away.
 ///
 /// Example: canopy ls -l /data
 #[derive(clap::Args)]
@@ -216,7 +226,9 @@ impl Asked {
             "reverse" => options.reverse = true,
             "group-directories-first" => options.directories_first = true,
             "long" | "columns" | "across" | "commas" | "lines" | "format" | "no-owner"
-            | "long-without-group" | "numeric-uid-gid" | "full-time" => self.take_layout(id, value)?,
+            | "long-without-group" | "numeric-uid-gid" | "full-time" => {
+                self.take_layout(id, value)?
+            }
             "escape" => self.style = Some(Style::Escape),
             "literal" => self.style = Some(Style::Literal),
             "quote-name" => self.style = Some(Style::C),
@@ -226,7 +238,8 @@ impl Asked {
             "human-readable" => self.form = Some(SizeForm::HUMAN),
             "si" => self.form = Some(SizeForm::SI),
             "block-size" => {
-                self.form = Some(SizeForm::parse(text(id, value)?).map_err(|e| anyhow!("--{id}: {e}"))?);
+                self.form =
+                    Some(SizeForm::parse(text(id, value)?).map_err(|e| anyhow!("--{id}: {e}"))?);
             }
             "kibibytes" => self.kibibytes = true,
             "slash" => options.indicator = Indicator::Slash,
@@ -298,7 +311,8 @@ impl Asked {
     fn options(self) -> anyhow::Result<LsOptions> {
         let mut options = self.options;
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        options.layout = self.layout.unwrap_or(if self.terminal { Layout::Columns } else { Layout::Lines });
+        options.layout =
+            self.layout.unwrap_or(if self.terminal { Layout::Columns } else { Layout::Lines });
         options.time = self.time.unwrap_or(LsTime::Modification);
         let by_time = self.time.is_some() && options.layout != Layout::Long;
         options.sort = self.sort.unwrap_or(if by_time { SortBy::Time } else { SortBy::Name });
@@ -318,11 +332,14 @@ impl Asked {
                 options.block_form = SizeForm::KIBIBYTES;
             }
         }
-        let environment = || variable("TIME_STYLE").and_then(|style| TimeStyle::parse_for_ls(&style).ok());
+        let environment =
+            || variable("TIME_STYLE").and_then(|style| TimeStyle::parse_for_ls(&style).ok());
         // Where no times are shown, nobody minds a wrong style.
         let asked = self.time_style.filter(|_| options.layout == Layout::Long);
-        let asked =
-            asked.map(|style| TimeStyle::parse_for_ls(&style)).transpose().map_err(anyhow::Error::msg)?;
+        let asked = asked
+            .map(|style| TimeStyle::parse_for_ls(&style))
+            .transpose()
+            .map_err(anyhow::Error::msg)?;
         options.time_style = asked.or_else(environment).unwrap_or_else(TimeStyle::locale);
         options.width = self.width.unwrap_or_else(|| width(self.terminal));
         options.tab = self.tab.or_else(|| whole_number(&variable("TABSIZE")?)).unwrap_or(8);

@@ -14,9 +14,9 @@ const TOP_MAX: u64 = 10_000;
 
 /// Report who and what takes how much, and what stands out
 ///
-/// The answer is of what you see. Sections: totals, users, groups, types, extensions, sizes, ages, largest, newest,
-/// oldest, used, unused, trees, outliers, directories, deepest, empty, duplicates, links, symlinks, sparse,
-/// permissions, owners, names, future.
+/// The answer is of what you see. Sections: totals, users, groups, types, extensions, sizes, ages,
+/// largest, newest, oldest, used, unused, trees, outliers, directories, deepest, empty, duplicates,
+/// links, symlinks, sparse, permissions, owners, names, future.
 ///
 /// Example: canopy report --html -o report.html /data
 #[derive(clap::Args)]
@@ -80,9 +80,9 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         return Ok(Outcome::Partial);
     }
     let mut output: BufWriter<Box<dyn Write>> = BufWriter::new(match &arguments.output {
-        Some(path) => {
-            Box::new(File::create(path).with_context(|| format!("cannot create {}", path.display()))?)
-        }
+        Some(path) => Box::new(
+            File::create(path).with_context(|| format!("cannot create {}", path.display()))?,
+        ),
         None => Box::new(std::io::stdout()),
     });
     if arguments.json {
@@ -109,6 +109,7 @@ pub fn write_json(report: &Report, output: &mut dyn Write) -> anyhow::Result<()>
 pub fn speaks_utf8() -> bool {
     let set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let name = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find(set);
-    let locale = name.and_then(|name| std::env::var(name).ok()).unwrap_or_default().to_ascii_lowercase();
+    let locale =
+        name.and_then(|name| std::env::var(name).ok()).unwrap_or_default().to_ascii_lowercase();
     locale.contains("utf-8") || locale.contains("utf8")
 }

@@ -10,15 +10,16 @@ use std::path::{Path, PathBuf};
 
 /// Ask the index in SQL
 ///
-/// Tables: entries (all but directories), directories, summaries (statistics of each directory's entries), trees
-/// (statistics of everything below each directory), both also as _by_user and _by_group, usage (by directory,
-/// owner and group), xattrs (values of extended attributes), acls; 'DESCRIBE entries' lists columns, 'canopy table
-/// list' the tables that were added.
+/// Tables: entries (all but directories), directories, summaries (statistics of each directory's
+/// entries), trees (statistics of everything below each directory), both also as _by_user and
+/// _by_group, usage (by directory, owner and group), xattrs (values of extended attributes), acls;
+/// 'DESCRIBE entries' lists columns, 'canopy table list' the tables that were added.
 /// Functions: user_name(uid), group_name(gid), human_size(bytes), extension(name), depth(path).
-/// Queries for GUFI: its views (pentries, summary, vrpentries, vrsummary, treesummary, ...) and functions are known too.
+/// Queries for GUFI: its views (pentries, summary, vrpentries, vrsummary, treesummary, ...) and
+/// functions are known too.
 ///
-/// Without a query on a terminal there is a prompt ('canopy help prompt'); without one elsewhere, statements are read from
-/// standard input.
+/// Without a query on a terminal there is a prompt ('canopy help prompt'); without one elsewhere,
+/// statements are read from standard input.
 ///
 /// Example: canopy sql "SELECT user_name(uid), human_size(sum(size)) FROM entries GROUP BY uid"
 #[derive(clap::Args)]
@@ -28,7 +29,8 @@ pub struct Arguments {
     /// Form of the answer
     #[arg(long, value_enum, default_value = "table")]
     format: FormatName,
-    /// Let 'entries' and 'xattrs' mean GUFI's tables of these names, and read the statement as GUFI does
+    /// Let 'entries' and 'xattrs' mean GUFI's tables of these names, and read the statement as
+    /// GUFI does
     #[arg(long)]
     gufi: bool,
     /// Run the statements of FILE, separated by ';' ('-' is standard input)
@@ -84,7 +86,8 @@ fn given(arguments: &Arguments) -> anyhow::Result<Option<(String, Option<String>
     match arguments.file.as_deref() {
         Some(file) if file != Path::new("-") => {
             let name = file.display().to_string();
-            let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+            let text =
+                std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
             Ok(Some((text, Some(name))))
         }
         None if std::io::stdin().is_terminal() => Ok(None),

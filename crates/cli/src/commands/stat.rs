@@ -13,16 +13,26 @@ use std::path::PathBuf;
 
 const SWITCHES: &[Switch] = &[
     both('L', "dereference", Value::None, "Follow symbolic links"),
-    both('c', "format", Value::Needed("FORMAT"), "Print FORMAT, with an end of line after each PATH"),
-    long("printf", Value::Needed("FORMAT"), "Print FORMAT, with backslash escapes and no end of line"),
+    both(
+        'c',
+        "format",
+        Value::Needed("FORMAT"),
+        "Print FORMAT, with an end of line after each PATH",
+    ),
+    long(
+        "printf",
+        Value::Needed("FORMAT"),
+        "Print FORMAT, with backslash escapes and no end of line",
+    ),
     both('t', "terse", Value::None, "Print all in one line"),
 ];
 
 /// Print all that is known of entries, as stat(1) does, answered from the index
 ///
-/// Directives of FORMAT: %a %A permissions, %b %B blocks and their size, %d %D %Hd %Ld device, %f mode, %F type,
-/// %g %G group, %h links, %i inode, %n %N name, %o size for I/O, %r %R %Hr %Lr %t %T device type, %s size, %u %U owner,
-/// %w %W birth, %x %X access, %y %Y modification, %z %Z change. What metadata does not tell (%m, %C) is '?'.
+/// Directives of FORMAT: %a %A permissions, %b %B blocks and their size, %d %D %Hd %Ld device, %f
+/// mode, %F type, %g %G group, %h links, %i inode, %n %N name, %o size for I/O, %r %R %Hr %Lr %t %T
+/// device type, %s size, %u %U owner, %w %W birth, %x %X access, %y %Y modification, %z %Z change.
+/// What metadata does not tell (%m, %C) is '?'.
 ///
 /// Example: canopy stat -c '%U %s %n' /data/run.h5
 #[derive(clap::Args)]

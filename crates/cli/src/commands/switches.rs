@@ -1,5 +1,5 @@
-//! Options of tools that others have defined, where a later one takes back what an earlier one said: they are read in the order
-//! in which they were given.
+//! Options of tools that others have defined, where a later one takes back what an earlier one
+//! said: they are read in the order in which they were given.
 
 use clap::builder::ValueParser;
 use clap::parser::ValueSource;
@@ -125,7 +125,9 @@ fn given(matches: &ArgMatches, switches: &[Switch]) -> Vec<Given> {
         }
         let Some(indices) = matches.indices_of(switch.id) else { continue };
         match switch.value {
-            Value::None => given.extend(indices.last().map(|at| (at, (switch.id, OsString::new())))),
+            Value::None => {
+                given.extend(indices.last().map(|at| (at, (switch.id, OsString::new()))))
+            }
             _ => {
                 let values = matches.get_many::<OsString>(switch.id).into_iter().flatten().cloned();
                 given.extend(indices.zip(values).map(|(at, value)| (at, (switch.id, value))));
@@ -141,8 +143,13 @@ pub fn text<'a>(id: &str, value: &'a OsString) -> anyhow::Result<&'a str> {
     value.to_str().ok_or_else(|| anyhow::anyhow!("invalid argument of --{id}"))
 }
 
-/// The one of some words that a value is or begins, as GNU's tools take them. Several words may mean the same.
-pub fn word<T: Copy + PartialEq>(id: &str, value: &OsString, words: &[(&str, T)]) -> anyhow::Result<T> {
+/// The one of some words that a value is or begins, as GNU's tools take them. Several words may
+/// mean the same.
+pub fn word<T: Copy + PartialEq>(
+    id: &str,
+    value: &OsString,
+    words: &[(&str, T)],
+) -> anyhow::Result<T> {
     let value = text(id, value)?;
     if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == value) {
         return Ok(*meaning);
@@ -153,7 +160,10 @@ pub fn word<T: Copy + PartialEq>(id: &str, value: &OsString, words: &[(&str, T)]
         _ => {
             let words = words.iter().map(|(word, _)| *word).filter(|word| !word.is_empty());
             let words: Vec<&str> = words.collect();
-            anyhow::bail!("invalid or ambiguous argument '{value}' of --{id}: give {}", words.join(", "))
+            anyhow::bail!(
+                "invalid or ambiguous argument '{value}' of --{id}: give {}",
+                words.join(", ")
+            )
         }
     }
 }

@@ -24,8 +24,9 @@ pub struct Arguments {
 enum Command {
     /// Attach a file; each user who may read it can query it
     ///
-    /// The index keeps the name of the table and the path of the file, which everybody may know. A query that names the
-    /// table reads the file as it is then, with the rights of the asking user.
+    /// The index keeps the name of the table and the path of the file, which everybody may know. A
+    /// query that names the table reads the file as it is then, with the rights of the asking
+    /// user.
     ///
     /// Example: canopy table add projects /srv/site/projects.csv
     Add {
@@ -42,11 +43,13 @@ enum Command {
     },
     /// Store the rows of a query in the index, split by access class
     ///
-    /// The query runs once for each access class, over what that class holds alone, and each user sees the rows of the
-    /// classes that the kernel lets that user into: never a row that was computed from what the user may not see. So sums
-    /// and counts are per class; add them up again. The rows are computed anew whenever a source is indexed.
+    /// The query runs once for each access class, over what that class holds alone, and each user
+    /// sees the rows of the classes that the kernel lets that user into: never a row that was
+    /// computed from what the user may not see. So sums and counts are per class; add them up
+    /// again. The rows are computed anew whenever a source is indexed.
     ///
-    /// Example: canopy table derive big "SELECT path, uid, size, mtime FROM entries WHERE size > 1000000000"
+    /// Example: canopy table derive big "SELECT path, uid, size, mtime FROM entries WHERE size >
+    /// 1000000000"
     Derive {
         /// Name of the table in SQL
         name: String,
@@ -101,7 +104,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             let format = match format {
                 Some(format) => format,
                 None => format_of(&file).with_context(|| {
-                    format!("cannot tell what {} is by its name; say it with --format", file.display())
+                    format!(
+                        "cannot tell what {} is by its name; say it with --format",
+                        file.display()
+                    )
                 })?,
             };
             anyhow::ensure!(
@@ -114,7 +120,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
                 FormatName::Sqlite => "sqlite",
             };
             writer.add_table(sql::attach(&name, &file, format, sqlite_table.as_deref())?, None)?;
-            say(format_args!("generation {}: table {name} attached", writer.publish()?.generation))?;
+            say(format_args!(
+                "generation {}: table {name} attached",
+                writer.publish()?.generation
+            ))?;
         }
         Command::Derive { name, query, threads: asked } => {
             let mut writer = open(index)?;
@@ -129,7 +138,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         Command::Refresh { name: None, threads: asked } => {
             let mut writer = open(index)?;
             let outcome = refresh_all(&mut writer, threads(asked))?;
-            say(format_args!("generation {}: derived tables computed anew", writer.publish()?.generation))?;
+            say(format_args!(
+                "generation {}: derived tables computed anew",
+                writer.publish()?.generation
+            ))?;
             return Ok(outcome);
         }
         Command::Drop { name } => {
@@ -141,7 +153,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     Ok(Outcome::Complete)
 }
 
-/// Computes all derived tables anew for what `writer` publishes next, and says which of them could not be.
+/// Computes all derived tables anew for what `writer` publishes next, and says which of them could
+/// not be.
 pub(super) fn refresh_all(writer: &mut Writer, threads: usize) -> anyhow::Result<Outcome> {
     let failed = sql::refresh_all(writer, threads)?;
     for (name, error) in &failed {
@@ -157,7 +170,10 @@ fn open(index: PathBuf) -> anyhow::Result<Writer> {
 }
 
 fn report(name: &str, rows: Rows, generation: u64) -> anyhow::Result<()> {
-    say(format_args!("generation {generation}: table {name}, {} rows in {} classes", rows.rows, rows.classes))
+    say(format_args!(
+        "generation {generation}: table {name}, {} rows in {} classes",
+        rows.rows, rows.classes
+    ))
 }
 
 fn format_of(file: &std::path::Path) -> Option<FormatName> {
@@ -183,7 +199,9 @@ fn list(index: &Index, as_json: bool) -> anyhow::Result<()> {
                 match format {
                     TableFormat::Csv => format!("csv      {file}"),
                     TableFormat::Parquet => format!("parquet  {file}"),
-                    TableFormat::Sqlite { table } => format!("sqlite   {file}: {}", table.escape_debug()),
+                    TableFormat::Sqlite { table } => {
+                        format!("sqlite   {file}: {}", table.escape_debug())
+                    }
                 }
             }
             TableKind::Derived { fresh: false, .. } => {

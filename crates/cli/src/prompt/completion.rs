@@ -55,11 +55,15 @@ pub struct Words {
 impl Words {
     /// The names that a session knows.
     pub fn of(session: &Session) -> Self {
-        Words { tables: session.tables(), columns: session.own_columns(), functions: session.functions() }
+        Words {
+            tables: session.tables(),
+            columns: session.own_columns(),
+            functions: session.functions(),
+        }
     }
 
-    /// Where the word before `at` begins, and what it can become: tables behind FROM or JOIN, otherwise columns, functions, tables
-    /// and SQL's own words.
+    /// Where the word before `at` begins, and what it can become: tables behind FROM or JOIN,
+    /// otherwise columns, functions, tables and SQL's own words.
     pub fn complete(&self, line: &str, at: usize) -> (usize, Vec<String>) {
         let before = &line[..at];
         if let Some(command) = before.trim_start().strip_prefix('.') {
@@ -84,8 +88,12 @@ impl Words {
     fn complete_command(&self, before: &str, command: &str) -> (usize, Vec<String>) {
         let start = word_start(before);
         let Some((name, _)) = command.split_once(' ') else {
-            let names = dot::COMMANDS.iter().map(|(name, ..)| (*name).to_owned()).collect::<Vec<_>>();
-            return (before.len() - command.len() - 1, matching(&names, &format!(".{command}"), ""));
+            let names =
+                dot::COMMANDS.iter().map(|(name, ..)| (*name).to_owned()).collect::<Vec<_>>();
+            return (
+                before.len() - command.len() - 1,
+                matching(&names, &format!(".{command}"), ""),
+            );
         };
         let values: &[&str] = match name {
             "schema" => return (start, matching(&self.tables, &before[start..], "")),
@@ -100,7 +108,9 @@ impl Words {
 
 fn word_start(before: &str) -> usize {
     let of_word = |c: char| c.is_alphanumeric() || c == '_';
-    before.rfind(|c| !of_word(c)).map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8))
+    before
+        .rfind(|c| !of_word(c))
+        .map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8))
 }
 
 /// Whether a text is open, in which names mean nothing.
@@ -110,13 +120,19 @@ fn is_quoted(before: &str) -> bool {
 
 fn wants_table(before: &str) -> bool {
     let words: Vec<&str> = before.split_whitespace().collect();
-    let ends = |word: &str| ["FROM", "JOIN", "DESCRIBE"].iter().any(|known| known.eq_ignore_ascii_case(word));
+    let ends = |word: &str| {
+        ["FROM", "JOIN", "DESCRIBE"].iter().any(|known| known.eq_ignore_ascii_case(word))
+    };
     before.ends_with(char::is_whitespace) && words.last().is_some_and(|word| ends(word))
 }
 
 fn matching(names: &[String], word: &str, end: &str) -> Vec<String> {
     let wanted = word.to_lowercase();
-    names.iter().filter(|name| name.starts_with(&wanted)).map(|name| format!("{name}{end}")).collect()
+    names
+        .iter()
+        .filter(|name| name.starts_with(&wanted))
+        .map(|name| format!("{name}{end}"))
+        .collect()
 }
 
 /// SQL's words, in the case that was begun.
@@ -124,7 +140,9 @@ fn keywords(word: &str) -> Vec<String> {
     let lower = word.starts_with(char::is_lowercase);
     let wanted = word.to_uppercase();
     let found = KEYWORDS.iter().filter(|keyword| keyword.starts_with(&wanted));
-    found.map(|keyword| if lower { keyword.to_lowercase() } else { (*keyword).to_owned() }).collect()
+    found
+        .map(|keyword| if lower { keyword.to_lowercase() } else { (*keyword).to_owned() })
+        .collect()
 }
 
 #[cfg(test)]

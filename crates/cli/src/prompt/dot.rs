@@ -41,7 +41,8 @@ impl Prompt {
             (".timer", Some("off")) => self.timer = false,
             (".output", None | Some("stdout")) => self.file = None,
             (".output", Some(name)) => {
-                self.file = Some(File::create_new(name).with_context(|| format!("cannot create {name}"))?);
+                self.file =
+                    Some(File::create_new(name).with_context(|| format!("cannot create {name}"))?);
             }
             _ => bail!("{}", wrong(name)),
         }
@@ -61,7 +62,8 @@ impl Prompt {
                         columns.iter().map(|(column, of)| format!("  {column} {of}")).collect();
                     self.print(&format!("{name} (\n{}\n)\n", columns.join(",\n")))?;
                 }
-                // A file that somebody attached may be closed to this user; the other tables are still there.
+                // A file that somebody attached may be closed to this user; the other tables are
+                // still there.
                 Err(error) if table.is_none() => crate::outcome::message(error),
                 Err(error) => return Err(error.into()),
             }
@@ -71,8 +73,9 @@ impl Prompt {
 }
 
 fn help() -> String {
-    let line =
-        |(name, argument, what): &(&str, &str, &str)| format!("{:32}{what}\n", format!("{name} {argument}"));
+    let line = |(name, argument, what): &(&str, &str, &str)| {
+        format!("{:32}{what}\n", format!("{name} {argument}"))
+    };
     COMMANDS.iter().map(line).collect()
 }
 

@@ -44,8 +44,9 @@ impl Editor {
             // The prompt goes to the terminal where answers go elsewhere.
             .behavior(if stdout { Behavior::Stdio } else { Behavior::PreferTerm })
             .build();
-        let mut lines = rustyline::Editor::with_history(config.clone(), FileHistory::with_config(&config))
-            .context("cannot set the terminal up")?;
+        let mut lines =
+            rustyline::Editor::with_history(config.clone(), FileHistory::with_config(&config))
+                .context("cannot set the terminal up")?;
         lines.set_helper(Some(Typing { words: Words::of(session) }));
         let history = history::file();
         if let Some(file) = history.as_deref().filter(|file| file.exists())
@@ -93,7 +94,12 @@ impl Hinter for Typing {
 impl Completer for Typing {
     type Candidate = Pair;
 
-    fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+    fn complete(
+        &self,
+        line: &str,
+        at: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let (start, words) = self.words.complete(line, at);
         let pair = |word: String| Pair { display: word.clone(), replacement: word };
         Ok((start, words.into_iter().map(pair).collect()))
@@ -129,9 +135,15 @@ mod tests {
 
     #[test]
     fn statements_go_on_until_their_semicolon() {
-        for whole in
-            ["", "  ", ".tables", " .schema entries", "SELECT 1;", "SELECT ';';", "SELECT 1; SELECT 2; -- x"]
-        {
+        for whole in [
+            "",
+            "  ",
+            ".tables",
+            " .schema entries",
+            "SELECT 1;",
+            "SELECT ';';",
+            "SELECT 1; SELECT 2; -- x",
+        ] {
             assert!(is_whole(whole), "{whole}");
         }
         for open in ["SELECT 1", "SELECT ';", "SELECT 1; SELECT", "SELECT 1 -- ;"] {

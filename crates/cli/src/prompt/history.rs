@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 /// Lines that are kept.
 pub const LINES: usize = 1000;
 
-/// `$XDG_STATE_HOME/canopy/sql_history`, or below `~/.local/state`, with its directory made. `None` where there is no such place,
-/// or where it belongs to somebody else, as after sudo: what they put there must lead nowhere.
+/// `$XDG_STATE_HOME/canopy/sql_history`, or below `~/.local/state`, with its directory made. `None`
+/// where there is no such place, or where it belongs to somebody else, as after sudo: what they put
+/// there must lead nowhere.
 pub fn file() -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let variable =
+        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = match variable("XDG_STATE_HOME").filter(|path| path.is_absolute()) {
         Some(state) => is_own(&state).then_some(state),
         None => variable("HOME").filter(|home| is_own(home)).map(|home| home.join(".local/state")),

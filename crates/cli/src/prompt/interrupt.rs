@@ -1,6 +1,7 @@
 //! Ctrl-C stops the statement under way and nothing else.
 //!
-//! The signal is held back from all threads, and one thread waits for it. Nothing runs in a signal handler.
+//! The signal is held back from all threads, and one thread waits for it. Nothing runs in a signal
+//! handler.
 
 use anyhow::Context;
 use canopy_query::sql::Running;
@@ -24,6 +25,9 @@ pub fn watch(running: Running) -> anyhow::Result<()> {
             running.stop();
         }
     };
-    std::thread::Builder::new().name("interrupts".to_owned()).spawn(wait).context("cannot start a thread")?;
+    std::thread::Builder::new()
+        .name("interrupts".to_owned())
+        .spawn(wait)
+        .context("cannot start a thread")?;
     Ok(())
 }

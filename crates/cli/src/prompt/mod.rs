@@ -1,7 +1,8 @@
 //! The prompt of `canopy sql`, and scripts of what could be typed there.
 //!
-//! `editor` edits lines, `completion` completes words, `dot` has the commands that begin with a dot, `progress` shows how
-//! far a long query is, `interrupt` stops one, `history` keeps what was typed.
+//! `editor` edits lines, `completion` completes words, `dot` has the commands that begin with a
+//! dot, `progress` shows how far a long query is, `interrupt` stops one, `history` keeps what was
+//! typed.
 //!
 //! Not its job: SQL. A [`Session`] of `canopy_query` answers statements.
 
@@ -47,8 +48,8 @@ impl Prompt {
         Prompt { session, format, timer: false, file: None, full: false }
     }
 
-    /// Runs statements and commands one after the other; the first that fails ends it, and `.quit` does. With the name of
-    /// the file that they are from, errors tell the line.
+    /// Runs statements and commands one after the other; the first that fails ends it, and `.quit`
+    /// does. With the name of the file that they are from, errors tell the line.
     pub fn script(&mut self, text: &str, name: Option<&str>) -> anyhow::Result<Flow> {
         let mut at = 0;
         loop {
@@ -64,9 +65,9 @@ impl Prompt {
             };
             let done = self.one(&rest[..length]);
             let flow = match name {
-                Some(name) => {
-                    done.with_context(|| format!("{name}, line {}", text[..at].matches('\n').count() + 1))?
-                }
+                Some(name) => done.with_context(|| {
+                    format!("{name}, line {}", text[..at].matches('\n').count() + 1)
+                })?,
                 None => done?,
             };
             if flow == Flow::Quit {
@@ -76,9 +77,13 @@ impl Prompt {
         }
     }
 
-    /// Asks for statements and commands until there are no more. Errors end nothing but their own line.
+    /// Asks for statements and commands until there are no more. Errors end nothing but their own
+    /// line.
     pub fn interactive(&mut self) -> anyhow::Result<()> {
-        anyhow::ensure!(self.format != Format::Parquet, "the prompt has no Parquet files; give a query");
+        anyhow::ensure!(
+            self.format != Format::Parquet,
+            "the prompt has no Parquet files; give a query"
+        );
         let mut editor = Editor::new(&self.session)?;
         interrupt::watch(self.session.running())?;
         eprintln!("'.help' tells what there is; statements end with ';', Ctrl-D ends the prompt");

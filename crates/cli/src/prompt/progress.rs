@@ -1,4 +1,5 @@
-//! How far a long query is, on standard error if that is a terminal, until the first row is printed.
+//! How far a long query is, on standard error if that is a terminal, until the first row is
+//! printed.
 
 use canopy_query::sql::{Progress, Running};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
@@ -13,7 +14,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// The display of one statement. It goes away with the first byte of the answer, or when it is dropped.
+/// The display of one statement. It goes away with the first byte of the answer, or when it is
+/// dropped.
 pub struct Display {
     shown: Arc<Mutex<Option<Shown>>>,
 }
@@ -25,7 +27,8 @@ struct Shown {
 }
 
 impl Display {
-    /// Shows the statement that a session will work on. Does nothing where standard error is no terminal.
+    /// Shows the statement that a session will work on. Does nothing where standard error is no
+    /// terminal.
     pub fn start(running: Running) -> Self {
         let shown = std::io::stderr().is_terminal().then(|| {
             let (end, ended) = channel();
@@ -101,5 +104,8 @@ fn spinner() -> ProgressBar {
 fn text(progress: Progress, elapsed: Duration) -> String {
     let Progress { rows, begun, pieces } = progress;
     let seconds = elapsed.as_secs();
-    format!("{seconds} s, {begun} of {pieces} pieces of the index begun, {} rows read", HumanCount(rows))
+    format!(
+        "{seconds} s, {begun} of {pieces} pieces of the index begun, {} rows read",
+        HumanCount(rows)
+    )
 }

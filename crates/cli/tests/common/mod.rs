@@ -1,5 +1,5 @@
-//! What the tests of the command share: a place that every user can reach, random trees, and running commands as
-//! other users. All of it needs root.
+//! What the tests of the command share: a place that every user can reach, random trees, and
+//! running commands as other users. All of it needs root.
 
 #![allow(dead_code, missing_docs)]
 
@@ -61,8 +61,12 @@ pub struct User {
 
 impl User {
     pub fn random(random: &mut StdRng) -> Self {
-        let groups =
-            GIDS.iter().filter(|_| random.random_bool(0.3)).copied().filter(|&gid| gid != 0).collect();
+        let groups = GIDS
+            .iter()
+            .filter(|_| random.random_bool(0.3))
+            .copied()
+            .filter(|&gid| gid != 0)
+            .collect();
         // Now and then somebody whom no file names.
         let uid = if random.random_bool(0.1) { 2999 } else { UIDS[random.random_range(0..4)] };
         User { uid, gid: GIDS[random.random_range(0..4)], groups }
@@ -109,7 +113,8 @@ pub fn command_as(user: Option<&User>, program: &OsStr) -> Command {
 
 /// Asserts that paths that end with NULs have directories behind what is in them.
 pub fn assert_contents_first(output: &[u8]) {
-    let paths: Vec<&[u8]> = output.split(|&byte| byte == 0).filter(|path| !path.is_empty()).collect();
+    let paths: Vec<&[u8]> =
+        output.split(|&byte| byte == 0).filter(|path| !path.is_empty()).collect();
     assert!(paths.len() > 10);
     for (at, path) in paths.iter().enumerate() {
         let below = [path, &b"/"[..]].concat();
@@ -132,7 +137,9 @@ pub fn random_tree(root: &Path, random: &mut StdRng, hard_links: bool) {
                 continue;
             }
             4 => symlink(OsString::from_vec(vec![b'.', b'/', 0xfe, b'x']), &path).unwrap(),
-            5 => nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o640)).unwrap(),
+            5 => {
+                nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o640)).unwrap()
+            }
             6 if hard_links && !files.is_empty() => {
                 fs::hard_link(&files[random.random_range(0..files.len())], &path).unwrap();
                 continue;
@@ -151,8 +158,9 @@ pub fn random_tree(root: &Path, random: &mut StdRng, hard_links: bool) {
     // Times in the future keep the live commands from changing access times.
     let later = SystemTime::now() + Duration::from_secs(3600);
     for path in dirs.iter().rev() {
-        let times =
-            fs::FileTimes::new().set_accessed(later).set_modified(SystemTime::now() - random_age(random));
+        let times = fs::FileTimes::new()
+            .set_accessed(later)
+            .set_modified(SystemTime::now() - random_age(random));
         fs::File::open(path).unwrap().set_times(times).unwrap();
     }
 }
@@ -169,14 +177,18 @@ fn adorn(path: &Path, random: &mut StdRng) {
         std::os::unix::fs::lchown(path, Some(uid), Some(gid)).unwrap();
         // Reading where it points must not change its access time: that is kept in the future.
         let at = |tv_sec| rustix::fs::Timespec { tv_sec, tv_nsec: 5 };
-        let times =
-            rustix::fs::Timestamps { last_access: at(4_000_000_000), last_modification: at(1_000_000_000) };
-        rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        let times = rustix::fs::Timestamps {
+            last_access: at(4_000_000_000),
+            last_modification: at(1_000_000_000),
+        };
+        rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+            .unwrap();
         return;
     }
     chown(path, Some(uid), Some(gid)).unwrap();
-    let common =
-        [0o755, 0o755, 0o755, 0o750, 0o700, 0o711, 0o775, 0o1777, 0o2750, 0o705, 0o070, 0o444, 0o000];
+    let common = [
+        0o755, 0o755, 0o755, 0o750, 0o700, 0o711, 0o775, 0o1777, 0o2750, 0o705, 0o070, 0o444, 0o000,
+    ];
     let mode = if random.random_bool(0.7) {
         common[random.random_range(0..common.len())]
     } else {
@@ -185,13 +197,15 @@ fn adorn(path: &Path, random: &mut StdRng) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     if random.random_bool(if is_dir { 0.3 } else { 0.1 }) {
         let acl = random_acl(random);
-        rustix::fs::setxattr(path, Acl::XATTR_NAME, &acl.encode(), rustix::fs::XattrFlags::empty()).unwrap();
+        rustix::fs::setxattr(path, Acl::XATTR_NAME, &acl.encode(), rustix::fs::XattrFlags::empty())
+            .unwrap();
     }
 }
 
 /// Gives some of the entries of a tree extended attributes, those of root among them.
 pub fn random_xattrs(paths: &[PathBuf], random: &mut StdRng) {
-    let values: [&[u8]; 5] = [b"plain", b"", b"\x00\xff\xfe binary", "ümlaut\n,\\".as_bytes(), &[b'v'; 500]];
+    let values: [&[u8]; 5] =
+        [b"plain", b"", b"\x00\xff\xfe binary", "ümlaut\n,\\".as_bytes(), &[b'v'; 500]];
     for path in paths {
         if random.random_bool(0.7) {
             continue;

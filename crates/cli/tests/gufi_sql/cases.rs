@@ -40,7 +40,10 @@ pub(crate) const fn one(
     Case { origin, gufi, ours: Some(ours), ordered: false, expected }
 }
 
-pub(crate) fn rows<'a>(rows: impl IntoIterator<Item = &'a Row>, row: impl Fn(&Row) -> Vec<String>) -> Answer {
+pub(crate) fn rows<'a>(
+    rows: impl IntoIterator<Item = &'a Row>,
+    row: impl Fn(&Row) -> Vec<String>,
+) -> Answer {
     rows.into_iter().map(row).collect()
 }
 
@@ -98,12 +101,19 @@ pub(crate) fn entry(row: &Row) -> Vec<String> {
 /// The sums of `summary` of some entries, from `totfiles` to `totcrtime`, without `depth`.
 pub(crate) fn sums(entries: &[&Row]) -> Vec<i64> {
     let files: Vec<&&Row> = entries.iter().filter(|row| row.kind == 'f').collect();
-    let number = |condition: fn(u64) -> bool| files.iter().filter(|row| condition(row.size())).count() as i64;
-    let ends = |values: &[i64]| {
-        [values.iter().min().copied().unwrap_or(i64::MAX), values.iter().max().copied().unwrap_or(i64::MIN)]
+    let number = |condition: fn(u64) -> bool| {
+        files.iter().filter(|row| condition(row.size())).count() as i64
     };
-    let all = |value: fn(&Row) -> i64| -> Vec<i64> { entries.iter().map(|row| value(row)).collect() };
-    let of_files = |value: fn(&Row) -> i64| -> Vec<i64> { files.iter().map(|row| value(row)).collect() };
+    let ends = |values: &[i64]| {
+        [
+            values.iter().min().copied().unwrap_or(i64::MAX),
+            values.iter().max().copied().unwrap_or(i64::MIN),
+        ]
+    };
+    let all =
+        |value: fn(&Row) -> i64| -> Vec<i64> { entries.iter().map(|row| value(row)).collect() };
+    let of_files =
+        |value: fn(&Row) -> i64| -> Vec<i64> { files.iter().map(|row| value(row)).collect() };
     let mut sums = vec![files.len() as i64, (entries.len() - files.len()) as i64];
     sums.extend(ends(&all(|row| row.meta.uid().into())));
     sums.extend(ends(&all(|row| row.meta.gid().into())));
@@ -119,7 +129,9 @@ pub(crate) fn sums(entries: &[&Row]) -> Vec<i64> {
         number(|size| size > 1 << 40),
         sizes.iter().sum(),
     ]);
-    for time in [|row: &Row| row.meta.ctime(), |row: &Row| row.meta.mtime(), |row: &Row| row.meta.atime()] {
+    for time in
+        [|row: &Row| row.meta.ctime(), |row: &Row| row.meta.mtime(), |row: &Row| row.meta.atime()]
+    {
         sums.extend(ends(&all(time)));
         sums.push(all(time).iter().sum());
     }
@@ -144,7 +156,10 @@ pub(crate) fn texts(numbers: &[i64]) -> Vec<String> {
 }
 
 pub(crate) fn pinode(tree: &Tree, dir: &Row) -> u64 {
-    tree.dirs.iter().find(|above| above.path == parent(&dir.path)).map_or(0, |above| above.meta.ino())
+    tree.dirs
+        .iter()
+        .find(|above| above.path == parent(&dir.path))
+        .map_or(0, |above| above.meta.ino())
 }
 
 /// The columns of `summary`.
@@ -181,8 +196,15 @@ pub(crate) fn tree_summary(tree: &Tree, top: &Row) -> Vec<String> {
     ];
     let depth = top.path.matches('/').count();
     let (sums, created) = (texts(&all[..29]), texts(&all[29..]));
-    [head, sums, row![depth], created, oss(with_files.len()), row![0, 0, top.meta.uid(), top.meta.gid()]]
-        .concat()
+    [
+        head,
+        sums,
+        row![depth],
+        created,
+        oss(with_files.len()),
+        row![0, 0, top.meta.uid(), top.meta.gid()],
+    ]
+    .concat()
 }
 
 pub(crate) fn by<K: Ord + ToString, V>(
@@ -241,7 +263,8 @@ pub(crate) const CASES: &[Case] = &[
         ],
         r#"select "D-",rpath(sname,sroll),name  from vrsummary UNION ALL select "F-",rpath(sname,sroll),name  from vrpentries;"#,
         |tree| {
-            let of = |rows_of: &[Row], mark: &str| rows(rows_of, |row| row![mark, row.dir, row.name]);
+            let of =
+                |rows_of: &[Row], mark: &str| rows(rows_of, |row| row![mark, row.dir, row.name]);
             [of(&tree.dirs, "D-"), of(&tree.entries, "F-")].concat()
         },
     ),
@@ -259,7 +282,12 @@ pub(crate) const CASES: &[Case] = &[
             "-E",
             r#"select rpath(sname,sroll),name,type,size,uidtouser(uid),gidtogroup(gid),datetime(atime,"unixepoch"),modetotxt(mode) from vrpentries where name like "%big%";"#,
         ],
-        |tree| rows(tree.entries.iter().filter(|row| row.name.to_lowercase().contains("big")), described),
+        |tree| {
+            rows(
+                tree.entries.iter().filter(|row| row.name.to_lowercase().contains("big")),
+                described,
+            )
+        },
     ),
     written(
         GUIDE,
@@ -269,12 +297,17 @@ pub(crate) const CASES: &[Case] = &[
         ],
         |tree| rows(tree.entries.iter().filter(|row| tree.dir(row).name.contains("l1")), described),
     ),
-    written(GUIDE, &["-E", "select rpath(sname,sroll),dname,totfiles,maxsize from vrsummary;"], |tree| {
-        rows(&tree.dirs, |dir| {
-            let largest = tree.of(dir).filter(|row| row.kind == 'f').map(|row| row.size() as i64).max();
-            row![dir.path, dir.name, tree.count(dir, 'f'), largest.unwrap_or(i64::MIN)]
-        })
-    }),
+    written(
+        GUIDE,
+        &["-E", "select rpath(sname,sroll),dname,totfiles,maxsize from vrsummary;"],
+        |tree| {
+            rows(&tree.dirs, |dir| {
+                let largest =
+                    tree.of(dir).filter(|row| row.kind == 'f').map(|row| row.size() as i64).max();
+                row![dir.path, dir.name, tree.count(dir, 'f'), largest.unwrap_or(i64::MIN)]
+            })
+        },
+    ),
     one(
         GUIDE,
         &[],
@@ -325,24 +358,32 @@ pub(crate) const CASES: &[Case] = &[
         r#"select ltrim(name,rtrim(name,replace(name,".",""))) as myext,count(inode) from entries group by myext;"#,
         |tree| {
             // What trims the letters of the name from its end finds no dot in a name without one.
-            let last =
-                |row: &&Row| row.name.rsplit_once('.').map_or(row.name.clone(), |(_, last)| last.to_owned());
+            let last = |row: &&Row| {
+                row.name.rsplit_once('.').map_or(row.name.clone(), |(_, last)| last.to_owned())
+            };
             by(&tree.entries, last, |_| 1)
         },
     ),
     written(GUIDE, &["-E", "select rpath(sname,sroll),type,size from vrpentries;"], |tree| {
         rows(&tree.entries, |row| row![row.dir, row.kind, row.size()])
     }),
-    one(GUIDE, &[], "select type, count(*), sum(size) from vrpentries group by pinode, type;", |tree| {
-        let key = |row: &&Row| (row.dir.clone(), row.kind);
-        let mut sums: BTreeMap<(String, char), (u64, u64)> = BTreeMap::new();
-        for row in &tree.entries {
-            let sum = sums.entry(key(&row)).or_default();
-            *sum = (sum.0 + 1, sum.1 + row.size());
-        }
-        sums.into_iter().map(|((_, kind), (count, size))| row![kind, count, size]).collect()
+    one(
+        GUIDE,
+        &[],
+        "select type, count(*), sum(size) from vrpentries group by pinode, type;",
+        |tree| {
+            let key = |row: &&Row| (row.dir.clone(), row.kind);
+            let mut sums: BTreeMap<(String, char), (u64, u64)> = BTreeMap::new();
+            for row in &tree.entries {
+                let sum = sums.entry(key(&row)).or_default();
+                *sum = (sum.0 + 1, sum.1 + row.size());
+            }
+            sums.into_iter().map(|((_, kind), (count, size))| row![kind, count, size]).collect()
+        },
+    ),
+    written(GUIDE, &["-S", "select * from summary"], |tree| {
+        rows(&tree.dirs, |dir| summary(tree, dir))
     }),
-    written(GUIDE, &["-S", "select * from summary"], |tree| rows(&tree.dirs, |dir| summary(tree, dir))),
     one(
         GUIDE,
         &[
@@ -385,15 +426,19 @@ pub(crate) const CASES: &[Case] = &[
         },
     ),
     one(GUIDE, &[], "select count(name) from summary;", |tree| vec![row![tree.dirs.len()]]),
-    written(GUIDE, &["-S", "select path(),rpath(sname,sroll), name, size from vrpentries;"], |tree| {
-        rows(&tree.entries, |row| row![row.dir, row.dir, row.name, row.size()])
-    }),
+    written(
+        GUIDE,
+        &["-S", "select path(),rpath(sname,sroll), name, size from vrpentries;"],
+        |tree| rows(&tree.entries, |row| row![row.dir, row.dir, row.name, row.size()]),
+    ),
     written("quickstart.tex", &["-S", "SELECT rpath(sname, sroll) FROM vrsummary;"], |tree| {
         rows(&tree.dirs, |dir| row![dir.path])
     }),
-    written("quickstart.tex", &["-E", "SELECT rpath(sname, sroll, name) FROM vrpentries;"], |tree| {
-        rows(&tree.entries, full)
-    }),
+    written(
+        "quickstart.tex",
+        &["-E", "SELECT rpath(sname, sroll, name) FROM vrpentries;"],
+        |tree| rows(&tree.entries, full),
+    ),
     written(
         "addqueryfuncs.tex",
         &["-E", "SELECT rpath(sname, sroll) || '/' || name FROM vrpentries;"],
@@ -402,12 +447,18 @@ pub(crate) const CASES: &[Case] = &[
     written(
         "addqueryfuncs.tex",
         &["-x", "-E", "SELECT rpath(sname, sroll, name) FROM vrxpentries;"],
-        |tree| tree.entries.iter().flat_map(|row| vec![full(row); row.xattrs.len().max(1)]).collect(),
+        |tree| {
+            tree.entries.iter().flat_map(|row| vec![full(row); row.xattrs.len().max(1)]).collect()
+        },
     ),
-    written("addqueryfuncs.tex", &["-S", "SELECT subdirs(srollsubdirs, sroll) FROM vrsummary;"], |tree| {
-        rows(&tree.dirs, |dir| row![tree.subdirs(dir)])
+    written(
+        "addqueryfuncs.tex",
+        &["-S", "SELECT subdirs(srollsubdirs, sroll) FROM vrsummary;"],
+        |tree| rows(&tree.dirs, |dir| row![tree.subdirs(dir)]),
+    ),
+    written("reconstruct.tex", &["-E", "SELECT * FROM entries;"], |tree| {
+        rows(&tree.entries, entry)
     }),
-    written("reconstruct.tex", &["-E", "SELECT * FROM entries;"], |tree| rows(&tree.entries, entry)),
     written("gufi_query.tex", &["-S", "SELECT * FROM vrsummary;"], |tree| {
         rows(&tree.dirs, |dir| [row![dir.name, dir.name, 0, 0], summary(tree, dir)].concat())
     }),
@@ -418,7 +469,15 @@ pub(crate) const CASES: &[Case] = &[
             // From totfiles to totcrtime.
             let sums = own[16..49].to_vec();
             let pinodes = row![dir.meta.ino(), pinode(tree, dir)];
-            [row![dir.name, dir.name], own[3..14].to_vec(), sums, row![0, 1, 0], entry(row), pinodes].concat()
+            [
+                row![dir.name, dir.name],
+                own[3..14].to_vec(),
+                sums,
+                row![0, 1, 0],
+                entry(row),
+                pinodes,
+            ]
+            .concat()
         })
     }),
     Case {
@@ -472,7 +531,11 @@ pub(crate) const CASES: &[Case] = &[
         |tree| {
             let counts = by(tree.files(), |row| user(row), |_| 1);
             let sizes = by(tree.files(), |row| user(row), |row| row.size());
-            counts.into_iter().zip(sizes).map(|(count, size)| row![count[0], count[1], size[1]]).collect()
+            counts
+                .into_iter()
+                .zip(sizes)
+                .map(|(count, size)| row![count[0], count[1], size[1]])
+                .collect()
         },
     ),
     Case {
@@ -495,14 +558,18 @@ pub(crate) const CASES: &[Case] = &[
             |tree| {
                 let mut large: Vec<&Row> = tree.files().filter(|row| row.size() > 1024).collect();
                 large.sort_by_key(|row| (std::cmp::Reverse(row.size()), row.path.clone()));
-                rows(large, |row| row![row.meta.uid(), row.dir, row.name, row.size(), row.meta.mtime()])
+                rows(large, |row| {
+                    row![row.meta.uid(), row.dir, row.name, row.size(), row.meta.mtime()]
+                })
             },
         )
     },
     written(
         "examples/example_run",
         &["-S", "SELECT path(),name, type, size, datetime(atime,'unixepoch') FROM vsummarydir;"],
-        |tree| rows(&tree.dirs, |dir| row![dir.path, dir.name, 'd', dir.size(), "2096-10-02 07:06:40"]),
+        |tree| {
+            rows(&tree.dirs, |dir| row![dir.path, dir.name, 'd', dir.size(), "2096-10-02 07:06:40"])
+        },
     ),
     written("SC22, figure 7", &["-E", "SELECT uid FROM entries"], |tree| {
         rows(&tree.entries, |row| row![row.meta.uid()])
@@ -525,7 +592,9 @@ pub(crate) const CASES: &[Case] = &[
             let of = |row: &Row| -> Answer {
                 row.xattrs
                     .iter()
-                    .map(|(_, value)| row![row.dir, row.name, row.meta.uid(), row.meta.gid(), value])
+                    .map(|(_, value)| {
+                        row![row.dir, row.name, row.meta.uid(), row.meta.gid(), value]
+                    })
                     .collect()
             };
             tree.entries.iter().flat_map(of).collect()
@@ -541,7 +610,9 @@ pub(crate) const CASES: &[Case] = &[
         r#"SELECT path(""), name, uid, gid, xattr_value FROM xpentries WHERE xattr_value LIKE "%needle%""#,
         |tree| {
             let found = tree.entries.iter().filter(|row| row.name == "f1.big");
-            rows(found, |row| row![row.dir, row.name, row.meta.uid(), row.meta.gid(), "found the needle"])
+            rows(found, |row| {
+                row![row.dir, row.name, row.meta.uid(), row.meta.gid(), "found the needle"]
+            })
         },
     ),
     written("SC22, figure 10", &["-E", "SELECT name FROM pentries"], |tree| {
@@ -583,8 +654,8 @@ pub(crate) const CASES: &[Case] = &[
     one("treesummary.tex", &[], "SELECT * FROM treesummary", |tree| {
         rows(&tree.dirs, |dir| tree_summary(tree, dir))
     }),
-    // All columns but the depth, which is that of the index in GUFI, the number of attached databases, and the group,
-    // in whose place GUFI has the user.
+    // All columns but the depth, which is that of the index in GUFI, the number of attached
+    // databases, and the group, in whose place GUFI has the user.
     written(
         "treesummary.tex",
         &[

@@ -1,5 +1,6 @@
-//! What GUFI's documents, its gufi_stats and its paper ask, asked here: as written where that means one thing, else as
-//! docs/coming-from-gufi.md says. The answers that are expected are computed from the tree itself.
+//! What GUFI's documents, its gufi_stats and its paper ask, asked here: as written where that means
+//! one thing, else as docs/coming-from-gufi.md says. The answers that are expected are computed
+//! from the tree itself.
 //!
 //! With GUFI_BIN set to the directory of GUFI's programs, GUFI answers the same questions too.
 
@@ -40,7 +41,8 @@ impl Site {
     /// With some more files.
     fn with(files: &[&str]) -> Self {
         let place = Place::new();
-        let (root, index, gufi_index) = (place.path("test"), place.path("index"), place.path("gufi"));
+        let (root, index, gufi_index) =
+            (place.path("test"), place.path("index"), place.path("gufi"));
         fs::create_dir(&root).unwrap();
         make(&root);
         for file in files {
@@ -54,7 +56,10 @@ impl Site {
             run(&gufi.join("gufi_dir2index"), &arguments);
             // Another for tree summaries: making them changes what GUFI says of rollups.
             let trees = place.path("gufi-trees");
-            run(&gufi.join("gufi_dir2index"), &["-x".as_ref(), root.as_os_str(), trees.as_os_str()]);
+            run(
+                &gufi.join("gufi_dir2index"),
+                &["-x".as_ref(), root.as_os_str(), trees.as_os_str()],
+            );
             run(&gufi.join("gufi_treesummary_all"), &[trees.join("test").as_os_str()]);
         } else {
             eprintln!("skipped: GUFI_BIN does not name a directory with GUFI's programs");
@@ -78,8 +83,8 @@ impl Site {
         let query: Vec<String> = query.iter().map(|argument| argument.replace('"', "'")).collect();
         let mut arguments: Vec<&OsStr> = query.iter().map(OsStr::new).collect();
         arguments.extend(["-d".as_ref(), "|".as_ref(), index.as_os_str()]);
-        let text =
-            run(&gufi.join("gufi_query"), &arguments).replace(index.to_str().unwrap(), &self.tree.root);
+        let text = run(&gufi.join("gufi_query"), &arguments)
+            .replace(index.to_str().unwrap(), &self.tree.root);
         Some(text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect())
     }
 }
@@ -111,8 +116,14 @@ fn csv(text: &str) -> Answer {
 }
 
 /// How an answer differs from what is expected, if it does.
-fn difference(mut shown: Answer, mut expected: Answer, ordered: bool, what: &str) -> Option<String> {
-    // Rows of GUFI's statements for directories and for entries may have different numbers of columns.
+fn difference(
+    mut shown: Answer,
+    mut expected: Answer,
+    ordered: bool,
+    what: &str,
+) -> Option<String> {
+    // Rows of GUFI's statements for directories and for entries may have different numbers of
+    // columns.
     for row in shown.iter_mut().chain(&mut expected) {
         while row.last().is_some_and(String::is_empty) {
             row.pop();
@@ -215,7 +226,10 @@ fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
     let tree = &site.tree;
     let below = |directory: &str| {
         let directory = format!("{}/{directory}", tree.root);
-        tree.entries.iter().filter(move |row| row.path.starts_with(&format!("{directory}/"))).count()
+        tree.entries
+            .iter()
+            .filter(move |row| row.path.starts_with(&format!("{directory}/")))
+            .count()
     };
     let count = |query: &str| site.ask(query)[0][0].clone();
     let start = format!("{}/l1.1", tree.root);
@@ -226,13 +240,21 @@ fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
         assert_eq!(count(&query), "2", "{query}");
     }
     for view in ["summary", "vrsummary", "treesummary", "vtsummarydir", "summarylong", "esummary"] {
-        assert_eq!(count(&format!("SELECT count(*) FROM {view} WHERE below(path(), '{start}')")), "4");
+        assert_eq!(
+            count(&format!("SELECT count(*) FROM {view} WHERE below(path(), '{start}')")),
+            "4"
+        );
         assert_eq!(count(&format!("SELECT count(*) FROM {view} WHERE path() = '{start}'")), "1");
-        assert_eq!(count(&format!("SELECT count(*) FROM {view} WHERE below(path(), '{start}x')")), "0");
+        assert_eq!(
+            count(&format!("SELECT count(*) FROM {view} WHERE below(path(), '{start}x')")),
+            "0"
+        );
     }
     let start = format!("{}/{}", tree.root, quoted.replace('\'', "''"));
     assert_eq!(
-        count(&format!("SELECT path() || '/' || name FROM pentries WHERE below(path(), '{start}')")),
+        count(&format!(
+            "SELECT path() || '/' || name FROM pentries WHERE below(path(), '{start}')"
+        )),
         format!("{}/{quoted}/file", tree.root)
     );
     let start = format!("{}/l1.1", tree.root);
@@ -242,10 +264,13 @@ fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
     assert_eq!(count(&totals), "4");
     // By user and by group, what a directory has is as much as all of its users have.
     for (view, all) in [("vsummaryuser", "summary"), ("vtsummarygroup", "treesummary")] {
-        let sum = |view: &str| count(&format!("SELECT SUM(totfiles) * 1000000 + SUM(totlinks) FROM {view}"));
+        let sum = |view: &str| {
+            count(&format!("SELECT SUM(totfiles) * 1000000 + SUM(totlinks) FROM {view}"))
+        };
         assert_eq!(sum(view), sum(all), "{view}");
     }
-    let users = "SELECT COUNT(DISTINCT minuid) FROM vsummaryuser WHERE minuid == maxuid AND uid == minuid";
+    let users =
+        "SELECT COUNT(DISTINCT minuid) FROM vsummaryuser WHERE minuid == maxuid AND uid == minuid";
     assert_eq!(count(users), "3");
     // Views join, hide what paths are made of, and are found under other names.
     let joined = "SELECT s.*, rpath(e.sname, e.sroll, name) FROM vrpentries AS e JOIN (SELECT inode AS i FROM summary) AS s ON e.pinode == s.i";
@@ -253,7 +278,8 @@ fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
     assert_eq!(site.ask(joined)[0].len(), 2);
     let starred = site.ask("SELECT *, path() FROM summary ORDER BY path() LIMIT 1");
     assert_eq!((starred[0].len(), starred[0][66].as_str()), (67, tree.root.as_str()));
-    let nested = "SELECT max(p) FROM (SELECT rpath(sname, sroll) AS p FROM vrsummary) AS inner_query";
+    let nested =
+        "SELECT max(p) FROM (SELECT rpath(sname, sroll) AS p FROM vrsummary) AS inner_query";
     assert_eq!(count(nested), format!("{}/sizes", tree.root));
     // gufi_find_outliers, as the document has it.
     let outliers = "WITH t AS (SELECT path() AS path, pinode, totsize FROM treesummary), s AS (SELECT pinode, AVG(totsize) AS mean, stdevs(totsize) AS deviation FROM t GROUP BY pinode) SELECT path FROM t JOIN s USING (pinode) WHERE abs(totsize - mean) > 2 * deviation";
@@ -275,7 +301,10 @@ fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
             "SELECT log_hist_combine(h) FROM (SELECT log_hist(size, 2, 8) AS h FROM pentries WHERE type == 'f' AND size < 20 GROUP BY pinode)",
             "2;8;11;0;1:4;2:9;3:1;",
         ),
-        ("SELECT mode_count(name) FROM entries WHERE name LIKE '%.xls' OR name LIKE '%.big'", "6:f1.xls:3;"),
+        (
+            "SELECT mode_count(name) FROM entries WHERE name LIKE '%.xls' OR name LIKE '%.big'",
+            "6:f1.xls:3;",
+        ),
         ("SELECT strftime('%s', mtime) == mtime FROM summary WHERE level() == 0", "true"),
         ("SELECT starting_point() == path() FROM summary WHERE level() == 0", "true"),
         (
@@ -300,8 +329,8 @@ fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
     }
 }
 
-/// Whoever asks, wherever the question begins: the views have the rows of the index's own tables, which are what the kernel
-/// lets this user see.
+/// Whoever asks, wherever the question begins: the views have the rows of the index's own tables,
+/// which are what the kernel lets this user see.
 #[test]
 fn the_views_show_each_user_what_the_own_tables_show() {
     for seed in 0..4 {
@@ -311,15 +340,21 @@ fn the_views_show_each_user_what_the_own_tables_show() {
         common::random_tree(&root, &mut random, true);
         place.index(&index, &root);
         let starts = common::all_paths(&root).into_iter().filter(|path| path.is_dir());
-        let mut starts: Vec<String> = starts.filter_map(|path| Some(path.to_str()?.to_owned())).collect();
+        let mut starts: Vec<String> =
+            starts.filter_map(|path| Some(path.to_str()?.to_owned())).collect();
         starts.retain(|path| !path.contains(['\n', '\u{1b}', '\u{10FF90}', '\\']));
         for _ in 0..3 {
             let user = common::User::random(&mut random);
             let ask = |query: String| -> BTreeSet<Vec<String>> {
-                let arguments = ["--index".as_ref(), index.as_os_str(), "sql".as_ref(), "--format".as_ref()];
+                let arguments =
+                    ["--index".as_ref(), index.as_os_str(), "sql".as_ref(), "--format".as_ref()];
                 let arguments = [&arguments[..], &["csv", &query].map(OsStr::new)].concat();
                 let output = user.run(place.canopy.as_os_str(), &arguments);
-                assert!(output.status.success(), "{query}\n{}", String::from_utf8_lossy(&output.stderr));
+                assert!(
+                    output.status.success(),
+                    "{query}\n{}",
+                    String::from_utf8_lossy(&output.stderr)
+                );
                 csv(&String::from_utf8(output.stdout).unwrap()).split_off(1).into_iter().collect()
             };
             for start in starts.iter().step_by(3) {
@@ -339,7 +374,8 @@ fn the_views_show_each_user_what_the_own_tables_show() {
                 let shown = ask(format!(
                     "SELECT path(), totfiles, totlinks FROM vrsummary WHERE below(path(), '{start}') AND totsize >= 0"
                 ));
-                // Behind a gate, where the own table has to be told of something below it, the view finds more.
+                // Behind a gate, where the own table has to be told of something below it, the view
+                // finds more.
                 assert!(shown.is_superset(&own), "{seed} {user:?} {start}");
                 let listed: BTreeSet<String> = shown.iter().map(|row| row[0].clone()).collect();
                 let find = ["--index".as_ref(), index.as_os_str(), "find".as_ref(), start.as_ref()];
@@ -347,7 +383,10 @@ fn the_views_show_each_user_what_the_own_tables_show() {
                 let found = user.run(place.canopy.as_os_str(), &find).stdout;
                 let found = String::from_utf8_lossy(&found).into_owned();
                 for path in listed.iter().filter(|path| starts.contains(path)) {
-                    assert!(found.lines().any(|line| line == path), "{seed} {user:?} {start} {path}");
+                    assert!(
+                        found.lines().any(|line| line == path),
+                        "{seed} {user:?} {start} {path}"
+                    );
                 }
             }
         }
@@ -368,11 +407,16 @@ fn a_huge_directory_is_one_row() {
         let output = place.canopy(&index, &["sql", "--format", "csv", query].map(OsStr::new));
         csv(&String::from_utf8(output.stdout).unwrap()).split_off(1)
     };
-    assert_eq!(ask("SELECT max(part) FROM gufi.\" listings\""), [row![1]], "the directory is large enough");
+    assert_eq!(
+        ask("SELECT max(part) FROM gufi.\" listings\""),
+        [row![1]],
+        "the directory is large enough"
+    );
     let own = "SELECT name, totfiles, totzero, totltk FROM summary WHERE level() == 1";
     assert_eq!(ask(own), [row!["huge", 70_001, 70_001, 70_001]]);
     assert_eq!(ask("SELECT count(*) FROM vrsummary"), [row![2]]);
-    let entries = "SELECT count(pinode), count(ppinode), min(dtotfiles), max(dtotsize) FROM vrpentries";
+    let entries =
+        "SELECT count(pinode), count(ppinode), min(dtotfiles), max(dtotsize) FROM vrpentries";
     assert_eq!(ask(entries), [row![70_001, 70_001, 70_001, 0]]);
     let trees = "SELECT totsubdirs, totfiles, maxsubdirfiles FROM treesummary WHERE level() == 0";
     assert_eq!(ask(trees), [row![1, 70_001, 70_001]]);

@@ -31,8 +31,20 @@ pub(crate) const NOW_S: i64 = 1_800_000_000;
 
 pub(crate) fn ages<'a>(rows: impl Iterator<Item = &'a Row>, time: fn(&Row) -> i64) -> Answer {
     let year = 365 * 86_400;
-    let ends =
-        [0, 1, 60, 3600, 86_400, 7 * 86_400, 28 * 86_400, year, 2 * year, 5 * year, 10 * year, 20 * year];
+    let ends = [
+        0,
+        1,
+        60,
+        3600,
+        86_400,
+        7 * 86_400,
+        28 * 86_400,
+        year,
+        2 * year,
+        5 * year,
+        10 * year,
+        20 * year,
+    ];
     let end = |row: &&Row| {
         let age = NOW_S - time(row);
         ends.into_iter().find(|end| age < *end).unwrap_or(20 * year + 1)
@@ -65,8 +77,10 @@ pub(crate) fn median(mut values: Vec<u64>) -> Answer {
 
 /// What the SQL of a statistic in docs/coming-from-gufi.md must give.
 pub(crate) fn statistic(tree: &Tree, name: &str) -> Option<Answer> {
-    let per_dir = |value: &dyn Fn(&Row) -> String| rows(&tree.dirs, |dir| row![dir.path, value(dir)]);
-    let per_leaf = |value: &dyn Fn(&Row) -> String| rows(tree.leaves(), |dir| row![dir.path, value(dir)]);
+    let per_dir =
+        |value: &dyn Fn(&Row) -> String| rows(&tree.dirs, |dir| row![dir.path, value(dir)]);
+    let per_leaf =
+        |value: &dyn Fn(&Row) -> String| rows(tree.leaves(), |dir| row![dir.path, value(dir)]);
     let links = || tree.entries.iter().filter(|row| row.kind == 'l');
     let files_in = |dir: &&Row| tree.count(dir, 'f') as u64;
     let links_in = |dir: &&Row| tree.count(dir, 'l') as u64;
@@ -81,7 +95,9 @@ pub(crate) fn statistic(tree: &Tree, name: &str) -> Option<Answer> {
     };
     let sizes = || tree.files().map(Row::size);
     let counts = || tree.dirs.iter().map(|dir| tree.count(dir, 'f') as u64);
-    let leaf = |value: &dyn Fn(&&Row) -> u64| -> Vec<u64> { tree.leaves().map(|dir| value(&dir)).collect() };
+    let leaf = |value: &dyn Fn(&&Row) -> u64| -> Vec<u64> {
+        tree.leaves().map(|dir| value(&dir)).collect()
+    };
     let time = |name: &str| -> fn(&Row) -> i64 {
         match name.split('-').nth(2) {
             Some("atime") => |row| row.meta.atime(),
@@ -89,7 +105,8 @@ pub(crate) fn statistic(tree: &Tree, name: &str) -> Option<Answer> {
             _ => |row| row.meta.ctime(),
         }
     };
-    let by_owner = |id: fn(&Row) -> u32| rows(tree.files(), |row| row![id(row), row.size(), row.path]);
+    let by_owner =
+        |id: fn(&Row) -> u32| rows(tree.files(), |row| row![id(row), row.size(), row.path]);
     Some(match name {
         "depth" => per_dir(&|dir| dir.level.to_string()),
         "filesize" => per_dir(&|dir| tree.totsize(dir).to_string()),
@@ -116,8 +133,10 @@ pub(crate) fn statistic(tree: &Tree, name: &str) -> Option<Answer> {
                 extension => extension,
             };
             let counts = by(&tree.entries, named, |_| 1);
-            let text: String =
-                counts.iter().map(|row| format!("{}:{}:{};", row[0].len(), row[0], row[1])).collect();
+            let text: String = counts
+                .iter()
+                .map(|row| format!("{}:{}:{};", row[0].len(), row[0], row[1]))
+                .collect();
             vec![row![format!("{};{text}", counts.len())]]
         }
         "filesize-log2-bins" => bins(sizes(), 2),
@@ -142,7 +161,8 @@ pub(crate) fn statistic(tree: &Tree, name: &str) -> Option<Answer> {
         "median-leaf-size" => median(leaf(&|dir| tree.totsize(dir))),
         "duplicate-names" => {
             let all = || tree.dirs.iter().chain(&tree.entries);
-            let alike = |a: &Row, b: &Row| (&a.name, a.kind, a.size()) == (&b.name, b.kind, b.size());
+            let alike =
+                |a: &Row, b: &Row| (&a.name, a.kind, a.size()) == (&b.name, b.kind, b.size());
             let several = all().filter(|row| all().filter(|other| alike(row, other)).count() > 1);
             rows(several, |row| row![row.name, row.dir])
         }

@@ -52,7 +52,10 @@ impl Row {
     pub(crate) fn created_s(&self) -> i64 {
         let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
         let mask = rustix::fs::StatxFlags::BTIME;
-        rustix::fs::statx(rustix::fs::CWD, self.path.as_str(), flags, mask).unwrap().stx_btime.tv_sec
+        rustix::fs::statx(rustix::fs::CWD, self.path.as_str(), flags, mask)
+            .unwrap()
+            .stx_btime
+            .tv_sec
     }
 }
 
@@ -63,7 +66,10 @@ pub(crate) fn xattrs(path: &Path) -> Vec<(String, String)> {
     let value = |name: &[u8]| {
         let mut value = vec![0; 4096];
         let length = rustix::fs::lgetxattr(path, name, &mut value).unwrap();
-        (String::from_utf8(name.to_vec()).unwrap(), String::from_utf8(value[..length].to_vec()).unwrap())
+        (
+            String::from_utf8(name.to_vec()).unwrap(),
+            String::from_utf8(value[..length].to_vec()).unwrap(),
+        )
     };
     names.map(value).collect()
 }
@@ -128,8 +134,8 @@ pub(crate) fn parent(path: &str) -> &str {
     path.rsplit_once('/').unwrap().0
 }
 
-/// The example tree of GUFI's SQL guide, and what makes its answers differ: sizes at the limits, links, owners, times before
-/// 1970, attributes, names that patterns and quotes mean something in.
+/// The example tree of GUFI's SQL guide, and what makes its answers differ: sizes at the limits,
+/// links, owners, times before 1970, attributes, names that patterns and quotes mean something in.
 pub(crate) fn make(root: &Path) {
     let file = |path: &str, size: u64| {
         let path = root.join(path);
@@ -177,8 +183,13 @@ pub(crate) fn make(root: &Path) {
         ("l1.1/f1.1.doc", "user.ext", "two"),
         ("sizes", "user.ext", "of a directory"),
     ] {
-        rustix::fs::setxattr(root.join(path), name, value.as_bytes(), rustix::fs::XattrFlags::empty())
-            .unwrap();
+        rustix::fs::setxattr(
+            root.join(path),
+            name,
+            value.as_bytes(),
+            rustix::fs::XattrFlags::empty(),
+        )
+        .unwrap();
     }
     let mut paths = common::all_paths(root);
     paths.reverse();
@@ -193,11 +204,12 @@ pub(crate) fn adorn(path: &Path, number: usize) {
     let (uid, gid) = ids[number % ids.len()];
     lchown(path, Some(uid), Some(gid)).unwrap();
     if !path.is_symlink() {
-        let mode = if path.is_dir() { 0o755 } else { [0o644, 0o600, 0o755, 0o4711][number / 4 % 4] };
+        let mode =
+            if path.is_dir() { 0o755 } else { [0o644, 0o600, 0o755, 0o4711][number / 4 % 4] };
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
-    let mtime_s =
-        [1_700_000_000, 1_000_000_000, 1_790_000_000, 86_400, -1_000_000][number % 5] + number as i64;
+    let mtime_s = [1_700_000_000, 1_000_000_000, 1_790_000_000, 86_400, -1_000_000][number % 5]
+        + number as i64;
     let at = |tv_sec| rustix::fs::Timespec { tv_sec, tv_nsec: 500_000_000 };
     let times = rustix::fs::Timestamps { last_access: at(ATIME_S), last_modification: at(mtime_s) };
     let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;

@@ -29,7 +29,13 @@ const EXPRESSIONS: &[&str] = &[
     "-xdev -delete -printf %f\\n",
 ];
 
-fn run(program: &OsStr, first: &[&str], user: Option<&User>, directory: &Path, line: &str) -> Output {
+fn run(
+    program: &OsStr,
+    first: &[&str],
+    user: Option<&User>,
+    directory: &Path,
+    line: &str,
+) -> Output {
     let mut command = command_as(user, program);
     command.args(first).args(line.split_whitespace()).current_dir(directory);
     command.env("LC_ALL", "C.UTF-8").output().unwrap()
@@ -61,8 +67,10 @@ fn what_find_removes_is_removed() {
             let start = if round < 4 { "tree" } else { "./tree/" };
             let line = format!("{start} {line}");
             let expected = run("find".as_ref(), &[], user.as_ref(), &theirs, &line);
-            let shown = run(place.canopy.as_os_str(), &["find", "--live"], user.as_ref(), &ours, &line);
-            let what = format!("seed {seed} {user:?} {line}: {}", String::from_utf8_lossy(&shown.stderr));
+            let shown =
+                run(place.canopy.as_os_str(), &["find", "--live"], user.as_ref(), &ours, &line);
+            let what =
+                format!("seed {seed} {user:?} {line}: {}", String::from_utf8_lossy(&shown.stderr));
             assert_same(&listed(&ours), &listed(&theirs), &what);
             assert_eq!(shown.status.code(), expected.status.code(), "{what}");
             let lines = |output: &Output| {
@@ -89,7 +97,12 @@ fn the_working_directory_stays() {
         fs::create_dir_all(tree.join("a/b")).unwrap();
         fs::write(tree.join("a/file"), "").unwrap();
         let output = run(place.canopy.as_os_str(), &["find", "--live"], None, &tree, line);
-        assert_eq!(output.status.code(), Some(code), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{line}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         assert_eq!(tree.exists(), left, "{line}");
         assert_eq!(fs::read_dir(&tree).unwrap().count(), 0, "{line}");
     }
@@ -153,11 +166,16 @@ fn nothing_outside_is_removed_whatever_is_swapped_meanwhile() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    // The whole tree, and single directories in it, become links to what is outside and directories again.
+                    // The whole tree, and single directories in it, become links to what is outside
+                    // and directories again.
                     swap(&tree.join("top"), &tree.join("aside"), &outside);
                     for number in 0..20 {
                         let name = format!("top/d{number}");
-                        swap(&tree.join(&name), &tree.join("away"), &outside.join(format!("d{number}")));
+                        swap(
+                            &tree.join(&name),
+                            &tree.join("away"),
+                            &outside.join(format!("d{number}")),
+                        );
                     }
                 }
             });

@@ -1,5 +1,5 @@
-//! `find --live` against find(1), and `-L` in an index, on a tree with every kind of entry: what is printed, what is told and exit
-//! codes, as root and as other users. Needs root.
+//! `find --live` against find(1), and `-L` in an index, on a tree with every kind of entry: what is
+//! printed, what is told and exit codes, as root and as other users. Needs root.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -157,9 +157,13 @@ fn every_start_is_taken_as_find_takes_it() {
     let user = user(2001, 3001, &[]);
     for links in ["-P", "-H", "-L"] {
         for start in STARTS {
-            for line in
-                ["-printf %p|%P|%H|%h|%f|%d|%y\\n", "-name d*", "-depth", "-xtype f", "-maxdepth 1 -ls"]
-            {
+            for line in [
+                "-printf %p|%P|%H|%h|%f|%d|%y\\n",
+                "-name d*",
+                "-depth",
+                "-xtype f",
+                "-maxdepth 1 -ls",
+            ] {
                 trial.compare(None, &[links, start], line);
                 trial.compare(Some(&user), &[links, start], line);
             }
@@ -274,15 +278,19 @@ fn attributes_are_found_without_an_index() {
     }
 }
 
-/// Links whose ends are in the index are followed there as find(1) follows them; all else is told once per link.
+/// Links whose ends are in the index are followed there as find(1) follows them; all else is told
+/// once per link.
 #[test]
 fn links_are_followed_in_an_index() {
     let trial = Trial::new();
-    let asked_of_an_index = |line: &&&str| !["%F", "%D", "; -prune"].iter().any(|word| line.contains(word));
+    let asked_of_an_index =
+        |line: &&&str| !["%F", "%D", "; -prune"].iter().any(|word| line.contains(word));
     for line in EXPRESSIONS.iter().filter(asked_of_an_index) {
         trial.compare_index(None, &["-L", "tree"], line);
     }
-    for start in ["tree/todir", "tree/tofile", "tree/dir", "tree/loop", "tree/broken", "tree/through"] {
+    for start in
+        ["tree/todir", "tree/tofile", "tree/dir", "tree/loop", "tree/broken", "tree/through"]
+    {
         trial.compare_index(None, &["-L", start], "-printf %p|%P|%H|%f|%d|%y|%s\\n");
     }
     let outside = trial.place.path("tree/outside");
@@ -310,7 +318,9 @@ fn random_trees_are_searched_as_find_searches_them() {
         common::random_tree(&trial.place.path("tree"), &mut random, true);
         for _ in 0..3 {
             let user = User::random(&mut random);
-            for line in ["", "-depth", "-size +8", "-type d -empty", "-readable", "-printf %p|%s|%T@|%y\\n"] {
+            for line in
+                ["", "-depth", "-size +8", "-type d -empty", "-readable", "-printf %p|%s|%T@|%y\\n"]
+            {
                 trial.compare(Some(&user), &["tree"], line);
                 trial.compare(Some(&user), &["-L", "tree"], line);
             }

@@ -62,7 +62,8 @@ impl Trial {
 
     fn compare_with(&self, first: &[&str], user: Option<&User>, before: &[&str], line: &str) {
         let words = Self::words(line);
-        let words: Vec<&str> = before.iter().copied().chain(words.iter().map(String::as_str)).collect();
+        let words: Vec<&str> =
+            before.iter().copied().chain(words.iter().map(String::as_str)).collect();
         let expected = {
             let words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
             self.run(user, OsStr::new("find"), &words)
@@ -91,7 +92,8 @@ impl Trial {
 fn told(output: &Output) -> Vec<String> {
     let said = |line: String| {
         let said = line.split_once(": ").map_or(line.clone(), |(_, said)| said.to_owned());
-        // Odd names are quoted otherwise, and count by what is wrong with them. Quotation marks are not ASCII.
+        // Odd names are quoted otherwise, and count by what is wrong with them. Quotation marks are
+        // not ASCII.
         let plain = said.replace("\\xe2\\x80\\x98", "").replace("\\xe2\\x80\\x99", "");
         match said.rsplit_once(": ") {
             Some((_, wrong)) if plain.contains(['?', '\\']) => wrong.to_owned(),
@@ -105,14 +107,28 @@ fn told(output: &Output) -> Vec<String> {
 
 fn make_tree(root: &Path) {
     let at = |name: &str| root.join(name);
-    for directory in
-        ["", "dir", "dir/deeper", "dir/empty", "closed", "closed/inner", "names", "through", "sticky"]
-    {
+    for directory in [
+        "",
+        "dir",
+        "dir/deeper",
+        "dir/empty",
+        "closed",
+        "closed/inner",
+        "names",
+        "through",
+        "sticky",
+    ] {
         fs::create_dir(at(directory)).unwrap();
     }
-    for file in
-        ["file", "dir/f", "dir/deeper/f2", "closed/file", "closed/inner/file", "names/file", "through/file"]
-    {
+    for file in [
+        "file",
+        "dir/f",
+        "dir/deeper/f2",
+        "closed/file",
+        "closed/inner/file",
+        "names/file",
+        "through/file",
+    ] {
         fs::write(at(file), file.repeat(300)).unwrap();
     }
     fs::write(at("nothing"), "").unwrap();
@@ -148,7 +164,9 @@ fn make_tree(root: &Path) {
     };
     device("character", FileType::CharacterDevice, 1, 3);
     device("block", FileType::BlockDevice, 7, 200);
-    for name in [&b"new\nline"[..], b"\xff\xfe", b" blank ", b"-dash", b"*", b"back\\slash", &[b'n'; 255]] {
+    for name in
+        [&b"new\nline"[..], b"\xff\xfe", b" blank ", b"-dash", b"*", b"back\\slash", &[b'n'; 255]]
+    {
         fs::write(root.join("dir").join(OsStr::from_bytes(name)), "x").unwrap();
     }
     chown(at("dir/f"), Some(2001), Some(3001)).unwrap();
@@ -170,13 +188,16 @@ fn make_tree(root: &Path) {
 fn settle(root: &Path) {
     for path in crate::common::all_paths(root) {
         let at = |tv_sec| rustix::fs::Timespec { tv_sec, tv_nsec: 5 };
-        let times =
-            rustix::fs::Timestamps { last_access: at(4_000_000_000), last_modification: at(1_000_000_000) };
+        let times = rustix::fs::Timestamps {
+            last_access: at(4_000_000_000),
+            last_modification: at(1_000_000_000),
+        };
         rustix::fs::utimensat(CWD, &path, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
     }
 }
 
-/// A tree of so many levels, each with a file and another directory, with paths longer than system calls take.
+/// A tree of so many levels, each with a file and another directory, with paths longer than system
+/// calls take.
 pub fn deep_tree(root: &Path, levels: usize) {
     fs::create_dir(root).unwrap();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;

@@ -42,8 +42,7 @@ pub struct Walk {
 
 impl Walk {
     pub fn of(user: &User, tree: &Path) -> Self {
-        let format =
-            "%p\\0%h\\0%f\\0%y\\0%s\\0%b\\0%U\\0%G\\0%n\\0%i\\0%D\\0%m\\0%T@\\0%A@\\0%d\\0%l\\0%Y\\0";
+        let format = "%p\\0%h\\0%f\\0%y\\0%s\\0%b\\0%U\\0%G\\0%n\\0%i\\0%D\\0%m\\0%T@\\0%A@\\0%d\\0%l\\0%Y\\0";
         let find = |arguments: &[&str]| {
             let mut all = vec![tree.as_os_str()];
             all.extend(arguments.iter().map(OsStr::new));
@@ -59,7 +58,8 @@ impl Walk {
         let du = |options: &[&str]| -> i64 {
             let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
             arguments.extend([OsStr::new("-s"), tree.as_os_str()]);
-            let output = String::from_utf8_lossy(&user.run("du".as_ref(), &arguments).stdout).into_owned();
+            let output =
+                String::from_utf8_lossy(&user.run("du".as_ref(), &arguments).stdout).into_owned();
             output.split('\t').next().unwrap().parse().unwrap()
         };
         let du = [du(&["-B1"]), du(&["-B1", "--apparent-size"]), du(&["--inodes"])];
@@ -69,7 +69,8 @@ impl Walk {
     /// The whole report, of an owner's entries if there is an owner.
     pub fn expected(&self, report: &Value, owner: Option<u32>) -> Value {
         let scanned = report["paths"][0]["scanned_ns"].as_i64().unwrap();
-        let all: Vec<&Seen> = self.all.iter().filter(|e| owner.is_none_or(|uid| uid == e.uid)).collect();
+        let all: Vec<&Seen> =
+            self.all.iter().filter(|e| owner.is_none_or(|uid| uid == e.uid)).collect();
         let entries: Vec<&Seen> = all.iter().copied().filter(|e| e.kind != 'd').collect();
         let files: Vec<&Seen> = all.iter().copied().filter(|e| e.kind == 'f').collect();
         let dirs: Vec<&Seen> = all.iter().copied().filter(|e| e.kind == 'd').collect();
@@ -161,21 +162,28 @@ impl Walk {
         for dir in dirs {
             let shown = owner.is_none_or(|uid| {
                 dir.uid == uid
-                    || self.all.iter().any(|e| e.depth > 0 && e.directory == dir.path && e.uid == uid)
+                    || self
+                        .all
+                        .iter()
+                        .any(|e| e.depth > 0 && e.directory == dir.path && e.uid == uid)
             });
             let prefix = format!("{}/", dir.path);
-            let below = self.all.iter().filter(|e| e.path == dir.path || e.path.starts_with(&prefix));
+            let below =
+                self.all.iter().filter(|e| e.path == dir.path || e.path.starts_with(&prefix));
             let sums = once(&below.filter(mine).collect::<Vec<_>>());
             if shown {
                 let around = if dir.depth > 0 { dir.directory.clone() } else { String::new() };
                 trees.push(Tree { path: dir.path.clone(), around, sums });
             }
         }
-        trees.sort_by(|a, b| b.sums[2].cmp(&a.sums[2]).then_with(|| compare_paths(&a.path, &b.path)));
+        trees.sort_by(|a, b| {
+            b.sums[2].cmp(&a.sums[2]).then_with(|| compare_paths(&a.path, &b.path))
+        });
         trees
     }
 
-    /// What each directory that can be listed holds of an owner or in all: entries, and bytes of those that are no directories.
+    /// What each directory that can be listed holds of an owner or in all: entries, and bytes of
+    /// those that are no directories.
     fn held(&self, owner: Option<u32>) -> Vec<(String, i64, i64)> {
         let held = self.listable.iter().map(|path| {
             let here = self.all.iter().filter(|e| e.depth > 0 && e.directory == *path);
@@ -190,7 +198,8 @@ impl Walk {
         let mut held = self.held(owner);
         let (mean, stdev) = mean_and_deviation(&held.iter().map(|row| row.1).collect::<Vec<_>>());
         held.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| compare_paths(&a.0, &b.0)));
-        let entries: Vec<_> = held.iter().map(|(path, n, _)| json!({"path": path, "entries": n})).collect();
+        let entries: Vec<_> =
+            held.iter().map(|(path, n, _)| json!({"path": path, "entries": n})).collect();
         held.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| compare_paths(&a.0, &b.0)));
         let bytes: Vec<_> =
             held.iter().map(|(path, _, bytes)| json!({"path": path, "bytes": bytes})).collect();
@@ -212,7 +221,8 @@ impl Walk {
     }
 
     fn empty(&self, owner: Option<u32>) -> Value {
-        let is_empty = |dir: &Seen| !self.all.iter().any(|e| e.depth > 0 && e.directory == dir.path);
+        let is_empty =
+            |dir: &Seen| !self.all.iter().any(|e| e.depth > 0 && e.directory == dir.path);
         let mut paths: Vec<String> = self
             .own_dirs(owner)
             .into_iter()
@@ -223,7 +233,8 @@ impl Walk {
         json!({"count": paths.len(), "first": paths})
     }
 
-    /// No link is called broken or looping that is not; root, who sees everything, misses none but those that lead out.
+    /// No link is called broken or looping that is not; root, who sees everything, misses none but
+    /// those that lead out.
     pub fn check_symlinks(&self, report: &Value, root: bool, what: &str) {
         let answer = &report["symlinks"];
         let links: Vec<&Seen> = self.all.iter().filter(|e| e.kind == 'l').collect();
@@ -254,7 +265,11 @@ impl Walk {
         let unknown = answer["unknown"].as_u64().unwrap() as usize;
         assert!(known + unknown <= links.len(), "{what}");
         if root {
-            assert_eq!(unknown, links.iter().filter(|e| e.name.starts_with("out")).count(), "{what}");
+            assert_eq!(
+                unknown,
+                links.iter().filter(|e| e.name.starts_with("out")).count(),
+                "{what}"
+            );
         }
     }
 }
@@ -333,7 +348,8 @@ fn usage(entries: &[&Seen], id: fn(&Seen) -> u32, name: fn(u32) -> Option<String
 
 fn types(all: &[&Seen]) -> Value {
     let types = [('d', "directory"), ('f', "file"), ('l', "symlink"), ('p', "fifo")];
-    let rows = types.iter().map(|(kind, name)| (all.iter().filter(|e| e.kind == *kind).count(), name));
+    let rows =
+        types.iter().map(|(kind, name)| (all.iter().filter(|e| e.kind == *kind).count(), name));
     rows.filter(|(count, _)| *count > 0)
         .map(|(count, name)| json!({"type": name, "entries": count}))
         .collect()
@@ -352,9 +368,10 @@ fn extensions(entries: &[&Seen]) -> Value {
         *count = (count.0 + 1, count.1 + e.size);
     }
     let mut rows: Vec<_> = counts.into_iter().collect();
-    rows.sort_by_key(|(extension, (entries, bytes))| (Reverse(*bytes), Reverse(*entries), *extension));
-    let row =
-        |(extension, (entries, bytes))| json!({"extension": extension, "entries": entries, "bytes": bytes});
+    rows.sort_by_key(|(extension, (entries, bytes))| {
+        (Reverse(*bytes), Reverse(*entries), *extension)
+    });
+    let row = |(extension, (entries, bytes))| json!({"extension": extension, "entries": entries, "bytes": bytes});
     json!({"rows": rows.into_iter().map(row).collect::<Vec<_>>(), "others": 0, "rest": nothing()})
 }
 
@@ -380,7 +397,8 @@ fn sizes(entries: &[&Seen]) -> Value {
     let classes: Vec<Value> = match (sizes.first(), sizes.last()) {
         (Some(&first), Some(&last)) => (class(first)..=class(last))
             .map(|at| {
-                let here: Vec<i64> = sizes.iter().copied().filter(|&size| class(size) == at).collect();
+                let here: Vec<i64> =
+                    sizes.iter().copied().filter(|&size| class(size) == at).collect();
                 json!({
                     "from_bytes": from(at), "to_bytes": from(at + 1),
                     "entries": here.len(), "bytes": here.iter().sum::<i64>(),
@@ -467,8 +485,11 @@ impl Tree {
 fn outliers(trees: &[Tree]) -> Value {
     let mut found: Vec<(f64, Value)> = Vec::new();
     for tree in trees.iter().filter(|tree| !tree.around.is_empty()) {
-        let siblings: Vec<i64> =
-            trees.iter().filter(|other| other.around == tree.around).map(|other| other.sums[2]).collect();
+        let siblings: Vec<i64> = trees
+            .iter()
+            .filter(|other| other.around == tree.around)
+            .map(|other| other.sums[2])
+            .collect();
         let (mean, deviation) = mean_and_deviation(&siblings);
         let deviations = ((tree.sums[2] as f64 - mean) / deviation * 1e6).round() / 1e6;
         if deviations.abs() >= 3.0 {
@@ -521,10 +542,13 @@ fn links(entries: &[&Seen]) -> Value {
         inodes.entry(e.inode).or_default().push(e);
     }
     let elsewhere = inodes.values().filter(|names| names[0].nlink > names.len() as i64).count();
-    let mut several: Vec<Vec<&Seen>> = inodes.into_values().filter(|names| names.len() > 1).collect();
+    let mut several: Vec<Vec<&Seen>> =
+        inodes.into_values().filter(|names| names.len() > 1).collect();
     several.iter_mut().for_each(|names| names.sort_by(|a, b| by_path(a, b)));
     let saved = |names: &[&Seen]| names[0].blocks * 512 * (names.len() as i64 - 1);
-    several.sort_by(|a, b| (saved(b), b.len()).cmp(&(saved(a), a.len())).then_with(|| by_path(a[0], b[0])));
+    several.sort_by(|a, b| {
+        (saved(b), b.len()).cmp(&(saved(a), a.len())).then_with(|| by_path(a[0], b[0]))
+    });
     let row = |names: &Vec<&Seen>| {
         json!({
             "path": names[0].path, "names": names.len(), "nlink": names[0].nlink, "bytes": names[0].size,
@@ -550,7 +574,10 @@ pub fn assert_alike(shown: &Value, expected: &Value, what: &str) {
 fn compare(shown: &Value, expected: &Value, what: &str) {
     match (shown, expected) {
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-            a.iter().zip(b).enumerate().for_each(|(at, (a, b))| compare(a, b, &format!("{what}[{at}]")));
+            a.iter()
+                .zip(b)
+                .enumerate()
+                .for_each(|(at, (a, b))| compare(a, b, &format!("{what}[{at}]")));
         }
         (Value::Object(a), Value::Object(b)) => {
             let keys: [BTreeSet<&String>; 2] = [a.keys().collect(), b.keys().collect()];
@@ -559,7 +586,10 @@ fn compare(shown: &Value, expected: &Value, what: &str) {
         }
         (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => {
             let (a, b) = (a.as_f64().unwrap(), b.as_f64().unwrap());
-            assert!((a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0), "{what}: {a}, expected {b}");
+            assert!(
+                (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0),
+                "{what}: {a}, expected {b}"
+            );
         }
         _ => assert_eq!(shown, expected, "{what}"),
     }

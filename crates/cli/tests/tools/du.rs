@@ -177,9 +177,9 @@ fn du_prints_what_gnus_du_prints() {
     for number in 0..500 {
         let mut line = some_of(&OPTIONS, 5, &mut random);
         if random.random_bool(0.2)
-            && !line
-                .iter()
-                .any(|word| word == "-a" || word == "--all" || word.starts_with("-d") || word == "2")
+            && !line.iter().any(|word| {
+                word == "-a" || word == "--all" || word.starts_with("-d") || word == "2"
+            })
         {
             line.push("-s".to_owned());
         }

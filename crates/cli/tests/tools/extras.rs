@@ -1,4 +1,5 @@
-//! What du has beyond GNU's: sums by owner, extension and age, order, JSON. Expected figures come from the live tree.
+//! What du has beyond GNU's: sums by owner, extension and age, order, JSON. Expected figures come
+//! from the live tree.
 
 use crate::place::{Site, words};
 use std::collections::BTreeMap;
@@ -43,10 +44,13 @@ fn shown(text: &str) -> BTreeMap<String, u64> {
 #[test]
 fn du_by_owner_adds_up_every_name() {
     let site = Site::new();
-    let user =
-        |uid: u32| nix::unistd::User::from_uid(uid.into()).unwrap().map_or(uid.to_string(), |user| user.name);
+    let user = |uid: u32| {
+        nix::unistd::User::from_uid(uid.into()).unwrap().map_or(uid.to_string(), |user| user.name)
+    };
     let group = |gid: u32| {
-        nix::unistd::Group::from_gid(gid.into()).unwrap().map_or(gid.to_string(), |group| group.name)
+        nix::unistd::Group::from_gid(gid.into())
+            .unwrap()
+            .map_or(gid.to_string(), |group| group.name)
     };
     for tree in [&site.tree, &site.linked] {
         let by_user = sums(tree, |_, m| user(m.uid()), |m| m.blocks() * 512);
@@ -83,7 +87,8 @@ fn du_by_extension_and_age_adds_up_sizes() {
         let (year, month) = text.trim().split_once(' ').unwrap();
         year.parse::<i64>().unwrap() * 12 + month.parse::<i64>().unwrap()
     };
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+        as i64;
     let this = month(now);
     let age = |_: &Path, metadata: &std::fs::Metadata| {
         let label = match this - month(metadata.mtime()) {
@@ -101,13 +106,19 @@ fn du_by_extension_and_age_adds_up_sizes() {
         };
         label.to_owned()
     };
-    assert_eq!(shown(&run(&site, &site.tree, "--by age -b")), sums(&site.tree, age, MetadataExt::size));
+    assert_eq!(
+        shown(&run(&site, &site.tree, "--by age -b")),
+        sums(&site.tree, age, MetadataExt::size)
+    );
     // Of a file and of a directory within.
     assert_eq!(
         run(&site, &site.tree, "--by ext -b sub/deeper/deepest/file.txt"),
         "70000\t.txt\tsub/deeper/deepest/file.txt\n"
     );
-    assert_eq!(run(&site, &site.tree, "--by ext -b --top 1 sub/deeper"), "70000\t.txt\tsub/deeper\n");
+    assert_eq!(
+        run(&site, &site.tree, "--by ext -b --top 1 sub/deeper"),
+        "70000\t.txt\tsub/deeper\n"
+    );
 }
 
 #[test]
@@ -164,7 +175,8 @@ fn du_prints_json() {
         serde_json::from_str(&run(&site, &site.tree, "--inodes -s --json sub")).unwrap();
     assert_eq!(json[0]["path"], "sub");
     assert!(json[0]["inodes"].as_i64().unwrap() > 5 && json[0].get("bytes").is_none());
-    let json: serde_json::Value = serde_json::from_str(&run(&site, &site.tree, "--by user --json")).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&run(&site, &site.tree, "--by user --json")).unwrap();
     assert!(json.as_array().unwrap().iter().any(|row| row["key"] == "root"));
     assert_eq!(run(&site, &site.tree, "-s --json -t 1P"), "[]\n");
 }

@@ -236,7 +236,9 @@ fn ls_prints_what_gnus_ls_prints() {
 fn ls_shows_bytes_above_127_in_the_locale_c_as_gnus_ls_does() {
     let site = Site::new();
     for layout in ["-C", "-x", "-m", "-l", "-1", "-sC", "-xi -w70", "-mF -w33", "-C -T0"] {
-        for style in ["", "-b", "-q", "-Q", "-N", "--quoting-style=shell", "--quoting-style=shell-escape"] {
+        for style in
+            ["", "-b", "-q", "-Q", "-N", "--quoting-style=shell", "--quoting-style=shell-escape"]
+        {
             for locale in ["C", "POSIX", "C.UTF-8", ""] {
                 let line = words(&format!("{layout} {style}"));
                 compare(&site, &line, &site.tree, 0, &[("LC_ALL", locale)]);
@@ -278,7 +280,8 @@ fn ls_refuses_what_gnus_ls_refuses() {
 fn ls_colors_as_gnus_ls_does() {
     let site = Site::new();
     for colors in COLORS {
-        for line in ["", "-l", "-F", "-a -C", "-x -w60", "-lA sub", "-m --group-directories-first"] {
+        for line in ["", "-l", "-F", "-a -C", "-x -w60", "-lA sub", "-m --group-directories-first"]
+        {
             let mut line = words(line);
             line.push("--color=always".to_owned());
             compare(&site, &line, &site.tree, 0, &[("LS_COLORS", colors)]);
@@ -326,8 +329,9 @@ fn ls_does_not_know_what_lies_outside_of_the_index() {
 fn ls_without_order_shows_the_same_entries() {
     let site = Site::new();
     let words: Vec<_> = words("-U --zero").into_iter().map(Into::into).collect();
-    let sorted =
-        site.run(None, &site.tree, "ls", &words, &[]).map(|output| crate::common::sorted(&output.stdout, 0));
+    let sorted = site
+        .run(None, &site.tree, "ls", &words, &[])
+        .map(|output| crate::common::sorted(&output.stdout, 0));
     assert_eq!(sorted[0], sorted[1]);
     assert!(sorted[1].len() > 40);
 }
@@ -335,7 +339,10 @@ fn ls_without_order_shows_the_same_entries() {
 /// What a command line prints on a terminal of 90 columns.
 fn on_terminal(site: &Site, line: &str, vars: &[(&str, &str)]) -> String {
     let mut command = Command::new("script");
-    command.args(["-qec", &format!("stty cols 90; {line}"), "/dev/null"]).current_dir(&site.tree).env_clear();
+    command
+        .args(["-qec", &format!("stty cols 90; {line}"), "/dev/null"])
+        .current_dir(&site.tree)
+        .env_clear();
     command
         .env("PATH", std::env::var_os("PATH").unwrap())
         .env("TZ", "UTC")
@@ -391,7 +398,8 @@ fn the_end_of_a_pipe_is_no_error() {
     for line in ["ls -lR", "du", "ls -1 wide", "stat -c %N wide/*", "du --json", "du --sort name"] {
         let canopy = format!("{} --index {}", site.place.canopy.display(), site.index.display());
         let pipe = format!("set -o pipefail; {canopy} {line} | head -n 1 | wc -l");
-        let output = Command::new("bash").args(["-c", &pipe]).current_dir(&site.tree).output().unwrap();
+        let output =
+            Command::new("bash").args(["-c", &pipe]).current_dir(&site.tree).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && errors.is_empty(), "{line}: {errors}");
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "1", "{line}");
@@ -411,7 +419,8 @@ fn trees_of_several_row_groups_are_whole() {
     place.index(&index, &tree);
     for options in ["-R", "-lR", "-Rr", "-RS"] {
         let shown = place.canopy(&index, &["ls".as_ref(), options.as_ref(), tree.as_ref()]);
-        let expected = Command::new("ls").arg(options).arg(&tree).env("LC_ALL", "C").output().unwrap();
+        let expected =
+            Command::new("ls").arg(options).arg(&tree).env("LC_ALL", "C").output().unwrap();
         assert!(shown.stdout == expected.stdout, "{options}");
     }
     for (dir, count) in [("", 160_006), ("d", 40_001)] {

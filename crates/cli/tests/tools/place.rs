@@ -74,7 +74,8 @@ impl Site {
         Site { place, index, tree, linked }
     }
 
-    /// Runs the command and the tool of that name in a directory as a user (or root), with more variables.
+    /// Runs the command and the tool of that name in a directory as a user (or root), with more
+    /// variables.
     pub fn run(
         &self,
         who: Option<&User>,
@@ -83,13 +84,22 @@ impl Site {
         words: &[OsString],
         vars: &[(&str, &str)],
     ) -> [Output; 2] {
-        let canopy: Vec<&OsStr> =
-            vec![self.place.canopy.as_os_str(), "--index".as_ref(), self.index.as_os_str(), tool.as_ref()];
+        let canopy: Vec<&OsStr> = vec![
+            self.place.canopy.as_os_str(),
+            "--index".as_ref(),
+            self.index.as_os_str(),
+            tool.as_ref(),
+        ];
         [vec![OsStr::new(tool)], canopy].map(|program| {
             let mut command = Command::new("setpriv");
             match who {
                 Some(user) => {
-                    command.args(["--reuid", &user.uid.to_string(), "--regid", &user.gid.to_string()]);
+                    command.args([
+                        "--reuid",
+                        &user.uid.to_string(),
+                        "--regid",
+                        &user.gid.to_string(),
+                    ]);
                     command.arg("--clear-groups");
                 }
                 None => {
@@ -97,7 +107,10 @@ impl Site {
                 }
             }
             command.args(program).args(words).current_dir(dir).env_clear();
-            command.env("PATH", std::env::var_os("PATH").unwrap()).env("TZ", "UTC").env("LC_ALL", "C.UTF-8");
+            command
+                .env("PATH", std::env::var_os("PATH").unwrap())
+                .env("TZ", "UTC")
+                .env("LC_ALL", "C.UTF-8");
             command.envs(vars.iter().copied()).output().unwrap()
         })
     }
@@ -111,14 +124,17 @@ impl Site {
         assert!(!shown.stderr.is_empty(), "{tool} {line}");
     }
 
-    /// Asserts that both print the same, in any order of lines if that is none of the command's business.
+    /// Asserts that both print the same, in any order of lines if that is none of the command's
+    /// business.
     pub fn compare(&self, case: &Case<'_>) {
         let words: Vec<OsString> = case.words.iter().map(OsString::from).collect();
         let [expected, shown] = self.run(case.user, case.dir, case.tool, &words, case.vars);
         let errors = String::from_utf8_lossy(&shown.stderr);
         let lines = |output: &[u8]| {
-            let mut lines: Vec<String> =
-                output.split(|byte| *byte == case.end).map(|line| line.escape_ascii().to_string()).collect();
+            let mut lines: Vec<String> = output
+                .split(|byte| *byte == case.end)
+                .map(|line| line.escape_ascii().to_string())
+                .collect();
             if case.unordered {
                 lines.sort();
             }
@@ -138,11 +154,20 @@ impl Site {
         }
         let told = String::from_utf8_lossy(&expected.stderr);
         // du cannot tell which directories it did not see.
-        let unseen = |line: &str| line.contains("cannot read directory") || line.contains("warning:");
+        let unseen =
+            |line: &str| line.contains("cannot read directory") || line.contains("warning:");
         if expected.status.success() || !told.lines().all(unseen) {
-            assert_eq!(shown.status.code(), expected.status.code(), "{what}\n{}: {told}", case.tool);
+            assert_eq!(
+                shown.status.code(),
+                expected.status.code(),
+                "{what}\n{}: {told}",
+                case.tool
+            );
         }
-        assert!(!told.contains("invalid option") && !told.contains("unrecognized option"), "{what}: {told}");
+        assert!(
+            !told.contains("invalid option") && !told.contains("unrecognized option"),
+            "{what}: {told}"
+        );
     }
 }
 
@@ -179,7 +204,16 @@ pub fn users() -> [Option<User>; 3] {
 fn every_kind(root: &Path) {
     fs::create_dir(root).unwrap();
     let mut dirs = vec![root.to_owned()];
-    for dir in ["sub", "sub/deeper", "sub/deeper/deepest", "empty", "private", "sticky", "open dir", ".dot"] {
+    for dir in [
+        "sub",
+        "sub/deeper",
+        "sub/deeper/deepest",
+        "empty",
+        "private",
+        "sticky",
+        "open dir",
+        ".dot",
+    ] {
         let path = root.join(dir);
         fs::create_dir(&path).unwrap();
         dirs.push(path);
@@ -211,8 +245,9 @@ fn every_kind(root: &Path) {
     }
     let abs = root.join("sub/deeper");
     symlink(&abs, root.join("absolute")).unwrap();
-    let node =
-        |name: &str, kind, device| mknodat(CWD, root.join(name), kind, Mode::from(0o640), device).unwrap();
+    let node = |name: &str, kind, device| {
+        mknodat(CWD, root.join(name), kind, Mode::from(0o640), device).unwrap()
+    };
     node("pipe", FileType::Fifo, 0);
     node("char", FileType::CharacterDevice, makedev(1, 3));
     node("block", FileType::BlockDevice, makedev(259, 1234));
@@ -227,9 +262,13 @@ fn every_kind(root: &Path) {
     lchown(root.join("exec"), Some(2001), Some(3001)).unwrap();
     lchown(root.join("to-dir"), Some(123_456), Some(3002)).unwrap();
     lchown(root.join("private"), Some(2001), Some(3001)).unwrap();
-    for (dir, mode) in
-        [("private", 0o700), ("sticky", 0o1777), ("open dir", 0o777), ("empty", 0o1755), (".dot", 0o2750)]
-    {
+    for (dir, mode) in [
+        ("private", 0o700),
+        ("sticky", 0o1777),
+        ("open dir", 0o777),
+        ("empty", 0o1755),
+        (".dot", 0o2750),
+    ] {
         fs::set_permissions(root.join(dir), fs::Permissions::from_mode(mode)).unwrap();
     }
     // ACLs where stat is not asked, which names them.
@@ -241,8 +280,11 @@ fn every_kind(root: &Path) {
         (AclTag::Mask, 5),
         (AclTag::Other, 5),
     ];
-    let acl = Acl { entries: entries.map(|(tag, permissions)| entry(tag, permissions)).to_vec() }.encode();
-    for (path, name) in [("sub/plain", Acl::XATTR_NAME), ("sub/deeper/deepest", "system.posix_acl_default")] {
+    let acl = Acl { entries: entries.map(|(tag, permissions)| entry(tag, permissions)).to_vec() }
+        .encode();
+    for (path, name) in
+        [("sub/plain", Acl::XATTR_NAME), ("sub/deeper/deepest", "system.posix_acl_default")]
+    {
         rustix::fs::setxattr(root.join(path), name, &acl, rustix::fs::XattrFlags::empty()).unwrap();
     }
     set_times(root);
@@ -263,9 +305,11 @@ fn hard_links(root: &Path) {
     set_times(root);
 }
 
-/// Gives all entries times that no live command changes, some of them in the last half year and one in the future.
+/// Gives all entries times that no live command changes, some of them in the last half year and one
+/// in the future.
 fn set_times(root: &Path) {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+        as i64;
     for (number, path) in crate::common::all_paths(root).iter().enumerate().rev() {
         let number = number as i64;
         let modified = match number % 5 {

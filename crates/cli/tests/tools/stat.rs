@@ -10,7 +10,15 @@ const DIRECTIVES: &str = "aAbBdDfFgGhinNorRstTuUwWxXyYzZ";
 fn compare(site: &Site, line: Vec<String>, dir: &Path, user: usize) {
     let users = users();
     let user = users[user].as_ref();
-    site.compare(&Case { tool: "stat", words: line, dir, user, vars: &[], end: b'\n', unordered: false });
+    site.compare(&Case {
+        tool: "stat",
+        words: line,
+        dir,
+        user,
+        vars: &[],
+        end: b'\n',
+        unordered: false,
+    });
 }
 
 /// All entries of the tree's top, by name.
@@ -32,14 +40,18 @@ fn stat_prints_what_gnus_stat_prints() {
         line
     };
     for user in 0..3 {
-        for options in [&[][..], &["-t"], &["-L"], &["-Lt"], &["--terse"], &["-c", "%n"], &["--format=%s %N"]]
+        for options in
+            [&[][..], &["-t"], &["-L"], &["-Lt"], &["--terse"], &["-c", "%n"], &["--format=%s %N"]]
         {
             compare(&site, of_all(options), &site.tree, user);
         }
     }
     for letter in DIRECTIVES.chars() {
-        for flags in ["", "20", "-20", "020", "#", "'", "+", ".3", "-#12.4", "012.", " 9", "#30.", "-.5"] {
-            // Where it drops a flag, stat 9.1 prints an 's' too many behind what a symbolic link leads to.
+        for flags in
+            ["", "20", "-20", "020", "#", "'", "+", ".3", "-#12.4", "012.", " 9", "#30.", "-.5"]
+        {
+            // Where it drops a flag, stat 9.1 prints an 's' too many behind what a symbolic link
+            // leads to.
             if letter == 'N' && flags.starts_with(['0', '#', '\'', '+', ' '])
                 || flags.contains('#') && letter == 'N'
             {
@@ -51,9 +63,13 @@ fn stat_prints_what_gnus_stat_prints() {
     for format in ["%Hd,%Ld|%Hr,%Lr", "%%|%n%%", "%", "100%"] {
         compare(&site, of_all(&["-c", format]), &site.tree, 0);
     }
-    for format in
-        ["%n\\n", "\\t%s\\x41\\101\\e[0m\\a\\b\\f\\v\\r\\\\\\\"|", "a\\0b%n\\n", "%n\\", "\\x|\\q|\\8\\n"]
-    {
+    for format in [
+        "%n\\n",
+        "\\t%s\\x41\\101\\e[0m\\a\\b\\f\\v\\r\\\\\\\"|",
+        "a\\0b%n\\n",
+        "%n\\",
+        "\\x|\\q|\\8\\n",
+    ] {
         compare(&site, of_all(&["--printf", format]), &site.tree, 0);
         compare(&site, of_all(&["-c", format]), &site.tree, 0);
     }
@@ -106,7 +122,8 @@ fn stat_fits_seconds_into_widths_as_gnus_stat_does() {
                 for precision in ["", ".", ".0", ".1", ".3", ".8", ".9", ".10", ".15"] {
                     if random.random_bool(0.2) {
                         let format = format!("[%{flags}{width}{precision}{letter}]");
-                        let line = ["-c", &format, "--", "plain", "loop", "sub", "exec", "empty", "none"];
+                        let line =
+                            ["-c", &format, "--", "plain", "loop", "sub", "exec", "empty", "none"];
                         compare(&site, line.map(str::to_owned).to_vec(), &site.tree, 0);
                     }
                 }
@@ -124,10 +141,13 @@ fn stat_takes_quoting_zone_and_locale_from_the_environment() {
         line.extend(names(&site));
         line
     };
-    for style in ["literal", "shell", "shell-always", "c", "c-maybe", "escape", "locale", "clocale", "bad"] {
+    for style in
+        ["literal", "shell", "shell-always", "c", "c-maybe", "escape", "locale", "clocale", "bad"]
+    {
         for locale in ["C", "C.UTF-8"] {
             for options in [&["-c", "%N|%-40N|%.4N"][..], &["--printf", "%n %N\\n"], &[]] {
-                let vars = [("QUOTING_STYLE", style), ("LC_ALL", locale), ("TZ", "America/New_York")];
+                let vars =
+                    [("QUOTING_STYLE", style), ("LC_ALL", locale), ("TZ", "America/New_York")];
                 let case = Case {
                     tool: "stat",
                     words: line(options),

@@ -1,4 +1,5 @@
-//! The columns of flat formats, one name and one meaning for all of them, and an entry as it is put together from them.
+//! The columns of flat formats, one name and one meaning for all of them, and an entry as it is put
+//! together from them.
 
 use crate::number::{signed, size, unsigned, unsigned_32};
 use canopy_model::{Attributes, FileType};
@@ -51,8 +52,8 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// Sets a column from its text. Columns of other names are no concern of an index. An empty text is as good as none,
-    /// but for the path of the root.
+    /// Sets a column from its text. Columns of other names are no concern of an index. An empty
+    /// text is as good as none, but for the path of the root.
     pub(crate) fn set(&mut self, column: &str, text: &[u8]) -> Result<(), String> {
         let named = |reason: String| format!("{column}: {reason}");
         match column {
@@ -157,12 +158,18 @@ fn kind(text: &[u8]) -> Result<u32, String> {
         b"s" | b"socket" => 0o140_000,
         b"b" | b"block" => 0o060_000,
         b"c" | b"char" => 0o020_000,
-        _ => return Err(format!("type: got '{}', expected one of f, d, l, p, s, b, c", text.escape_ascii())),
+        _ => {
+            return Err(format!(
+                "type: got '{}', expected one of f, d, l, p, s, b, c",
+                text.escape_ascii()
+            ));
+        }
     })
 }
 
 fn octal(text: &[u8]) -> Result<u32, String> {
-    let invalid = || format!("got '{}', expected an octal number up to 177777", text.escape_ascii());
+    let invalid =
+        || format!("got '{}', expected an octal number up to 177777", text.escape_ascii());
     if text.is_empty() || text.len() > 8 {
         return Err(invalid());
     }
@@ -204,7 +211,8 @@ fn fraction_ns(digits: &[u8]) -> Result<i64, String> {
 
 /// `2026-11-21T14:36:42.5Z`, or with an offset such as `+01:00`; a blank may stand for the `T`.
 fn rfc_3339(text: &[u8]) -> Result<i64, String> {
-    let invalid = || format!("got '{}', expected seconds or a time as in RFC 3339", text.escape_ascii());
+    let invalid =
+        || format!("got '{}', expected seconds or a time as in RFC 3339", text.escape_ascii());
     let field = |range: std::ops::Range<usize>, most: i64| {
         let number = text.get(range).and_then(|digits| signed(digits).ok());
         number.filter(|number| (0..=most).contains(number)).ok_or_else(invalid)
@@ -228,8 +236,9 @@ fn rfc_3339(text: &[u8]) -> Result<i64, String> {
     let offset = match rest {
         b"Z" | b"z" => 0,
         [sign @ (b'+' | b'-'), h0, h1, b':', m0, m1] => {
-            let two =
-                |a: u8, b: u8| unsigned(&[a, b]).ok().and_then(|n| i64::try_from(n).ok()).ok_or_else(invalid);
+            let two = |a: u8, b: u8| {
+                unsigned(&[a, b]).ok().and_then(|n| i64::try_from(n).ok()).ok_or_else(invalid)
+            };
             let offset = two(*h0, *h1)? * 3600 + two(*m0, *m1)? * 60;
             if *sign == b'-' { -offset } else { offset }
         }
@@ -257,7 +266,9 @@ mod tests {
         assert_eq!(time(b"2023-11-14T22:13:20.25Z"), Ok(1_700_000_000_250_000_000));
         assert_eq!(time(b"2023-11-14 23:13:20+01:00"), Ok(1_700_000_000 * SECOND_NS));
         assert_eq!(time(b"2024-02-29T00:00:00Z"), Ok(1_709_164_800 * SECOND_NS));
-        for bad in [&b""[..], b"x", b"1.x", b"2023-13-01T00:00:00Z", b"2023-11-14", b"2023-11-14T22:13:20"] {
+        for bad in
+            [&b""[..], b"x", b"1.x", b"2023-13-01T00:00:00Z", b"2023-11-14", b"2023-11-14T22:13:20"]
+        {
             assert!(time(bad).is_err());
         }
     }

@@ -1,8 +1,8 @@
 //! File lists of mmapplypolicy, the policy engine of IBM Storage Scale.
 //!
-//! A line is `inode generation snapshot SHOW -- path`, with the texts of SHOW and path encoded as the rule's
-//! `ESCAPE '%'` says: all bytes but `a-z A-Z 0-9 - _ . ~` as `%XX`, slashes too. A path with any other byte was not
-//! encoded so; decoding it would let the names of files forge paths.
+//! A line is `inode generation snapshot SHOW -- path`, with the texts of SHOW and path encoded as
+//! the rule's `ESCAPE '%'` says: all bytes but `a-z A-Z 0-9 - _ . ~` as `%XX`, slashes too. A path
+//! with any other byte was not encoded so; decoding it would let the names of files forge paths.
 
 use super::fields::Fields;
 use crate::number::{hex_2, size, unsigned};
@@ -39,7 +39,12 @@ pub(super) fn record(line: &[u8]) -> Result<Fields, String> {
     let show = decoded(rest.trim_ascii(), false)?;
     let values: Vec<&[u8]> = show.split(|&byte| byte == b'|').collect();
     if values.len() != SHOW.len() {
-        return Err(format!("SHOW has {} values, expected {}: {}", values.len(), SHOW.len(), SHOW.join("|")));
+        return Err(format!(
+            "SHOW has {} values, expected {}: {}",
+            values.len(),
+            SHOW.len(),
+            SHOW.join("|")
+        ));
     }
     for (attribute, value) in SHOW.into_iter().zip(values) {
         set(&mut fields, attribute, value).map_err(|reason| format!("{attribute}: {reason}"))?;
@@ -121,7 +126,8 @@ fn mode(value: &[u8]) -> Result<u64, String> {
     Ok(mode)
 }
 
-/// The bytes that an encoded text stands for. `strict` says that all that has to be encoded must be.
+/// The bytes that an encoded text stands for. `strict` says that all that has to be encoded must
+/// be.
 fn decoded(text: &[u8], strict: bool) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -133,10 +139,14 @@ fn decoded(text: &[u8], strict: bool) -> Result<Vec<u8>, String> {
                 bytes.push(hex_2(*digits)?);
                 rest = &rest[2..];
             }
-            byte @ (b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~') => bytes.push(byte),
+            byte @ (b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~') => {
+                bytes.push(byte)
+            }
             byte if strict => {
                 let byte = byte.escape_ascii();
-                return Err(format!("a path with a '{byte}' as it is: the external list needs ESCAPE '%'"));
+                return Err(format!(
+                    "a path with a '{byte}' as it is: the external list needs ESCAPE '%'"
+                ));
             }
             byte => bytes.push(byte),
         }

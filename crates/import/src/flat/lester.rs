@@ -1,8 +1,9 @@
-//! What Lester, the Lustre lister, prints with its action `fslist`: the formats `ne2scan`, `lustre` and `extended`.
+//! What Lester, the Lustre lister, prints with its action `fslist`: the formats `ne2scan`, `lustre`
+//! and `extended`.
 //!
-//! A line is `atime|ctime|mtime|uid|gid|mode|size|inode|` with, by format, `objects|` and `FID|` behind it, and an
-//! absolute path. Neither objects nor FID begin with a slash, so the first value that does is the path. Lines that begin
-//! with `#` are the header and the footer of `ne2scan`.
+//! A line is `atime|ctime|mtime|uid|gid|mode|size|inode|` with, by format, `objects|` and `FID|`
+//! behind it, and an absolute path. Neither objects nor FID begin with a slash, so the first value
+//! that does is the path. Lines that begin with `#` are the header and the footer of `ne2scan`.
 
 use super::fields::Fields;
 

@@ -1,7 +1,7 @@
 //! Flat formats: one record an entry, in any order, each with its whole path.
 //!
-//! 1. The first pass reads all records: directories go into the tree, other entries into a [`Spool`], which groups them by
-//!    directory in bounded memory.
+//! 1. The first pass reads all records: directories go into the tree, other entries into a
+//!    [`Spool`], which groups them by directory in bounded memory.
 //! 2. The second pass hands over one listing after the other, in the order of their paths.
 
 mod fields;
@@ -86,7 +86,8 @@ fn checked(fields: Fields) -> std::result::Result<(Vec<u8>, Item), String> {
     }
     if fields.xattrs.iter().any(|(key, _)| key.is_empty() || key.len() > 255 || key.contains(&0)) {
         return Err(named(
-            "an extended attribute with an empty name, a NUL in it, or more than 255 bytes".to_owned(),
+            "an extended attribute with an empty name, a NUL in it, or more than 255 bytes"
+                .to_owned(),
         ));
     }
     let (mut parent, mut name) = (&b""[..], &b""[..]);
@@ -120,7 +121,8 @@ impl Flat {
         problems: &Problems,
     ) -> Result<(Flat, Tree)> {
         let spool = Spool::new(memory_bytes);
-        let mut taker = Taker { gathered: Gathered::default(), spool, problems, names: files, input: 0 };
+        let mut taker =
+            Taker { gathered: Gathered::default(), spool, problems, names: files, input: 0 };
         for (number, file) in files.iter().enumerate() {
             taker.input = number as u32;
             let input = Input::open(file)?;
@@ -173,7 +175,8 @@ impl Flat {
             let added = match current {
                 Some((_, Some(_))) => {
                     let xattrs = item.xattrs.iter().map(|(key, value)| (&key[..], &value[..]));
-                    let (name, attributes, target) = (&item.name[..], item.attributes, &item.target[..]);
+                    let (name, attributes, target) =
+                        (&item.name[..], item.attributes, &item.target[..]);
                     let added = emitter.push(Entry { name, attributes, target, xattrs })?;
                     if added { Ok(()) } else { Err("a second entry of this name") }
                 }
@@ -182,13 +185,18 @@ impl Flat {
             if let Err(reason) = added {
                 let path = [&item.parent[..], b"/", &item.name].concat();
                 let reason = format!("{}: {reason}", shown(&path));
-                problems.report(Error::record(&self.names[item.input as usize], item.place, reason))?;
+                problems.report(Error::record(
+                    &self.names[item.input as usize],
+                    item.place,
+                    reason,
+                ))?;
             }
         }
         if let Some((_, Some(_))) = current {
             emitter.finish()?;
         }
-        let left = (0..tree.dirs.len() as u32).filter(|&dir| !done[dir as usize] && tree.is_used(dir));
+        let left =
+            (0..tree.dirs.len() as u32).filter(|&dir| !done[dir as usize] && tree.is_used(dir));
         for dir in left {
             emitter.begin(dir)?;
             emitter.finish()?;

@@ -1,7 +1,8 @@
 //! Parquet: a table with the columns of the other tables.
 //!
-//! Texts are read as views, so that a value which a page holds once is in memory once, however many rows name it. The
-//! decoder is meant for honest files: where it panics on others, that is an error of the file here.
+//! Texts are read as views, so that a value which a page holds once is in memory once, however many
+//! rows name it. The decoder is meant for honest files: where it panics on others, that is an error
+//! of the file here.
 
 use super::Taker;
 use super::fields::{Fields, Holds};
@@ -10,14 +11,15 @@ use crate::foreign_parquet::open_foreign_parquet;
 use crate::input::Input;
 use arrow::array::{Array, ArrowPrimitiveType, AsArray, RecordBatch};
 use arrow::datatypes::{
-    DataType, Field, Int8Type, Int16Type, Int32Type, Int64Type, Schema, TimeUnit, TimestampMicrosecondType,
-    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type,
-    UInt32Type, UInt64Type,
+    DataType, Field, Int8Type, Int16Type, Int32Type, Int64Type, Schema, TimeUnit,
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use canopy_model::unescape;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
 };
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,14 +48,18 @@ pub(super) fn read(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
 }
 
 /// What `decode` gives, or why it cannot, be it an error or a panic.
-fn guarded<T>(decode: impl FnOnce() -> std::result::Result<T, String>) -> std::result::Result<T, String> {
+fn guarded<T>(
+    decode: impl FnOnce() -> std::result::Result<T, String>,
+) -> std::result::Result<T, String> {
     let damaged = |_| Err("the file is damaged: its lengths or offsets do not fit".to_owned());
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(damaged)
 }
 
-/// A reader of the columns that matter, and whether texts are escaped. `None` for a table without rows.
+/// A reader of the columns that matter, and whether texts are escaped. `None` for a table without
+/// rows.
 fn open(input: &Input) -> std::result::Result<Option<(ParquetRecordBatchReader, bool)>, String> {
-    let (file, metadata) = open_foreign_parquet(input.file.try_clone().map_err(|error| error.to_string())?)?;
+    let (file, metadata) =
+        open_foreign_parquet(input.file.try_clone().map_err(|error| error.to_string())?)?;
     let facts = metadata.metadata().file_metadata();
     let escaped = facts.created_by() == Some(EXPORTER);
     if facts.num_rows() <= 0 {
@@ -73,9 +79,9 @@ fn open(input: &Input) -> std::result::Result<Option<(ParquetRecordBatchReader, 
         }
         fields.push(field);
     }
-    let options = ArrowReaderOptions::new()
-        .with_skip_arrow_metadata(true)
-        .with_schema(Arc::new(Schema::new_with_metadata(fields, metadata.schema().metadata().clone())));
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_schema(Arc::new(
+        Schema::new_with_metadata(fields, metadata.schema().metadata().clone()),
+    ));
     let metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options)
         .map_err(|error| error.to_string())?;
     let columns = ProjectionMask::roots(metadata.parquet_schema(), wanted);
@@ -104,12 +110,14 @@ fn check_type(name: &str, holds: Holds, data_type: &DataType) -> std::result::Re
 
 fn take(batch: &RecordBatch, escaped: bool, row: &mut u64, taker: &mut Taker<'_>) -> Result<()> {
     let schema = batch.schema();
-    let names: Vec<String> = schema.fields().iter().map(|field| field.name().to_lowercase()).collect();
+    let names: Vec<String> =
+        schema.fields().iter().map(|field| field.name().to_lowercase()).collect();
     for at in 0..batch.num_rows() {
         *row += 1;
         let mut fields = Fields::default();
         let mut columns = names.iter().zip(batch.columns());
-        let set = columns.try_for_each(|(name, column)| set(&mut fields, name, column, at, escaped));
+        let set =
+            columns.try_for_each(|(name, column)| set(&mut fields, name, column, at, escaped));
         taker.take(Place::Row(*row), set.map(|()| fields))?;
     }
     Ok(())

@@ -44,11 +44,12 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// The columns of what `canopy export` writes as CSV and NDJSON. Their paths and targets are escaped and, in CSV, modes
-/// are `st_mode` in decimal.
+/// The columns of what `canopy export` writes as CSV and NDJSON. Their paths and targets are
+/// escaped and, in CSV, modes are `st_mode` in decimal.
 const EXPORTED: &[&str] = &[
-    "path", "source", "name", "type", "depth", "ino", "mode", "nlink", "uid", "gid", "user", "group", "size",
-    "blksize", "blocks", "atime", "mtime", "ctime", "btime", "target", "rdev", "xattrs",
+    "path", "source", "name", "type", "depth", "ino", "mode", "nlink", "uid", "gid", "user",
+    "group", "size", "blksize", "blocks", "atime", "mtime", "ctime", "btime", "target", "rdev",
+    "xattrs",
 ];
 
 /// Sets a column from a text of `canopy export`.
@@ -60,7 +61,8 @@ fn set_exported(fields: &mut Fields, column: &str, text: &str) -> std::result::R
     }
 }
 
-/// Takes in a record a line, but for empty lines. `record` gives it from the line; `None` for a line that is none.
+/// Takes in a record a line, but for empty lines. `record` gives it from the line; `None` for a
+/// line that is none.
 pub(super) fn lines(
     input: &Input,
     taker: &mut Taker<'_>,
@@ -112,7 +114,8 @@ pub(super) fn lester(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
         }
     })?;
     if unfinished {
-        taker.problem(Place::Offset(input.length), "no '#complete#' at the end: the list was cut")?;
+        taker
+            .problem(Place::Offset(input.length), "no '#complete#' at the end: the list was cut")?;
     }
     Ok(())
 }
@@ -122,13 +125,15 @@ fn object(text: &[u8]) -> std::result::Result<Fields, String> {
     let Value::Object(object) = value else { return Err("expected an object".to_owned()) };
     let mut fields = Fields::default();
     // Nulls are left out there, so columns that can be null do not tell.
-    let exported = ["source", "name", "depth", "ino", "rdev"].iter().all(|key| object.contains_key(*key));
+    let exported =
+        ["source", "name", "depth", "ino", "rdev"].iter().all(|key| object.contains_key(*key));
     for (column, value) in &object {
         match (column.as_str(), value) {
             (_, Value::Null) => {}
             ("xattrs", Value::Object(xattrs)) => {
                 for (key, value) in xattrs {
-                    let value = value.as_str().ok_or_else(|| format!("xattrs: {key} is no string"))?;
+                    let value =
+                        value.as_str().ok_or_else(|| format!("xattrs: {key} is no string"))?;
                     fields.xattrs.push((key.clone().into_bytes(), xattr_value(value)?));
                 }
             }
@@ -163,8 +168,10 @@ fn xattr_value(text: &str) -> std::result::Result<Vec<u8>, String> {
 
 /// The output of find(1): `%y %m %U %G %s %n %i %b %T@ %A@ %C@ %B@ %p\0%l\0`.
 pub(super) fn find(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
-    const COLUMNS: [&str; 12] =
-        ["type", "mode", "uid", "gid", "size", "nlink", "ino", "blocks", "mtime", "atime", "ctime", "btime"];
+    const COLUMNS: [&str; 12] = [
+        "type", "mode", "uid", "gid", "size", "nlink", "ino", "blocks", "mtime", "atime", "ctime",
+        "btime",
+    ];
     let mut pieces = Pieces::new(input, 0);
     // The record whose link's target comes next.
     let mut waiting: Option<(Place, std::result::Result<Fields, String>)> = None;
@@ -172,25 +179,29 @@ pub(super) fn find(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
         let place = Place::Offset(pieces.blocks.offset());
         let Piece::Whole(length) = piece else {
             // Where a record begins cannot be told any more.
-            return taker.problem(place, "the file ends within a record, or a record has more than 2 MiB");
+            return taker
+                .problem(place, "the file ends within a record, or a record has more than 2 MiB");
         };
         let text = &pieces.blocks.bytes()[..length];
         match waiting.take() {
             Some((place, fields)) => {
-                let fields = fields.and_then(|mut fields| fields.set("target", text).map(|()| fields));
+                let fields =
+                    fields.and_then(|mut fields| fields.set("target", text).map(|()| fields));
                 taker.take(place, fields)?;
             }
             None => {
                 let mut parts = text.splitn(COLUMNS.len() + 1, |&byte| byte == b' ');
                 let mut fields = Fields::default();
                 let set = COLUMNS.iter().try_for_each(|column| {
-                    let part =
-                        parts.next().ok_or_else(|| format!("no {column}: is the -printf as documented?"))?;
+                    let part = parts
+                        .next()
+                        .ok_or_else(|| format!("no {column}: is the -printf as documented?"))?;
                     // What find prints for a time of birth that it does not know.
                     let unknown = *column == "btime" && part.starts_with(b"-1.-");
                     if unknown { Ok(()) } else { fields.set(column, part) }
                 });
-                let path = parts.next().ok_or_else(|| "no path: is the -printf as documented?".to_owned());
+                let path =
+                    parts.next().ok_or_else(|| "no path: is the -printf as documented?".to_owned());
                 let fields = set.and(path).map(|path| {
                     fields.path = Some(path.to_vec());
                     fields
@@ -236,13 +247,12 @@ pub(super) fn csv(input: &Input, delimiter: u8, taker: &mut Taker<'_>) -> Result
             Some(columns) => {
                 let mut fields = Fields::default();
                 let exported = columns == EXPORTED;
-                let set =
-                    columns.iter().zip(&values).try_for_each(|(column, value)| {
-                        match std::str::from_utf8(value) {
-                            Ok(text) if exported => set_exported(&mut fields, column, text),
-                            _ => fields.set(column, value),
-                        }
-                    });
+                let set = columns.iter().zip(&values).try_for_each(|(column, value)| {
+                    match std::str::from_utf8(value) {
+                        Ok(text) if exported => set_exported(&mut fields, column, text),
+                        _ => fields.set(column, value),
+                    }
+                });
                 taker.take(place, set.map(|()| fields))?;
             }
             None => {
@@ -257,7 +267,11 @@ pub(super) fn csv(input: &Input, delimiter: u8, taker: &mut Taker<'_>) -> Result
 const MAX_RECORD: usize = 1 << 20;
 
 /// Splits the record at the beginning of `bytes` into values (RFC 4180); returns its length.
-fn csv_record(bytes: &[u8], delimiter: u8, values: &mut Vec<Vec<u8>>) -> std::result::Result<usize, String> {
+fn csv_record(
+    bytes: &[u8],
+    delimiter: u8,
+    values: &mut Vec<Vec<u8>>,
+) -> std::result::Result<usize, String> {
     values.clear();
     let mut at = 0;
     loop {
@@ -289,7 +303,9 @@ fn csv_record(bytes: &[u8], delimiter: u8, values: &mut Vec<Vec<u8>>) -> std::re
             Some(b'\n') => return Ok(at + 1),
             Some(b'\r') if bytes.get(at + 1) == Some(&b'\n') => return Ok(at + 2),
             None => return Ok(at),
-            Some(other) => return Err(format!("got '{}' behind a quoted value", other.escape_ascii())),
+            Some(other) => {
+                return Err(format!("got '{}' behind a quoted value", other.escape_ascii()));
+            }
         }
     }
 }

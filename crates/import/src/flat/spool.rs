@@ -1,7 +1,8 @@
 //! Entries in any order, grouped by directory in bounded memory: an external merge sort.
 //!
-//! Entries are collected until the memory is used up, sorted by directory and name, and written as a run to a temporary
-//! file without a name. At the end, all runs are merged. Without any run on disk, nothing is written.
+//! Entries are collected until the memory is used up, sorted by directory and name, and written as
+//! a run to a temporary file without a name. At the end, all runs are merged. Without any run on
+//! disk, nothing is written.
 
 use crate::error::{Error, Place, Result};
 use canopy_model::Attributes;
@@ -49,8 +50,16 @@ impl Item {
             Place::Row(x) => (2, x, 0),
         };
         let signed = [a.size_bytes, a.blocks, a.atime_ns, a.mtime_ns, a.ctime_ns, a.btime_ns];
-        let small =
-            [a.mode, a.nlink, a.uid, a.gid, a.blksize_bytes, self.input, kind, self.xattrs.len() as u32];
+        let small = [
+            a.mode,
+            a.nlink,
+            a.uid,
+            a.gid,
+            a.blksize_bytes,
+            self.input,
+            kind,
+            self.xattrs.len() as u32,
+        ];
         signed.iter().try_for_each(|number| out.write_all(&number.to_le_bytes()))?;
         [a.ino, a.rdev, x, y].iter().try_for_each(|number| out.write_all(&number.to_le_bytes()))?;
         small.iter().try_for_each(|number| out.write_all(&number.to_le_bytes()))?;

@@ -66,8 +66,14 @@ static PARQUET: LazyLock<Vec<u8>> = LazyLock::new(|| {
             ("uid", Arc::new(UInt64Array::from(vec![1000, 1000, 0, 0, 0, 0]))),
             ("gid", Arc::new(StringArray::from(vec!["100", "100", "0", "0", "0", "0"]))),
             ("Size", Arc::new(Int64Array::from(vec![5, 3, 0, 0, 0, 0]))),
-            ("mtime", Arc::new(TimestampMicrosecondArray::from(vec![1_500_000, 2_000_000, 0, 0, 0, 0]))),
-            ("atime", Arc::new(TimestampSecondArray::from(vec![Some(7), None, None, None, None, None]))),
+            (
+                "mtime",
+                Arc::new(TimestampMicrosecondArray::from(vec![1_500_000, 2_000_000, 0, 0, 0, 0])),
+            ),
+            (
+                "atime",
+                Arc::new(TimestampSecondArray::from(vec![Some(7), None, None, None, None, None])),
+            ),
             ("target", Arc::new(BinaryArray::from(vec![none, some, none, none, none, none]))),
             ("other", Arc::new(arrow::array::Float64Array::from(vec![0.5; 6]))),
         ],
@@ -99,13 +105,20 @@ fn parquet_has_typed_columns() {
         (Arc::new(Int64Array::from(vec![0o40755, -1])), "row 2: mode", true),
         (Arc::new(Int64Array::from(vec![Some(0o40755), None])), "row 2: '/r/x': no mode", true),
         (Arc::new(StringArray::from(vec!["40755", "9"])), "row 2: mode", true),
-        (Arc::new(arrow::array::Float32Array::from(vec![0.5; 2])), "column mode: got Float32", false),
+        (
+            Arc::new(arrow::array::Float32Array::from(vec![0.5; 2])),
+            "column mode: got Float32",
+            false,
+        ),
     ];
     for (mode, says, skipped) in cases {
         let bytes = table(mode);
         let error = import(Format::Parquet, &[&bytes], false).unwrap_err().to_string();
         assert!(error.contains(says), "{error}, expected {says}");
-        assert_eq!(import(Format::Parquet, &[&bytes], true).map(|seen| seen.1).ok(), skipped.then_some(1));
+        assert_eq!(
+            import(Format::Parquet, &[&bytes], true).map(|seen| seen.1).ok(),
+            skipped.then_some(1)
+        );
     }
     // A footer whose list of row groups claims to have 2^31 - 1 of them.
     let footer = b"\x15\x02\x19\x2c\x48\x01s\x15\x02\x00\x15\x02\x25\x02\x18\x01p\x00\x16\x02\x19\xfc\xff\xff\xff\xff\x07";
@@ -133,7 +146,11 @@ fn own_exports_are_told_by_their_columns() {
     for (format, text) in [(Format::Csv, csv), (Format::Ndjson, json)] {
         let (seen, _) = import(format, &[text.as_bytes()], false).unwrap();
         let (name, attributes, _) = &seen.dirs[""][0];
-        assert_eq!((&**name, attributes.mode), (&*canopy_model::escape(b"\xff"), 0o100_644), "{format:?}");
+        assert_eq!(
+            (&**name, attributes.mode),
+            (&*canopy_model::escape(b"\xff"), 0o100_644),
+            "{format:?}"
+        );
         assert_eq!(attributes.mtime_ns, 1_500_000_000);
     }
 }
@@ -153,7 +170,10 @@ fn gpfs_policy_lists() {
     assert_eq!(link.0, canopy_model::escape(b"new\nline \"q\"\xff"));
     assert_eq!((link.1.mode, link.1.mtime_ns), (0o120_777, 2_000_000_000));
     let x = x.1;
-    assert_eq!((x.ino, x.mode, x.uid, x.gid, x.size_bytes, x.blocks), (7, 0o100_644, 1000, 100, 5, 2));
+    assert_eq!(
+        (x.ino, x.mode, x.uid, x.gid, x.size_bytes, x.blocks),
+        (7, 0o100_644, 1000, 100, 5, 2)
+    );
     assert_eq!((x.mtime_ns, x.btime_ns), (1_500_000_000, 1_000_000_000));
     assert_eq!(seen.open, ["", "a"]);
 
@@ -161,7 +181,9 @@ fn gpfs_policy_lists() {
         format!("9 1 0 {mode}|1|0|0|0|0|4096|{time}|{time}|{time}|{time} -- {path}\n")
     };
     let time = "1970-01-01 00:00:00";
-    for (mode, bits) in [("-rwsr-Sr-t", 0o107_745), ("drwxrwxrwT", 0o041_776), ("c---------", 0o020_000)] {
+    for (mode, bits) in
+        [("-rwsr-Sr-t", 0o107_745), ("drwxrwxrwT", 0o041_776), ("c---------", 0o020_000)]
+    {
         let text = [GPFS, line(mode, time, "%2Fr%2Fy").as_bytes()].concat();
         let (seen, _) = import(Format::GpfsPolicy, &[&text], false).unwrap();
         assert_eq!(seen.dirs[""].iter().find(|row| row.0 == "y").unwrap().1.mode, bits);
@@ -184,7 +206,10 @@ fn gpfs_policy_lists() {
     for (line, says) in cases {
         let text = [GPFS, line.as_bytes()].concat();
         let error = import(Format::GpfsPolicy, &[&text], false).unwrap_err().to_string();
-        assert!(error.contains(says) && error.contains("line 5, byte "), "{error}, expected {says}");
+        assert!(
+            error.contains(says) && error.contains("line 5, byte "),
+            "{error}, expected {says}"
+        );
         assert_eq!(import(Format::GpfsPolicy, &[&text], true).unwrap().1, 1, "{line}");
     }
 }
@@ -200,10 +225,16 @@ fn lester_lists() {
     for files in [[root, LESTER], [LESTER, root]] {
         let (seen, _) = import(Format::Lester, &files, false).unwrap();
         let names: Vec<&str> = seen.dirs["a"].iter().map(|row| &*row.0).collect();
-        assert_eq!((names, seen.open), (vec!["l", "plain", "x|y"], vec![String::new(), "a".to_owned()]));
+        assert_eq!(
+            (names, seen.open),
+            (vec!["l", "plain", "x|y"], vec![String::new(), "a".to_owned()])
+        );
         let x = seen.dirs["a"][2].1;
         assert_eq!((x.ino, x.mode, x.uid, x.gid, x.size_bytes), (13, 0o100_644, 1000, 100, 5));
-        assert_eq!((x.atime_ns, x.ctime_ns, x.mtime_ns), (9_000_000_000, 8_000_000_000, 7_000_000_000));
+        assert_eq!(
+            (x.atime_ns, x.ctime_ns, x.mtime_ns),
+            (9_000_000_000, 8_000_000_000, 7_000_000_000)
+        );
     }
     let error = import(Format::Lester, &[LESTER], false).unwrap_err().to_string();
     assert!(error.contains("missing"), "{error}");
@@ -219,7 +250,10 @@ fn lester_lists() {
     ] {
         let files = [root, LESTER, line.as_bytes()];
         let error = import(Format::Lester, &files, false).unwrap_err().to_string();
-        assert!(error.contains(says) && error.contains("line 1, byte 0"), "{error}, expected {says}");
+        assert!(
+            error.contains(says) && error.contains("line 1, byte 0"),
+            "{error}, expected {says}"
+        );
         assert_eq!(import(Format::Lester, &files, true).unwrap().1, 1, "{line}");
     }
 }

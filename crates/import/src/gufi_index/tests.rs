@@ -29,7 +29,8 @@ fn directory(path: &Path, mode: u32, file: &str) {
             "INSERT INTO entries VALUES('{file}', 'f', '8', {}, 1, 1, 1, 5, 4096, 8, 1, 2, 3, '', 4)",
             0o100_644
         ),
-        "INSERT INTO xattrs_pwd VALUES('8', CAST('user.a' AS BLOB), CAST('value' AS BLOB))".to_owned(),
+        "INSERT INTO xattrs_pwd VALUES('8', CAST('user.a' AS BLOB), CAST('value' AS BLOB))"
+            .to_owned(),
     ] {
         database.execute_batch(&statement).unwrap();
     }

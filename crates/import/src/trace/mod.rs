@@ -1,11 +1,13 @@
-//! GUFI's traces: stanzas, each a directory's record and those of what is in it but is no directory.
+//! GUFI's traces: stanzas, each a directory's record and those of what is in it but is no
+//! directory.
 //!
-//! 1. The first pass goes through every file from the beginning, record by record, and gathers the directories. It
-//!    notes where stanzas begin, some megabytes apart.
+//! 1. The first pass goes through every file from the beginning, record by record, and gathers the
+//!    directories. It notes where stanzas begin, some megabytes apart.
 //! 2. The second pass reads these ranges in parallel and hands a listing over for each stanza.
 //!
-//! Ranges are not found by looking for a stanza from the middle of a file: names and values may hold a newline and what
-//! looks like a record, and whoever made such a file would have directories of their own making in the index.
+//! Ranges are not found by looking for a stanza from the middle of a file: names and values may
+//! hold a newline and what looks like a record, and whoever made such a file would have directories
+//! of their own making in the index.
 
 mod record;
 #[cfg(test)]
@@ -79,7 +81,8 @@ impl Trace {
         options: &TraceOptions<'_>,
         problems: &Problems,
     ) -> Result<(Trace, Tree)> {
-        let inputs: Vec<Input> = files.iter().map(|path| Input::open(path)).collect::<Result<_>>()?;
+        let inputs: Vec<Input> =
+            files.iter().map(|path| Input::open(path)).collect::<Result<_>>()?;
         let numbers: Vec<usize> = (0..inputs.len()).collect();
         let mut workers = vec![(); options.threads.clamp(1, inputs.len().max(1))];
         let scouted = parallel(&mut workers, numbers, |(), number| {
@@ -107,7 +110,9 @@ impl Trace {
     ) -> std::result::Result<Vec<S>, RunError<S::Error>> {
         let mut emitters: Vec<_> =
             sinks.into_iter().map(|sink| Emitter::new(tree, classes, counts, dev, sink)).collect();
-        parallel(&mut emitters, self.ranges.clone(), |emitter, range| self.read(range, emitter, problems))?;
+        parallel(&mut emitters, self.ranges.clone(), |emitter, range| {
+            self.read(range, emitter, problems)
+        })?;
         if let Some(emitter) = emitters.first_mut() {
             emitter.made_up()?;
         }
@@ -147,11 +152,19 @@ impl Trace {
                 _ => {
                     if let Err(reason) = stanza.add(&record, emitter)? {
                         let reason = format!("{}: {reason}", shown(record.path));
-                        problems.report(Error::record(&input.path, Place::Offset(offset), reason))?;
+                        problems.report(Error::record(
+                            &input.path,
+                            Place::Offset(offset),
+                            reason,
+                        ))?;
                     }
                     if let Err(reason) = record.xattrs() {
                         let reason = format!("{}: {reason}", shown(record.path));
-                        problems.report(Error::record(&input.path, Place::Offset(offset), reason))?;
+                        problems.report(Error::record(
+                            &input.path,
+                            Place::Offset(offset),
+                            reason,
+                        ))?;
                     }
                 }
             }
@@ -199,7 +212,12 @@ impl Stanza {
             // The root may end with a slash already.
             Some([b'/', b'/', name @ ..] | [b'/', name @ ..]) => name,
             Some(name) if self.path.ends_with(b"/") => name,
-            _ => return Ok(Err(format!("not in the directory of its stanza, {}", shown(&self.path)))),
+            _ => {
+                return Ok(Err(format!(
+                    "not in the directory of its stanza, {}",
+                    shown(&self.path)
+                )));
+            }
         };
         if let Err(reason) = check_name(name) {
             return Ok(Err(reason));
@@ -219,7 +237,12 @@ fn changed(input: &Input) -> Error {
 }
 
 /// The first pass over one file.
-fn scout(number: usize, input: &Input, options: &TraceOptions<'_>, problems: &Problems) -> Result<Scouted> {
+fn scout(
+    number: usize,
+    input: &Input,
+    options: &TraceOptions<'_>,
+    problems: &Problems,
+) -> Result<Scouted> {
     let mut found = Scouted::default();
     if input.length == 0 {
         return Ok(found);
@@ -260,8 +283,13 @@ fn scout(number: usize, input: &Input, options: &TraceOptions<'_>, problems: &Pr
     Ok(found)
 }
 
-/// Adds a directory. One whose record is wrong in part is added with what can be told, for root alone.
-fn gather(record: &Record<'_>, gathered: &mut Gathered, at: (u32, Place)) -> std::result::Result<(), String> {
+/// Adds a directory. One whose record is wrong in part is added with what can be told, for root
+/// alone.
+fn gather(
+    record: &Record<'_>,
+    gathered: &mut Gathered,
+    at: (u32, Place),
+) -> std::result::Result<(), String> {
     let (attributes, pairs) = (record.attributes(), record.xattrs());
     let unknown = attributes.is_err() || pairs.is_err();
     let fault = attributes.as_ref().err().or(pairs.as_ref().err()).cloned();
@@ -316,7 +344,9 @@ impl<'a> Records<'a> {
     fn split(&self) -> std::result::Result<(Record<'_>, usize), String> {
         Record::split(self.blocks.bytes(), self.layout).map_err(|fault| match fault {
             Fault::Bad(reason) => reason,
-            Fault::Incomplete if self.blocks.is_last() => "the file ends within a record".to_owned(),
+            Fault::Incomplete if self.blocks.is_last() => {
+                "the file ends within a record".to_owned()
+            }
             Fault::Incomplete => format!("a record of more than {RECORD_BYTES_MAX} bytes"),
         })
     }

@@ -8,11 +8,13 @@
 //! xattrs  := (name U value U)*, U is 0x1F
 //! ```
 //!
-//! In the *prefixed* form, names, links, texts and xattrs begin with their length in bytes as 4 hexadecimal digits, and
-//! xattrs with a count of pairs in 4 more, which the length includes; so a name can hold any byte. In the *plain* form, they
-//! end at the next delimiter. An external database has a record of its own: `name D e D LF`.
+//! In the *prefixed* form, names, links, texts and xattrs begin with their length in bytes as 4
+//! hexadecimal digits, and xattrs with a count of pairs in 4 more, which the length includes; so a
+//! name can hold any byte. In the *plain* form, they end at the next delimiter. An external
+//! database has a record of its own: `name D e D LF`.
 //!
-//! Bytes are only ever taken as what they are by their position: a name may hold what looks like a record.
+//! Bytes are only ever taken as what they are by their position: a name may hold what looks like a
+//! record.
 
 use super::Form;
 use crate::number::{hex_4, seconds, size, unsigned, unsigned_32};
@@ -101,7 +103,10 @@ impl<'a> Cursor<'a> {
                 Ok(&rest[..length])
             }
             None if rest.len() < LENGTH_MAX => Err(Fault::Incomplete),
-            None => Err(Fault::Bad(format!("got '{}', expected a number as {what}", rest.escape_ascii()))),
+            None => Err(Fault::Bad(format!(
+                "got '{}', expected a number as {what}",
+                rest.escape_ascii()
+            ))),
         }
     }
 
@@ -126,7 +131,9 @@ impl<'a> Cursor<'a> {
         }
         let length = self.length("extended attributes")?;
         let Some(length) = length.checked_sub(4) else {
-            return Err(Fault::Bad(format!("extended attributes of {length} bytes, expected at least 4")));
+            return Err(Fault::Bad(format!(
+                "extended attributes of {length} bytes, expected at least 4"
+            )));
         };
         let count = self.length("extended attributes")?;
         let pairs = self.take(length)?;
@@ -182,14 +189,17 @@ impl<'a> Record<'a> {
             b"\n" => Ok((record, cursor.at)),
             other => {
                 let got = other.escape_ascii();
-                Err(Fault::Bad(format!("got '{got}' behind the last field, expected the end of the line")))
+                Err(Fault::Bad(format!(
+                    "got '{got}' behind the last field, expected the end of the line"
+                )))
             }
         }
     }
 
     /// The attributes.
     pub(crate) fn attributes(&self) -> Result<Attributes, String> {
-        let [ino, mode, nlink, uid, gid, bytes, blksize, blocks, atime, mtime, ctime] = self.numbers;
+        let [ino, mode, nlink, uid, gid, bytes, blksize, blocks, atime, mtime, ctime] =
+            self.numbers;
         let attributes = Attributes {
             ino: unsigned(ino)?,
             mode: self.mode(unsigned_32(mode)?)?,
@@ -236,15 +246,22 @@ impl<'a> Record<'a> {
         let pairs = self.xattr_count.unwrap_or(found / 2);
         if found != 2 * pairs {
             // A value that holds the delimiter cannot be told from the next name.
-            return Err(format!("{found} delimiters in extended attributes, expected {}", 2 * pairs));
+            return Err(format!(
+                "{found} delimiters in extended attributes, expected {}",
+                2 * pairs
+            ));
         }
         if self.xattrs.last().is_some_and(|&byte| byte != XATTR_DELIMITER) {
             return Err("extended attributes do not end with their delimiter".to_owned());
         }
         let pairs = Pairs { rest: self.xattrs };
-        if pairs.clone().any(|(key, _)| key.is_empty() || key.len() > 255 || memchr(0, key).is_some()) {
+        if pairs
+            .clone()
+            .any(|(key, _)| key.is_empty() || key.len() > 255 || memchr(0, key).is_some())
+        {
             return Err(
-                "an extended attribute with an empty name, a NUL in it, or more than 255 bytes".to_owned()
+                "an extended attribute with an empty name, a NUL in it, or more than 255 bytes"
+                    .to_owned(),
             );
         }
         Ok(pairs)
@@ -276,11 +293,13 @@ impl<'a> Iterator for Pairs<'a> {
 
 /// Finds out from its first record which form a file has.
 ///
-/// A record cannot be one in both forms: what is the link's length in the prefixed form is the link in the plain one, and
-/// the first record is a directory, which has none.
+/// A record cannot be one in both forms: what is the link's length in the prefixed form is the link
+/// in the plain one, and the first record is a directory, which has none.
 pub(crate) fn detect(bytes: &[u8], delimiter: u8) -> Result<Form, String> {
     let fault = |form| match Record::split(bytes, Layout { form, delimiter }) {
-        Ok((record, _)) if record.kind != b'd' => Some("the first record is not a directory".to_owned()),
+        Ok((record, _)) if record.kind != b'd' => {
+            Some("the first record is not a directory".to_owned())
+        }
         Ok((record, _)) => record.attributes().err(),
         Err(Fault::Bad(reason)) => Some(reason),
         Err(Fault::Incomplete) => Some("the first record has no end".to_owned()),

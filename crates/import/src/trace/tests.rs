@@ -22,9 +22,15 @@ impl Sink for Collect<'_> {
 
     fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Self::Error> {
         let rows = listing.rows;
-        assert_eq!(listing.part == 0, !self.0.dirs.contains_key(listing.path), "parts begin with 0, once");
+        assert_eq!(
+            listing.part == 0,
+            !self.0.dirs.contains_key(listing.path),
+            "parts begin with 0, once"
+        );
         let known = self.0.dirs.entry(listing.path.to_owned()).or_default();
-        known.extend(rows.iter().map(|row| (row.name.to_owned(), *row.attributes, row.target.to_owned())));
+        known.extend(
+            rows.iter().map(|row| (row.name.to_owned(), *row.attributes, row.target.to_owned())),
+        );
         if self.1.admits(listing.access.listing, &Credentials::new(4711, [])) {
             self.0.open.push(listing.path.to_owned());
         }
@@ -39,7 +45,10 @@ impl Sink for Collect<'_> {
 }
 
 /// Imports files of these contents.
-pub(crate) fn import_with(files: &[&[u8]], change: impl FnOnce(&mut Request)) -> Result<(Seen, u64), Error> {
+pub(crate) fn import_with(
+    files: &[&[u8]],
+    change: impl FnOnce(&mut Request),
+) -> Result<(Seen, u64), Error> {
     let files: Vec<tempfile::NamedTempFile> = files
         .iter()
         .map(|bytes| {
@@ -87,8 +96,10 @@ fn record(path: &[u8], kind: char, mode: u32, target: &[u8], xattrs: &[(&[u8], &
     let mut line = format!("{:04x}", path.len()).into_bytes();
     line.extend_from_slice(path);
     line.extend(
-        format!("\x1e{kind}\x1e77\x1e{mode}\x1e1\x1e1000\x1e100\x1e5\x1e4096\x1e8\x1e1\x1e2\x1e-3\x1e")
-            .bytes(),
+        format!(
+            "\x1e{kind}\x1e77\x1e{mode}\x1e1\x1e1000\x1e100\x1e5\x1e4096\x1e8\x1e1\x1e2\x1e-3\x1e"
+        )
+        .bytes(),
     );
     line.extend(format!("{:04x}", target.len()).bytes());
     line.extend_from_slice(target);
@@ -147,7 +158,8 @@ fn stanzas_in_any_order_and_file_give_the_same() {
     assert_eq!((x.ctime_ns, x.btime_ns), (-3_000_000_000, 9_000_000_000));
     let reversed: Vec<u8> = stanzas.iter().rev().flatten().copied().collect();
     assert_eq!(import(&[&reversed], false).unwrap().0, expected);
-    let (ab, cd) = ([&stanzas[3][..], &stanzas[1]].concat(), [&stanzas[2][..], &stanzas[0]].concat());
+    let (ab, cd) =
+        ([&stanzas[3][..], &stanzas[1]].concat(), [&stanzas[2][..], &stanzas[0]].concat());
     assert_eq!(import(&[&ab, b"", &cd], false).unwrap().0, expected);
 }
 
@@ -164,7 +176,8 @@ fn the_plain_form_is_told_from_the_prefixed_one() {
     assert_eq!(seen.dirs[""][1].2, "x");
     assert_eq!(seen.xattrs["/f:user.k"], b"v");
     let bars = text.concat().replace('\x1e', "|");
-    let (barred, _) = import_with(&[bars.as_bytes()], |request| request.delimiter = Some(b'|')).unwrap();
+    let (barred, _) =
+        import_with(&[bars.as_bytes()], |request| request.delimiter = Some(b'|')).unwrap();
     assert_eq!(barred, seen);
 }
 
@@ -223,14 +236,20 @@ fn hostile_records() {
     bad(&[&with(&[record(b"t/a", 'q', FILE, b"", &[])])], "does not agree", 1);
     bad(&[&with(&[record(b"t/a", 'f', FILE, b"", &[(b"user.k", b"a\x1fb")])])], "delimiters", 1);
     let text = String::from_utf8(file(b"t/a")).unwrap();
-    for (from, to) in
-        [("77", "99999999999999999999"), ("1000", "4294967296"), ("\x1e5\x1e", "\x1e-5\x1e"), ("77", "x")]
-    {
+    for (from, to) in [
+        ("77", "99999999999999999999"),
+        ("1000", "4294967296"),
+        ("\x1e5\x1e", "\x1e-5\x1e"),
+        ("77", "x"),
+    ] {
         bad(&[&with(&[text.replacen(from, to, 1).into_bytes()])], "t/a", 1);
     }
-    for (from, to) in
-        [("0003t/a", "fffft/a"), ("0003t/a", "zzzzt/a"), ("00040000", "00000000"), ("00040000", "ffff0001")]
-    {
+    for (from, to) in [
+        ("0003t/a", "fffft/a"),
+        ("0003t/a", "zzzzt/a"),
+        ("00040000", "00000000"),
+        ("00040000", "ffff0001"),
+    ] {
         bad(&[&with(&[text.replacen(from, to, 1).into_bytes(), file(b"t/b")])], "byte ", 1);
     }
 }
@@ -279,7 +298,13 @@ fn a_value_that_looks_like_a_stanza_is_a_value() {
     for number in 0..60_000 {
         let path = format!("t/d{number}");
         trace.extend(record(path.as_bytes(), 'd', DIR, b"", &[]));
-        trace.extend(record(format!("{path}/f").as_bytes(), 'f', FILE, b"", &[(b"user.k", &forged)]));
+        trace.extend(record(
+            format!("{path}/f").as_bytes(),
+            'f',
+            FILE,
+            b"",
+            &[(b"user.k", &forged)],
+        ));
     }
     let (seen, _) = import(&[&trace], false).unwrap();
     assert_eq!(seen.dirs.len(), 60_002);

@@ -1,5 +1,5 @@
-//! Where in `listings` a directory is, and what lies before a listing. A look-up decodes one page of paths and one of
-//! numbers; both are kept for the next one, which often needs them again.
+//! Where in `listings` a directory is, and what lies before a listing. A look-up decodes one page
+//! of paths and one of numbers; both are kept for the next one, which often needs them again.
 
 use super::{OpenFile, RowRange, Shard};
 use crate::error::{Error, Result};
@@ -31,8 +31,8 @@ const NUMBERS: [&str; 6] =
     ["dev", "first_entry", "first_dir", "bytes_before", "dir_bytes_before", "blocks_before"];
 
 impl Shard {
-    /// The listings of a directory and all below it, as a range of ordinals. Opens no file where the covers
-    /// tell.
+    /// The listings of a directory and all below it, as a range of ordinals. Opens no file where
+    /// the covers tell.
     pub fn listings_below(&self, directory: &str) -> Result<RowRange> {
         match Overlap::of(&self.record.prefix, directory) {
             Overlap::Outside => return Ok(0..0),
@@ -62,11 +62,15 @@ impl Shard {
             Overlap::Inside => prefix == directory,
             Overlap::Partly => true,
         };
-        if !may_hold(&self.record.prefix) || !self.covers()?.iter().any(|cover| may_hold(&cover.prefix)) {
+        if !may_hold(&self.record.prefix)
+            || !self.covers()?.iter().any(|cover| may_hold(&cover.prefix))
+        {
             return Ok(0..0);
         }
-        let first = self.partition_point(|path| compare_paths(path, directory) == Ordering::Less)?;
-        let end = self.partition_point(|path| compare_paths(path, directory) != Ordering::Greater)?;
+        let first =
+            self.partition_point(|path| compare_paths(path, directory) == Ordering::Less)?;
+        let end =
+            self.partition_point(|path| compare_paths(path, directory) != Ordering::Greater)?;
         Ok(first..end)
     }
 
@@ -91,8 +95,9 @@ impl Shard {
         Ok(totals)
     }
 
-    /// If all of the shard is below a directory and its manifest tells: the sums over all entries, with those once that have
-    /// several links but no name elsewhere, and the links of the others that have several.
+    /// If all of the shard is below a directory and its manifest tells: the sums over all entries,
+    /// with those once that have several links but no name elsewhere, and the links of the
+    /// others that have several.
     pub fn once_below(&self, directory: &str) -> Result<Option<(Totals, &[HardLink])>> {
         match (Overlap::of(&self.record.prefix, directory), &self.record.open_links) {
             (Overlap::Inside, Some(open)) => {
@@ -104,7 +109,8 @@ impl Shard {
         }
     }
 
-    /// Whether the manifest alone tells the sums over all entries below a directory, and their hard links.
+    /// Whether the manifest alone tells the sums over all entries below a directory, and their hard
+    /// links.
     pub fn tells_totals_below(&self, directory: &str) -> bool {
         match Overlap::of(&self.record.prefix, directory) {
             Overlap::Outside => true,
@@ -142,7 +148,8 @@ impl Shard {
         Ok(batch.column(0).as_primitive::<UInt64Type>().value(row))
     }
 
-    /// The running totals before a listing. The last ordinal but one past the end gives those of all.
+    /// The running totals before a listing. The last ordinal but one past the end gives those of
+    /// all.
     fn totals_before(&self, listing: usize) -> Result<Totals> {
         if listing == 0 {
             return Ok(Totals::default());
@@ -151,7 +158,8 @@ impl Shard {
             return Ok(self.record.totals);
         }
         let (batch, row) = self.numbers(listing)?;
-        let ordinal = |at: usize| i64::from(batch.column(at).as_primitive::<UInt32Type>().value(row));
+        let ordinal =
+            |at: usize| i64::from(batch.column(at).as_primitive::<UInt32Type>().value(row));
         let number = |at: usize| batch.column(at).as_primitive::<Int64Type>().value(row);
         Ok(Totals {
             entries: ordinal(1),
@@ -171,7 +179,8 @@ impl Shard {
         Ok(clamp(first)..clamp(end))
     }
 
-    /// The number of listings at the front whose paths fulfil a condition that none fulfils after them.
+    /// The number of listings at the front whose paths fulfil a condition that none fulfils after
+    /// them.
     fn partition_point(&self, holds: impl Fn(&str) -> bool) -> Result<usize> {
         let open = self.open(FileKind::Listings)?;
         let fences = self.fences(&open)?;
@@ -206,7 +215,8 @@ impl Shard {
         }
         let start = page * FENCE_ROWS;
         let rows = start..self.rows(FileKind::Listings).min(start + FENCE_ROWS);
-        let batch = self.read(FileKind::Listings, columns, std::slice::from_ref(&rows), FENCE_ROWS)?.next();
+        let batch =
+            self.read(FileKind::Listings, columns, std::slice::from_ref(&rows), FENCE_ROWS)?.next();
         let missing = || self.corrupt(FileKind::Listings, "a row is missing");
         let batch = batch.ok_or_else(missing)??;
         if batch.num_rows() != rows.len() {

@@ -1,8 +1,9 @@
 //! Adding tables to an index, and the rows of derived ones.
 //!
-//! A derived table is computed class by class: [`Writer::view`] shows what one class holds and nothing else, and
-//! [`Writer::add_rows`] puts what was made of it into that class's directory. So whoever may read a row may read all that it was
-//! computed from. It is published with all else, as one generation.
+//! A derived table is computed class by class: [`Writer::view`] shows what one class holds and
+//! nothing else, and [`Writer::add_rows`] puts what was made of it into that class's directory. So
+//! whoever may read a row may read all that it was computed from. It is published with all else, as
+//! one generation.
 
 use super::Writer;
 use crate::error::{Error, Result};

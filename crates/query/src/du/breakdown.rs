@@ -1,7 +1,8 @@
 //! `du --by`: sums of the parts of a subtree, from the statistics that the index keeps.
 //!
-//! They are of entries that are not directories, and every name of a hard link counts. Extensions and ages are kept with sizes
-//! alone, so those are shown whatever measure is asked for, unless it is counts.
+//! They are of entries that are not directories, and every name of a hard link counts. Extensions
+//! and ages are kept with sizes alone, so those are shown whatever measure is asked for, unless it
+//! is counts.
 
 use super::lines::{Line, Lines};
 use super::{DuOptions, Measure};
@@ -39,8 +40,12 @@ pub(super) fn print(start: &Start, options: &DuOptions, lines: &mut Lines<'_>) -
     let mut ages = vec![Count::default(); AGES.len()];
     for ((uid, gid), summary) in summaries {
         match by {
-            By::User => add(&mut sums, name(user_name(uid), uid), of_summary(options.measure, &summary)),
-            By::Group => add(&mut sums, name(group_name(gid), gid), of_summary(options.measure, &summary)),
+            By::User => {
+                add(&mut sums, name(user_name(uid), uid), of_summary(options.measure, &summary))
+            }
+            By::Group => {
+                add(&mut sums, name(group_name(gid), gid), of_summary(options.measure, &summary))
+            }
             By::Extension => {
                 for (extension, count) in &summary.extensions {
                     add(&mut sums, extension_name(extension), of_count(options.measure, *count));
@@ -50,7 +55,8 @@ pub(super) fn print(start: &Start, options: &DuOptions, lines: &mut Lines<'_>) -
         }
     }
     let ages = AGES.iter().zip(ages).filter(|(_, count)| count.entries > 0);
-    let ages = ages.map(|((label, ..), count)| ((*label).to_owned(), of_count(options.measure, count)));
+    let ages =
+        ages.map(|((label, ..), count)| ((*label).to_owned(), of_count(options.measure, count)));
     for (key, size) in sums.into_iter().chain(ages) {
         lines.put(Line { size, time_ns: None, key: Some(key), path: start.given.clone() })?;
     }

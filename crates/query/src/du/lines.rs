@@ -77,7 +77,10 @@ impl<'a> Lines<'a> {
     fn sort(&mut self) {
         match self.options.order {
             Some(Order::Size) => self.kept.sort_by(|a, b| {
-                b.size.cmp(&a.size).then_with(|| a.path.cmp(&b.path)).then_with(|| a.key.cmp(&b.key))
+                b.size
+                    .cmp(&a.size)
+                    .then_with(|| a.path.cmp(&b.path))
+                    .then_with(|| a.key.cmp(&b.key))
             }),
             Some(Order::Name) => {
                 self.kept.sort_by(|a, b| a.path.cmp(&b.path).then_with(|| a.key.cmp(&b.key)));

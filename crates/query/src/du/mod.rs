@@ -1,8 +1,9 @@
 //! `du`: space and counts of directories, as du(1) adds them up.
 //!
-//! There are three ways to an answer. With `-s` each argument costs two look-ups a shard. Lines of directories take one pass over the
-//! listings. What depends on single entries (`-a`, `--time`, exclusion, other file systems) takes a walk over all rows, in [`walk`].
-//! All print in path order, each directory after what is in it, unless lines are to be sorted.
+//! There are three ways to an answer. With `-s` each argument costs two look-ups a shard. Lines of
+//! directories take one pass over the listings. What depends on single entries (`-a`, `--time`,
+//! exclusion, other file systems) takes a walk over all rows, in [`walk`]. All print in path order,
+//! each directory after what is in it, unless lines are to be sorted.
 
 mod breakdown;
 mod lines;
@@ -106,7 +107,8 @@ pub struct DuOptions {
 pub struct Exclude(Glob);
 
 impl Exclude {
-    /// Compiles a shell pattern, in which `*` matches slashes too. Errors say what is wrong with it.
+    /// Compiles a shell pattern, in which `*` matches slashes too. Errors say what is wrong with
+    /// it.
     pub fn new(pattern: &[u8]) -> std::result::Result<Self, String> {
         Glob::new(pattern, false).map(Exclude)
     }
@@ -119,8 +121,8 @@ impl Exclude {
     }
 }
 
-/// Prints the space that each path takes. Returns the paths that could not be answered; other errors end it.
-/// Blocks.
+/// Prints the space that each path takes. Returns the paths that could not be answered; other
+/// errors end it. Blocks.
 pub fn run(
     index: &Index,
     paths: &[OsString],
@@ -138,7 +140,8 @@ pub fn run(
         if du.excluded(&escape(given.as_bytes())) {
             continue;
         }
-        let found = if options.dereference { locate_followed(index, given) } else { locate(index, given) };
+        let found =
+            if options.dereference { locate_followed(index, given) } else { locate(index, given) };
         match found {
             Ok(start) if options.by.is_some() => breakdown::print(&start, options, &mut du.lines)?,
             Ok(start) => du.argument(&start)?,
@@ -245,8 +248,9 @@ impl Du<'_> {
         if self.options.count_links {
             return Vec::new();
         }
-        let below =
-            |counted: &&Counted| counted.source == start.source.id && is_below(&counted.path, &start.path);
+        let below = |counted: &&Counted| {
+            counted.source == start.source.id && is_below(&counted.path, &start.path)
+        };
         self.counted.iter().filter(below).map(|counted| counted.path.clone()).collect()
     }
 
@@ -372,5 +376,10 @@ fn measured(measure: Measure, totals: &Totals) -> i64 {
 /// What the start itself adds.
 fn own_of(start: &Start) -> Totals {
     let attributes = &start.inode.attributes;
-    Totals { dirs: 1, dir_bytes: attributes.size_bytes, blocks: attributes.blocks, ..Totals::default() }
+    Totals {
+        dirs: 1,
+        dir_bytes: attributes.size_bytes,
+        blocks: attributes.blocks,
+        ..Totals::default()
+    }
 }

@@ -5,14 +5,16 @@ use crate::totals::{Node, Subtree};
 use canopy_model::{Totals, compare_paths, is_below, parent};
 use rustc_hash::FxHashMap;
 
-/// Subtree totals of every directory of a subtree, in path order, each link counted once in every directory above it.
+/// Subtree totals of every directory of a subtree, in path order, each link counted once in every
+/// directory above it.
 pub(crate) fn tree_totals(subtree: &Subtree<'_>, own: Totals) -> Result<Vec<Node>> {
     let mut nodes = subtree.nodes(usize::MAX)?;
     match nodes.first_mut() {
         Some(first) if first.path == subtree.path => first.own += own,
         _ => nodes.insert(0, Node { path: subtree.path.to_owned(), own }),
     }
-    // Neighbouring links of an inode both lie in a directory exactly if their deepest common directory does.
+    // Neighbouring links of an inode both lie in a directory exactly if their deepest common
+    // directory does.
     let mut last: FxHashMap<(u64, u64), String> = FxHashMap::default();
     for link in subtree.links()? {
         if let Some(before) = last.insert(link.id, link.listing.clone()) {

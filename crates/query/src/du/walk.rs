@@ -1,7 +1,7 @@
 //! du's walk over single entries, in path order.
 //!
-//! The listing of a directory comes before those below it, and tells its subdirectories; those without a listing of their own, which
-//! the caller cannot list, count by themselves.
+//! The listing of a directory comes before those below it, and tells its subdirectories; those
+//! without a listing of their own, which the caller cannot list, count by themselves.
 
 use super::{Du, DuOptions, Sum, TimeKind, own_of};
 use crate::columns::{InodeColumns, strings};
@@ -21,7 +21,8 @@ pub(super) fn walk(du: &mut Du<'_>, start: &Start) -> Result<Sum> {
         None => COLUMNS[..5].to_vec(),
     };
     let mut walk = Walk { du, start, given, counted, open: Vec::new() };
-    let sum = Sum { totals: own_of(start), time_ns: time_of(walk.du.options, &start.inode.attributes) };
+    let sum =
+        Sum { totals: own_of(start), time_ns: time_of(walk.du.options, &start.inode.attributes) };
     walk.open.push(Open { path: start.path.clone(), own: sum, ..Open::default() });
     merge::in_order(start, &columns, |directory, rows| walk.listing(directory, rows))?;
     let mut sum = Sum::default();
@@ -86,8 +87,12 @@ impl Walk<'_, '_, '_> {
             let (names, inodes) = (strings(batch, "name"), InodeColumns::of(batch));
             files.extend(range.filter(|_| !skipped).map(|at| {
                 let a = inodes.row(at);
-                let totals =
-                    Totals { entries: 1, bytes: a.size_bytes, blocks: a.blocks, ..Totals::default() };
+                let totals = Totals {
+                    entries: 1,
+                    bytes: a.size_bytes,
+                    blocks: a.blocks,
+                    ..Totals::default()
+                };
                 let link = (a.nlink > 1).then_some((directory.dev, a.ino));
                 (names.value(at).to_owned(), link, Sum { totals, time_ns: time_of(options, &a) })
             }));
@@ -97,8 +102,12 @@ impl Walk<'_, '_, '_> {
             let (names, inodes) = (strings(batch, "name"), InodeColumns::of(batch));
             dirs.extend(range.filter(|_| !skipped).map(|at| {
                 let a = inodes.row(at);
-                let totals =
-                    Totals { dirs: 1, dir_bytes: a.size_bytes, blocks: a.blocks, ..Totals::default() };
+                let totals = Totals {
+                    dirs: 1,
+                    dir_bytes: a.size_bytes,
+                    blocks: a.blocks,
+                    ..Totals::default()
+                };
                 (names.value(at).to_owned(), Sum { totals, time_ns: time_of(options, &a) })
             }));
             Ok(())
@@ -110,14 +119,19 @@ impl Walk<'_, '_, '_> {
     }
 
     /// Counts the entries of a directory that are not directories.
-    fn files(&mut self, directory: &str, files: Vec<(String, Option<(u64, u64)>, Sum)>) -> Result<()> {
+    fn files(
+        &mut self,
+        directory: &str,
+        files: Vec<(String, Option<(u64, u64)>, Sum)>,
+    ) -> Result<()> {
         let shown = self.du.options.all && self.depth(directory) < self.depth_max();
         for (name, link, sum) in files {
             let path = join(directory, &name);
             if self.left_out(&path) {
                 continue;
             }
-            let again = link.is_some_and(|id| !self.du.options.count_links && !self.du.seen.insert(id));
+            let again =
+                link.is_some_and(|id| !self.du.options.count_links && !self.du.seen.insert(id));
             if again {
                 continue;
             }

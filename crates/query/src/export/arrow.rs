@@ -19,7 +19,12 @@ enum Writer<'a> {
 }
 
 /// Writes the rows of all starts. Workers make batches, which are written one at a time.
-pub(super) fn write(starts: &[Start], threads: usize, file: bool, output: &mut Output) -> Result<()> {
+pub(super) fn write(
+    starts: &[Start],
+    threads: usize,
+    file: bool,
+    output: &mut Output,
+) -> Result<()> {
     let schema = rows::schema();
     let output = BufWriter::with_capacity(BUFFER_BYTES, output);
     let writer = match file {

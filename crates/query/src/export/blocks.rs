@@ -1,4 +1,5 @@
-//! Outputs that several workers share: each gathers a block of whole records and writes it in one go.
+//! Outputs that several workers share: each gathers a block of whole records and writes it in one
+//! go.
 
 use crate::error::Result;
 use std::io::Write;
@@ -49,7 +50,9 @@ impl<'a> Blocks<'a> {
 
     fn write(&mut self) -> Result<()> {
         let output = self.output;
-        let held = self.held.get_or_insert_with(|| output.lock().expect("no thread panics while it writes"));
+        let held = self
+            .held
+            .get_or_insert_with(|| output.lock().expect("no thread panics while it writes"));
         held.write_all(&self.buffer)?;
         self.buffer.clear();
         Ok(())

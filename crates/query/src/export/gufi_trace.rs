@@ -1,13 +1,15 @@
 //! GUFI's trace, in its newer form with lengths before texts (`worktofile` in its `trace.c`).
 //!
-//! A *stanza* is a line for a directory and a line for each of its entries that are not directories. Stanzas come in
-//! any order and in any part. Names are paths that begin with the last component of the start. Directories that the
-//! caller cannot list have no stanza, as GUFI's own walk leaves them out. GUFI knows files and symbolic links only;
-//! other entries have find's letters, which its readers take.
+//! A *stanza* is a line for a directory and a line for each of its entries that are not
+//! directories. Stanzas come in any order and in any part. Names are paths that begin with the last
+//! component of the start. Directories that the caller cannot list have no stanza, as GUFI's own
+//! walk leaves them out. GUFI knows files and symbolic links only; other entries have find's
+//! letters, which its readers take.
 //!
-//! A line has its directory's inode number, which for a directory is in another listing. So the listings are read
-//! twice: a survey looks for directories whose parent is not before them in the same unit, and for further
-//! parts of huge directories, which belong to the stanza of the first part; then stanzas are written.
+//! A line has its directory's inode number, which for a directory is in another listing. So the
+//! listings are read twice: a survey looks for directories whose parent is not before them in the
+//! same unit, and for further parts of huge directories, which belong to the stanza of the first
+//! part; then stanzas are written.
 
 use super::blocks::{Blocks, Output, push_decimal, push_unsigned};
 use super::xattrs::{Pair, Values};
@@ -67,8 +69,8 @@ struct Head {
     entries: RowRange,
 }
 
-/// Writes the stanzas of all starts, by `threads` or as many workers as there are outputs. Returns how many names and
-/// targets hold an end of line, and how many extended attributes were left out.
+/// Writes the stanzas of all starts, by `threads` or as many workers as there are outputs. Returns
+/// how many names and targets hold an end of line, and how many extended attributes were left out.
 pub(super) fn write(
     starts: &[Start],
     delim: u8,
@@ -88,7 +90,8 @@ pub(super) fn write(
     if !all_xattrs {
         // GUFI keeps no others, and takes a value to end at its first NUL.
         let readable = |(key, value): &Pair| {
-            key.starts_with(b"user.") && !value.iter().any(|byte| matches!(*byte, 0 | b'\n' | XATTR_DELIM))
+            key.starts_with(b"user.")
+                && !value.iter().any(|byte| matches!(*byte, 0 | b'\n' | XATTR_DELIM))
         };
         left_out = values.iter_mut().map(|values| values.retain(readable)).sum();
     }
@@ -97,7 +100,12 @@ pub(super) fn write(
             let listings = shard.listings_below(&start.path)?;
             let ends = |first: usize| listings.end.min(first + UNIT_LISTINGS);
             let firsts = listings.clone().step_by(UNIT_LISTINGS);
-            units.extend(firsts.map(|first| Unit { start, values, shard, listings: first..ends(first) }));
+            units.extend(firsts.map(|first| Unit {
+                start,
+                values,
+                shard,
+                listings: first..ends(first),
+            }));
         }
     }
     let survey = survey(&units, threads)?;
@@ -171,8 +179,8 @@ fn survey<'a>(units: &[Unit<'a>], threads: usize) -> Result<Survey<'a>> {
     Ok(survey)
 }
 
-/// The heads of a unit. A directory whose parent is not before it in the unit has parent 0, and `missing` gets the
-/// parent's path.
+/// The heads of a unit. A directory whose parent is not before it in the unit has parent 0, and
+/// `missing` gets the parent's path.
 fn heads(unit: &Unit<'_>, mut missing: impl FnMut(&str)) -> Result<Vec<Head>> {
     let mut heads: Vec<Head> = Vec::with_capacity(unit.listings.len());
     // Directories at or above the last one, with their inodes.
@@ -204,7 +212,13 @@ fn heads(unit: &Unit<'_>, mut missing: impl FnMut(&str)) -> Result<Vec<Head>> {
                 before.entries.end = first;
             }
             let path = path.to_owned();
-            heads.push(Head { path, part: parts[at], attributes, parent: parent_ino, entries: first..first });
+            heads.push(Head {
+                path,
+                part: parts[at],
+                attributes,
+                parent: parent_ino,
+                entries: first..first,
+            });
         }
     }
     let end = unit.shard.rows_of(unit.listings.clone())?.0.end;
@@ -240,8 +254,8 @@ impl Stanzas<'_> {
                 head.parent = ino.copied().filter(|_| head.path != unit.start.path).unwrap_or(0);
             }
         }
-        let all =
-            heads.first().map_or(0, |head| head.entries.start)..heads.last().map_or(0, |h| h.entries.end);
+        let all = heads.first().map_or(0, |head| head.entries.start)
+            ..heads.last().map_or(0, |h| h.entries.end);
         let mut columns = INODE.to_vec();
         columns.extend(["name", "target"]);
         let mut rows = Cursor::new(unit.shard, FileKind::Entries, &columns, all, CHUNK_ROWS);
@@ -253,12 +267,17 @@ impl Stanzas<'_> {
             }
             self.directory(head, unit, &name);
             let ino = head.attributes.ino;
-            rows.take(head.entries.len(), |batch, rows| self.entries(batch, rows, ino, head, unit))?;
+            rows.take(head.entries.len(), |batch, rows| {
+                self.entries(batch, rows, ino, head, unit)
+            })?;
             let parts = survey.parts.get(&(source, head.path.clone()));
             for part in parts.into_iter().flatten() {
                 let rows = part.entries.clone();
-                let mut rows = Cursor::new(part.shard, FileKind::Entries, &columns, rows, CHUNK_ROWS);
-                rows.take(part.entries.len(), |batch, rows| self.entries(batch, rows, ino, head, unit))?;
+                let mut rows =
+                    Cursor::new(part.shard, FileKind::Entries, &columns, rows, CHUNK_ROWS);
+                rows.take(part.entries.len(), |batch, rows| {
+                    self.entries(batch, rows, ino, head, unit)
+                })?;
             }
             self.blocks.ends()?;
         }

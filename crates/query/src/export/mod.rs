@@ -1,10 +1,12 @@
-//! `export`: everything that the caller sees at and below some paths, as one data set with full paths.
+//! `export`: everything that the caller sees at and below some paths, as one data set with full
+//! paths.
 //!
-//! `rows` makes flat rows, which `csv`, `ndjson`, `parquet` and `arrow` write; `gufi_trace` and `ncdu` go by
-//! directories instead, the latter in one depth-first order that `merge` gives. `xattrs` is where extended
-//! attributes come in, `blocks` is how workers share an output.
+//! `rows` makes flat rows, which `csv`, `ndjson`, `parquet` and `arrow` write; `gufi_trace` and
+//! `ncdu` go by directories instead, the latter in one depth-first order that `merge` gives.
+//! `xattrs` is where extended attributes come in, `blocks` is how workers share an output.
 //!
-//! Memory is bounded whatever the number of entries, but for directories with very many subdirectories in `ncdu`.
+//! Memory is bounded whatever the number of entries, but for directories with very many
+//! subdirectories in `ncdu`.
 
 mod arrow;
 mod blocks;
@@ -31,7 +33,8 @@ pub enum Format {
     GufiTrace {
         /// The byte.
         delim: u8,
-        /// Whether to write extended attributes too that GUFI cannot read: see [`Exported::left_out`].
+        /// Whether to write extended attributes too that GUFI cannot read: see
+        /// [`Exported::left_out`].
         all_xattrs: bool,
     },
     /// What ncdu shows, of one directory, exported at this time in seconds since 1970.
@@ -55,13 +58,14 @@ pub struct Exported {
     pub failed: Vec<Error>,
     /// Names and targets that hold an end of line, where the format's readers go by lines.
     pub broken_lines: u64,
-    /// Extended attributes that were left out since GUFI cannot read them: those that are not `user.*`, ACLs among them, and
-    /// values with a NUL, an end of line or the byte between values.
+    /// Extended attributes that were left out since GUFI cannot read them: those that are not
+    /// `user.*`, ACLs among them, and values with a NUL, an end of line or the byte between
+    /// values.
     pub left_out: u64,
 }
 
-/// Writes everything at and below the paths, or of all sources if there are none. There is one output, or for
-/// [`Format::GufiTrace`] one or more. Blocks.
+/// Writes everything at and below the paths, or of all sources if there are none. There is one
+/// output, or for [`Format::GufiTrace`] one or more. Blocks.
 pub fn run(
     index: &Index,
     paths: &[OsString],
@@ -111,7 +115,9 @@ fn write_shared(
             (exported.broken_lines, exported.left_out) = written;
             Ok(())
         }
-        Format::Parquet | Format::ArrowFile | Format::ArrowStream => unreachable!("these share a writer"),
+        Format::Parquet | Format::ArrowFile | Format::ArrowStream => {
+            unreachable!("these share a writer")
+        }
     }
 }
 
@@ -134,7 +140,8 @@ fn starts(index: &Index, paths: &[OsString], failed: &mut Vec<Error>) -> Result<
 /// Leaves out what is no directory, for formats that go by directories.
 fn only_directories(starts: Vec<Start>, failed: &mut Vec<Error>) -> Vec<Start> {
     let (dirs, others): (Vec<Start>, Vec<Start>) = starts.into_iter().partition(Start::is_dir);
-    let not = |start: Start| Error::NotADirectory(String::from_utf8_lossy(&start.given).into_owned());
+    let not =
+        |start: Start| Error::NotADirectory(String::from_utf8_lossy(&start.given).into_owned());
     failed.extend(others.into_iter().map(not));
     dirs
 }

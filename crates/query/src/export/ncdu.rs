@@ -1,8 +1,8 @@
 //! ncdu's export format, version 1.2 (<https://dev.yorhel.nl/ncdu/jsonfmt>): nested arrays, depth first, which
 //! `ncdu -f` shows.
 //!
-//! Names are bytes as they are, as ncdu writes them itself; so the file is UTF-8 only if all names are. A directory that
-//! the caller sees but cannot list has `read_error`.
+//! Names are bytes as they are, as ncdu writes them itself; so the file is UTF-8 only if all names
+//! are. A directory that the caller sees but cannot list has `read_error`.
 
 use super::blocks::{Blocks, Output, push_decimal, push_unsigned};
 use crate::columns::{InodeColumns, strings};
@@ -15,7 +15,8 @@ use canopy_model::{Attributes, FileType, is_below, unescape};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-const COLUMNS: [&str; 9] = ["name", "ino", "mode", "nlink", "uid", "gid", "size", "blocks", "mtime"];
+const COLUMNS: [&str; 9] =
+    ["name", "ino", "mode", "nlink", "uid", "gid", "size", "blocks", "mtime"];
 
 /// Writes all below one start; `now_s` is the time of the export.
 pub(super) fn write(start: &Start, now_s: i64, output: &Mutex<Output>) -> Result<()> {
@@ -81,7 +82,9 @@ impl Tree<'_> {
             }
         }
         // The start is above everything.
-        while self.open.len() > 1 && !is_below(&directory.path, &self.open[self.open.len() - 1].path) {
+        while self.open.len() > 1
+            && !is_below(&directory.path, &self.open[self.open.len() - 1].path)
+        {
             self.close();
         }
         let Some(top) = self.open.last() else { return };
@@ -101,7 +104,11 @@ impl Tree<'_> {
                 push_json(&mut self.blocks.buffer, &unescape(name));
                 self.text(",\"read_error\":true}");
             }
-            self.open.push(Open { path: path.clone(), dev: directory.dev, pending: VecDeque::new() });
+            self.open.push(Open {
+                path: path.clone(),
+                dev: directory.dev,
+                pending: VecDeque::new(),
+            });
         }
     }
 
@@ -114,7 +121,8 @@ impl Tree<'_> {
         self.open.push(Open { path, dev, pending: VecDeque::new() });
     }
 
-    /// Writes the subdirectories before `name`, which have no listing, and forgets the one of that name.
+    /// Writes the subdirectories before `name`, which have no listing, and forgets the one of that
+    /// name.
     fn pass(&mut self, name: &str) {
         while let Some(open) = self.open.last_mut()
             && open.pending.front().is_some_and(|(pending, _)| pending.as_str() <= name)
@@ -146,7 +154,8 @@ impl Tree<'_> {
             self.text(",\n");
             self.info(&unescape(names.value(at)), &inodes.row(at), None, false);
         }
-        // The only record is the whole tree, and nobody else writes: blocks may go whenever they are full.
+        // The only record is the whole tree, and nobody else writes: blocks may go whenever they
+        // are full.
         self.blocks.ends()
     }
 

@@ -19,8 +19,10 @@ const ROW_GROUP_ROWS: usize = 128 * 1024;
 /// Writes the rows of all starts.
 pub(super) fn write(starts: &[Start], threads: usize, output: &mut Output) -> Result<()> {
     let zstd = Compression::ZSTD(ZstdLevel::try_new(1).expect("1 is a level of zstd"));
-    let properties =
-        WriterProperties::builder().set_compression(zstd).set_created_by("canopy".to_owned()).build();
+    let properties = WriterProperties::builder()
+        .set_compression(zstd)
+        .set_created_by("canopy".to_owned())
+        .build();
     let writer = ArrowWriter::try_new(output, rows::schema(), Some(properties))?;
     let (file, factory) = writer.into_serialized_writer()?;
     let file = Mutex::new(Some(file));
@@ -110,16 +112,23 @@ mod tests {
         let file = Mutex::new(Some(file));
         // More than the writer gathers before it writes.
         let count = 8 * rows::BATCH_ROWS;
-        let noise: Vec<u64> = (0..count as u64).map(|row| row.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
+        let noise: Vec<u64> =
+            (0..count as u64).map(|row| row.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
         let schema = rows::schema();
         let columns = schema.fields().iter().map(|field| match field.name().as_str() {
             "ino" => Arc::new(UInt64Array::from(noise.clone())) as ArrayRef,
             _ if field.is_nullable() => new_null_array(field.data_type(), count),
-            _ => arrow::compute::cast(&UInt64Array::from(vec![0; count]), field.data_type()).unwrap(),
+            _ => {
+                arrow::compute::cast(&UInt64Array::from(vec![0; count]), field.data_type()).unwrap()
+            }
         });
         let batch = RecordBatch::try_new(schema.clone(), columns.collect()).unwrap();
-        let mut workers =
-            [(); 2].map(|()| RowGroups { file: &file, factory: &factory, columns: Vec::new(), rows: 0 });
+        let mut workers = [(); 2].map(|()| RowGroups {
+            file: &file,
+            factory: &factory,
+            columns: Vec::new(),
+            rows: 0,
+        });
         for worker in &mut workers {
             worker.batch(&batch).unwrap();
         }

@@ -38,11 +38,13 @@ pub(super) fn schema() -> SchemaRef {
             let field = schema.field_with_name(name).cloned();
             field.unwrap_or_else(|_| Field::new(name, time_type(), false))
         };
-        let mut fields: Vec<Field> = ["path", "source", "name", "type"].map(|name| text(name, false)).into();
+        let mut fields: Vec<Field> =
+            ["path", "source", "name", "type"].map(|name| text(name, false)).into();
         fields.push(Field::new("depth", DataType::UInt32, false));
         fields.extend(["ino", "mode", "nlink", "uid", "gid"].map(number));
         fields.extend(["user", "group"].map(|name| text(name, true)));
-        fields.extend(["size", "blksize", "blocks", "atime", "mtime", "ctime", "btime"].map(number));
+        fields
+            .extend(["size", "blksize", "blocks", "atime", "mtime", "ctime", "btime"].map(number));
         fields.extend([text("target", true), number("rdev"), text(xattrs::COLUMN, true)]);
         Arc::new(Schema::new(fields))
     });
@@ -135,7 +137,12 @@ fn start_row(start: &Start) -> Result<RecordBatch> {
 }
 
 /// Flat rows from a batch with the columns of inodes, and from paths and depths.
-fn with_columns(source: &str, batch: &RecordBatch, paths: ArrayRef, depths: &[u32]) -> Result<RecordBatch> {
+fn with_columns(
+    source: &str,
+    batch: &RecordBatch,
+    paths: ArrayRef,
+    depths: &[u32],
+) -> Result<RecordBatch> {
     let rows = batch.num_rows();
     let modes = numbers::<UInt32Type>(batch, "mode").values();
     let schema = schema();
@@ -143,7 +150,9 @@ fn with_columns(source: &str, batch: &RecordBatch, paths: ArrayRef, depths: &[u3
         match field.name().as_str() {
             "path" => paths.clone(),
             "source" => repeated(source, rows),
-            "type" => Arc::new(StringArray::from_iter_values(modes.iter().map(|&mode| letter(mode)))),
+            "type" => {
+                Arc::new(StringArray::from_iter_values(modes.iter().map(|&mode| letter(mode))))
+            }
             "depth" => Arc::new(UInt32Array::from(depths.to_vec())),
             "user" => named(numbers::<UInt32Type>(batch, "uid").values(), user_name),
             "group" => named(numbers::<UInt32Type>(batch, "gid").values(), group_name),

@@ -1,7 +1,7 @@
 //! The extended attributes of the rows of an export: the one place where they come in.
 //!
-//! Rows have the names, joined by commas. Values are in other shards, those of the classes of those who may see them, so a
-//! format that prints values has all of its start in memory.
+//! Rows have the names, joined by commas. Values are in other shards, those of the classes of those
+//! who may see them, so a format that prints values has all of its start in memory.
 
 use crate::columns::{strings, text_or_empty};
 use crate::error::Result;
@@ -49,7 +49,8 @@ impl Values {
                 for at in 0..batch.num_rows() {
                     let path = join(paths.value(at), names.value(at));
                     if is_below(&path, &start.path) {
-                        let [key, value] = [keys, texts].map(|texts| unescape(texts.value(at)).into_owned());
+                        let [key, value] =
+                            [keys, texts].map(|texts| unescape(texts.value(at)).into_owned());
                         values.0.entry(path).or_default().push((key, value));
                     }
                 }

@@ -52,8 +52,8 @@ pub struct Printf(pub(crate) Format);
 
 /// Columns of an object of `--json`.
 const JSON_COLUMNS: [&str; 13] = [
-    "ino", "mode", "nlink", "uid", "gid", "size", "blocks", "atime", "mtime", "ctime", "btime", "target",
-    "rdev",
+    "ino", "mode", "nlink", "uid", "gid", "size", "blocks", "atime", "mtime", "ctime", "btime",
+    "target", "rdev",
 ];
 
 impl Action {
@@ -108,7 +108,10 @@ impl Form {
         match self {
             Form::Line | Form::Zero => Vec::new(),
             Form::List => {
-                vec!["ino", "mode", "nlink", "uid", "gid", "size", "blocks", "mtime", "target", "rdev"]
+                vec![
+                    "ino", "mode", "nlink", "uid", "gid", "size", "blocks", "mtime", "target",
+                    "rdev",
+                ]
             }
             Form::Printf(format) => format.0.columns(),
             Form::Json => JSON_COLUMNS.to_vec(),
@@ -116,11 +119,20 @@ impl Form {
     }
 
     /// Writes an entry. On a terminal, control characters in paths are shown as '?'.
-    pub(crate) fn write(&self, found: &Found<'_>, terminal: bool, now_ns: i64, output: &mut Vec<u8>) {
+    pub(crate) fn write(
+        &self,
+        found: &Found<'_>,
+        terminal: bool,
+        now_ns: i64,
+        output: &mut Vec<u8>,
+    ) {
         match self {
             Form::Line if terminal => {
                 output.extend(
-                    found.shown.iter().map(|&byte| if byte < 32 || byte == 127 { b'?' } else { byte }),
+                    found
+                        .shown
+                        .iter()
+                        .map(|&byte| if byte < 32 || byte == 127 { b'?' } else { byte }),
                 );
                 output.push(b'\n');
             }

@@ -1,4 +1,5 @@
-//! The arguments of tests: numbers, types, sizes, modes and ages, with find's words where they are wrong.
+//! The arguments of tests: numbers, types, sizes, modes and ages, with find's words where they are
+//! wrong.
 
 use super::moment::{DAY_NS, SECOND_NS};
 use super::test::{Number, PermMatch, Test};
@@ -48,7 +49,9 @@ pub(super) fn parse_types(name: &str, text: &str) -> Result<Vec<FileType>, Strin
             return Err(if text.is_empty() {
                 format!("Arguments to {name} should contain at least one letter")
             } else {
-                format!("Last file type in list argument to {name} is missing, i.e., list is ending on: ','")
+                format!(
+                    "Last file type in list argument to {name} is missing, i.e., list is ending on: ','"
+                )
             });
         };
         let one = match letter {
@@ -68,7 +71,9 @@ pub(super) fn parse_types(name: &str, text: &str) -> Result<Vec<FileType>, Strin
         match letters.next() {
             None => return Ok(types),
             Some(',') => {}
-            Some(_) => return Err(format!("Must separate multiple arguments to {name} using: ','")),
+            Some(_) => {
+                return Err(format!("Must separate multiple arguments to {name} using: ','"));
+            }
         }
     }
 }
@@ -85,13 +90,19 @@ pub(super) fn parse_size(text: &str) -> Result<Test, String> {
         Some((_, other)) => return Err(format!("invalid -size type `{other}'")),
         None => return Err("invalid null argument to -size".to_owned()),
     };
-    let number = signed_number(number).ok_or_else(|| format!("Invalid argument `{text}' to -size"))?;
+    let number =
+        signed_number(number).ok_or_else(|| format!("Invalid argument `{text}' to -size"))?;
     Ok(Test::Size(number, unit))
 }
 
-/// `-mtime` and its like: `n` means from n to n + 1 days ago. The second by which `-n` reaches further is GNU
-/// find's.
-pub(super) fn days_test(column: &'static str, now_ns: i64, name: &str, text: &str) -> Result<Test, String> {
+/// `-mtime` and its like: `n` means from n to n + 1 days ago. The second by which `-n` reaches
+/// further is GNU find's.
+pub(super) fn days_test(
+    column: &'static str,
+    now_ns: i64,
+    name: &str,
+    text: &str,
+) -> Result<Test, String> {
     let (kind, ago) = amount(text, DAY_NS).ok_or_else(|| invalid(name, text))?;
     let (after, until) = match kind {
         Number::More(_) => (i64::MIN, now_ns.saturating_sub(DAY_NS).saturating_sub(ago) - 1),
@@ -123,7 +134,8 @@ pub(super) fn minutes_test(
 
 /// `-used`: how long after its last change an entry was last read; `n` means from n - 1 to n days.
 pub(super) fn used_test(text: &str) -> Result<Test, String> {
-    let (kind, days) = amount(text, DAY_NS).ok_or_else(|| format!("Invalid argument {text} to -used"))?;
+    let (kind, days) =
+        amount(text, DAY_NS).ok_or_else(|| format!("Invalid argument {text} to -used"))?;
     Ok(match kind {
         Number::More(_) => Test::Used(days, i64::MAX),
         Number::Less(_) => Test::Used(-1, days.saturating_sub(1)),

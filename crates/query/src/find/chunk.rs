@@ -41,7 +41,8 @@ impl Places {
     }
 }
 
-/// The path of an entry as it would be printed, escaped; `prefix` is the start as it was given, escaped.
+/// The path of an entry as it would be printed, escaped; `prefix` is the start as it was given,
+/// escaped.
 pub(super) fn shown(start: &Start, prefix: &str, path: &str) -> String {
     let below = path.get(start.path.len()..).unwrap_or("").trim_start_matches('/');
     let slash = if prefix.ends_with('/') { "" } else { "/" };
@@ -72,8 +73,10 @@ impl Chunk {
         let prefix = escape(&visit.start.given).into_owned();
         let shown = paths.iter().map(|path| shown(&visit.start, &prefix, path)).collect();
         let (start, visit) = (visit.start.depth(), visit.clone());
-        let depths =
-            listing_depths.iter().map(|depth| (depth + 1).saturating_sub(start) + visit.depth).collect();
+        let depths = listing_depths
+            .iter()
+            .map(|depth| (depth + 1).saturating_sub(start) + visit.depth)
+            .collect();
         let dirs = kind == FileKind::Dirs;
         Ok(Chunk { visit, batch, dirs, via_link: false, shown, paths, depths, devs })
     }

@@ -60,5 +60,9 @@ pub(super) fn time_value(time_ns: i64, kind: char) -> String {
 
 /// The abbreviation of the time zone, which the chrono crate does not know for the local one.
 fn time_zone(time: &DateTime<Local>) -> String {
-    if time.offset().local_minus_utc() == 0 { "UTC".to_owned() } else { time.format("%z").to_string() }
+    if time.offset().local_minus_utc() == 0 {
+        "UTC".to_owned()
+    } else {
+        time.format("%z").to_string()
+    }
 }

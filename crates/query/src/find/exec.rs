@@ -1,5 +1,5 @@
-//! `-exec`, `-execdir`, `-ok` and `-okdir`: commands that the asking user runs on live paths. No shell is involved, and a
-//! name is never anything but (a part of) one argument.
+//! `-exec`, `-execdir`, `-ok` and `-okdir`: commands that the asking user runs on live paths. No
+//! shell is involved, and a name is never anything but (a part of) one argument.
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::ffi::{OsStr, OsString};
@@ -60,9 +60,11 @@ impl Exec {
         let ask = name.starts_with("-ok");
         let in_directory = name.ends_with("dir");
         let ends_batch = |at: usize| !ask && at > 0 && rest[at] == "+" && rest[at - 1] == "{}";
-        let end = (0..rest.len()).find(|&at| rest[at] == ";" || ends_batch(at)).ok_or_else(missing)?;
+        let end =
+            (0..rest.len()).find(|&at| rest[at] == ";" || ends_batch(at)).ok_or_else(missing)?;
         let batch = rest[end] == "+";
-        let mut words: Vec<Vec<u8>> = rest[..end].iter().map(|word| word.as_bytes().to_vec()).collect();
+        let mut words: Vec<Vec<u8>> =
+            rest[..end].iter().map(|word| word.as_bytes().to_vec()).collect();
         if words.is_empty() {
             return Err(format!("invalid argument `;' to `{name}'"));
         }
@@ -97,10 +99,12 @@ impl Exec {
         run_in(&words, &[], &self.place(target)?, self.ask)
     }
 
-    /// Adds an entry to a batch; runs the command if no more fit. Whether all commands that ran ended well.
+    /// Adds an entry to a batch; runs the command if no more fit. Whether all commands that ran
+    /// ended well.
     pub(crate) fn wait(&self, target: Target<'_>, waiting: &mut Waiting) -> Result<bool, String> {
         let mut well = true;
-        let directory = if self.in_directory { directory_of(target.shown).to_vec() } else { Vec::new() };
+        let directory =
+            if self.in_directory { directory_of(target.shown).to_vec() } else { Vec::new() };
         let argument = self.argument(target);
         let moved = waiting.directory.as_ref().is_some_and(|(last, _)| *last != directory);
         if moved || waiting.bytes + cost(&argument) > COMMAND_BYTES_MAX {
@@ -109,8 +113,9 @@ impl Exec {
         if waiting.paths.is_empty() {
             waiting.directory = Some((directory, self.place(target)?));
             let environment = std::env::vars_os().map(|(key, value)| key.len() + value.len() + 10);
-            waiting.bytes =
-                2048 + environment.sum::<usize>() + self.words.iter().map(|word| cost(word)).sum::<usize>();
+            waiting.bytes = 2048
+                + environment.sum::<usize>()
+                + self.words.iter().map(|word| cost(word)).sum::<usize>();
         }
         waiting.bytes += cost(&argument);
         waiting.paths.push(argument);
@@ -140,18 +145,17 @@ impl Exec {
         }
     }
 
-    /// The directory of an entry. What lies between it and the start must not have become a symbolic link since the
-    /// index was made: somebody else may own it.
+    /// The directory of an entry. What lies between it and the start must not have become a
+    /// symbolic link since the index was made: somebody else may own it.
     fn place(&self, target: Target<'_>) -> Result<Place, String> {
         if !self.in_directory {
             return Ok(Place::Here);
         }
         let directory = directory_of(target.shown);
         if let Some(open) = target.directory {
-            return open
-                .try_clone_to_owned()
-                .map(Place::Open)
-                .map_err(|error| format!("‘{}’: {}", String::from_utf8_lossy(directory), message(&error)));
+            return open.try_clone_to_owned().map(Place::Open).map_err(|error| {
+                format!("‘{}’: {}", String::from_utf8_lossy(directory), message(&error))
+            });
         }
         let failed = |errno: rustix::io::Errno| {
             format!("‘{}’: {}", String::from_utf8_lossy(directory), message(&errno.into()))
@@ -175,7 +179,8 @@ impl Exec {
 /// A relative directory in `PATH` would run what lies in the directories of others.
 fn safe_path(name: &str) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let relative = path.as_bytes().split(|&byte| byte == b':').find(|entry| !entry.starts_with(b"/"));
+    let relative =
+        path.as_bytes().split(|&byte| byte == b':').find(|entry| !entry.starts_with(b"/"));
     match relative {
         None => Ok(()),
         _ if path.is_empty() => Ok(()),
@@ -192,7 +197,12 @@ fn safe_path(name: &str) -> Result<(), String> {
     }
 }
 
-fn run_in(words: &[Vec<u8>], paths: &[Vec<u8>], place: &Place, quiet: bool) -> Result<bool, String> {
+fn run_in(
+    words: &[Vec<u8>],
+    paths: &[Vec<u8>],
+    place: &Place,
+    quiet: bool,
+) -> Result<bool, String> {
     let os = |word: &Vec<u8>| OsString::from_vec(word.clone());
     let mut command = Command::new(os(&words[0]));
     command.args(words[1..].iter().chain(paths).map(os));

@@ -1,4 +1,5 @@
-//! The expression of a find: tests and actions joined by operators, and its evaluation over a batch of rows.
+//! The expression of a find: tests and actions joined by operators, and its evaluation over a batch
+//! of rows.
 
 use super::action::Action;
 use super::rows::{One, Rows};
@@ -75,8 +76,9 @@ impl Expr {
         reached
     }
 
-    /// As [`Expr::eval`] where the outcome of some actions is only known when they have been carried out: the rows in
-    /// which the expression may be true, and those in which it may be false.
+    /// As [`Expr::eval`] where the outcome of some actions is only known when they have been
+    /// carried out: the rows in which the expression may be true, and those in which it may be
+    /// false.
     fn eval_maybe(
         &self,
         rows: &impl Rows,
@@ -115,9 +117,14 @@ impl Expr {
         }
     }
 
-    /// Evaluates the expression on one row, carrying actions out as they are reached: `act` gets each step and says whether it
-    /// is true, or `None` to end it all.
-    pub(crate) fn carry_out<R: Rows, E, F>(&self, rows: &R, at: usize, act: &mut F) -> Result<Option<bool>, E>
+    /// Evaluates the expression on one row, carrying actions out as they are reached: `act` gets
+    /// each step and says whether it is true, or `None` to end it all.
+    pub(crate) fn carry_out<R: Rows, E, F>(
+        &self,
+        rows: &R,
+        at: usize,
+        act: &mut F,
+    ) -> Result<Option<bool>, E>
     where
         F: FnMut(Step) -> Result<Option<bool>, E>,
     {
@@ -144,7 +151,9 @@ impl Expr {
     /// Whether what is pruned hangs on the outcome of an action.
     pub(crate) fn prunes_by_outcome(&self, actions: &[Action]) -> bool {
         let here = match self {
-            Expr::And(first, second) | Expr::Or(first, second) => first.waits(actions) && second.prunes(),
+            Expr::And(first, second) | Expr::Or(first, second) => {
+                first.waits(actions) && second.prunes()
+            }
             _ => false,
         };
         here || match self {
@@ -205,8 +214,8 @@ impl Expr {
         }
     }
 
-    /// What is left of the expression for rows of which `may_be` says of each test whether it may pass, and whether it may
-    /// fail.
+    /// What is left of the expression for rows of which `may_be` says of each test whether it may
+    /// pass, and whether it may fail.
     pub(crate) fn told(&self, may_be: &dyn Fn(&Test) -> (bool, bool)) -> Expr {
         match self {
             Expr::And(first, second) => match first.told(may_be) {
@@ -283,7 +292,8 @@ impl Expr {
         }
     }
 
-    /// Puts what costs least first where tests stand beside each other, as find(1) does: names, then types, then all else.
+    /// Puts what costs least first where tests stand beside each other, as find(1) does: names,
+    /// then types, then all else.
     pub(crate) fn cheapest_first(&mut self) {
         match self {
             Expr::And(first, second) => {
@@ -300,7 +310,8 @@ impl Expr {
         }
     }
 
-    /// Moves the last of a row of tests to its place; those before it are in order. Nothing moves past an action.
+    /// Moves the last of a row of tests to its place; those before it are in order. Nothing moves
+    /// past an action.
     fn sink_last(&mut self) {
         let Expr::And(first, second) = self else { return };
         let before = match &mut **first {

@@ -2,7 +2,8 @@
 //!
 //! 1. Of each unit, the rows that are links are taken out and followed, as far as the index knows.
 //! 2. What a link leads to becomes a visit of its own, with the path of the link as its start.
-//! 3. A link to a directory above it is told and left out; one that leads nowhere is looked at itself.
+//! 3. A link to a directory above it is told and left out; one that leads nowhere is looked at
+//!    itself.
 
 use super::chunk::Chunk;
 use super::gather::gather;
@@ -52,7 +53,8 @@ fn is_below_absolute(path: &str, directory: &str) -> bool {
 }
 
 impl Search<'_, '_> {
-    /// Directories that are above the link that leads to the start, and below the start too, are told and left out.
+    /// Directories that are above the link that leads to the start, and below the start too, are
+    /// told and left out.
     pub(super) fn leave_out_loops(&mut self) {
         for (path, told) in &self.visit.loops {
             let depth = path.split('/').count() as u32 - self.start.depth() + self.visit.depth;
@@ -92,7 +94,8 @@ impl Search<'_, '_> {
 
     fn follow_link(&self, chunk: &Chunk, at: usize) -> Result<()> {
         let known = &self.visit.known;
-        let tell = |what| known.tell_of_link(format!("{}: {what}", quoted(&unescape(&chunk.shown[at]))));
+        let tell =
+            |what| known.tell_of_link(format!("{}: {what}", quoted(&unescape(&chunk.shown[at]))));
         let targets = chunk.batch.column_by_name("target").map(|column| column.as_string::<i32>());
         match known.follow(&chunk.paths[at], text_or_empty(targets, at)) {
             Place::There(reached) => return self.visit_next(chunk, at, &reached),

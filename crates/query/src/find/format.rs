@@ -106,7 +106,9 @@ impl Format {
     pub(crate) fn columns(&self) -> Vec<&'static str> {
         let columns = self.pieces.iter().flat_map(|piece| match piece {
             Piece::Directive { what: What::Plain(letter), .. } => columns_of(*letter),
-            Piece::Directive { what: What::Time(letter, _), .. } => columns_of(letter.to_ascii_lowercase()),
+            Piece::Directive { what: What::Time(letter, _), .. } => {
+                columns_of(letter.to_ascii_lowercase())
+            }
             Piece::Text(_) | Piece::Stop => &[],
         });
         columns.copied().collect()
@@ -158,8 +160,7 @@ impl Format {
 
     /// Whether it has this directive.
     pub(crate) fn has(&self, letter: char) -> bool {
-        let is =
-            |piece: &Piece| matches!(piece, Piece::Directive { what: What::Plain(l), .. } if *l == letter);
+        let is = |piece: &Piece| matches!(piece, Piece::Directive { what: What::Plain(l), .. } if *l == letter);
         self.pieces.iter().any(is)
     }
 }
@@ -192,7 +193,8 @@ fn escape_sequence(rest: &mut &[u8], warnings: &mut Vec<String>) -> Option<Vec<u
     };
     let digits = rest.iter().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
     if digits > 0 {
-        let value = rest[..digits].iter().fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0'));
+        let value =
+            rest[..digits].iter().fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0'));
         *rest = &rest[digits..];
         return Some(vec![value as u8]);
     }
@@ -200,7 +202,9 @@ fn escape_sequence(rest: &mut &[u8], warnings: &mut Vec<String>) -> Option<Vec<u
     Some(match byte {
         b'c' => return None,
         b'\\' => vec![b'\\'],
-        letter if letter != b'e' && control(letter).is_some() => control(letter).into_iter().collect(),
+        letter if letter != b'e' && control(letter).is_some() => {
+            control(letter).into_iter().collect()
+        }
         other => {
             warnings.push(format!("warning: unrecognized escape `\\{}'", char::from(other)));
             vec![b'\\', other]
@@ -220,8 +224,9 @@ fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Piec
     let what = match char::from(byte) {
         letter @ ('A' | 'B' | 'C' | 'T') => {
             let Ok(kind) = next() else {
-                let warning =
-                    format!("warning: format directive `%{letter}' should be followed by another character");
+                let warning = format!(
+                    "warning: format directive `%{letter}' should be followed by another character"
+                );
                 warnings.push(warning);
                 return Ok(None);
             };
@@ -229,7 +234,9 @@ fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Piec
         }
         letter if "abcdDfFgGhHiklmMnpPsStuUyYZ".contains(letter) => What::Plain(letter),
         letter @ ('{' | '[' | '(') => {
-            return Err(format!("error: the format directive `%{letter}' is reserved for future use"));
+            return Err(format!(
+                "error: the format directive `%{letter}' is reserved for future use"
+            ));
         }
         letter => {
             warnings.push(format!("warning: unrecognized format directive `%{letter}'"));
@@ -244,7 +251,8 @@ fn value(what: What, found: &Found<'_>, output: &mut Vec<u8>) {
     let Attributes { mode, uid, gid, blocks, .. } = *attributes;
     let letter = match what {
         What::Time(letter, kind) => {
-            return output.extend_from_slice(time_value(time_of(letter, attributes), kind).as_bytes());
+            return output
+                .extend_from_slice(time_value(time_of(letter, attributes), kind).as_bytes());
         }
         What::Plain(letter) => letter,
     };
@@ -300,7 +308,8 @@ fn general(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
-    let exponent = format!("{value:.5e}").split('e').nth(1).and_then(|e| e.parse::<i32>().ok()).unwrap_or(0);
+    let exponent =
+        format!("{value:.5e}").split('e').nth(1).and_then(|e| e.parse::<i32>().ok()).unwrap_or(0);
     let trimmed = |text: String| match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text,
@@ -348,7 +357,8 @@ pub(crate) fn mode_string(mode: u32) -> String {
         other => other.letter(),
     };
     let mut text = String::from(letter);
-    for (shift, special, set, unset) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+    for (shift, special, set, unset) in
+        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
     {
         let bits = mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });

@@ -1,4 +1,5 @@
-//! Gathers what is known of the subtree of a start besides the columns of its rows, as far as the expression asks.
+//! Gathers what is known of the subtree of a start besides the columns of its rows, as far as the
+//! expression asks.
 
 use super::known::{FileSystems, Known};
 use super::parse::Find;
@@ -19,10 +20,18 @@ pub(super) fn gather(find: &Find, start: &Start, links: &Arc<Links>) -> Result<K
     let judges = find.asks(&|test| matches!(test, Test::Access(_)));
     let knows_mounts = find.asks(&|test| matches!(test, Test::FileSystem(_))) || find.prints('F');
     Ok(Known {
-        empty_dirs: if find.asks(&|test| matches!(test, Test::Empty)) { empty_dirs(start)? } else { none() },
+        empty_dirs: if find.asks(&|test| matches!(test, Test::Empty)) {
+            empty_dirs(start)?
+        } else {
+            none()
+        },
         hits: xattr_hits(find, start)?,
         acls: if judges { values(start, Acl::XATTR_NAME)? } else { FxHashMap::default() },
-        contexts: if find.prints('Z') { values(start, "security.selinux")? } else { FxHashMap::default() },
+        contexts: if find.prints('Z') {
+            values(start, "security.selinux")?
+        } else {
+            FxHashMap::default()
+        },
         who: if judges { caller() } else { Credentials::new(0, []) },
         file_systems: if knows_mounts { FileSystems::mounted() } else { FileSystems::none() },
         source: start.source.clone(),
@@ -53,9 +62,12 @@ fn empty_dirs(start: &Start) -> Result<FxHashSet<String>> {
             continue;
         }
         let columns = ["path", "part", "files", "symlinks", "others", "subdirs"];
-        for batch in shard.read(FileKind::Listings, &columns, std::slice::from_ref(&listings), BATCH_ROWS)? {
+        for batch in
+            shard.read(FileKind::Listings, &columns, std::slice::from_ref(&listings), BATCH_ROWS)?
+        {
             let batch = batch?;
-            let counts = columns[2..].iter().map(|name| numbers::<Int64Type>(&batch, name).values());
+            let counts =
+                columns[2..].iter().map(|name| numbers::<Int64Type>(&batch, name).values());
             let counts: Vec<_> = counts.collect();
             let paths = strings(&batch, "path");
             let parts = numbers::<UInt32Type>(&batch, "part").values();
@@ -93,7 +105,8 @@ fn values(start: &Start, wanted: &str) -> Result<FxHashMap<String, String>> {
     Ok(found)
 }
 
-/// The paths that pass each test of extended attributes for which names in the listing are not enough.
+/// The paths that pass each test of extended attributes for which names in the listing are not
+/// enough.
 fn xattr_hits(find: &Find, start: &Start) -> Result<Vec<FxHashSet<String>>> {
     let mut tests: Vec<&XattrTest> = Vec::new();
     find.expr.each_test(&mut |test| {
@@ -110,7 +123,9 @@ fn xattr_hits(find: &Find, start: &Start) -> Result<Vec<FxHashSet<String>>> {
                 let [paths, names, keys, values] =
                     ["path", "name", "key", "value"].map(|name| strings(&batch, name));
                 for at in 0..batch.num_rows() {
-                    for test in tests.iter().filter(|test| test.holds(keys.value(at), values.value(at))) {
+                    for test in
+                        tests.iter().filter(|test| test.holds(keys.value(at), values.value(at)))
+                    {
                         let path = join(paths.value(at), names.value(at));
                         hits[test.number].insert(path);
                     }

@@ -6,7 +6,8 @@ use canopy_model::{FileType, escape};
 use chrono::{DateTime, SecondsFormat};
 use std::io::Write;
 
-/// Prints `{"path":...}` without an end of line. Times are RFC 3339 in UTC, sizes bytes, blocks 512 bytes.
+/// Prints `{"path":...}` without an end of line. Times are RFC 3339 in UTC, sizes bytes, blocks 512
+/// bytes.
 pub(crate) fn print_json(found: &Found<'_>, output: &mut Vec<u8>) {
     let a = &found.attributes;
     output.push(b'{');

@@ -1,5 +1,5 @@
-//! What tests and directives may ask besides the columns of a row: empty directories, values of extended attributes,
-//! who asks, types of file systems, and where symbolic links lead.
+//! What tests and directives may ask besides the columns of a row: empty directories, values of
+//! extended attributes, who asks, types of file systems, and where symbolic links lead.
 
 use super::rows::Batch;
 use crate::columns::{numbers, strings, text_or_empty};
@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct Known {
     /// Directories that are known to be empty.
     pub(crate) empty_dirs: FxHashSet<String>,
-    /// Paths in the source that pass tests of extended attributes that need values, by the number of the test.
+    /// Paths in the source that pass tests of extended attributes that need values, by the number
+    /// of the test.
     pub(crate) hits: Vec<FxHashSet<String>>,
     /// Values of the access ACLs that the caller may see, escaped, by path in the source.
     pub(crate) acls: FxHashMap<String, String>,
@@ -35,7 +36,8 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Whether the type of what a row leads to is one of these: that of the link where it leads nowhere.
+    /// Whether the type of what a row leads to is one of these: that of the link where it leads
+    /// nowhere.
     pub(crate) fn type_is(&self, rows: &Batch<'_>, at: usize, types: &[FileType]) -> bool {
         let mode = numbers::<UInt32Type>(rows.batch, "mode").value(at);
         if FileType::of_mode(mode) != FileType::Symlink {
@@ -53,7 +55,8 @@ impl Known {
         }
     }
 
-    /// Whether access(2) would grant the wanted bits to the caller, as far as mode, owner, group and ACL tell.
+    /// Whether access(2) would grant the wanted bits to the caller, as far as mode, owner, group
+    /// and ACL tell.
     pub(crate) fn may_access(&self, rows: &Batch<'_>, at: usize, wanted: Wanted) -> bool {
         let number = |name| numbers::<UInt32Type>(rows.batch, name).value(at);
         let names = text_or_empty(Some(strings(rows.batch, "xattrs")), at);
@@ -71,7 +74,13 @@ impl Known {
         }
     }
 
-    fn grants(&self, path: &str, names: &str, (mode, uid, gid): (u32, u32, u32), wanted: Wanted) -> bool {
+    fn grants(
+        &self,
+        path: &str,
+        names: &str,
+        (mode, uid, gid): (u32, u32, u32),
+        wanted: Wanted,
+    ) -> bool {
         let has_acl = super::test::split_names(names).any(|name| name == Acl::XATTR_NAME);
         let acl = self.acls.get(path).and_then(|value| Acl::decode(&unescape(value)).ok());
         let grant = match (has_acl, acl) {
@@ -118,8 +127,8 @@ impl Known {
         told
     }
 
-    /// Forgets what was wrong with an entry that is now evaluated again: rows are selected before the outcome of
-    /// commands is known, so more tests were asked than find(1) asks.
+    /// Forgets what was wrong with an entry that is now evaluated again: rows are selected before
+    /// the outcome of commands is known, so more tests were asked than find(1) asks.
     pub(crate) fn forget_problem(&self, shown: &str) {
         let mut problems = self.problems.lock().expect("no thread panics while it holds the lock");
         if !problems.is_empty() {

@@ -11,7 +11,8 @@ pub(crate) fn print_long(found: &Found<'_>, now_ns: i64, output: &mut Vec<u8>) {
     let attributes = &found.attributes;
     let size = match attributes.file_type() {
         FileType::Block | FileType::Character => {
-            let (major, minor) = (rustix::fs::major(attributes.rdev), rustix::fs::minor(attributes.rdev));
+            let (major, minor) =
+                (rustix::fs::major(attributes.rdev), rustix::fs::minor(attributes.rdev));
             format!("{major:>3}, {minor:>3}")
         }
         _ => format!("{:>8}", attributes.size_bytes),

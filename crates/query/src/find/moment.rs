@@ -12,8 +12,9 @@ pub(super) fn end_of_day(now_ns: i64) -> i64 {
     nanoseconds(start).unwrap_or(now_ns).saturating_add(DAY_NS)
 }
 
-/// A moment as people write it: `@SECONDS`, a date, a time of today, both (also with a zone at the end), `now`,
-/// `today`, `yesterday`, `tomorrow`, `N UNITS [ago]`, `last UNIT`, `next UNIT`. `None` for everything else.
+/// A moment as people write it: `@SECONDS`, a date, a time of today, both (also with a zone at the
+/// end), `now`, `today`, `yesterday`, `tomorrow`, `N UNITS [ago]`, `last UNIT`, `next UNIT`. `None`
+/// for everything else.
 pub(super) fn parse_moment(text: &str, now_ns: i64) -> Option<i64> {
     let text = text.trim();
     if let Some(seconds) = text.strip_prefix('@') {
@@ -39,7 +40,8 @@ fn epoch(text: &str) -> Option<i64> {
         None => (false, text),
     };
     let (seconds, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
-    let all_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let all_digits =
+        |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if !all_digits(seconds) || !all_digits(fraction) {
         return None;
     }
@@ -53,13 +55,19 @@ fn with_zone(text: &str) -> Option<i64> {
     if let Some(moment) = utc.and_then(|text| date_and_time(text.trim(), NaiveDateTime::MIN)) {
         return moment.and_utc().timestamp_nanos_opt();
     }
-    ["%Y-%m-%dT%H:%M:%S%.f%z", "%Y-%m-%d %H:%M:%S%.f %z", "%Y-%m-%d %H:%M:%S%.f%z", "%Y-%m-%d %H:%M %z"]
-        .iter()
-        .find_map(|form| DateTime::parse_from_str(text, form).ok()?.timestamp_nanos_opt())
+    [
+        "%Y-%m-%dT%H:%M:%S%.f%z",
+        "%Y-%m-%d %H:%M:%S%.f %z",
+        "%Y-%m-%d %H:%M:%S%.f%z",
+        "%Y-%m-%d %H:%M %z",
+    ]
+    .iter()
+    .find_map(|form| DateTime::parse_from_str(text, form).ok()?.timestamp_nanos_opt())
 }
 
 fn date_and_time(text: &str, now: NaiveDateTime) -> Option<NaiveDateTime> {
-    let moments = ["%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M"];
+    let moments =
+        ["%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M"];
     let dates = ["%Y-%m-%d", "%Y/%m/%d", "%Y%m%d", "%d %b %Y", "%b %d %Y", "%b %d, %Y", "%m/%d/%Y"];
     let moment = moments.iter().find_map(|form| NaiveDateTime::parse_from_str(text, form).ok());
     let date = || {

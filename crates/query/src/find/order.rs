@@ -25,17 +25,21 @@ pub(super) enum Key<'a> {
 impl Field {
     /// The field that `--sort` names.
     pub(super) fn named(name: &str) -> Result<Self, String> {
-        const COLUMNS: [&str; 11] =
-            ["name", "size", "blocks", "mtime", "atime", "ctime", "btime", "uid", "gid", "nlink", "ino"];
+        const COLUMNS: [&str; 11] = [
+            "name", "size", "blocks", "mtime", "atime", "ctime", "btime", "uid", "gid", "nlink",
+            "ino",
+        ];
         match name {
             "path" => Ok(Field::Path),
             "depth" => Ok(Field::Depth),
             "links" => Ok(Field::Column("nlink")),
-            _ => {
-                COLUMNS.iter().find(|column| **column == name).map(|column| Field::Column(column)).ok_or_else(
-                    || format!("--sort needs one of path, depth, {}, not '{name}'", COLUMNS.join(", ")),
-                )
-            }
+            _ => COLUMNS
+                .iter()
+                .find(|column| **column == name)
+                .map(|column| Field::Column(column))
+                .ok_or_else(|| {
+                    format!("--sort needs one of path, depth, {}, not '{name}'", COLUMNS.join(", "))
+                }),
         }
     }
 
@@ -72,8 +76,12 @@ impl Row for ChunkRow<'_> {
             Field::Column(name @ ("uid" | "gid" | "nlink")) => {
                 Key::Number(i64::from(numbers::<UInt32Type>(batch, name).value(at)))
             }
-            Field::Column("ino") => Key::Number(numbers::<UInt64Type>(batch, "ino").value(at) as i64),
-            Field::Column(time) => Key::Number(numbers::<TimestampNanosecondType>(batch, time).value(at)),
+            Field::Column("ino") => {
+                Key::Number(numbers::<UInt64Type>(batch, "ino").value(at) as i64)
+            }
+            Field::Column(time) => {
+                Key::Number(numbers::<TimestampNanosecondType>(batch, time).value(at))
+            }
         }
     }
 
@@ -86,7 +94,8 @@ impl Row for ChunkRow<'_> {
     }
 }
 
-/// The numbers of the rows in the order that is asked for. Rows that compare equal are in path order.
+/// The numbers of the rows in the order that is asked for. Rows that compare equal are in path
+/// order.
 pub(super) fn in_order<R: Row>(rows: &[R], globals: &Globals) -> Vec<usize> {
     let compare = |a: &R, b: &R| match globals.sort {
         Some(field) => {

@@ -1,7 +1,8 @@
 //! From find's arguments to start paths and an expression.
 //!
-//! Precedence, from strongest: parentheses; `!`; `-a`, also where nothing stands between two tests; `-o`; `,`. An
-//! expression without an action is `( EXPRESSION ) -print`. Messages are those of find(1).
+//! Precedence, from strongest: parentheses; `!`; `-a`, also where nothing stands between two tests;
+//! `-o`; `,`. An expression without an action is `( EXPRESSION ) -print`. Messages are those of
+//! find(1).
 
 use super::action::{Action, Form, Sink};
 use super::expr::Expr;
@@ -49,8 +50,8 @@ impl Find {
     }
 }
 
-/// Parses the arguments of find: options, start paths, then an expression. `now_ns` is what ages count from, in
-/// nanoseconds since 1970. Opens the files that actions write to.
+/// Parses the arguments of find: options, start paths, then an expression. `now_ns` is what ages
+/// count from, in nanoseconds since 1970. Opens the files that actions write to.
 pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
     let mut parser = Parser {
         rest: arguments,
@@ -213,7 +214,9 @@ impl<'a> Parser<'a> {
                 self.next();
                 match self.peek() {
                     Some(b")") => {
-                        return Err("invalid expression; empty parentheses are not allowed.".to_owned());
+                        return Err(
+                            "invalid expression; empty parentheses are not allowed.".to_owned()
+                        );
                     }
                     None => return Err(unclosed()),
                     Some(_) => {}
@@ -243,7 +246,8 @@ impl<'a> Parser<'a> {
         let globals = &self.globals;
         let shaped = globals.count || globals.json || globals.ndjson || globals.zero;
         if shaped && !self.only_quits() {
-            return Err("--count, --json, --ndjson and --0 stand in for -print: leave actions out".to_owned());
+            return Err("--count, --json, --ndjson and --0 stand in for -print: leave actions out"
+                .to_owned());
         }
         if self.actions.iter().any(|action| matches!(action, Action::Delete)) {
             if !globals.live {
@@ -261,7 +265,9 @@ impl<'a> Parser<'a> {
                 );
             }
         }
-        if (!globals.live || globals.holds()) && !globals.depth_first && expr.prunes_by_outcome(&self.actions)
+        if (!globals.live || globals.holds())
+            && !globals.depth_first
+            && expr.prunes_by_outcome(&self.actions)
         {
             return Err(
                 "-prune cannot hang on the outcome of a command where entries are chosen before any command \
@@ -283,8 +289,9 @@ impl<'a> Parser<'a> {
         if let Some(at) = self.files.iter().position(|(known, _)| known == path) {
             return Ok(Sink::File(at));
         }
-        let file = File::create(path)
-            .map_err(|error| format!("‘{}’: {}", path.to_string_lossy(), super::exec::message(&error)))?;
+        let file = File::create(path).map_err(|error| {
+            format!("‘{}’: {}", path.to_string_lossy(), super::exec::message(&error))
+        })?;
         self.files.push((path.to_owned(), file));
         Ok(Sink::File(self.files.len() - 1))
     }
@@ -316,7 +323,10 @@ mod tests {
     #[test]
     fn precedence_is_that_of_find() {
         let shape = |line: &str| format!("{:?}", parsed(line).unwrap().expr);
-        assert_eq!(shape("-uid 1 -o -uid 2 -a ! -uid 3"), shape("( -uid 1 ) -o ( -uid 2 ( ! -uid 3 ) )"));
+        assert_eq!(
+            shape("-uid 1 -o -uid 2 -a ! -uid 3"),
+            shape("( -uid 1 ) -o ( -uid 2 ( ! -uid 3 ) )")
+        );
         assert_eq!(shape("-uid 1 -print -o -uid 2"), shape("( -uid 1 -a -print ) -o -uid 2"));
         assert_ne!(shape("-uid 1 -o -uid 2 -uid 3"), shape("( -uid 1 -o -uid 2 ) -uid 3"));
         assert_eq!(shape("-uid 1 , -uid 2 -o -uid 3"), shape("( -uid 1 ) , ( -uid 2 -o -uid 3 )"));

@@ -1,5 +1,5 @@
-//! Patterns of names and paths: shell patterns as fnmatch(3) takes them. They are matched against escaped names,
-//! in which a byte that is no UTF-8 is one character.
+//! Patterns of names and paths: shell patterns as fnmatch(3) takes them. They are matched against
+//! escaped names, in which a byte that is no UTF-8 is one character.
 
 use canopy_model::escape;
 use memchr::memmem::Finder;
@@ -31,10 +31,13 @@ impl Glob {
         }
         let flags = if ignore_case { "(?si)" } else { "(?s)" };
         let regex = format!("{flags}\\A(?:{})\\z", glob_to_regex(&pattern));
-        Regex::new(&regex).map(Glob::Regex).map_err(|_| format!("the pattern '{pattern}' is too large"))
+        Regex::new(&regex)
+            .map(Glob::Regex)
+            .map_err(|_| format!("the pattern '{pattern}' is too large"))
     }
 
-    /// Patterns without anything but stars need no regular expression, which would cost several times as much.
+    /// Patterns without anything but stars need no regular expression, which would cost several
+    /// times as much.
     fn simple(pattern: &str) -> Option<Self> {
         if pattern.contains(['?', '[', '\\']) {
             return None;
@@ -69,7 +72,9 @@ impl Glob {
 
 /// Each piece is looked for after the one before it; the first place is always good enough.
 fn pieces_match(text: &str, begin: &str, middles: &[Finder<'static>], end: &str) -> bool {
-    let Some(rest) = text.strip_prefix(begin).and_then(|rest| rest.strip_suffix(end)) else { return false };
+    let Some(rest) = text.strip_prefix(begin).and_then(|rest| rest.strip_suffix(end)) else {
+        return false;
+    };
     let mut rest = rest.as_bytes();
     middles.iter().all(|middle| {
         let found = middle.find(rest);
@@ -106,8 +111,9 @@ fn glob_to_regex(pattern: &str) -> String {
     regex
 }
 
-/// Translates a bracket expression whose '[' was just read. Returns the class and the length of what was read, or
-/// `None` if it does not end. In a shell pattern '!' negates too and a backslash quotes.
+/// Translates a bracket expression whose '[' was just read. Returns the class and the length of
+/// what was read, or `None` if it does not end. In a shell pattern '!' negates too and a backslash
+/// quotes.
 pub(super) fn bracket(text: &str, shell: bool) -> Option<(String, usize)> {
     let mut class = String::from("[");
     let mut at = 0;
@@ -134,7 +140,8 @@ pub(super) fn bracket(text: &str, shell: bool) -> Option<(String, usize)> {
                 at += quoted.len_utf8();
                 class.push_str(&regex::escape(quoted.encode_utf8(&mut [0; 4])));
             }
-            // A range keeps its '-'; the characters that Rust's classes treat in their own way are quoted.
+            // A range keeps its '-'; the characters that Rust's classes treat in their own way are
+            // quoted.
             '-' if !first && !text[at..].starts_with(']') => class.push('-'),
             c => {
                 if matches!(c, '[' | ']' | '\\' | '&' | '~' | '^' | '-') {

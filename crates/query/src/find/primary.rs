@@ -2,8 +2,8 @@
 
 use super::action::{Action, Form, Printf, Sink};
 use super::arguments::{
-    days_test, invalid, minutes_test, parse_number, parse_perm, parse_size, parse_types, time_column,
-    used_test,
+    days_test, invalid, minutes_test, parse_number, parse_perm, parse_size, parse_types,
+    time_column, used_test,
 };
 use super::exec::{Exec, message};
 use super::expr::Expr;
@@ -82,7 +82,8 @@ impl Default for Globals {
 }
 
 impl Globals {
-    /// Whether entries are held until all are there, to be put in order. A live search goes depth first by itself.
+    /// Whether entries are held until all are there, to be put in order. A live search goes depth
+    /// first by itself.
     pub(super) fn holds(&self) -> bool {
         let ordered = self.sort.is_some() || self.reverse || (self.depth_first && !self.live);
         ordered && !self.count
@@ -118,7 +119,8 @@ impl Parser<'_> {
                     self.next();
                     self.argument_is_there("-D")?;
                 }
-                [b'-', b'O', rest @ ..] if rest.iter().all(u8::is_ascii_digit) && !rest.is_empty() => {}
+                [b'-', b'O', rest @ ..]
+                    if rest.iter().all(u8::is_ascii_digit) && !rest.is_empty() => {}
                 b"--" => {
                     self.next();
                     return Ok(());
@@ -157,7 +159,9 @@ impl Parser<'_> {
             }
             "--limit" => {
                 let number = self.argument(name)?.to_string_lossy();
-                let limit = number.parse().map_err(|_| format!("--limit needs a number, not '{number}'"))?;
+                let limit = number
+                    .parse()
+                    .map_err(|_| format!("--limit needs a number, not '{number}'"))?;
                 self.globals.limit = Some(limit);
             }
             _ => return Ok(false),
@@ -282,9 +286,11 @@ impl Parser<'_> {
             "-name" | "-iname" => Test::Name(self.glob(name)?),
             "-path" | "-wholename" | "-ipath" | "-iwholename" => Test::Path(self.glob(name)?),
             "-lname" | "-ilname" => Test::Target(self.glob(name)?),
-            "-regex" | "-iregex" => {
-                Test::Regex(compile(self.argument(name)?.as_bytes(), self.syntax, name == "-iregex")?)
-            }
+            "-regex" | "-iregex" => Test::Regex(compile(
+                self.argument(name)?.as_bytes(),
+                self.syntax,
+                name == "-iregex",
+            )?),
             "-newer" | "-anewer" | "-cnewer" => {
                 let letter = if name == "-newer" { 'm' } else { char::from(name.as_bytes()[1]) };
                 self.newer(letter, 'm', name)?
@@ -303,8 +309,8 @@ impl Parser<'_> {
             return Ok(Some(test));
         }
         const NAMES: [&str; 17] = [
-            "-type", "-xtype", "-size", "-uid", "-gid", "-links", "-inum", "-user", "-group", "-perm",
-            "-used", "-fstype", "-amin", "-cmin", "-mmin", "-atime", "-ctime",
+            "-type", "-xtype", "-size", "-uid", "-gid", "-links", "-inum", "-user", "-group",
+            "-perm", "-used", "-fstype", "-amin", "-cmin", "-mmin", "-atime", "-ctime",
         ];
         if !NAMES.contains(&name) && name != "-mtime" {
             return Ok(None);
@@ -327,8 +333,14 @@ impl Parser<'_> {
             "-gid" => Test::Id("gid", parse_number(name, &text)?),
             "-links" => Test::Id("nlink", parse_number(name, &text)?),
             "-inum" => Test::Inode(parse_number(name, &text)?),
-            "-user" => id("uid", user_id(&text), format!("‘{text}’ is not the name of a known user"))?,
-            "-group" => id("gid", group_id(&text), format!("‘{text}’ is not the name of an existing group"))?,
+            "-user" => {
+                id("uid", user_id(&text), format!("‘{text}’ is not the name of a known user"))?
+            }
+            "-group" => id(
+                "gid",
+                group_id(&text),
+                format!("‘{text}’ is not the name of an existing group"),
+            )?,
             "-perm" => parse_perm(&text)?,
             "-used" => used_test(&text)?,
             "-fstype" => Test::FileSystem(text.into_owned()),

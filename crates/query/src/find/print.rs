@@ -15,7 +15,8 @@ use canopy_index::RowRange;
 use canopy_model::{Attributes, unescape};
 use std::borrow::Cow;
 
-/// Bytes after which what has been printed is written out. Lines of different threads mix only between such blocks.
+/// Bytes after which what has been printed is written out. Lines of different threads mix only
+/// between such blocks.
 const BLOCK_BYTES: usize = 256 << 10;
 
 /// Rows of a unit, each with a bit for every action that is to be carried out on it.
@@ -139,7 +140,12 @@ impl Printer<'_, '_> {
                 for (number, action) in self.find.actions.iter().enumerate() {
                     if bits >> number & 1 == 1 {
                         if let Action::Write(form, _) = action {
-                            form.write(&found, self.options.terminal, self.options.now_ns, &mut block);
+                            form.write(
+                                &found,
+                                self.options.terminal,
+                                self.options.now_ns,
+                                &mut block,
+                            );
                         }
                     }
                 }
@@ -152,7 +158,13 @@ impl Printer<'_, '_> {
     }
 
     /// Makes the path to print that of the listing of a row.
-    fn go_to(&self, shared: &mut Shared, heads: &Heads<'_>, at: usize, unit: &Unit<'_>) -> Result<()> {
+    fn go_to(
+        &self,
+        shared: &mut Shared,
+        heads: &Heads<'_>,
+        at: usize,
+        unit: &Unit<'_>,
+    ) -> Result<()> {
         let listing = heads.listings[at];
         if shared.listing == Some(listing) {
             return Ok(());
@@ -193,7 +205,12 @@ struct Heads<'a> {
 }
 
 impl<'a> Heads<'a> {
-    fn of(unit: &Unit<'_>, batch: &'a RecordBatch, needed: bool, devices: bool) -> Result<Option<Self>> {
+    fn of(
+        unit: &Unit<'_>,
+        batch: &'a RecordBatch,
+        needed: bool,
+        devices: bool,
+    ) -> Result<Option<Self>> {
         if !needed {
             return Ok(None);
         }

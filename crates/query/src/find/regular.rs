@@ -1,6 +1,7 @@
 //! find's regular expressions: the syntaxes of `-regextype`, translated to that of the regex crate.
 //!
-//! They are matched against escaped names, in which a byte that is no UTF-8 is one character that no dot matches.
+//! They are matched against escaped names, in which a byte that is no UTF-8 is one character that
+//! no dot matches.
 
 use super::pattern::{FOREIGN, bracket};
 use canopy_model::escape;
@@ -26,7 +27,9 @@ impl Syntax {
             "findutils-default" | "emacs" => Syntax::Emacs,
             "ed" | "grep" | "posix-basic" | "sed" => Syntax::Basic,
             "posix-minimal-basic" => Syntax::Minimal,
-            "gnu-awk" | "posix-awk" | "awk" | "posix-egrep" | "egrep" | "posix-extended" => Syntax::Extended,
+            "gnu-awk" | "posix-awk" | "awk" | "posix-egrep" | "egrep" | "posix-extended" => {
+                Syntax::Extended
+            }
             _ => {
                 return Err(format!(
                     "Unknown regular expression type ‘{name}’; valid types are ‘findutils-default’, ‘ed’, \
@@ -46,7 +49,9 @@ impl Syntax {
             '{' | '}' if quoted != plain_operators && self != Syntax::Emacs => Meaning::Interval,
             '*' if !quoted => Meaning::Repeat,
             '+' | '?' => match (self, quoted) {
-                (Syntax::Emacs | Syntax::Extended, false) | (Syntax::Basic, true) => Meaning::Repeat,
+                (Syntax::Emacs | Syntax::Extended, false) | (Syntax::Basic, true) => {
+                    Meaning::Repeat
+                }
                 _ => Meaning::Literal,
             },
             _ => Meaning::Literal,

@@ -1,4 +1,5 @@
-//! What tests ask of entries: [`Rows`] is answered by a batch of the index ([`Batch`]) and by an entry of the live file system.
+//! What tests ask of entries: [`Rows`] is answered by a batch of the index ([`Batch`]) and by an
+//! entry of the live file system.
 
 use super::known::Known;
 use super::test::XattrTest;
@@ -9,7 +10,8 @@ use arrow::datatypes::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64Typ
 use canopy_model::{FileType, Wanted};
 use std::borrow::Cow;
 
-/// Entries by number. Names and paths are escaped. `None` stands for what cannot be told, of which no test is true.
+/// Entries by number. Names and paths are escaped. `None` stands for what cannot be told, of which
+/// no test is true.
 pub(crate) trait Rows {
     fn len(&self) -> usize;
     fn names<'s>(&'s self) -> impl Fn(usize) -> Cow<'s, str>;
@@ -54,7 +56,9 @@ impl Over for Among<'_> {
     fn each(self, holds: impl Fn(usize) -> bool) -> BooleanBuffer {
         let len = self.0.len();
         let mut words = Vec::with_capacity(len.div_ceil(64));
-        for (number, mut asked) in self.0.bit_chunks().iter_padded().take(len.div_ceil(64)).enumerate() {
+        for (number, mut asked) in
+            self.0.bit_chunks().iter_padded().take(len.div_ceil(64)).enumerate()
+        {
             let first = number * 64;
             let mut kept = 0_u64;
             if asked == u64::MAX {

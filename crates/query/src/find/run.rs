@@ -2,12 +2,13 @@
 //!
 //! For each start path:
 //! 1. Look the start up in the listing of its parent, and evaluate the expression on it alone.
-//! 2. Take the shards whose covers touch the subtree; narrow each to its range of listings, and by `-maxdepth`,
-//!    `-mindepth` and `-prune` to parts of that range.
-//! 3. Cut the rows at row groups into units of work, for all threads to take from; skip a row group whose bounds
-//!    rule out every action.
-//! 4. In a unit, read only the columns that tests ask for and evaluate the expression; then read the names, paths
-//!    and printed columns of the rows that are left, and write them out as one block.
+//! 2. Take the shards whose covers touch the subtree; narrow each to its range of listings, and by
+//!    `-maxdepth`, `-mindepth` and `-prune` to parts of that range.
+//! 3. Cut the rows at row groups into units of work, for all threads to take from; skip a row group
+//!    whose bounds rule out every action.
+//! 4. In a unit, read only the columns that tests ask for and evaluate the expression; then read
+//!    the names, paths and printed columns of the rows that are left, and write them out as one
+//!    block.
 
 use super::action::Action;
 use super::chunk::{Chunk, Places, shown};
@@ -55,7 +56,8 @@ pub struct Ended {
     pub partial: bool,
 }
 
-/// Carries a find out and writes what its actions print. Errors but those of single starts and commands end it. Blocks.
+/// Carries a find out and writes what its actions print. Errors but those of single starts and
+/// commands end it. Blocks.
 pub fn run(
     index: &Index,
     find: &Find,
@@ -70,7 +72,9 @@ pub fn run(
                 ended.partial |= unknown;
                 visits.extend(visit.map(Arc::new));
             }
-            Err(error @ (Error::NotCovered { .. } | Error::NotFound(_))) => ended.failed.push(error),
+            Err(error @ (Error::NotCovered { .. } | Error::NotFound(_))) => {
+                ended.failed.push(error)
+            }
             Err(error) => return Err(error),
         }
     }
@@ -119,9 +123,22 @@ impl Unit<'_> {
 }
 
 impl<'s, 'a> Search<'s, 'a> {
-    fn new(find: &'a Find, options: RunOptions, visit: &'s Arc<Visit>, stage: &'s Stage<'a>) -> Self {
+    fn new(
+        find: &'a Find,
+        options: RunOptions,
+        visit: &'s Arc<Visit>,
+        stage: &'s Stage<'a>,
+    ) -> Self {
         let start = &visit.start;
-        Search { find, options, visit, start, pruned: Vec::new(), stage, followed: Mutex::default() }
+        Search {
+            find,
+            options,
+            visit,
+            start,
+            pruned: Vec::new(),
+            stage,
+            followed: Mutex::default(),
+        }
     }
 
     /// Searches, and gives what links lead to that are followed.
@@ -174,7 +191,8 @@ impl<'s, 'a> Search<'s, 'a> {
         })
     }
 
-    /// Gives the selected rows of a unit to the stage, with all columns that tests and actions ask for.
+    /// Gives the selected rows of a unit to the stage, with all columns that tests and actions ask
+    /// for.
     fn hand_over(&self, unit: &Unit<'_>, selected: &Selected) -> Result<()> {
         if selected.is_empty() {
             return Ok(());
@@ -202,7 +220,8 @@ impl<'s, 'a> Search<'s, 'a> {
         Ok(pruned && !near)
     }
 
-    /// Evaluates the expression on the only row of a chunk and acts on it, unless it is too near. Returns whether it is pruned.
+    /// Evaluates the expression on the only row of a chunk and acts on it, unless it is too near.
+    /// Returns whether it is pruned.
     pub(super) fn act_alone(&self, chunk: Chunk, near: bool) -> Result<bool> {
         let reached = self.find.expr.evaluate(&chunk.rows(), &self.find.actions);
         let pruned = reached.pruned.value(0);
@@ -230,7 +249,9 @@ impl<'s, 'a> Search<'s, 'a> {
             })?;
             let mut found = Vec::new();
             if !rows.is_empty() {
-                for batch in shard.read(FileKind::Dirs, &["listing", "name"], &rows.ranges, BATCH_ROWS)? {
+                for batch in
+                    shard.read(FileKind::Dirs, &["listing", "name"], &rows.ranges, BATCH_ROWS)?
+                {
                     // Nothing is evaluated on what is too near.
                     let depth = |path: &String| {
                         path.split('/').count() as u32 - self.start.depth() + self.visit.depth
@@ -248,11 +269,15 @@ impl<'s, 'a> Search<'s, 'a> {
     }
 
     pub(super) fn is_pruned(&self, path: &str) -> bool {
-        // Of the pruned directories above a path, the highest comes first; every one in between is below it.
+        // Of the pruned directories above a path, the highest comes first; every one in between is
+        // below it.
         let end = self.pruned.partition_point(|pruned| compare_paths(pruned, path).is_le());
         let mut above = Some(path);
         while let Some(directory) = above {
-            if self.pruned[..end].binary_search_by(|pruned| compare_paths(pruned, directory)).is_ok() {
+            if self.pruned[..end]
+                .binary_search_by(|pruned| compare_paths(pruned, directory))
+                .is_ok()
+            {
                 return true;
             }
             above = canopy_model::parent(directory);
@@ -260,14 +285,22 @@ impl<'s, 'a> Search<'s, 'a> {
         false
     }
 
-    /// The units of a shard: its rows below the start, less those too near (unless asked for), too far or pruned, cut at row groups.
-    fn units<'u>(&self, shard: &'u Shard, listings: &RowRange, near: bool) -> Result<Vec<Unit<'u>>> {
+    /// The units of a shard: its rows below the start, less those too near (unless asked for), too
+    /// far or pruned, cut at row groups.
+    fn units<'u>(
+        &self,
+        shard: &'u Shard,
+        listings: &RowRange,
+        near: bool,
+    ) -> Result<Vec<Unit<'u>>> {
         let (entries, dirs) = self.allowed_rows(shard, listings, near)?;
         let mut units = Vec::new();
         for (kind, rows) in [(FileKind::Dirs, dirs), (FileKind::Entries, entries)] {
             for group in shard.row_groups(kind) {
-                let clip = |range: &RowRange| range.start.max(group.start)..range.end.min(group.end);
-                let rows: Vec<RowRange> = rows.iter().map(clip).filter(|range| !range.is_empty()).collect();
+                let clip =
+                    |range: &RowRange| range.start.max(group.start)..range.end.min(group.end);
+                let rows: Vec<RowRange> =
+                    rows.iter().map(clip).filter(|range| !range.is_empty()).collect();
                 if !rows.is_empty() {
                     units.push(Unit { shard, kind, rows });
                 }
@@ -288,7 +321,11 @@ impl<'s, 'a> Search<'s, 'a> {
         let depth_min = if near { 0 } else { find.depth_min };
         let depth_min = depth_min.saturating_add(start).saturating_sub(above);
         let depth_max = find.depth_max.saturating_add(start).saturating_sub(above);
-        if depth_min <= start && find.depth_max == u32::MAX && self.pruned.is_empty() && device.is_none() {
+        if depth_min <= start
+            && find.depth_max == u32::MAX
+            && self.pruned.is_empty()
+            && device.is_none()
+        {
             let (entries, dirs) = shard.rows_of(listings.clone())?;
             return Ok((vec![entries], vec![dirs]));
         }
@@ -301,14 +338,18 @@ impl<'s, 'a> Search<'s, 'a> {
         }
         let mut allowed: Vec<RowRange> = Vec::new();
         let mut ordinal = listings.start;
-        for batch in shard.read(FileKind::Listings, &columns, std::slice::from_ref(listings), BATCH_ROWS)? {
+        for batch in
+            shard.read(FileKind::Listings, &columns, std::slice::from_ref(listings), BATCH_ROWS)?
+        {
             let batch = batch?;
             let depths = numbers::<UInt32Type>(&batch, "depth").values();
             let paths = batch.column_by_name("path").map(|column| column.as_string::<i32>());
-            let devs = batch.column_by_name("dev").map(|column| column.as_primitive::<UInt64Type>());
+            let devs =
+                batch.column_by_name("dev").map(|column| column.as_primitive::<UInt64Type>());
             for (at, &depth) in depths.iter().enumerate() {
                 let pruned = paths.is_some_and(|paths| self.is_pruned(paths.value(at)));
-                let here = device.is_none_or(|device| devs.is_some_and(|devs| devs.value(at) == device));
+                let here =
+                    device.is_none_or(|device| devs.is_some_and(|devs| devs.value(at) == device));
                 if depth_min <= depth && depth <= depth_max && !pruned && here {
                     allowed.push(ordinal..ordinal + 1);
                 }
@@ -371,15 +412,16 @@ impl<'s, 'a> Search<'s, 'a> {
         Ok(selected)
     }
 
-    /// What is left of the expression for a unit: by what kind of rows it has and, if that does not settle it, by the bounds
-    /// of its row group.
+    /// What is left of the expression for a unit: by what kind of rows it has and, if that does not
+    /// settle it, by the bounds of its row group.
     fn told(&self, unit: &Unit<'_>) -> Result<Expr> {
         let dirs = unit.kind == FileKind::Dirs;
         let expr = self.find.expr.told(&|test| test.may_be(dirs, &|_| None));
         if !expr.acts() || expr.is_constant() {
             return Ok(expr);
         }
-        let group = unit.rows.first().map_or(0, |rows| rows.start / canopy_index::schema::ROW_GROUP_ROWS);
+        let group =
+            unit.rows.first().map_or(0, |rows| rows.start / canopy_index::schema::ROW_GROUP_ROWS);
         let failed = Cell::new(None);
         let bounds = |column: &str| match unit.shard.bounds(unit.kind, column) {
             Ok(known) => known.get(group).copied().flatten(),
@@ -392,7 +434,8 @@ impl<'s, 'a> Search<'s, 'a> {
         failed.take().map_or(Ok(expr), |error| Err(error.into()))
     }
 
-    /// Evaluates the expression over a unit; `each` gets batches with the rows of each in which anything was reached.
+    /// Evaluates the expression over a unit; `each` gets batches with the rows of each in which
+    /// anything was reached.
     fn evaluate(
         &self,
         expr: &Expr,
@@ -420,7 +463,8 @@ impl<'s, 'a> Search<'s, 'a> {
             let batch = batch?;
             let Places { paths, devs, .. } =
                 if reads_path { Places::of(unit.shard, &batch)? } else { Places::default() };
-            let shown: Vec<String> = paths.iter().map(|path| shown(self.start, &prefix, path)).collect();
+            let shown: Vec<String> =
+                paths.iter().map(|path| shown(self.start, &prefix, path)).collect();
             let rows = Batch {
                 batch: &batch,
                 dirs,
@@ -442,7 +486,12 @@ impl<'s, 'a> Search<'s, 'a> {
                     range += 1;
                 }
                 let row = unit.rows[range].start + (before + at - passed);
-                hits.push(Hit { at, row, actions: bits_of(&reached, at), pruned: reached.pruned.value(at) });
+                hits.push(Hit {
+                    at,
+                    row,
+                    actions: bits_of(&reached, at),
+                    pruned: reached.pruned.value(at),
+                });
             }
             before += batch.num_rows();
             each(&batch, &hits);

@@ -1,5 +1,6 @@
-//! The careful way to act on what was found: row by row, in one thread at a time. Needed where an order is asked for, where
-//! files are written or commands run, and where an action decides what comes after it.
+//! The careful way to act on what was found: row by row, in one thread at a time. Needed where an
+//! order is asked for, where files are written or commands run, and where an action decides what
+//! comes after it.
 
 use super::action::{Action, Form, Printf, Sink};
 use super::chunk::{Chunk, ChunkRow};
@@ -47,7 +48,11 @@ struct Inner<'a> {
 }
 
 impl<'a> Stage<'a> {
-    pub(super) fn new(find: &'a Find, options: RunOptions, output: &'a mut (dyn Write + Send)) -> Self {
+    pub(super) fn new(
+        find: &'a Find,
+        options: RunOptions,
+        output: &'a mut (dyn Write + Send),
+    ) -> Self {
         let globals = &find.globals;
         let simple = find.actions.iter().all(Action::is_simple);
         let looks_up = |action: &Action| match action {
@@ -121,7 +126,8 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Acts on all that was held, runs the commands that wait, and writes out. Whether anything failed.
+    /// Acts on all that was held, runs the commands that wait, and writes out. Whether anything
+    /// failed.
     pub(super) fn finish(self) -> Result<bool> {
         let mut inner = self.inner.lock().expect("no thread panics while it writes");
         let held = std::mem::take(&mut inner.held);
@@ -239,7 +245,13 @@ impl<'a> Stage<'a> {
     }
 
     /// Runs a command, or has the entry wait for one.
-    fn command(&self, inner: &mut Inner<'a>, number: usize, exec: &Exec, found: &Found<'_>) -> Result<bool> {
+    fn command(
+        &self,
+        inner: &mut Inner<'a>,
+        number: usize,
+        exec: &Exec,
+        found: &Found<'_>,
+    ) -> Result<bool> {
         // Commands see what was written before, and write behind it.
         inner.flush()?;
         let Found { shown, link, directory, .. } = *found;
@@ -308,6 +320,7 @@ fn rare(chunk: &Chunk, at: usize, found: &Found<'_>, target: &str) -> Rare {
         },
         other => other.letter(),
     };
-    let context = known.contexts.get(path).map(|value| unescape(value).into_owned()).unwrap_or_default();
+    let context =
+        known.contexts.get(path).map(|value| unescape(value).into_owned()).unwrap_or_default();
     Rare { file_system: known.file_systems.name(chunk.devs[at]).to_owned(), target_type, context }
 }

@@ -1,4 +1,5 @@
-//! The tests of find: what each reads, how it is evaluated over a batch of rows, and what bounds say of it.
+//! The tests of find: what each reads, how it is evaluated over a batch of rows, and what bounds
+//! say of it.
 
 use super::pattern::Glob;
 use super::rows::{Among, Over, Rows};
@@ -27,12 +28,15 @@ impl Number {
         }
     }
 
-    /// The values that make such a number of units, rounded up: more than the first and up to the second.
+    /// The values that make such a number of units, rounded up: more than the first and up to the
+    /// second.
     fn span(self, unit: i64) -> (i64, i64) {
         match self {
             Number::More(n) => (n.saturating_mul(unit), i64::MAX),
             Number::Less(n) => (i64::MIN, n.saturating_sub(1).saturating_mul(unit)),
-            Number::Exactly(n) => (n.saturating_sub(1).saturating_mul(unit), n.saturating_mul(unit)),
+            Number::Exactly(n) => {
+                (n.saturating_sub(1).saturating_mul(unit), n.saturating_mul(unit))
+            }
         }
     }
 
@@ -74,8 +78,8 @@ pub enum Test {
     Size(Number, i64),
     /// `-empty`
     Empty,
-    /// A time column later than the first moment (exclusive) and up to the second one (inclusive), in
-    /// nanoseconds since 1970: `-mtime`, `-mmin`, `-newer` and their like.
+    /// A time column later than the first moment (exclusive) and up to the second one (inclusive),
+    /// in nanoseconds since 1970: `-mtime`, `-mmin`, `-newer` and their like.
     Time(&'static str, i64, i64),
     /// A column of unsigned 32 bits: `-uid`, `-gid`, `-links`, `-user`, `-group`
     Id(&'static str, Number),
@@ -93,8 +97,8 @@ pub enum Test {
     NoUser,
     /// `-nogroup`
     NoGroup,
-    /// `-used`: last read later after the last change than the first span (exclusive) and up to the second one, in
-    /// nanoseconds
+    /// `-used`: last read later after the last change than the first span (exclusive) and up to the
+    /// second one, in nanoseconds
     Used(i64, i64),
     /// `-samefile`, by device and inode
     SameFile(u64, u64),
@@ -104,7 +108,8 @@ pub enum Test {
     Access(Wanted),
 }
 
-/// A test of extended attributes: whether there is one with such a name and, if asked, such a value.
+/// A test of extended attributes: whether there is one with such a name and, if asked, such a
+/// value.
 #[derive(Debug)]
 pub struct XattrTest {
     /// Tells this test from the others of its kind in the expression.
@@ -116,10 +121,12 @@ pub struct XattrTest {
 }
 
 impl XattrTest {
-    /// Whether names in listings are not enough: where a value is asked for, or a name that listings do not tell.
+    /// Whether names in listings are not enough: where a value is asked for, or a name that
+    /// listings do not tell.
     pub(crate) fn reads_values(&self) -> bool {
         const HIDDEN: &str = "trusted.";
-        let may_be_hidden = HIDDEN.starts_with(&self.key_start) || self.key_start.starts_with(HIDDEN);
+        let may_be_hidden =
+            HIDDEN.starts_with(&self.key_start) || self.key_start.starts_with(HIDDEN);
         self.value.is_some() || may_be_hidden
     }
 
@@ -151,7 +158,8 @@ pub(crate) fn split_names(joined: &str) -> impl Iterator<Item = String> {
 }
 
 impl Test {
-    /// The columns that the test reads of rows that are all directories or all not; `listing` if it asks for their paths.
+    /// The columns that the test reads of rows that are all directories or all not; `listing` if it
+    /// asks for their paths.
     pub(crate) fn columns(&self, dirs: bool) -> &'static [&'static str] {
         match self {
             Test::Always(_) => &[],
@@ -161,7 +169,9 @@ impl Test {
             Test::Size(..) => &["size"],
             Test::Empty if dirs => &["listing", "name"],
             Test::Empty => &["size", "mode"],
-            Test::Time(column, ..) | Test::Id(column, _) => std::slice::from_ref(column_ref(column)),
+            Test::Time(column, ..) | Test::Id(column, _) => {
+                std::slice::from_ref(column_ref(column))
+            }
             Test::Inode(_) => &["ino"],
             Test::Xattr(test) if test.reads_values() => &["xattrs", "listing", "name"],
             Test::Xattr(_) => &["xattrs"],
@@ -237,7 +247,9 @@ impl Test {
             Test::Used(after, until) => {
                 let (read, changed) = (rows.times("atime"), rows.times("ctime"));
                 over.each(|at| {
-                    let span = read(at).zip(changed(at)).map(|(read, changed)| read.saturating_sub(changed));
+                    let span = read(at)
+                        .zip(changed(at))
+                        .map(|(read, changed)| read.saturating_sub(changed));
                     span.is_some_and(|span| *after < span && span <= *until)
                 })
             }
@@ -270,9 +282,13 @@ impl Test {
         matches!(self, Test::Always(_) | Test::Name(_) | Test::Path(_) | Test::Regex(_))
     }
 
-    /// Whether the test may pass, and whether it may fail, among rows that are all directories or all not and whose columns
-    /// lie within bounds.
-    pub(crate) fn may_be(&self, dirs: bool, bounds: &dyn Fn(&str) -> Option<(i64, i64)>) -> (bool, bool) {
+    /// Whether the test may pass, and whether it may fail, among rows that are all directories or
+    /// all not and whose columns lie within bounds.
+    pub(crate) fn may_be(
+        &self,
+        dirs: bool,
+        bounds: &dyn Fn(&str) -> Option<(i64, i64)>,
+    ) -> (bool, bool) {
         let unknown = (true, true);
         match self {
             Test::Always(outcome) => (*outcome, !*outcome),
@@ -289,11 +305,12 @@ impl Test {
             Test::Time(column, after, until) => {
                 bounds(column).map_or(unknown, |bounds| may_be_within((*after, *until), bounds))
             }
-            Test::Id(column, number) => bounds(column).map_or(unknown, |bounds| number.may_be(bounds)),
-            Test::Inode(number) => bounds("ino").map_or(unknown, |bounds| number.may_be(bounds)),
-            Test::SameFile(_, ino) => {
-                bounds("ino").map_or(unknown, |(low, high)| (low <= *ino as i64 && *ino as i64 <= high, true))
+            Test::Id(column, number) => {
+                bounds(column).map_or(unknown, |bounds| number.may_be(bounds))
             }
+            Test::Inode(number) => bounds("ino").map_or(unknown, |bounds| number.may_be(bounds)),
+            Test::SameFile(_, ino) => bounds("ino")
+                .map_or(unknown, |(low, high)| (low <= *ino as i64 && *ino as i64 <= high, true)),
             _ => unknown,
         }
     }
@@ -302,10 +319,14 @@ impl Test {
 /// The one static place of a column's name, so that a slice of it can be given out.
 fn column_ref(name: &str) -> &'static &'static str {
     static NAMES: [&str; 7] = ["atime", "mtime", "ctime", "btime", "uid", "gid", "nlink"];
-    NAMES.iter().find(|known| **known == name).unwrap_or_else(|| panic!("no test reads the column {name}"))
+    NAMES
+        .iter()
+        .find(|known| **known == name)
+        .unwrap_or_else(|| panic!("no test reads the column {name}"))
 }
 
-/// Whether values between two bounds may lie after `after` and up to `until`, and whether they may not.
+/// Whether values between two bounds may lie after `after` and up to `until`, and whether they may
+/// not.
 fn may_be_within((after, until): (i64, i64), (low, high): (i64, i64)) -> (bool, bool) {
     (high > after && low <= until, low <= after || high > until)
 }

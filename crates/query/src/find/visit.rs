@@ -1,4 +1,5 @@
-//! Where a search of the index begins: at a start of the user, or with `-L` at what a link below one leads to.
+//! Where a search of the index begins: at a start of the user, or with `-L` at what a link below
+//! one leads to.
 
 use super::following::Above;
 use super::gather::gather;
@@ -34,7 +35,8 @@ pub(super) struct Visit {
     pub(super) device: Option<u64>,
 }
 
-/// The start at a path; with `-H` and `-L`, where it leads. `None` if that is told to be nothing. Also whether anything was told.
+/// The start at a path; with `-H` and `-L`, where it leads. `None` if that is told to be nothing.
+/// Also whether anything was told.
 pub(super) fn start_at(
     index: &Index,
     find: &Find,
@@ -87,7 +89,8 @@ pub(super) fn start_at(
     }
 }
 
-/// The device of the start directory's own listing, which is not that of its parent's where something is mounted.
+/// The device of the start directory's own listing, which is not that of its parent's where
+/// something is mounted.
 fn device(start: &Start) -> Result<Option<u64>> {
     for shard in start.view.shards_of(start.source.id) {
         let listings = shard.listings_at(&start.path)?;

@@ -1,4 +1,5 @@
-//! `ls -R`: what is in directories, read from all shards together instead of looked up one directory after the other.
+//! `ls -R`: what is in directories, read from all shards together instead of looked up one
+//! directory after the other.
 
 use super::entry::Entry;
 use crate::contents::{COLUMNS, inodes};
@@ -11,13 +12,15 @@ use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-/// Most entries that are held in memory where directories are asked for in another order than that of paths.
+/// Most entries that are held in memory where directories are asked for in another order than that
+/// of paths.
 const HELD_MAX: i64 = 1_000_000;
 
 /// The contents of the directories at and below a start.
 pub(super) struct Ahead<'a> {
     merge: Merge<'a>,
-    /// Directories by path, in path order. All of the first one's listing is there if a second one is, or no more comes.
+    /// Directories by path, in path order. All of the first one's listing is there if a second one
+    /// is, or no more comes.
     ready: VecDeque<(String, Vec<Entry>)>,
     ended: bool,
     /// All of them, where they are asked for in another order.
@@ -25,10 +28,12 @@ pub(super) struct Ahead<'a> {
 }
 
 impl<'a> Ahead<'a> {
-    /// For directories that are asked for in path order or not. `None` where that would take too much memory.
+    /// For directories that are asked for in path order or not. `None` where that would take too
+    /// much memory.
     pub(super) fn new(start: &'a Start, path_order: bool) -> Result<Option<Self>> {
         let merge = Merge::new(start, &COLUMNS)?;
-        let mut ahead = Ahead { merge, ready: VecDeque::new(), ended: false, held: FxHashMap::default() };
+        let mut ahead =
+            Ahead { merge, ready: VecDeque::new(), ended: false, held: FxHashMap::default() };
         if !path_order {
             let totals = Subtree::of(start, 1).sum_of_names()?;
             if totals.entries + totals.dirs > HELD_MAX {
@@ -42,7 +47,8 @@ impl<'a> Ahead<'a> {
         Ok(Some(ahead))
     }
 
-    /// What is in a directory; `None` if that is not known here. In path order, those before it are passed over.
+    /// What is in a directory; `None` if that is not known here. In path order, those before it are
+    /// passed over.
     pub(super) fn take(&mut self, path: &str) -> Result<Option<Vec<Entry>>> {
         if let Some(entries) = self.held.remove(path) {
             return Ok(Some(entries));
@@ -53,7 +59,9 @@ impl<'a> Ahead<'a> {
             }
             match self.ready.front().map(|(next, _)| compare_paths(next, path)) {
                 Some(Ordering::Less) => drop(self.ready.pop_front()),
-                Some(Ordering::Equal) => return Ok(self.ready.pop_front().map(|(_, entries)| entries)),
+                Some(Ordering::Equal) => {
+                    return Ok(self.ready.pop_front().map(|(_, entries)| entries));
+                }
                 Some(Ordering::Greater) | None => return Ok(None),
             }
         }

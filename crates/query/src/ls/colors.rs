@@ -1,5 +1,6 @@
-//! Colours of names, as ls(1) takes them from `LS_COLORS`. Codes are written as they are given there, so that terminals get from
-//! both the same bytes; a library that parses codes would write its own.
+//! Colours of names, as ls(1) takes them from `LS_COLORS`. Codes are written as they are given
+//! there, so that terminals get from both the same bytes; a library that parses codes would write
+//! its own.
 
 use super::entry::{Entry, Target};
 use crate::printf::control;
@@ -127,7 +128,9 @@ impl Colors {
 
     fn key(&self, mode: u32, nlink: u32, capable: bool) -> &'static str {
         let first = |keys: &[(bool, &'static str)], otherwise| {
-            keys.iter().find(|(holds, key)| *holds && self.colored(key)).map_or(otherwise, |(_, key)| *key)
+            keys.iter()
+                .find(|(holds, key)| *holds && self.colored(key))
+                .map_or(otherwise, |(_, key)| *key)
         };
         match FileType::of_mode(mode) {
             FileType::Regular => first(
@@ -141,7 +144,11 @@ impl Colors {
                 "fi",
             ),
             FileType::Directory => first(
-                &[(mode & 0o1002 == 0o1002, "tw"), (mode & 0o0002 != 0, "ow"), (mode & 0o1000 != 0, "st")],
+                &[
+                    (mode & 0o1002 == 0o1002, "tw"),
+                    (mode & 0o0002 != 0, "ow"),
+                    (mode & 0o1000 != 0, "st"),
+                ],
                 "di",
             ),
             FileType::Symlink => "ln",
@@ -155,9 +162,11 @@ impl Colors {
 
     fn of_file(&self, name: &[u8]) -> Option<&[u8]> {
         let ends = |ending: &[u8]| {
-            name.len() >= ending.len() && name[name.len() - ending.len()..].eq_ignore_ascii_case(ending)
+            name.len() >= ending.len()
+                && name[name.len() - ending.len()..].eq_ignore_ascii_case(ending)
         };
-        let found = self.endings.iter().find(|(ending, _)| ends(ending)).map(|(_, code)| code.as_slice());
+        let found =
+            self.endings.iter().find(|(ending, _)| ends(ending)).map(|(_, code)| code.as_slice());
         found.or_else(|| self.code("fi"))
     }
 

@@ -1,10 +1,11 @@
-//! Names in columns, as ls(1) lays them out: as many columns as fit, each as wide as its widest name and two more.
+//! Names in columns, as ls(1) lays them out: as many columns as fit, each as wide as its widest
+//! name and two more.
 
 /// The narrowest column: one character and two spaces.
 const WIDTH_MIN: usize = 3;
 
-/// The widths of the columns in which entries of these widths fit into a line. `down` says that columns are filled from top to
-/// bottom, not line by line.
+/// The widths of the columns in which entries of these widths fit into a line. `down` says that
+/// columns are filled from top to bottom, not line by line.
 pub(super) fn widths(entries: &[usize], line: usize, down: bool) -> Vec<usize> {
     let columns_max = line.div_ceil(WIDTH_MIN).min(entries.len()).max(1);
     let fitting = (2..=columns_max).rev().find_map(|count| {

@@ -10,11 +10,13 @@ pub(super) fn seconds(flags: &Flags, time_ns: i64, text: &mut Vec<u8>) {
         Some(places) => places,
     };
     let unit = 10_i64.pow(9 - places.min(9) as u32);
-    let (mut seconds, nanoseconds) = (time_ns.div_euclid(1_000_000_000), time_ns.rem_euclid(1_000_000_000));
+    let (mut seconds, nanoseconds) =
+        (time_ns.div_euclid(1_000_000_000), time_ns.rem_euclid(1_000_000_000));
     let mut fraction = nanoseconds / unit;
     let negative = seconds < 0;
     if negative && nanoseconds != 0 {
-        // As stat does it: cut off towards 1970, but towards the past where nothing is left of the fraction.
+        // As stat does it: cut off towards 1970, but towards the past where nothing is left of the
+        // fraction.
         fraction = 1_000_000_000 / unit - fraction - i64::from(nanoseconds % unit != 0);
         seconds += i64::from(fraction != 0);
     }
@@ -50,7 +52,8 @@ pub(super) fn seconds(flags: &Flags, time_ns: i64, text: &mut Vec<u8>) {
 /// Prints what follows a backslash of `--printf`.
 pub(super) fn escape_sequence(rest: &mut &[u8], text: &mut Vec<u8>) {
     let mut number = |rest: &mut &[u8], radix: u32, most: usize| {
-        let count = rest.iter().take(most).take_while(|byte| (**byte as char).is_digit(radix)).count();
+        let count =
+            rest.iter().take(most).take_while(|byte| (**byte as char).is_digit(radix)).count();
         let digit = |byte: &u8| (*byte as char).to_digit(radix).unwrap_or(0);
         let value = rest[..count].iter().fold(0, |value, byte| value * radix + digit(byte));
         *rest = &rest[count..];

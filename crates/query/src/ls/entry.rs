@@ -69,10 +69,13 @@ pub(super) fn children(start: &Start) -> Result<Option<Vec<Entry>>> {
     })
 }
 
-/// What `..` of a directory is: from the index, above the root of a source from the live file system, or else the directory itself.
+/// What `..` of a directory is: from the index, above the root of a source from the live file
+/// system, or else the directory itself.
 pub(super) fn parent_of(index: &Index, start: &Start) -> Result<Inode> {
     if let Some(above) = parent(&start.path) {
-        return Ok(look_up(&start.view, &start.source, above)?.unwrap_or_else(|| start.inode.clone()));
+        return Ok(
+            look_up(&start.view, &start.source, above)?.unwrap_or_else(|| start.inode.clone())
+        );
     }
     let root = absolute_path(&start.source, "");
     let root = unescape(&root);
@@ -84,8 +87,9 @@ pub(super) fn parent_of(index: &Index, start: &Start) -> Result<Inode> {
 }
 
 fn live(metadata: &std::fs::Metadata) -> Inode {
-    let time =
-        |seconds: i64, nanoseconds: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds);
+    let time = |seconds: i64, nanoseconds: i64| {
+        seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+    };
     let attributes = Attributes {
         ino: metadata.ino(),
         mode: metadata.mode(),

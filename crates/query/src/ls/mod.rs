@@ -1,7 +1,7 @@
 //! `ls` and `stat`: what is in a directory, and all that is known of one entry.
 //!
-//! Here are the options and the order of listings; [`print`] and [`long`] lay lines out, [`columns`] names in columns, [`colors`] chooses colours and
-//! [`stat`] has formats of stat(1).
+//! Here are the options and the order of listings; [`print`] and [`long`] lay lines out,
+//! [`columns`] names in columns, [`colors`] chooses colours and [`stat`] has formats of stat(1).
 
 mod ahead;
 mod colors;
@@ -197,8 +197,8 @@ impl Unlisted {
     }
 }
 
-/// Lists paths: entries that are no directories first, then each directory. Returns what could not be listed; other
-/// errors end it. Blocks.
+/// Lists paths: entries that are no directories first, then each directory. Returns what could not
+/// be listed; other errors end it. Blocks.
 pub fn ls(
     index: &Index,
     paths: &[OsString],
@@ -207,7 +207,8 @@ pub fn ls(
 ) -> Result<Unlisted> {
     let (names, headings) = options.quotings();
     let printer = Printer::new(options, names, headings, output);
-    let mut ls = Ls { index, options, printer, failed: Unlisted::default(), headed: false, links: None };
+    let mut ls =
+        Ls { index, options, printer, failed: Unlisted::default(), headed: false, links: None };
     let mut single = Vec::new();
     let mut directories = Vec::new();
     for given in paths {
@@ -221,7 +222,9 @@ pub fn ls(
                 let target = ls.target(&start);
                 single.push(Entry { name: start.given, inode: start.inode, target });
             }
-            Err(error @ (Error::NotCovered { .. } | Error::NotFound(_))) => ls.failed.add(error, true),
+            Err(error @ (Error::NotCovered { .. } | Error::NotFound(_))) => {
+                ls.failed.add(error, true)
+            }
             Err(error) => return Err(error),
         }
     }
@@ -254,7 +257,8 @@ struct Ls<'a> {
 }
 
 impl Ls<'_> {
-    /// The entry that an argument means: of a symbolic link to a directory, that directory, unless the link itself is looked at.
+    /// The entry that an argument means: of a symbolic link to a directory, that directory, unless
+    /// the link itself is looked at.
     fn argument(&self, given: &OsString) -> Result<Start> {
         let options = self.options;
         let start = locate(self.index, given)?;
@@ -304,7 +308,9 @@ impl Ls<'_> {
                 None => None,
             };
             // Names that are not UTF-8 come in another order.
-            let Some(listed) = listed.map_or_else(|| children(&start), |listed| Ok(Some(listed)))? else {
+            let Some(listed) =
+                listed.map_or_else(|| children(&start), |listed| Ok(Some(listed)))?
+            else {
                 let what = format!("the contents of {}", String::from_utf8_lossy(&start.given));
                 self.failed.add(Error::NotFound(what), start.path == root.path);
                 continue;
@@ -339,7 +345,8 @@ impl Ls<'_> {
             }
         }
         if self.options.hidden == Hidden::All {
-            let dot = |name: &[u8], inode| Entry { name: name.to_vec(), inode, target: Target::NoLink };
+            let dot =
+                |name: &[u8], inode| Entry { name: name.to_vec(), inode, target: Target::NoLink };
             entries.push(dot(b".", start.inode.clone()));
             entries.push(dot(b"..", parent_of(self.index, start)?));
         }

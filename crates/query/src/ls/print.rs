@@ -68,7 +68,11 @@ impl<'a> Printer<'a> {
     pub(super) fn total(&mut self, entries: &[Entry]) -> Result<()> {
         if self.options.layout == Layout::Long || self.options.blocks {
             let blocks: i64 = entries.iter().map(|entry| entry.inode.attributes.blocks).sum();
-            write!(self.output, "total {}", self.options.block_form.show(blocks.saturating_mul(512)))?;
+            write!(
+                self.output,
+                "total {}",
+                self.options.block_form.show(blocks.saturating_mul(512))
+            )?;
             self.output.write_all(&[self.options.end()])?;
         }
         Ok(())
@@ -86,7 +90,8 @@ impl<'a> Printer<'a> {
         Ok(self.output.flush()?)
     }
 
-    /// Prints entries in their order. Columns are as wide as for these and those beside them, which are not printed.
+    /// Prints entries in their order. Columns are as wide as for these and those beside them, which
+    /// are not printed.
     pub(super) fn print<'e>(
         &mut self,
         entries: &'e [Entry],
@@ -125,7 +130,11 @@ impl<'a> Printer<'a> {
                 Cow::Owned(name) => Cow::Owned(name),
                 Cow::Borrowed(_) => Cow::Borrowed(entry.name.as_slice()),
             },
-            inode: if options.inode { entry.inode.attributes.ino.to_string() } else { String::new() },
+            inode: if options.inode {
+                entry.inode.attributes.ino.to_string()
+            } else {
+                String::new()
+            },
             blocks: match options.blocks {
                 true => options.block_form.show(entry.inode.attributes.blocks.saturating_mul(512)),
                 false => String::new(),

@@ -52,7 +52,8 @@ pub struct StatOptions {
     pub terminal: bool,
 }
 
-/// Prints what is known of each path. Returns the paths that could not be answered; other errors end it. Blocks.
+/// Prints what is known of each path. Returns the paths that could not be answered; other errors
+/// end it. Blocks.
 pub fn stat(
     index: &Index,
     paths: &[OsString],
@@ -61,7 +62,8 @@ pub fn stat(
 ) -> Result<Vec<Error>> {
     let mut failed = Vec::new();
     for given in paths {
-        let found = if options.dereference { locate_followed(index, given) } else { locate(index, given) };
+        let found =
+            if options.dereference { locate_followed(index, given) } else { locate(index, given) };
         match found {
             Ok(start) => {
                 let mut text = Vec::new();
@@ -183,9 +185,11 @@ impl Printer<'_> {
             Some(_) => u64::from(minor(device)),
             None => device,
         };
-        let named =
-            |name: Option<String>| Value::Text(name.unwrap_or_else(|| "UNKNOWN".to_owned()).into_bytes());
-        let shown = |time_ns| Value::Text(TimeStyle::full_iso().show(time_ns, i64::MAX).into_bytes());
+        let named = |name: Option<String>| {
+            Value::Text(name.unwrap_or_else(|| "UNKNOWN".to_owned()).into_bytes())
+        };
+        let shown =
+            |time_ns| Value::Text(TimeStyle::full_iso().show(time_ns, i64::MAX).into_bytes());
         Some(match letter {
             b'a' => Value::Octal(u64::from(a.mode & 0o7777)),
             b'A' => Value::Text(mode_string(a.mode).into_bytes()),
@@ -221,7 +225,8 @@ impl Printer<'_> {
         })
     }
 
-    /// Prints the name, and where it is a symbolic link, what it leads to, each with flags of its own.
+    /// Prints the name, and where it is a symbolic link, what it leads to, each with flags of its
+    /// own.
     fn quoted_name(&self, flags: &Flags, text: &mut Vec<u8>) {
         let quote = |name: &[u8]| match self.quoting.style {
             Style::Literal => visible(name, self.terminal).into_owned(),

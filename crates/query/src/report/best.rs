@@ -1,15 +1,16 @@
 //! The best rows by some key, chosen without reading their paths.
 //!
-//! Ties go by path, which only rows that may be among the best are worth reading for. Rows of one file are in the order of
-//! ties already, so of those with the same key in a file only the first few can be among the best.
+//! Ties go by path, which only rows that may be among the best are worth reading for. Rows of one
+//! file are in the order of ties already, so of those with the same key in a file only the first
+//! few can be among the best.
 
 use std::cmp::Reverse;
 
 /// A row: number of the part of the work that has it, and its number in the part's file.
 pub(super) type Place = (u32, u32);
 
-/// The rows that may be among the best so many by key, the largest keys first. Holds some times as many; where keys are equal, as many
-/// a part.
+/// The rows that may be among the best so many by key, the largest keys first. Holds some times as
+/// many; where keys are equal, as many a part.
 pub(super) struct Best {
     count: usize,
     rows: Vec<(i64, Place)>,
@@ -78,8 +79,9 @@ mod tests {
     #[test]
     fn no_row_of_the_best_is_lost() {
         for count in [0, 1, 3, 700] {
-            let mut rows: Vec<(i64, Place)> =
-                (0..20_000_u32).map(|at| (i64::from(at * 7919 % 13), (at / 5000, at % 5000))).collect();
+            let mut rows: Vec<(i64, Place)> = (0..20_000_u32)
+                .map(|at| (i64::from(at * 7919 % 13), (at / 5000, at % 5000)))
+                .collect();
             let mut halves = [Best::new(count), Best::new(count)];
             for (at, &(key, place)) in rows.iter().enumerate() {
                 halves[at % 2].offer(key, place);

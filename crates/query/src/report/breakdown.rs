@@ -1,7 +1,8 @@
 //! What adds up: usage by owner and kind, and histograms, from the statistics that the index keeps.
 
 use super::document::{
-    AgeClass, Ages, Breakdown, ExtensionUsage, Owner, OwnerUsage, Owners, SizeClass, TypeCount, Usage,
+    AgeClass, Ages, Breakdown, ExtensionUsage, Owner, OwnerUsage, Owners, SizeClass, TypeCount,
+    Usage,
 };
 use super::parts::Part;
 use super::sections::{Section, Sections};
@@ -34,7 +35,8 @@ pub(crate) const AGES: [(&str, i32, Option<i32>); 11] = [
 ];
 
 /// The words for types, in the order of [`Summary::TYPES`].
-const TYPES: [&str; 7] = ["file", "symlink", "fifo", "socket", "block device", "character device", "unknown"];
+const TYPES: [&str; 7] =
+    ["file", "symlink", "fifo", "socket", "block device", "character device", "unknown"];
 
 /// Sums over all starts.
 #[derive(Default)]
@@ -47,7 +49,8 @@ pub(super) struct Sums {
     accessed: Vec<Count>,
 }
 
-/// Adds the statistics of all starts up: those that the index keeps, or of an owner those of the rows of `parts`.
+/// Adds the statistics of all starts up: those that the index keeps, or of an owner those of the
+/// rows of `parts`.
 pub(super) fn sums(
     starts: &[Start],
     parts: &[Part<'_>],
@@ -87,9 +90,11 @@ pub(super) fn sums(
     Ok(sums)
 }
 
-/// The statistics of an owner's entries, from their rows: those that the index keeps would have to be read for all owners.
+/// The statistics of an owner's entries, from their rows: those that the index keeps would have to
+/// be read for all owners.
 fn of_owner(parts: &[&Part<'_>], wanted: &Wanted, owner: u32, threads: usize) -> Result<ByOwner> {
-    let entries: Vec<&&Part<'_>> = parts.iter().filter(|part| part.kind == FileKind::Entries).collect();
+    let entries: Vec<&&Part<'_>> =
+        parts.iter().filter(|part| part.kind == FileKind::Entries).collect();
     let all = Mutex::new(ByOwner::default());
     let work = |found: &mut ByOwner, part: &&&Part<'_>| {
         summaries::of_rows(part.shard, &part.rows, wanted, owner, found)?;
@@ -97,7 +102,10 @@ fn of_owner(parts: &[&Part<'_>], wanted: &Wanted, owner: u32, threads: usize) ->
         Ok(())
     };
     let finish = |found: ByOwner| {
-        summaries::merge_into(&mut all.lock().expect("no thread panics while it holds the lock"), found);
+        summaries::merge_into(
+            &mut all.lock().expect("no thread panics while it holds the lock"),
+            found,
+        );
         Ok(())
     };
     let workers = threads.clamp(1, entries.len().max(1));
@@ -137,7 +145,10 @@ impl Sums {
     pub(super) fn owners(&self) -> Owners {
         let nameless = |owners: &FxHashMap<u32, Usage>, name: fn(u32) -> Option<String>| {
             let mut sum = Usage::default();
-            owners.iter().filter(|(id, _)| name(**id).is_none()).for_each(|(_, usage)| sum.add(usage));
+            owners
+                .iter()
+                .filter(|(id, _)| name(**id).is_none())
+                .for_each(|(_, usage)| sum.add(usage));
             sum
         };
         Owners {
@@ -181,9 +192,10 @@ impl Sums {
             let first = counts.iter().position(occurs).unwrap_or(0);
             let end = counts.iter().rposition(occurs).map_or(0, |last| last + 1);
             let classes = AGES.iter().zip(counts).take(end).skip(first);
-            let class = |(&(label, from_months, to_months), &count): (&(&'static str, i32, _), &Count)| {
-                AgeClass { label, from_months, to_months, count }
-            };
+            let class =
+                |(&(label, from_months, to_months), &count): (&(&'static str, i32, _), &Count)| {
+                    AgeClass { label, from_months, to_months, count }
+                };
             classes.map(class).collect()
         };
         Ages { modified: classes(&self.modified), accessed: classes(&self.accessed) }
@@ -192,7 +204,9 @@ impl Sums {
     /// Classes of sizes, from the smallest that occurs to the largest, empty ones between them too.
     pub(super) fn size_classes(&self) -> Vec<SizeClass> {
         let classes: Vec<(i32, Count)> = self.whole.sizes.iter().collect();
-        let (Some(first), Some(last)) = (classes.first(), classes.last()) else { return Vec::new() };
+        let (Some(first), Some(last)) = (classes.first(), classes.last()) else {
+            return Vec::new();
+        };
         let count = |class: i32| {
             let at = classes.binary_search_by_key(&class, |(class, _)| *class);
             at.map_or_else(|_| Count::default(), |at| classes[at].1)
@@ -205,7 +219,8 @@ impl Sums {
         (first.0..=last.0).map(class).collect()
     }
 
-    /// The classes of sizes that hold the two entries in the middle, and how many entries are in smaller classes.
+    /// The classes of sizes that hold the two entries in the middle, and how many entries are in
+    /// smaller classes.
     pub(super) fn median_classes(&self) -> Option<(RangeInclusive<i32>, i64)> {
         let entries = self.whole.entries();
         if entries == 0 {
@@ -232,7 +247,9 @@ fn by_owner(
     top: usize,
 ) -> Breakdown<OwnerUsage> {
     let mut all: Vec<(u32, Usage)> = owners.iter().map(|(id, usage)| (*id, *usage)).collect();
-    all.sort_unstable_by_key(|(id, usage)| (Reverse(usage.disk_bytes), Reverse(usage.entries), *id));
+    all.sort_unstable_by_key(|(id, usage)| {
+        (Reverse(usage.disk_bytes), Reverse(usage.entries), *id)
+    });
     let rest = all.split_off(top.min(all.len()));
     let mut sum = Usage::default();
     rest.iter().for_each(|(_, usage)| sum.add(usage));
@@ -246,9 +263,18 @@ mod tests {
 
     #[test]
     fn every_month_has_an_age() {
-        for (age, label) in
-            [(-7, 0), (0, 1), (2, 3), (3, 4), (5, 4), (11, 5), (12, 6), (59, 8), (119, 9), (900, 10)]
-        {
+        for (age, label) in [
+            (-7, 0),
+            (0, 1),
+            (2, 3),
+            (3, 4),
+            (5, 4),
+            (11, 5),
+            (12, 6),
+            (59, 8),
+            (119, 9),
+            (900, 10),
+        ] {
             let mut months = Histogram::default();
             months.add(500 - age, Count { entries: 1, bytes: 2 });
             let mut classes = vec![Count::default(); AGES.len()];

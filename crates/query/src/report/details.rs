@@ -112,7 +112,8 @@ pub(super) fn read(
 }
 
 fn read_part(part: &Part<'_>, places: &[Place], depth: Depth) -> Result<Vec<(Place, Entry)>> {
-    let ranges = merge_ranges(places.iter().map(|&(_, row)| row as usize..row as usize + 1).collect());
+    let ranges =
+        merge_ranges(places.iter().map(|&(_, row)| row as usize..row as usize + 1).collect());
     let mut found = Vec::with_capacity(places.len());
     let mut places = places.iter();
     for batch in part.shard.read(part.kind, &depth.columns(part.kind), &ranges, BATCH_ROWS)? {
@@ -147,7 +148,11 @@ fn read_part(part: &Part<'_>, places: &[Place], depth: Depth) -> Result<Vec<(Pla
 }
 
 /// Reads the entries of rows by number among those of all parts, which ascend.
-pub(super) fn of_rows(parts: &[Part<'_>], rows: &[u32], threads: usize) -> Result<FxHashMap<u32, Entry>> {
+pub(super) fn of_rows(
+    parts: &[Part<'_>],
+    rows: &[u32],
+    threads: usize,
+) -> Result<FxHashMap<u32, Entry>> {
     let mut places = Vec::with_capacity(rows.len());
     for (part, rows) in by_part(parts, rows) {
         places.extend(rows.into_iter().map(|row| (part as u32, row)));

@@ -1,8 +1,9 @@
 //! The one pass over listings: what single directories hold, and what their trees do.
 //!
-//! A tree may lie in many shards. Each shard adds up what it has of each tree, in path order with the directories on the way to the
-//! current one on a stack; the sums meet by a hash of the path of 128 bits under a secret. Memory: 56 bytes a directory in each shard that
-//! has anything below it, and as much again for those that several have.
+//! A tree may lie in many shards. Each shard adds up what it has of each tree, in path order with
+//! the directories on the way to the current one on a stack; the sums meet by a hash of the path of
+//! 128 bits under a secret. Memory: 56 bytes a directory in each shard that has anything below it,
+//! and as much again for those that several have.
 
 use super::best::{Best, Place};
 use super::parts::{BATCH_ROWS, Part, groups_with};
@@ -115,7 +116,13 @@ pub(super) fn scan(parts: &[Part<'_>], wanted: &Wanted, threads: usize) -> Resul
         all.lock().expect("no thread panics while it holds the lock").merge(found);
         Ok(())
     };
-    by_workers(threads.clamp(1, parts.len().max(1)), &numbers, |_| Ok(Found::new(wanted.top)), work, finish)?;
+    by_workers(
+        threads.clamp(1, parts.len().max(1)),
+        &numbers,
+        |_| Ok(Found::new(wanted.top)),
+        work,
+        finish,
+    )?;
     let mut all = all.into_inner().expect("no thread panics while it holds the lock");
     all.trees.join();
     for (place, here) in std::mem::take(&mut all.pieces).into_values() {
@@ -135,9 +142,12 @@ pub(super) fn start_key(start: &Start) -> u128 {
 fn in_pieces(parts: &[Part<'_>]) -> Result<FxHashSet<String>> {
     let mut found = FxHashSet::default();
     for part in parts.iter().filter(|part| part.shard.record().parts) {
-        for batch in part.shard.read(FileKind::Listings, &["path", "part"], &part.rows, BATCH_ROWS)? {
+        for batch in
+            part.shard.read(FileKind::Listings, &["path", "part"], &part.rows, BATCH_ROWS)?
+        {
             let batch = batch?;
-            let (paths, numbers) = (strings(&batch, "path"), numbers::<UInt32Type>(&batch, "part").values());
+            let (paths, numbers) =
+                (strings(&batch, "path"), numbers::<UInt32Type>(&batch, "part").values());
             let later = (0..paths.len()).filter(|&at| numbers[at] > 0);
             found.extend(later.map(|at| paths.value(at).to_owned()));
         }
@@ -181,7 +191,8 @@ impl Pass<'_, '_> {
         Ok(())
     }
 
-    /// The listings to look at: all, or of an owner those with something of theirs and those of directories of theirs.
+    /// The listings to look at: all, or of an owner those with something of theirs and those of
+    /// directories of theirs.
     fn rows(&self, listings: &RowRange, held: &[Here]) -> Result<Vec<RowRange>> {
         let Some(owner) = self.wanted.owner else { return Ok(vec![listings.clone()]) };
         let mut wanted: Vec<bool> = held.iter().map(|here| here.entries > 0).collect();
@@ -216,8 +227,14 @@ impl Pass<'_, '_> {
         let base = self.part.start.path.len();
         let mut current = self.part.start.path.clone();
         let root = start_key(self.part.start);
-        let mut open =
-            vec![Open { end: base, key: root, parent: 0, below: [0; 3], own: [0; 3], place: NOWHERE }];
+        let mut open = vec![Open {
+            end: base,
+            key: root,
+            parent: 0,
+            below: [0; 3],
+            own: [0; 3],
+            place: NOWHERE,
+        }];
         let mut ordinals = rows.iter().cloned().flatten();
         let mut columns = vec!["path", "depth", "part", "uid", "size", "blocks"];
         let counts = ["files", "symlinks", "others", "subdirs"];
@@ -228,18 +245,23 @@ impl Pass<'_, '_> {
             let batch = batch?;
             // Of an owner's directory, entries of others count too.
             let counts: Vec<&[i64]> = match self.wanted.owner {
-                Some(_) => counts.iter().map(|name| &**numbers::<Int64Type>(&batch, name).values()).collect(),
+                Some(_) => counts
+                    .iter()
+                    .map(|name| &**numbers::<Int64Type>(&batch, name).values())
+                    .collect(),
                 None => Vec::new(),
             };
             let paths = strings(&batch, "path");
             let [depths, pieces, uids] =
                 ["depth", "part", "uid"].map(|name| numbers::<UInt32Type>(&batch, name).values());
-            let [sizes, blocks] = ["size", "blocks"].map(|name| numbers::<Int64Type>(&batch, name).values());
+            let [sizes, blocks] =
+                ["size", "blocks"].map(|name| numbers::<Int64Type>(&batch, name).values());
             for (at, ordinal) in ordinals.by_ref().take(batch.num_rows()).enumerate() {
                 let here = &held[ordinal - listings.start];
                 let place = (self.number, ordinal as u32);
                 let path = paths.value(at);
-                let own = pieces[at] == 0 && self.wanted.owner.is_none_or(|owner| owner == uids[at]);
+                let own =
+                    pieces[at] == 0 && self.wanted.owner.is_none_or(|owner| owner == uids[at]);
                 let empty = own && here.entries == 0 && counts.iter().all(|count| count[at] == 0);
                 self.directory(path, place, i64::from(depths[at]), (own, empty), here);
                 if self.wanted.trees {
@@ -259,8 +281,16 @@ impl Pass<'_, '_> {
         Ok(())
     }
 
-    /// Takes in one listing for the lists of single directories: whether the directory counts, and whether it is empty.
-    fn directory(&mut self, path: &str, place: Place, depth: i64, (own, empty): (bool, bool), here: &Here) {
+    /// Takes in one listing for the lists of single directories: whether the directory counts, and
+    /// whether it is empty.
+    fn directory(
+        &mut self,
+        path: &str,
+        place: Place,
+        depth: i64,
+        (own, empty): (bool, bool),
+        here: &Here,
+    ) {
         let several = !self.pieces.is_empty() && self.pieces.contains(path);
         if several {
             self.found.piece((start_key(self.part.start), path.to_owned()), place, here);
@@ -288,7 +318,14 @@ impl Pass<'_, '_> {
             let end = path[name_at..].find('/').map_or(path.len(), |end| name_at + end);
             let parent = open[open.len() - 1].key;
             let key = child_key(parent, &path[name_at..end]);
-            open.push(Open { end, key, parent: parent as u64, below: [0; 3], own: [0; 3], place: NOWHERE });
+            open.push(Open {
+                end,
+                key,
+                parent: parent as u64,
+                below: [0; 3],
+                own: [0; 3],
+                place: NOWHERE,
+            });
             at = end;
         }
         current.push_str(&path[current.len()..]);
@@ -302,7 +339,12 @@ impl Pass<'_, '_> {
         }
         let mut sums = last.below;
         add(&mut sums, &last.own);
-        self.found.trees.push(Tree { key: halves(last.key), sums, place: last.place, parent: last.parent });
+        self.found.trees.push(Tree {
+            key: halves(last.key),
+            sums,
+            place: last.place,
+            parent: last.parent,
+        });
     }
 }
 
@@ -312,17 +354,17 @@ fn held(shard: &Shard, listings: &RowRange) -> Result<Vec<Here>> {
     let mut before: Vec<[i64; 5]> = Vec::with_capacity(listings.len() + 1);
     let with_next = listings.start..rows.min(listings.end + 1);
     let columns = ["first_entry", "first_dir", "bytes_before", "dir_bytes_before", "blocks_before"];
-    for batch in shard.read(FileKind::Listings, &columns, std::slice::from_ref(&with_next), BATCH_ROWS)? {
+    for batch in
+        shard.read(FileKind::Listings, &columns, std::slice::from_ref(&with_next), BATCH_ROWS)?
+    {
         let batch = batch?;
         let [entries, dirs] =
             ["first_entry", "first_dir"].map(|name| numbers::<UInt32Type>(&batch, name).values());
         let [bytes, dir_bytes, blocks] = ["bytes_before", "dir_bytes_before", "blocks_before"]
             .map(|name| numbers::<Int64Type>(&batch, name).values());
-        before.extend(
-            (0..batch.num_rows()).map(|at| {
-                [i64::from(entries[at]), i64::from(dirs[at]), bytes[at], dir_bytes[at], blocks[at]]
-            }),
-        );
+        before.extend((0..batch.num_rows()).map(|at| {
+            [i64::from(entries[at]), i64::from(dirs[at]), bytes[at], dir_bytes[at], blocks[at]]
+        }));
     }
     if listings.end >= rows {
         let all = shard.record().totals;
@@ -331,7 +373,11 @@ fn held(shard: &Shard, listings: &RowRange) -> Result<Vec<Here>> {
     let here = |pair: &[[i64; 5]]| {
         let [entries, dirs, bytes, dir_bytes, blocks]: [i64; 5] =
             std::array::from_fn(|at| pair[1][at].wrapping_sub(pair[0][at]));
-        Here { entries: entries + dirs, bytes, sums: [entries + dirs, bytes.wrapping_add(dir_bytes), blocks] }
+        Here {
+            entries: entries + dirs,
+            bytes,
+            sums: [entries + dirs, bytes.wrapping_add(dir_bytes), blocks],
+        }
     };
     let held: Vec<Here> = before.windows(2).map(here).collect();
     if held.len() != listings.len() {
@@ -345,9 +391,12 @@ fn held_by(shard: &Shard, listings: &RowRange, uid: u32) -> Result<Vec<Here>> {
     let mut held = vec![Here::default(); listings.len()];
     for rows in groups_with(shard, FileKind::Usage, uid)? {
         let columns = ["listing", "uid", "count", "size", "blocks"];
-        for batch in shard.read(FileKind::Usage, &columns, std::slice::from_ref(&rows), BATCH_ROWS)? {
+        for batch in
+            shard.read(FileKind::Usage, &columns, std::slice::from_ref(&rows), BATCH_ROWS)?
+        {
             let batch = batch?;
-            let [of, uids] = ["listing", "uid"].map(|name| numbers::<UInt32Type>(&batch, name).values());
+            let [of, uids] =
+                ["listing", "uid"].map(|name| numbers::<UInt32Type>(&batch, name).values());
             let [counts, sizes, blocks] =
                 ["count", "size", "blocks"].map(|name| numbers::<Int64Type>(&batch, name).values());
             for at in (0..batch.num_rows()).filter(|&at| uids[at] == uid) {
@@ -368,10 +417,14 @@ fn held_by(shard: &Shard, listings: &RowRange, uid: u32) -> Result<Vec<Here>> {
             continue;
         }
         let columns = ["listing", "uid", "size", "blocks"];
-        for batch in shard.read(FileKind::Dirs, &columns, std::slice::from_ref(&rows), BATCH_ROWS)? {
+        for batch in
+            shard.read(FileKind::Dirs, &columns, std::slice::from_ref(&rows), BATCH_ROWS)?
+        {
             let batch = batch?;
-            let [of, uids] = ["listing", "uid"].map(|name| numbers::<UInt32Type>(&batch, name).values());
-            let [sizes, blocks] = ["size", "blocks"].map(|name| numbers::<Int64Type>(&batch, name).values());
+            let [of, uids] =
+                ["listing", "uid"].map(|name| numbers::<UInt32Type>(&batch, name).values());
+            let [sizes, blocks] =
+                ["size", "blocks"].map(|name| numbers::<Int64Type>(&batch, name).values());
             for at in (0..batch.num_rows()).filter(|&at| uids[at] == uid) {
                 let Some(here) =
                     (of[at] as usize).checked_sub(listings.start).and_then(|at| held.get_mut(at))

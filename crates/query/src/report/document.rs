@@ -1,7 +1,8 @@
 //! What a report says. Its JSON is exactly this.
 //!
-//! Sizes are bytes, `disk_bytes` is space taken, times are nanoseconds since 1970. Paths are absolute and, as names, escaped
-//! (see `canopy_model::escape`). Lists are in the order of what they are about, ties by directory in path order, then by name.
+//! Sizes are bytes, `disk_bytes` is space taken, times are nanoseconds since 1970. Paths are
+//! absolute and, as names, escaped (see `canopy_model::escape`). Lists are in the order of what
+//! they are about, ties by directory in path order, then by name.
 
 use canopy_model::Count;
 use serde::Serialize;
@@ -411,7 +412,8 @@ pub struct Flagged {
 pub struct Permissions {
     /// Regular files that everybody may write.
     pub world_writable_files: Flagged,
-    /// Directories that everybody may write, where everybody may remove what others have made (no sticky bit).
+    /// Directories that everybody may write, where everybody may remove what others have made (no
+    /// sticky bit).
     pub world_writable_directories: Flagged,
     /// Directories that everybody may write, with a sticky bit.
     pub world_writable_sticky: i64,

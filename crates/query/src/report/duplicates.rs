@@ -2,8 +2,8 @@
 //!
 //! 1. The scan keeps a quick hash of each file's key.
 //! 2. Hashes that occur once go away.
-//! 3. Of the others the keys are read again, some at a time, and hashed to 128 bits under a secret that is new in every run, so that no user
-//!    can choose names that collide.
+//! 3. Of the others the keys are read again, some at a time, and hashed to 128 bits under a secret
+//!    that is new in every run, so that no user can choose names that collide.
 //! 4. Of the groups that are shown, all names are read.
 //!
 //! Memory: 8 bytes a file, and some 60 bytes for each of up to a million files that share
@@ -52,8 +52,8 @@ impl Key<'_> {
     }
 }
 
-/// The hashes of all files, 32 bits each besides those that choose the piece, with numbers of rows. That is enough to find nearly all files
-/// that have no duplicate.
+/// The hashes of all files, 32 bits each besides those that choose the piece, with numbers of rows.
+/// That is enough to find nearly all files that have no duplicate.
 #[derive(Default)]
 pub(super) struct Keys {
     /// By the first bits of their hashes.
@@ -65,7 +65,10 @@ pub(super) struct Keys {
 impl Keys {
     /// For so many files, about.
     pub(super) fn new(files: usize) -> Self {
-        Keys { pieces: (0..PIECES).map(|_| Vec::with_capacity(files / PIECES)).collect(), too_many: false }
+        Keys {
+            pieces: (0..PIECES).map(|_| Vec::with_capacity(files / PIECES)).collect(),
+            too_many: false,
+        }
     }
 
     #[inline]
@@ -89,7 +92,9 @@ impl Keys {
         let workers = self.pieces.len() / PIECES;
         let pieces: Vec<Mutex<Vec<u64>>> = self.pieces.into_iter().map(Mutex::new).collect();
         let take = |at: usize| {
-            std::mem::take(&mut *pieces[at].lock().expect("no thread panics while it holds the lock"))
+            std::mem::take(
+                &mut *pieces[at].lock().expect("no thread panics while it holds the lock"),
+            )
         };
         let numbers: Vec<usize> = if workers == 0 { Vec::new() } else { (0..PIECES).collect() };
         let all = Mutex::new(Vec::new());
@@ -129,7 +134,12 @@ struct Group {
 }
 
 /// The duplicates among the files of some keys; `None` if there are more rows than can be compared.
-pub(super) fn find(parts: &[Part<'_>], keys: Keys, top: usize, threads: usize) -> Result<Option<Duplicates>> {
+pub(super) fn find(
+    parts: &[Part<'_>],
+    keys: Keys,
+    top: usize,
+    threads: usize,
+) -> Result<Option<Duplicates>> {
     if keys.too_many {
         return Ok(None);
     }
@@ -165,7 +175,8 @@ fn group(
     let mut inodes = FxHashSet::default();
     for group in members.chunk_by(|a, b| a.hashes == b.hashes) {
         inodes.clear();
-        let distinct = group.iter().filter(|member| member.inode.is_none_or(|inode| inodes.insert(inode)));
+        let distinct =
+            group.iter().filter(|member| member.inode.is_none_or(|inode| inodes.insert(inode)));
         let rows: Vec<u32> = distinct.map(|member| member.row).collect();
         if rows.len() < 2 {
             continue;
@@ -222,9 +233,12 @@ fn read_members(parts: &[Part<'_>], rows: &[u32], threads: usize) -> Result<Vec<
                 false => None,
             };
             for (at, row) in at_row.by_ref().take(batch.num_rows()).enumerate() {
-                let key = Key { size_bytes: sizes[at], mtime_ns: mtimes[at], name: names.value(at) };
-                let head =
-                    heads.as_ref().filter(|_| nlinks[at] > 1).and_then(|heads| heads.get(listings[at]));
+                let key =
+                    Key { size_bytes: sizes[at], mtime_ns: mtimes[at], name: names.value(at) };
+                let head = heads
+                    .as_ref()
+                    .filter(|_| nlinks[at] > 1)
+                    .and_then(|heads| heads.get(listings[at]));
                 found.push(Member {
                     hashes: key.hashes(),
                     size_bytes: sizes[at],
@@ -241,10 +255,13 @@ fn read_members(parts: &[Part<'_>], rows: &[u32], threads: usize) -> Result<Vec<
 
 /// A group with the paths of its first files, one for each inode.
 fn shown(parts: &[Part<'_>], group: Group, top: usize, threads: usize) -> Result<DuplicateGroup> {
-    let mut entries: Vec<_> = details::of_rows(parts, &group.rows, threads)?.into_values().collect();
+    let mut entries: Vec<_> =
+        details::of_rows(parts, &group.rows, threads)?.into_values().collect();
     entries.sort_by(|a, b| a.cmp_path(b));
     let mut seen = FxHashSet::default();
-    entries.retain(|entry| entry.attributes.nlink < 2 || seen.insert((entry.dev, entry.attributes.ino)));
+    entries.retain(|entry| {
+        entry.attributes.nlink < 2 || seen.insert((entry.dev, entry.attributes.ino))
+    });
     Ok(DuplicateGroup {
         name: group.name,
         bytes: group.size_bytes,

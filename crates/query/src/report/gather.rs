@@ -26,7 +26,8 @@ pub(super) fn gather(starts: &[Start], options: &ReportOptions) -> Result<Answer
     let owned_totals = options.owner.is_some() && sections.any(&[Totals, Types]);
     let in_scan = owned_totals
         || trees
-        || sections.any(&[Sizes, Largest, Newest, Oldest, Used, Unused, Duplicates, Links, Symlinks])
+        || sections
+            .any(&[Sizes, Largest, Newest, Oldest, Used, Unused, Duplicates, Links, Symlinks])
         || sections.any(&[Sparse, Permissions, Names, Future]);
     let kinds = match owned_totals || sections.any(&[Permissions, Names]) {
         true => &[FileKind::Dirs, FileKind::Entries][..],
@@ -68,7 +69,12 @@ pub(super) fn gather(starts: &[Start], options: &ReportOptions) -> Result<Answer
     Ok(answers)
 }
 
-fn scan_parts(parts: &[Part<'_>], options: &ReportOptions, sums: &Sums, links: bool) -> Result<scan::Found> {
+fn scan_parts(
+    parts: &[Part<'_>],
+    options: &ReportOptions,
+    sums: &Sums,
+    links: bool,
+) -> Result<scan::Found> {
     let units = parts::units(parts, options.owner)?;
     let median = options.sections.has(Section::Sizes).then(|| sums.median_classes()).flatten();
     let wanted = scan::Wanted {
@@ -100,7 +106,10 @@ fn finish_scan<'a>(
         answers.duplicates = duplicates::find(parts, found.keys, top, options.threads)?;
     }
     if sections.has(Section::Symlinks) {
-        let links = in_order(parts, details::read(parts, &found.symlinks, Depth::Targets, options.threads)?);
+        let links = in_order(
+            parts,
+            details::read(parts, &found.symlinks, Depth::Targets, options.threads)?,
+        );
         let mut answer = Symlinks::default();
         for start in starts {
             let here = links.iter().filter(|(of, _)| std::ptr::eq(*of, start));
@@ -109,7 +118,8 @@ fn finish_scan<'a>(
         }
         answers.symlinks = Some(answer);
     }
-    // Of an owner, only some of the rows that the index has of links were looked at; those are read all.
+    // Of an owner, only some of the rows that the index has of links were looked at; those are read
+    // all.
     let (places, single) = match options.owner {
         None => links::sharing(parts, found.links)?,
         Some(_) => (found.links, 0),
@@ -126,7 +136,8 @@ fn finish_scan<'a>(
 /// Entries in the order of their paths, each with the start that it is below.
 fn in_order<'a>(parts: &[Part<'a>], entries: FxHashMap<Place, Entry>) -> Vec<(&'a Start, Entry)> {
     let start = |place: Place| parts[place.0 as usize].start;
-    let mut entries: Vec<_> = entries.into_iter().map(|(place, entry)| (start(place), entry)).collect();
+    let mut entries: Vec<_> =
+        entries.into_iter().map(|(place, entry)| (start(place), entry)).collect();
     entries.sort_by(|a, b| a.1.cmp_path(&b.1));
     entries
 }
@@ -199,7 +210,8 @@ pub(super) fn mean_and_deviation(count: i64, sum: i128, squares: u128) -> (f64, 
     }
     let n = count as f64;
     let mean = sum as f64 / n;
-    // In integers as far as they reach: differences of large squares lose what floating point has left of them.
+    // In integers as far as they reach: differences of large squares lose what floating point has
+    // left of them.
     let variance = match (squares.checked_mul(count as u128), sum.unsigned_abs().checked_pow(2)) {
         (Some(scaled), Some(square)) => scaled.saturating_sub(square) as f64 / (n * n),
         _ => (squares as f64 / n - mean * mean).max(0.0),
@@ -208,12 +220,22 @@ pub(super) fn mean_and_deviation(count: i64, sum: i128, squares: u128) -> (f64, 
 }
 
 /// Answers the totals of everybody's entries, as du(1) has them. Gives the number of directories.
-fn totals(starts: &[Start], options: &ReportOptions, sums: &Sums, answers: &mut Answers) -> Result<i64> {
+fn totals(
+    starts: &[Start],
+    options: &ReportOptions,
+    sums: &Sums,
+    answers: &mut Answers,
+) -> Result<i64> {
     let mut seen = Seen::default();
     let mut once = RawTotals::default();
     for start in starts {
         let own = &start.inode.attributes;
-        once += RawTotals { dirs: 1, dir_bytes: own.size_bytes, blocks: own.blocks, ..RawTotals::default() };
+        once += RawTotals {
+            dirs: 1,
+            dir_bytes: own.size_bytes,
+            blocks: own.blocks,
+            ..RawTotals::default()
+        };
         let subtree = Subtree::of(start, options.threads);
         once += if starts.len() == 1 { subtree.sum_alone()? } else { subtree.sum(&mut seen)? };
     }
@@ -231,7 +253,12 @@ fn owned(
     answers: &mut Answers,
 ) -> i64 {
     for own in starts.iter().map(|start| &start.inode.attributes).filter(|own| own.uid == owner) {
-        once += RawTotals { dirs: 1, dir_bytes: own.size_bytes, blocks: own.blocks, ..RawTotals::default() };
+        once += RawTotals {
+            dirs: 1,
+            dir_bytes: own.size_bytes,
+            blocks: own.blocks,
+            ..RawTotals::default()
+        };
     }
     let whole = &sums.whole;
     let (entries, bytes, blocks) = (whole.entries(), whole.bytes, whole.blocks);
@@ -294,7 +321,8 @@ fn in_directories(
     }
     if sections.has(Section::Empty) {
         let first = trees::best(parts, found.empty_first, top)?.into_iter();
-        answers.empty = Some(Empty { count: found.empty, first: first.map(|(path, _)| path).collect() });
+        answers.empty =
+            Some(Empty { count: found.empty, first: first.map(|(path, _)| path).collect() });
     }
     Ok(())
 }

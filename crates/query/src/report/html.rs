@@ -1,6 +1,7 @@
 //! A report as one page of HTML that needs nothing else.
 //!
-//! Every text goes through [`escaped`]; there are no scripts, and the page says so to browsers, which then run none.
+//! Every text goes through [`escaped`]; there are no scripts, and the page says so to browsers,
+//! which then run none.
 
 use super::document::Report;
 use super::view::{Block, Table, View, views};
@@ -10,7 +11,8 @@ use std::io::Write;
 
 const STYLE: &str = include_str!("page.css");
 
-/// Writes a report as a page. Control characters and bytes that are not UTF-8 are written as escapes.
+/// Writes a report as a page. Control characters and bytes that are not UTF-8 are written as
+/// escapes.
 pub fn write_html(report: &Report, output: &mut dyn Write) -> Result<()> {
     let views = views(report);
     let names: Vec<String> = report.paths.iter().map(|covered| visible(&covered.path)).collect();
@@ -44,12 +46,17 @@ pub fn write_html(report: &Report, output: &mut dyn Write) -> Result<()> {
 
 fn heading(report: &Report, title: &str, output: &mut dyn Write) -> Result<()> {
     let time = |ns: i64| crate::find::full_time(ns).split('.').next().unwrap_or("").to_owned();
-    write!(output, "<header>\n<p class=\"kind\">Storage report</p>\n<h1>{}</h1>\n<p>", escaped(title))?;
+    write!(
+        output,
+        "<header>\n<p class=\"kind\">Storage report</p>\n<h1>{}</h1>\n<p>",
+        escaped(title)
+    )?;
     if let Some(owner) = &report.owner {
         write!(output, "Only what belongs to user <b>{}</b>. ", escaped(&owner_name(owner)))?;
     }
     write!(output, "As <b>{}</b> sees it", escaped(&owner_name(&report.asked_by)))?;
-    let mut scans: Vec<String> = report.paths.iter().map(|covered| time(covered.scanned_ns)).collect();
+    let mut scans: Vec<String> =
+        report.paths.iter().map(|covered| time(covered.scanned_ns)).collect();
     scans.dedup();
     if !scans.is_empty() {
         write!(output, ", scanned {}", escaped(&scans.join(", ")))?;
@@ -69,7 +76,12 @@ fn section(view: &View, output: &mut dyn Write) -> Result<()> {
             Block::Facts(facts) => {
                 write!(output, "<dl>")?;
                 for (value, name) in facts {
-                    write!(output, "<div><dd>{}</dd><dt>{}</dt></div>", escaped(value), escaped(name))?;
+                    write!(
+                        output,
+                        "<div><dd>{}</dd><dt>{}</dt></div>",
+                        escaped(value),
+                        escaped(name)
+                    )?;
                 }
                 writeln!(output, "</dl>")?;
             }
@@ -83,7 +95,8 @@ fn section(view: &View, output: &mut dyn Write) -> Result<()> {
 fn write_table(table: &Table, output: &mut dyn Write) -> Result<()> {
     if table.rows.is_empty() {
         if table.title.is_some() || !table.columns.is_empty() {
-            let title = table.title.as_ref().map_or(String::new(), |title| format!("{}: ", escaped(title)));
+            let title =
+                table.title.as_ref().map_or(String::new(), |title| format!("{}: ", escaped(title)));
             writeln!(output, "<p class=\"note\">{title}none</p>")?;
         }
         return Ok(());

@@ -10,8 +10,8 @@ use canopy_model::Totals;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 
-/// Those of the names of all inodes with several links that share their inode, and the number of inodes that only one of them leads to.
-/// `places` are all rows with several links.
+/// Those of the names of all inodes with several links that share their inode, and the number of
+/// inodes that only one of them leads to. `places` are all rows with several links.
 pub(super) fn sharing(parts: &[Part<'_>], mut places: Vec<Place>) -> Result<(Vec<Place>, i64)> {
     places.sort_unstable();
     let mut names: Vec<((u64, u64), Place)> = Vec::with_capacity(places.len());
@@ -21,7 +21,8 @@ pub(super) fn sharing(parts: &[Part<'_>], mut places: Vec<Place>) -> Result<(Vec
         let links = part.shard.hardlinks(&part.shard.listings_below(&part.start.path)?)?;
         part.shard.close(FileKind::Hardlinks);
         if links.len() != places.len() {
-            let detail = format!("it has {} rows of a subtree, expected {}", links.len(), places.len());
+            let detail =
+                format!("it has {} rows of a subtree, expected {}", links.len(), places.len());
             return Err(part.shard.corrupt(FileKind::Hardlinks, detail).into());
         }
         names.extend(links.iter().zip(places).map(|(link, place)| ((link.dev, link.ino), *place)));
@@ -47,8 +48,9 @@ struct Inode<'a> {
 fn inodes<'a>(names: impl Iterator<Item = &'a Entry>) -> FxHashMap<(u64, u64), Inode<'a>> {
     let mut inodes: FxHashMap<(u64, u64), Inode<'a>> = FxHashMap::default();
     for entry in names {
-        let inode =
-            inodes.entry((entry.dev, entry.attributes.ino)).or_insert(Inode { first: entry, names: 0 });
+        let inode = inodes
+            .entry((entry.dev, entry.attributes.ino))
+            .or_insert(Inode { first: entry, names: 0 });
         inode.names += 1;
     }
     inodes
@@ -93,7 +95,8 @@ pub(super) fn surplus<'a>(names: impl Iterator<Item = &'a Entry>) -> Totals {
     for entry in names {
         let a = &entry.attributes;
         if !seen.insert((entry.dev, a.ino)) {
-            surplus += Totals { entries: 1, bytes: a.size_bytes, blocks: a.blocks, ..Totals::default() };
+            surplus +=
+                Totals { entries: 1, bytes: a.size_bytes, blocks: a.blocks, ..Totals::default() };
         }
     }
     surplus

@@ -1,12 +1,16 @@
 //! Reports: who and what takes how much, and which entries stand out.
 //!
 //! 1. `breakdown` adds up stored statistics: usage by owner and kind, histograms.
-//! 2. `scan` passes once over entries and directories for what no statistics tell, `directories` once over listings. Each is left
-//!    out if no section asks for it, and reads the columns that sections ask for.
-//! 3. `details` reads what the chosen rows are called; `duplicates`, `links` and `symlinks` finish theirs.
-//! 4. `view` makes tables and bars of the answers, which `text` and `html` show. JSON is [`Report`] itself.
+//! 2. `scan` passes once over entries and directories for what no statistics tell, `directories`
+//!    once over listings. Each is left out if no section asks for it, and reads the columns that
+//!    sections ask for.
+//! 3. `details` reads what the chosen rows are called; `duplicates`, `links` and `symlinks` finish
+//!    theirs.
+//! 4. `view` makes tables and bars of the answers, which `text` and `html` show. JSON is [`Report`]
+//!    itself.
 //!
-//! The steps come one after the other so that the memory of each serves the next: see there for how much it is.
+//! The steps come one after the other so that the memory of each serves the next: see there for how
+//! much it is.
 //!
 //! Not its job: deciding who may see what. All rows come from shards that the caller could open.
 
@@ -56,9 +60,14 @@ pub struct ReportOptions {
     pub threads: usize,
 }
 
-/// Reports on directories: those that are named, else the working directory, else (if no source covers it) all sources. Gives the
-/// paths that could not be answered too; other errors end it. Blocks.
-pub fn report(index: &Index, paths: &[OsString], options: ReportOptions) -> Result<(Report, Vec<Error>)> {
+/// Reports on directories: those that are named, else the working directory, else (if no source
+/// covers it) all sources. Gives the paths that could not be answered too; other errors end it.
+/// Blocks.
+pub fn report(
+    index: &Index,
+    paths: &[OsString],
+    options: ReportOptions,
+) -> Result<(Report, Vec<Error>)> {
     let (starts, failed) = starts(index, paths)?;
     let answers = gather::gather(&starts, &options)?;
     let owner = |id: u32| Owner { id, name: user_name(id) };
@@ -92,7 +101,8 @@ fn starts(index: &Index, paths: &[OsString]) -> Result<(Vec<Start>, Vec<Error>)>
         match locate(index, path) {
             Ok(start) if start.is_dir() => starts.push(start),
             Ok(start) => {
-                failed.push(Error::NotDirectory(String::from_utf8_lossy(&start.given).into_owned()));
+                failed
+                    .push(Error::NotDirectory(String::from_utf8_lossy(&start.given).into_owned()));
             }
             Err(Error::NotCovered { .. }) if paths.is_empty() => {
                 let view = Arc::new(index.clone());

@@ -1,4 +1,5 @@
-//! What has to be read for a report: the files of shards that have rows of the starts, cut at row groups.
+//! What has to be read for a report: the files of shards that have rows of the starts, cut at row
+//! groups.
 
 use crate::columns::numbers;
 use crate::error::Result;
@@ -36,7 +37,8 @@ impl Part<'_> {
     }
 }
 
-/// The parts of the given kinds, of all starts. Of entries, only those of listings in which the owner has any.
+/// The parts of the given kinds, of all starts. Of entries, only those of listings in which the
+/// owner has any.
 pub(super) fn parts<'a>(
     starts: &'a [Start],
     kinds: &[FileKind],
@@ -84,11 +86,15 @@ fn entries_of(shard: &Shard, listings: &RowRange, uid: u32) -> Result<Vec<RowRan
 fn listings_of(shard: &Shard, listings: &RowRange, uid: u32) -> Result<Vec<usize>> {
     let mut ordinals: Vec<usize> = Vec::new();
     for rows in groups_with(shard, FileKind::Usage, uid)? {
-        for batch in
-            shard.read(FileKind::Usage, &["listing", "uid"], std::slice::from_ref(&rows), BATCH_ROWS)?
-        {
+        for batch in shard.read(
+            FileKind::Usage,
+            &["listing", "uid"],
+            std::slice::from_ref(&rows),
+            BATCH_ROWS,
+        )? {
             let batch = batch?;
-            let [of, uids] = ["listing", "uid"].map(|name| numbers::<UInt32Type>(&batch, name).values());
+            let [of, uids] =
+                ["listing", "uid"].map(|name| numbers::<UInt32Type>(&batch, name).values());
             for (&listing, _) in of.iter().zip(uids).filter(|(_, other)| **other == uid) {
                 let listing = listing as usize;
                 if listings.contains(&listing) && ordinals.last() != Some(&listing) {
@@ -107,8 +113,9 @@ pub(super) fn groups_with(shard: &Shard, kind: FileKind, uid: u32) -> Result<Vec
     }
     let bounds = shard.bounds(kind, "uid")?;
     let uid = i64::from(uid);
-    let may =
-        |group: usize| bounds.get(group).copied().flatten().is_none_or(|(min, max)| min <= uid && uid <= max);
+    let may = |group: usize| {
+        bounds.get(group).copied().flatten().is_none_or(|(min, max)| min <= uid && uid <= max)
+    };
     Ok(shard
         .row_groups(kind)
         .into_iter()
@@ -123,12 +130,15 @@ pub(super) fn units(parts: &[Part<'_>], owner: Option<u32>) -> Result<Vec<Unit>>
     let mut units = Vec::new();
     for (number, part) in parts.iter().enumerate() {
         let groups = match owner {
-            Some(uid) if part.kind != FileKind::Listings => groups_with(part.shard, part.kind, uid)?,
+            Some(uid) if part.kind != FileKind::Listings => {
+                groups_with(part.shard, part.kind, uid)?
+            }
             _ => part.shard.row_groups(part.kind),
         };
         for group in groups {
             let clip = |range: &RowRange| range.start.max(group.start)..range.end.min(group.end);
-            let rows: Vec<RowRange> = part.rows.iter().map(clip).filter(|range| !range.is_empty()).collect();
+            let rows: Vec<RowRange> =
+                part.rows.iter().map(clip).filter(|range| !range.is_empty()).collect();
             if !rows.is_empty() {
                 units.push(Unit { part: number as u32, rows });
             }

@@ -1,8 +1,9 @@
 //! The one pass over entries and directories, for what no stored statistics tell.
 //!
-//! Reads the columns that the sections need, and keeps for each section the rows that may be shown, as numbers: what they are called is
-//! read afterwards, of those that are shown. Memory: the lists; 8 bytes a regular file where duplicates are asked for; 8 bytes a
-//! hard link or symbolic link; 8 bytes an entry of the size class that holds the median.
+//! Reads the columns that the sections need, and keeps for each section the rows that may be shown,
+//! as numbers: what they are called is read afterwards, of those that are shown. Memory: the lists;
+//! 8 bytes a regular file where duplicates are asked for; 8 bytes a hard link or symbolic link; 8
+//! bytes an entry of the size class that holds the median.
 
 use super::best::{Best, Place, least_first};
 use super::duplicates::{Key, Keys, PIECES};
@@ -115,13 +116,21 @@ impl Found {
 }
 
 /// Reads all units.
-pub(super) fn scan(parts: &[Part<'_>], units: &[Unit], wanted: &Wanted, threads: usize) -> Result<Found> {
+pub(super) fn scan(
+    parts: &[Part<'_>],
+    units: &[Unit],
+    wanted: &Wanted,
+    threads: usize,
+) -> Result<Found> {
     let all = Mutex::new(Found::new(wanted.top, 0));
     let workers = threads.clamp(1, units.len().max(1));
     let entries = units.iter().filter(|unit| parts[unit.part as usize].kind == FileKind::Entries);
     let files: usize = entries.flat_map(|unit| &unit.rows).map(|rows| rows.len()).sum();
-    let files =
-        if wanted.sections.has(Section::Duplicates) { files / workers + (files >> 4) + PIECES } else { 0 };
+    let files = if wanted.sections.has(Section::Duplicates) {
+        files / workers + (files >> 4) + PIECES
+    } else {
+        0
+    };
     let start = |_| Ok(Found::new(wanted.top, files));
     let work = |found: &mut Found, unit: &Unit| {
         let part = &parts[unit.part as usize];
@@ -129,7 +138,11 @@ pub(super) fn scan(parts: &[Part<'_>], units: &[Unit], wanted: &Wanted, threads:
         let mut numbers = unit.rows.iter().cloned().flatten();
         for batch in part.shard.read(part.kind, &columns, &unit.rows, BATCH_ROWS)? {
             let batch = batch?;
-            let rows = numbers.by_ref().take(batch.num_rows()).map(|row| (unit.part, row as u32)).collect();
+            let rows = numbers
+                .by_ref()
+                .take(batch.num_rows())
+                .map(|row| (unit.part, row as u32))
+                .collect();
             Rows::of(&batch, rows, wanted, part).look(wanted, found);
         }
         part.close();
@@ -161,7 +174,8 @@ fn columns(wanted: &Wanted, part: &Part<'_>) -> Result<Vec<&'static str>> {
     let sized = entries && (has(&[Largest, Sparse, Duplicates]) || wanted.median.is_some());
     add(sized || (!entries && wanted.owner.is_some()), "size");
     add((entries && has(&[Sparse])) || (!entries && wanted.owner.is_some()), "blocks");
-    let future = entries && has(&[Future]) && may_exceed(part, "mtime", part.start.source.scanned_ns)?;
+    let future =
+        entries && has(&[Future]) && may_exceed(part, "mtime", part.start.source.scanned_ns)?;
     add(future || (entries && has(&[Newest, Oldest, Duplicates])), "mtime");
     add(entries && has(&[Used, Unused]), "atime");
     add(entries && wanted.links && may_exceed(part, "nlink", 1)?, "nlink");
@@ -205,7 +219,8 @@ impl<'a> Rows<'a> {
             entries: part.kind == FileKind::Entries,
         };
         if let (true, Some(modes)) = (rows.entries, rows.u32("mode")) {
-            rows.files = rows.all.iter().copied().filter(|&at| modes[at] & TYPE == REGULAR).collect();
+            rows.files =
+                rows.all.iter().copied().filter(|&at| modes[at] & TYPE == REGULAR).collect();
         }
         rows
     }
@@ -246,7 +261,9 @@ impl<'a> Rows<'a> {
             self.keys(found);
         }
         if let (true, Some(nlinks)) = (wanted.links, self.u32("nlink")) {
-            found.links.extend(self.all.iter().filter(|&&at| nlinks[at] > 1).map(|&at| self.places[at]));
+            found
+                .links
+                .extend(self.all.iter().filter(|&&at| nlinks[at] > 1).map(|&at| self.places[at]));
         }
         if let (true, Some(modes)) = (wanted.sections.has(Section::Symlinks), self.u32("mode")) {
             let links = self.all.iter().filter(|&&at| modes[at] & TYPE == SYMLINK);
@@ -266,7 +283,8 @@ impl<'a> Rows<'a> {
             return;
         }
         for &at in self.files.iter().filter(|&&at| modes[at] & 0o6002 != 0) {
-            let bits = [(0o002, List::WritableFiles), (0o4000, List::Setuid), (0o2000, List::Setgid)];
+            let bits =
+                [(0o002, List::WritableFiles), (0o4000, List::Setuid), (0o2000, List::Setgid)];
             for (_, list) in bits.into_iter().filter(|(bit, _)| modes[at] & bit != 0) {
                 found.flag(list, 0, self.places[at]);
             }
@@ -275,7 +293,8 @@ impl<'a> Rows<'a> {
 
     fn odd_names(&self, found: &mut Found) {
         let Some(names) = self.names() else { return };
-        // Printable ASCII, as nearly all names are. Without an early end, this is done for many bytes at once.
+        // Printable ASCII, as nearly all names are. Without an early end, this is done for many
+        // bytes at once.
         let is_plain =
             |text: &[u8]| text.iter().fold(true, |plain, byte| plain & (b' '..0x7F).contains(byte));
         if is_plain(names.value_data()) {
@@ -299,12 +318,14 @@ impl<'a> Rows<'a> {
 
     /// Adds up the directories of an owner.
     fn own_directories(&self, wanted: &Wanted, found: &mut Found) {
-        let (Some(_), Some(sizes), Some(blocks)) = (wanted.owner, self.i64("size"), self.i64("blocks"))
+        let (Some(_), Some(sizes), Some(blocks)) =
+            (wanted.owner, self.i64("size"), self.i64("blocks"))
         else {
             return;
         };
         for &at in &self.all {
-            found.dirs += Totals { dirs: 1, dir_bytes: sizes[at], blocks: blocks[at], ..Totals::default() };
+            found.dirs +=
+                Totals { dirs: 1, dir_bytes: sizes[at], blocks: blocks[at], ..Totals::default() };
         }
     }
 
@@ -335,12 +356,13 @@ impl<'a> Rows<'a> {
     }
 
     fn times(&self, wanted: &Wanted, found: &mut Found) {
-        let mut offer = |section: Section, list: List, times: Option<&[i64]>, key: fn(i64) -> i64| {
-            if let (true, Some(times)) = (wanted.sections.has(section), times) {
-                let list = &mut found.lists[list as usize];
-                self.files.iter().for_each(|&at| list.offer(key(times[at]), self.places[at]));
-            }
-        };
+        let mut offer =
+            |section: Section, list: List, times: Option<&[i64]>, key: fn(i64) -> i64| {
+                if let (true, Some(times)) = (wanted.sections.has(section), times) {
+                    let list = &mut found.lists[list as usize];
+                    self.files.iter().for_each(|&at| list.offer(key(times[at]), self.places[at]));
+                }
+            };
         let (mtimes, atimes) = (self.time("mtime"), self.time("atime"));
         offer(Section::Newest, List::Newest, mtimes, |time| time);
         offer(Section::Oldest, List::Oldest, mtimes, least_first);
@@ -354,7 +376,8 @@ impl<'a> Rows<'a> {
     }
 
     fn keys(&self, found: &mut Found) {
-        let (Some(sizes), Some(mtimes), Some(names)) = (self.i64("size"), self.time("mtime"), self.names())
+        let (Some(sizes), Some(mtimes), Some(names)) =
+            (self.i64("size"), self.time("mtime"), self.names())
         else {
             return;
         };

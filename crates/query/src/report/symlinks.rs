@@ -1,7 +1,7 @@
 //! Where symbolic links lead, by what the index has.
 //!
-//! Names are looked up for all links at once, in rounds: each reads the paths of the listings once, and the names in those listings
-//! that some link leads through.
+//! Names are looked up for all links at once, in rounds: each reads the paths of the listings once,
+//! and the names in those listings that some link leads through.
 
 use super::details::Entry;
 use super::document::{FlaggedLinks, SymbolicLink, Symlinks};
@@ -30,7 +30,8 @@ type Names = FxHashMap<String, FxHashSet<String>>;
 /// What names are, by absolute path of their directory.
 type Known = FxHashMap<String, FxHashMap<String, Name>>;
 
-/// Follows links of one start, which are in the order in which they are shown, and adds what comes of it.
+/// Follows links of one start, which are in the order in which they are shown, and adds what comes
+/// of it.
 pub(super) fn follow(
     start: &Start,
     links: &[&Entry],
@@ -41,8 +42,10 @@ pub(super) fn follow(
     let index = &*start.view;
     let mut ends = vec![End::Unknown; links.len()];
     let mut known = Known::default();
-    let begin =
-        |(number, link): (usize, &&Entry)| Walk { number, trail: Trail::new(&link.directory, &link.target) };
+    let begin = |(number, link): (usize, &&Entry)| Walk {
+        number,
+        trail: Trail::new(&link.directory, &link.target),
+    };
     let mut walks: Vec<Walk> = links.iter().enumerate().map(begin).collect();
     while !walks.is_empty() {
         let mut wanted = Names::default();
@@ -115,11 +118,13 @@ fn look_up(index: &Index, wanted: Names, threads: usize, known: &mut Known) -> R
     let found = Mutex::new((FxHashSet::default(), Vec::new()));
     in_parallel(threads, &shards, |shard| {
         let Some(wanted) = by_source.get(&shard.record().source) else { return Ok(()) };
-        let Some(source) = index.sources().iter().find(|source| source.id == shard.record().source) else {
+        let Some(source) = index.sources().iter().find(|source| source.id == shard.record().source)
+        else {
             return Ok(());
         };
         let covers = shard.covers()?;
-        let near = |directory: &String| covers.iter().any(|cover| is_below(directory, &cover.prefix));
+        let near =
+            |directory: &String| covers.iter().any(|cover| is_below(directory, &cover.prefix));
         if wanted.keys().any(near) {
             let (directories, names) = names_in(shard, wanted)?;
             shard.close(FileKind::Listings);
@@ -154,7 +159,9 @@ fn names_in(shard: &Shard, wanted: &FxHashMap<String, &FxHashSet<String>>) -> Re
     // For each of these: where its rows end.
     let mut ends: Vec<[usize; 2]> = Vec::new();
     let columns = ["path", "first_entry", "first_dir"];
-    for batch in shard.read(FileKind::Listings, &columns, std::slice::from_ref(&listings), BATCH_ROWS)? {
+    for batch in
+        shard.read(FileKind::Listings, &columns, std::slice::from_ref(&listings), BATCH_ROWS)?
+    {
         let batch = batch?;
         let paths = strings(&batch, "path");
         let [entries, dirs] =
@@ -185,7 +192,9 @@ fn names_in(shard: &Shard, wanted: &FxHashMap<String, &FxHashSet<String>>) -> Re
         for batch in shard.read(kind, columns, &ranges, BATCH_ROWS)? {
             let batch = batch?;
             let names = strings(&batch, "name");
-            let modes = batch.column_by_name("mode").map(|_| numbers::<UInt32Type>(&batch, "mode").values());
+            let modes = batch
+                .column_by_name("mode")
+                .map(|_| numbers::<UInt32Type>(&batch, "mode").values());
             let targets = batch.column_by_name("target").map(|column| column.as_string::<i32>());
             for (at, owner) in owners.by_ref().take(batch.num_rows()).enumerate() {
                 let (path, name) = (&here[owner].0, names.value(at));

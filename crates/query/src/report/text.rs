@@ -80,7 +80,8 @@ fn write_table(table: &Table, options: TextOptions, output: &mut dyn Write) -> R
     }
     let last = table.columns.len() - 1;
     let width = |column: usize| {
-        let cells = table.rows.iter().map(|row| row[column].lines().map(|line| line.chars().count()).max());
+        let cells =
+            table.rows.iter().map(|row| row[column].lines().map(|line| line.chars().count()).max());
         cells.flatten().max().unwrap_or(0).max(table.columns[column].0.len())
     };
     let widths: Vec<usize> = (0..=last).map(width).collect();

@@ -1,4 +1,5 @@
-//! Sums of the trees of directories, found by a hash of the path; those of several shards become one.
+//! Sums of the trees of directories, found by a hash of the path; those of several shards become
+//! one.
 
 use super::best::Place;
 use std::hash::{BuildHasher, RandomState};
@@ -85,7 +86,8 @@ pub(super) fn add(sum: &mut Sums, more: &Sums) {
 
 /// The key of a directory from that of the one that holds it.
 pub(super) fn child_key(parent: u128, name: &str) -> u128 {
-    static SECRETS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+    static SECRETS: LazyLock<[RandomState; 2]> =
+        LazyLock::new(|| [RandomState::new(), RandomState::new()]);
     let [high, low] = [&SECRETS[0], &SECRETS[1]].map(|secret| secret.hash_one((parent, name)));
     u128::from(high) << 64 | u128::from(low)
 }

@@ -1,4 +1,5 @@
-//! Which directories stand out: the largest trees, those unlike their siblings, and the best of lists.
+//! Which directories stand out: the largest trees, those unlike their siblings, and the best of
+//! lists.
 
 use super::best::{Best, Place};
 use super::details::Entry;
@@ -16,13 +17,15 @@ use canopy_model::{compare_paths, join_absolute};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 
-/// Standard deviations from the mean of its siblings from which on a tree is shown, as gufi_find_outliers has it.
+/// Standard deviations from the mean of its siblings from which on a tree is shown, as
+/// gufi_find_outliers has it.
 const DEVIATIONS_MIN: f64 = 3.0;
 
-/// Takes further names of inodes off the trees that have them twice. `names` are those of inodes with several, in the order of
-/// their directories, each with its start.
+/// Takes further names of inodes off the trees that have them twice. `names` are those of inodes
+/// with several, in the order of their directories, each with its start.
 pub(super) fn count_once(trees: &mut Trees, names: &[(&Start, Entry)]) {
-    // Neighbouring names of an inode both lie in a tree exactly if their deepest common directory does.
+    // Neighbouring names of an inode both lie in a tree exactly if their deepest common directory
+    // does.
     let mut last: FxHashMap<(u128, u64, u64), &str> = FxHashMap::default();
     for (start, entry) in names {
         let root = join_absolute(&start.source.root, &start.path);
@@ -33,11 +36,15 @@ pub(super) fn count_once(trees: &mut Trees, names: &[(&Start, Entry)]) {
         let mut take = |key: u128| {
             if let Some(tree) = trees.get_mut(key) {
                 let once = [1, a.size_bytes, a.blocks];
-                tree.sums.iter_mut().zip(once).for_each(|(sum, once)| *sum = sum.wrapping_sub(once));
+                tree.sums
+                    .iter_mut()
+                    .zip(once)
+                    .for_each(|(sum, once)| *sum = sum.wrapping_sub(once));
             }
         };
         take(key);
-        let common = before.split('/').zip(below.split('/')).take_while(|(a, b)| a == b && !a.is_empty());
+        let common =
+            before.split('/').zip(below.split('/')).take_while(|(a, b)| a == b && !a.is_empty());
         for (name, _) in common {
             key = child_key(key, name);
             take(key);
@@ -46,7 +53,11 @@ pub(super) fn count_once(trees: &mut Trees, names: &[(&Start, Entry)]) {
 }
 
 /// The trees that take most space, of directories that can be listed.
-pub(super) fn largest(parts: &[Part<'_>], trees: &Trees, top: usize) -> Result<Vec<document::Tree>> {
+pub(super) fn largest(
+    parts: &[Part<'_>],
+    trees: &Trees,
+    top: usize,
+) -> Result<Vec<document::Tree>> {
     let mut found: Vec<(i64, Place, &Tree)> =
         trees.listed().map(|tree| (tree.sums[2], tree.place, tree)).collect();
     if let Some(last) = top.min(found.len()).checked_sub(1) {
@@ -78,7 +89,8 @@ struct Siblings {
     squares: u128,
 }
 
-/// The trees whose space is far from the mean of the trees in the same directory, the farthest first.
+/// The trees whose space is far from the mean of the trees in the same directory, the farthest
+/// first.
 pub(super) fn outliers(parts: &[Part<'_>], trees: &Trees, top: usize) -> Result<Vec<Outlier>> {
     let listed = || trees.listed().filter(|tree| tree.parent != 0).map(|tree| (tree, tree.place));
     let mut siblings: FxHashMap<u64, Siblings> = FxHashMap::default();
@@ -95,7 +107,8 @@ pub(super) fn outliers(parts: &[Part<'_>], trees: &Trees, top: usize) -> Result<
     for (tree, place) in listed() {
         let Some(all) = siblings.get(&tree.parent) else { continue };
         let (mean, deviation) = mean_and_deviation(all.count, all.sum, all.squares);
-        // Rounded, so that what is equal stays so: single large ones among so many equal ones are equally far.
+        // Rounded, so that what is equal stays so: single large ones among so many equal ones are
+        // equally far.
         let deviations = ((tree.sums[2] as f64 - mean) / deviation * 1e6).round() / 1e6;
         if deviations.abs() >= DEVIATIONS_MIN {
             found.push((deviations, place, tree, all.count, mean));
@@ -141,7 +154,8 @@ fn paths(parts: &[Part<'_>], mut places: Vec<Place>) -> Result<FxHashMap<Place, 
     let mut found = FxHashMap::default();
     for places in places.chunk_by(|a, b| a.0 == b.0) {
         let part = &parts[places[0].0 as usize];
-        let rows = merge_ranges(places.iter().map(|&(_, row)| row as usize..row as usize + 1).collect());
+        let rows =
+            merge_ranges(places.iter().map(|&(_, row)| row as usize..row as usize + 1).collect());
         let mut places = places.iter();
         for batch in part.shard.read(FileKind::Listings, &["path"], &rows, BATCH_ROWS)? {
             let batch = batch?;

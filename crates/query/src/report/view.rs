@@ -39,7 +39,10 @@ pub(super) fn views(report: &Report) -> Vec<View> {
         Section::ALL.into_iter().filter_map(|section| view(section, &report.answers)).collect();
     // Where no rows were asked for, an empty table would say that there are none.
     let unasked = |block: &Block| matches!(block, Block::Table(table) if table.rows.is_empty());
-    views.iter_mut().filter(|_| report.top == 0).for_each(|view| view.blocks.retain(|block| !unasked(block)));
+    views
+        .iter_mut()
+        .filter(|_| report.top == 0)
+        .for_each(|view| view.blocks.retain(|block| !unasked(block)));
     views
 }
 
@@ -50,9 +53,10 @@ fn view(section: Section, answers: &Answers) -> Option<View> {
         Section::Groups => (Some(EACH_NAME), owners("group", answers.groups.as_ref()?)),
         Section::Types => (None, types(answers.types.as_ref()?)),
         Section::Extensions => (Some(EACH_NAME), extensions(answers.extensions.as_ref()?)),
-        Section::Sizes => {
-            (Some("Of entries that are not directories; bars by number."), sizes(answers.sizes.as_ref()?))
-        }
+        Section::Sizes => (
+            Some("Of entries that are not directories; bars by number."),
+            sizes(answers.sizes.as_ref()?),
+        ),
         Section::Ages => (
             Some(
                 "By calendar month (UTC) before the scan, of entries that are not directories; bars by bytes.",
@@ -70,15 +74,22 @@ fn view(section: Section, answers: &Answers) -> Option<View> {
             Some("By time of last access, as far as the file system keeps it."),
             accessed(answers.unused.as_ref()?),
         ),
-        Section::Trees => (Some("As du; hard links count once in each."), trees(answers.trees.as_ref()?)),
+        Section::Trees => {
+            (Some("As du; hard links count once in each."), trees(answers.trees.as_ref()?))
+        }
         Section::Outliers => (
-            Some("Space is 3 or more standard deviations from the mean of the directories beside it."),
+            Some(
+                "Space is 3 or more standard deviations from the mean of the directories beside it.",
+            ),
             outliers(answers.outliers.as_ref()?),
         ),
-        Section::Directories => {
-            (Some("Without what is in directories below."), directories(answers.directories.as_ref()?))
+        Section::Directories => (
+            Some("Without what is in directories below."),
+            directories(answers.directories.as_ref()?),
+        ),
+        Section::Deepest => {
+            (Some("Levels below the path asked about."), deepest(answers.deepest.as_ref()?))
         }
-        Section::Deepest => (Some("Levels below the path asked about."), deepest(answers.deepest.as_ref()?)),
         Section::Empty => (None, empty(answers.empty.as_ref()?)),
         Section::Duplicates => (
             Some(
@@ -87,9 +98,10 @@ fn view(section: Section, answers: &Answers) -> Option<View> {
             duplicates(answers.duplicates.as_ref()?),
         ),
         Section::Links => (None, links(answers.links.as_ref()?)),
-        Section::Symlinks => {
-            (Some("As far as the index tells where they lead."), symlinks(answers.symlinks.as_ref()?))
-        }
+        Section::Symlinks => (
+            Some("As far as the index tells where they lead."),
+            symlinks(answers.symlinks.as_ref()?),
+        ),
         Section::Sparse => (None, sparse(answers.sparse.as_ref()?)),
         Section::Permissions => (None, permissions(answers.permissions.as_ref()?)),
         Section::Owners => (
@@ -138,11 +150,12 @@ fn owners(word: &'static str, breakdown: &Breakdown<OwnerUsage>) -> Vec<Block> {
     let cells = |usage: &Usage, name: String| {
         vec![human_size(usage.disk_bytes), human_size(usage.bytes), grouped(usage.entries), name]
     };
-    let whole: i64 =
-        breakdown.rows.iter().map(|row| row.usage.disk_bytes).sum::<i64>() + breakdown.rest.disk_bytes;
+    let whole: i64 = breakdown.rows.iter().map(|row| row.usage.disk_bytes).sum::<i64>()
+        + breakdown.rest.disk_bytes;
     let mut rows: Vec<_> =
         breakdown.rows.iter().map(|row| cells(&row.usage, owner_name(&row.owner))).collect();
-    let mut shares: Vec<f64> = breakdown.rows.iter().map(|row| share(row.usage.disk_bytes, whole)).collect();
+    let mut shares: Vec<f64> =
+        breakdown.rows.iter().map(|row| share(row.usage.disk_bytes, whole)).collect();
     if breakdown.others > 0 {
         rows.push(cells(&breakdown.rest, format!("({} others)", grouped(breakdown.others as i64))));
         shares.push(share(breakdown.rest.disk_bytes, whole));
@@ -160,16 +173,20 @@ fn types(types: &[TypeCount]) -> Vec<Block> {
 
 fn extensions(breakdown: &Breakdown<ExtensionUsage>) -> Vec<Block> {
     let cells = |bytes, entries, name| vec![human_size(bytes), grouped(entries), name];
-    let whole: i64 = breakdown.rows.iter().map(|row| row.count.bytes).sum::<i64>() + breakdown.rest.bytes;
+    let whole: i64 =
+        breakdown.rows.iter().map(|row| row.count.bytes).sum::<i64>() + breakdown.rest.bytes;
     let name = |extension: &str| match extension {
         "" => "(none)".to_owned(),
         NUMBERED => "(number)".to_owned(),
         extension => format!(".{}", visible(extension)),
     };
-    let counts =
-        breakdown.rows.iter().map(|row| cells(row.count.bytes, row.count.entries, name(&row.extension)));
+    let counts = breakdown
+        .rows
+        .iter()
+        .map(|row| cells(row.count.bytes, row.count.entries, name(&row.extension)));
     let mut rows: Vec<_> = counts.collect();
-    let mut shares: Vec<f64> = breakdown.rows.iter().map(|row| share(row.count.bytes, whole)).collect();
+    let mut shares: Vec<f64> =
+        breakdown.rows.iter().map(|row| share(row.count.bytes, whole)).collect();
     if breakdown.others > 0 {
         let others = format!("({} others)", grouped(breakdown.others as i64));
         rows.push(cells(breakdown.rest.bytes, breakdown.rest.entries, others));
@@ -191,10 +208,9 @@ fn sizes(sizes: &Sizes) -> Vec<Block> {
         1 => "1".to_owned(),
         from => format!("{} to < {}", human_size(from), human_size(class.to_bytes)),
     };
-    let rows = sizes
-        .classes
-        .iter()
-        .map(|class| vec![grouped(class.count.entries), human_size(class.count.bytes), name(class)]);
+    let rows = sizes.classes.iter().map(|class| {
+        vec![grouped(class.count.entries), human_size(class.count.bytes), name(class)]
+    });
     let most = sizes.classes.iter().map(|class| class.count.entries).max().unwrap_or(0);
     let shares = sizes.classes.iter().map(|class| share(class.count.entries, most)).collect();
     let columns = [("entries", true), ("sizes", true), ("bytes each", false)];
@@ -212,7 +228,10 @@ fn ages(ages: &Ages) -> Vec<Block> {
         let columns = [("sizes", true), ("entries", true), ("age", false)];
         Block::Table(Table { title: Some(title.to_owned()), shares, ..table(&columns, rows) })
     };
-    vec![block("Since the last modification", &ages.modified), block("Since the last access", &ages.accessed)]
+    vec![
+        block("Since the last modification", &ages.modified),
+        block("Since the last access", &ages.accessed),
+    ]
 }
 
 fn items(items: &[Item], title: Option<String>) -> Vec<Block> {
@@ -225,20 +244,27 @@ fn items(items: &[Item], title: Option<String>) -> Vec<Block> {
             visible(&item.path),
         ]
     };
-    let columns = [("size", true), ("on disk", true), ("modified", false), ("user", false), ("path", false)];
+    let columns =
+        [("size", true), ("on disk", true), ("modified", false), ("user", false), ("path", false)];
     vec![Block::Table(Table { title, ..table(&columns, items.iter().map(cells).collect()) })]
 }
 
 fn accessed(items: &[Item]) -> Vec<Block> {
-    let cells =
-        |item: &Item| vec![human_size(item.bytes), date(item.atime_ns), user(item), visible(&item.path)];
+    let cells = |item: &Item| {
+        vec![human_size(item.bytes), date(item.atime_ns), user(item), visible(&item.path)]
+    };
     let columns = [("size", true), ("accessed", false), ("user", false), ("path", false)];
     vec![Block::Table(table(&columns, items.iter().map(cells).collect()))]
 }
 
 fn trees(trees: &[Tree]) -> Vec<Block> {
     let cells = |tree: &Tree| {
-        vec![human_size(tree.disk_bytes), human_size(tree.bytes), grouped(tree.inodes), visible(&tree.path)]
+        vec![
+            human_size(tree.disk_bytes),
+            human_size(tree.bytes),
+            grouped(tree.inodes),
+            visible(&tree.path),
+        ]
     };
     let most = trees.first().map_or(0, |tree| tree.disk_bytes);
     let shares = trees.iter().map(|tree| share(tree.disk_bytes, most)).collect();
@@ -256,8 +282,13 @@ fn outliers(outliers: &[Outlier]) -> Vec<Block> {
             visible(&row.tree.path),
         ]
     };
-    let columns =
-        [("on disk", true), ("mean", true), ("deviations", true), ("beside it", true), ("path", false)];
+    let columns = [
+        ("on disk", true),
+        ("mean", true),
+        ("deviations", true),
+        ("beside it", true),
+        ("path", false),
+    ];
     vec![Block::Table(table(&columns, outliers.iter().map(cells).collect()))]
 }
 
@@ -267,8 +298,10 @@ fn directories(directories: &Directories) -> Vec<Block> {
         (format!("{:.1}", directories.mean_entries), "entries each, on average"),
         (format!("{:.1}", directories.stdev_entries), "standard deviation"),
     ]);
-    let entries = directories.most_entries.iter().map(|row| vec![grouped(row.entries), visible(&row.path)]);
-    let bytes = directories.most_bytes.iter().map(|row| vec![human_size(row.bytes), visible(&row.path)]);
+    let entries =
+        directories.most_entries.iter().map(|row| vec![grouped(row.entries), visible(&row.path)]);
+    let bytes =
+        directories.most_bytes.iter().map(|row| vec![human_size(row.bytes), visible(&row.path)]);
     let entries = Table {
         title: Some("Most entries".to_owned()),
         ..table(&[("entries", true), ("path", false)], entries.collect())
@@ -310,7 +343,8 @@ fn duplicates(duplicates: &Duplicates) -> Vec<Block> {
     let cells = |group: &DuplicateGroup| {
         let paths: Vec<String> = group.paths.iter().map(|path| visible(path)).collect();
         let more = group.files as usize - paths.len().min(group.files as usize);
-        let more = if more > 0 { format!("\n(and {} more)", grouped(more as i64)) } else { String::new() };
+        let more =
+            if more > 0 { format!("\n(and {} more)", grouped(more as i64)) } else { String::new() };
         vec![
             human_size(group.wasted_bytes),
             human_size(group.bytes),
@@ -319,7 +353,8 @@ fn duplicates(duplicates: &Duplicates) -> Vec<Block> {
             paths.join("\n") + &more,
         ]
     };
-    let columns = [("saved", true), ("size", true), ("files", true), ("modified", false), ("paths", false)];
+    let columns =
+        [("saved", true), ("size", true), ("files", true), ("modified", false), ("paths", false)];
     vec![known, Block::Table(table(&columns, duplicates.largest.iter().map(cells).collect()))]
 }
 
@@ -350,8 +385,11 @@ fn symlinks(links: &Symlinks) -> Vec<Block> {
         (grouped(links.unknown), "lead where the index cannot tell"),
     ]);
     let list = |title: &str, flagged: &FlaggedLinks| {
-        let rows =
-            flagged.first.iter().map(|link| vec![visible(&link.target), visible(&link.path)]).collect();
+        let rows = flagged
+            .first
+            .iter()
+            .map(|link| vec![visible(&link.target), visible(&link.path)])
+            .collect();
         let table = table(&[("target", false), ("path", false)], rows);
         Block::Table(Table { title: Some(title.to_owned()), ..table })
     };
@@ -376,7 +414,8 @@ fn sparse(sparse: &Sparse) -> Vec<Block> {
 
 /// Counts of lists, and the lists.
 fn flagged(lists: &[(&'static str, &Flagged)]) -> Vec<Block> {
-    let counts: Vec<_> = lists.iter().map(|(what, flagged)| (grouped(flagged.count), *what)).collect();
+    let counts: Vec<_> =
+        lists.iter().map(|(what, flagged)| (grouped(flagged.count), *what)).collect();
     let mut blocks = vec![facts(&counts)];
     for (what, flagged) in lists.iter().filter(|(_, flagged)| !flagged.first.is_empty()) {
         let cells = |item: &Item| vec![mode_string(item.mode), user(item), visible(&item.path)];
@@ -395,7 +434,10 @@ fn flagged(lists: &[(&'static str, &Flagged)]) -> Vec<Block> {
 fn permissions(permissions: &Permissions) -> Vec<Block> {
     let mut blocks = flagged(&[
         ("files that everybody may write", &permissions.world_writable_files),
-        ("directories that everybody may write, not sticky", &permissions.world_writable_directories),
+        (
+            "directories that everybody may write, not sticky",
+            &permissions.world_writable_directories,
+        ),
         ("setuid files", &permissions.setuid),
         ("setgid files", &permissions.setgid),
     ]);
@@ -408,11 +450,21 @@ fn permissions(permissions: &Permissions) -> Vec<Block> {
 
 fn nameless(owners: &Owners) -> Vec<Block> {
     let cells = |usage: &Usage, what: &str| {
-        vec![human_size(usage.disk_bytes), human_size(usage.bytes), grouped(usage.entries), what.to_owned()]
+        vec![
+            human_size(usage.disk_bytes),
+            human_size(usage.bytes),
+            grouped(usage.entries),
+            what.to_owned(),
+        ]
     };
-    let rows =
-        vec![cells(&owners.without_user, "no such user"), cells(&owners.without_group, "no such group")];
-    vec![Block::Table(table(&[("on disk", true), ("sizes", true), ("entries", true), ("", false)], rows))]
+    let rows = vec![
+        cells(&owners.without_user, "no such user"),
+        cells(&owners.without_group, "no such group"),
+    ];
+    vec![Block::Table(table(
+        &[("on disk", true), ("sizes", true), ("entries", true), ("", false)],
+        rows,
+    ))]
 }
 
 fn odd_names(names: &Names) -> Vec<Block> {

@@ -22,7 +22,8 @@ pub(super) fn date(time_ns: i64) -> String {
     DateTime::from_timestamp_nanos(time_ns).with_timezone(&Local).format("%Y-%m-%d").to_string()
 }
 
-/// A name or path, escaped as the index has it, with all that would not be seen as it is made visible.
+/// A name or path, escaped as the index has it, with all that would not be seen as it is made
+/// visible.
 pub(super) fn visible(escaped: &str) -> String {
     let mut text = String::with_capacity(escaped.len());
     for c in escaped.chars() {
@@ -31,7 +32,9 @@ pub(super) fn visible(escaped: &str) -> String {
             '\n' => text.push_str("\\n"),
             '\t' => text.push_str("\\t"),
             '\u{10FF80}'.. => text.push_str(&format!("\\x{:02x}", u32::from(c) & 0xFF)),
-            c if c.is_control() && u32::from(c) < 0x80 => text.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if c.is_control() && u32::from(c) < 0x80 => {
+                text.push_str(&format!("\\x{:02x}", u32::from(c)))
+            }
             c if c.is_control()
                 || turns_text(c)
                 || matches!(c, '\u{200B}'..='\u{200D}' | '\u{FEFF}' | '\u{2028}' | '\u{2029}') =>

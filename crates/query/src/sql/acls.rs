@@ -22,7 +22,8 @@ pub(super) fn fields() -> [Field; 5] {
 
 /// The ACLs among a batch of attributes, an entry a row. A value that is no ACL gives no rows.
 pub(super) fn decoded(batch: &RecordBatch) -> Result<RecordBatch> {
-    let [paths, names, keys, values] = ["path", "name", "key", "value"].map(|name| strings(batch, name));
+    let [paths, names, keys, values] =
+        ["path", "name", "key", "value"].map(|name| strings(batch, name));
     let modes = numbers::<UInt32Type>(batch, "mode").values();
     let mut rows = Vec::new();
     for at in 0..batch.num_rows() {
@@ -60,5 +61,7 @@ pub(super) fn decoded(batch: &RecordBatch) -> Result<RecordBatch> {
         ("who", Arc::new(described.iter().map(|entry| entry.2.clone()).collect::<StringArray>())),
         ("permissions", texts(&|row| letters(rows[row].2.permissions))),
     ];
-    Ok(RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true)))?)
+    Ok(RecordBatch::try_from_iter_with_nullable(
+        columns.map(|(name, column)| (name, column, true)),
+    )?)
 }

@@ -7,7 +7,9 @@ use arrow::datatypes::{DataType, Int64Type, UInt32Type};
 use canopy_model::{base_name, extension};
 use datafusion::common::cast::as_string_array;
 use datafusion::error::Result;
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionImplementation, Volatility, create_udf};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionImplementation, Volatility, create_udf,
+};
 use datafusion::prelude::SessionContext;
 use std::sync::Arc;
 
@@ -20,9 +22,16 @@ use std::sync::Arc;
 /// | `extension(name)` | a name or path | what follows its last dot, or null |
 /// | `depth(path)` | a path | how many components it has |
 pub(super) fn register(context: &SessionContext) {
-    let add = |name: &str, from: DataType, to: DataType, function: fn(&ArrayRef) -> Result<ArrayRef>| {
-        context.register_udf(create_udf(name, vec![from], to, Volatility::Stable, on_arrays(function)));
-    };
+    let add =
+        |name: &str, from: DataType, to: DataType, function: fn(&ArrayRef) -> Result<ArrayRef>| {
+            context.register_udf(create_udf(
+                name,
+                vec![from],
+                to,
+                Volatility::Stable,
+                on_arrays(function),
+            ));
+        };
     add("user_name", DataType::UInt32, DataType::Utf8, |ids| Ok(named(ids, user_name)));
     add("group_name", DataType::UInt32, DataType::Utf8, |ids| Ok(named(ids, group_name)));
     add("human_size", DataType::Int64, DataType::Utf8, |sizes| {
@@ -32,12 +41,16 @@ pub(super) fn register(context: &SessionContext) {
     add("extension", DataType::Utf8, DataType::Utf8, |names| {
         let names = as_string_array(names)?.iter();
         Ok(Arc::new(
-            names.map(|name| name.and_then(|name| extension(base_name(name)))).collect::<StringArray>(),
+            names
+                .map(|name| name.and_then(|name| extension(base_name(name))))
+                .collect::<StringArray>(),
         ))
     });
     add("depth", DataType::Utf8, DataType::Int64, |paths| {
         let depth = |path: &str| path.split('/').filter(|part| !part.is_empty()).count() as i64;
-        Ok(Arc::new(as_string_array(paths)?.iter().map(|path| path.map(depth)).collect::<Int64Array>()))
+        Ok(Arc::new(
+            as_string_array(paths)?.iter().map(|path| path.map(depth)).collect::<Int64Array>(),
+        ))
     });
 }
 
@@ -50,5 +63,8 @@ fn on_arrays(function: fn(&ArrayRef) -> Result<ArrayRef>) -> ScalarFunctionImple
 
 fn named(ids: &ArrayRef, name: fn(u32) -> Option<String>) -> ArrayRef {
     let ids = ids.as_primitive::<UInt32Type>().iter();
-    Arc::new(ids.map(|id| id.map(|id| name(id).unwrap_or_else(|| id.to_string()))).collect::<StringArray>())
+    Arc::new(
+        ids.map(|id| id.map(|id| name(id).unwrap_or_else(|| id.to_string())))
+            .collect::<StringArray>(),
+    )
 }

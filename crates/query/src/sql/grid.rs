@@ -1,6 +1,7 @@
 //! Answers as a table for people, printed as they come.
 //!
-//! Columns are as wide as the first rows need; a later text that is wider is printed whole and shifts the rest of its line.
+//! Columns are as wide as the first rows need; a later text that is wider is printed whole and
+//! shifts the rest of its line.
 
 use crate::error::Result;
 use arrow::array::RecordBatch;
@@ -16,7 +17,8 @@ use unicode_width::UnicodeWidthStr;
 const FIRST_ROWS: usize = 1000;
 /// Bytes of text after which fewer rows decide.
 const FIRST_BYTES: usize = 1 << 20;
-/// The widest that a column is made, so that one long text does not fill all others' lines with blanks.
+/// The widest that a column is made, so that one long text does not fill all others' lines with
+/// blanks.
 const WIDEST: usize = 500;
 
 /// How texts are shown.
@@ -47,12 +49,14 @@ impl<'a> Grid<'a> {
     /// Takes rows, and prints them once there have been enough to know the widths.
     pub(super) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let options = FormatOptions::default();
-        let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column, &options));
+        let columns =
+            batch.columns().iter().map(|column| ArrayFormatter::try_new(column, &options));
         let columns = columns
             .collect::<std::result::Result<Vec<_>, ArrowError>>()
             .map_err(super::output::arrow_error)?;
         for at in 0..batch.num_rows() {
-            let row = columns.iter().map(|column| self.shown(column.value(at).to_string())).collect();
+            let row =
+                columns.iter().map(|column| self.shown(column.value(at).to_string())).collect();
             self.row(row)?;
         }
         Ok(())
@@ -144,14 +148,17 @@ fn disturbs(character: char) -> bool {
     character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text for a terminal, with `\n`, `\x1b` and the like for what would disturb it; ends of lines stay if lines count.
+/// A text for a terminal, with `\n`, `\x1b` and the like for what would disturb it; ends of lines
+/// stay if lines count.
 fn escaped(text: &str, lines: bool) -> Cow<'_, str> {
     let mut shown = String::with_capacity(text.len() + 8);
     for character in text.chars() {
         match character {
             '\n' if lines => shown.push('\n'),
             '\n' | '\t' | '\r' => shown.extend(character.escape_default()),
-            c if c.is_control() => write!(shown, "\\x{:02x}", u32::from(c)).expect("a text takes everything"),
+            c if c.is_control() => {
+                write!(shown, "\\x{:02x}", u32::from(c)).expect("a text takes everything")
+            }
             c if disturbs(c) => shown.extend(c.escape_unicode()),
             c => shown.push(c),
         }
@@ -186,9 +193,11 @@ mod tests {
     /// Arrow's own table is the oracle for answers that fit.
     #[test]
     fn short_answers_look_like_those_of_arrow() {
-        for texts in
-            [vec![], vec![Some("a"), None, Some("日本"), Some("two\nlines"), Some("ü")], vec![Some("x"); 900]]
-        {
+        for texts in [
+            vec![],
+            vec![Some("a"), None, Some("日本"), Some("two\nlines"), Some("ü")],
+            vec![Some("x"); 900],
+        ] {
             let batch = batch(texts);
             let expected = pretty_format_batches(std::slice::from_ref(&batch)).unwrap().to_string();
             assert_eq!(printed(&[batch], PLAIN).trim_end(), expected);

@@ -1,9 +1,10 @@
 //! `sql`: the index as tables of DataFusion, read-only.
 //!
-//! `tables` gives the tables and reads them, `summaries` those of statistics, whose columns are in `statistics`; `units` lets
-//! threads share the work of either. `restriction` turns predicates into shards and row groups that need not be read and
-//! `prefilter` into rows, `functions` adds what people ask of metadata, `own` has the tables that the administrator
-//! adds, `gufi` what queries that were written for GUFI ask for. `session` answers one statement after the other,
+//! `tables` gives the tables and reads them, `summaries` those of statistics, whose columns are in
+//! `statistics`; `units` lets threads share the work of either. `restriction` turns predicates into
+//! shards and row groups that need not be read and `prefilter` into rows, `functions` adds what
+//! people ask of metadata, `own` has the tables that the administrator adds, `gufi` what queries
+//! that were written for GUFI ask for. `session` answers one statement after the other,
 //! `statements` finds where each ends, `output` prints answers, `grid` those for people.
 
 mod acls;
@@ -34,17 +35,22 @@ use std::sync::Arc;
 use summaries::SummaryTable;
 use tables::{IndexTable, TABLES};
 
-/// A session that knows all tables and functions but those of `gufi`; `described` if queries may ask for their names and
-/// columns too.
+/// A session that knows all tables and functions but those of `gufi`; `described` if queries may
+/// ask for their names and columns too.
 fn plan_session(index: &Arc<Index>, threads: usize, described: bool) -> Result<SessionContext> {
-    let config =
-        SessionConfig::new().with_target_partitions(threads.max(1)).with_information_schema(described);
+    let config = SessionConfig::new()
+        .with_target_partitions(threads.max(1))
+        .with_information_schema(described);
     let context = SessionContext::new_with_config(config);
     for table in TABLES {
-        context.register_table(table.name, Arc::new(IndexTable::new(index.clone(), table, threads)))?;
+        context
+            .register_table(table.name, Arc::new(IndexTable::new(index.clone(), table, threads)))?;
     }
     for table in summaries::TABLES {
-        context.register_table(table.name, Arc::new(SummaryTable::new(index.clone(), table, threads)))?;
+        context.register_table(
+            table.name,
+            Arc::new(SummaryTable::new(index.clone(), table, threads)),
+        )?;
     }
     functions::register(&context);
     own::register(&context, index);

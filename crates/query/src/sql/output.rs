@@ -63,7 +63,9 @@ impl<'a> Writer<'a> {
     pub(super) fn write(&mut self, batch: RecordBatch) -> Result<()> {
         match self {
             Writer::Table(grid) => grid.write(&batch)?,
-            Writer::Csv(writer) => writer.write(&flat(&batch).map_err(arrow_error)?).map_err(arrow_error)?,
+            Writer::Csv(writer) => {
+                writer.write(&flat(&batch).map_err(arrow_error)?).map_err(arrow_error)?
+            }
             Writer::Json(writer) => writer.write(&batch).map_err(arrow_error)?,
             Writer::NdJson(writer) => writer.write(&batch).map_err(arrow_error)?,
             Writer::Parquet(writer) => writer.write(&batch)?,
@@ -95,7 +97,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Writes to a terminal what was not made for one: control characters other than ends of lines and tabs become '?'.
+/// Writes to a terminal what was not made for one: control characters other than ends of lines and
+/// tabs become '?'.
 pub struct Visible<W> {
     inner: W,
     /// Whether the byte before can begin one of the control characters of two bytes.

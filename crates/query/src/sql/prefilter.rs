@@ -1,5 +1,5 @@
-//! Late materialization: predicates are evaluated over the columns that they ask for, and all other columns, paths
-//! above all, are read and made for the rows that pass alone.
+//! Late materialization: predicates are evaluated over the columns that they ask for, and all other
+//! columns, paths above all, are read and made for the rows that pass alone.
 
 use arrow::array::{Array, BooleanArray, RecordBatch};
 use arrow::datatypes::SchemaRef;
@@ -30,7 +30,9 @@ impl Prefilter {
     ) -> Result<Option<Self>> {
         let reads_cheap = |filter: &&Expr| {
             let columns = filter.column_refs();
-            !columns.is_empty() && columns.iter().all(|column| cheap(&column.name)) && !filter.is_volatile()
+            !columns.is_empty()
+                && columns.iter().all(|column| cheap(&column.name))
+                && !filter.is_volatile()
         };
         let usable: Vec<Expr> = filters.iter().filter(reads_cheap).cloned().collect();
         let mut columns: Vec<usize> = Vec::new();
@@ -41,7 +43,8 @@ impl Prefilter {
         columns.dedup();
         let Some(predicate) = conjunction(usable) else { return Ok(None) };
         let schema = Arc::new(schema.project(&columns)?);
-        let predicate = session.create_physical_expr(predicate, &DFSchema::try_from(schema.clone())?)?;
+        let predicate =
+            session.create_physical_expr(predicate, &DFSchema::try_from(schema.clone())?)?;
         Ok(Some(Prefilter { predicate, schema }))
     }
 

@@ -41,8 +41,12 @@ impl Restriction {
                 }
                 _ => {}
             },
-            Expr::Like(like) if !like.negated && !like.case_insensitive && like.escape_char.is_none() => {
-                if let (Expr::Column(column), Expr::Literal(pattern, _)) = (&*like.expr, &*like.pattern) {
+            Expr::Like(like)
+                if !like.negated && !like.case_insensitive && like.escape_char.is_none() =>
+            {
+                if let (Expr::Column(column), Expr::Literal(pattern, _)) =
+                    (&*like.expr, &*like.pattern)
+                {
                     let pattern = pattern.try_as_str().flatten().unwrap_or_default();
                     let end = pattern.find(['%', '_', '\\']).unwrap_or(pattern.len());
                     self.begins_with(column, &pattern[..end]);
@@ -113,12 +117,14 @@ impl Restriction {
 
     /// That path, relative to the root of a source that holds it.
     pub(super) fn path_in(&self, source: &SourceRecord) -> Option<String> {
-        let (path, root) = (self.path.as_ref()?.trim_start_matches('/'), source.root.trim_matches('/'));
-        is_below(path, root).then(|| path.strip_prefix(root).unwrap_or("").trim_start_matches('/').to_owned())
+        let (path, root) =
+            (self.path.as_ref()?.trim_start_matches('/'), source.root.trim_matches('/'));
+        is_below(path, root)
+            .then(|| path.strip_prefix(root).unwrap_or("").trim_start_matches('/').to_owned())
     }
 
-    /// The subtree of a source, relative to its root, in which all listings of the answer lie; `None` if the source
-    /// holds none.
+    /// The subtree of a source, relative to its root, in which all listings of the answer lie;
+    /// `None` if the source holds none.
     pub(super) fn subtree(&self, source: &SourceRecord) -> Option<String> {
         let Some(directory) = &self.directory else { return Some(String::new()) };
         let (directory, root) = (directory.trim_matches('/'), source.root.trim_matches('/'));
@@ -131,7 +137,10 @@ impl Restriction {
 
     /// Whether values of a column within bounds may fulfil the predicates.
     pub(super) fn admits(&self, column: &str, (low, high): (i64, i64)) -> bool {
-        self.bounds.iter().filter(|(name, ..)| name == column).all(|&(_, from, to)| low <= to && from <= high)
+        self.bounds
+            .iter()
+            .filter(|(name, ..)| name == column)
+            .all(|&(_, from, to)| low <= to && from <= high)
     }
 
     /// The columns that the predicates bound.

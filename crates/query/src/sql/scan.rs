@@ -1,5 +1,5 @@
-//! The scan of a table in a plan: says in `EXPLAIN` what predicates have ruled out, and leaves everything else to the engine's
-//! own scan of streams.
+//! The scan of a table in a plan: says in `EXPLAIN` what predicates have ruled out, and leaves
+//! everything else to the engine's own scan of streams.
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
@@ -55,7 +55,8 @@ impl DisplayAs for IndexScan {
         if form == DisplayFormatType::TreeRender {
             writeln!(formatter, "table={}", self.extent.table)?;
             let mut counts = self.extent.counts.iter();
-            return counts.try_for_each(|(what, read, all)| writeln!(formatter, "{what}={read} of {all}"));
+            return counts
+                .try_for_each(|(what, read, all)| writeln!(formatter, "{what}={read} of {all}"));
         }
         write!(formatter, "IndexScan: {}", self.extent)?;
         let columns: Vec<String> =
@@ -106,10 +107,17 @@ impl ExecutionPlan for IndexScan {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+        self.replace_children(
+            children,
+            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+        )
     }
 
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         self.inner.execute(partition, context)
     }
 

@@ -1,8 +1,10 @@
-//! A session: the index opened once, statement after statement answered from it, each of which can be stopped.
+//! A session: the index opened once, statement after statement answered from it, each of which can
+//! be stopped.
 //!
-//! A statement runs as a task of the session's own threads and hands its batches over through a short channel, so that
-//! whoever waits for them can go away at any moment. Statements leave nothing behind for the next one: each is planned
-//! in a copy of the session's tables and functions.
+//! A statement runs as a task of the session's own threads and hands its batches over through a
+//! short channel, so that whoever waits for them can go away at any moment. Statements leave
+//! nothing behind for the next one: each is planned in a copy of the session's tables and
+//! functions.
 
 use super::output::{Style, Writer};
 use super::{Format, TABLES, gufi, plan_session, summaries};
@@ -71,7 +73,8 @@ enum Part {
 }
 
 impl Running {
-    /// Stops the statement under way, whose answer ends in [`Error::Stopped`]. Does nothing between statements.
+    /// Stops the statement under way, whose answer ends in [`Error::Stopped`]. Does nothing between
+    /// statements.
     pub fn stop(&self) {
         if let Some((abort, _)) = &*self.statement.lock().expect(UNPOISONED) {
             abort.abort();
@@ -93,8 +96,8 @@ impl Running {
 const UNPOISONED: &str = "no thread panics while it holds the lock";
 
 impl Session {
-    /// Makes the tables of an index known; opens nothing else. With `gufi`, names mean GUFI's tables wherever both
-    /// have them.
+    /// Makes the tables of an index known; opens nothing else. With `gufi`, names mean GUFI's
+    /// tables wherever both have them.
     pub fn open(index: Index, threads: usize, gufi: bool) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads.max(1))
@@ -111,8 +114,9 @@ impl Session {
         self.running.clone()
     }
 
-    /// Runs one statement and writes its rows as they come; statements that would change anything are refused. With
-    /// `terminal`, the form `table` shows control characters escaped. Returns how many rows there were. Blocks.
+    /// Runs one statement and writes its rows as they come; statements that would change anything
+    /// are refused. With `terminal`, the form `table` shows control characters escaped. Returns
+    /// how many rows there were. Blocks.
     pub fn run(
         &self,
         statement: &str,
@@ -147,18 +151,21 @@ impl Session {
         let catalogs =
             self.context.catalog_names().into_iter().filter_map(|name| self.context.catalog(&name));
         let named = catalogs.flat_map(|catalog| {
-            let schemas = schemas.iter().filter_map(|schema| catalog.schema(schema)).collect::<Vec<_>>();
+            let schemas =
+                schemas.iter().filter_map(|schema| catalog.schema(schema)).collect::<Vec<_>>();
             schemas.into_iter().flat_map(|schema| schema.table_names())
         });
         added.chain(named).collect::<BTreeSet<String>>().into_iter().collect()
     }
 
-    /// Names and types of the columns of a table, in their order. Opens the file of an attached table.
+    /// Names and types of the columns of a table, in their order. Opens the file of an attached
+    /// table.
     pub fn columns(&self, table: &str) -> Result<Vec<(String, String)>> {
         let runtime = self.runtime.as_ref().expect("it is there until the session is dropped");
         let table = runtime.block_on(self.context.table_provider(table))?;
-        let column =
-            |field: &Arc<arrow::datatypes::Field>| (field.name().clone(), field.data_type().to_string());
+        let column = |field: &Arc<arrow::datatypes::Field>| {
+            (field.name().clone(), field.data_type().to_string())
+        };
         Ok(table.schema().fields().iter().map(column).collect())
     }
 
@@ -166,7 +173,8 @@ impl Session {
     pub fn own_columns(&self) -> Vec<String> {
         let own = TABLES.iter().map(|table| table.name);
         let tables = own.chain(summaries::TABLES.iter().map(|table| table.name));
-        let columns = tables.filter_map(|table| self.columns(table).ok()).flatten().map(|(name, _)| name);
+        let columns =
+            tables.filter_map(|table| self.columns(table).ok()).flatten().map(|(name, _)| name);
         columns.collect::<BTreeSet<String>>().into_iter().collect()
     }
 
@@ -198,8 +206,14 @@ impl Drop for Session {
 type Sender = mpsc::Sender<Result<Part>>;
 
 /// Hands over the columns of a statement, then its rows.
-async fn execute(context: &SessionContext, statement: &str, gufi: bool, sender: &mut Sender) -> Result<()> {
-    let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+async fn execute(
+    context: &SessionContext,
+    statement: &str,
+    gufi: bool,
+    sender: &mut Sender,
+) -> Result<()> {
+    let options =
+        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     let plan = gufi::plan(context, statement, gufi).await?;
     options.verify_plan(&plan)?;
     let explains = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
@@ -214,11 +228,14 @@ async fn execute(context: &SessionContext, statement: &str, gufi: bool, sender: 
     Ok(())
 }
 
-/// Makes joins look up now and then, which can go on for hours on what they have read. The engine sees to everything else.
+/// Makes joins look up now and then, which can go on for hours on what they have read. The engine
+/// sees to everything else.
 fn yielding(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let wrapped = plan.transform_up(|node| {
         Ok(match node.name().ends_with("JoinExec") {
-            true => Transformed::yes(Arc::new(CooperativeExec::new(node)) as Arc<dyn ExecutionPlan>),
+            true => {
+                Transformed::yes(Arc::new(CooperativeExec::new(node)) as Arc<dyn ExecutionPlan>)
+            }
             false => Transformed::no(node),
         })
     })?;
@@ -235,7 +252,9 @@ async fn print(
     let (schema, lines) = match parts.next().await {
         Some(Ok(Part::Begin(schema, lines))) => (schema, lines),
         Some(Err(error)) => return Err(error),
-        Some(Ok(Part::Rows(_))) | None => return Err(Error::Sql("the query ended early".to_owned())),
+        Some(Ok(Part::Rows(_))) | None => {
+            return Err(Error::Sql("the query ended early".to_owned()));
+        }
     };
     let style = Style { escaped: terminal, lines: lines || !terminal };
     let mut writer = Writer::new(format, schema, style, output)?;

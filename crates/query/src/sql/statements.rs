@@ -5,7 +5,10 @@ pub fn blank(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut at = 0;
     loop {
-        at += bytes[at..].iter().take_while(|byte| byte.is_ascii_whitespace() || **byte == b';').count();
+        at += bytes[at..]
+            .iter()
+            .take_while(|byte| byte.is_ascii_whitespace() || **byte == b';')
+            .count();
         match comment(&bytes[at..]) {
             Some(length) => at += length,
             None => return at,
@@ -42,7 +45,8 @@ fn is_escaped_text(before: &[u8]) -> bool {
     matches!(before, [.., b'e' | b'E']) && !before.iter().rev().nth(1).is_some_and(word)
 }
 
-/// The length of what is between quotes, both included. A doubled quote ends one piece and begins the next.
+/// The length of what is between quotes, both included. A doubled quote ends one piece and begins
+/// the next.
 fn quoted(bytes: &[u8], escapes: bool) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -105,8 +109,14 @@ mod tests {
 
     #[test]
     fn what_is_not_over_is_left() {
-        for open in ["SELECT 1", "SELECT 'a;", "SELECT \"a;", "SELECT /* ;", "SELECT E'\\';", "SELECT 1 -- ;"]
-        {
+        for open in [
+            "SELECT 1",
+            "SELECT 'a;",
+            "SELECT \"a;",
+            "SELECT /* ;",
+            "SELECT E'\\';",
+            "SELECT 1 -- ;",
+        ] {
             assert_eq!(all(&format!("SELECT 0; {open}")), (vec!["SELECT 0;"], open), "{open}");
         }
         assert_eq!(statement_end("SELECT one_e'\\';"), Some(16));

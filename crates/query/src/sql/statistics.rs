@@ -2,8 +2,8 @@
 
 use crate::summaries::Wanted;
 use arrow::array::{
-    ArrayRef, Date32Array, Int64Array, ListArray, StringArray, StructArray, TimestampNanosecondArray,
-    UInt32Array,
+    ArrayRef, Date32Array, Int64Array, ListArray, StringArray, StructArray,
+    TimestampNanosecondArray, UInt32Array,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Fields};
@@ -49,7 +49,11 @@ const fn extremum(
     Statistic { name, value: Value::Extremum(value), columns }
 }
 
-const fn time(name: &'static str, columns: &'static [&'static str], value: fn(&Summary) -> i64) -> Statistic {
+const fn time(
+    name: &'static str,
+    columns: &'static [&'static str],
+    value: fn(&Summary) -> i64,
+) -> Statistic {
     Statistic { name, value: Value::Time(value), columns }
 }
 
@@ -94,8 +98,16 @@ pub(super) const STATISTICS: [Statistic; 34] = [
     time("btime_min", &["btime"], |s| s.times[3].min),
     time("btime_max", &["btime"], |s| s.times[3].max),
     Statistic { name: "size_hist", value: Value::Sizes, columns: &["size"] },
-    Statistic { name: "mtime_hist", value: Value::Months(|s| &s.mtimes), columns: &["size", "mtime"] },
-    Statistic { name: "atime_hist", value: Value::Months(|s| &s.atimes), columns: &["size", "atime"] },
+    Statistic {
+        name: "mtime_hist",
+        value: Value::Months(|s| &s.mtimes),
+        columns: &["size", "mtime"],
+    },
+    Statistic {
+        name: "atime_hist",
+        value: Value::Months(|s| &s.atimes),
+        columns: &["size", "atime"],
+    },
     Statistic { name: "extensions", value: Value::Extensions, columns: &["name", "size"] },
 ];
 
@@ -103,7 +115,9 @@ pub(super) const STATISTICS: [Statistic; 34] = [
 pub(super) fn wanted<'a>(names: impl Iterator<Item = &'a str>) -> Wanted {
     let mut wanted = Wanted { parts: Parts::default(), columns: Vec::new() };
     for name in names {
-        let Some(statistic) = STATISTICS.iter().find(|statistic| statistic.name == name) else { continue };
+        let Some(statistic) = STATISTICS.iter().find(|statistic| statistic.name == name) else {
+            continue;
+        };
         let parts = &mut wanted.parts;
         parts.owners |= statistic.columns == ["uid"] || statistic.columns == ["gid"];
         parts.histograms |= matches!(statistic.value, Value::Sizes | Value::Months(_));
@@ -142,18 +156,27 @@ impl Statistic {
         match &self.value {
             Value::Number(value) => Arc::new(Int64Array::from_iter_values(rows().map(value))),
             Value::Extremum(value) => Arc::new(Int64Array::from(some(*value))),
-            Value::Time(value) => Arc::new(TimestampNanosecondArray::from(some(*value)).with_timezone("UTC")),
+            Value::Time(value) => {
+                Arc::new(TimestampNanosecondArray::from(some(*value)).with_timezone("UTC"))
+            }
             Value::Id(value) => Arc::new(rows().map(value).collect::<UInt32Array>()),
             Value::Sizes => {
                 let lows = |summary: &Summary| -> Vec<(i64, Count)> {
-                    summary.sizes.iter().map(|(class, count)| (size_class_min(class), count)).collect()
+                    summary
+                        .sizes
+                        .iter()
+                        .map(|(class, count)| (size_class_min(class), count))
+                        .collect()
                 };
                 let lists: Vec<_> = rows().map(lows).collect();
                 list("low", DataType::Int64, lists, |lows| Arc::new(Int64Array::from(lows)))
             }
             Value::Months(histogram) => {
                 let months = |summary: &Summary| -> Vec<(i32, Count)> {
-                    histogram(summary).iter().map(|(month, count)| (first_day(month), count)).collect()
+                    histogram(summary)
+                        .iter()
+                        .map(|(month, count)| (first_day(month), count))
+                        .collect()
                 };
                 let lists: Vec<_> = rows().map(months).collect();
                 list("month", DataType::Date32, lists, |days| Arc::new(Date32Array::from(days)))
@@ -176,7 +199,8 @@ fn extensions(summary: &Summary) -> Vec<(&str, Count)> {
 
 /// The first day of a month since January 1970, in days since 1970.
 fn first_day(month: i32) -> i32 {
-    let first = NaiveDate::from_ymd_opt(1970 + month.div_euclid(12), month.rem_euclid(12) as u32 + 1, 1);
+    let first =
+        NaiveDate::from_ymd_opt(1970 + month.div_euclid(12), month.rem_euclid(12) as u32 + 1, 1);
     first.map_or(0, |day| day.to_epoch_days())
 }
 

@@ -7,8 +7,9 @@
 //! | `trees` | a directory, with statistics of all entries at and below it |
 //! | `trees_by_user`, `trees_by_group` | a directory, and an owner or group of entries at or below it |
 //!
-//! All have `path` (absolute), `source` and `depth`, and the columns of [`STATISTICS`]. In `trees`, `entries`, `size` and `blocks` count
-//! hard links once, as du does; every other statistic, and all of the tables by owner and group, count each name.
+//! All have `path` (absolute), `source` and `depth`, and the columns of [`STATISTICS`]. In `trees`,
+//! `entries`, `size` and `blocks` count hard links once, as du does; every other statistic, and all
+//! of the tables by owner and group, count each name.
 
 use super::restriction::Restriction;
 use super::scan::Extent;
@@ -20,7 +21,9 @@ use crate::du::tree_totals;
 use crate::locate::{Start, absolute_path, look_up};
 use crate::summaries::{self, ByOwner, Wanted};
 use crate::totals::{Node, Seen, Subtree};
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, UInt32Array};
+use arrow::array::{
+    ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, UInt32Array,
+};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use async_trait::async_trait;
 use canopy_index::{FileKind, Index, RowRange, Shard, SourceRecord};
@@ -159,7 +162,10 @@ impl TableProvider for SummaryTable {
         TableType::Base
     }
 
-    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
         Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
     }
 
@@ -176,7 +182,8 @@ impl TableProvider for SummaryTable {
         };
         if self.table.of == Of::Subtree && self.index.is_one_class() {
             let name = self.table.name;
-            let why = format!("{name} adds up what each user sees; a derived table cannot be made of it");
+            let why =
+                format!("{name} adds up what each user sees; a derived table cannot be made of it");
             return Err(DataFusionError::Plan(why));
         }
         let restriction = Restriction::new(filters);
@@ -184,8 +191,13 @@ impl TableProvider for SummaryTable {
         let work = work(&index, self.table, &restriction).map_err(external)?;
         let extent = extent(&index, self.table, &work);
         let wanted = self.table.wanted(&schema);
-        let reader =
-            Reader { index, table: self.table, schema: schema.clone(), wanted, threads: self.threads };
+        let reader = Reader {
+            index,
+            table: self.table,
+            schema: schema.clone(),
+            wanted,
+            threads: self.threads,
+        };
         let read = move |unit| Ok(Box::new(reader.batches(unit)?.into_iter()) as units::Batches);
         units::plan(extent, schema, work, self.threads, limit, read)
     }
@@ -204,7 +216,11 @@ enum Unit {
     Subtrees(Arc<SourceRecord>, String),
 }
 
-fn work(index: &Index, table: &Table, restriction: &Restriction) -> canopy_index::Result<VecDeque<Unit>> {
+fn work(
+    index: &Index,
+    table: &Table,
+    restriction: &Restriction,
+) -> canopy_index::Result<VecDeque<Unit>> {
     let mut units = VecDeque::new();
     for source in index.sources() {
         let Some(below) = restriction.subtree(source) else { continue };
@@ -308,14 +324,17 @@ impl Reader {
     fn listings(&self, shard: &Shard, listings: RowRange) -> Result<Vec<Row>> {
         let by = self.table.by;
         let found = match self.reads_entries() {
-            true => summaries::of_listings(shard, listings.clone(), &self.wanted, |owner| by.key(owner)),
+            true => {
+                summaries::of_listings(shard, listings.clone(), &self.wanted, |owner| by.key(owner))
+            }
             false => Ok(Vec::new()),
         };
         let mut found = found.map_err(external)?.into_iter().peekable();
         let mut rows = Vec::with_capacity(listings.len());
         let mut ordinal = listings.start;
         let columns = ["path", "subdirs"];
-        let read = shard.read(FileKind::Listings, &columns, std::slice::from_ref(&listings), BATCH_ROWS);
+        let read =
+            shard.read(FileKind::Listings, &columns, std::slice::from_ref(&listings), BATCH_ROWS);
         for batch in read.map_err(external)? {
             let batch = batch.map_err(external)?;
             let (paths, subdirs) =
@@ -372,7 +391,8 @@ impl Reader {
         let inode = look_up(&self.index, source, path).map_err(external)?;
         let is_dir = |inode: &crate::Inode| inode.attributes.file_type() == FileType::Directory;
         let Some(inode) = inode.filter(is_dir) else { return Ok(Vec::new()) };
-        let subtree = Subtree { index: &self.index, source: source.id, path, threads: self.threads };
+        let subtree =
+            Subtree { index: &self.index, source: source.id, path, threads: self.threads };
         let found = match self.wanted.columns.is_empty() && self.table.by == By::All {
             true => ByOwner::default(),
             false => summaries::of_subtree(&subtree, &self.wanted).map_err(external)?,
@@ -403,14 +423,20 @@ impl Reader {
         let Some(inode) = inode else { return Ok(Vec::new()) };
         let own = own_totals(&inode);
         let given = Vec::new();
-        let start =
-            Start { given, source: source.clone(), path: path.to_owned(), inode, view: self.index.clone() };
+        let start = Start {
+            given,
+            source: source.clone(),
+            path: path.to_owned(),
+            inode,
+            view: self.index.clone(),
+        };
         let by = self.table.by;
         let mut rows = Vec::new();
         let mut batches = Vec::new();
         let mut nodes: Vec<Node> = Vec::new();
         if by == By::All {
-            let subtree = Subtree { index: &self.index, source: source.id, path, threads: self.threads };
+            let subtree =
+                Subtree { index: &self.index, source: source.id, path, threads: self.threads };
             nodes = tree_totals(&subtree, own).map_err(external)?;
         }
         let mut given = vec![false; nodes.len()];
@@ -451,7 +477,8 @@ impl Reader {
 
     fn batch(&self, source: &SourceRecord, rows: &[Row]) -> Result<RecordBatch> {
         let summaries: Vec<&Summary> = rows.iter().map(|row| &row.summary).collect();
-        let column = |field: &Arc<Field>| column(self.table, source, rows, &summaries, field.name());
+        let column =
+            |field: &Arc<Field>| column(self.table, source, rows, &summaries, field.name());
         let columns = self.schema.fields().iter().map(column).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
@@ -460,7 +487,12 @@ impl Reader {
 
 fn own_totals(inode: &crate::Inode) -> Totals {
     let attributes = &inode.attributes;
-    Totals { dirs: 1, dir_bytes: attributes.size_bytes, blocks: attributes.blocks, ..Totals::default() }
+    Totals {
+        dirs: 1,
+        dir_bytes: attributes.size_bytes,
+        blocks: attributes.blocks,
+        ..Totals::default()
+    }
 }
 
 fn column(
@@ -476,12 +508,13 @@ fn column(
     let totals = table.has_totals();
     let total = |value: fn(&Totals) -> i64| number(&|row| row.totals.as_ref().map_or(0, value));
     match name {
-        "path" => {
-            Arc::new(StringArray::from_iter_values(rows.iter().map(|row| absolute_path(source, &row.path))))
-        }
+        "path" => Arc::new(StringArray::from_iter_values(
+            rows.iter().map(|row| absolute_path(source, &row.path)),
+        )),
         "source" => repeated(&source.name, rows.len()),
         "depth" => {
-            let depth = |path: &str| if path.is_empty() { 0 } else { path.split('/').count() as u32 };
+            let depth =
+                |path: &str| if path.is_empty() { 0 } else { path.split('/').count() as u32 };
             Arc::new(UInt32Array::from_iter_values(rows.iter().map(|row| depth(&row.path))))
         }
         "uid" | "gid" => Arc::new(UInt32Array::from_iter_values(rows.iter().map(|row| row.key))),

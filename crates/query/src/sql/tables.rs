@@ -82,8 +82,8 @@ pub(super) const TABLES: [&Table; 5] = [
         kind: FileKind::Entries,
         computed: &[Path, Source, Name, Depth, Type, Dev],
         stored: &same![
-            "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime",
-            "btime", "target", "rdev", "xattrs",
+            "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime",
+            "ctime", "btime", "target", "rdev", "xattrs",
         ],
     },
     &Table {
@@ -91,8 +91,8 @@ pub(super) const TABLES: [&Table; 5] = [
         kind: FileKind::Dirs,
         computed: &[Path, Source, Name, Depth, Type, Dev],
         stored: &same![
-            "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime",
-            "btime", "xattrs",
+            "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime",
+            "ctime", "btime", "xattrs",
         ],
     },
     &Table {
@@ -107,17 +107,23 @@ pub(super) const TABLES: [&Table; 5] = [
         computed: &[Path, Source, Name, Type],
         stored: &same!["key", "value", "ino", "mode", "uid", "gid", "size", "mtime"],
     },
-    &Table { name: "acls", kind: FileKind::Xattrs, computed: &[Path, Source, Name, Type], stored: &[] },
+    &Table {
+        name: "acls",
+        kind: FileKind::Xattrs,
+        computed: &[Path, Source, Name, Type],
+        stored: &[],
+    },
 ];
 
-/// Directories that can be listed, with their own attributes and counts of their entries, for `gufi`.
+/// Directories that can be listed, with their own attributes and counts of their entries, for
+/// `gufi`.
 pub(super) const LISTINGS: Table = Table {
     name: "listings",
     kind: FileKind::Listings,
     computed: &[Path, Source, Depth],
     stored: &same![
-        "part", "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime",
-        "btime", "files", "symlinks", "others", "subdirs",
+        "part", "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime",
+        "mtime", "ctime", "btime", "files", "symlinks", "others", "subdirs",
     ],
 };
 
@@ -128,7 +134,9 @@ impl Table {
         for (name, stored) in self.stored {
             // Times that are sums of columns are no columns themselves.
             let field = file.field_with_name(stored).cloned();
-            fields.push(field.unwrap_or_else(|_| Field::new(*stored, time_type(), false)).with_name(*name));
+            fields.push(
+                field.unwrap_or_else(|_| Field::new(*stored, time_type(), false)).with_name(*name),
+            );
         }
         if self.name == "acls" {
             fields.extend(acls::fields());
@@ -173,7 +181,8 @@ impl IndexTable {
     /// How much of a table the units are.
     fn extent(index: &Index, table: &Table, units: &VecDeque<Unit>) -> Extent {
         let shards = index.sources().iter().flat_map(|source| index.shards_of(source.id));
-        let groups = shards.map(|shard| shard.row_groups(table.kind).len()).filter(|groups| *groups > 0);
+        let groups =
+            shards.map(|shard| shard.row_groups(table.kind).len()).filter(|groups| *groups > 0);
         let (all_shards, all_groups) =
             groups.fold((0, 0), |(shards, all), groups| (shards + 1, all + groups));
         let read = units.iter().filter_map(|unit| match unit {
@@ -213,7 +222,8 @@ impl IndexTable {
             FileKind::Listings => listings,
             FileKind::Entries => shard.rows_of(listings)?.0,
             FileKind::Dirs => shard.rows_of(listings)?.1,
-            // Their rows do not start at a place that a listing tells; the engine drops those outside.
+            // Their rows do not start at a place that a listing tells; the engine drops those
+            // outside.
             _ => 0..shard.rows(kind),
         };
         let mut groups: Vec<RowRange> = shard.row_groups(kind);
@@ -254,7 +264,10 @@ impl TableProvider for IndexTable {
         TableType::Base
     }
 
-    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
         Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
     }
 
@@ -350,7 +363,12 @@ impl Reader {
         columns
     }
 
-    fn rows(&self, shard: Arc<Shard>, source: Arc<SourceRecord>, rows: RowRange) -> Result<Batches> {
+    fn rows(
+        &self,
+        shard: Arc<Shard>,
+        source: Arc<SourceRecord>,
+        rows: RowRange,
+    ) -> Result<Batches> {
         let selected = match &self.prefilter {
             Some(prefilter) => {
                 let schema = prefilter.schema.clone();
@@ -359,7 +377,8 @@ impl Reader {
                 let read = shard
                     .read(self.table.kind, &columns, std::slice::from_ref(&rows), BATCH_ROWS)
                     .map_err(external)?;
-                let batches = read.map(|batch| first.batch(&shard, &source, &batch.map_err(external)?));
+                let batches =
+                    read.map(|batch| first.batch(&shard, &source, &batch.map_err(external)?));
                 prefilter.select(&rows, batches)?
             }
             None => vec![rows],
@@ -369,7 +388,8 @@ impl Reader {
             return Ok(Box::new(std::iter::empty()));
         }
         let columns = self.file_columns();
-        let read = shard.read(self.table.kind, &columns, &selected, BATCH_ROWS).map_err(external)?;
+        let read =
+            shard.read(self.table.kind, &columns, &selected, BATCH_ROWS).map_err(external)?;
         let reader = self.clone();
         Ok(Box::new(read.map(move |batch| {
             let batch = batch.map_err(external)?;
@@ -382,7 +402,12 @@ impl Reader {
     }
 
     /// Makes the columns of the answer from those of a file.
-    fn batch(&self, shard: &Shard, source: &SourceRecord, batch: &RecordBatch) -> Result<RecordBatch> {
+    fn batch(
+        &self,
+        shard: &Shard,
+        source: &SourceRecord,
+        batch: &RecordBatch,
+    ) -> Result<RecordBatch> {
         let rows = batch.num_rows();
         let heads = match batch.column_by_name("listing") {
             Some(_) => {
@@ -396,8 +421,11 @@ impl Reader {
             None => None,
         };
         let head = |at: usize| {
-            let (heads, listings) = heads.as_ref().expect("listings are read where paths are asked for");
-            let bad = || external(shard.corrupt(self.table.kind, "it names a listing that does not exist"));
+            let (heads, listings) =
+                heads.as_ref().expect("listings are read where paths are asked for");
+            let bad = || {
+                external(shard.corrupt(self.table.kind, "it names a listing that does not exist"))
+            };
             heads.get(listings[at]).ok_or_else(bad)
         };
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
@@ -411,9 +439,10 @@ impl Reader {
                         let path = match self.table.kind {
                             FileKind::Listings => strings(batch, "path").value(at).to_owned(),
                             FileKind::Usage => head(at)?.path.to_owned(),
-                            FileKind::Xattrs => {
-                                join(strings(batch, "path").value(at), strings(batch, "name").value(at))
-                            }
+                            FileKind::Xattrs => join(
+                                strings(batch, "path").value(at),
+                                strings(batch, "name").value(at),
+                            ),
                             _ => join(head(at)?.path, strings(batch, "name").value(at)),
                         };
                         paths.append_value(absolute_path(source, &path));
@@ -422,12 +451,14 @@ impl Reader {
                 }
                 Some(Computed::Source) => repeated(&source.name, rows),
                 Some(Computed::Depth) if self.table.kind != FileKind::Listings => {
-                    let depths =
-                        (0..rows).map(|at| Ok(head(at)?.depth() + 1)).collect::<Result<Vec<u32>>>()?;
+                    let depths = (0..rows)
+                        .map(|at| Ok(head(at)?.depth() + 1))
+                        .collect::<Result<Vec<u32>>>()?;
                     Arc::new(UInt32Array::from(depths))
                 }
                 Some(Computed::Dev) => {
-                    let devs = (0..rows).map(|at| Ok(head(at)?.dev)).collect::<Result<UInt64Array>>()?;
+                    let devs =
+                        (0..rows).map(|at| Ok(head(at)?.dev)).collect::<Result<UInt64Array>>()?;
                     Arc::new(devs)
                 }
                 Some(Computed::Type) => {
@@ -452,7 +483,8 @@ impl Reader {
 
     /// The row of a source's root, which no listing holds.
     fn root(&self, source: &SourceRecord) -> Result<RecordBatch> {
-        let columns = self.schema.fields().iter().map(|field| root_column(source, field.name())).collect();
+        let columns =
+            self.schema.fields().iter().map(|field| root_column(source, field.name())).collect();
         self.finish(columns, 1)
     }
 }
@@ -483,9 +515,9 @@ fn root_column(source: &SourceRecord, name: &str) -> ArrayRef {
         "path" => text(&absolute_path(source, "")),
         "source" => text(&source.name),
         "name" => text(base_name(&source.root)),
-        "xattrs" => {
-            Arc::new(StringArray::from(vec![Some(source.xattrs.as_str()).filter(|names| !names.is_empty())]))
-        }
+        "xattrs" => Arc::new(StringArray::from(vec![
+            Some(source.xattrs.as_str()).filter(|names| !names.is_empty()),
+        ])),
         "type" => text("d"),
         "depth" => Arc::new(UInt32Array::from(vec![0])),
         "dev" => Arc::new(UInt64Array::from(vec![source.dev])),

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex};
 /// The rows of one piece of work.
 pub(super) type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
-/// Plans a scan on so many threads. `read` gives the rows of a unit, with the columns of `schema`; `extent` is what is
-/// shown of the scan.
+/// Plans a scan on so many threads. `read` gives the rows of a unit, with the columns of `schema`;
+/// `extent` is what is shown of the scan.
 pub(super) fn plan<U: Send + 'static>(
     extent: Extent,
     schema: SchemaRef,
@@ -27,7 +27,11 @@ pub(super) fn plan<U: Send + 'static>(
     limit: Option<usize>,
     read: impl Fn(U) -> Result<Batches> + Send + Sync + 'static,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let units = Arc::new(Units { count: units.len(), told: AtomicBool::new(false), left: Mutex::new(units) });
+    let units = Arc::new(Units {
+        count: units.len(),
+        told: AtomicBool::new(false),
+        left: Mutex::new(units),
+    });
     let read = Arc::new(read);
     let partition = || -> Arc<dyn PartitionStream> {
         Arc::new(Partition { schema: schema.clone(), units: units.clone(), read: read.clone() })
@@ -48,7 +52,8 @@ struct Units<U> {
 
 impl<U> Units<U> {
     fn next(&self, counters: &Counters) -> Option<U> {
-        let unit = self.left.lock().expect("no thread panics while it holds the lock").pop_front()?;
+        let unit =
+            self.left.lock().expect("no thread panics while it holds the lock").pop_front()?;
         counters.begun.fetch_add(1, Ordering::Relaxed);
         Some(unit)
     }
@@ -84,7 +89,9 @@ where
         }
         let counted = counters.clone();
         let batches = std::iter::from_fn(move || units.next(&counters))
-            .flat_map(move |unit| read(unit).unwrap_or_else(|error| Box::new(std::iter::once(Err(error)))))
+            .flat_map(move |unit| {
+                read(unit).unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
+            })
             .inspect(move |batch| {
                 let rows = batch.as_ref().map_or(0, RecordBatch::num_rows);
                 counted.rows.fetch_add(rows as u64, Ordering::Relaxed);

@@ -118,7 +118,8 @@ impl<'w, 'a> Actor<'w, 'a> {
         Ok(Some(true))
     }
 
-    /// Evaluates the expression on an entry and holds it for later if anything is to be done. Whether it is pruned.
+    /// Evaluates the expression on an entry and holds it for later if anything is to be done.
+    /// Whether it is pruned.
     fn hold(&self, entry: &Entry<'_>, dir: Option<&Arc<Dir>>) -> bool {
         let reached = self.search.live.find.expr.evaluate(entry, &self.search.live.find.actions);
         if reached.actions.iter().any(|rows| rows.value(0)) {
@@ -127,8 +128,12 @@ impl<'w, 'a> Actor<'w, 'a> {
             let held = Held {
                 tree: entry.tree.number,
                 depth: entry.depth,
-                stat: if sorts_by_stat { entry.stat() } else { entry.stat.get().and_then(Option::as_ref) }
-                    .copied(),
+                stat: if sorts_by_stat {
+                    entry.stat()
+                } else {
+                    entry.stat.get().and_then(Option::as_ref)
+                }
+                .copied(),
                 dir: dir.cloned(),
                 name: entry.name.to_owned(),
                 shown: entry.shown.to_vec(),
@@ -142,7 +147,8 @@ impl<'w, 'a> Actor<'w, 'a> {
 
     /// Writes out what has waited for long.
     pub(super) fn pause(&mut self) -> Result<()> {
-        if !self.block.is_empty() && (self.search.live.options.terminal || self.written.elapsed() > BLOCK_AGE)
+        if !self.block.is_empty()
+            && (self.search.live.options.terminal || self.written.elapsed() > BLOCK_AGE)
         {
             self.write()?;
             self.search.stage.flush()?;
@@ -188,8 +194,16 @@ impl Held {
             }
         };
         let place = (opened.as_ref().map_or(CWD, |opened| opened.as_fd()), &*self.name);
-        act(&Entry::new(live, &trees[self.tree], place, &self.shown, self.depth, self.hint, self.stat))
-            .map(|_: T| ())
+        act(&Entry::new(
+            live,
+            &trees[self.tree],
+            place,
+            &self.shown,
+            self.depth,
+            self.hint,
+            self.stat,
+        ))
+        .map(|_: T| ())
     }
 }
 

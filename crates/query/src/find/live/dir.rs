@@ -30,7 +30,12 @@ pub(super) struct Dir {
 }
 
 impl Dir {
-    pub(super) fn new(above: Option<Arc<Dir>>, name: CString, depth: u32, stat: Option<Stat>) -> Arc<Self> {
+    pub(super) fn new(
+        above: Option<Arc<Dir>>,
+        name: CString,
+        depth: u32,
+        stat: Option<Stat>,
+    ) -> Arc<Self> {
         Arc::new(Dir {
             above,
             name,
@@ -42,8 +47,13 @@ impl Dir {
         })
     }
 
-    /// Opens the directory to be read. `None` if it is on another file system than the search stays on.
-    pub(super) fn open(&self, live: &Live<'_>, tree: &Tree<'_>) -> Result<Option<Arc<OwnedFd>>, Errno> {
+    /// Opens the directory to be read. `None` if it is on another file system than the search stays
+    /// on.
+    pub(super) fn open(
+        &self,
+        live: &Live<'_>,
+        tree: &Tree<'_>,
+    ) -> Result<Option<Arc<OwnedFd>>, Errno> {
         let globals = &live.find.globals;
         let opened = Arc::new(self.open_again(live)?);
         if globals.one_file_system || globals.follow_all || self.depth >= live.open_depth {
@@ -54,7 +64,8 @@ impl Dir {
             }
         }
         if self.depth < live.open_depth {
-            *self.opened.lock().expect("no thread panics while it holds the lock") = Some(opened.clone());
+            *self.opened.lock().expect("no thread panics while it holds the lock") =
+                Some(opened.clone());
         }
         Ok(Some(opened))
     }
@@ -62,14 +73,16 @@ impl Dir {
     fn open_again(&self, live: &Live<'_>) -> Result<OwnedFd, Errno> {
         match &self.above {
             None => open_dir(CWD, &self.name, live.find.globals.follows(0)),
-            Some(above) => {
-                open_dir(&*above.descriptor(live)?, &self.name, live.find.globals.follows(self.depth))
-            }
+            Some(above) => open_dir(
+                &*above.descriptor(live)?,
+                &self.name,
+                live.find.globals.follows(self.depth),
+            ),
         }
     }
 
-    /// The descriptor of a directory that has been read. Where it was closed, it and those above it are opened again; that
-    /// the directory found is still the same is checked.
+    /// The descriptor of a directory that has been read. Where it was closed, it and those above it
+    /// are opened again; that the directory found is still the same is checked.
     pub(super) fn descriptor(&self, live: &Live<'_>) -> Result<Arc<OwnedFd>, Errno> {
         if let Some(opened) = self.is_open() {
             return Ok(opened);
@@ -133,7 +146,8 @@ impl Dir {
     }
 }
 
-/// Directories above one another are dropped one by one: there may be more of them than a stack has room for.
+/// Directories above one another are dropped one by one: there may be more of them than a stack has
+/// room for.
 impl Drop for Dir {
     fn drop(&mut self) {
         let mut above = self.above.take();
@@ -153,7 +167,8 @@ pub(super) fn append_name(path: &mut Vec<u8>, name: &[u8]) {
 
 /// Opens a directory for reading.
 pub(super) fn open_dir(parent: impl AsFd, name: &CStr, follow: bool) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let flags =
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let links = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
     rustix::fs::openat(parent, name, flags | links, Mode::empty())
 }

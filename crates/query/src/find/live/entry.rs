@@ -1,4 +1,5 @@
-//! An entry of the live file system: what its directory tells of it, and what it is asked for only where a test or action needs it.
+//! An entry of the live file system: what its directory tells of it, and what it is asked for only
+//! where a test or action needs it.
 
 use super::dir::{Stat, open_dir};
 use super::{Live, Needs, Tree};
@@ -23,7 +24,8 @@ const XATTR_BYTES_MAX: usize = 64 * 1024;
 pub(super) struct Entry<'e> {
     pub(super) live: &'e Live<'e>,
     pub(super) tree: &'e Tree<'e>,
-    /// The directory that it is in, and its name there; of a start, the working directory and the path.
+    /// The directory that it is in, and its name there; of a start, the working directory and the
+    /// path.
     pub(super) directory: BorrowedFd<'e>,
     pub(super) name: &'e CStr,
     /// The path as it is printed.
@@ -128,7 +130,11 @@ impl<'e> Entry<'e> {
                 String::new()
             },
             target_type: if needs.target_type { self.target_type() } else { ' ' },
-            context: needs.context.then(|| self.xattr(c"security.selinux")).flatten().unwrap_or_default(),
+            context: needs
+                .context
+                .then(|| self.xattr(c"security.selinux"))
+                .flatten()
+                .unwrap_or_default(),
         }
     }
 
@@ -221,10 +227,9 @@ impl<'e> Entry<'e> {
             let Ok(key) = CStr::from_bytes_with_nul(key) else { return false };
             let name = escape(key.to_bytes());
             test.key.matches(&name)
-                && test
-                    .value
-                    .as_ref()
-                    .is_none_or(|glob| self.xattr(key).is_some_and(|value| glob.matches(&escape(&value))))
+                && test.value.as_ref().is_none_or(|glob| {
+                    self.xattr(key).is_some_and(|value| glob.matches(&escape(&value)))
+                })
         })
     }
 
@@ -354,7 +359,8 @@ impl Rows for Entry<'_> {
 
     fn is_on(&self, file_system: &str, _: usize) -> bool {
         let known = &self.live.file_systems;
-        known.has(file_system) && self.stat().is_some_and(|(_, dev)| known.name(*dev) == file_system)
+        known.has(file_system)
+            && self.stat().is_some_and(|(_, dev)| known.name(*dev) == file_system)
     }
 }
 

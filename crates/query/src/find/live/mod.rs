@@ -1,13 +1,17 @@
-//! `--live`: the search walks the file system itself, in parallel, with the evaluator and the actions that the index has.
+//! `--live`: the search walks the file system itself, in parallel, with the evaluator and the
+//! actions that the index has.
 //!
-//! 1. Each start is looked at; where it is a directory, threads share the directories below it (`walk`).
-//! 2. Directories are opened relative to their parent's descriptor and never through a link that the search does not follow
-//!    (`dir`), so neither the length of paths nor what others rename or replace meanwhile matters.
-//! 3. Each entry is evaluated as soon as its name is read. It is looked at with statx only if a test or action asks for what the
-//!    directory does not tell (`entry`).
-//! 4. What only prints is collected by each thread and written in large blocks; all else goes through the stage, one entry at a time
-//!    (`act`).
-//! 5. With `--sort` or `--reverse`, entries on which something is to be done are held until all are there.
+//! 1. Each start is looked at; where it is a directory, threads share the directories below it
+//!    (`walk`).
+//! 2. Directories are opened relative to their parent's descriptor and never through a link that
+//!    the search does not follow (`dir`), so neither the length of paths nor what others rename or
+//!    replace meanwhile matters.
+//! 3. Each entry is evaluated as soon as its name is read. It is looked at with statx only if a
+//!    test or action asks for what the directory does not tell (`entry`).
+//! 4. What only prints is collected by each thread and written in large blocks; all else goes
+//!    through the stage, one entry at a time (`act`).
+//! 5. With `--sort` or `--reverse`, entries on which something is to be done are held until all are
+//!    there.
 
 mod act;
 mod dir;
@@ -51,9 +55,11 @@ struct Live<'s> {
     needs: Vec<Needs>,
     /// Whether entries are held until all are there.
     holds: bool,
-    /// Whether directories are looked at before anything in them is changed, though they are evaluated behind it.
+    /// Whether directories are looked at before anything in them is changed, though they are
+    /// evaluated behind it.
     looks_first: bool,
-    /// Depth from which on directories are closed as soon as they are read, and opened again for each directory in them.
+    /// Depth from which on directories are closed as soon as they are read, and opened again for
+    /// each directory in them.
     open_depth: u32,
     partial: AtomicBool,
 }
@@ -79,7 +85,11 @@ struct Tree<'a> {
 }
 
 /// Carries a find out on the live file system. As [`super::run`], but without an index.
-pub fn run_live(find: &Find, options: RunOptions, output: &mut (dyn Write + Send)) -> Result<Ended> {
+pub fn run_live(
+    find: &Find,
+    options: RunOptions,
+    output: &mut (dyn Write + Send),
+) -> Result<Ended> {
     let stage = Stage::new(find, options, output);
     let trees: Vec<Tree<'_>> = find.starts.iter().enumerate().map(Tree::new).collect();
     let search = Search { live: Live::new(find, options), stage: &stage, held: Mutex::default() };
@@ -96,7 +106,8 @@ pub fn run_live(find: &Find, options: RunOptions, output: &mut (dyn Write + Send
 
 /// Acts on what was held.
 fn act_in_order(search: &Search<'_, '_>, trees: &[Tree<'_>]) -> Result<()> {
-    let held = std::mem::take(&mut *search.held.lock().expect("no thread panics while it holds the lock"));
+    let held =
+        std::mem::take(&mut *search.held.lock().expect("no thread panics while it holds the lock"));
     let mut actor = Actor::new(search);
     for row in in_order(&held, &search.live.find.globals) {
         if search.stage.is_done() {
@@ -110,7 +121,8 @@ fn act_in_order(search: &Search<'_, '_>, trees: &[Tree<'_>]) -> Result<()> {
 impl<'a> Tree<'a> {
     fn new((number, given): (usize, &'a std::ffi::OsString)) -> Self {
         let given = given.as_bytes();
-        let name = CString::new(given).expect("neither arguments nor what NULs separate have a NUL");
+        let name =
+            CString::new(given).expect("neither arguments nor what NULs separate have a NUL");
         Tree { number, given, name, dev: OnceLock::new() }
     }
 }
@@ -119,7 +131,8 @@ impl<'s> Live<'s> {
     fn new(find: &'s Find, options: RunOptions) -> Self {
         let globals = &find.globals;
         let needs: Vec<Needs> = find.actions.iter().map(Needs::of).collect();
-        let knows_mounts = find.asks(&|test| matches!(test, Test::FileSystem(_))) || find.prints('F');
+        let knows_mounts =
+            find.asks(&|test| matches!(test, Test::FileSystem(_))) || find.prints('F');
         let holds = globals.holds();
         let runs = find.actions.iter().any(|action| matches!(action, Action::Exec(_)));
         Live {
@@ -127,7 +140,8 @@ impl<'s> Live<'s> {
             options,
             file_systems: if knows_mounts { FileSystems::mounted() } else { FileSystems::none() },
             looks_first: globals.depth_first
-                && (needs.iter().any(|needs| needs.stat) || find.asks(&|test| !test.reads_names_only())),
+                && (needs.iter().any(|needs| needs.stat)
+                    || find.asks(&|test| !test.reads_names_only())),
             needs,
             holds,
             open_depth: if holds { 0 } else { open_depth(options.threads, runs) },
@@ -154,7 +168,8 @@ impl<'s> Live<'s> {
     }
 }
 
-/// How deep directories may stay open while those below are read. Commands keep the limit of descriptors that they would have.
+/// How deep directories may stay open while those below are read. Commands keep the limit of
+/// descriptors that they would have.
 fn open_depth(threads: usize, runs_commands: bool) -> u32 {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((256, 256));

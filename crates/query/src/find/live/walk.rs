@@ -182,7 +182,9 @@ impl<'w, 'a> Walker<'w, 'a> {
         let globals = &live.find.globals;
         let shown = self.path.with_name(name.to_bytes());
         let mut entry = Entry::new(live, self.tree, (directory, name), shown, depth, hint, None);
-        if globals.follow_all && matches!(hint, None | Some(FileType::Symlink | FileType::Directory)) {
+        if globals.follow_all
+            && matches!(hint, None | Some(FileType::Symlink | FileType::Directory))
+        {
             match look_through(&entry, dir, self.tree) {
                 Looked::There(stat) => {
                     entry.hint = Some(stat.0.file_type());
@@ -210,10 +212,12 @@ impl<'w, 'a> Walker<'w, 'a> {
         Ok(())
     }
 
-    /// With `-depth`: acts on a directory in which nothing is left to be done, and on those above it of which that is then true.
+    /// With `-depth`: acts on a directory in which nothing is left to be done, and on those above
+    /// it of which that is then true.
     fn finish(&mut self, mut dir: Arc<Dir>) -> Result<()> {
         while self.live.find.globals.depth_first {
-            // Another thread may be the last one and write the directory's line: what is in it comes first.
+            // Another thread may be the last one and write the directory's line: what is in it
+            // comes first.
             if dir.left.load(Ordering::Acquire) > 1 {
                 self.actor.write()?;
             }
@@ -230,7 +234,8 @@ impl<'w, 'a> Walker<'w, 'a> {
                 Ok(opened) => {
                     let directory = opened.as_ref().map_or(CWD, |opened| opened.as_fd());
                     let (place, hint) = ((directory, &*dir.name), Some(FileType::Directory));
-                    let entry = Entry::new(self.live, self.tree, place, &shown, dir.depth, hint, dir.stat);
+                    let entry =
+                        Entry::new(self.live, self.tree, place, &shown, dir.depth, hint, dir.stat);
                     self.actor.meet(&entry, dir.above.as_ref())?;
                 }
                 Err(errno) => self.live.problem(&shown, &errno.into()),
@@ -242,7 +247,8 @@ impl<'w, 'a> Walker<'w, 'a> {
     }
 }
 
-/// Looks at what an entry leads to, where all links are followed. A directory that is one of those above it is left out.
+/// Looks at what an entry leads to, where all links are followed. A directory that is one of those
+/// above it is left out.
 fn look_through(entry: &Entry<'_>, dir: &Arc<Dir>, tree: &Tree<'_>) -> Looked {
     let stat = match entry.look(true) {
         Err(Errno::NOENT) => entry.look(false),

@@ -51,10 +51,18 @@ struct Aggregate {
 }
 
 impl Aggregate {
-    fn new(name: &'static str, arguments: usize, returns: DataType, states: usize, new: New) -> Self {
+    fn new(
+        name: &'static str,
+        arguments: usize,
+        returns: DataType,
+        states: usize,
+        new: New,
+    ) -> Self {
         // Versions of GUFI differ in whether categories are told to be sorted.
         let kind = match name {
-            "category_hist" | "extension_hist" => vec![TypeSignature::Any(2), TypeSignature::Any(3)],
+            "category_hist" | "extension_hist" => {
+                vec![TypeSignature::Any(2), TypeSignature::Any(3)]
+            }
             "category_hist_combine" | "extension_hist_combine" => {
                 vec![TypeSignature::Any(1), TypeSignature::Any(2)]
             }
@@ -152,7 +160,8 @@ impl<H: Histogram> Accumulator for Counter<H> {
     }
 }
 
-/// Standard deviation of a sample or of all, by Welford's method; null of fewer than two values. Null counts as 0.
+/// Standard deviation of a sample or of all, by Welford's method; null of fewer than two values.
+/// Null counts as 0.
 #[derive(Debug, Default)]
 struct Deviation {
     sample: bool,
@@ -192,11 +201,14 @@ impl Accumulator for Deviation {
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        Ok([self.count, self.mean, self.squares].map(|part| ScalarValue::Float64(Some(part))).to_vec())
+        Ok([self.count, self.mean, self.squares]
+            .map(|part| ScalarValue::Float64(Some(part)))
+            .to_vec())
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        let [counts, means, squares] = [0, 1, 2].map(|at| states[at].as_primitive::<Float64Type>().values());
+        let [counts, means, squares] =
+            [0, 1, 2].map(|at| states[at].as_primitive::<Float64Type>().values());
         for at in 0..counts.len() {
             self.add(counts[at], means[at], squares[at]);
         }
@@ -214,16 +226,20 @@ mod tests {
         // gufi_sqlite3 gives 24700.4262903317 and 23105.1331214212.
         let values = [1.0, 5.0, 1000.0, -3.0, 0.0, 0.0, 70_000.0, 2.5];
         for first in 0..=values.len() {
-            for (sample, expected) in [(true, 24_700.426_290_331_7), (false, 23_105.133_121_421_2)] {
+            for (sample, expected) in [(true, 24_700.426_290_331_7), (false, 23_105.133_121_421_2)]
+            {
                 let mut sum = Deviation { sample, ..Deviation::default() };
                 for part in [&values[..first], &values[first..]] {
                     let mut deviation = Deviation { sample, ..Deviation::default() };
                     deviation.update_batch(&[Arc::new(Float64Array::from(part.to_vec()))]).unwrap();
                     let state = deviation.state().unwrap();
-                    let state: Vec<ArrayRef> = state.iter().map(|part| part.to_array().unwrap()).collect();
+                    let state: Vec<ArrayRef> =
+                        state.iter().map(|part| part.to_array().unwrap()).collect();
                     sum.merge_batch(&state).unwrap();
                 }
-                let ScalarValue::Float64(Some(value)) = sum.evaluate().unwrap() else { panic!("no value") };
+                let ScalarValue::Float64(Some(value)) = sum.evaluate().unwrap() else {
+                    panic!("no value")
+                };
                 assert!((value - expected).abs() < 1e-6, "{value} {expected}");
             }
         }

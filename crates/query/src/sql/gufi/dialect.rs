@@ -1,5 +1,5 @@
-//! Reads a statement as GUFI means it: path functions of the directory at hand become columns, and what SQLite does
-//! otherwise than the engine is put in the engine's words.
+//! Reads a statement as GUFI means it: path functions of the directory at hand become columns, and
+//! what SQLite does otherwise than the engine is put in the engine's words.
 //!
 //! | in GUFI | here |
 //! | --- | --- |
@@ -13,11 +13,11 @@
 
 use super::views::{self, ENTRY, HIDDEN, LEVEL, PATH, PINODE, ROOT, SUBDIRS};
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, ExactNumberInfo, ExcludeSelectItem, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentList, FunctionArguments, Ident, ObjectName, OrderByKind, Query, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, UnaryOperator, Value,
-    Visit, VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions, visit_expressions,
-    visit_expressions_mut, visit_relations,
+    CastKind, DataType, ExactNumberInfo, ExcludeSelectItem, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, OrderByKind,
+    Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias,
+    TableFactor, UnaryOperator, Value, Visit, VisitMut, Visitor, VisitorMut,
+    WildcardAdditionalOptions, visit_expressions, visit_expressions_mut, visit_relations,
 };
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -77,12 +77,15 @@ impl Visitor for Aliases {
 /// Errors: a path function where no view of GUFI's is read.
 pub(super) fn check(statement: &Statement) -> Result<(), String> {
     match functions(statement).into_iter().find(|name| is_path_function(name)) {
-        Some(name) => Err(format!("{name}() is of a directory: it needs one of GUFI's views after FROM")),
+        Some(name) => {
+            Err(format!("{name}() is of a directory: it needs one of GUFI's views after FROM"))
+        }
         None => Ok(()),
     }
 }
 
-/// The view of GUFI's that a name means. Names that the index's own tables have mean those unless told otherwise.
+/// The view of GUFI's that a name means. Names that the index's own tables have mean those unless
+/// told otherwise.
 fn view_name(name: &ObjectName, gufi: bool) -> Option<String> {
     let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(normal).collect();
     let (table, schema) = match parts.as_slice() {
@@ -109,7 +112,15 @@ fn function_name(function: &Function) -> String {
 fn is_path_function(name: &str) -> bool {
     matches!(
         name,
-        "path" | "fpath" | "epath" | "rpath" | "spath" | "level" | "pinode" | "starting_point" | "subdirs"
+        "path"
+            | "fpath"
+            | "epath"
+            | "rpath"
+            | "spath"
+            | "level"
+            | "pinode"
+            | "starting_point"
+            | "subdirs"
     )
 }
 
@@ -168,7 +179,10 @@ impl VisitorMut for Rewriter {
             while !taken.insert(name.clone()) {
                 name.push('\'');
             }
-            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
+            *item = SelectItem::ExprWithAlias {
+                expr: expr.clone(),
+                alias: Ident::with_quote('"', name),
+            };
         }
         ControlFlow::Continue(())
     }
@@ -194,7 +208,8 @@ impl VisitorMut for Rewriter {
                 escape_char: escape_char.clone(),
             },
             Expr::RLike { negated, expr, pattern, .. } => {
-                let matches = Expr::Function(call("regexp_like", vec![*expr.clone(), *pattern.clone()]));
+                let matches =
+                    Expr::Function(call("regexp_like", vec![*expr.clone(), *pattern.clone()]));
                 match negated {
                     true => Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(matches) },
                     false => matches,
@@ -207,7 +222,9 @@ impl VisitorMut for Rewriter {
                 }
                 return ControlFlow::Continue(());
             }
-            Expr::Identifier(name) if name.quote_style == Some('"') && !self.is_column(expression) => {
+            Expr::Identifier(name)
+                if name.quote_style == Some('"') && !self.is_column(expression) =>
+            {
                 let Expr::Identifier(name) = expression else { unreachable!() };
                 Expr::value(Value::SingleQuotedString(name.value.clone()))
             }
@@ -279,7 +296,8 @@ impl Rewriter {
         }
     }
 
-    /// Replaces path functions by hidden columns of the views that the SELECT reads, which get them.
+    /// Replaces path functions by hidden columns of the views that the SELECT reads, which get
+    /// them.
     fn paths_of_select(&self, select: &mut Select, order: Vec<&mut Expr>) {
         let mut relations: Vec<Relation> =
             factors(select).filter_map(|factor| self.relation(factor)).collect();
@@ -304,7 +322,9 @@ impl Rewriter {
         }
         for factor in factors(select) {
             let qualifier = self.relation(factor).map(|relation| relation.qualifier);
-            if let Some(relation) = used.iter().find(|used| Some(&used.qualifier) == qualifier.as_ref()) {
+            if let Some(relation) =
+                used.iter().find(|used| Some(&used.qualifier) == qualifier.as_ref())
+            {
                 widen(factor, relation);
             }
         }
@@ -346,8 +366,9 @@ fn path_column(function: &Function, relations: &mut [Relation]) -> Option<Expr> 
         _ => None,
     });
     let relation = &mut relations[at.unwrap_or(0)];
-    let column =
-        |name: &str| Expr::CompoundIdentifier(vec![relation.qualifier.clone(), Ident::with_quote('"', name)]);
+    let column = |name: &str| {
+        Expr::CompoundIdentifier(vec![relation.qualifier.clone(), Ident::with_quote('"', name)])
+    };
     let value = match (name.as_str(), given.as_slice()) {
         ("path", [] | [_]) | ("fpath", []) | ("rpath" | "spath", [_, _]) => column(PATH),
         ("epath", []) => Expr::Function(call("basename", vec![column(PATH)])),
@@ -388,7 +409,10 @@ fn hide(item: &mut SelectItem, used: &[&Relation]) {
     };
     match item {
         SelectItem::Wildcard(options) => exclude(options),
-        SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(table), options) => {
+        SelectItem::QualifiedWildcard(
+            SelectItemQualifiedWildcardKind::ObjectName(table),
+            options,
+        ) => {
             let table = table.0.last().and_then(|part| part.as_ident()).map(normal);
             if used.iter().any(|relation| Some(normal(&relation.qualifier)) == table) {
                 exclude(options);

@@ -1,6 +1,7 @@
 //! GUFI's scalar functions, and a few of SQLite's that its documents use.
 //!
-//! Those that run commands (`strop`, `intop`, `blobop`) are not here: who asks a question must not start programs.
+//! Those that run commands (`strop`, `intop`, `blobop`) are not here: who asks a question must not
+//! start programs.
 
 use super::paths;
 use super::text;
@@ -11,7 +12,8 @@ use arrow::datatypes::{DataType, Field};
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    Volatility,
 };
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -30,7 +32,9 @@ pub(super) fn all() -> Vec<ScalarUDF> {
         Function::new("gidtogroup", 1, stable, word.clone(), |a| named(a, group_name)),
         Function::new("modetotxt", 1, pure, word.clone(), |a| {
             let modes = integers(&a[0])?;
-            Ok(Arc::new(modes.iter().map(|m| Some(text::mode(m.unwrap_or(0)))).collect::<StringArray>()))
+            Ok(Arc::new(
+                modes.iter().map(|m| Some(text::mode(m.unwrap_or(0)))).collect::<StringArray>(),
+            ))
         }),
         Function::new("strftime", 2, stable, word.clone(), strftime),
         Function::new("datetime", 2, stable, word.clone(), datetime),
@@ -57,7 +61,9 @@ pub(super) fn all() -> Vec<ScalarUDF> {
         Function::new("gufi_listed_below", 2, pure, DataType::Boolean, paths::below),
         Function::new("gufi_rpad", 2, pure, word.clone(), rpad),
         Function::new("gufi_seconds", 1, pure, number.clone(), |a| Ok(Arc::new(seconds(&a[0])?))),
-        Function::new("gufi_directory", 1, pure, word.clone(), |a| of_texts(a, |p| Some(paths::parent(p)))),
+        Function::new("gufi_directory", 1, pure, word.clone(), |a| {
+            of_texts(a, |p| Some(paths::parent(p)))
+        }),
         Function::new("gufi_join", 2, pure, word.clone(), paths::joined),
         Function::new("gufi_root", 2, pure, word.clone(), paths::roots),
         Function::new("gufi_ancestors", 2, pure, list, paths::ancestors),
@@ -84,7 +90,8 @@ impl Function {
         returns: DataType,
         call: Call,
     ) -> Self {
-        let kind = if arguments == 0 { TypeSignature::Nullary } else { TypeSignature::Any(arguments) };
+        let kind =
+            if arguments == 0 { TypeSignature::Nullary } else { TypeSignature::Any(arguments) };
         Function { name, signature: Signature::new(kind, volatility), returns, call }
     }
 }
@@ -165,7 +172,8 @@ fn datetime(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     if units.iter().flatten().any(|unit| unit != "unixepoch") {
         return Err(bad("datetime() is for seconds since 1970 here: datetime(mtime, 'unixepoch')"));
     }
-    let texts = times.iter().map(|time| time.map(|time| text::time("%F %T", time, true)).transpose());
+    let texts =
+        times.iter().map(|time| time.map(|time| text::time("%F %T", time, true)).transpose());
     Ok(Arc::new(texts.collect::<std::result::Result<StringArray, String>>().map_err(bad)?))
 }
 
@@ -191,7 +199,9 @@ fn epochtoage(arguments: &[ArrayRef]) -> Result<ArrayRef> {
 
 fn stdev_from_parts(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let columns = arguments.iter().map(numbers).collect::<Result<Vec<Float64Array>>>()?;
-    let at = |column: usize, row: usize| columns[column].is_valid(row).then(|| columns[column].value(row));
+    let at = |column: usize, row: usize| {
+        columns[column].is_valid(row).then(|| columns[column].value(row))
+    };
     let value = |row: usize| {
         let (squares, sum, count) = (at(0, row)?, at(1, row)?, at(2, row)?);
         let divisor = count * (count - f64::from(u8::from(at(3, row)? != 0.0)));

@@ -59,7 +59,8 @@ fn pairs(mut text: &str, mut add: impl FnMut(&str, u64) -> Option<()>) -> Option
     Some(())
 }
 
-/// `log_hist(value, base, buckets)`: bucket i has the values in [base^i, base^(i+1)). Of text, its length counts.
+/// `log_hist(value, base, buckets)`: bucket i has the values in [base^i, base^(i+1)). Of text, its
+/// length counts.
 #[derive(Debug, Default)]
 pub(super) struct Powers {
     base: u64,
@@ -132,14 +133,18 @@ impl Histogram for Powers {
             values.iter().for_each(|value| self.count(value.map_or(0, str::len) as u64));
         } else if arguments[0].data_type() == &DataType::Float64 {
             let values = numbers(&arguments[0]).map_err(message)?;
-            values.iter().map(Option::unwrap_or_default).filter(|value| *value >= 0.0).for_each(|value| {
-                self.count(value as u64);
-            });
+            values.iter().map(Option::unwrap_or_default).filter(|value| *value >= 0.0).for_each(
+                |value| {
+                    self.count(value as u64);
+                },
+            );
         } else {
             let values = integers(&arguments[0]).map_err(message)?;
-            values.iter().filter_map(|value| u64::try_from(value.unwrap_or(0)).ok()).for_each(|value| {
-                self.count(value);
-            });
+            values.iter().filter_map(|value| u64::try_from(value.unwrap_or(0)).ok()).for_each(
+                |value| {
+                    self.count(value);
+                },
+            );
         }
         Ok(())
     }
@@ -149,7 +154,8 @@ impl Histogram for Powers {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("{};{};{};{};", self.base, self.buckets.len(), self.below, self.above);
+        let mut text =
+            format!("{};{};{};{};", self.base, self.buckets.len(), self.below, self.above);
         for (exponent, count) in self.buckets.iter().enumerate().filter(|(_, count)| **count > 0) {
             text.push_str(&format!("{exponent}:{count};"));
         }
@@ -239,7 +245,8 @@ impl Histogram for Ages {
     }
 
     fn add_text(&mut self, text: &str) -> Result<()> {
-        self.parse(text).ok_or_else(|| format!("not a histogram of ages from one reference: '{text}'"))
+        self.parse(text)
+            .ok_or_else(|| format!("not a histogram of ages from one reference: '{text}'"))
     }
 
     fn text(&self) -> String {
@@ -354,7 +361,8 @@ impl Histogram for Extensions {
     }
 }
 
-/// `mode_count(value)`: the most frequent value as `bytes:value:count;`, if one is more frequent than all others.
+/// `mode_count(value)`: the most frequent value as `bytes:value:count;`, if one is more frequent
+/// than all others.
 #[derive(Debug, Default)]
 pub(super) struct MostFrequent(Categories);
 
@@ -426,28 +434,40 @@ mod tests {
     // The expected texts are what gufi_sqlite3 gives for these values.
     #[test]
     fn texts_are_those_of_gufi() {
-        let numbers = [Some(1), Some(5), Some(1000), Some(-3), None, Some(0), Some(70_000), Some(2)];
+        let numbers =
+            [Some(1), Some(5), Some(1000), Some(-3), None, Some(0), Some(70_000), Some(2)];
         let numbers = ints(&numbers);
         let rows = numbers.len();
-        let powers =
-            |base, buckets| combined::<Powers>(&[numbers.clone(), same(base, rows), same(buckets, rows)]);
+        let powers = |base, buckets| {
+            combined::<Powers>(&[numbers.clone(), same(base, rows), same(buckets, rows)])
+        };
         assert_eq!(powers(2, 8), "2;8;2;2;0:1;1:1;2:1;");
         assert_eq!(powers(10, 3), "10;3;2;2;0:3;");
-        assert_eq!(combined::<Modes>(&[numbers.clone()]), "000:2;001:1;002:1;005:1;560:1;750:1;775:1;");
+        assert_eq!(
+            combined::<Modes>(&[numbers.clone()]),
+            "000:2;001:1;002:1;005:1;560:1;750:1;775:1;"
+        );
         let ages = |reference| combined::<Ages>(&[numbers.clone(), same(reference, rows)]);
         assert_eq!(ages(100_000), "100000;86400:1;604800:7;");
         assert_eq!(ages(1), "1;0:4;1:1;60:3;");
         let names = ["a.txt", "b.txt", "c", ".x", "", "d.", "a.txt", "x.y.z"];
-        let names: Vec<_> = names.iter().map(|name| Some(*name).filter(|name| !name.is_empty())).collect();
+        let names: Vec<_> =
+            names.iter().map(|name| Some(*name).filter(|name| !name.is_empty())).collect();
         let names = words(&names);
         let kept = |keep| [names.clone(), same(keep, rows), same(1, rows)];
-        assert_eq!(combined::<Categories>(&kept(1)), "6;2:.x:1;5:a.txt:2;5:b.txt:1;1:c:1;2:d.:1;5:x.y.z:1;");
+        assert_eq!(
+            combined::<Categories>(&kept(1)),
+            "6;2:.x:1;5:a.txt:2;5:b.txt:1;1:c:1;2:d.:1;5:x.y.z:1;"
+        );
         assert_eq!(combined::<Categories>(&kept(0)), "1;5:a.txt:2;");
         assert_eq!(combined::<Extensions>(&kept(1)), "4;6:no-ext:2;3:txt:3;1:x:1;1:z:1;");
         assert_eq!(combined::<Extensions>(&kept(0)), "2;6:no-ext:2;3:txt:3;");
         assert_eq!(combined::<MostFrequent>(&[names.clone()]), "5:a.txt:2;");
         assert_eq!(counted::<MostFrequent>(&[words(&[Some("a"), Some("b")])]).answer(), None);
-        assert_eq!(counted::<Powers>(&[names, same(2, rows), same(8, rows)]).text(), "2;8;1;0;0:1;1:2;2:4;");
+        assert_eq!(
+            counted::<Powers>(&[names, same(2, rows), same(8, rows)]).text(),
+            "2;8;1;0;0:1;1:2;2:4;"
+        );
         let floats: ArrayRef = Arc::new(Float64Array::from(vec![0.5, -0.5, 2.5, 1e30]));
         assert_eq!(counted::<Powers>(&[floats, same(2, 4), same(8, 4)]).text(), "2;8;1;1;1:1;");
     }
@@ -491,6 +511,9 @@ mod tests {
     #[test]
     fn categories_may_contain_separators() {
         let names = words(&[Some("a:b;"), Some("!"), Some("ü")]);
-        assert_eq!(combined::<Categories>(&[names, same(1, 3), same(0, 3)]), "3;1:!:1;4:a:b;:1;2:ü:1;");
+        assert_eq!(
+            combined::<Categories>(&[names, same(1, 3), same(0, 3)]),
+            "3;1:!:1;4:a:b;:1;2:ü:1;"
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! SQL for those who come from GUFI: its views, its functions and SQLite's dialect, over the index's own tables.
+//! SQL for those who come from GUFI: its views, its functions and SQLite's dialect, over the
+//! index's own tables.
 //!
-//! `views` and `summary` say what each column is, `provider` gives them to the engine, `dialect` puts statements
-//! in the engine's words, `functions` and `aggregates` are GUFI's own. Nothing of this is set up for a statement that
-//! uses none of it.
+//! `views` and `summary` say what each column is, `provider` gives them to the engine, `dialect`
+//! puts statements in the engine's words, `functions` and `aggregates` are GUFI's own. Nothing of
+//! this is set up for a statement that uses none of it.
 //!
 //! Not its job: who may see what. The views read the index's own tables and nothing else.
 
@@ -31,8 +32,8 @@ use std::sync::Arc;
 /// The schema that has all of GUFI's names.
 pub(super) const SCHEMA: &str = "gufi";
 
-/// Makes GUFI's views known, beside the tables that are registered already. Cheap: nothing is planned before it is named.
-/// With `default`, names that both have mean GUFI's.
+/// Makes GUFI's views known, beside the tables that are registered already. Cheap: nothing is
+/// planned before it is named. With `default`, names that both have mean GUFI's.
 pub(super) fn register(
     context: &SessionContext,
     index: Arc<Index>,
@@ -48,7 +49,10 @@ pub(super) fn register(
     };
     let catalog = context.catalog(&catalog).ok_or_else(missing)?;
     let own = catalog.schema(&schema).ok_or_else(missing)?;
-    catalog.register_schema(&schema, Arc::new(Views::new(own.clone(), index.clone(), threads, false)))?;
+    catalog.register_schema(
+        &schema,
+        Arc::new(Views::new(own.clone(), index.clone(), threads, false)),
+    )?;
     catalog.register_schema(SCHEMA, Arc::new(Views::new(own, index, threads, true)))?;
     if default {
         options.write().config_mut().options_mut().catalog.default_schema = SCHEMA.to_owned();
@@ -59,7 +63,8 @@ pub(super) fn register(
 /// Plans a statement. It is read as GUFI's if it names one of GUFI's views, or if `gufi` says so.
 pub(super) async fn plan(context: &SessionContext, query: &str, gufi: bool) -> Result<LogicalPlan> {
     let mut state = context.state();
-    let mut statement = state.sql_to_statement(query, &state.config_options().sql_parser.dialect)?;
+    let mut statement =
+        state.sql_to_statement(query, &state.config_options().sql_parser.dialect)?;
     if let Some(inner) = inner(&mut statement) {
         let tables = dialect::tables(inner, gufi);
         let rewritten = gufi || tables.iter().any(|(_, view)| *view);

@@ -57,7 +57,9 @@ pub(super) fn ancestors(arguments: &[ArrayRef]) -> Result<ArrayRef> {
 pub(super) fn xattr_names(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let lists = texts(&arguments[0])?;
     let names = |list: Option<&str>| {
-        split(list.unwrap_or_default()).into_iter().fold(String::new(), |text, name| text + &name + "\u{1f}")
+        split(list.unwrap_or_default())
+            .into_iter()
+            .fold(String::new(), |text, name| text + &name + "\u{1f}")
     };
     Ok(Arc::new(StringArray::from_iter_values(lists.iter().map(names))))
 }
@@ -69,7 +71,8 @@ pub(super) fn xattr_counts(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(Int64Array::from_iter_values(lists.iter().map(count))))
 }
 
-/// The names in the index's list of them: joined by ',', with '\' before each ',' and '\' that is part of one.
+/// The names in the index's list of them: joined by ',', with '\' before each ',' and '\' that is
+/// part of one.
 fn split(list: &str) -> Vec<String> {
     let mut names = vec![String::new()];
     let mut characters = list.chars();

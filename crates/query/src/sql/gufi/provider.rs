@@ -1,4 +1,5 @@
-//! GUFI's views as tables of the engine: made when a statement names them, joined when it is known which columns count.
+//! GUFI's views as tables of the engine: made when a statement names them, joined when it is known
+//! which columns count.
 
 use super::super::restriction::Restriction;
 use super::super::tables::{self, IndexTable};
@@ -15,13 +16,15 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr_rewriter::unnormalize_cols;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, LogicalPlanBuilder, Operator, TableProviderFilterPushDown, TableType, cast, ident,
+    BinaryExpr, Expr, LogicalPlanBuilder, Operator, TableProviderFilterPushDown, TableType, cast,
+    ident,
 };
 use datafusion::physical_plan::ExecutionPlan;
 use std::fmt;
 use std::sync::Arc;
 
-/// Names of the index's directories with all that is kept of them, which no query can name by accident.
+/// Names of the index's directories with all that is kept of them, which no query can name by
+/// accident.
 const LISTINGS: &str = " listings";
 
 /// The tables of a schema: the views, and the index's own tables where names differ.
@@ -35,7 +38,12 @@ pub(super) struct Views {
 }
 
 impl Views {
-    pub(super) fn new(own: Arc<dyn SchemaProvider>, index: Arc<Index>, threads: usize, first: bool) -> Self {
+    pub(super) fn new(
+        own: Arc<dyn SchemaProvider>,
+        index: Arc<Index>,
+        threads: usize,
+        first: bool,
+    ) -> Self {
         Views { own, index, threads, first }
     }
 
@@ -132,8 +140,11 @@ fn is_path(expression: &Expr) -> bool {
 /// The directory that a predicate names: `path() = '/a'` or `below(path(), '/a')`.
 fn named_directory(filter: &Expr) -> Option<String> {
     let (path, directory) = match filter {
-        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => match (&**left, &**right) {
-            (Expr::Literal(value, _), column) | (column, Expr::Literal(value, _)) => (column, value),
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => match (&**left, &**right)
+        {
+            (Expr::Literal(value, _), column) | (column, Expr::Literal(value, _)) => {
+                (column, value)
+            }
             _ => return None,
         },
         Expr::ScalarFunction(call) if call.name() == "below" => match &call.args[..] {
@@ -161,7 +172,10 @@ impl TableProvider for ViewTable {
         TableType::View
     }
 
-    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
         Ok(vec![TableProviderFilterPushDown::Exact; filters.len()])
     }
 
@@ -173,15 +187,18 @@ impl TableProvider for ViewTable {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let state = session.as_any().downcast_ref::<SessionState>();
-        let state = state.ok_or_else(|| DataFusionError::Internal("a session without SQL".to_owned()))?;
+        let state =
+            state.ok_or_else(|| DataFusionError::Internal("a session without SQL".to_owned()))?;
         let all: Vec<usize> = (0..self.view.columns.len()).collect();
         let projection = projection.unwrap_or(&all);
         let filters = unnormalize_cols(filters.iter().cloned());
         let plan = state.create_logical_plan(&self.query(projection, &filters)).await?;
-        // Types are made those of the schema before the predicates are applied, which were made for it.
+        // Types are made those of the schema before the predicates are applied, which were made for
+        // it.
         let (fields, plan_schema) = (self.schema.fields(), plan.schema().clone());
         let typed = plan_schema.fields().iter().map(|field| {
-            let data_type = self.schema.field_with_name(field.name()).map(|field| field.data_type().clone());
+            let data_type =
+                self.schema.field_with_name(field.name()).map(|field| field.data_type().clone());
             cast(ident(field.name()), data_type.unwrap_or(DataType::Int64)).alias(field.name())
         });
         let mut builder = LogicalPlanBuilder::from(plan).project(typed.collect::<Vec<_>>())?;

@@ -1,8 +1,8 @@
 //! What GUFI sums up of directories and of trees.
 //!
-//! Sizes and blocks are those of files alone, all else is of files and links. What the index itself keeps of each
-//! directory is over all entries, so it serves for counts; the rest is made of the entries.
-//! [`sum`] says which.
+//! Sizes and blocks are those of files alone, all else is of files and links. What the index itself
+//! keeps of each directory is over all entries, so it serves for counts; the rest is made of the
+//! entries. [`sum`] says which.
 
 use super::views::{
     ABOVE, ALONE, Column, ENTRIES, NAMES, Needs, SUMS, inode_columns, kept_entries, literal, prefix,
@@ -44,7 +44,8 @@ impl Per {
     }
 }
 
-/// Aggregates of the entries of a directory: a name of GUFI, and SQL over `entries`. `?` stands for what is a file.
+/// Aggregates of the entries of a directory: a name of GUFI, and SQL over `entries`. `?` stands for
+/// what is a file.
 const OF_ENTRIES: [(&str, &str); 35] = [
     ("totfiles", "sum(CASE WHEN ? THEN 1 ELSE 0 END)"),
     ("totlinks", "sum(CASE WHEN ? THEN 0 ELSE 1 END)"),
@@ -133,10 +134,11 @@ const SUMS_IN_ORDER: [&str; 45] = [
     "totossint4",
 ];
 
-/// The SQL of a sum of one directory, over the tables `l` (the directory) and `a` (sums of entries), and what it needs.
+/// The SQL of a sum of one directory, over the tables `l` (the directory) and `a` (sums of
+/// entries), and what it needs.
 ///
-/// This is the one place that says what comes from the index's own sums. They are over all entries that are not
-/// directories, those that GUFI leaves out (sockets, pipes, devices) among them.
+/// This is the one place that says what comes from the index's own sums. They are over all entries
+/// that are not directories, those that GUFI leaves out (sockets, pipes, devices) among them.
 fn sum(per: Per, name: &str) -> (String, Needs) {
     match name {
         "totfiles" if per == Per::All => return ("l.files".to_owned(), SUMS),
@@ -172,7 +174,8 @@ pub(super) fn columns(per: Per) -> Vec<Column> {
     ];
     columns.extend(inode_columns("l", "", ALONE));
     if let Some(id) = per.id() {
-        let column = columns.iter_mut().find(|column| column.name == id).expect("inodes have owners");
+        let column =
+            columns.iter_mut().find(|column| column.name == id).expect("inodes have owners");
         (column.value, column.needs) = (format!("a.{id}").into(), ENTRIES);
     }
     columns.extend([
@@ -204,7 +207,8 @@ pub(super) fn columns(per: Per) -> Vec<Column> {
 
 /// The columns of `treesummary`, over a table `t` of [`trees`].
 pub(super) fn tree_columns(per: Per) -> Vec<Column> {
-    let mut columns = vec![Column::text("inode", "l.ino", ALONE), Column::text("pinode", PINODE, ABOVE)];
+    let mut columns =
+        vec![Column::text("inode", "l.ino", ALONE), Column::text("pinode", PINODE, ABOVE)];
     let of_tree = |name: &'static str, needs| Column::new(name, format!("t.{name}"), needs);
     columns.push(of_tree("totsubdirs", ALONE));
     columns.push(of_tree("maxsubdirfiles", SUMS));
@@ -212,7 +216,9 @@ pub(super) fn tree_columns(per: Per) -> Vec<Column> {
     columns.push(of_tree("maxsubdirsize", SUMS | ENTRIES));
     for name in SUMS_IN_ORDER {
         columns.push(match name {
-            "depth" => Column::new(name, "length(l.path) - length(replace(l.path, '/', ''))", ALONE),
+            "depth" => {
+                Column::new(name, "length(l.path) - length(replace(l.path, '/', ''))", ALONE)
+            }
             // Extrema are of directories with files alone, so they need the number of files too.
             _ => of_tree(name, sum(per, name).1 | SUMS),
         });
@@ -231,19 +237,20 @@ pub(super) fn tree_columns(per: Per) -> Vec<Column> {
     columns
 }
 
-/// Directories that can be listed, one row each; with sums only if they are asked for, since a huge directory is kept in
-/// parts.
+/// Directories that can be listed, one row each; with sums only if they are asked for, since a huge
+/// directory is kept in parts.
 pub(super) fn listings(needs: Needs, below: Option<&str>) -> String {
-    let below = below
-        .map_or("true".to_owned(), |directory| format!("gufi_listed_below(path, {})", literal(directory)));
+    let below = below.map_or("true".to_owned(), |directory| {
+        format!("gufi_listed_below(path, {})", literal(directory))
+    });
     if needs & SUMS == 0 {
         return format!("(SELECT * FROM gufi.\" listings\" WHERE part = 0 AND {below})");
     }
     let same = |name: &&str| format!("min({name}) AS {name}");
     let total = |name: &&str| format!("sum({name}) AS {name}");
     let own = [
-        "depth", "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime",
-        "ctime", "btime",
+        "depth", "ino", "mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime",
+        "mtime", "ctime", "btime",
     ];
     let totals = ["files", "symlinks", "others", "subdirs"];
     let columns: Vec<String> = own.iter().map(same).chain(totals.iter().map(total)).collect();
@@ -258,7 +265,9 @@ pub(super) fn joined(per: Per, needs: Needs, below: Option<&str>) -> String {
     let mut tables = String::new();
     if needs & ABOVE != 0 {
         let above = listings(ALONE, None);
-        tables += &format!(" LEFT JOIN {above} p ON p.source = l.source AND p.path = gufi_directory(l.path)");
+        tables += &format!(
+            " LEFT JOIN {above} p ON p.source = l.source AND p.path = gufi_directory(l.path)"
+        );
     }
     if needs & ENTRIES != 0 {
         let outer = if per == Per::All { "LEFT " } else { "" };
@@ -282,8 +291,8 @@ pub(super) fn joined(per: Per, needs: Needs, below: Option<&str>) -> String {
 }
 
 fn entry_sums(per: Per, below: Option<&str>) -> String {
-    let sums =
-        OF_ENTRIES.map(|(name, sql)| format!("{} AS \"{name}\"", sql.replace('?', "(mode & 61440) = 32768")));
+    let sums = OF_ENTRIES
+        .map(|(name, sql)| format!("{} AS \"{name}\"", sql.replace('?', "(mode & 61440) = 32768")));
     let id = per.id().map(|id| format!(", {id}")).unwrap_or_default();
     format!(
         "(SELECT source, gufi_directory(path) AS directory{id}, {} FROM {} GROUP BY source, \
@@ -295,7 +304,8 @@ fn entry_sums(per: Per, below: Option<&str>) -> String {
 
 /// Sums of each directory and all below it, as `t`, with the directory as `l`.
 pub(super) fn trees(per: Per, needs: Needs, below: Option<&str>) -> String {
-    let mut one: Vec<String> = vec!["l.source".into(), "gufi_ancestors(l.path, l.depth) AS above".into()];
+    let mut one: Vec<String> =
+        vec!["l.source".into(), "gufi_ancestors(l.path, l.depth) AS above".into()];
     let mut all = vec!["count(*) - 1 AS totsubdirs".to_owned()];
     let of_files = needs & SUMS != 0;
     let id = per.id().map(|id| format!(", {id}")).unwrap_or_default();
@@ -309,8 +319,12 @@ pub(super) fn trees(per: Per, needs: Needs, below: Option<&str>) -> String {
         }
         one.push(format!("{value} AS {name}"));
         all.push(match &name[..3] {
-            "min" => format!("coalesce(min(CASE WHEN totfiles > 0 THEN {name} END), {LEAST}) AS {name}"),
-            "max" => format!("coalesce(max(CASE WHEN totfiles > 0 THEN {name} END), {GREATEST}) AS {name}"),
+            "min" => {
+                format!("coalesce(min(CASE WHEN totfiles > 0 THEN {name} END), {LEAST}) AS {name}")
+            }
+            "max" => format!(
+                "coalesce(max(CASE WHEN totfiles > 0 THEN {name} END), {GREATEST}) AS {name}"
+            ),
             // Times are summed up where there are files alone.
             _ if name.ends_with("time") => {
                 format!("sum(CASE WHEN totfiles > 0 THEN {name} ELSE 0 END) AS {name}")

@@ -47,7 +47,12 @@ pub(super) fn byte_category(value: f64) -> Option<&'static str> {
     category(value, 1024.0, ["B", "K", "M", "G", "T", "P"], "E")
 }
 
-fn category(value: f64, base: f64, names: [&'static str; 6], last: &'static str) -> Option<&'static str> {
+fn category(
+    value: f64,
+    base: f64,
+    names: [&'static str; 6],
+    last: &'static str,
+) -> Option<&'static str> {
     if value.is_nan() || value < 0.0 {
         return None;
     }
@@ -112,8 +117,8 @@ pub(super) fn size(bytes: f64) -> Option<String> {
     Some(format!("{value:.1}{}", unit.map(String::from).unwrap_or_default()))
 }
 
-/// How many blocks a size fills. The block is `[COUNT][UNIT]`, where the unit is a letter (powers of 1024), `KiB` and
-/// the like, or `KB` (powers of 1000). Without a count the unit is appended.
+/// How many blocks a size fills. The block is `[COUNT][UNIT]`, where the unit is a letter (powers
+/// of 1024), `KiB` and the like, or `KB` (powers of 1000). Without a count the unit is appended.
 pub(super) fn blocks(size: i64, block: &str) -> Result<String, String> {
     let bad = || format!("bad unit of blocksize(): '{block}'");
     let size = u64::try_from(size).map_err(|_| format!("bad size of blocksize(): {size}"))?;
@@ -154,7 +159,8 @@ pub(super) fn time(format: &str, time_s: i64, utc: bool) -> Result<String, Strin
     if items.contains(&Item::Error) {
         return Err(format!("bad format of a time: '{format}'"));
     }
-    let time = DateTime::<Utc>::from_timestamp(time_s, 0).ok_or_else(|| format!("bad time: {time_s}"))?;
+    let time =
+        DateTime::<Utc>::from_timestamp(time_s, 0).ok_or_else(|| format!("bad time: {time_s}"))?;
     Ok(match utc {
         true => time.format_with_items(items.iter()).to_string(),
         false => time.with_timezone(&Local).format_with_items(items.iter()).to_string(),
@@ -231,7 +237,9 @@ mod tests {
 
     #[test]
     fn ages_fall_into_categories_of_their_unit() {
-        for (age_s, name) in [(0, "Zero"), (59, "Secs"), (60, "Mins"), (DAY_S, "Days"), (DECADE_S, "Decs")] {
+        for (age_s, name) in
+            [(0, "Zero"), (59, "Secs"), (60, "Mins"), (DAY_S, "Days"), (DECADE_S, "Decs")]
+        {
             assert_eq!(age_category(age_s as f64), Some(name));
         }
         assert_eq!(age_category(-1.0), None);

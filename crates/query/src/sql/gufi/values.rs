@@ -1,4 +1,5 @@
-//! What arguments of GUFI's functions mean: columns of any type, read as SQLite's loose types would have them.
+//! What arguments of GUFI's functions mean: columns of any type, read as SQLite's loose types would
+//! have them.
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, StringArray};
 use arrow::compute::cast;
@@ -18,7 +19,8 @@ pub(super) fn texts(values: &ArrayRef) -> Result<StringArray> {
     Ok(cast(values, &DataType::Utf8)?.as_string::<i32>().clone())
 }
 
-/// Values as whole numbers. Of text, the number that it begins with, or null; of times, seconds since 1970.
+/// Values as whole numbers. Of text, the number that it begins with, or null; of times, seconds
+/// since 1970.
 pub(super) fn integers(values: &ArrayRef) -> Result<Int64Array> {
     if is_text(values) {
         let texts = texts(values)?;
@@ -34,7 +36,10 @@ pub(super) fn integers(values: &ArrayRef) -> Result<Int64Array> {
 pub(super) fn numbers(values: &ArrayRef) -> Result<Float64Array> {
     if is_text(values) {
         let texts = texts(values)?;
-        return Ok(texts.iter().map(|text| text.and_then(|text| text.trim().parse().ok())).collect());
+        return Ok(texts
+            .iter()
+            .map(|text| text.and_then(|text| text.trim().parse().ok()))
+            .collect());
     }
     let values = match values.data_type() {
         DataType::Timestamp(..) => &(std::sync::Arc::new(seconds(values)?) as ArrayRef),
@@ -64,9 +69,14 @@ mod tests {
 
     #[test]
     fn text_is_the_number_that_it_begins_with() {
-        for (text, number) in
-            [("12", Some(12)), (" -7x", Some(-7)), ("+3", Some(3)), ("x", None), ("", None), ("-", None)]
-        {
+        for (text, number) in [
+            ("12", Some(12)),
+            (" -7x", Some(-7)),
+            ("+3", Some(3)),
+            ("x", None),
+            ("", None),
+            ("-", None),
+        ] {
             assert_eq!(leading_integer(text), number, "{text}");
         }
     }

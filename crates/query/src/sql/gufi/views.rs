@@ -1,7 +1,8 @@
 //! GUFI's tables and views: their columns, and the SQL over the index's own tables that gives them.
 //!
-//! A view is one of four kinds of rows, with or without the columns of the directory (`vr...`) and extended attributes
-//! (`...x...`). [`View::query`] joins what the columns that are asked for need and no more.
+//! A view is one of four kinds of rows, with or without the columns of the directory (`vr...`) and
+//! extended attributes (`...x...`). [`View::query`] joins what the columns that are asked for need
+//! and no more.
 
 use super::summary::{self, Per};
 use std::borrow::Cow;
@@ -47,7 +48,11 @@ impl Column {
         Column { name: name.into(), text: false, value: value.into(), needs }
     }
 
-    pub(super) fn text(name: &'static str, value: impl Into<Cow<'static, str>>, needs: Needs) -> Self {
+    pub(super) fn text(
+        name: &'static str,
+        value: impl Into<Cow<'static, str>>,
+        needs: Needs,
+    ) -> Self {
         Column { text: true, ..Column::new(name, value, needs) }
     }
 }
@@ -138,7 +143,9 @@ pub(super) fn named(name: &str) -> Option<View> {
         "entries" => entries(entry_columns()),
         "pentries" => entries(pentries_columns()),
         "vrpentries" => entries([directory_columns(), pentries_columns()].concat()),
-        "summary" | "vsummarydir" | "summarylong" => directories(Per::All, summary::columns(Per::All)),
+        "summary" | "vsummarydir" | "summarylong" => {
+            directories(Per::All, summary::columns(Per::All))
+        }
         "vsummaryuser" => directories(Per::User, summary::columns(Per::User)),
         "vsummarygroup" => directories(Per::Group, summary::columns(Per::Group)),
         "vrsummary" | "vrsummarylong" => {
@@ -193,7 +200,8 @@ impl View {
     /// The query for some columns, of rows at or below a directory.
     pub(super) fn query(&self, columns: &[&Column], below: Option<&str>) -> String {
         let needs = columns.iter().fold(ALONE, |needs, column| needs | column.needs);
-        let values = columns.iter().map(|column| format!("{} AS \"{}\"", column.value, column.name));
+        let values =
+            columns.iter().map(|column| format!("{} AS \"{}\"", column.value, column.name));
         let values: Vec<String> = values.collect();
         let values = if values.is_empty() { "1 AS one".to_owned() } else { values.join(", ") };
         let tables = match self.rows {
@@ -209,8 +217,9 @@ impl View {
         let mut tables = format!("(SELECT * FROM {}) e", kept_entries(below));
         if needs & (DIRECTORY | ABOVE | SUMS | ENTRIES) != 0 {
             let listings = summary::listings(needs, below);
-            tables +=
-                &format!(" JOIN {listings} l ON l.source = e.source AND l.path = gufi_directory(e.path)");
+            tables += &format!(
+                " JOIN {listings} l ON l.source = e.source AND l.path = gufi_directory(e.path)"
+            );
         }
         tables += &summary::joined(Per::All, needs, below);
         if self.xattrs {
@@ -241,8 +250,9 @@ pub(super) fn prefix(directory: &str) -> String {
 
 /// The entries that GUFI keeps, those below a directory or all.
 pub(super) fn kept_entries(below: Option<&str>) -> String {
-    let below =
-        below.map_or(String::new(), |directory| format!(" AND starts_with(path, {})", prefix(directory)));
+    let below = below.map_or(String::new(), |directory| {
+        format!(" AND starts_with(path, {})", prefix(directory))
+    });
     format!("public.entries WHERE {KEPT}{below}")
 }
 
@@ -255,12 +265,15 @@ pub(super) fn inode_columns(row: &str, prefix: &str, needs: Needs) -> Vec<Column
         };
         Column::new(format!("{prefix}{name}"), value, needs)
     };
-    ["mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime"].map(column).into()
+    ["mode", "nlink", "uid", "gid", "size", "blksize", "blocks", "atime", "mtime", "ctime"]
+        .map(column)
+        .into()
 }
 
 /// Columns that are for file systems that keep more, which have no values here.
 fn oss_columns() -> Vec<Column> {
-    let numbers = ["ossint1", "ossint2", "ossint3", "ossint4"].map(|name| Column::new(name, "0", ALONE));
+    let numbers =
+        ["ossint1", "ossint2", "ossint3", "ossint4"].map(|name| Column::new(name, "0", ALONE));
     let texts = ["osstext1", "osstext2"].map(|name| Column::text(name, "''", ALONE));
     numbers.into_iter().chain(texts).collect()
 }

@@ -1,4 +1,5 @@
-//! Attached tables: files that are opened by the asking user, when a query names them, and read as the query runs.
+//! Attached tables: files that are opened by the asking user, when a query names them, and read as
+//! the query runs.
 //!
 //! What a file holds is not trusted: whatever is in it gives rows or one error.
 
@@ -51,8 +52,8 @@ pub(super) struct AttachedTable {
     content: Arc<dyn Content>,
 }
 
-/// The record of a table that is about to be attached, if its file can be read. `sqlite_table` is the table of an SQLite
-/// database; if it has only one, that is taken.
+/// The record of a table that is about to be attached, if its file can be read. `sqlite_table` is
+/// the table of an SQLite database; if it has only one, that is taken.
 pub fn attach(
     name: &str,
     file: &Path,
@@ -61,14 +62,16 @@ pub fn attach(
 ) -> crate::error::Result<TableRecord> {
     let fault = |why: String| crate::error::Error::Sql(why);
     let shown = file.display();
-    let absolute =
-        std::path::absolute(file).map_err(|error| fault(format!("cannot read {shown}: {error}")))?;
+    let absolute = std::path::absolute(file)
+        .map_err(|error| fault(format!("cannot read {shown}: {error}")))?;
     let format = match format {
         "csv" => TableFormat::Csv,
         "parquet" => TableFormat::Parquet,
         _ => {
             let chosen = sqlite::choose(&absolute, sqlite_table);
-            TableFormat::Sqlite { table: chosen.map_err(|why| fault(format!("cannot read {shown}: {why}")))? }
+            TableFormat::Sqlite {
+                table: chosen.map_err(|why| fault(format!("cannot read {shown}: {why}")))?,
+            }
         }
     };
     let file = escape(absolute.as_os_str().as_bytes()).into_owned();
@@ -83,7 +86,9 @@ impl AttachedTable {
         let content: FileResult<Arc<dyn Content>> = guarded(|| match format {
             TableFormat::Csv => csv::open(&path).map(|content| Arc::new(content) as _),
             TableFormat::Parquet => parquet::open(&path).map(|content| Arc::new(content) as _),
-            TableFormat::Sqlite { table } => sqlite::open(&path, table).map(|content| Arc::new(content) as _),
+            TableFormat::Sqlite { table } => {
+                sqlite::open(&path, table).map(|content| Arc::new(content) as _)
+            }
         });
         let content = content
             .and_then(|content| unique_names(&content.schema()).map(|()| content))
@@ -189,13 +194,18 @@ struct Columns {
 impl Columns {
     fn batches(&self) -> Result<Batches> {
         // To count rows, one column has to be read.
-        let mut wanted: Vec<usize> = if self.columns.is_empty() { vec![0] } else { self.columns.clone() };
+        let mut wanted: Vec<usize> =
+            if self.columns.is_empty() { vec![0] } else { self.columns.clone() };
         wanted.sort_unstable();
         wanted.dedup();
-        let places: Vec<usize> =
-            self.columns.iter().map(|column| wanted.partition_point(|other| other < column)).collect();
+        let places: Vec<usize> = self
+            .columns
+            .iter()
+            .map(|column| wanted.partition_point(|other| other < column))
+            .collect();
         let (name, path, schema) = (self.name.clone(), self.path.clone(), self.schema.clone());
-        let rows = guarded(|| self.content.read(&wanted)).map_err(|why| cannot_read(&name, &path, &why))?;
+        let rows = guarded(|| self.content.read(&wanted))
+            .map_err(|why| cannot_read(&name, &path, &why))?;
         let mut rows = Some(rows);
         Ok(Box::new(std::iter::from_fn(move || {
             let open = rows.as_mut()?;
@@ -205,8 +215,8 @@ impl Columns {
                 rows = None;
             }
             Some(columns.map_err(|why| cannot_read(&name, &path, &why)).and_then(|columns| {
-                let options =
-                    RecordBatchOptions::new().with_row_count(columns.first().map(|column| column.len()));
+                let options = RecordBatchOptions::new()
+                    .with_row_count(columns.first().map(|column| column.len()));
                 let chosen = places.iter().map(|&place| columns[place].clone()).collect();
                 Ok(RecordBatch::try_new_with_options(schema.clone(), chosen, &options)?)
             }))

@@ -1,8 +1,9 @@
 //! Comma-separated values with a header.
 //!
-//! The file is read once for the types of its columns, so that no later row can contradict them: a column is of the first of whole
-//! numbers, numbers, truth values and times that all its values are, else text. Digits with a leading zero and whole numbers of
-//! more than 64 bits stay text, as they are names rather than amounts. An empty field is null.
+//! The file is read once for the types of its columns, so that no later row can contradict them: a
+//! column is of the first of whole numbers, numbers, truth values and times that all its values
+//! are, else text. Digits with a leading zero and whole numbers of more than 64 bits stay text, as
+//! they are names rather than amounts. An empty field is null.
 
 use super::attached::{BATCH_ROWS, Content, FileResult, FileRows, open_regular};
 use arrow::array::{
@@ -58,7 +59,8 @@ impl Type {
     }
 }
 
-/// Whether a text is written as an amount: digits without a zero in front, after a sign or not, and what may follow.
+/// Whether a text is written as an amount: digits without a zero in front, after a sign or not, and
+/// what may follow.
 fn is_amount(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     match digits.as_bytes() {
@@ -93,7 +95,8 @@ fn time(text: &str) -> Option<i64> {
 /// Opens a file and finds the types of its columns.
 pub(super) fn open(path: &Path) -> FileResult<Csv> {
     let format = Format::default().with_header(true);
-    let (header, _) = format.infer_schema(open_regular(path)?, Some(0)).map_err(|error| error.to_string())?;
+    let (header, _) =
+        format.infer_schema(open_regular(path)?, Some(0)).map_err(|error| error.to_string())?;
     let names: Vec<&str> = header.fields().iter().map(|field| field.name().as_str()).collect();
     if names.is_empty() {
         return Err("it is empty; its first line must name the columns".to_owned());
@@ -126,7 +129,8 @@ fn rows(
     texts: &SchemaRef,
     columns: Option<&[usize]>,
 ) -> FileResult<impl Iterator<Item = FileResult<RecordBatch>> + Send + use<>> {
-    let mut builder = ReaderBuilder::new(texts.clone()).with_header(true).with_batch_size(BATCH_ROWS);
+    let mut builder =
+        ReaderBuilder::new(texts.clone()).with_header(true).with_batch_size(BATCH_ROWS);
     if let Some(columns) = columns {
         builder = builder.with_projection(columns.to_vec());
     }
@@ -143,10 +147,16 @@ impl Content for Csv {
         let fields = self.schema.fields();
         let texts = fields.iter().map(|field| Field::new(field.name(), DataType::Utf8, true));
         let texts = Arc::new(Schema::new(texts.collect::<Vec<_>>()));
-        let types: Vec<DataType> = columns.iter().map(|&at| fields[at].data_type().clone()).collect();
+        let types: Vec<DataType> =
+            columns.iter().map(|&at| fields[at].data_type().clone()).collect();
         Ok(Box::new(rows(&self.path, &texts, Some(columns))?.map(move |batch| {
             let batch = batch?;
-            batch.columns().iter().zip(&types).map(|(column, data_type)| typed(column, data_type)).collect()
+            batch
+                .columns()
+                .iter()
+                .zip(&types)
+                .map(|(column, data_type)| typed(column, data_type))
+                .collect()
         })))
     }
 }
@@ -158,8 +168,9 @@ fn typed(column: &ArrayRef, data_type: &DataType) -> FileResult<ArrayRef> {
     macro_rules! parsed {
         ($array:ty, $parse:expr) => {{
             let parse = $parse;
-            let value =
-                |text: Option<&str>| text.map(|text| parse(text).ok_or_else(|| changed(text))).transpose();
+            let value = |text: Option<&str>| {
+                text.map(|text| parse(text).ok_or_else(|| changed(text))).transpose()
+            };
             texts.iter().map(value).collect::<FileResult<$array>>()?
         }};
     }
@@ -168,7 +179,9 @@ fn typed(column: &ArrayRef, data_type: &DataType) -> FileResult<ArrayRef> {
         DataType::UInt64 => Arc::new(parsed!(UInt64Array, |text: &str| text.parse::<u64>().ok())),
         DataType::Float64 => Arc::new(parsed!(Float64Array, float)),
         DataType::Boolean => Arc::new(parsed!(BooleanArray, truth)),
-        DataType::Timestamp(..) => Arc::new(parsed!(TimestampNanosecondArray, time).with_timezone("UTC")),
+        DataType::Timestamp(..) => {
+            Arc::new(parsed!(TimestampNanosecondArray, time).with_timezone("UTC"))
+        }
         _ => column.clone(),
     })
 }
@@ -197,7 +210,9 @@ mod tests {
         assert_eq!(types_of(&["true", "FALSE"]), DataType::Boolean);
         assert_eq!(types_of(&["2024-02-29", "2024-02-29T10:00:00Z"]), time_type());
         assert_eq!(types_of(&[]), DataType::Utf8);
-        for text in ["007", "nan", "inf", "1e999", "99999999999999999999", "0x1f", "2024-13-01", "+1", "-"] {
+        for text in
+            ["007", "nan", "inf", "1e999", "99999999999999999999", "0x1f", "2024-13-01", "+1", "-"]
+        {
             assert_eq!(types_of(&["1", text]), DataType::Utf8, "{text}");
         }
         // One value among many is enough.

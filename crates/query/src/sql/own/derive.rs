@@ -1,8 +1,9 @@
 //! Making derived tables.
 //!
-//! The query of a derived table runs once for each access class, over what that class holds and nothing else, and its rows are
-//! stored in the class. So a row is computed from what all of its readers may read, and each reader gets the rows
-//! of the classes that the kernel lets that reader into. Sums and counts are per class; a reader adds them up again.
+//! The query of a derived table runs once for each access class, over what that class holds and
+//! nothing else, and its rows are stored in the class. So a row is computed from what all of its
+//! readers may read, and each reader gets the rows of the classes that the kernel lets that reader
+//! into. Sums and counts are per class; a reader adds them up again.
 
 use crate::error::{Error, Result};
 use crate::sql::{gufi, plan_session};
@@ -10,7 +11,8 @@ use crate::work::in_parallel;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use canopy_index::{
-    Column, ColumnType, Index, TableKind, TableRecord, TableWriter, Writer, WrittenRows, table_schema,
+    Column, ColumnType, Index, TableKind, TableRecord, TableWriter, Writer, WrittenRows,
+    table_schema,
 };
 use canopy_model::ClassId;
 use datafusion::execution::context::SQLOptions;
@@ -36,11 +38,12 @@ pub struct Rows {
     pub classes: u64,
 }
 
-/// Checks that a table can have this name: an identifier that needs no quotes, and not the name of one of the index's
-/// own tables. What was added before is not looked at.
+/// Checks that a table can have this name: an identifier that needs no quotes, and not the name of
+/// one of the index's own tables. What was added before is not looked at.
 pub fn check_name(writer: &Writer, name: &str) -> Result<()> {
     if !is_identifier(name) || name.chars().any(|letter| letter.is_ascii_uppercase()) {
-        let why = "take lower-case letters, digits and '_', no digit in front and at most 64 in all";
+        let why =
+            "take lower-case letters, digits and '_', no digit in front and at most 64 in all";
         return Err(Error::Sql(format!("'{name}' cannot be the name of a table: {why}")));
     }
     let view = Arc::new(writer.view(None));
@@ -79,8 +82,8 @@ pub fn derive(writer: &mut Writer, name: &str, query: &str, threads: usize) -> R
 /// Computes a derived table anew for what the writer publishes next. Blocks.
 pub fn refresh(writer: &mut Writer, name: &str, threads: usize) -> Result<Rows> {
     let query = writer.table_query(name).map(str::to_owned);
-    let query =
-        query.ok_or_else(|| Error::Sql(format!("no derived table '{name}' was added to the index")))?;
+    let query = query
+        .ok_or_else(|| Error::Sql(format!("no derived table '{name}' was added to the index")))?;
     let threads = threads.max(1);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).build()?;
     let empty = Arc::new(writer.view(None));
@@ -96,16 +99,20 @@ pub fn refresh(writer: &mut Writer, name: &str, threads: usize) -> Result<Rows> 
     let table = Table { name, query: &query, schema: table_schema(&columns) };
     let classes = writer.held_classes();
     let written = table.write(writer, classes, &runtime, threads)?;
-    let made =
-        Rows { rows: written.iter().map(|(_, rows)| rows.rows()).sum(), classes: written.len() as u64 };
+    let made = Rows {
+        rows: written.iter().map(|(_, rows)| rows.rows()).sum(),
+        classes: written.len() as u64,
+    };
     written.into_iter().for_each(|(class, rows)| writer.add_rows(class, rows));
     Ok(made)
 }
 
-/// Computes all derived tables anew. Those that cannot be are published without rows, and are returned with the reason.
+/// Computes all derived tables anew. Those that cannot be are published without rows, and are
+/// returned with the reason.
 pub fn refresh_all(writer: &mut Writer, threads: usize) -> Result<Vec<(String, Error)>> {
     let derived = |table: &&TableRecord| matches!(table.kind, TableKind::Derived { .. });
-    let names: Vec<String> = writer.tables().iter().filter(derived).map(|table| table.name.clone()).collect();
+    let names: Vec<String> =
+        writer.tables().iter().filter(derived).map(|table| table.name.clone()).collect();
     let mut failed = Vec::new();
     for name in names {
         if let Err(error) = refresh(writer, &name, threads) {
@@ -119,7 +126,8 @@ pub fn refresh_all(writer: &mut Writer, threads: usize) -> Result<Vec<(String, E
 
 /// Plans a query that must do nothing but select.
 async fn plan(context: &SessionContext, query: &str) -> Result<DataFrame> {
-    let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    let options =
+        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     let frame = context.sql_with_options(query, options).await?;
     match frame.logical_plan() {
         LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) | LogicalPlan::DescribeTable(_) => {
@@ -129,14 +137,17 @@ async fn plan(context: &SessionContext, query: &str) -> Result<DataFrame> {
     }
 }
 
-/// The columns of the answer as they are stored. Everybody may know their names, so none is made of the query's text.
+/// The columns of the answer as they are stored. Everybody may know their names, so none is made of
+/// the query's text.
 fn columns(frame: &DataFrame) -> Result<Vec<Column>> {
     let mut columns: Vec<Column> = Vec::new();
     let mut names = HashSet::new();
     for field in frame.schema().fields() {
         let name = field.name();
         if !is_identifier(name) {
-            return Err(Error::Sql(format!("the column '{name}' needs a name: add AS and an identifier")));
+            return Err(Error::Sql(format!(
+                "the column '{name}' needs a name: add AS and an identifier"
+            )));
         }
         if !names.insert(name.clone()) {
             return Err(Error::Sql(format!("two columns are called '{name}': rename one with AS")));
@@ -160,7 +171,8 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// Runs the query over each class. All threads work on one large class, and each on a small one of its own.
+    /// Runs the query over each class. All threads work on one large class, and each on a small one
+    /// of its own.
     fn write(
         &self,
         writer: &Writer,
@@ -172,8 +184,9 @@ impl Table<'_> {
             let totals = view.shards().iter().map(|shard| shard.record().totals);
             totals.map(|totals| totals.entries + totals.dirs).sum()
         };
-        let (large, small): (Vec<ClassId>, Vec<ClassId>) =
-            classes.into_iter().partition(|&class| entries(&writer.view(Some(class))) >= LARGE_ENTRIES);
+        let (large, small): (Vec<ClassId>, Vec<ClassId>) = classes
+            .into_iter()
+            .partition(|&class| entries(&writer.view(Some(class))) >= LARGE_ENTRIES);
         let written = Mutex::new(Vec::new());
         let keep = |class, rows: Option<WrittenRows>| {
             let mut written = written.lock().expect("no thread panics while it holds the lock");
@@ -191,7 +204,12 @@ impl Table<'_> {
     }
 
     /// Runs the query over one class. `None` if it gives no rows.
-    async fn of_class(&self, writer: &Writer, class: ClassId, threads: usize) -> Result<Option<WrittenRows>> {
+    async fn of_class(
+        &self,
+        writer: &Writer,
+        class: ClassId,
+        threads: usize,
+    ) -> Result<Option<WrittenRows>> {
         let view: Arc<Index> = Arc::new(writer.view(Some(class)));
         let frame = plan(&plan_session(&view, threads, false)?, self.query).await?;
         let mut stream = frame.execute_stream().await?;
@@ -213,7 +231,8 @@ impl Table<'_> {
     /// Rows in the types that are stored.
     fn stored(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let columns = batch.columns().iter().zip(self.schema.fields());
-        let columns = columns.map(|(column, field)| arrow::compute::cast(column, field.data_type()));
+        let columns =
+            columns.map(|(column, field)| arrow::compute::cast(column, field.data_type()));
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>();
         let batch = columns.and_then(|columns| RecordBatch::try_new(self.schema.clone(), columns));
         batch.map_err(|error| Error::Sql(error.to_string()))

@@ -1,4 +1,5 @@
-//! Derived tables: rows that the index holds, in the directories of the classes that they were computed from.
+//! Derived tables: rows that the index holds, in the directories of the classes that they were
+//! computed from.
 
 use crate::sql::restriction::Restriction;
 use crate::sql::scan::Extent;
@@ -47,7 +48,10 @@ impl TableProvider for DerivedTable {
         TableType::Base
     }
 
-    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
         Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
     }
 
@@ -67,7 +71,8 @@ impl TableProvider for DerivedTable {
         let files = VecDeque::from(index.table_files(&self.name));
         let (all, threads) = (self.schema.clone(), session.config().target_partitions());
         let wanted = schema.clone();
-        let extent = Extent { table: self.name.clone(), counts: vec![("files", files.len(), files.len())] };
+        let extent =
+            Extent { table: self.name.clone(), counts: vec![("files", files.len(), files.len())] };
         units::plan(extent, schema, files, threads, limit, move |file| rows(&file, &all, &wanted))
     }
 }
@@ -79,7 +84,10 @@ fn rows(file: &TableFile, all: &SchemaRef, schema: &SchemaRef) -> Result<Batches
     Ok(Box::new(read.map(move |batch| {
         let batch = batch.map_err(external)?;
         let columns = schema.fields().iter().map(|field| {
-            batch.column_by_name(field.name()).expect("the columns that are asked for are read").clone()
+            batch
+                .column_by_name(field.name())
+                .expect("the columns that are asked for are read")
+                .clone()
         });
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         Ok(RecordBatch::try_new_with_options(schema.clone(), columns.collect(), &options)?)

@@ -7,8 +7,8 @@
 //! | `derived` | rows that the index holds, class by class |
 //! | `derive` | making these |
 //!
-//! [`OwnTables`] stands in front of the index's own tables and looks names up that those do not have: a query that names no
-//! added table opens and reads nothing for them.
+//! [`OwnTables`] stands in front of the index's own tables and looks names up that those do not
+//! have: a query that names no added table opens and reads nothing for them.
 
 mod attached;
 mod csv;
@@ -52,7 +52,9 @@ pub(super) fn register(context: &SessionContext, index: &Arc<Index>) {
     let Some(catalog) = context.catalog(&options.default_catalog) else { return };
     if let Some(built_in) = catalog.schema(&options.default_schema) {
         let own = OwnTables { built_in, index: index.clone() };
-        catalog.register_schema(&options.default_schema, Arc::new(own)).expect("a schema can be replaced");
+        catalog
+            .register_schema(&options.default_schema, Arc::new(own))
+            .expect("a schema can be replaced");
     }
 }
 
@@ -87,7 +89,9 @@ impl SchemaProvider for OwnTables {
             return Err(Fault::of(name, why));
         }
         Ok(Some(match &record.kind {
-            TableKind::Attached { file, format } => Arc::new(AttachedTable::open(name, file, format)?),
+            TableKind::Attached { file, format } => {
+                Arc::new(AttachedTable::open(name, file, format)?)
+            }
             TableKind::Derived { fresh: false, .. } => {
                 let why = "a source was indexed since and it could not be derived again; whoever writes the \
                            index runs 'canopy table refresh'";
@@ -115,6 +119,7 @@ impl SchemaProvider for OwnTables {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.built_in.table_exist(name) || self.index.tables().iter().any(|table| table.name == name)
+        self.built_in.table_exist(name)
+            || self.index.tables().iter().any(|table| table.name == name)
     }
 }

@@ -1,4 +1,5 @@
-//! Parquet files. The decoder is meant for honest files; `attached` turns a panic of it into an error.
+//! Parquet files. The decoder is meant for honest files; `attached` turns a panic of it into an
+//! error.
 
 use super::attached::{BATCH_ROWS, Content, FileResult, FileRows, open_regular};
 use arrow::datatypes::SchemaRef;
@@ -27,12 +28,14 @@ impl Content for Parquet {
 
     fn read(&self, columns: &[usize]) -> FileResult<FileRows> {
         let mask = ProjectionMask::roots(self.metadata.parquet_schema(), columns.iter().copied());
-        let reader =
-            ParquetRecordBatchReaderBuilder::new_with_metadata(self.file.clone(), self.metadata.clone())
-                .with_projection(mask)
-                .with_batch_size(BATCH_ROWS)
-                .build()
-                .map_err(|error| error.to_string())?;
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(
+            self.file.clone(),
+            self.metadata.clone(),
+        )
+        .with_projection(mask)
+        .with_batch_size(BATCH_ROWS)
+        .build()
+        .map_err(|error| error.to_string())?;
         Ok(Box::new(reader.map(|batch| match batch {
             Ok(batch) => Ok(batch.columns().to_vec()),
             Err(error) => Err(error.to_string()),

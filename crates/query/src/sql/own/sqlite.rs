@@ -1,8 +1,9 @@
 //! Tables of SQLite databases.
 //!
-//! A database is opened read-only and as one that nobody changes, so that nothing is written beside it. Any value may be in any
-//! column: the file is read once for what is there, as with CSV. Views and virtual tables are left alone, as they run what the
-//! file says. Texts that are not UTF-8 are escaped like names.
+//! A database is opened read-only and as one that nobody changes, so that nothing is written beside
+//! it. Any value may be in any column: the file is read once for what is there, as with CSV. Views
+//! and virtual tables are left alone, as they run what the file says. Texts that are not UTF-8 are
+//! escaped like names.
 
 use super::attached::{Content, FileResult, FileRows, guarded, open_regular};
 use arrow::array::{ArrayRef, BinaryBuilder, Float64Builder, Int64Builder, StringBuilder};
@@ -44,7 +45,9 @@ pub(super) fn choose(path: &Path, asked: Option<&str>) -> FileResult<String> {
         (None, [only]) => Ok(only.clone()),
         (_, []) => Err("it has no tables".to_owned()),
         (Some(asked), _) => Err(format!("it has no table '{asked}', but {}", tables.join(", "))),
-        (None, _) => Err(format!("it has the tables {}; choose one with --sqlite-table", tables.join(", "))),
+        (None, _) => {
+            Err(format!("it has the tables {}; choose one with --sqlite-table", tables.join(", ")))
+        }
     }
 }
 
@@ -60,7 +63,8 @@ pub(super) fn open(path: &Path, table: &str) -> FileResult<Sqlite> {
     }
     let query = "SELECT name, type FROM pragma_table_xinfo(?1) WHERE hidden <> 1 ORDER BY cid";
     let mut statement = connection.prepare(query).map_err(text)?;
-    let columns = statement.query_map([table], |row| Ok((row.get(0)?, row.get(1)?))).map_err(text)?;
+    let columns =
+        statement.query_map([table], |row| Ok((row.get(0)?, row.get(1)?))).map_err(text)?;
     let columns: Vec<(String, String)> = columns.collect::<rusqlite::Result<_>>().map_err(text)?;
     let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
     let mut found = vec![Found::default(); columns.len()];
@@ -71,7 +75,8 @@ pub(super) fn open(path: &Path, table: &str) -> FileResult<Sqlite> {
         Ok(true)
     })?;
     let fields = columns.iter().zip(found);
-    let fields = fields.map(|((name, declared), found)| Field::new(name, found.data_type(declared), true));
+    let fields =
+        fields.map(|((name, declared), found)| Field::new(name, found.data_type(declared), true));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     Ok(Sqlite { path: path.to_owned(), table: table.to_owned(), schema })
 }
@@ -125,7 +130,9 @@ impl Found {
             Found { real: true, .. } => DataType::Float64,
             Found { integer: true, .. } => DataType::Int64,
             _ if declared.contains("INT") => DataType::Int64,
-            _ if ["REAL", "FLOA", "DOUB"].iter().any(|word| declared.contains(word)) => DataType::Float64,
+            _ if ["REAL", "FLOA", "DOUB"].iter().any(|word| declared.contains(word)) => {
+                DataType::Float64
+            }
             _ if declared.contains("BLOB") => DataType::Binary,
             _ => DataType::Utf8,
         }
@@ -137,9 +144,11 @@ impl Content for Sqlite {
         self.schema.clone()
     }
 
-    /// Reads in a thread of its own, since a statement cannot outlive the place where its connection is.
+    /// Reads in a thread of its own, since a statement cannot outlive the place where its
+    /// connection is.
     fn read(&self, columns: &[usize]) -> FileResult<FileRows> {
-        let fields: Vec<Arc<Field>> = columns.iter().map(|&at| self.schema.fields()[at].clone()).collect();
+        let fields: Vec<Arc<Field>> =
+            columns.iter().map(|&at| self.schema.fields()[at].clone()).collect();
         let (path, table) = (self.path.clone(), self.table.clone());
         let (sender, receiver) = sync_channel(2);
         std::thread::spawn(move || {
@@ -153,7 +162,8 @@ impl Content for Sqlite {
                 return None;
             }
             // A thread that ends without a word has failed.
-            let rows = receiver.recv().unwrap_or_else(|_| Err("reading it failed".to_owned())).transpose();
+            let rows =
+                receiver.recv().unwrap_or_else(|_| Err("reading it failed".to_owned())).transpose();
             ended = !matches!(rows, Some(Ok(_)));
             rows
         };
@@ -221,7 +231,9 @@ impl Values {
                 values.append_value(value);
                 return Ok(value.len());
             }
-            (Values::Text(values), ValueRef::Integer(value)) => values.append_value(value.to_string()),
+            (Values::Text(values), ValueRef::Integer(value)) => {
+                values.append_value(value.to_string())
+            }
             (Values::Text(values), ValueRef::Real(value)) => values.append_value(value.to_string()),
             (Values::Text(values), ValueRef::Text(value) | ValueRef::Blob(value)) => {
                 values.append_value(escape(value));
