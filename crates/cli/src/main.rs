@@ -1,12 +1,5 @@
-//! The `canopy` command: one file a command under `commands`; exit codes are decided in `outcome`.
+//! The `canopy` command; see the library beside it.
 
-mod commands;
-mod config;
-mod options;
-mod outcome;
-mod prompt;
-
-use clap::Parser;
 use std::process::ExitCode;
 
 /// Queries allocate and free large buffers all the time. The allocator of the C library gives each
@@ -15,5 +8,5 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    outcome::exit_code(commands::run(options::Cli::parse()))
+    canopy::main(None)
 }

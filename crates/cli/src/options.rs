@@ -76,7 +76,7 @@ impl ReadOptions {
             ));
             for source in index.sources() {
                 let age = age(now_ns().saturating_sub(source.scanned_ns));
-                let root = canopy_query::to_path(&source.root);
+                let root = canopy_read::to_path(&source.root);
                 message(format_args!("{} was scanned {age} ago", root.display()));
             }
         }

@@ -74,7 +74,7 @@ pub fn warn_of(published: &canopy_index::Published) {
 
 fn broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        cause.downcast_ref::<canopy_query::Error>().is_some_and(|error| error.is_broken_pipe())
+        cause.downcast_ref::<canopy_tools::Error>().is_some_and(|error| error.is_broken_pipe())
             || cause
                 .downcast_ref::<std::io::Error>()
                 .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)

@@ -4,8 +4,8 @@ use super::switches::{Given, Switch, Switches, Tool, Value, both, long, short, t
 use crate::options::ReadOptions;
 use crate::outcome::{Outcome, message};
 use anyhow::{Context, anyhow, bail};
-use canopy_query::du::{self, By, DuOptions, Exclude, Measure, Order, TimeKind};
-use canopy_query::{Number, SizeForm, TimeStyle};
+use canopy_text::{Number, SizeForm, TimeStyle};
+use canopy_tools::du::{self, By, DuOptions, Exclude, Measure, Order, TimeKind};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;

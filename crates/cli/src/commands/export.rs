@@ -3,7 +3,7 @@
 use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message};
 use anyhow::{Context, bail};
-use canopy_query::export::{self, Format, Output};
+use canopy_tools::export::{self, Format, Output};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message};
-use canopy_query::find::{self, RunOptions};
+use canopy_tools::find::{self, RunOptions};
 use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal};
 use std::path::PathBuf;

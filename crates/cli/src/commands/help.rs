@@ -87,7 +87,7 @@ const EXIT_CODES: &str = "  0  complete
 ";
 
 fn prompt() -> String {
-    let commands = crate::prompt::COMMANDS.iter();
+    let commands = super::sql::PROMPT_COMMANDS.iter();
     let commands: String = commands
         .map(|(name, argument, what)| {
             format!("  {:31} {what}\n", format!("{name} {argument}").trim_end())

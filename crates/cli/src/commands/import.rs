@@ -3,10 +3,11 @@
 use super::building::{Shards, with_progress};
 use crate::options::{location, memory_size, now_ns, threads};
 use crate::outcome::{Outcome, message, say, warn_of};
+use crate::{Engine, companion};
 use anyhow::Context;
 use canopy_import::{Counts, Form, Format, Import, Problems, Request};
 use canopy_index::{Disk, NewSource, Published, Writer, WriterOptions};
-use canopy_query::human_size;
+use canopy_text::human_size;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -88,7 +89,11 @@ fn one_byte(text: &str) -> Result<u8, String> {
 }
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+pub fn run(
+    index: Option<PathBuf>,
+    arguments: Arguments,
+    engine: Option<&Engine>,
+) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
     let threads = threads(arguments.threads);
     let request = Request {
@@ -115,6 +120,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     };
     let options = WriterOptions { memory_bytes: arguments.memory, threads, disk: Disk::default() };
     let mut writer = Writer::open(&location(index)?, options)?;
+    if companion::must_refresh(&writer, engine) {
+        drop(writer);
+        return companion::run();
+    }
     let counts = Counts::default();
     let progress = |_| match counts.entries.load(Ordering::Relaxed) {
         0 => "reading directories".to_owned(),
@@ -122,7 +131,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     };
     let import =
         with_progress(progress, || add_source(&mut writer, &request, arguments.name, &counts))?;
-    let derived = super::table::refresh_all(&mut writer, threads)?;
+    let derived = match engine {
+        Some(engine) => (engine.refresh)(&mut writer, threads)?,
+        None => Outcome::Complete,
+    };
     let published = writer.publish()?;
     report(&published, &counts, import.problems(), begun)?;
     Ok(if import.problems().count() == 0 { derived } else { Outcome::Partial })

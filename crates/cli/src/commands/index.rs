@@ -4,10 +4,11 @@ use super::building::{Shards, with_progress};
 use crate::config::{prune_patterns, settings};
 use crate::options::{location, memory_size, now_ns, threads};
 use crate::outcome::{Outcome, say, warn_of};
+use crate::{Engine, companion};
 use anyhow::Context;
 use canopy_index::{Disk, NewSource, Writer, WriterOptions};
-use canopy_query::human_size;
 use canopy_scan::{Counts, Excludes, Root, ScanError, ScanOptions, Step, scan};
+use canopy_text::human_size;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -57,7 +58,11 @@ pub struct Arguments {
 }
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+pub fn run(
+    index: Option<PathBuf>,
+    arguments: Arguments,
+    engine: Option<&Engine>,
+) -> anyhow::Result<Outcome> {
     let mut arguments = arguments;
     if arguments.paths.is_empty() {
         arguments.paths = settings().sources.clone().unwrap_or_default();
@@ -77,6 +82,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let errors = arguments.errors.as_deref().map(ErrorFile::create).transpose()?;
     let options = WriterOptions { memory_bytes: arguments.memory, threads, disk: Disk::default() };
     let mut writer = Writer::open(&location(index)?, options)?;
+    if companion::must_refresh(&writer, engine) {
+        drop(writer);
+        return companion::run();
+    }
     let own = writer.path().metadata().context("cannot look at the index")?;
     let options = ScanOptions {
         one_file_system: arguments.one_file_system,
@@ -104,7 +113,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             Ok(())
         },
     )?;
-    let derived = super::table::refresh_all(&mut writer, threads)?;
+    let derived = match engine {
+        Some(engine) => (engine.refresh)(&mut writer, threads)?,
+        None => Outcome::Complete,
+    };
     let published = writer.publish()?;
     if let Some(errors) = errors {
         errors.finish()?;

@@ -2,7 +2,8 @@
 
 use crate::options::{ReadOptions, age, now_ns};
 use crate::outcome::Outcome;
-use canopy_query::{human_size, to_path};
+use canopy_read::to_path;
+use canopy_text::human_size;
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;

@@ -5,8 +5,8 @@ use super::switches::{Switch, Switches, Tool, Value, both, long, short, text, wo
 use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message};
 use anyhow::anyhow;
-use canopy_query::ls::{self, Colors, Hidden, Indicator, Layout, LsOptions, LsTime, SortBy};
-use canopy_query::{Quoting, SizeForm, Style, TimeStyle, whole_number};
+use canopy_text::{Quoting, SizeForm, Style, TimeStyle, whole_number};
+use canopy_tools::ls::{self, Colors, Hidden, Indicator, Layout, LsOptions, LsTime, SortBy};
 use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal};
 use std::os::unix::ffi::OsStringExt;

@@ -19,22 +19,29 @@ pub mod top;
 
 use crate::options::{Cli, Command};
 use crate::outcome::Outcome;
+use crate::{Engine, companion};
 
 /// Carries out what the command line asks for.
-pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
+pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {
     let index = cli.index;
     if cli.command.is_configured() {
         crate::config::load()?;
     }
     match cli.command {
-        Command::Index(arguments) => index::run(index, arguments),
-        Command::Import(arguments) => import::run(index, arguments),
+        Command::Index(arguments) => index::run(index, arguments, engine),
+        Command::Import(arguments) => import::run(index, arguments, engine),
         Command::Find(arguments) => find::run(index, arguments),
         Command::Du(arguments) => du::run(index, arguments),
         Command::Ls(arguments) => ls::run(index, arguments),
         Command::Stat(arguments) => stat::run(index, arguments),
-        Command::Sql(arguments) => sql::run(index, arguments),
-        Command::Table(arguments) => table::run(index, arguments),
+        Command::Sql(arguments) => match engine {
+            Some(engine) => (engine.sql)(index, arguments),
+            None => companion::run(),
+        },
+        Command::Table(arguments) => match engine {
+            Some(engine) => (engine.table)(index, arguments),
+            None => companion::run(),
+        },
         Command::Export(arguments) => export::run(index, arguments),
         Command::Report(arguments) => report::run(index, arguments),
         Command::Top(arguments) => top::run(index, arguments),

@@ -3,7 +3,7 @@
 use crate::options::ReadOptions;
 use crate::outcome::{Outcome, message};
 use anyhow::Context;
-use canopy_query::report::{self, Report, ReportOptions, Section, Sections, TextOptions};
+use canopy_tools::report::{self, Report, ReportOptions, Section, Sections, TextOptions};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -1,12 +1,7 @@
-//! `canopy sql`
+//! `canopy sql`: its arguments. `canopy-sql` carries it out.
 
 use crate::options::ReadOptions;
-use crate::outcome::Outcome;
-use crate::prompt::{self, Prompt};
-use anyhow::Context;
-use canopy_query::sql::{Format, Session};
-use std::io::{IsTerminal, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Ask the index in SQL
 ///
@@ -25,23 +20,23 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    read: ReadOptions,
+    pub read: ReadOptions,
     /// Form of the answer
     #[arg(long, value_enum, default_value = "table")]
-    format: FormatName,
+    pub format: FormatName,
     /// Let 'entries' and 'xattrs' mean GUFI's tables of these names, and read the statement as
     /// GUFI does
     #[arg(long)]
-    gufi: bool,
+    pub gufi: bool,
     /// Run the statements of FILE, separated by ';' ('-' is standard input)
     #[arg(short, long, value_name = "FILE", conflicts_with = "query")]
-    file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
     /// Statements, separated by ';'; those that would change anything are refused
-    query: Option<String>,
+    pub query: Option<String>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum FormatName {
+pub enum FormatName {
     Table,
     Csv,
     Json,
@@ -49,52 +44,14 @@ enum FormatName {
     Parquet,
 }
 
-impl FormatName {
-    fn format(self) -> Format {
-        match self {
-            FormatName::Table => Format::Table,
-            FormatName::Csv => Format::Csv,
-            FormatName::Json => Format::Json,
-            FormatName::Ndjson => Format::NdJson,
-            FormatName::Parquet => Format::Parquet,
-        }
-    }
-}
-
-/// Carries the command out.
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let given = given(&arguments)?;
-    if given.is_none() {
-        // Before any thread is there that the signal could go to.
-        prompt::hold_interrupts()?;
-    }
-    let index = arguments.read.open(index)?;
-    let session = Session::open(index, arguments.read.threads(), arguments.gufi)?;
-    let mut prompt = Prompt::new(session, arguments.format.format());
-    match given {
-        Some((text, name)) => prompt.script(&text, name.as_deref()).map(drop)?,
-        None => prompt.interactive()?,
-    }
-    Ok(Outcome::Complete)
-}
-
-/// The statements and what to call where they are from; `None` if they are to be typed.
-fn given(arguments: &Arguments) -> anyhow::Result<Option<(String, Option<String>)>> {
-    if let Some(query) = &arguments.query {
-        return Ok(Some((query.clone(), None)));
-    }
-    match arguments.file.as_deref() {
-        Some(file) if file != Path::new("-") => {
-            let name = file.display().to_string();
-            let text =
-                std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
-            Ok(Some((text, Some(name))))
-        }
-        None if std::io::stdin().is_terminal() => Ok(None),
-        _ => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-            Ok(Some((text, Some("standard input".to_owned()))))
-        }
-    }
-}
+/// The commands of the prompt: names, arguments, and what they do.
+pub const PROMPT_COMMANDS: [(&str, &str, &str); 8] = [
+    (".exit", "", "end the prompt"),
+    (".help", "", "show this"),
+    (".mode", "table|csv|json|ndjson", "set the form of answers"),
+    (".output", "[FILE]", "write answers to a new FILE, or to standard output again"),
+    (".quit", "", "end the prompt"),
+    (".schema", "[TABLE]", "list the columns of a table, or of all"),
+    (".tables", "", "list the tables"),
+    (".timer", "on|off", "tell how long each statement took"),
+];

@@ -3,7 +3,7 @@
 use super::report::{parse_user, speaks_utf8, write_json};
 use crate::options::ReadOptions;
 use crate::outcome::{Outcome, message};
-use canopy_query::report::{self, ReportOptions, Section, TextOptions};
+use canopy_tools::report::{self, ReportOptions, Section, TextOptions};
 use std::ffi::OsString;
 use std::io::BufWriter;
 use std::path::PathBuf;

@@ -17,6 +17,11 @@ impl Writer {
         &self.tables
     }
 
+    /// Returns whether any of the tables is derived.
+    pub fn has_derived_tables(&self) -> bool {
+        self.tables.iter().any(|table| matches!(table.kind, TableKind::Derived { .. }))
+    }
+
     /// The query of a derived table.
     pub fn table_query(&self, name: &str) -> Option<&str> {
         self.queries.get(name).map(String::as_str)

@@ -1,0 +1,16 @@
+//! The `canopy-sql` command: `canopy` with the SQL engine inside, which `canopy` runs where a command needs it.
+
+mod prompt;
+mod sql;
+mod table;
+
+use std::process::ExitCode;
+
+/// See `canopy`'s own.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let engine = canopy::Engine { sql: sql::run, table: table::run, refresh: table::refresh_all };
+    canopy::main(Some(&engine))
+}

@@ -1,0 +1,180 @@
+//! Completes words of statements and commands.
+
+use super::dot;
+use canopy_sql::Session;
+
+/// Words of SQL that statements over an index are made of.
+const KEYWORDS: [&str; 38] = [
+    "ALL",
+    "AND",
+    "AS",
+    "ASC",
+    "BETWEEN",
+    "BY",
+    "CASE",
+    "CAST",
+    "CROSS",
+    "DESC",
+    "DESCRIBE",
+    "DISTINCT",
+    "ELSE",
+    "END",
+    "EXCEPT",
+    "EXISTS",
+    "EXPLAIN",
+    "FROM",
+    "GROUP",
+    "HAVING",
+    "IN",
+    "INNER",
+    "INTERSECT",
+    "IS",
+    "JOIN",
+    "LEFT",
+    "LIKE",
+    "LIMIT",
+    "NOT",
+    "NULL",
+    "ON",
+    "OR",
+    "ORDER",
+    "SELECT",
+    "THEN",
+    "UNION",
+    "WHEN",
+    "WHERE",
+];
+
+/// What can be completed. Names are sorted within each kind.
+pub struct Words {
+    tables: Vec<String>,
+    columns: Vec<String>,
+    functions: Vec<String>,
+}
+
+impl Words {
+    /// The names that a session knows.
+    pub fn of(session: &Session) -> Self {
+        Words {
+            tables: session.tables(),
+            columns: session.own_columns(),
+            functions: session.functions(),
+        }
+    }
+
+    /// Where the word before `at` begins, and what it can become: tables behind FROM or JOIN,
+    /// otherwise columns, functions, tables and SQL's own words.
+    pub fn complete(&self, line: &str, at: usize) -> (usize, Vec<String>) {
+        let before = &line[..at];
+        if let Some(command) = before.trim_start().strip_prefix('.') {
+            return self.complete_command(before, command);
+        }
+        let start = word_start(before);
+        let word = &before[start..];
+        if is_quoted(before) || word.is_empty() && !wants_table(&before[..start]) {
+            return (start, Vec::new());
+        }
+        if wants_table(&before[..start]) {
+            return (start, matching(&self.tables, word, ""));
+        }
+        let mut found = matching(&self.columns, word, "");
+        found.extend(matching(&self.functions, word, "("));
+        found.extend(matching(&self.tables, word, ""));
+        found.extend(keywords(word));
+        found.dedup();
+        (start, found)
+    }
+
+    fn complete_command(&self, before: &str, command: &str) -> (usize, Vec<String>) {
+        let start = word_start(before);
+        let Some((name, _)) = command.split_once(' ') else {
+            let names =
+                dot::COMMANDS.iter().map(|(name, ..)| (*name).to_owned()).collect::<Vec<_>>();
+            return (
+                before.len() - command.len() - 1,
+                matching(&names, &format!(".{command}"), ""),
+            );
+        };
+        let values: &[&str] = match name {
+            "schema" => return (start, matching(&self.tables, &before[start..], "")),
+            "timer" => &["off", "on"],
+            "mode" => &["csv", "json", "ndjson", "table"],
+            _ => &[],
+        };
+        let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+        (start, matching(&values, &before[start..], ""))
+    }
+}
+
+fn word_start(before: &str) -> usize {
+    let of_word = |c: char| c.is_alphanumeric() || c == '_';
+    before
+        .rfind(|c| !of_word(c))
+        .map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8))
+}
+
+/// Whether a text is open, in which names mean nothing.
+fn is_quoted(before: &str) -> bool {
+    before.matches('\'').count() % 2 == 1
+}
+
+fn wants_table(before: &str) -> bool {
+    let words: Vec<&str> = before.split_whitespace().collect();
+    let ends = |word: &str| {
+        ["FROM", "JOIN", "DESCRIBE"].iter().any(|known| known.eq_ignore_ascii_case(word))
+    };
+    before.ends_with(char::is_whitespace) && words.last().is_some_and(|word| ends(word))
+}
+
+fn matching(names: &[String], word: &str, end: &str) -> Vec<String> {
+    let wanted = word.to_lowercase();
+    names
+        .iter()
+        .filter(|name| name.starts_with(&wanted))
+        .map(|name| format!("{name}{end}"))
+        .collect()
+}
+
+/// SQL's words, in the case that was begun.
+fn keywords(word: &str) -> Vec<String> {
+    let lower = word.starts_with(char::is_lowercase);
+    let wanted = word.to_uppercase();
+    let found = KEYWORDS.iter().filter(|keyword| keyword.starts_with(&wanted));
+    found
+        .map(|keyword| if lower { keyword.to_lowercase() } else { (*keyword).to_owned() })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words() -> Words {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Words {
+            tables: owned(&["directories", "entries"]),
+            columns: owned(&["mtime", "size", "size_min"]),
+            functions: owned(&["sum", "user_name"]),
+        }
+    }
+
+    fn complete(line: &str) -> Vec<String> {
+        words().complete(line, line.len()).1
+    }
+
+    #[test]
+    fn words_are_completed_by_where_they_are() {
+        assert_eq!(complete("SELECT * FROM e"), ["entries"]);
+        assert_eq!(complete("SELECT * FROM "), ["directories", "entries"]);
+        assert_eq!(complete("SELECT si"), ["size", "size_min"]);
+        assert_eq!(complete("SELECT sum(siz"), ["size", "size_min"]);
+        assert_eq!(complete("SELECT us"), ["user_name("]);
+        assert_eq!(complete("sel"), ["select"]);
+        assert_eq!(complete("SELECT 'fro"), [""; 0]);
+        assert_eq!(complete("SELECT ü + si"), ["size", "size_min"]);
+        assert_eq!(complete(".sc"), [".schema"]);
+        assert_eq!(complete(".schema en"), ["entries"]);
+        assert_eq!(complete(".timer o"), ["off", "on"]);
+        assert_eq!(words().complete(" .ti", 4).0, 1);
+    }
+}

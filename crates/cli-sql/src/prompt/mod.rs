@@ -1,0 +1,142 @@
+//! The prompt of `canopy sql`, and scripts of what could be typed there.
+//!
+//! `editor` edits lines, `completion` completes words, `dot` has the commands that begin with a
+//! dot, `progress` shows how far a long query is, `interrupt` stops one, `history` keeps what was
+//! typed.
+//!
+//! Not its job: SQL. A [`Session`] of `canopy_sql` answers statements.
+
+mod completion;
+mod dot;
+mod editor;
+mod history;
+mod interrupt;
+mod progress;
+
+pub use interrupt::hold_interrupts;
+
+use anyhow::Context;
+use canopy::message;
+use canopy_sql::Error;
+use canopy_sql::{Format, Session, Visible, blank, statement_end};
+use dot::Flow;
+use editor::{Editor, Typed};
+use progress::Display;
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::time::Instant;
+
+/// Bytes of an answer that are written at once.
+const BUFFER_BYTES: usize = 1 << 16;
+
+/// A session and how its answers are shown.
+pub struct Prompt {
+    session: Session,
+    format: Format,
+    /// Whether the time of each statement is told.
+    timer: bool,
+    /// Where answers go, if not to standard output.
+    file: Option<File>,
+    /// Whether a Parquet file has been written, behind which nothing can follow.
+    full: bool,
+}
+
+impl Prompt {
+    /// Shows answers in one form on standard output until told otherwise.
+    pub fn new(session: Session, format: Format) -> Self {
+        Prompt { session, format, timer: false, file: None, full: false }
+    }
+
+    /// Runs statements and commands one after the other; the first that fails ends it, and `.quit`
+    /// does. With the name of the file that they are from, errors tell the line.
+    pub fn script(&mut self, text: &str, name: Option<&str>) -> anyhow::Result<Flow> {
+        let mut at = 0;
+        loop {
+            at += blank(&text[at..]);
+            let rest = &text[at..];
+            if rest.is_empty() {
+                return Ok(Flow::Continue);
+            }
+            let length = if rest.starts_with('.') {
+                rest.find('\n').unwrap_or(rest.len())
+            } else {
+                statement_end(rest).unwrap_or(rest.len())
+            };
+            let done = self.one(&rest[..length]);
+            let flow = match name {
+                Some(name) => done.with_context(|| {
+                    format!("{name}, line {}", text[..at].matches('\n').count() + 1)
+                })?,
+                None => done?,
+            };
+            if flow == Flow::Quit {
+                return Ok(flow);
+            }
+            at += length;
+        }
+    }
+
+    /// Asks for statements and commands until there are no more. Errors end nothing but their own
+    /// line.
+    pub fn interactive(&mut self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.format != Format::Parquet,
+            "the prompt has no Parquet files; give a query"
+        );
+        let mut editor = Editor::new(&self.session)?;
+        interrupt::watch(self.session.running())?;
+        eprintln!("'.help' tells what there is; statements end with ';', Ctrl-D ends the prompt");
+        loop {
+            match editor.read()? {
+                Typed::Text(text) => match self.script(&text, None) {
+                    Ok(Flow::Quit) => return Ok(()),
+                    Ok(Flow::Continue) => {}
+                    Err(error) => message(format_args!("{error:#}")),
+                },
+                Typed::Cleared => {}
+                Typed::End => return Ok(()),
+            }
+        }
+    }
+
+    /// Carries one statement or command out.
+    fn one(&mut self, text: &str) -> anyhow::Result<Flow> {
+        if text.starts_with('.') {
+            return self.command(text);
+        }
+        let text = text.trim_end().strip_suffix(';').unwrap_or(text);
+        let begun = Instant::now();
+        let rows = self.answer(text)?;
+        if self.timer {
+            let rows = if rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") };
+            eprintln!("{rows}, {:.3} s", begun.elapsed().as_secs_f64());
+        }
+        Ok(Flow::Continue)
+    }
+
+    /// Runs a statement and prints its rows; returns how many.
+    fn answer(&mut self, statement: &str) -> anyhow::Result<u64> {
+        anyhow::ensure!(!self.full, "a Parquet file has the answer of one statement");
+        let stdout = std::io::stdout();
+        let terminal = self.file.is_none() && stdout.is_terminal();
+        let parquet = self.format == Format::Parquet;
+        anyhow::ensure!(
+            !(terminal && parquet),
+            "a Parquet file is nothing for a terminal; redirect the output"
+        );
+        let target: Box<dyn Write + Send> = match &self.file {
+            Some(file) => Box::new(file.try_clone().context("cannot write the answer")?),
+            None if terminal && self.format != Format::Table => Box::new(Visible::new(stdout)),
+            None => Box::new(stdout),
+        };
+        let display = Display::start(self.session.running());
+        let mut output = BufWriter::with_capacity(BUFFER_BYTES, display.before(target));
+        let rows = self.session.run(statement, self.format, terminal, &mut output);
+        // What is there of a statement that was stopped.
+        let flushed = output.flush().map_err(Error::Output);
+        self.full = parquet;
+        let rows = rows?;
+        flushed?;
+        Ok(rows)
+    }
+}

@@ -1,0 +1,167 @@
+//! `canopy table`, carried out.
+
+use anyhow::Context;
+use canopy::commands::table::{Arguments, Command, FormatName};
+use canopy::options::{location, threads};
+use canopy::{Outcome, message, say};
+use canopy_index::{Disk, Index, TableFormat, TableKind, TableRecord, Writer, WriterOptions};
+use canopy_read::to_path;
+use canopy_sql::Rows;
+use serde_json::json;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Carries the command out.
+pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let index = location(index)?;
+    match arguments.command {
+        Command::List { json } => list(&Index::open(&index)?, json)?,
+        Command::Add { name, file, format, sqlite_table } => {
+            let mut writer = open(index)?;
+            canopy_sql::check_name(&writer, &name)?;
+            let format = match format {
+                Some(format) => format,
+                None => format_of(&file).with_context(|| {
+                    format!(
+                        "cannot tell what {} is by its name; say it with --format",
+                        file.display()
+                    )
+                })?,
+            };
+            anyhow::ensure!(
+                sqlite_table.is_none() || matches!(format, FormatName::Sqlite),
+                "--sqlite-table is for SQLite databases"
+            );
+            let format = match format {
+                FormatName::Csv => "csv",
+                FormatName::Parquet => "parquet",
+                FormatName::Sqlite => "sqlite",
+            };
+            writer.add_table(
+                canopy_sql::attach(&name, &file, format, sqlite_table.as_deref())?,
+                None,
+            )?;
+            say(format_args!(
+                "generation {}: table {name} attached",
+                writer.publish()?.generation
+            ))?;
+        }
+        Command::Derive { name, query, threads: asked } => {
+            let mut writer = open(index)?;
+            let rows = canopy_sql::derive(&mut writer, &name, &query, threads(asked))?;
+            report(&name, rows, writer.publish()?.generation)?;
+        }
+        Command::Refresh { name: Some(name), threads: asked } => {
+            let mut writer = open(index)?;
+            let rows = canopy_sql::refresh(&mut writer, &name, threads(asked))?;
+            report(&name, rows, writer.publish()?.generation)?;
+        }
+        Command::Refresh { name: None, threads: asked } => {
+            let mut writer = open(index)?;
+            let outcome = refresh_all(&mut writer, threads(asked))?;
+            say(format_args!(
+                "generation {}: derived tables computed anew",
+                writer.publish()?.generation
+            ))?;
+            return Ok(outcome);
+        }
+        Command::Drop { name } => {
+            let mut writer = open(index)?;
+            writer.drop_table(&name)?;
+            say(format_args!("generation {}: table {name} dropped", writer.publish()?.generation))?;
+        }
+    }
+    Ok(Outcome::Complete)
+}
+
+/// Computes all derived tables anew for what `writer` publishes next, and says which of them could
+/// not be.
+pub fn refresh_all(writer: &mut Writer, threads: usize) -> anyhow::Result<Outcome> {
+    let failed = canopy_sql::refresh_all(writer, threads)?;
+    for (name, error) in &failed {
+        message(format_args!("warning: the table {name} has no rows now: {error}"));
+    }
+    Ok(Outcome::of_errors(&failed))
+}
+
+/// The writer of an index that exists.
+fn open(index: PathBuf) -> anyhow::Result<Writer> {
+    drop(Index::open(&index)?);
+    Ok(Writer::open(&index, WriterOptions { disk: Disk::default(), ..WriterOptions::default() })?)
+}
+
+fn report(name: &str, rows: Rows, generation: u64) -> anyhow::Result<()> {
+    say(format_args!(
+        "generation {generation}: table {name}, {} rows in {} classes",
+        rows.rows, rows.classes
+    ))
+}
+
+fn format_of(file: &std::path::Path) -> Option<FormatName> {
+    match file.extension()?.to_str()?.to_lowercase().as_str() {
+        "csv" => Some(FormatName::Csv),
+        "parquet" => Some(FormatName::Parquet),
+        "db" | "sqlite" | "sqlite3" => Some(FormatName::Sqlite),
+        _ => None,
+    }
+}
+
+fn list(index: &Index, as_json: bool) -> anyhow::Result<()> {
+    let mut output = std::io::stdout().lock();
+    if as_json {
+        let tables: Vec<_> = index.tables().iter().map(|table| described(index, table)).collect();
+        writeln!(output, "{:#}", json!(tables))?;
+        return Ok(());
+    }
+    for table in index.tables() {
+        let what = match &table.kind {
+            TableKind::Attached { file, format } => {
+                let file = to_path(file).display().to_string().escape_debug().to_string();
+                match format {
+                    TableFormat::Csv => format!("csv      {file}"),
+                    TableFormat::Parquet => format!("parquet  {file}"),
+                    TableFormat::Sqlite { table } => {
+                        format!("sqlite   {file}: {}", table.escape_debug())
+                    }
+                }
+            }
+            TableKind::Derived { fresh: false, .. } => {
+                "derived  no rows; run 'canopy table refresh'".to_owned()
+            }
+            TableKind::Derived { columns, .. } => {
+                let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+                format!("derived  {}", names.join(", "))
+            }
+        };
+        writeln!(output, "{:<20} {what}", table.name)?;
+        if let Some(query) = index.table_query(&table.name) {
+            writeln!(output, "{:<20} {}", "", query.escape_debug())?;
+        }
+    }
+    Ok(())
+}
+
+fn described(index: &Index, table: &TableRecord) -> serde_json::Value {
+    match &table.kind {
+        TableKind::Attached { file, format } => {
+            let (format, sqlite_table) = match format {
+                TableFormat::Csv => ("csv", None),
+                TableFormat::Parquet => ("parquet", None),
+                TableFormat::Sqlite { table } => ("sqlite", Some(table)),
+            };
+            json!({ "name": table.name, "file": file, "format": format, "sqlite_table": sqlite_table })
+        }
+        TableKind::Derived { columns, fresh } => {
+            let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+            let files = index.table_files(&table.name);
+            json!({
+                "name": table.name,
+                "columns": names,
+                "fresh": fresh,
+                "visible_rows": files.iter().map(|file| file.rows()).sum::<u64>(),
+                "visible_bytes": files.iter().map(|file| file.bytes()).sum::<u64>(),
+                "query": index.table_query(&table.name),
+            })
+        }
+    }
+}

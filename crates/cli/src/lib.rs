@@ -1,0 +1,35 @@
+//! The command line: one file a command under `commands`; exit codes are decided in `outcome`.
+//!
+//! There are two commands made of it: `canopy`, and `canopy-sql` with the SQL engine inside, which `canopy` runs for what
+//! needs it (`companion`). Users see one.
+
+pub mod commands;
+mod companion;
+mod config;
+pub mod options;
+mod outcome;
+
+pub use outcome::{Outcome, message, say};
+
+use canopy_index::Writer;
+use clap::Parser;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What needs the SQL engine, as `canopy-sql` has it.
+#[derive(Clone, Copy)]
+pub struct Engine {
+    /// Carries out `canopy sql`.
+    pub sql: fn(Option<PathBuf>, commands::sql::Arguments) -> anyhow::Result<Outcome>,
+    /// Carries out `canopy table`.
+    pub table: fn(Option<PathBuf>, commands::table::Arguments) -> anyhow::Result<Outcome>,
+    /// Computes all derived tables anew, on so many threads, for what the writer publishes next.
+    pub refresh: fn(&mut Writer, usize) -> anyhow::Result<Outcome>,
+}
+
+/// Carries out what the command line asks for; without an engine, `canopy-sql` does what needs one.
+pub fn main(engine: Option<&Engine>) -> ExitCode {
+    let done = companion::check_version(engine)
+        .and_then(|()| commands::run(options::Cli::parse(), engine));
+    outcome::exit_code(done)
+}

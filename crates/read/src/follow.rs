@@ -1,0 +1,67 @@
+//! What a path that is a symbolic link leads to, for commands that look through it.
+
+use crate::error::{Error, Result};
+use crate::links::{Links, Place, parent_of};
+use crate::locate::{Inode, Start, absolute_path, locate, to_path};
+use canopy_index::Index;
+use canopy_model::{FileType, join_absolute};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// Finds the entry at a path, and where it is a symbolic link, what that leads to. It keeps the
+/// path as it was given.
+pub fn locate_followed(index: &Index, given: &OsStr) -> Result<Start> {
+    let start = locate(index, given)?;
+    let missing = || Error::NotFound(given.to_string_lossy().into_owned());
+    let links = Links::new(start.view.clone());
+    let start = followed(index, &links, start).map_err(|_| missing())?;
+    Ok(Start { given: given.as_bytes().to_vec(), ..start })
+}
+
+/// Why a symbolic link leads to nothing that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The index has nothing there, or not for the caller to see.
+    Missing,
+    /// The index does not cover it.
+    Outside,
+}
+
+/// What a symbolic link leads to.
+pub fn inode_followed(
+    index: &Index,
+    links: &Links,
+    start: &Start,
+) -> std::result::Result<Inode, Lost> {
+    match links.follow(&absolute_path(&start.source, &start.path), &start.inode.target) {
+        Place::There(reached) => Ok(reached.inode),
+        _ => followed(index, links, start.clone()).map(|found| found.inode),
+    }
+}
+
+/// What an entry leads to: itself unless it is a symbolic link. Where a link leads through
+/// directories that no index covers, links on its way are resolved on the live file system, as
+/// those of a path that a user gives.
+pub fn followed(index: &Index, links: &Links, start: Start) -> std::result::Result<Start, Lost> {
+    if start.inode.attributes.file_type() != FileType::Symlink {
+        return Ok(start);
+    }
+    let link = absolute_path(&start.source, &start.path);
+    let target = &start.inode.target;
+    let reached = match links.follow(&link, target) {
+        Place::There(reached) => reached.absolute,
+        Place::Missing | Place::NotDirectory | Place::Loop => return Err(Lost::Missing),
+        Place::Unknown if target.is_empty() => return Err(Lost::Missing),
+        Place::Unknown if target.starts_with('/') => target.clone(),
+        Place::Unknown => join_absolute(parent_of(&link), target),
+    };
+    let found = match locate(index, to_path(&reached).as_os_str()) {
+        Ok(found) => found,
+        Err(Error::NotCovered { .. }) => return Err(Lost::Outside),
+        Err(_) => return Err(Lost::Missing),
+    };
+    match found.inode.attributes.file_type() {
+        FileType::Symlink => Err(Lost::Outside),
+        _ => Ok(found),
+    }
+}

@@ -1,0 +1,21 @@
+//! The read path: from paths that a user gives to batches of rows, and to sums of subtrees.
+//!
+//! Not its job: output, arguments, SQL, and deciding who may see what. It reads the shards that `canopy_index` could open,
+//! which are those that the kernel let the caller into.
+
+pub mod columns;
+pub mod contents;
+pub mod cursor;
+mod error;
+pub mod follow;
+pub mod links;
+pub mod listings;
+pub mod locate;
+pub mod merge;
+pub mod summaries;
+pub mod totals;
+pub mod tree_totals;
+pub mod work;
+
+pub use error::{Error, Result};
+pub use locate::{Inode, Start, locate, to_path};

@@ -1,0 +1,292 @@
+//! Where symbolic links lead, by what the index has: component by component, as the kernel goes,
+//! `..` from where a link has led.
+//!
+//! Nobody learns of anything that is not in the shards that they can read: what lies in a directory
+//! that they cannot list, or outside of all sources, is unknown.
+
+use crate::contents::Contents;
+use crate::error::Result;
+use crate::locate::{Inode, look_up, source_of};
+use canopy_index::Index;
+use canopy_model::{FileType, base_name, join_absolute, parent};
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, Mutex};
+
+/// Links that the kernel follows for one path.
+const LINKS_MAX: u32 = 40;
+
+/// What a link leads to.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// This.
+    There(Box<Reached>),
+    /// Nothing.
+    Missing,
+    /// Something in what is no directory.
+    NotDirectory,
+    /// Itself, or too many links.
+    Loop,
+    /// The index does not know.
+    Unknown,
+}
+
+/// An entry that a link leads to.
+#[derive(Clone, Debug)]
+pub struct Reached {
+    /// Its absolute path, escaped.
+    pub absolute: String,
+    /// Its path in its source.
+    pub path: String,
+    pub inode: Inode,
+}
+
+/// What a name in a directory is.
+#[derive(Clone, Debug)]
+pub enum Name {
+    Directory,
+    /// A symbolic link with this target.
+    Link(String),
+    Other,
+    Missing,
+    /// Nobody can tell.
+    Unseen,
+}
+
+/// Where following a link ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// At the entry with this absolute path.
+    There(String),
+    Missing,
+    NotDirectory,
+    Loop,
+    Unknown,
+}
+
+/// Where following a link has come to.
+pub struct Trail {
+    /// Absolute path of a real directory.
+    directory: String,
+    /// What is to be followed from there, the next last.
+    rest: Vec<String>,
+    links: u32,
+}
+
+impl Trail {
+    /// Begins at a link in a directory with this absolute path; all escaped.
+    pub fn new(directory: &str, target: &str) -> Self {
+        let mut trail = Trail { directory: directory.to_owned(), rest: Vec::new(), links: 0 };
+        trail.lead(target);
+        trail
+    }
+
+    /// Makes a target what is to be followed next.
+    fn lead(&mut self, target: &str) {
+        self.links += 1;
+        if target.starts_with('/') {
+            self.directory = "/".to_owned();
+        }
+        // A slash at the end asks for a directory, as a '.' there does.
+        let target = target
+            .strip_suffix('/')
+            .map_or_else(|| target.to_owned(), |target| format!("{target}/."));
+        self.rest
+            .extend(target.split('/').rev().filter(|name| !name.is_empty()).map(str::to_owned));
+    }
+
+    /// Follows as far as `known` can tell what names in directories are; `None` if it cannot yet.
+    pub fn go(
+        &mut self,
+        index: &Index,
+        mut known: impl FnMut(&str, &str) -> Result<Option<Name>>,
+    ) -> Result<Option<End>> {
+        while let Some(name) = self.rest.pop() {
+            match name.as_str() {
+                "." => continue,
+                ".." => {
+                    self.directory = parent_of(&self.directory).to_owned();
+                    continue;
+                }
+                _ => {}
+            }
+            let path = join_absolute(&self.directory, &name);
+            let what = match leads_to_source(index, &path) {
+                true => Name::Directory,
+                false if source_of(index, &self.directory).is_none() => Name::Unseen,
+                false => match known(&self.directory, &name)? {
+                    Some(what) => what,
+                    None => {
+                        self.rest.push(name);
+                        return Ok(None);
+                    }
+                },
+            };
+            match what {
+                Name::Directory => self.directory = path,
+                Name::Other if self.rest.is_empty() => return Ok(Some(End::There(path))),
+                Name::Other => return Ok(Some(End::NotDirectory)),
+                Name::Missing => return Ok(Some(End::Missing)),
+                Name::Unseen => return Ok(Some(End::Unknown)),
+                Name::Link(_) if self.links >= LINKS_MAX => return Ok(Some(End::Loop)),
+                // A target that could not be read.
+                Name::Link(target) if target.is_empty() => return Ok(Some(End::Unknown)),
+                Name::Link(target) => self.lead(&target),
+            }
+        }
+        Ok(Some(End::There(self.directory.clone())))
+    }
+
+    /// Calls `ask` with the next name and its directory, and with those that come after it if all
+    /// are directories.
+    pub fn ahead(&self, mut ask: impl FnMut(&str, &str)) {
+        let mut directory = self.directory.clone();
+        for name in self.rest.iter().rev() {
+            match name.as_str() {
+                "." => continue,
+                ".." => return,
+                _ => {}
+            }
+            ask(&directory, name);
+            directory = join_absolute(&directory, name);
+        }
+    }
+}
+
+/// Entries of a directory above which names in it are looked up one by one.
+const DIRECTORY_MAX: usize = 10_000;
+
+/// Entries that are remembered of all directories; then it begins anew.
+const KNOWN_MAX: usize = 200_000;
+
+/// Follows links, remembering the directories on their way.
+pub struct Links {
+    index: Arc<Index>,
+    known: Mutex<Directories>,
+}
+
+/// Directories that were read, by absolute path.
+#[derive(Default)]
+struct Directories {
+    by_path: FxHashMap<String, Arc<Directory>>,
+    entries: usize,
+}
+
+enum Directory {
+    Listed(FxHashMap<String, Inode>),
+    /// Too large to be remembered.
+    Large,
+    /// Not for the caller to list: of this one, single names that were looked up.
+    Unlisted(Mutex<FxHashMap<String, Option<Inode>>>),
+}
+
+impl Links {
+    /// For links of an index.
+    pub fn new(index: Arc<Index>) -> Self {
+        Links { index, known: Mutex::default() }
+    }
+
+    /// Where the link at an absolute path leads; both escaped. A file that cannot be read counts as
+    /// unknown.
+    pub fn follow(&self, absolute: &str, target: &str) -> Place {
+        match target {
+            "" => Place::Unknown,
+            target => self.go(parent_of(absolute), target).unwrap_or(Place::Unknown),
+        }
+    }
+
+    fn go(&self, directory: &str, target: &str) -> Result<Place> {
+        let known = |directory: &str, name: &str| {
+            let path = join_absolute(directory, name);
+            Ok(Some(match self.inode(&path)? {
+                Some(inode) => match inode.attributes.file_type() {
+                    FileType::Directory => Name::Directory,
+                    FileType::Symlink => Name::Link(inode.target),
+                    _ => Name::Other,
+                },
+                None if self.lists(directory)? => Name::Missing,
+                None => Name::Unseen,
+            }))
+        };
+        Ok(match Trail::new(directory, target).go(&self.index, known)? {
+            Some(End::There(absolute)) => {
+                match (self.inode(&absolute)?, source_of(&self.index, &absolute)) {
+                    (Some(inode), Some((_, path))) => {
+                        Place::There(Box::new(Reached { absolute, path, inode }))
+                    }
+                    _ => Place::Unknown,
+                }
+            }
+            Some(End::Missing) => Place::Missing,
+            Some(End::NotDirectory) => Place::NotDirectory,
+            Some(End::Loop) => Place::Loop,
+            Some(End::Unknown) | None => Place::Unknown,
+        })
+    }
+
+    fn inode(&self, absolute: &str) -> Result<Option<Inode>> {
+        let Some((source, path)) = source_of(&self.index, absolute) else { return Ok(None) };
+        let look_up = || look_up(&self.index, source, &path);
+        if path.is_empty() {
+            return look_up();
+        }
+        match &*self.directory(parent_of(absolute))? {
+            Directory::Listed(names) => Ok(names.get(base_name(&path)).cloned()),
+            Directory::Large => look_up(),
+            Directory::Unlisted(names) => {
+                let known = || names.lock().expect("no thread panics while it holds the lock");
+                if let Some(inode) = known().get(base_name(&path)) {
+                    return Ok(inode.clone());
+                }
+                let inode = look_up()?;
+                known().insert(base_name(&path).to_owned(), inode.clone());
+                Ok(inode)
+            }
+        }
+    }
+
+    /// Whether the caller sees the listing of a directory, so that what is not in it does not
+    /// exist.
+    fn lists(&self, absolute: &str) -> Result<bool> {
+        Ok(!matches!(*self.directory(absolute)?, Directory::Unlisted(_)))
+    }
+
+    fn directory(&self, absolute: &str) -> Result<Arc<Directory>> {
+        let known = || self.known.lock().expect("no thread panics while it holds the lock");
+        if let Some(directory) = known().by_path.get(absolute) {
+            return Ok(directory.clone());
+        }
+        let contents = match source_of(&self.index, absolute) {
+            Some((source, path)) => Contents::of(&self.index, source, &path, DIRECTORY_MAX)?,
+            None => Contents::Unlisted,
+        };
+        let (entries, directory) = match contents {
+            Contents::Listed(all) => (all.len(), Directory::Listed(all.into_iter().collect())),
+            Contents::TooMany => (0, Directory::Large),
+            Contents::Unlisted => (0, Directory::Unlisted(Mutex::default())),
+        };
+        let directory = Arc::new(directory);
+        let mut known = known();
+        if known.entries + entries > KNOWN_MAX {
+            *known = Directories::default();
+        }
+        known.entries += entries;
+        known.by_path.insert(absolute.to_owned(), directory.clone());
+        Ok(directory)
+    }
+}
+
+/// The directory of an absolute path.
+pub fn parent_of(absolute: &str) -> &str {
+    match parent(absolute.trim_start_matches('/')) {
+        Some(above) if !above.is_empty() => &absolute[..above.len() + 1],
+        _ => "/",
+    }
+}
+
+/// Whether a path is that of a source or of a directory above one: those are real directories.
+fn leads_to_source(index: &Index, path: &str) -> bool {
+    let leads = |root: &str| {
+        root == path || root.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
+    };
+    index.sources().iter().any(|source| leads(&source.root))
+}

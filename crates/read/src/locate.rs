@@ -1,0 +1,300 @@
+//! From a path as the user gave it to a place in the index.
+
+use crate::columns::strings;
+use crate::contents::{COLUMNS, inodes};
+use crate::error::{Error, Result};
+use arrow::array::{Array, RecordBatch};
+use canopy_index::{FileKind, Index, SealedRecord, Shard, SourceRecord};
+use canopy_model::{
+    Attributes, FileType, base_name, escape, join, join_absolute, parent, unescape,
+};
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+/// An entry of the index that a user named.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The path as it was given; answers begin with it.
+    pub given: Vec<u8>,
+    /// The source that holds it.
+    pub source: SourceRecord,
+    /// Its path below the root of the source, escaped.
+    pub path: String,
+    /// What it is.
+    pub inode: Inode,
+    /// The index as it is seen from here, which holds more than what was opened where the path
+    /// leads through directories that cannot be listed.
+    pub view: Arc<Index>,
+}
+
+/// What the index knows of one entry.
+#[derive(Clone, Debug)]
+pub struct Inode {
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// Where it points if it is a symbolic link, escaped.
+    pub target: String,
+    /// Device that holds it.
+    pub dev: u64,
+    /// Names of its extended attributes, joined by ','.
+    pub xattrs: String,
+}
+
+impl Start {
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.inode.attributes.file_type() == FileType::Directory
+    }
+
+    /// The root of a source, given by its own path.
+    pub fn of_source(view: &Arc<Index>, source: &SourceRecord) -> Self {
+        let given = unescape(&source.root).into_owned();
+        let inode = root_inode(source);
+        Start { given, source: source.clone(), path: String::new(), inode, view: view.clone() }
+    }
+
+    /// How many components its path has.
+    pub fn depth(&self) -> u32 {
+        if self.path.is_empty() { 0 } else { self.path.split('/').count() as u32 }
+    }
+
+    /// The path to print for an entry at or below the start.
+    pub fn display(&self, path: &str) -> Vec<u8> {
+        let mut shown = self.given.clone();
+        self.append_below(&mut shown, path);
+        shown
+    }
+
+    /// Adds to a copy of the given path what leads from the start to `path`.
+    pub fn append_below(&self, shown: &mut Vec<u8>, path: &str) {
+        let below = path.get(self.path.len()..).unwrap_or("").trim_start_matches('/');
+        if !below.is_empty() {
+            if shown.last() != Some(&b'/') {
+                shown.push(b'/');
+            }
+            shown.extend_from_slice(&unescape(below));
+        }
+    }
+}
+
+/// Finds the entry at a path: absolute or relative to the working directory.
+///
+/// The path is taken as it is written first, so that an index answers for a file system that is not
+/// mounted here. If the index has nothing there, symbolic links in its directory are resolved on
+/// the live file system.
+pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
+    if given.is_empty() {
+        return Err(Error::NotFound("''".to_owned()));
+    }
+    let written = absolute(Path::new(given))?;
+    let mut covered = false;
+    let resolved = || -> Option<PathBuf> {
+        // A trailing slash asks for what a symbolic link points to, as does a name that is none.
+        let follow = given.as_bytes().ends_with(b"/") || Path::new(given).file_name().is_none();
+        let path = Path::new(given);
+        if follow {
+            return path.canonicalize().ok();
+        }
+        let directory =
+            path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some(directory.canonicalize().ok()?.join(path.file_name()?))
+    };
+    for attempt in 0..2 {
+        let path = match attempt {
+            0 => written.clone(),
+            _ => match resolved() {
+                Some(path) if path != written => path,
+                _ => break,
+            },
+        };
+        let path = escape(path.as_os_str().as_bytes()).into_owned();
+        let view = index.seen_from(&path)?;
+        let Some((source, path)) = source_of(&view, &path) else { continue };
+        covered = true;
+        if let Some(inode) = look_up(&view, source, &path)? {
+            let wants_dir = given.as_bytes().ends_with(b"/");
+            if wants_dir && attempt == 0 && inode.attributes.file_type() != FileType::Directory {
+                continue;
+            }
+            let (given, source) = (given.as_bytes().to_vec(), source.clone());
+            return Ok(Start { given, source, path, inode, view: Arc::new(view) });
+        }
+    }
+    if covered {
+        return Err(Error::NotFound(given.to_string_lossy().into_owned()));
+    }
+    let roots: Vec<&str> = index.sources().iter().map(|source| source.root.as_str()).collect();
+    Err(Error::NotCovered {
+        path: written.display().to_string(),
+        covered: if roots.is_empty() { "no sources".to_owned() } else { roots.join(", ") },
+    })
+}
+
+/// Makes a path absolute and takes out `.` and `..`, by its text alone.
+fn absolute(path: &Path) -> Result<PathBuf> {
+    let base = if path.is_absolute() {
+        PathBuf::new()
+    } else {
+        std::env::current_dir().map_err(Error::WorkingDirectory)?
+    };
+    let mut clean = PathBuf::from("/");
+    for component in base.components().chain(path.components()) {
+        match component {
+            Component::Normal(name) => clean.push(name),
+            Component::ParentDir => {
+                clean.pop();
+            }
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    Ok(clean)
+}
+
+/// A path with at most one slash at its end, as fts(3) takes it.
+pub fn with_one_slash(path: &[u8]) -> &[u8] {
+    match path {
+        [shorter @ .., b'/'] if path.len() > 2 && shorter.ends_with(b"/") => {
+            let end = shorter.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+            &path[..=end]
+        }
+        _ => path,
+    }
+}
+
+/// The source with the deepest root at or above an absolute path, and the path below that root.
+pub fn source_of<'a>(index: &'a Index, path: &str) -> Option<(&'a SourceRecord, String)> {
+    let below = |source: &SourceRecord| -> Option<String> {
+        let root = source.root.trim_end_matches('/');
+        let rest = path.strip_prefix(root)?;
+        (rest.is_empty() || rest.starts_with('/')).then(|| rest.trim_start_matches('/').to_owned())
+    };
+    index
+        .sources()
+        .iter()
+        .filter_map(|source| Some((source, below(source)?)))
+        .max_by_key(|(source, _)| source.root.len())
+}
+
+/// The attributes of one entry, if the caller may see it.
+pub fn look_up(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<Inode>> {
+    let Some(directory) = parent(path) else {
+        return Ok(Some(root_inode(source)));
+    };
+    let name = base_name(path);
+    for shard in index.shards_of(source.id) {
+        let listings = shard.listings_at(directory)?;
+        if listings.is_empty() {
+            continue;
+        }
+        let dev = shard.device_of(listings.start)?;
+        let (entries, dirs) = shard.rows_of(listings)?;
+        for (kind, rows) in [(FileKind::Dirs, dirs), (FileKind::Entries, entries)] {
+            if let Some(inode) = look_up_name(shard, kind, rows, name, dev)? {
+                return Ok(Some(inode));
+            }
+        }
+    }
+    let absolute = absolute_path(source, path);
+    let sealed = sealed(index, source, &absolute)?.into_iter().find_map(|record| record.inode);
+    Ok(sealed.map(|inode| Inode {
+        attributes: inode.attributes,
+        target: inode.target,
+        dev: inode.dev,
+        xattrs: inode.xattrs,
+    }))
+}
+
+fn root_inode(source: &SourceRecord) -> Inode {
+    Inode {
+        attributes: source.attributes,
+        target: String::new(),
+        dev: source.dev,
+        xattrs: source.xattrs.clone(),
+    }
+}
+
+/// What is sealed for those who know an absolute path.
+fn sealed(index: &Index, source: &SourceRecord, absolute: &str) -> Result<Vec<SealedRecord>> {
+    let mut records = Vec::new();
+    for shard in index.shards_of(source.id) {
+        records.extend(shard.unseal(absolute)?);
+    }
+    Ok(records)
+}
+
+/// The extended attributes of one entry whose values the caller may see, escaped.
+pub fn xattrs_of(
+    index: &Index,
+    source: &SourceRecord,
+    path: &str,
+) -> Result<Vec<(String, String)>> {
+    let mut found = Vec::new();
+    for shard in index.shards_of(source.id) {
+        for batch in read_xattrs(shard)? {
+            let batch = batch?;
+            let [paths, names, keys, values] =
+                ["path", "name", "key", "value"].map(|name| strings(&batch, name));
+            let here =
+                (0..batch.num_rows()).filter(|&at| join(paths.value(at), names.value(at)) == path);
+            found.extend(here.map(|at| (keys.value(at).to_owned(), values.value(at).to_owned())));
+        }
+    }
+    let sealed = sealed(index, source, &absolute_path(source, path))?;
+    found.extend(sealed.into_iter().flat_map(|record| record.xattrs));
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+/// Reads the values of extended attributes that a shard has: path, name, key and value.
+pub fn read_xattrs(
+    shard: &Shard,
+) -> Result<impl Iterator<Item = canopy_index::Result<RecordBatch>>> {
+    let rows = 0..shard.rows(FileKind::Xattrs);
+    let columns = ["path", "name", "key", "value"];
+    let read = match rows.is_empty() {
+        true => None,
+        false => Some(shard.read(FileKind::Xattrs, &columns, std::slice::from_ref(&rows), 8192)?),
+    };
+    Ok(read.into_iter().flatten())
+}
+
+fn look_up_name(
+    shard: &Shard,
+    kind: FileKind,
+    rows: std::ops::Range<usize>,
+    name: &str,
+    dev: u64,
+) -> Result<Option<Inode>> {
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let mut first = rows.start;
+    let mut found = None;
+    for batch in shard.read(kind, &["name"], std::slice::from_ref(&rows), 8192)? {
+        let batch = batch?;
+        let names = strings(&batch, "name");
+        if let Some(at) = (0..names.len()).find(|&at| names.value(at) == name) {
+            found = Some(first + at);
+            break;
+        }
+        first += names.len();
+    }
+    let Some(row) = found else { return Ok(None) };
+    let row = row..row + 1;
+    let batch = shard.read(kind, &COLUMNS, std::slice::from_ref(&row), 1)?.next();
+    let batch = batch.ok_or_else(|| shard.corrupt(kind, "a row is missing"))??;
+    Ok(inodes(&batch, 0..1, dev).next().map(|(_, inode)| inode))
+}
+
+/// The absolute path of an entry of a source, as bytes.
+pub fn absolute_path(source: &SourceRecord, path: &str) -> String {
+    join_absolute(&source.root, path)
+}
+
+/// A path for a message or the system, from its escaped form.
+pub fn to_path(escaped: &str) -> PathBuf {
+    PathBuf::from(std::ffi::OsString::from_vec(unescape(escaped).into_owned()))
+}

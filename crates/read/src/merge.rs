@@ -1,0 +1,225 @@
+//! The directories below a start in one order: that of a depth-first walk, siblings by name.
+//!
+//! Each shard has its listings in path order, so this is a merge. A shard is opened when its first
+//! cover says that its first listing may come next, and closed behind its last, so that those open
+//! at a time are few where shards lie apart.
+
+use crate::columns::{INODE, InodeColumns, numbers, strings};
+use crate::cursor::Cursor;
+use crate::error::{Error, Result};
+use crate::locate::Start;
+use arrow::datatypes::{UInt32Type, UInt64Type};
+use canopy_index::{FileKind, RowRange, Shard};
+use canopy_model::{Attributes, compare_paths};
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// Listings read at a time from one shard.
+const LISTINGS: usize = 2048;
+
+/// Rows held in memory over all shards, about.
+const ROWS_MAX: usize = 2 << 20;
+
+const LISTING_COLUMNS: [&str; 17] = {
+    let mut columns = [""; 17];
+    let mut at = 0;
+    while at < INODE.len() {
+        columns[at] = INODE[at];
+        at += 1;
+    }
+    [columns[12], columns[13], columns[14], columns[15], columns[16]] =
+        ["path", "part", "dev", "first_entry", "first_dir"];
+    columns
+};
+
+/// A listing and where its rows are.
+pub struct Directory {
+    pub path: String,
+    pub part: u32,
+    pub dev: u64,
+    pub attributes: Attributes,
+    first_entry: usize,
+    first_dir: usize,
+}
+
+/// Entries and directories of the listing that comes next.
+pub struct Rows<'m, 'a> {
+    pub entries: &'m mut Cursor<'a>,
+    pub entry_count: usize,
+    pub dirs: &'m mut Cursor<'a>,
+    pub dir_count: usize,
+}
+
+/// Calls `each` for every listing at and below the start, in path order, parts of a directory one
+/// after the other. `columns` are read of `entries`, those of them that there are of `dirs`. Each
+/// must take all rows.
+pub fn in_order<E: From<Error>>(
+    start: &Start,
+    columns: &[&str],
+    mut each: impl FnMut(&Directory, Rows<'_, '_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut merge = Merge::new(start, columns)?;
+    while merge.next(&mut each)? {}
+    Ok(())
+}
+
+/// As [`in_order`], one listing at a time.
+pub struct Merge<'a> {
+    heap: BinaryHeap<Next<'a>>,
+    columns: &'a [&'a str],
+    chunk_rows: usize,
+}
+
+impl<'a> Merge<'a> {
+    /// Begins at a start.
+    pub fn new(start: &'a Start, columns: &'a [&'a str]) -> Result<Self> {
+        let mut heap = BinaryHeap::new();
+        for shard in start.view.shards_of(start.source.id) {
+            let listings = shard.listings_below(&start.path)?;
+            if !listings.is_empty() {
+                let first = shard.covers()?.first().map_or("", |cover| cover.prefix.as_str());
+                heap.push(Next {
+                    path: first.to_owned(),
+                    part: 0,
+                    source: Source::Closed(shard, listings),
+                });
+            }
+        }
+        let chunk_rows = (ROWS_MAX / heap.len().max(1)).clamp(512, 8192);
+        Ok(Merge { heap, columns, chunk_rows })
+    }
+
+    /// Calls `each` for the next listing. Whether there was one.
+    pub fn next<E: From<Error>>(
+        &mut self,
+        mut each: impl FnMut(&Directory, Rows<'_, '_>) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let mut called = false;
+        while !called {
+            let Some(Next { source, .. }) = self.heap.pop() else { return Ok(false) };
+            let mut open = match source {
+                Source::Closed(shard, listings) => {
+                    Open::new(shard, listings, self.columns, self.chunk_rows)?
+                }
+                Source::Open(mut open) => {
+                    if let Some(directory) = open.ready.pop_front() {
+                        let rows = open.rows(&directory)?;
+                        each(&directory, rows)?;
+                        called = true;
+                    }
+                    *open
+                }
+            };
+            if let Some(next) = open.peek()? {
+                let (path, part) = (next.path.clone(), next.part);
+                self.heap.push(Next { path, part, source: Source::Open(Box::new(open)) });
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// What comes next from one shard, or what may come at the earliest.
+struct Next<'a> {
+    path: String,
+    part: u32,
+    source: Source<'a>,
+}
+
+enum Source<'a> {
+    Closed(&'a Shard, RowRange),
+    Open(Box<Open<'a>>),
+}
+
+impl Ord for Next<'_> {
+    /// The first in path order is the greatest, since a heap gives the greatest.
+    fn cmp(&self, other: &Self) -> Ordering {
+        compare_paths(&other.path, &self.path).then(other.part.cmp(&self.part))
+    }
+}
+
+impl PartialOrd for Next<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Next<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Next<'_> {}
+
+struct Open<'a> {
+    shard: &'a Shard,
+    listings: Cursor<'a>,
+    /// Listings that were not read.
+    left: usize,
+    ready: VecDeque<Directory>,
+    entries: Cursor<'a>,
+    dirs: Cursor<'a>,
+    /// Rows past those of the last listing.
+    ends: (usize, usize),
+}
+
+impl<'a> Open<'a> {
+    fn new(
+        shard: &'a Shard,
+        listings: RowRange,
+        columns: &'a [&'a str],
+        chunk_rows: usize,
+    ) -> Result<Self> {
+        let (entries, dirs) = shard.rows_of(listings.clone())?;
+        Ok(Open {
+            shard,
+            left: listings.len(),
+            listings: Cursor::new(
+                shard,
+                FileKind::Listings,
+                &LISTING_COLUMNS,
+                listings,
+                LISTINGS.min(chunk_rows),
+            ),
+            ready: VecDeque::new(),
+            ends: (entries.end, dirs.end),
+            entries: Cursor::new(shard, FileKind::Entries, columns, entries, chunk_rows),
+            dirs: Cursor::new(shard, FileKind::Dirs, columns, dirs, chunk_rows),
+        })
+    }
+
+    fn peek(&mut self) -> Result<Option<&Directory>> {
+        // The one after the next says where the next one's rows end.
+        while self.ready.len() < 2 && self.left > 0 {
+            let count = self.left.min(LISTINGS);
+            let ready = &mut self.ready;
+            self.listings.take(count, |batch, rows| -> Result<()> {
+                let inodes = InodeColumns::of(batch);
+                let paths = strings(batch, "path");
+                let devs = numbers::<UInt64Type>(batch, "dev").values();
+                let [parts, entries, dirs] = ["part", "first_entry", "first_dir"]
+                    .map(|name| numbers::<UInt32Type>(batch, name).values());
+                ready.extend(rows.map(|at| Directory {
+                    path: paths.value(at).to_owned(),
+                    part: parts[at],
+                    dev: devs[at],
+                    attributes: inodes.row(at),
+                    first_entry: entries[at] as usize,
+                    first_dir: dirs[at] as usize,
+                }));
+                Ok(())
+            })?;
+            self.left -= count;
+        }
+        Ok(self.ready.front())
+    }
+
+    fn rows(&mut self, directory: &Directory) -> Result<Rows<'_, 'a>> {
+        let ends = self.ready.front().map_or(self.ends, |next| (next.first_entry, next.first_dir));
+        let bad = || self.shard.corrupt(FileKind::Listings, "its ordinals are out of order");
+        let entry_count = ends.0.checked_sub(directory.first_entry).ok_or_else(bad)?;
+        let dir_count = ends.1.checked_sub(directory.first_dir).ok_or_else(bad)?;
+        Ok(Rows { entries: &mut self.entries, entry_count, dirs: &mut self.dirs, dir_count })
+    }
+}

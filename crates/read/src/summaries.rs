@@ -1,0 +1,278 @@
+//! Statistics of directories and subtrees: [`Summary`]s by owner and group.
+//!
+//! Those of a subtree come from the blocks that the index keeps ([`canopy_index::BlockSummary`]);
+//! entries are only read of the blocks at both ends of the subtree's range in a shard. Those of
+//! single directories are made of their entries.
+
+use crate::columns::{InodeColumns, numbers, strings};
+use crate::error::{Error, Result};
+use crate::merge;
+use crate::totals::Subtree;
+use crate::work::by_workers;
+use arrow::array::{Array, RecordBatch, StringArray};
+use arrow::datatypes::UInt32Type;
+use canopy_index::{BlockSummary, FileKind, RowRange, Shard};
+use canopy_model::{Parts, Summary};
+use rustc_hash::FxHashMap;
+use std::sync::Mutex;
+
+const BATCH_ROWS: usize = 8192;
+
+/// Entries of a part of a shard below which blocks are not worth reading.
+const ENTRIES_MIN: usize = 4096;
+
+/// Statistics by owner and group.
+pub type ByOwner = FxHashMap<(u32, u32), Summary>;
+
+/// What has to be known of entries for the statistics that are asked for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub parts: Parts,
+    /// Columns of the entries; what comes of others is not to be used.
+    pub columns: Vec<&'static str>,
+}
+
+impl Wanted {
+    /// All statistics.
+    pub fn all() -> Self {
+        let columns = vec![
+            "name", "mode", "nlink", "uid", "gid", "size", "blocks", "atime", "mtime", "ctime",
+            "btime", "xattrs",
+        ];
+        Wanted { parts: Parts::ALL, columns }
+    }
+}
+
+/// The statistics of all entries at and below a directory, as far as the caller sees them.
+pub fn of_subtree(subtree: &Subtree<'_>, wanted: &Wanted) -> Result<ByOwner> {
+    let sum = Mutex::new(ByOwner::default());
+    let shards = subtree.shards();
+    let start = |_| Ok(ByOwner::default());
+    let work = |found: &mut ByOwner, shard: &&Shard| of_shard(shard, subtree.path, wanted, found);
+    let finish = |found: ByOwner| {
+        merge_into(&mut sum.lock().expect("no thread panics while it holds the lock"), found);
+        Ok(())
+    };
+    by_workers(subtree.threads.clamp(1, shards.len().max(1)), &shards, start, work, finish)?;
+    Ok(sum.into_inner().expect("no thread panics while it holds the lock"))
+}
+
+/// Adds statistics to others.
+pub fn merge_into(sum: &mut ByOwner, more: ByOwner) {
+    for (owner, summary) in more {
+        match sum.get_mut(&owner) {
+            Some(known) => known.merge(&summary),
+            None => {
+                sum.insert(owner, summary);
+            }
+        }
+    }
+}
+
+fn of_shard(shard: &Shard, directory: &str, wanted: &Wanted, found: &mut ByOwner) -> Result<()> {
+    let listings = shard.listings_below(directory)?;
+    let (entries, _) = shard.rows_of(listings.clone())?;
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let whole = entries.len() == shard.rows(FileKind::Entries);
+    let blocks = match whole || entries.len() >= ENTRIES_MIN {
+        true => shard.summaries(wanted.parts.extensions)?,
+        false => Vec::new(),
+    };
+    // Listings before the first whole block, between whole blocks and after the last one.
+    let mut rest = Vec::new();
+    let mut at = listings.start;
+    for block in blocks.chunk_by(|a, b| a.listings == b.listings) {
+        let range = &block[0].listings;
+        let whole = listings.start <= range.start && range.end <= listings.end;
+        if !whole || (wanted.parts.extensions && block.iter().any(|owner| !owner.extensions)) {
+            continue;
+        }
+        rest.push(at..range.start);
+        at = range.end;
+        block.iter().for_each(|owner| add_block(found, owner, wanted.parts));
+    }
+    rest.push(at..listings.end);
+    for listings in rest.into_iter().filter(|listings| !listings.is_empty()) {
+        let (entries, _) = shard.rows_of(listings)?;
+        read_entries(shard, &entries, wanted, |_, owner, entry| {
+            entry.add_to(found.entry(owner).or_default(), wanted.parts);
+        })?;
+    }
+    shard.close(FileKind::Summaries);
+    shard.close(FileKind::Entries);
+    Ok(())
+}
+
+fn add_block(found: &mut ByOwner, block: &BlockSummary, parts: Parts) {
+    let summary = found.entry(block.owner).or_default();
+    summary.merge(&block.summary);
+    // The owners are the keys; a summary has them so that those of several owners can be added up.
+    if parts.owners {
+        summary.uids.insert(block.owner.0);
+        summary.gids.insert(block.owner.1);
+    }
+}
+
+/// The statistics of single listings, in their order; those without entries are left out.
+pub fn of_listings<K: PartialEq>(
+    shard: &Shard,
+    listings: RowRange,
+    wanted: &Wanted,
+    key: impl Fn((u32, u32)) -> K,
+) -> Result<Vec<(u32, K, Summary)>> {
+    let mut found: Vec<(u32, K, Summary)> = Vec::new();
+    let mut first = 0;
+    let (entries, _) = shard.rows_of(listings)?;
+    read_entries(shard, &entries, wanted, |listing, owner, entry| {
+        if found.last().is_some_and(|last| last.0 != listing) {
+            first = found.len();
+        }
+        let key = key(owner);
+        let at = match found[first..].iter().rposition(|known| known.0 == listing && known.1 == key)
+        {
+            Some(at) => first + at,
+            None => {
+                found.push((listing, key, Summary::default()));
+                found.len() - 1
+            }
+        };
+        entry.add_to(&mut found[at].2, wanted.parts);
+    })?;
+    Ok(found)
+}
+
+/// Adds the statistics of those rows that belong to an owner.
+pub fn of_rows(
+    shard: &Shard,
+    rows: &[RowRange],
+    wanted: &Wanted,
+    owner: u32,
+    found: &mut ByOwner,
+) -> Result<()> {
+    for batch in shard.read(FileKind::Entries, &wanted.columns, rows, BATCH_ROWS)? {
+        let batch = batch?;
+        each_entry(&batch, 0..batch.num_rows(), |_, of, entry| {
+            if of.0 == owner {
+                entry.add_to(found.entry(of).or_default(), wanted.parts);
+            }
+        });
+    }
+    Ok(())
+}
+
+/// One entry, as far as its columns were read.
+struct Entry<'a> {
+    inodes: &'a InodeColumns<'a>,
+    names: Option<&'a StringArray>,
+    xattrs: Option<&'a StringArray>,
+    at: usize,
+}
+
+impl Entry<'_> {
+    fn add_to(&self, summary: &mut Summary, parts: Parts) {
+        let name = self.names.map_or("", |names| names.value(self.at));
+        let has_xattrs = self.xattrs.is_some_and(|xattrs| !xattrs.is_null(self.at));
+        summary.add(&self.inodes.row(self.at), name, has_xattrs, parts);
+    }
+}
+
+fn read_entries(
+    shard: &Shard,
+    rows: &RowRange,
+    wanted: &Wanted,
+    mut each: impl FnMut(u32, (u32, u32), Entry<'_>),
+) -> Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let mut columns = vec!["listing"];
+    columns.extend(&wanted.columns);
+    for batch in shard.read(FileKind::Entries, &columns, std::slice::from_ref(rows), BATCH_ROWS)? {
+        let batch = batch?;
+        let listings = numbers::<UInt32Type>(&batch, "listing").values();
+        each_entry(&batch, 0..batch.num_rows(), |at, owner, entry| {
+            each(listings[at], owner, entry)
+        });
+    }
+    Ok(())
+}
+
+fn each_entry(
+    batch: &RecordBatch,
+    rows: RowRange,
+    mut each: impl FnMut(usize, (u32, u32), Entry<'_>),
+) {
+    let inodes = InodeColumns::of(batch);
+    let column = |name: &str| batch.column_by_name(name).map(|_| strings(batch, name));
+    let (names, xattrs) = (column("name"), column("xattrs"));
+    let ids = |name: &str| {
+        batch.column_by_name(name).map(|_| numbers::<UInt32Type>(batch, name).values())
+    };
+    let (uids, gids) = (ids("uid"), ids("gid"));
+    for at in rows {
+        let owner = (uids.map_or(0, |ids| ids[at]), gids.map_or(0, |ids| ids[at]));
+        each(at, owner, Entry { inodes: &inodes, names, xattrs, at });
+    }
+}
+
+/// Calls `each` for every directory at and below the start that has a listing, after those below
+/// it, with the statistics of all entries at and below it. Holds those of one path from the start
+/// to a leaf at a time.
+pub fn of_each_subtree<K: Ord + Copy, E: From<Error>>(
+    start: &crate::locate::Start,
+    wanted: &Wanted,
+    key: impl Fn((u32, u32)) -> K,
+    mut each: impl FnMut(&str, Vec<(K, Summary)>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut open: Vec<(String, Vec<(K, Summary)>)> = vec![(start.path.clone(), Vec::new())];
+    merge::in_order(start, &wanted.columns, |directory, rows| -> Result<(), E> {
+        while open.last().is_some_and(|(path, _)| !canopy_model::is_below(&directory.path, path)) {
+            close(&mut open, &mut each)?;
+        }
+        // Directories on the way that have no listing, since they can only be entered, have
+        // statistics all the same.
+        let around = open.last().map_or(0, |(path, _)| path.len());
+        let below = &directory.path[around..];
+        let ends =
+            below.match_indices('/').map(|(at, _)| around + at).chain([directory.path.len()]);
+        open.extend(
+            ends.filter(|&end| end > around)
+                .map(|end| (directory.path[..end].to_owned(), Vec::new())),
+        );
+        let own = &mut open.last_mut().expect("one is open").1;
+        rows.dirs.take(rows.dir_count, |_, _| Ok(()))?;
+        rows.entries.take(rows.entry_count, |batch, range| {
+            each_entry(batch, range, |_, owner, entry| {
+                entry.add_to(of_key(own, key(owner)), wanted.parts);
+            });
+            Ok(())
+        })
+    })?;
+    while !open.is_empty() {
+        close(&mut open, &mut each)?;
+    }
+    Ok(())
+}
+
+/// Gives the innermost open directory and adds it to the one around it.
+fn close<K: Ord + Copy, E>(
+    open: &mut Vec<(String, Vec<(K, Summary)>)>,
+    each: &mut impl FnMut(&str, Vec<(K, Summary)>) -> Result<(), E>,
+) -> Result<(), E> {
+    let Some((path, own)) = open.pop() else { return Ok(()) };
+    if let Some((_, around)) = open.last_mut() {
+        own.iter().for_each(|(key, summary)| of_key(around, *key).merge(summary));
+    }
+    each(&path, own)
+}
+
+/// The summary of a key, sorted by key.
+fn of_key<K: Ord + Copy>(summaries: &mut Vec<(K, Summary)>, key: K) -> &mut Summary {
+    let at = summaries.binary_search_by_key(&key, |(key, _)| *key).unwrap_or_else(|at| {
+        summaries.insert(at, (key, Summary::default()));
+        at
+    });
+    &mut summaries[at].1
+}

@@ -1,0 +1,253 @@
+//! Totals of subtrees, from the running totals of the shards.
+//!
+//! [`Subtree::sum`] answers for one directory with two look-ups a shard, or none where a cover
+//! tells. [`Subtree::nodes`] answers for every directory down to some depth with one pass over the
+//! listings. Both count an entry with several hard links once; the link that counts is the first in
+//! path order.
+
+use crate::columns::{numbers, strings};
+use crate::error::Result;
+use crate::listings::ListingHeads;
+use crate::locate::Start;
+use crate::work::in_parallel;
+use arrow::datatypes::{Int64Type, UInt32Type};
+use canopy_index::{FileKind, HardLink, Index, RowRange, Shard};
+use canopy_model::{Totals, compare_paths, join};
+use rustc_hash::FxHashSet;
+use std::sync::Mutex;
+
+const BATCH_ROWS: usize = 8192;
+
+/// Look-ups in shards for which a thread is started.
+const THREAD_LOOKUPS: usize = 8;
+
+/// Device and inode of what has been counted.
+pub type Seen = FxHashSet<(u64, u64)>;
+
+/// A directory and all below it, as far as the caller sees it.
+pub struct Subtree<'a> {
+    pub index: &'a Index,
+    pub source: u32,
+    /// Path below the root of the source, escaped.
+    pub path: &'a str,
+    pub threads: usize,
+}
+
+/// What one directory adds to the totals of those above it: itself and its entries that are not
+/// directories.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub path: String,
+    pub own: Totals,
+}
+
+/// A further sighting of an entry with several links.
+pub struct Link {
+    /// Path of the listing that it is in.
+    pub listing: String,
+    pub id: (u64, u64),
+    pub once: Totals,
+}
+
+impl<'a> Subtree<'a> {
+    pub fn of(start: &'a Start, threads: usize) -> Self {
+        Subtree { index: &start.view, source: start.source.id, path: &start.path, threads }
+    }
+
+    pub fn shards(&self) -> Vec<&'a Shard> {
+        self.index.shards_of(self.source).map(|shard| shard.as_ref()).collect()
+    }
+
+    /// As [`Subtree::sum`], where nothing was seen before, and nobody asks later what was.
+    pub fn sum_alone(&self) -> Result<Totals> {
+        self.sum_of(&mut Seen::default(), true)
+    }
+
+    /// Sums over everything below the directory, less links that were seen before.
+    pub fn sum(&self, seen: &mut Seen) -> Result<Totals> {
+        self.sum_of(seen, false)
+    }
+
+    fn sum_of(&self, seen: &mut Seen, alone: bool) -> Result<Totals> {
+        let found = Mutex::new((Totals::default(), Vec::new()));
+        let add = |shard: &Shard| -> Result<()> {
+            let totals = shard.totals_below(self.path)?;
+            let links = match shard.has_hardlinks() && totals.entries > 0 {
+                true => shard.hardlinks(&shard.listings_below(self.path)?)?,
+                false => Vec::new(),
+            };
+            let mut found = found.lock().expect("no thread panics while it holds the lock");
+            found.0 += totals;
+            found.1.extend(links);
+            Ok(())
+        };
+        // Starting a thread takes longer than a few look-ups.
+        let mut shards = Vec::new();
+        for shard in self.shards() {
+            match if alone { shard.once_below(self.path)? } else { None } {
+                Some((totals, links)) => {
+                    let mut found = found.lock().expect("no thread panics while it holds the lock");
+                    found.0 += totals;
+                    found.1.extend_from_slice(links);
+                }
+                None => shards.push(shard),
+            }
+        }
+        let (told, asked): (Vec<_>, Vec<_>) =
+            shards.into_iter().partition(|shard| shard.tells_totals_below(self.path));
+        told.into_iter().try_for_each(add)?;
+        in_parallel(self.threads.min(asked.len() / THREAD_LOOKUPS), &asked, |shard| add(shard))?;
+        let (mut totals, links) =
+            found.into_inner().expect("no thread panics while it holds the lock");
+        seen.reserve(links.len());
+        for (id, once) in links.iter().map(counted) {
+            if !seen.insert(id) {
+                totals -= once;
+            }
+        }
+        Ok(totals)
+    }
+
+    /// Sums over everything below the directory, each link as often as it occurs.
+    pub fn sum_of_names(&self) -> Result<Totals> {
+        let sum = Mutex::new(Totals::default());
+        let shards = self.shards();
+        in_parallel(self.threads.min(shards.len() / THREAD_LOOKUPS), &shards, |shard| -> Result<()> {
+            let totals = shard.totals_below(self.path)?;
+            *sum.lock().expect("no thread panics while it holds the lock") += totals;
+            Ok(())
+        })?;
+        Ok(sum.into_inner().expect("no thread panics while it holds the lock"))
+    }
+
+    /// The directories down to `depth` components in path order, deeper ones added to those above
+    /// them. A directory that cannot be listed is there with itself alone.
+    pub fn nodes(&self, depth: usize) -> Result<Vec<Node>> {
+        let all = Mutex::new(Vec::new());
+        in_parallel(self.threads, &self.shards(), |shard| -> Result<()> {
+            let listings = shard.listings_below(self.path)?;
+            if listings.is_empty() {
+                return Ok(());
+            }
+            let mut nodes = Nodes { depth, nodes: Vec::new() };
+            listing_nodes(shard, &listings, &mut nodes)?;
+            let listed = std::mem::take(&mut nodes.nodes);
+            dir_nodes(shard, &listings, &mut nodes)?;
+            let mut all = all.lock().expect("no thread panics while it holds the lock");
+            all.extend(listed);
+            all.extend(nodes.nodes);
+            Ok(())
+        })?;
+        let mut all: Vec<Node> =
+            all.into_inner().expect("no thread panics while it holds the lock");
+        all.sort_by(|a, b| compare_paths(&a.path, &b.path));
+        all.dedup_by(|later, first| {
+            let same = later.path == first.path;
+            if same {
+                first.own += later.own;
+            }
+            same
+        });
+        Ok(all)
+    }
+
+    /// All sightings of entries with several links, in path order of their listings.
+    pub fn links(&self) -> Result<Vec<Link>> {
+        let all = Mutex::new(Vec::new());
+        let shards: Vec<&Shard> =
+            self.shards().into_iter().filter(|shard| shard.has_hardlinks()).collect();
+        in_parallel(self.threads, &shards, |shard| -> Result<()> {
+            let rows = shard.hardlinks(&shard.listings_below(self.path)?)?;
+            let ordinals: Vec<u32> = rows.iter().map(|row| row.listing).collect();
+            let heads = ListingHeads::read(shard, &ordinals)?;
+            let mut found = Vec::with_capacity(rows.len());
+            for row in rows {
+                let (id, once) = counted(&row);
+                let bad =
+                    || shard.corrupt(FileKind::Hardlinks, "it names a listing that does not exist");
+                let listing = heads.get(row.listing).ok_or_else(bad)?.path.to_owned();
+                found.push(Link { listing, id, once });
+            }
+            all.lock().expect("no thread panics while it holds the lock").extend(found);
+            Ok(())
+        })?;
+        let mut all = all.into_inner().expect("no thread panics while it holds the lock");
+        all.sort_by(|a: &Link, b: &Link| compare_paths(&a.listing, &b.listing));
+        Ok(all)
+    }
+}
+
+/// Device and inode of a link, and what one of them adds to totals.
+fn counted(link: &HardLink) -> ((u64, u64), Totals) {
+    (link.id(), link.once())
+}
+
+/// Nodes in the making; neighbours with the same path become one.
+struct Nodes {
+    depth: usize,
+    nodes: Vec<Node>,
+}
+
+impl Nodes {
+    fn add(&mut self, path: &str, own: Totals) {
+        let path = truncated(path, self.depth);
+        match self.nodes.last_mut() {
+            Some(last) if last.path == path => last.own += own,
+            _ => self.nodes.push(Node { path: path.to_owned(), own }),
+        }
+    }
+}
+
+/// The first so many components of a path.
+pub fn truncated(path: &str, depth: usize) -> &str {
+    if depth == 0 {
+        return "";
+    }
+    match path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').nth(depth - 1) {
+        Some((end, _)) => &path[..end],
+        None => path,
+    }
+}
+
+fn listing_nodes(shard: &Shard, listings: &RowRange, nodes: &mut Nodes) -> Result<()> {
+    let columns = ["path", "files", "symlinks", "others", "entry_bytes", "entry_blocks"];
+    for batch in
+        shard.read(FileKind::Listings, &columns, std::slice::from_ref(listings), BATCH_ROWS)?
+    {
+        let batch = batch?;
+        let paths = strings(&batch, "path");
+        let [files, symlinks, others, bytes, blocks] =
+            ["files", "symlinks", "others", "entry_bytes", "entry_blocks"]
+                .map(|name| numbers::<Int64Type>(&batch, name).values());
+        for at in 0..batch.num_rows() {
+            let entries = files[at] + symlinks[at] + others[at];
+            let own = Totals { entries, bytes: bytes[at], blocks: blocks[at], ..Totals::default() };
+            nodes.add(paths.value(at), own);
+        }
+    }
+    Ok(())
+}
+
+fn dir_nodes(shard: &Shard, listings: &RowRange, nodes: &mut Nodes) -> Result<()> {
+    let (_, dirs) = shard.rows_of(listings.clone())?;
+    if dirs.is_empty() {
+        return Ok(());
+    }
+    let columns = ["listing", "name", "size", "blocks"];
+    for batch in shard.read(FileKind::Dirs, &columns, std::slice::from_ref(&dirs), BATCH_ROWS)? {
+        let batch = batch?;
+        let ordinals = numbers::<UInt32Type>(&batch, "listing").values();
+        let heads = ListingHeads::read(shard, ordinals)?;
+        let names = strings(&batch, "name");
+        let [sizes, blocks] =
+            ["size", "blocks"].map(|name| numbers::<Int64Type>(&batch, name).values());
+        for at in 0..batch.num_rows() {
+            let bad = || shard.corrupt(FileKind::Dirs, "it names a listing that does not exist");
+            let head = heads.get(ordinals[at]).ok_or_else(bad)?;
+            let own =
+                Totals { dirs: 1, dir_bytes: sizes[at], blocks: blocks[at], ..Totals::default() };
+            nodes.add(&join(head.path, names.value(at)), own);
+        }
+    }
+    Ok(())
+}

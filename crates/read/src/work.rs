@@ -1,0 +1,52 @@
+//! Work on many pieces by several threads.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Does `work` on every piece, on so many threads, in no certain order. The first error ends it.
+pub fn in_parallel<T: Sync, E: Send>(
+    threads: usize,
+    pieces: &[T],
+    work: impl Fn(&T) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let threads = threads.clamp(1, pieces.len().max(1));
+    by_workers(threads, pieces, |_| Ok(()), |(), piece| work(piece), |()| Ok(()))
+}
+
+/// As [`in_parallel`], for work that keeps something from piece to piece: `start` makes it for the
+/// worker of that number, `finish` takes it when no piece is left. It is dropped without `finish`
+/// after an error.
+pub fn by_workers<T: Sync, S, E: Send>(
+    workers: usize,
+    pieces: &[T],
+    start: impl Fn(usize) -> Result<S, E> + Sync,
+    work: impl Fn(&mut S, &T) -> Result<(), E> + Sync,
+    finish: impl Fn(S) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let next = AtomicUsize::new(0);
+    let failed: Mutex<Option<E>> = Mutex::new(None);
+    let run = |number: usize| -> Result<(), E> {
+        let mut state = start(number)?;
+        while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(&mut state, piece)?;
+        }
+        // Pieces also run out when another worker has failed: what is kept is then worth nothing.
+        if failed.lock().expect("no thread panics while it holds the lock").is_some() {
+            return Ok(());
+        }
+        finish(state)
+    };
+    let run = |number: usize| {
+        if let Err(error) = run(number) {
+            failed.lock().expect("no thread panics while it holds the lock").get_or_insert(error);
+            next.store(pieces.len(), Ordering::Relaxed);
+        }
+    };
+    std::thread::scope(|scope| {
+        for number in 1..workers {
+            scope.spawn(move || run(number));
+        }
+        run(0);
+    });
+    failed.into_inner().expect("no thread panics while it holds the lock").map_or(Ok(()), Err)
+}

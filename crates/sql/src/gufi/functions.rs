@@ -1,0 +1,230 @@
+//! GUFI's scalar functions, and a few of SQLite's that its documents use.
+//!
+//! Those that run commands (`strop`, `intop`, `blobop`) are not here: who asks a question must not
+//! start programs.
+
+use super::paths;
+use super::text;
+use super::values::{integers, numbers, seconds, texts};
+use arrow::array::{Array, ArrayRef, Float64Array, Int64Array, StringArray};
+use arrow::datatypes::{DataType, Field};
+use canopy_text::{group_name, user_name};
+use datafusion::common::ScalarValue;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    Volatility,
+};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+type Call = fn(&[ArrayRef]) -> Result<ArrayRef>;
+
+/// All functions, those that the views alone use included.
+pub(super) fn all() -> Vec<ScalarUDF> {
+    let stable = Volatility::Stable;
+    let pure = Volatility::Immutable;
+    let list = DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)));
+    let (word, number) = (DataType::Utf8, DataType::Int64);
+    let functions: Vec<Function> = vec![
+        Function::new("uidtouser", 1, stable, word.clone(), |a| named(a, user_name)),
+        Function::new("gidtogroup", 1, stable, word.clone(), |a| named(a, group_name)),
+        Function::new("modetotxt", 1, pure, word.clone(), |a| {
+            let modes = integers(&a[0])?;
+            Ok(Arc::new(
+                modes.iter().map(|m| Some(text::mode(m.unwrap_or(0)))).collect::<StringArray>(),
+            ))
+        }),
+        Function::new("strftime", 2, stable, word.clone(), strftime),
+        Function::new("datetime", 2, stable, word.clone(), datetime),
+        Function::new("blocksize", 2, pure, word.clone(), blocksize),
+        Function::new("intcat", 1, pure, word.clone(), |a| of_numbers(a, text::integer_category)),
+        Function::new("bytecat", 1, pure, word.clone(), |a| of_numbers(a, text::byte_category)),
+        Function::new("agecat", 1, stable, word.clone(), |a| {
+            let now = now_s();
+            of_numbers(a, move |time| text::age_category(now as f64 - time))
+        }),
+        Function::new("epochtoage", 2, stable, number.clone(), epochtoage),
+        Function::new("hostname", 0, stable, word.clone(), |_| {
+            Ok(Arc::new(StringArray::from(vec![hostname()])))
+        }),
+        Function::new("human_readable_size", 1, pure, word.clone(), |a| of_numbers(a, text::size)),
+        Function::new("basename", 1, pure, word.clone(), |a| {
+            let paths = texts(&a[0])?;
+            let name = |path: Option<&str>| path.map_or("", text::base_name).to_owned();
+            Ok(Arc::new(StringArray::from_iter_values(paths.iter().map(name))))
+        }),
+        Function::new("ext", 1, pure, word.clone(), |a| of_texts(a, text::extension)),
+        Function::new("stdev_from_parts", 4, pure, DataType::Float64, stdev_from_parts),
+        Function::new("below", 2, pure, DataType::Boolean, paths::below),
+        Function::new("gufi_listed_below", 2, pure, DataType::Boolean, paths::below),
+        Function::new("gufi_rpad", 2, pure, word.clone(), rpad),
+        Function::new("gufi_seconds", 1, pure, number.clone(), |a| Ok(Arc::new(seconds(&a[0])?))),
+        Function::new("gufi_directory", 1, pure, word.clone(), |a| {
+            of_texts(a, |p| Some(paths::parent(p)))
+        }),
+        Function::new("gufi_join", 2, pure, word.clone(), paths::joined),
+        Function::new("gufi_root", 2, pure, word.clone(), paths::roots),
+        Function::new("gufi_ancestors", 2, pure, list, paths::ancestors),
+        Function::new("gufi_xattrs", 1, pure, word, paths::xattr_names),
+        Function::new("gufi_xattr_count", 1, pure, number, paths::xattr_counts),
+    ];
+    functions.into_iter().map(ScalarUDF::from).collect()
+}
+
+/// A function whose arguments may be of any type.
+#[derive(Debug)]
+struct Function {
+    name: &'static str,
+    signature: Signature,
+    returns: DataType,
+    call: Call,
+}
+
+impl Function {
+    fn new(
+        name: &'static str,
+        arguments: usize,
+        volatility: Volatility,
+        returns: DataType,
+        call: Call,
+    ) -> Self {
+        let kind =
+            if arguments == 0 { TypeSignature::Nullary } else { TypeSignature::Any(arguments) };
+        Function { name, signature: Signature::new(kind, volatility), returns, call }
+    }
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Function {}
+
+impl Hash for Function {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Function {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.returns.clone())
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let scalar = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+        let arrays = ColumnarValue::values_to_arrays(&arguments.args)?;
+        let result = (self.call)(&arrays)?;
+        Ok(match scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?),
+            false => ColumnarValue::Array(result),
+        })
+    }
+}
+
+fn bad(message: impl Into<String>) -> DataFusionError {
+    DataFusionError::Execution(message.into())
+}
+
+fn of_texts(arguments: &[ArrayRef], function: impl Fn(&str) -> Option<&str>) -> Result<ArrayRef> {
+    let values = texts(&arguments[0])?;
+    Ok(Arc::new(values.iter().map(|value| value.and_then(&function)).collect::<StringArray>()))
+}
+
+fn of_numbers<T: AsRef<str>>(
+    arguments: &[ArrayRef],
+    function: impl Fn(f64) -> Option<T>,
+) -> Result<ArrayRef> {
+    let values = numbers(&arguments[0])?;
+    Ok(Arc::new(values.iter().map(|value| value.and_then(&function)).collect::<StringArray>()))
+}
+
+fn named(arguments: &[ArrayRef], name: fn(u32) -> Option<String>) -> Result<ArrayRef> {
+    let ids = integers(&arguments[0])?;
+    let text = |id: i64| u32::try_from(id).ok().and_then(name).unwrap_or_else(|| id.to_string());
+    Ok(Arc::new(ids.iter().map(|id| id.map(text)).collect::<StringArray>()))
+}
+
+fn strftime(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let (formats, times) = (texts(&arguments[0])?, integers(&arguments[1])?);
+    let rows = formats.iter().zip(&times);
+    let texts = rows.map(|(format, time)| match format {
+        Some(format) => text::time(format, time.unwrap_or(0), false).map(Some),
+        None => Ok(None),
+    });
+    Ok(Arc::new(texts.collect::<std::result::Result<StringArray, String>>().map_err(bad)?))
+}
+
+fn datetime(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let (times, units) = (integers(&arguments[0])?, texts(&arguments[1])?);
+    if units.iter().flatten().any(|unit| unit != "unixepoch") {
+        return Err(bad("datetime() is for seconds since 1970 here: datetime(mtime, 'unixepoch')"));
+    }
+    let texts =
+        times.iter().map(|time| time.map(|time| text::time("%F %T", time, true)).transpose());
+    Ok(Arc::new(texts.collect::<std::result::Result<StringArray, String>>().map_err(bad)?))
+}
+
+fn blocksize(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let (sizes, units) = (integers(&arguments[0])?, texts(&arguments[1])?);
+    let rows = sizes.iter().zip(units.iter());
+    let texts = rows.map(|(size, unit)| match (size, unit) {
+        (Some(size), Some(unit)) => text::blocks(size, unit).map(Some),
+        _ => Ok(None),
+    });
+    Ok(Arc::new(texts.collect::<std::result::Result<StringArray, String>>().map_err(bad)?))
+}
+
+fn epochtoage(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let (times, units) = (integers(&arguments[0])?, texts(&arguments[1])?);
+    let now = now_s();
+    let age = |(time, unit): (Option<i64>, Option<&str>)| {
+        let age = now.checked_sub(time?).filter(|age| *age >= 0)?;
+        Some(age / text::unit_seconds(unit?))
+    };
+    Ok(Arc::new(times.iter().zip(units.iter()).map(age).collect::<Int64Array>()))
+}
+
+fn stdev_from_parts(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let columns = arguments.iter().map(numbers).collect::<Result<Vec<Float64Array>>>()?;
+    let at = |column: usize, row: usize| {
+        columns[column].is_valid(row).then(|| columns[column].value(row))
+    };
+    let value = |row: usize| {
+        let (squares, sum, count) = (at(0, row)?, at(1, row)?, at(2, row)?);
+        let divisor = count * (count - f64::from(u8::from(at(3, row)? != 0.0)));
+        Some(((count * squares - sum * sum) / divisor).sqrt()).filter(|value| value.is_finite())
+    };
+    Ok(Arc::new((0..columns[0].len()).map(value).collect::<Float64Array>()))
+}
+
+fn rpad(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let (values, widths) = (texts(&arguments[0])?, integers(&arguments[1])?);
+    let pad = |(value, width): (Option<&str>, Option<i64>)| {
+        let width = usize::try_from(width?).unwrap_or(0).min(1 << 16);
+        Some(format!("{:<width$}", value?))
+    };
+    Ok(Arc::new(values.iter().zip(&widths).map(pad).collect::<StringArray>()))
+}
+
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim_end().to_owned()
+}
+
+fn now_s() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}

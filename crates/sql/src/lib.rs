@@ -1,0 +1,59 @@
+//! `sql`: the index as tables of DataFusion, read-only.
+//!
+//! `tables` gives the tables and reads them, `summaries` those of statistics, whose columns are in
+//! `statistics`; `units` lets threads share the work of either. `restriction` turns predicates into
+//! shards and row groups that need not be read and `prefilter` into rows, `functions` adds what
+//! people ask of metadata, `own` has the tables that the administrator adds, `gufi` what queries
+//! that were written for GUFI ask for. `session` answers one statement after the other,
+//! `statements` finds where each ends, `output` prints answers, `grid` those for people.
+
+mod acls;
+mod error;
+mod functions;
+mod grid;
+mod gufi;
+mod output;
+mod own;
+mod prefilter;
+mod restriction;
+mod scan;
+mod session;
+mod statements;
+mod statistics;
+mod summaries;
+mod tables;
+mod units;
+
+pub use error::{Error, Result};
+pub use output::{Format, Visible};
+pub use own::{Rows, attach, check_name, derive, refresh, refresh_all};
+pub use session::{Progress, Running, Session};
+pub use statements::{blank, statement_end};
+
+use canopy_index::Index;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use std::sync::Arc;
+use summaries::SummaryTable;
+use tables::{IndexTable, TABLES};
+
+/// A session that knows all tables and functions but those of `gufi`; `described` if queries may
+/// ask for their names and columns too.
+fn plan_session(index: &Arc<Index>, threads: usize, described: bool) -> Result<SessionContext> {
+    let config = SessionConfig::new()
+        .with_target_partitions(threads.max(1))
+        .with_information_schema(described);
+    let context = SessionContext::new_with_config(config);
+    for table in TABLES {
+        context
+            .register_table(table.name, Arc::new(IndexTable::new(index.clone(), table, threads)))?;
+    }
+    for table in summaries::TABLES {
+        context.register_table(
+            table.name,
+            Arc::new(SummaryTable::new(index.clone(), table, threads)),
+        )?;
+    }
+    functions::register(&context);
+    own::register(&context, index);
+    Ok(context)
+}

@@ -1,0 +1,240 @@
+//! Making derived tables.
+//!
+//! The query of a derived table runs once for each access class, over what that class holds and
+//! nothing else, and its rows are stored in the class. So a row is computed from what all of its
+//! readers may read, and each reader gets the rows of the classes that the kernel lets that reader
+//! into. Sums and counts are per class; a reader adds them up again.
+
+use crate::error::{Error, Result};
+use crate::{gufi, plan_session};
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use canopy_index::{
+    Column, ColumnType, Index, TableKind, TableRecord, TableWriter, Writer, WrittenRows,
+    table_schema,
+};
+use canopy_model::ClassId;
+use canopy_read::work::in_parallel;
+use datafusion::execution::context::SQLOptions;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::prelude::{DataFrame, SessionContext};
+use futures::StreamExt;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use tokio::runtime::Runtime;
+
+/// Longest name of a table, since it is part of names of files.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Entries from which on all threads work on one class.
+const LARGE_ENTRIES: i64 = 500_000;
+
+/// How many rows a derived table has, and in how many classes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rows {
+    /// Rows of all classes.
+    pub rows: u64,
+    /// Classes that have any.
+    pub classes: u64,
+}
+
+/// Checks that a table can have this name: an identifier that needs no quotes, and not the name of
+/// one of the index's own tables. What was added before is not looked at.
+pub fn check_name(writer: &Writer, name: &str) -> Result<()> {
+    if !is_identifier(name) || name.chars().any(|letter| letter.is_ascii_uppercase()) {
+        let why =
+            "take lower-case letters, digits and '_', no digit in front and at most 64 in all";
+        return Err(Error::Sql(format!("'{name}' cannot be the name of a table: {why}")));
+    }
+    let view = Arc::new(writer.view(None));
+    let context = plan_session(&view, 1, false)?;
+    gufi::register(&context, view, 1, false)?;
+    if context.table_exist(name)? && !writer.tables().iter().any(|table| table.name == name) {
+        return Err(Error::Sql(format!("'{name}' is a table of the index; choose another name")));
+    }
+    let state = context.state();
+    let query = format!("SELECT * FROM {name}");
+    let statement = state.sql_to_statement(&query, &state.config_options().sql_parser.dialect);
+    let named = statement.and_then(|statement| state.resolve_table_references(&statement));
+    if !named.is_ok_and(|tables| tables.len() == 1 && tables[0].table() == name) {
+        return Err(Error::Sql(format!("'{name}' is a word of SQL; choose another name")));
+    }
+    Ok(())
+}
+
+/// Whether a name can be a column that everybody may know of: no text of the query is.
+fn is_identifier(name: &str) -> bool {
+    let mut letters = name.chars();
+    let first = letters.next().is_some_and(|letter| letter.is_ascii_alphabetic() || letter == '_');
+    first
+        && name.len() <= NAME_BYTES_MAX
+        && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+}
+
+/// Adds a derived table to what the writer publishes next. Blocks.
+pub fn derive(writer: &mut Writer, name: &str, query: &str, threads: usize) -> Result<Rows> {
+    check_name(writer, name)?;
+    let kind = TableKind::Derived { columns: Vec::new(), fresh: false };
+    writer.add_table(TableRecord { name: name.to_owned(), kind }, Some(query.to_owned()))?;
+    refresh(writer, name, threads)
+}
+
+/// Computes a derived table anew for what the writer publishes next. Blocks.
+pub fn refresh(writer: &mut Writer, name: &str, threads: usize) -> Result<Rows> {
+    let query = writer.table_query(name).map(str::to_owned);
+    let query = query
+        .ok_or_else(|| Error::Sql(format!("no derived table '{name}' was added to the index")))?;
+    let threads = threads.max(1);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).build()?;
+    let empty = Arc::new(writer.view(None));
+    let columns = runtime.block_on(async {
+        let frame = plan(&plan_session(&empty, threads, false)?, &query).await?;
+        // Whether it can run shows when it is planned in full.
+        let columns = columns(&frame)?;
+        frame.create_physical_plan().await?;
+        Ok::<_, Error>(columns)
+    })?;
+    let kind = TableKind::Derived { columns: columns.clone(), fresh: true };
+    writer.replace_table(TableRecord { name: name.to_owned(), kind })?;
+    let table = Table { name, query: &query, schema: table_schema(&columns) };
+    let classes = writer.held_classes();
+    let written = table.write(writer, classes, &runtime, threads)?;
+    let made = Rows {
+        rows: written.iter().map(|(_, rows)| rows.rows()).sum(),
+        classes: written.len() as u64,
+    };
+    written.into_iter().for_each(|(class, rows)| writer.add_rows(class, rows));
+    Ok(made)
+}
+
+/// Computes all derived tables anew. Those that cannot be are published without rows, and are
+/// returned with the reason.
+pub fn refresh_all(writer: &mut Writer, threads: usize) -> Result<Vec<(String, Error)>> {
+    let derived = |table: &&TableRecord| matches!(table.kind, TableKind::Derived { .. });
+    let names: Vec<String> =
+        writer.tables().iter().filter(derived).map(|table| table.name.clone()).collect();
+    let mut failed = Vec::new();
+    for name in names {
+        if let Err(error) = refresh(writer, &name, threads) {
+            let kind = TableKind::Derived { columns: Vec::new(), fresh: false };
+            writer.replace_table(TableRecord { name: name.clone(), kind })?;
+            failed.push((name, error));
+        }
+    }
+    Ok(failed)
+}
+
+/// Plans a query that must do nothing but select.
+async fn plan(context: &SessionContext, query: &str) -> Result<DataFrame> {
+    let options =
+        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    let frame = context.sql_with_options(query, options).await?;
+    match frame.logical_plan() {
+        LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) | LogicalPlan::DescribeTable(_) => {
+            Err(Error::Sql("a derived table is made of a SELECT".to_owned()))
+        }
+        _ => Ok(frame),
+    }
+}
+
+/// The columns of the answer as they are stored. Everybody may know their names, so none is made of
+/// the query's text.
+fn columns(frame: &DataFrame) -> Result<Vec<Column>> {
+    let mut columns: Vec<Column> = Vec::new();
+    let mut names = HashSet::new();
+    for field in frame.schema().fields() {
+        let name = field.name();
+        if !is_identifier(name) {
+            return Err(Error::Sql(format!(
+                "the column '{name}' needs a name: add AS and an identifier"
+            )));
+        }
+        if !names.insert(name.clone()) {
+            return Err(Error::Sql(format!("two columns are called '{name}': rename one with AS")));
+        }
+        let holds = ColumnType::of(field.data_type()).ok_or_else(|| {
+            Error::Sql(format!(
+                "the column '{name}' is of type {}, which a derived table cannot hold: cast it",
+                field.data_type()
+            ))
+        })?;
+        columns.push(Column { name: name.clone(), holds });
+    }
+    Ok(columns)
+}
+
+/// A table in the making.
+struct Table<'a> {
+    name: &'a str,
+    query: &'a str,
+    schema: SchemaRef,
+}
+
+impl Table<'_> {
+    /// Runs the query over each class. All threads work on one large class, and each on a small one
+    /// of its own.
+    fn write(
+        &self,
+        writer: &Writer,
+        classes: Vec<ClassId>,
+        runtime: &Runtime,
+        threads: usize,
+    ) -> Result<Vec<(ClassId, WrittenRows)>> {
+        let entries = |view: &Index| -> i64 {
+            let totals = view.shards().iter().map(|shard| shard.record().totals);
+            totals.map(|totals| totals.entries + totals.dirs).sum()
+        };
+        let (large, small): (Vec<ClassId>, Vec<ClassId>) = classes
+            .into_iter()
+            .partition(|&class| entries(&writer.view(Some(class))) >= LARGE_ENTRIES);
+        let written = Mutex::new(Vec::new());
+        let keep = |class, rows: Option<WrittenRows>| {
+            let mut written = written.lock().expect("no thread panics while it holds the lock");
+            written.extend(rows.map(|rows| (class, rows)));
+        };
+        for class in large {
+            keep(class, runtime.block_on(self.of_class(writer, class, threads))?);
+        }
+        in_parallel(threads, &small, |&class| -> Result<()> {
+            let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+            keep(class, runtime.block_on(self.of_class(writer, class, 1))?);
+            Ok(())
+        })?;
+        Ok(written.into_inner().expect("no thread panics while it holds the lock"))
+    }
+
+    /// Runs the query over one class. `None` if it gives no rows.
+    async fn of_class(
+        &self,
+        writer: &Writer,
+        class: ClassId,
+        threads: usize,
+    ) -> Result<Option<WrittenRows>> {
+        let view: Arc<Index> = Arc::new(writer.view(Some(class)));
+        let frame = plan(&plan_session(&view, threads, false)?, self.query).await?;
+        let mut stream = frame.execute_stream().await?;
+        let mut file: Option<TableWriter> = None;
+        while let Some(batch) = stream.next().await {
+            let batch = batch?;
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            let file = match &mut file {
+                Some(file) => file,
+                none => none.insert(writer.table_writer(class, self.name)?),
+            };
+            file.write(&self.stored(&batch)?)?;
+        }
+        Ok(file.map(TableWriter::finish).transpose()?)
+    }
+
+    /// Rows in the types that are stored.
+    fn stored(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let columns = batch.columns().iter().zip(self.schema.fields());
+        let columns =
+            columns.map(|(column, field)| arrow::compute::cast(column, field.data_type()));
+        let columns = columns.collect::<std::result::Result<Vec<_>, _>>();
+        let batch = columns.and_then(|columns| RecordBatch::try_new(self.schema.clone(), columns));
+        batch.map_err(|error| Error::Sql(error.to_string()))
+    }
+}

@@ -1,0 +1,205 @@
+//! Patterns of names and paths: shell patterns as fnmatch(3) takes them. They are matched against
+//! escaped names, in which a byte that is no UTF-8 is one character.
+
+use canopy_model::escape;
+use memchr::memmem::Finder;
+use regex::Regex;
+
+/// A shell pattern. `*` and `?` match any character, '/' and a leading '.' among them, as in find.
+#[derive(Debug)]
+pub enum Glob {
+    /// The text itself.
+    Literal(String),
+    /// `text*`
+    Prefix(String),
+    /// `*text`
+    Suffix(String),
+    /// `*text*`
+    Contains(Box<Finder<'static>>),
+    /// `text*text*text`: how it begins, what follows in this order, how it ends.
+    Pieces(String, Vec<Finder<'static>>, String),
+    /// Everything else.
+    Regex(Regex),
+}
+
+impl Glob {
+    /// Compiles a pattern.
+    pub fn new(pattern: &[u8], ignore_case: bool) -> Result<Self, String> {
+        let pattern = escape(pattern).into_owned();
+        if !ignore_case && let Some(simple) = Self::simple(&pattern) {
+            return Ok(simple);
+        }
+        let flags = if ignore_case { "(?si)" } else { "(?s)" };
+        let regex = format!("{flags}\\A(?:{})\\z", glob_to_regex(&pattern));
+        Regex::new(&regex)
+            .map(Glob::Regex)
+            .map_err(|_| format!("the pattern '{pattern}' is too large"))
+    }
+
+    /// Patterns without anything but stars need no regular expression, which would cost several
+    /// times as much.
+    fn simple(pattern: &str) -> Option<Self> {
+        if pattern.contains(['?', '[', '\\']) {
+            return None;
+        }
+        let Some((begin, rest)) = pattern.split_once('*') else {
+            return Some(Glob::Literal(pattern.to_owned()));
+        };
+        let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+        let finder = |text: &str| Finder::new(text).into_owned();
+        let middles: Vec<Finder<'static>> =
+            middle.split('*').filter(|piece| !piece.is_empty()).map(finder).collect();
+        Some(match (begin, &middles[..], end) {
+            (begin, [], "") => Glob::Prefix(begin.to_owned()),
+            ("", [], end) => Glob::Suffix(end.to_owned()),
+            ("", [only], "") => Glob::Contains(Box::new(only.clone())),
+            _ => Glob::Pieces(begin.to_owned(), middles, end.to_owned()),
+        })
+    }
+
+    /// Whether the whole text matches.
+    pub fn matches(&self, text: &str) -> bool {
+        match self {
+            Glob::Literal(literal) => text == literal,
+            Glob::Prefix(prefix) => text.starts_with(prefix.as_str()),
+            Glob::Suffix(suffix) => text.ends_with(suffix.as_str()),
+            Glob::Contains(finder) => finder.find(text.as_bytes()).is_some(),
+            Glob::Pieces(begin, middles, end) => pieces_match(text, begin, middles, end),
+            Glob::Regex(regex) => regex.is_match(text),
+        }
+    }
+}
+
+/// Each piece is looked for after the one before it; the first place is always good enough.
+fn pieces_match(text: &str, begin: &str, middles: &[Finder<'static>], end: &str) -> bool {
+    let Some(rest) = text.strip_prefix(begin).and_then(|rest| rest.strip_suffix(end)) else {
+        return false;
+    };
+    let mut rest = rest.as_bytes();
+    middles.iter().all(|middle| {
+        let found = middle.find(rest);
+        if let Some(at) = found {
+            rest = &rest[at + middle.needle().len()..];
+        }
+        found.is_some()
+    })
+}
+
+fn glob_to_regex(pattern: &str) -> String {
+    let mut regex = String::new();
+    let mut rest = pattern;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
+            '*' => regex.push_str(".*"),
+            '?' => regex.push('.'),
+            '[' => match bracket(rest, true) {
+                Some((class, length)) => {
+                    regex.push_str(&class);
+                    rest = &rest[length..];
+                }
+                None => regex.push_str("\\["),
+            },
+            '\\' => {
+                let escaped = rest.chars().next().unwrap_or('\\');
+                regex.push_str(&regex::escape(escaped.encode_utf8(&mut [0; 4])));
+                rest = rest.get(escaped.len_utf8()..).unwrap_or("");
+            }
+            c => regex.push_str(&regex::escape(c.encode_utf8(&mut [0; 4]))),
+        }
+    }
+    regex
+}
+
+/// Translates a bracket expression whose '[' was just read. Returns the class and the length of
+/// what was read, or `None` if it does not end. In a shell pattern '!' negates too and a backslash
+/// quotes.
+pub fn bracket(text: &str, shell: bool) -> Option<(String, usize)> {
+    let mut class = String::from("[");
+    let mut at = 0;
+    if text.starts_with('^') || (shell && text.starts_with('!')) {
+        class.push('^');
+        if !shell {
+            class.push_str(FOREIGN);
+        }
+        at = 1;
+    }
+    let mut first = true;
+    loop {
+        let c = text[at..].chars().next()?;
+        at += c.len_utf8();
+        match c {
+            ']' if !first => break,
+            '[' if text[at..].starts_with(':') => {
+                let end = text[at..].find(":]")?;
+                class.push_str(&format!("[{}]", &text[at..at + end + 1]));
+                at += end + 2;
+            }
+            '\\' if shell => {
+                let quoted = text[at..].chars().next()?;
+                at += quoted.len_utf8();
+                class.push_str(&regex::escape(quoted.encode_utf8(&mut [0; 4])));
+            }
+            // A range keeps its '-'; the characters that Rust's classes treat in their own way are
+            // quoted.
+            '-' if !first && !text[at..].starts_with(']') => class.push('-'),
+            c => {
+                if matches!(c, '[' | ']' | '\\' | '&' | '~' | '^' | '-') {
+                    class.push('\\');
+                }
+                class.push(c);
+            }
+        }
+        first = false;
+    }
+    class.push(']');
+    Some((class, at))
+}
+
+/// The escaped bytes that are no UTF-8: no character, as far as regular expressions go.
+pub const FOREIGN: &str = "\u{10FF80}-\u{10FFFF}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_match_as_fnmatch_does() {
+        for (pattern, text, matches) in [
+            ("*.c", "a.c", true),
+            ("*.c", ".c", true),
+            ("*.c", "a.cc", false),
+            ("a*", "a", true),
+            ("a?c", "a/c", true),
+            ("a?c", "aäc", true),
+            ("a?c", "äc", false),
+            ("?", "ä", true),
+            ("[ab]x", "bx", true),
+            ("[!ab]x", "bx", false),
+            ("[^ab]x", "cx", true),
+            ("[a-c]", "b", true),
+            ("[]]", "]", true),
+            ("[a", "[a", true),
+            ("\\*", "*", true),
+            ("\\*", "x", false),
+            ("[[:digit:]]*", "7up", true),
+            ("*a*b*", "xaxbx", true),
+            ("{a,b}", "a", false),
+            ("*", "", true),
+            ("[a-]", "-", true),
+            ("**", "ab", true),
+            ("[\\]]", "]", true),
+            ("a*b*c", "aXbXc", true),
+            ("a*b*c", "ac", false),
+            ("ab*ba", "aba", false),
+            ("*a*a", "a", false),
+            ("*a*a*", "xaxa", true),
+            ("a[&&b]c", "a&c", true),
+        ] {
+            let glob = Glob::new(pattern.as_bytes(), false).unwrap();
+            assert_eq!(glob.matches(text), matches, "{pattern} {text}");
+        }
+        assert!(Glob::new(b"A*B", true).unwrap().matches("axb"));
+        assert!(Glob::new(b"a?b", false).unwrap().matches(&escape(b"a\xffb")));
+    }
+}

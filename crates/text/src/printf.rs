@@ -1,0 +1,141 @@
+//! What formats of find(1) and stat(1) share with printf(3): flags, widths and precisions of
+//! directives, letters behind backslashes.
+
+/// Flags, width and precision of a directive.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flags {
+    pub left: bool,
+    pub zero: bool,
+    pub plus: bool,
+    pub space: bool,
+    pub alternate: bool,
+    pub width: usize,
+    pub precision: Option<usize>,
+    /// Whether there was a dot without digits.
+    pub dot: bool,
+}
+
+impl Flags {
+    /// Takes flags, width and precision from the beginning of a text. `others` are flags without
+    /// effect here.
+    pub fn read(rest: &mut &[u8], others: &[u8]) -> Self {
+        let mut flags = Flags::default();
+        while let Some((&byte, after)) = rest.split_first() {
+            match byte {
+                b'-' => flags.left = true,
+                b'0' => flags.zero = true,
+                b'+' => flags.plus = true,
+                b' ' => flags.space = true,
+                b'#' => flags.alternate = true,
+                other if others.contains(&other) => {}
+                _ => break,
+            }
+            *rest = after;
+        }
+        flags.width = digits(rest).unwrap_or(0);
+        if let Some(after) = rest.strip_prefix(b".") {
+            *rest = after;
+            let precision = digits(rest);
+            flags.dot = precision.is_none();
+            flags.precision = Some(precision.unwrap_or(0));
+        }
+        flags
+    }
+
+    /// Whether a value is printed as it is.
+    pub fn is_plain(&self) -> bool {
+        self.width == 0
+            && self.precision.is_none()
+            && !(self.plus || self.space || self.zero || self.alternate)
+    }
+
+    /// Prints a text.
+    pub fn text(&self, mut value: Vec<u8>, text: &mut Vec<u8>) {
+        value.truncate(self.precision.unwrap_or(usize::MAX));
+        self.pad(value, text);
+    }
+
+    /// Prints the digits of a number without sign; with `#`, the prefix of its base before them.
+    pub fn number(&self, digits: String, prefix: &str, text: &mut Vec<u8>) {
+        let mut value = digits;
+        if value == "0" && self.precision == Some(0) {
+            value.clear();
+        }
+        let mut prefix = match value.as_str() {
+            "0" => "",
+            "" if prefix == "0x" => "",
+            _ if self.alternate => prefix,
+            _ => "",
+        };
+        let mut length = self.precision.unwrap_or(0);
+        if self.zero && !self.left && self.precision.is_none() {
+            length = self.width.saturating_sub(if prefix == "0x" { 2 } else { 0 });
+        }
+        if prefix == "0" && length > value.len() {
+            prefix = "";
+        }
+        let zeros =
+            "0".repeat(length.saturating_sub(value.len() + if prefix == "0" { 1 } else { 0 }));
+        self.pad(format!("{prefix}{zeros}{value}").into_bytes(), text);
+    }
+
+    /// Prints a number with its sign.
+    pub fn signed(&self, value: i64, text: &mut Vec<u8>) {
+        let sign = self.sign(value < 0);
+        let mut digits = value.unsigned_abs().to_string();
+        if digits == "0" && self.precision == Some(0) {
+            digits.clear();
+        }
+        let mut length = self.precision.unwrap_or(0);
+        if self.zero && !self.left && self.precision.is_none() {
+            length = self.width.saturating_sub(sign.len());
+        }
+        let zeros = "0".repeat(length.saturating_sub(digits.len()));
+        self.pad(format!("{sign}{zeros}{digits}").into_bytes(), text);
+    }
+
+    pub fn sign(&self, negative: bool) -> &'static str {
+        match (negative, self.plus, self.space) {
+            (true, ..) => "-",
+            (_, true, _) => "+",
+            (_, _, true) => " ",
+            _ => "",
+        }
+    }
+
+    pub fn pad(&self, value: Vec<u8>, text: &mut Vec<u8>) {
+        let padding = std::iter::repeat_n(b' ', self.width.saturating_sub(value.len()));
+        if self.left {
+            text.extend(value);
+            text.extend(padding);
+        } else {
+            text.extend(padding);
+            text.extend(value);
+        }
+    }
+}
+
+/// A number, as far as it is sensible.
+fn digits(rest: &mut &[u8]) -> Option<usize> {
+    let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let number = rest[..count]
+        .iter()
+        .fold(0_usize, |number, digit| (number * 10 + usize::from(digit - b'0')).min(10_000));
+    *rest = &rest[count..];
+    (count > 0).then_some(number)
+}
+
+/// The byte that a letter behind a backslash stands for in C.
+pub fn control(letter: u8) -> Option<u8> {
+    Some(match letter {
+        b'a' => 7,
+        b'b' => 8,
+        b'e' => 27,
+        b'f' => 12,
+        b'n' => 10,
+        b'r' => 13,
+        b't' => 9,
+        b'v' => 11,
+        _ => return None,
+    })
+}

@@ -1,0 +1,286 @@
+//! Names as GNU's tools quote them: `quotearg.c`, as far as ls(1) and stat(1) use it.
+//!
+//! A byte that is no part of a character of the locale, and a character that cannot be printed, are
+//! never shown as they are but in [`Style::Literal`] without [`Quoting::hide`], which is for pipes.
+
+use std::borrow::Cow;
+use unicode_width::UnicodeWidthChar;
+
+/// How names are quoted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Style {
+    /// Not at all.
+    #[default]
+    Literal,
+    /// For a shell where it must be, with what cannot be printed as it is.
+    Shell,
+    /// The same, always.
+    ShellAlways,
+    /// For a shell where it must be, with what cannot be printed as `$'\n'`.
+    ShellEscape,
+    /// The same, always.
+    ShellEscapeAlways,
+    /// As a string of the language C.
+    C,
+    /// The same, where it must be.
+    CMaybe,
+    /// As in a string of the language C, without quotes around it.
+    Escape,
+    /// The same with the quotation marks of the locale.
+    Locale,
+    /// The same, or with those of the language C where the locale is not UTF-8.
+    CLocale,
+}
+
+impl Style {
+    /// The names of styles, as `--quoting-style` takes them.
+    pub const NAMES: [(&str, Style); 10] = [
+        ("literal", Style::Literal),
+        ("shell", Style::Shell),
+        ("shell-always", Style::ShellAlways),
+        ("shell-escape", Style::ShellEscape),
+        ("shell-escape-always", Style::ShellEscapeAlways),
+        ("c", Style::C),
+        ("c-maybe", Style::CMaybe),
+        ("escape", Style::Escape),
+        ("locale", Style::Locale),
+        ("clocale", Style::CLocale),
+    ];
+
+    /// The style that the environment asks for.
+    pub fn from_environment() -> Option<Self> {
+        let asked = std::env::var("QUOTING_STYLE").ok()?;
+        Style::NAMES.iter().find(|(name, _)| *name == asked).map(|(_, style)| *style)
+    }
+
+    /// Whether only names that are not plain have quotes, for which others are indented.
+    pub fn is_variable(self) -> bool {
+        matches!(self, Style::Shell | Style::ShellEscape | Style::CMaybe)
+    }
+}
+
+/// A way to quote names.
+#[derive(Clone, Debug, Default)]
+pub struct Quoting {
+    /// The style.
+    pub style: Style,
+    /// Whether what cannot be printed is shown as `?`.
+    pub hide: bool,
+    /// Characters that are quoted too, where there is a way to.
+    pub also: Vec<u8>,
+    /// Whether the locale is UTF-8. Otherwise bytes above 127 are no characters.
+    pub utf8: bool,
+}
+
+impl Quoting {
+    /// What a terminal needs: for a shell, where a name is not plain.
+    pub fn terminal(utf8: bool) -> Self {
+        Quoting { style: Style::ShellEscape, utf8, ..Quoting::default() }
+    }
+
+    /// Quotes a name.
+    pub fn quote<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
+        let quoted = match self.style {
+            Style::Literal => Cow::Borrowed(name),
+            style if style.is_variable() && !self.needs_quotes(name) => Cow::Borrowed(name),
+            Style::Shell | Style::ShellAlways => Cow::Owned(self.shell(name, false)),
+            Style::ShellEscape | Style::ShellEscapeAlways => Cow::Owned(self.shell(name, true)),
+            Style::C => Cow::Owned(self.c(name, ["\""; 2], &self.also)),
+            Style::CMaybe => Cow::Owned(self.c(name, ["\""; 2], b"")),
+            Style::Escape => Cow::Owned(self.c(name, [""; 2], &self.also)),
+            Style::Locale | Style::CLocale if self.utf8 => {
+                Cow::Owned(self.c(name, ["\u{2018}", "\u{2019}"], &self.also))
+            }
+            Style::Locale => Cow::Owned(self.c(name, ["'"; 2], &self.also)),
+            Style::CLocale => Cow::Owned(self.c(name, ["\""; 2], &self.also)),
+        };
+        match self.hide {
+            true => Cow::Owned(self.hidden(&quoted)),
+            false => quoted,
+        }
+    }
+
+    /// Whether a style that puts quotes only around names that are not plain does so.
+    pub fn needs_quotes(&self, name: &[u8]) -> bool {
+        if self.style == Style::CMaybe {
+            return pieces(name, self.utf8).any(|piece| !piece.printable)
+                || name.iter().any(|byte| *byte == b'"' || self.also.contains(byte));
+        }
+        let isolated = name.len() == 1 && matches!(name[0], b'{' | b'}');
+        let first = name.first().is_none_or(|first| matches!(first, b'#' | b'~'));
+        let special = |byte: &u8| {
+            matches!(byte, 7..=13 | b' ' | b'!'..=b'"' | b'$' | b'&'..=b'*' | b';'..=b'?' | b'[' | b'\\' | b'^')
+                || matches!(byte, b'`' | b'|')
+                || self.also.contains(byte)
+        };
+        let escapes = self.style == Style::ShellEscape;
+        isolated
+            || first
+            || name
+                .iter()
+                .any(|byte| special(byte) && (escapes || !matches!(byte, 7 | 8 | 11 | 12)))
+            || (escapes && pieces(name, self.utf8).any(|piece| !piece.printable))
+    }
+
+    /// Single quotes around a name, or double quotes where it holds single ones and nothing that
+    /// those do not keep.
+    fn shell(&self, name: &[u8], escapes: bool) -> Vec<u8> {
+        let plain = |piece: &Piece<'_>| match piece.bytes {
+            [byte] => {
+                byte.is_ascii_alphanumeric()
+                    || matches!(
+                        byte,
+                        b' ' | b'#' | b'~' | b'\'' | b'%' | b'+'..=b'/' | b':' | b'@' | b']' | b'_'
+                    )
+            }
+            // A character of several bytes is as good as a letter.
+            _ => piece.printable,
+        };
+        let first_only = |name: &[u8]| !name.iter().skip(1).any(|byte| matches!(byte, b'#' | b'~'));
+        if name.contains(&b'\'')
+            && first_only(name)
+            && pieces(name, self.utf8).all(|piece| plain(&piece))
+        {
+            return [b"\"", name, b"\""].concat();
+        }
+        let mut quoted = vec![b'\''];
+        let mut escaping = false;
+        for piece in pieces(name, self.utf8) {
+            let special = match piece.bytes {
+                [byte] => letter_of(*byte).filter(|letter| !matches!(letter, b'\\')),
+                _ => None,
+            };
+            if escapes && !piece.printable {
+                if !escaping {
+                    quoted.extend_from_slice(b"'$'");
+                    escaping = true;
+                }
+                match special {
+                    Some(letter) => quoted.extend([b'\\', letter]),
+                    None => piece.bytes.iter().for_each(|byte| octal(*byte, &mut quoted)),
+                }
+                continue;
+            }
+            if piece.bytes == b"'" {
+                quoted.extend_from_slice(b"'\\''");
+                escaping = false;
+                continue;
+            }
+            if escaping {
+                quoted.extend_from_slice(b"''");
+                escaping = false;
+            }
+            quoted.extend_from_slice(piece.bytes);
+        }
+        quoted.push(b'\'');
+        quoted
+    }
+
+    fn c(&self, name: &[u8], [left, right]: [&str; 2], also: &[u8]) -> Vec<u8> {
+        let mut quoted = left.as_bytes().to_vec();
+        for piece in pieces(name, self.utf8) {
+            match piece.bytes {
+                [byte] if letter_of(*byte).is_some() => {
+                    quoted.extend([b'\\', letter_of(*byte).unwrap_or(*byte)]);
+                }
+                bytes
+                    if bytes == right.as_bytes()
+                        || (bytes.len() == 1 && also.contains(&bytes[0])) =>
+                {
+                    quoted.push(b'\\');
+                    quoted.extend_from_slice(bytes);
+                }
+                bytes if piece.printable => quoted.extend_from_slice(bytes),
+                bytes => bytes.iter().for_each(|byte| octal(*byte, &mut quoted)),
+            }
+        }
+        quoted.extend_from_slice(right.as_bytes());
+        quoted
+    }
+
+    fn hidden(&self, name: &[u8]) -> Vec<u8> {
+        let mut shown = Vec::with_capacity(name.len());
+        for piece in pieces(name, self.utf8) {
+            shown.extend_from_slice(if piece.printable { piece.bytes } else { b"?" });
+        }
+        shown
+    }
+
+    /// How many columns a quoted name takes.
+    pub fn width(&self, quoted: &[u8]) -> usize {
+        pieces(quoted, self.utf8).map(|piece| piece.width).sum()
+    }
+}
+
+/// A name as a terminal may have it, or its bytes for anything else.
+pub fn visible(name: &[u8], terminal: bool) -> Cow<'_, [u8]> {
+    let plain = || pieces(name, true).all(|piece| piece.printable);
+    if !terminal || plain() { Cow::Borrowed(name) } else { Quoting::terminal(true).quote(name) }
+}
+
+/// A character, or a byte that is none, or a character that the end of the name cuts off.
+struct Piece<'a> {
+    bytes: &'a [u8],
+    printable: bool,
+    width: usize,
+}
+
+fn pieces(name: &[u8], utf8: bool) -> impl Iterator<Item = Piece<'_>> {
+    let mut rest = name;
+    std::iter::from_fn(move || {
+        let first = *rest.first()?;
+        let character = match (first, utf8) {
+            (0..0x80, _) => Some(char::from(first)),
+            (_, true) => rest.utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next()),
+            (_, false) => None,
+        };
+        let length = match character {
+            Some(character) => character.len_utf8(),
+            None if utf8 && is_cut_off(rest) => rest.len(),
+            None => 1,
+        };
+        let (bytes, after) = rest.split_at(length);
+        rest = after;
+        let width = character.and_then(columns);
+        // What is no character takes a column, a control character none; where there are no others
+        // than ASCII, neither.
+        let unknown = usize::from(utf8 && character.is_none());
+        Some(Piece { bytes, printable: width.is_some(), width: width.unwrap_or(unknown) })
+    })
+}
+
+/// Whether all that is left is the beginning of a character.
+fn is_cut_off(rest: &[u8]) -> bool {
+    std::str::from_utf8(rest)
+        .is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+}
+
+/// How many columns a character takes; none if it cannot be printed.
+fn columns(character: char) -> Option<usize> {
+    match character {
+        // A soft hyphen is shown; separators of lines and paragraphs are none of the C library's
+        // printable characters.
+        '\u{ad}' => Some(1),
+        '\u{2028}' | '\u{2029}' => None,
+        _ => character.width(),
+    }
+}
+
+/// The letter behind a backslash that stands for a byte.
+fn letter_of(byte: u8) -> Option<u8> {
+    Some(match byte {
+        7 => b'a',
+        8 => b'b',
+        9 => b't',
+        10 => b'n',
+        11 => b'v',
+        12 => b'f',
+        13 => b'r',
+        b'\\' => b'\\',
+        _ => return None,
+    })
+}
+
+fn octal(byte: u8, quoted: &mut Vec<u8>) {
+    quoted.extend([b'\\', b'0' + (byte >> 6), b'0' + (byte >> 3 & 7), b'0' + (byte & 7)]);
+}

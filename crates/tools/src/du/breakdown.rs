@@ -1,0 +1,113 @@
+//! `du --by`: sums of the parts of a subtree, from the statistics that the index keeps.
+//!
+//! They are of entries that are not directories, and every name of a hard link counts. Extensions
+//! and ages are kept with sizes alone, so those are shown whatever measure is asked for, unless it
+//! is counts.
+
+use super::lines::{Line, Lines};
+use super::{DuOptions, Measure};
+use crate::error::Result;
+use crate::report::breakdown::{AGES, add_ages};
+use canopy_model::{Attributes, Count, FileType, NUMBERED, Parts, Summary, month};
+use canopy_read::locate::Start;
+use canopy_read::summaries::{ByOwner, Wanted, of_subtree};
+use canopy_read::totals::Subtree;
+use canopy_text::{group_name, user_name};
+use std::collections::BTreeMap;
+
+/// What the entries of a subtree are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Owner.
+    User,
+    /// Owning group.
+    Group,
+    /// What follows the last dot of the name.
+    Extension,
+    /// Calendar months between the last change of the contents and the scan.
+    Age,
+}
+
+/// Gives the lines of one start.
+pub(super) fn print(start: &Start, options: &DuOptions, lines: &mut Lines<'_>) -> Result<()> {
+    let by = options.by.unwrap_or(By::User);
+    let wanted = wanted(by);
+    let summaries = match start.is_dir() {
+        true => of_subtree(&Subtree::of(start, options.threads), &wanted)?,
+        false => of_entry(start, wanted.parts),
+    };
+    let mut sums: BTreeMap<String, i64> = BTreeMap::new();
+    let mut ages = vec![Count::default(); AGES.len()];
+    for ((uid, gid), summary) in summaries {
+        match by {
+            By::User => {
+                add(&mut sums, name(user_name(uid), uid), of_summary(options.measure, &summary))
+            }
+            By::Group => {
+                add(&mut sums, name(group_name(gid), gid), of_summary(options.measure, &summary))
+            }
+            By::Extension => {
+                for (extension, count) in &summary.extensions {
+                    add(&mut sums, extension_name(extension), of_count(options.measure, *count));
+                }
+            }
+            By::Age => add_ages(&mut ages, &summary.mtimes, month(start.source.scanned_ns)),
+        }
+    }
+    let ages = AGES.iter().zip(ages).filter(|(_, count)| count.entries > 0);
+    let ages =
+        ages.map(|((label, ..), count)| ((*label).to_owned(), of_count(options.measure, count)));
+    for (key, size) in sums.into_iter().chain(ages) {
+        lines.put(Line { size, time_ns: None, key: Some(key), path: start.given.clone() })?;
+    }
+    Ok(())
+}
+
+/// What has to be known of entries.
+fn wanted(by: By) -> Wanted {
+    let mut columns = vec!["mode", "uid", "gid", "size", "blocks"];
+    match by {
+        By::User | By::Group => {}
+        By::Extension => columns.push("name"),
+        By::Age => columns.extend(["mtime", "atime"]),
+    }
+    let parts = Parts { owners: false, histograms: by == By::Age, extensions: by == By::Extension };
+    Wanted { parts, columns }
+}
+
+fn of_entry(start: &Start, parts: Parts) -> ByOwner {
+    let attributes: &Attributes = &start.inode.attributes;
+    debug_assert!(attributes.file_type() != FileType::Directory);
+    let mut summary = Summary::default();
+    summary.add(attributes, canopy_model::base_name(&start.path), false, parts);
+    ByOwner::from_iter([((attributes.uid, attributes.gid), summary)])
+}
+
+fn of_summary(measure: Measure, summary: &Summary) -> i64 {
+    match measure {
+        Measure::Disk => summary.blocks.saturating_mul(512),
+        Measure::Apparent => summary.bytes,
+        Measure::Inodes => summary.entries(),
+    }
+}
+
+fn of_count(measure: Measure, count: Count) -> i64 {
+    if measure == Measure::Inodes { count.entries } else { count.bytes }
+}
+
+fn add(sums: &mut BTreeMap<String, i64>, key: String, size: i64) {
+    let sum = sums.entry(key).or_default();
+    *sum = sum.saturating_add(size);
+}
+
+fn name(name: Option<String>, id: u32) -> String {
+    name.unwrap_or_else(|| id.to_string())
+}
+
+fn extension_name(extension: &str) -> String {
+    match extension {
+        "" => "(none)".to_owned(),
+        NUMBERED => "(digits)".to_owned(),
+        extension => format!(".{extension}"),
+    }
+}

@@ -1,0 +1,383 @@
+//! `du`: space and counts of directories, as du(1) adds them up.
+//!
+//! There are three ways to an answer. With `-s` each argument costs two look-ups a shard. Lines of
+//! directories take one pass over the listings. What depends on single entries (`-a`, `--time`,
+//! exclusion, other file systems) takes a walk over all rows, in [`walk`]. All print in path order,
+//! each directory after what is in it, unless lines are to be sorted.
+
+mod breakdown;
+mod lines;
+mod walk;
+
+use crate::error::{Error, Result};
+use canopy_index::Index;
+use canopy_model::{Totals, compare_paths, escape, is_below, join};
+use canopy_read::follow::locate_followed;
+use canopy_read::locate::{Start, locate, with_one_slash};
+use canopy_read::totals::{Node, Seen, Subtree, truncated};
+use canopy_text::Glob;
+use canopy_text::SizeForm;
+use canopy_text::TimeStyle;
+use lines::{Line, Lines};
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+
+pub use breakdown::By;
+
+/// What is added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Measure {
+    /// Space taken on disk.
+    #[default]
+    Disk,
+    /// Sizes of files and directories.
+    Apparent,
+    /// How many there are.
+    Inodes,
+}
+
+/// Which time is shown: the latest of anything that a line stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeKind {
+    /// Last access.
+    Access,
+    /// Last change of the contents.
+    Modification,
+    /// Last change of the inode.
+    Change,
+}
+
+/// In which order lines are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Largest first.
+    Size,
+    /// By the bytes of paths.
+    Name,
+}
+
+/// How to add up and print.
+#[derive(Debug)]
+pub struct DuOptions {
+    /// What is added up.
+    pub measure: Measure,
+    /// How sizes are shown.
+    pub form: SizeForm,
+    /// Whether to print a line for entries that are not directories too.
+    pub all: bool,
+    /// How far below an argument lines are printed; 0 for the argument alone.
+    pub depth_max: Option<u32>,
+    /// Whether to print a grand total.
+    pub total: bool,
+    /// Whether lines end with NUL.
+    pub null: bool,
+    /// Whether every name of a hard link counts.
+    pub count_links: bool,
+    /// Whether lines of directories are without the directories in them.
+    pub separate: bool,
+    /// Whether symbolic links that are named as arguments are followed.
+    pub dereference: bool,
+    /// Whether directories on other devices than their argument's are left out.
+    pub one_file_system: bool,
+    /// Patterns of what is left out, of whole paths or of what follows a slash.
+    pub exclude: Vec<Exclude>,
+    /// The time that is shown, and how.
+    pub time: Option<(TimeKind, TimeStyle)>,
+    /// Lines with less than this are not printed, or those with more than its negative.
+    pub threshold: i64,
+    /// Show sums of parts instead of directories.
+    pub by: Option<By>,
+    /// The order of lines; none for that of the walk.
+    pub order: Option<Order>,
+    /// How many lines to print at most.
+    pub top: Option<usize>,
+    /// Whether to print JSON.
+    pub json: bool,
+    /// Whether the output is a terminal, which names must not disturb.
+    pub terminal: bool,
+    /// How many threads read.
+    pub threads: usize,
+}
+
+/// A pattern of `--exclude`.
+#[derive(Debug)]
+pub struct Exclude(Glob);
+
+impl Exclude {
+    /// Compiles a shell pattern, in which `*` matches slashes too. Errors say what is wrong with
+    /// it.
+    pub fn new(pattern: &[u8]) -> std::result::Result<Self, String> {
+        Glob::new(pattern, false).map(Exclude)
+    }
+
+    /// Whether an escaped path, or what follows one of its slashes, matches.
+    fn matches(&self, path: &str) -> bool {
+        let after = |(at, _): (usize, &str)| &path[at + 1..];
+        let mut ends = path.match_indices('/').map(after).filter(|rest| !rest.starts_with('/'));
+        self.0.matches(path) || ends.any(|rest| self.0.matches(rest))
+    }
+}
+
+/// Prints the space that each path takes. Returns the paths that could not be answered; other
+/// errors end it. Blocks.
+pub fn run(
+    index: &Index,
+    paths: &[OsString],
+    options: &DuOptions,
+    output: &mut dyn Write,
+) -> Result<Vec<Error>> {
+    let lines = Lines::new(options, output);
+    // The grand total's time is at least 1970, as in du(1).
+    let sum = Sum { time_ns: 0, ..Sum::default() };
+    let alone = paths.len() == 1;
+    let mut du = Du { options, alone, seen: Seen::default(), counted: Vec::new(), lines, sum };
+    let mut failed = Vec::new();
+    for given in paths {
+        let given = OsStr::from_bytes(with_one_slash(given.as_bytes()));
+        if du.excluded(&escape(given.as_bytes())) {
+            continue;
+        }
+        let found =
+            if options.dereference { locate_followed(index, given) } else { locate(index, given) };
+        match found {
+            Ok(start) if options.by.is_some() => breakdown::print(&start, options, &mut du.lines)?,
+            Ok(start) => du.argument(&start)?,
+            Err(error) if error.is_of_path() => failed.push(error.into()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    du.lines.finish()?;
+    if options.total {
+        let line = du.line(&du.sum, b"total".to_vec());
+        du.lines.total(line)?;
+    }
+    du.lines.end()?;
+    Ok(failed)
+}
+
+/// What is added up of some entries.
+#[derive(Clone, Copy, Debug)]
+struct Sum {
+    totals: Totals,
+    /// The latest time of any of them.
+    time_ns: i64,
+}
+
+impl Default for Sum {
+    fn default() -> Self {
+        Sum { totals: Totals::default(), time_ns: i64::MIN }
+    }
+}
+
+impl std::ops::AddAssign for Sum {
+    fn add_assign(&mut self, other: Self) {
+        self.totals += other.totals;
+        self.time_ns = self.time_ns.max(other.time_ns);
+    }
+}
+
+/// An argument that was counted, and is not counted again where another one meets it.
+struct Counted {
+    source: u32,
+    path: String,
+    dev: u64,
+    /// How it was named, escaped.
+    given: String,
+}
+
+struct Du<'a> {
+    options: &'a DuOptions,
+    /// Whether there is but one argument.
+    alone: bool,
+    /// Links that were counted already, over all arguments.
+    seen: Seen,
+    counted: Vec<Counted>,
+    lines: Lines<'a>,
+    sum: Sum,
+}
+
+impl Du<'_> {
+    fn argument(&mut self, start: &Start) -> Result<()> {
+        if self.counted_above(start) {
+            return Ok(());
+        }
+        let sum = if !start.is_dir() {
+            self.file(start)?
+        } else if self.must_walk(start) {
+            walk::walk(self, start)?
+        } else if self.options.depth_max == Some(0) && !self.options.separate {
+            self.summary(start)?
+        } else {
+            self.tree(start)?
+        };
+        self.sum += sum;
+        let (source, path, dev) = (start.source.id, start.path.clone(), start.inode.dev);
+        let given = escape(&start.given).into_owned();
+        self.counted.push(Counted { source, path, dev, given });
+        Ok(())
+    }
+
+    fn excluded(&self, path: &str) -> bool {
+        self.options.exclude.iter().any(|pattern| pattern.matches(path))
+    }
+
+    /// Whether an earlier argument has counted this one.
+    fn counted_above(&self, start: &Start) -> bool {
+        let met = |counted: &Counted| {
+            counted.source == start.source.id
+                && is_below(&start.path, &counted.path)
+                && (!self.options.one_file_system || counted.dev == start.inode.dev)
+                && !self.excluded_below(counted, &start.path)
+        };
+        !self.options.count_links && self.counted.iter().any(met)
+    }
+
+    /// Whether an argument was counted without what leads from it to a path.
+    fn excluded_below(&self, counted: &Counted, path: &str) -> bool {
+        let below = path[counted.path.len()..].trim_start_matches('/');
+        let ends = below.match_indices('/').map(|(at, _)| at).chain([below.len()]);
+        let given = counted.given.trim_end_matches('/');
+        !below.is_empty() && ends.into_iter().any(|end| self.excluded(&join(given, &below[..end])))
+    }
+
+    /// Earlier arguments that lie below this one, by their paths.
+    fn counted_below(&self, start: &Start) -> Vec<String> {
+        if self.options.count_links {
+            return Vec::new();
+        }
+        let below = |counted: &&Counted| {
+            counted.source == start.source.id && is_below(&counted.path, &start.path)
+        };
+        self.counted.iter().filter(below).map(|counted| counted.path.clone()).collect()
+    }
+
+    /// Whether single entries have to be looked at.
+    fn must_walk(&self, start: &Start) -> bool {
+        let options = self.options;
+        options.all
+            || options.one_file_system
+            || !options.exclude.is_empty()
+            || options.time.is_some()
+            || !self.counted_below(start).is_empty()
+    }
+
+    fn file(&mut self, start: &Start) -> Result<Sum> {
+        let attributes = &start.inode.attributes;
+        let id = (start.inode.dev, attributes.ino);
+        if attributes.nlink > 1 && !self.options.count_links && !self.seen.insert(id) {
+            return Ok(Sum::default());
+        }
+        let totals = Totals {
+            entries: 1,
+            bytes: attributes.size_bytes,
+            blocks: attributes.blocks,
+            ..Totals::default()
+        };
+        let sum = Sum { totals, time_ns: walk::time_of(self.options, attributes) };
+        let line = self.line(&sum, start.given.clone());
+        self.lines.put(line)?;
+        Ok(sum)
+    }
+
+    fn summary(&mut self, start: &Start) -> Result<Sum> {
+        let mut totals = own_of(start);
+        let subtree = Subtree::of(start, self.options.threads);
+        totals += match self.options.count_links {
+            true => subtree.sum_of_names()?,
+            false if self.alone => subtree.sum_alone()?,
+            false => subtree.sum(&mut self.seen)?,
+        };
+        let sum = Sum { totals, ..Sum::default() };
+        let line = self.line(&sum, start.given.clone());
+        self.lines.put(line)?;
+        Ok(sum)
+    }
+
+    fn tree(&mut self, start: &Start) -> Result<Sum> {
+        let subtree = Subtree::of(start, self.options.threads);
+        let shown = self.options.depth_max.map_or(usize::MAX, |depth| depth as usize);
+        let shown = shown.saturating_add(start.depth() as usize);
+        // Directories below those that are shown are added to them, unless they are to be apart.
+        let depth = if self.options.separate { usize::MAX } else { shown };
+        let mut nodes = subtree.nodes(depth)?;
+        match nodes.first_mut() {
+            Some(first) if first.path == start.path => first.own += own_of(start),
+            _ => nodes.insert(0, Node { path: start.path.clone(), own: own_of(start) }),
+        }
+        let links = if self.options.count_links { Vec::new() } else { subtree.links()? };
+        for link in links {
+            if !self.seen.insert(link.id) {
+                let path = truncated(&link.listing, depth);
+                if let Ok(at) = nodes.binary_search_by(|node| compare_paths(&node.path, path)) {
+                    nodes[at].own -= link.once;
+                }
+            }
+        }
+        self.print_tree(start, nodes, shown)
+    }
+
+    /// Prints nodes in path order, each after those below it. Returns the sum of all.
+    fn print_tree(&mut self, start: &Start, nodes: Vec<Node>, shown: usize) -> Result<Sum> {
+        let mut open: Vec<(String, Totals, Totals)> = Vec::new();
+        for node in nodes {
+            while open.last().is_some_and(|(path, ..)| !is_below(&node.path, path)) {
+                self.close(start, &mut open, shown)?;
+            }
+            open.push((node.path, node.own, Totals::default()));
+        }
+        let mut totals = Totals::default();
+        while !open.is_empty() {
+            totals = self.close(start, &mut open, shown)?;
+        }
+        Ok(Sum { totals, ..Sum::default() })
+    }
+
+    /// Prints the innermost open directory and adds it to the one around it. Returns its sum.
+    fn close(
+        &mut self,
+        start: &Start,
+        open: &mut Vec<(String, Totals, Totals)>,
+        shown: usize,
+    ) -> Result<Totals> {
+        let Some((path, own, below)) = open.pop() else { return Ok(Totals::default()) };
+        let mut totals = own;
+        totals += below;
+        let depth = if path.is_empty() { 0 } else { path.split('/').count() };
+        if depth <= shown {
+            let totals = if self.options.separate { own } else { totals };
+            let line = self.line(&Sum { totals, ..Sum::default() }, start.display(&path));
+            self.lines.put(line)?;
+        }
+        if let Some((.., around)) = open.last_mut() {
+            *around += totals;
+        }
+        Ok(totals)
+    }
+
+    fn line(&self, sum: &Sum, path: Vec<u8>) -> Line {
+        let size = measured(self.options.measure, &sum.totals);
+        let time_ns = self.options.time.is_some().then_some(sum.time_ns);
+        Line { size, time_ns, key: None, path }
+    }
+}
+
+/// What totals come to.
+fn measured(measure: Measure, totals: &Totals) -> i64 {
+    match measure {
+        Measure::Disk => totals.blocks.saturating_mul(512),
+        Measure::Apparent => totals.bytes.saturating_add(totals.dir_bytes),
+        Measure::Inodes => totals.entries + totals.dirs,
+    }
+}
+
+/// What the start itself adds.
+fn own_of(start: &Start) -> Totals {
+    let attributes = &start.inode.attributes;
+    Totals {
+        dirs: 1,
+        dir_bytes: attributes.size_bytes,
+        blocks: attributes.blocks,
+        ..Totals::default()
+    }
+}

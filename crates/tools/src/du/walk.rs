@@ -1,0 +1,231 @@
+//! du's walk over single entries, in path order.
+//!
+//! The listing of a directory comes before those below it, and tells its subdirectories; those
+//! without a listing of their own, which the caller cannot list, count by themselves.
+
+use super::{Du, DuOptions, Sum, TimeKind, own_of};
+use crate::error::Result;
+use canopy_model::{Attributes, Totals, escape, is_below, join};
+use canopy_read::columns::{InodeColumns, strings};
+use canopy_read::locate::Start;
+use canopy_read::merge::{self, Directory, Rows};
+
+const COLUMNS: [&str; 8] = ["name", "ino", "nlink", "size", "blocks", "atime", "mtime", "ctime"];
+
+/// Prints the lines of a start and what is below it. Returns the sum of all.
+pub(super) fn walk(du: &mut Du<'_>, start: &Start) -> Result<Sum> {
+    let given = escape(&start.given).into_owned();
+    let counted = du.counted_below(start);
+    let columns: Vec<&str> = match du.options.time {
+        Some(_) => COLUMNS.to_vec(),
+        None => COLUMNS[..5].to_vec(),
+    };
+    let mut walk = Walk { du, start, given, counted, open: Vec::new() };
+    let sum =
+        Sum { totals: own_of(start), time_ns: time_of(walk.du.options, &start.inode.attributes) };
+    walk.open.push(Open { path: start.path.clone(), own: sum, ..Open::default() });
+    merge::in_order(start, &columns, |directory, rows| walk.listing(directory, rows))?;
+    let mut sum = Sum::default();
+    while !walk.open.is_empty() {
+        sum = walk.close()?;
+    }
+    Ok(sum)
+}
+
+/// The time that is asked for, the earliest there is if none is.
+pub(super) fn time_of(options: &DuOptions, attributes: &Attributes) -> i64 {
+    match options.time {
+        None => i64::MIN,
+        Some((TimeKind::Access, _)) => attributes.atime_ns,
+        Some((TimeKind::Modification, _)) => attributes.mtime_ns,
+        Some((TimeKind::Change, _)) => attributes.ctime_ns,
+    }
+}
+
+/// A directory on the way from the start to where the walk is.
+#[derive(Default)]
+struct Open {
+    path: String,
+    /// Itself and its entries that are not directories.
+    own: Sum,
+    /// The directories in it with all below them.
+    below: Sum,
+    /// Directories in it that the walk has not come by, the next one last.
+    ahead: Vec<(String, Sum)>,
+    sorted: bool,
+    /// Whether it is left out with all below it.
+    skipped: bool,
+}
+
+struct Walk<'a, 'd, 'o> {
+    du: &'d mut Du<'o>,
+    start: &'a Start,
+    given: String,
+    /// Paths that earlier arguments have counted.
+    counted: Vec<String>,
+    open: Vec<Open>,
+}
+
+impl Walk<'_, '_, '_> {
+    /// Takes a listing in.
+    fn listing(&mut self, directory: &Directory, rows: Rows<'_, '_>) -> Result<()> {
+        while self.open.len() > 1 && !is_below(&directory.path, &self.top().path) {
+            self.close()?;
+        }
+        while self.top().path != directory.path {
+            self.descend(&directory.path)?;
+        }
+        let other = self.du.options.one_file_system && directory.dev != self.start.inode.dev;
+        if other && self.open.len() > 1 {
+            self.top().skipped = true;
+        }
+        let skipped = self.top().skipped;
+        let mut files: Vec<(String, Option<(u64, u64)>, Sum)> = Vec::new();
+        let mut dirs: Vec<(String, Sum)> = Vec::new();
+        let options = self.du.options;
+        rows.entries.take(rows.entry_count, |batch, range| -> Result<()> {
+            let (names, inodes) = (strings(batch, "name"), InodeColumns::of(batch));
+            files.extend(range.filter(|_| !skipped).map(|at| {
+                let a = inodes.row(at);
+                let totals = Totals {
+                    entries: 1,
+                    bytes: a.size_bytes,
+                    blocks: a.blocks,
+                    ..Totals::default()
+                };
+                let link = (a.nlink > 1).then_some((directory.dev, a.ino));
+                (names.value(at).to_owned(), link, Sum { totals, time_ns: time_of(options, &a) })
+            }));
+            Ok(())
+        })?;
+        rows.dirs.take(rows.dir_count, |batch, range| -> Result<()> {
+            let (names, inodes) = (strings(batch, "name"), InodeColumns::of(batch));
+            dirs.extend(range.filter(|_| !skipped).map(|at| {
+                let a = inodes.row(at);
+                let totals = Totals {
+                    dirs: 1,
+                    dir_bytes: a.size_bytes,
+                    blocks: a.blocks,
+                    ..Totals::default()
+                };
+                (names.value(at).to_owned(), Sum { totals, time_ns: time_of(options, &a) })
+            }));
+            Ok(())
+        })?;
+        let top = self.top();
+        top.ahead.extend(dirs);
+        top.sorted = false;
+        self.files(&directory.path, files)
+    }
+
+    /// Counts the entries of a directory that are not directories.
+    fn files(
+        &mut self,
+        directory: &str,
+        files: Vec<(String, Option<(u64, u64)>, Sum)>,
+    ) -> Result<()> {
+        let shown = self.du.options.all && self.depth(directory) < self.depth_max();
+        for (name, link, sum) in files {
+            let path = join(directory, &name);
+            if self.left_out(&path) {
+                continue;
+            }
+            let again =
+                link.is_some_and(|id| !self.du.options.count_links && !self.du.seen.insert(id));
+            if again {
+                continue;
+            }
+            self.top().own += sum;
+            if shown {
+                let line = self.du.line(&sum, self.start.display(&path));
+                self.du.lines.put(line)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn top(&mut self) -> &mut Open {
+        self.open.last_mut().expect("the start is open until the walk ends")
+    }
+
+    /// Opens the next directory on the way to a path, and counts those before it.
+    fn descend(&mut self, path: &str) -> Result<()> {
+        let top = self.open.last().expect("the start is open until the walk ends");
+        let (around, skipped) = (top.path.clone(), top.skipped);
+        let from = if around.is_empty() { 0 } else { around.len() + 1 };
+        let name = path[from..].split('/').next().unwrap_or_default();
+        self.pass(Some(name))?;
+        let path = join(&around, name);
+        let top = self.top();
+        let mut own = Sum::default();
+        if top.ahead.last().is_some_and(|(next, _)| next == name) {
+            own = top.ahead.pop().expect("there is a last one").1;
+        }
+        let skipped = skipped || self.left_out(&path);
+        self.open.push(Open { path, own, skipped, ..Open::default() });
+        Ok(())
+    }
+
+    /// Counts directories that have no listing: those before a name, or all that are left.
+    fn pass(&mut self, until: Option<&str>) -> Result<()> {
+        let top = self.top();
+        if !top.sorted {
+            top.ahead.sort_by(|a, b| b.0.cmp(&a.0));
+            top.sorted = true;
+        }
+        loop {
+            let top = self.top();
+            match top.ahead.last() {
+                Some((next, _)) if until.is_none_or(|until| next.as_str() < until) => {}
+                _ => return Ok(()),
+            }
+            let Some((name, own)) = top.ahead.pop() else { return Ok(()) };
+            let path = join(&top.path, &name);
+            let skipped = top.skipped || self.left_out(&path);
+            self.open.push(Open { path, own, skipped, ..Open::default() });
+            self.close()?;
+        }
+    }
+
+    /// Prints the innermost directory and adds it to the one around it. Returns its sum.
+    fn close(&mut self) -> Result<Sum> {
+        self.pass(None)?;
+        let Some(done) = self.open.pop() else { return Ok(Sum::default()) };
+        if done.skipped {
+            return Ok(Sum::default());
+        }
+        let mut sum = done.own;
+        sum += done.below;
+        if self.depth(&done.path) <= self.depth_max() {
+            let shown = if self.du.options.separate { done.own } else { sum };
+            let line = self.du.line(&shown, self.start.display(&done.path));
+            self.du.lines.put(line)?;
+        }
+        if let Some(around) = self.open.last_mut() {
+            around.below += sum;
+        }
+        Ok(sum)
+    }
+
+    /// Whether an entry is not to be counted, or was already.
+    fn left_out(&self, path: &str) -> bool {
+        if self.counted.iter().any(|counted| counted == path) {
+            return true;
+        }
+        if self.du.options.exclude.is_empty() {
+            return false;
+        }
+        let below = path[self.start.path.len()..].trim_start_matches('/');
+        self.du.excluded(&join(self.given.trim_end_matches('/'), below))
+    }
+
+    /// How far below the start a path is.
+    fn depth(&self, path: &str) -> u32 {
+        let depth = if path.is_empty() { 0 } else { path.split('/').count() as u32 };
+        depth - self.start.depth().min(depth)
+    }
+
+    fn depth_max(&self) -> u32 {
+        self.du.options.depth_max.unwrap_or(u32::MAX)
+    }
+}

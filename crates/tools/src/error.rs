@@ -1,0 +1,62 @@
+//! What can go wrong with a tool.
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong with a tool.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The index has no answer.
+    #[error(transparent)]
+    Read(#[from] canopy_read::Error),
+    /// The format of an export needs directories.
+    #[error("{0}: not a directory, which this format begins with")]
+    NotADirectory(String),
+    /// A report is about directories.
+    #[error("{0}: not a directory")]
+    NotDirectory(String),
+    /// The format of an export tells paths by their last component.
+    #[error("two paths end in '{0}', which this format cannot tell apart")]
+    SameName(String),
+    /// The format of an export shows one tree.
+    #[error("this format shows one directory; name one PATH")]
+    OneDirectory,
+    /// A format has a directive that makes no sense.
+    #[error("'{0}': invalid directive")]
+    Directive(String),
+    /// Answers could not be written.
+    #[error("cannot write the answer")]
+    Output(#[from] std::io::Error),
+}
+
+impl Error {
+    /// Returns whether a path that the user gave has no answer, which leaves the answers for other paths.
+    pub fn is_of_path(&self) -> bool {
+        matches!(self, Error::Read(error) if error.is_of_path())
+    }
+
+    /// Returns whether the reader of the answers has gone away, which is no fault.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Error::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl From<canopy_index::Error> for Error {
+    fn from(error: canopy_index::Error) -> Self {
+        Error::Read(error.into())
+    }
+}
+
+impl From<parquet::errors::ParquetError> for Error {
+    /// For files that are written: the library hides the cause of a failed write in its own error.
+    fn from(error: parquet::errors::ParquetError) -> Self {
+        use parquet::errors::ParquetError;
+        Error::Output(match error {
+            ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {
+                Ok(cause) => *cause,
+                Err(cause) => std::io::Error::other(cause),
+            },
+            other => std::io::Error::other(other),
+        })
+    }
+}

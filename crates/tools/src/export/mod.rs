@@ -1,0 +1,147 @@
+//! `export`: everything that the caller sees at and below some paths, as one data set with full
+//! paths.
+//!
+//! `rows` makes flat rows, which `csv`, `ndjson`, `parquet` and `arrow` write; `gufi_trace` and
+//! `ncdu` go by directories instead, the latter in one depth-first order that `merge` gives.
+//! `xattrs` is where extended attributes come in, `blocks` is how workers share an output.
+//!
+//! Memory is bounded whatever the number of entries, but for directories with very many
+//! subdirectories in `ncdu`.
+
+mod arrow;
+mod blocks;
+mod csv;
+mod gufi_trace;
+mod ncdu;
+mod ndjson;
+mod parquet;
+mod rows;
+mod xattrs;
+
+pub use blocks::Output;
+
+use crate::error::{Error, Result};
+use canopy_index::Index;
+use canopy_read::locate::{Start, locate};
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex};
+
+/// The form of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// GUFI's trace, fields separated by this byte. Has one part for each output.
+    GufiTrace {
+        /// The byte.
+        delim: u8,
+        /// Whether to write extended attributes too that GUFI cannot read: see
+        /// [`Exported::left_out`].
+        all_xattrs: bool,
+    },
+    /// What ncdu shows, of one directory, exported at this time in seconds since 1970.
+    Ncdu(i64),
+    /// A Parquet file.
+    Parquet,
+    /// Arrow's file format.
+    ArrowFile,
+    /// Arrow's stream.
+    ArrowStream,
+    /// Comma-separated values with a header.
+    Csv,
+    /// A JSON object a line.
+    NdJson,
+}
+
+/// What an export has to say about its answer.
+#[derive(Debug, Default)]
+pub struct Exported {
+    /// The paths that could not be answered.
+    pub failed: Vec<Error>,
+    /// Names and targets that hold an end of line, where the format's readers go by lines.
+    pub broken_lines: u64,
+    /// Extended attributes that were left out since GUFI cannot read them: those that are not
+    /// `user.*`, ACLs among them, and values with a NUL, an end of line or the byte between
+    /// values.
+    pub left_out: u64,
+}
+
+/// Writes everything at and below the paths, or of all sources if there are none. There is one
+/// output, or for [`Format::GufiTrace`] one or more. Blocks.
+pub fn run(
+    index: &Index,
+    paths: &[OsString],
+    format: Format,
+    threads: usize,
+    mut outputs: Vec<Output>,
+) -> Result<Exported> {
+    let mut exported = Exported::default();
+    let starts = starts(index, paths, &mut exported.failed)?;
+    match format {
+        Format::Parquet => parquet::write(&starts, threads, &mut outputs[0])?,
+        Format::ArrowFile => arrow::write(&starts, threads, true, &mut outputs[0])?,
+        Format::ArrowStream => arrow::write(&starts, threads, false, &mut outputs[0])?,
+        _ => {
+            let shared: Vec<Mutex<Output>> = outputs.into_iter().map(Mutex::new).collect();
+            write_shared(starts, format, threads, &shared, &mut exported)?;
+            let own = shared.into_iter().map(|output| output.into_inner());
+            outputs = own.map(|output| output.expect("no thread panics while it writes")).collect();
+        }
+    }
+    outputs.iter_mut().try_for_each(|output| output.flush())?;
+    Ok(exported)
+}
+
+/// Writes a format whose workers write blocks of text.
+fn write_shared(
+    starts: Vec<Start>,
+    format: Format,
+    threads: usize,
+    outputs: &[Mutex<Output>],
+    exported: &mut Exported,
+) -> Result<()> {
+    match format {
+        Format::Csv => csv::write(&starts, threads, &outputs[0]),
+        Format::NdJson => ndjson::write(&starts, threads, &outputs[0]),
+        Format::Ncdu(now_s) => {
+            let starts = only_directories(starts, &mut exported.failed);
+            match &*starts {
+                [start] => ncdu::write(start, now_s, &outputs[0]),
+                [] => Ok(()),
+                _ => Err(Error::OneDirectory),
+            }
+        }
+        Format::GufiTrace { delim, all_xattrs } => {
+            let starts = only_directories(starts, &mut exported.failed);
+            let written = gufi_trace::write(&starts, delim, all_xattrs, threads, outputs)?;
+            (exported.broken_lines, exported.left_out) = written;
+            Ok(())
+        }
+        Format::Parquet | Format::ArrowFile | Format::ArrowStream => {
+            unreachable!("these share a writer")
+        }
+    }
+}
+
+fn starts(index: &Index, paths: &[OsString], failed: &mut Vec<Error>) -> Result<Vec<Start>> {
+    if paths.is_empty() {
+        let view = Arc::new(index.clone());
+        return Ok(index.sources().iter().map(|source| Start::of_source(&view, source)).collect());
+    }
+    let mut starts = Vec::new();
+    for path in paths {
+        match locate(index, path) {
+            Ok(start) => starts.push(start),
+            Err(error) if error.is_of_path() => failed.push(error.into()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(starts)
+}
+
+/// Leaves out what is no directory, for formats that go by directories.
+fn only_directories(starts: Vec<Start>, failed: &mut Vec<Error>) -> Vec<Start> {
+    let (dirs, others): (Vec<Start>, Vec<Start>) = starts.into_iter().partition(Start::is_dir);
+    let not =
+        |start: Start| Error::NotADirectory(String::from_utf8_lossy(&start.given).into_owned());
+    failed.extend(others.into_iter().map(not));
+    dirs
+}

@@ -1,0 +1,82 @@
+//! The extended attributes of the rows of an export: the one place where they come in.
+//!
+//! Rows have the names, joined by commas. Values are in other shards, those of the classes of those
+//! who may see them, so a format that prints values has all of its start in memory.
+
+use crate::error::Result;
+use arrow::array::{AsArray, RecordBatch, StringArray};
+use canopy_model::{is_below, join, unescape};
+use canopy_read::columns::{strings, text_or_empty};
+use canopy_read::locate::{Start, read_xattrs};
+use rustc_hash::FxHashMap;
+
+/// The column to read.
+pub(super) const COLUMN: &str = "xattrs";
+
+/// The names of the extended attributes of the rows of a batch.
+pub(super) struct Xattrs<'a> {
+    names: Option<&'a StringArray>,
+}
+
+impl<'a> Xattrs<'a> {
+    /// Of a batch that was read with [`COLUMN`].
+    pub(super) fn of(batch: &'a RecordBatch) -> Self {
+        Xattrs { names: batch.column_by_name(COLUMN).map(|column| column.as_string()) }
+    }
+
+    /// The names in row `at`, joined by commas, or `None` if it has no extended attributes.
+    pub(super) fn names(&self, at: usize) -> Option<&'a str> {
+        Some(text_or_empty(self.names, at)).filter(|names| !names.is_empty())
+    }
+}
+
+/// Names and values that the caller may see, as bytes, by path in the source.
+#[derive(Default)]
+pub(super) struct Values(FxHashMap<String, Vec<Pair>>);
+
+/// Name and value of an extended attribute.
+pub(super) type Pair = (Vec<u8>, Vec<u8>);
+
+impl Values {
+    /// Those at and below a start.
+    pub(super) fn below(start: &Start) -> Result<Self> {
+        let mut values = Values::default();
+        for shard in start.view.shards_of(start.source.id) {
+            for batch in read_xattrs(shard)? {
+                let batch = batch?;
+                let [paths, names, keys, texts] =
+                    ["path", "name", "key", "value"].map(|name| strings(&batch, name));
+                for at in 0..batch.num_rows() {
+                    let path = join(paths.value(at), names.value(at));
+                    if is_below(&path, &start.path) {
+                        let [key, value] =
+                            [keys, texts].map(|texts| unescape(texts.value(at)).into_owned());
+                        values.0.entry(path).or_default().push((key, value));
+                    }
+                }
+            }
+        }
+        Ok(values)
+    }
+
+    /// Keeps those that pass, and returns how many did not.
+    pub(super) fn retain(&mut self, passes: impl Fn(&Pair) -> bool) -> u64 {
+        let mut left_out = 0;
+        for pairs in self.0.values_mut() {
+            let before = pairs.len();
+            pairs.retain(&passes);
+            left_out += (before - pairs.len()) as u64;
+        }
+        left_out
+    }
+
+    /// Those of one entry.
+    pub(super) fn of(&self, path: &str) -> &[Pair] {
+        self.0.get(path).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

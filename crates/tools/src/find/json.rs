@@ -1,0 +1,66 @@
+//! An entry as an object of JSON. Names that are not UTF-8 are escaped, as in SQL.
+
+use super::format::Found;
+use canopy_text::{group_or_number, user_or_number};
+use canopy_model::{FileType, escape};
+use chrono::{DateTime, SecondsFormat};
+use std::io::Write;
+
+/// Prints `{"path":...}` without an end of line. Times are RFC 3339 in UTC, sizes bytes, blocks 512
+/// bytes.
+pub(crate) fn print_json(found: &Found<'_>, output: &mut Vec<u8>) {
+    let a = &found.attributes;
+    output.push(b'{');
+    text("path", &escape(found.shown), output);
+    output.push(b',');
+    text("name", &escape(found.name), output);
+    let time = |ns| DateTime::from_timestamp_nanos(ns).to_rfc3339_opts(SecondsFormat::Nanos, true);
+    let numbers = write!(
+        output,
+        ",\"type\":\"{}\",\"depth\":{},\"dev\":{},\"ino\":{},\"mode\":{},\"nlink\":{},\"uid\":{},\"gid\":{},",
+        a.file_type().letter(),
+        found.depth,
+        found.dev,
+        a.ino,
+        a.mode & 0o7777,
+        a.nlink,
+        a.uid,
+        a.gid
+    );
+    numbers.expect("writing to memory does not fail");
+    text("user", &user_or_number(a.uid), output);
+    output.push(b',');
+    text("group", &group_or_number(a.gid), output);
+    let rest = write!(
+        output,
+        ",\"size\":{},\"blocks\":{},\"atime\":\"{}\",\"mtime\":\"{}\",\"ctime\":\"{}\",\"btime\":\"{}\"",
+        a.size_bytes,
+        a.blocks,
+        time(a.atime_ns),
+        time(a.mtime_ns),
+        time(a.ctime_ns),
+        time(a.btime_ns)
+    );
+    rest.expect("writing to memory does not fail");
+    if a.file_type() == FileType::Symlink {
+        output.push(b',');
+        text("target", &escape(found.target), output);
+    }
+    output.push(b'}');
+}
+
+fn text(key: &str, value: &str, output: &mut Vec<u8>) {
+    let mut quoted = String::with_capacity(value.len() + key.len() + 5);
+    quoted.push_str(&format!("\"{key}\":\""));
+    for c in value.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            // All controls, those of C1 and 0x7F too, which JSON would allow and terminals obey.
+            c if c.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    output.extend_from_slice(quoted.as_bytes());
+}

@@ -1,0 +1,57 @@
+//! The lines of `-ls`.
+
+use super::format::Found;
+use canopy_text::mode_string;
+use canopy_text::{group_or_number, user_or_number};
+use canopy_model::FileType;
+use canopy_text::clock::date;
+use std::io::Write;
+
+/// Prints an entry as `-ls` does.
+pub(crate) fn print_long(found: &Found<'_>, now_ns: i64, output: &mut Vec<u8>) {
+    let attributes = &found.attributes;
+    let size = match attributes.file_type() {
+        FileType::Block | FileType::Character => {
+            let (major, minor) =
+                (rustix::fs::major(attributes.rdev), rustix::fs::minor(attributes.rdev));
+            format!("{major:>3}, {minor:>3}")
+        }
+        _ => format!("{:>8}", attributes.size_bytes),
+    };
+    let date = date(attributes.mtime_ns, now_ns);
+    let line = write!(
+        output,
+        "{:>9} {:>6} {} {:>3} {:<8} {:<8} {size} {date} ",
+        attributes.ino,
+        attributes.blocks / 2 + attributes.blocks % 2,
+        mode_string(attributes.mode),
+        attributes.nlink,
+        user_or_number(attributes.uid),
+        group_or_number(attributes.gid),
+    );
+    line.expect("writing to memory does not fail");
+    quote(found.shown, output);
+    if attributes.file_type() == FileType::Symlink {
+        output.extend_from_slice(b" -> ");
+        quote(found.target, output);
+    }
+    output.push(b'\n');
+}
+
+/// Quotes a name as `-ls` does, with backslashes.
+fn quote(name: &[u8], output: &mut Vec<u8>) {
+    for &byte in name {
+        match byte {
+            b'\\' => output.extend_from_slice(b"\\\\"),
+            b'\n' => output.extend_from_slice(b"\\n"),
+            8 => output.extend_from_slice(b"\\b"),
+            b'\r' => output.extend_from_slice(b"\\r"),
+            b'\t' => output.extend_from_slice(b"\\t"),
+            12 => output.extend_from_slice(b"\\f"),
+            b' ' => output.extend_from_slice(b"\\ "),
+            b'"' => output.extend_from_slice(b"\\\""),
+            0x21..=0x7e => output.push(byte),
+            byte => write!(output, "\\{byte:03o}").expect("writing to memory does not fail"),
+        }
+    }
+}

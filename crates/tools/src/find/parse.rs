@@ -1,0 +1,357 @@
+//! From find's arguments to start paths and an expression.
+//!
+//! Precedence, from strongest: parentheses; `!`; `-a`, also where nothing stands between two tests;
+//! `-o`; `,`. An expression without an action is `( EXPRESSION ) -print`. Messages are those of
+//! find(1).
+
+use super::action::{Action, Form, Sink};
+use super::expr::Expr;
+use super::primary::Globals;
+use super::test::Test;
+use canopy_text::regular::Syntax;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// What a find looks for and where.
+#[derive(Debug)]
+pub struct Find {
+    /// Start paths, as they were given.
+    pub starts: Vec<OsString>,
+    /// What find(1) would warn of.
+    pub warnings: Vec<String>,
+    pub(crate) expr: Expr,
+    pub(crate) actions: Vec<Action>,
+    /// Files that actions write to.
+    pub(crate) files: Vec<(OsString, File)>,
+    pub(crate) globals: Globals,
+}
+
+impl Find {
+    /// Whether it searches the file system itself.
+    pub fn is_live(&self) -> bool {
+        self.globals.live
+    }
+
+    /// Whether there is such a test.
+    pub(crate) fn asks(&self, of: &dyn Fn(&Test) -> bool) -> bool {
+        let mut asked = false;
+        self.expr.each_test(&mut |test| asked |= of(test));
+        asked
+    }
+
+    /// Whether `-printf` and its like print this directive.
+    pub(crate) fn prints(&self, letter: char) -> bool {
+        self.actions.iter().any(|action| match action {
+            Action::Write(Form::Printf(format), _) => format.0.has(letter),
+            _ => false,
+        })
+    }
+}
+
+/// Parses the arguments of find: options, start paths, then an expression. `now_ns` is what ages
+/// count from, in nanoseconds since 1970. Opens the files that actions write to.
+pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
+    let mut parser = Parser {
+        rest: arguments,
+        now_ns,
+        began_ns: now_ns,
+        actions: Vec::new(),
+        files: Vec::new(),
+        warnings: Vec::new(),
+        globals: Globals::default(),
+        xattr_tests: 0,
+        syntax: Syntax::Emacs,
+    };
+    parser.leading_options()?;
+    let starts = parser.rest.iter().position(|argument| is_expression(argument));
+    let (starts, rest) = parser.rest.split_at(starts.unwrap_or(parser.rest.len()));
+    let mut starts = starts.to_vec();
+    parser.rest = rest;
+    let mut expr = if parser.rest.is_empty() { always() } else { parser.list()? };
+    if parser.peek() == Some(b")") {
+        return Err("you have too many ')'".to_owned());
+    }
+    if let Some(file) = parser.globals.starts_from.take() {
+        if let Some(start) = starts.first() {
+            let start = start.to_string_lossy();
+            return Err(format!(
+                "extra operand ‘{start}’\nfile operands cannot be combined with -files0-from"
+            ));
+        }
+        starts = starts_from(&file)?;
+    } else if starts.is_empty() {
+        starts.push(".".into());
+    }
+    parser.check(&expr)?;
+    if parser.globals.depth_first {
+        expr.forget_pruning();
+    }
+    expr.cheapest_first();
+    if parser.only_quits() {
+        parser.actions.push(parser.globals.implied_action());
+        expr = expr.and(Expr::Action(parser.actions.len() - 1));
+    }
+    if parser.actions.len() > 64 {
+        return Err("more than 64 actions in one expression".to_owned());
+    }
+    let Parser { actions, files, warnings, globals, .. } = parser;
+    Ok(Find { starts, warnings, expr, actions, files, globals })
+}
+
+/// Whether an argument ends the start paths.
+fn is_expression(argument: &OsString) -> bool {
+    let bytes = argument.as_bytes();
+    (bytes.starts_with(b"-") && bytes.len() > 1) || matches!(bytes, b"(" | b"!")
+}
+
+/// The start paths of `-files0-from`.
+fn starts_from(file: &OsStr) -> Result<Vec<OsString>, String> {
+    let read = match file.as_bytes() {
+        b"-" => {
+            let mut bytes = Vec::new();
+            std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
+        }
+        _ => std::fs::read(file),
+    };
+    let shown = file.to_string_lossy();
+    let bytes = read.map_err(|error| format!("‘{shown}’: {}", super::exec::message(&error)))?;
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
+    bytes
+        .split(|&byte| byte == 0)
+        .map(|path| match path {
+            b"" => Err(format!("‘{shown}’: invalid zero-length file name")),
+            path => Ok(OsString::from_vec(path.to_vec())),
+        })
+        .collect()
+}
+
+pub(super) fn always() -> Expr {
+    Expr::always(true)
+}
+
+pub(super) struct Parser<'a> {
+    pub(super) rest: &'a [OsString],
+    /// What ages count from; `-daystart` changes it.
+    pub(super) now_ns: i64,
+    /// The time at which find began.
+    pub(super) began_ns: i64,
+    pub(super) actions: Vec<Action>,
+    pub(super) files: Vec<(OsString, File)>,
+    pub(super) warnings: Vec<String>,
+    pub(super) globals: Globals,
+    pub(super) xattr_tests: usize,
+    pub(super) syntax: Syntax,
+}
+
+impl<'a> Parser<'a> {
+    pub(super) fn peek(&self) -> Option<&'a [u8]> {
+        self.rest.first().map(|argument| argument.as_bytes())
+    }
+
+    pub(super) fn next(&mut self) -> Option<&'a OsStr> {
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(first)
+    }
+
+    /// The argument of `name`.
+    pub(super) fn argument(&mut self, name: &str) -> Result<&'a OsStr, String> {
+        self.next().ok_or_else(|| format!("missing argument to `{name}'"))
+    }
+
+    fn list(&mut self) -> Result<Expr, String> {
+        let mut expr = self.alternatives()?;
+        while self.peek() == Some(b",") {
+            self.operator()?;
+            expr = expr.comma(self.alternatives()?);
+        }
+        Ok(expr)
+    }
+
+    fn alternatives(&mut self) -> Result<Expr, String> {
+        let mut expr = self.conjunction()?;
+        while let Some(b"-o" | b"-or") = self.peek() {
+            self.operator()?;
+            expr = expr.or(self.conjunction()?);
+        }
+        Ok(expr)
+    }
+
+    fn conjunction(&mut self) -> Result<Expr, String> {
+        let mut expr = self.negation()?;
+        loop {
+            match self.peek() {
+                None | Some(b")" | b"-o" | b"-or" | b",") => return Ok(expr),
+                Some(b"-a" | b"-and") => self.operator()?,
+                Some(_) => {}
+            }
+            expr = expr.and(self.negation()?);
+        }
+    }
+
+    /// Takes an operator and sees to it that something follows.
+    fn operator(&mut self) -> Result<(), String> {
+        let name = self.next().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+        match self.peek() {
+            None => Err(format!("expected an expression after '{name}'")),
+            Some(b")") => Err(format!("expected an expression between '{name}' and ')'")),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn negation(&mut self) -> Result<Expr, String> {
+        match self.peek() {
+            Some(b"!" | b"-not") => {
+                self.operator()?;
+                Ok(Expr::Not(Box::new(self.negation()?)))
+            }
+            Some(b"(") => {
+                self.next();
+                match self.peek() {
+                    Some(b")") => {
+                        return Err(
+                            "invalid expression; empty parentheses are not allowed.".to_owned()
+                        );
+                    }
+                    None => return Err(unclosed()),
+                    Some(_) => {}
+                }
+                let expr = self.list()?;
+                match self.next() {
+                    Some(close) if close == ")" => Ok(expr),
+                    _ => Err(unclosed()),
+                }
+            }
+            Some(name @ (b"-o" | b"-or" | b"-a" | b"-and" | b",")) => Err(format!(
+                "invalid expression; you have used a binary operator '{}' with nothing before it.",
+                String::from_utf8_lossy(name)
+            )),
+            Some(b")") => Err("you have too many ')'".to_owned()),
+            _ => self.primary(),
+        }
+    }
+
+    /// Whether no action keeps the implied one away, as `-quit` alone does not.
+    fn only_quits(&self) -> bool {
+        self.actions.iter().all(|action| matches!(action, Action::Quit))
+    }
+
+    /// What only the whole expression tells.
+    fn check(&self, expr: &Expr) -> Result<(), String> {
+        let globals = &self.globals;
+        let shaped = globals.count || globals.json || globals.ndjson || globals.zero;
+        if shaped && !self.only_quits() {
+            return Err("--count, --json, --ndjson and --0 stand in for -print: leave actions out"
+                .to_owned());
+        }
+        if self.actions.iter().any(|action| matches!(action, Action::Delete)) {
+            if !globals.live {
+                return Err(
+                    "-delete changes the file system, which a search of an index does not: add --live"
+                        .to_owned(),
+                );
+            }
+            if expr.prunes() && !globals.depth_asked {
+                return Err(
+                    "The -delete action automatically turns on -depth, but -prune does nothing when \
+                            -depth is in effect.  If you want to carry on anyway, just explicitly use the \
+                            -depth option."
+                        .to_owned(),
+                );
+            }
+        }
+        if (!globals.live || globals.holds())
+            && !globals.depth_first
+            && expr.prunes_by_outcome(&self.actions)
+        {
+            return Err(
+                "-prune cannot hang on the outcome of a command where entries are chosen before any command \
+                        runs, as in an index or with --sort"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// The place of a file that an action writes to, which is opened once.
+    pub(super) fn sink(&mut self, name: &str) -> Result<Sink, String> {
+        let path = self.argument(name)?;
+        match path.as_bytes() {
+            b"/dev/stdout" => return Ok(Sink::Stdout),
+            b"/dev/stderr" => return Ok(Sink::Stderr),
+            _ => {}
+        }
+        if let Some(at) = self.files.iter().position(|(known, _)| known == path) {
+            return Ok(Sink::File(at));
+        }
+        let file = File::create(path).map_err(|error| {
+            format!("‘{}’: {}", path.to_string_lossy(), super::exec::message(&error))
+        })?;
+        self.files.push((path.to_owned(), file));
+        Ok(Sink::File(self.files.len() - 1))
+    }
+
+    pub(super) fn write(&mut self, form: Form, sink: Sink) -> Expr {
+        self.act(Action::Write(form, sink))
+    }
+
+    pub(super) fn act(&mut self, action: Action) -> Expr {
+        self.actions.push(action);
+        Expr::Action(self.actions.len() - 1)
+    }
+}
+
+fn unclosed() -> String {
+    "invalid expression; I was expecting to find a ')' somewhere but did not see one.".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::moment::SECOND_NS;
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Find, String> {
+        let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        parse(&arguments, 1_000_000 * SECOND_NS)
+    }
+
+    #[test]
+    fn precedence_is_that_of_find() {
+        let shape = |line: &str| format!("{:?}", parsed(line).unwrap().expr);
+        assert_eq!(
+            shape("-uid 1 -o -uid 2 -a ! -uid 3"),
+            shape("( -uid 1 ) -o ( -uid 2 ( ! -uid 3 ) )")
+        );
+        assert_eq!(shape("-uid 1 -print -o -uid 2"), shape("( -uid 1 -a -print ) -o -uid 2"));
+        assert_ne!(shape("-uid 1 -o -uid 2 -uid 3"), shape("( -uid 1 -o -uid 2 ) -uid 3"));
+        assert_eq!(shape("-uid 1 , -uid 2 -o -uid 3"), shape("( -uid 1 ) , ( -uid 2 -o -uid 3 )"));
+    }
+
+    #[test]
+    fn wrong_expressions_are_one_clear_error() {
+        for (line, words) in [
+            ("-delete", "changes"),
+            ("-exec true ; -prune", "-prune cannot hang"),
+            ("--count -print", "leave actions out"),
+            ("--sort colour", "--sort needs"),
+            ("-regex \\(a\\)\\1", "back-references"),
+            ("-prune --limit x", "--limit needs"),
+        ] {
+            let error = parsed(line).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn options_stand_before_paths_or_in_the_expression() {
+        let find = parsed("--sort size --reverse -H a b -name x --limit 3").unwrap();
+        assert_eq!(find.starts, ["a", "b"]);
+        assert_eq!(find.globals.limit, Some(3));
+        assert!(find.globals.reverse && find.globals.sort.is_some() && find.globals.follow_starts);
+    }
+}

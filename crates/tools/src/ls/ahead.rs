@@ -1,0 +1,90 @@
+//! `ls -R`: what is in directories, read from all shards together instead of looked up one
+//! directory after the other.
+
+use super::entry::Entry;
+use crate::error::Result;
+use canopy_model::compare_paths;
+use canopy_read::contents::{COLUMNS, inodes};
+use canopy_read::locate::Start;
+use canopy_read::merge::{Directory, Merge, Rows};
+use canopy_read::totals::Subtree;
+use rustc_hash::FxHashMap;
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+
+/// Most entries that are held in memory where directories are asked for in another order than that
+/// of paths.
+const HELD_MAX: i64 = 1_000_000;
+
+/// The contents of the directories at and below a start.
+pub(super) struct Ahead<'a> {
+    merge: Merge<'a>,
+    /// Directories by path, in path order. All of the first one's listing is there if a second one
+    /// is, or no more comes.
+    ready: VecDeque<(String, Vec<Entry>)>,
+    ended: bool,
+    /// All of them, where they are asked for in another order.
+    held: FxHashMap<String, Vec<Entry>>,
+}
+
+impl<'a> Ahead<'a> {
+    /// For directories that are asked for in path order or not. `None` where that would take too
+    /// much memory.
+    pub(super) fn new(start: &'a Start, path_order: bool) -> Result<Option<Self>> {
+        let merge = Merge::new(start, &COLUMNS)?;
+        let mut ahead =
+            Ahead { merge, ready: VecDeque::new(), ended: false, held: FxHashMap::default() };
+        if !path_order {
+            let totals = Subtree::of(start, 1).sum_of_names()?;
+            if totals.entries + totals.dirs > HELD_MAX {
+                return Ok(None);
+            }
+            while !ahead.ended {
+                ahead.read()?;
+            }
+            ahead.held = std::mem::take(&mut ahead.ready).into_iter().collect();
+        }
+        Ok(Some(ahead))
+    }
+
+    /// What is in a directory; `None` if that is not known here. In path order, those before it are
+    /// passed over.
+    pub(super) fn take(&mut self, path: &str) -> Result<Option<Vec<Entry>>> {
+        if let Some(entries) = self.held.remove(path) {
+            return Ok(Some(entries));
+        }
+        loop {
+            while self.ready.len() < 2 && !self.ended {
+                self.read()?;
+            }
+            match self.ready.front().map(|(next, _)| compare_paths(next, path)) {
+                Some(Ordering::Less) => drop(self.ready.pop_front()),
+                Some(Ordering::Equal) => {
+                    return Ok(self.ready.pop_front().map(|(_, entries)| entries));
+                }
+                Some(Ordering::Greater) | None => return Ok(None),
+            }
+        }
+    }
+
+    /// Reads the next listing, which may be a further part of the last directory.
+    fn read(&mut self) -> Result<()> {
+        let ready = &mut self.ready;
+        let more = self.merge.next(|directory: &Directory, rows: Rows<'_, '_>| -> Result<()> {
+            if ready.back().is_none_or(|(path, _)| *path != directory.path) {
+                ready.push_back((directory.path.clone(), Vec::new()));
+            }
+            let Some((_, all)) = ready.back_mut() else { return Ok(()) };
+            let Rows { entries, entry_count, dirs, dir_count } = rows;
+            for (cursor, count) in [(entries, entry_count), (dirs, dir_count)] {
+                cursor.take(count, |batch, rows| -> Result<()> {
+                    all.extend(inodes(batch, rows, directory.dev).map(Entry::new));
+                    Ok(())
+                })?;
+            }
+            Ok(())
+        })?;
+        self.ended = !more;
+        Ok(())
+    }
+}

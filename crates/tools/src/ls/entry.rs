@@ -1,0 +1,108 @@
+//! Entries of a directory, with all that is shown of them.
+
+use super::LsTime;
+use crate::error::Result;
+use canopy_index::Index;
+use canopy_model::{Attributes, FileType, parent, unescape};
+use canopy_read::contents::Contents;
+use canopy_read::locate::{Inode, Start, absolute_path, locate, look_up};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// An entry.
+pub(super) struct Entry {
+    pub(super) name: Vec<u8>,
+    pub(super) inode: Inode,
+    pub(super) target: Target,
+}
+
+/// What a symbolic link leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// It is none.
+    NoLink,
+    /// Something of this mode.
+    Mode(u32),
+    /// Nothing.
+    Missing,
+    /// Out of the index, or nobody has asked.
+    Unknown,
+}
+
+impl Entry {
+    /// Of an escaped name and what it is.
+    pub(super) fn new((name, inode): (String, Inode)) -> Self {
+        Entry { name: unescape(&name).into_owned(), inode, target: Target::NoLink }
+    }
+
+    pub(super) fn file_type(&self) -> FileType {
+        self.inode.attributes.file_type()
+    }
+
+    pub(super) fn time_ns(&self, time: LsTime) -> i64 {
+        let attributes = &self.inode.attributes;
+        match time {
+            LsTime::Modification => attributes.mtime_ns,
+            LsTime::Access => attributes.atime_ns,
+            LsTime::Change => attributes.ctime_ns,
+            LsTime::Birth => attributes.btime_ns,
+        }
+    }
+
+    /// Whether it is a directory, or a symbolic link to one.
+    pub(super) fn leads_to_directory(&self) -> bool {
+        let mode = match self.target {
+            Target::Mode(mode) => mode,
+            _ => self.inode.attributes.mode,
+        };
+        FileType::of_mode(mode) == FileType::Directory
+    }
+}
+
+/// What is in a directory; `None` if the caller may not list it.
+pub(super) fn children(start: &Start) -> Result<Option<Vec<Entry>>> {
+    Ok(match Contents::of(&start.view, &start.source, &start.path, usize::MAX)? {
+        Contents::Listed(all) => Some(all.into_iter().map(Entry::new).collect()),
+        Contents::Unlisted | Contents::TooMany => None,
+    })
+}
+
+/// What `..` of a directory is: from the index, above the root of a source from the live file
+/// system, or else the directory itself.
+pub(super) fn parent_of(index: &Index, start: &Start) -> Result<Inode> {
+    if let Some(above) = parent(&start.path) {
+        return Ok(
+            look_up(&start.view, &start.source, above)?.unwrap_or_else(|| start.inode.clone())
+        );
+    }
+    let root = absolute_path(&start.source, "");
+    let root = unescape(&root);
+    let above = Path::new(OsStr::from_bytes(&root)).parent().unwrap_or(Path::new("/"));
+    if let Ok(found) = locate(index, above.as_os_str()) {
+        return Ok(found.inode);
+    }
+    Ok(above.symlink_metadata().map_or_else(|_| start.inode.clone(), |metadata| live(&metadata)))
+}
+
+fn live(metadata: &std::fs::Metadata) -> Inode {
+    let time = |seconds: i64, nanoseconds: i64| {
+        seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+    };
+    let attributes = Attributes {
+        ino: metadata.ino(),
+        mode: metadata.mode(),
+        nlink: metadata.nlink() as u32,
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+        size_bytes: metadata.size() as i64,
+        blksize_bytes: metadata.blksize() as u32,
+        blocks: metadata.blocks() as i64,
+        atime_ns: time(metadata.atime(), metadata.atime_nsec()),
+        mtime_ns: time(metadata.mtime(), metadata.mtime_nsec()),
+        ctime_ns: time(metadata.ctime(), metadata.ctime_nsec()),
+        ..Attributes::default()
+    };
+    Inode { attributes, target: String::new(), dev: metadata.dev(), xattrs: String::new() }
+}

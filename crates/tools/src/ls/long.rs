@@ -1,0 +1,172 @@
+//! Long lines of `ls`: attributes in columns, then the name and what a symbolic link leads to.
+
+use super::entry::{Entry, Target};
+use super::print::{Printer, Table};
+use super::{LsOptions, LsTime};
+use canopy_model::{FileType, unescape};
+use canopy_text::mode_string;
+use canopy_text::{group_name, user_name};
+use std::io::Write;
+
+impl Printer<'_> {
+    pub(super) fn long(&mut self, table: &Table<'_>, beside: &[&Entry], lines: &mut Vec<u8>) {
+        let all = table.rows.iter().map(|row| row.entry).chain(beside.iter().copied());
+        let cells: Vec<Cells> = all.map(|entry| Cells::of(entry, self.options)).collect();
+        let widths = Widths::of(&cells);
+        for (row, cells) in table.rows.iter().zip(&cells) {
+            self.normal(lines);
+            let mut before = Vec::new();
+            self.numbers(table, row, &mut before);
+            // Infallible: it is written to memory.
+            let _ = write!(
+                before,
+                "{:<w0$} {:>w1$} ",
+                cells.mode,
+                cells.links,
+                w0 = widths.mode,
+                w1 = widths.links
+            );
+            for (shown, (name, numeric), width) in [
+                (self.options.owner, &cells.owner, widths.owner),
+                (self.options.group, &cells.group, widths.group),
+            ] {
+                if shown {
+                    let _ = match numeric {
+                        true => write!(before, "{name:>width$} "),
+                        false => write!(before, "{name:<width$} "),
+                    };
+                }
+            }
+            let mut after = Vec::new();
+            let size = cells.size(&widths);
+            let _ = write!(after, "{size:>width$} {} ", cells.time, width = widths.size);
+            let owned = self.options.owner || self.options.group;
+            let column = after.len() + if owned { 0 } else { before.len() };
+            lines.extend(before);
+            lines.extend(after);
+            let length = self.name(table, row, column, lines);
+            if row.entry.file_type() != FileType::Symlink {
+                lines.extend(self.indicator(row.entry.inode.attributes.mode));
+            } else if !row.entry.inode.target.is_empty() {
+                self.target(row.entry, column + length + 4, lines);
+            }
+            lines.push(self.options.end());
+        }
+    }
+
+    fn target(&mut self, entry: &Entry, column: usize, lines: &mut Vec<u8>) {
+        lines.extend_from_slice(b" -> ");
+        let target = unescape(&entry.inode.target);
+        let quoted = self.names.quote(&target).into_owned();
+        let code = self.options.colors.as_ref().and_then(|colors| colors.of_target(entry, &target));
+        self.painted(&quoted, code, column, 0, lines);
+        if let Target::Mode(mode) = entry.target {
+            lines.extend(self.indicator(mode));
+        }
+    }
+}
+
+/// What a long line has before the name.
+struct Cells {
+    mode: String,
+    links: String,
+    /// With whether it is a number.
+    owner: (String, bool),
+    group: (String, bool),
+    size: Size,
+    time: String,
+}
+
+enum Size {
+    Bytes(String),
+    Device(String, String),
+}
+
+/// The widths of the columns of long lines.
+struct Widths {
+    mode: usize,
+    links: usize,
+    owner: usize,
+    group: usize,
+    major: usize,
+    minor: usize,
+    size: usize,
+}
+
+impl Cells {
+    fn of(entry: &Entry, options: &LsOptions) -> Self {
+        let attributes = &entry.inode.attributes;
+        let name = |name: Option<String>, id: u32| match name {
+            Some(name) if !options.numeric => (name, false),
+            _ => (id.to_string(), true),
+        };
+        let mut mode = mode_string(attributes.mode);
+        if entry.inode.xattrs.contains("system.posix_acl_") {
+            mode.push('+');
+        } else if !entry.inode.xattrs.is_empty() {
+            mode.push('@');
+        }
+        let size = match attributes.file_type() {
+            FileType::Block | FileType::Character => Size::Device(
+                rustix::fs::major(attributes.rdev).to_string(),
+                rustix::fs::minor(attributes.rdev).to_string(),
+            ),
+            _ => Size::Bytes(options.size_form.show(attributes.size_bytes)),
+        };
+        let time = entry.time_ns(options.time);
+        Cells {
+            mode,
+            links: attributes.nlink.to_string(),
+            owner: name(user_name(attributes.uid), attributes.uid),
+            group: name(group_name(attributes.gid), attributes.gid),
+            size,
+            time: match options.time {
+                // The file system does not tell.
+                LsTime::Birth if time == 0 => "?".to_owned(),
+                _ => options.time_style.show(time, options.now_ns),
+            },
+        }
+    }
+
+    fn size(&self, widths: &Widths) -> String {
+        match &self.size {
+            Size::Bytes(size) => size.clone(),
+            Size::Device(major, minor) => {
+                let blank = widths.size - (widths.major + 2 + widths.minor).min(widths.size);
+                format!(
+                    "{major:>first$}, {minor:>second$}",
+                    first = widths.major + blank,
+                    second = widths.minor
+                )
+            }
+        }
+    }
+}
+
+impl Widths {
+    fn of(cells: &[Cells]) -> Self {
+        let widest = |text: fn(&Cells) -> usize| cells.iter().map(text).max().unwrap_or(0);
+        let device = |part: fn(&(&String, &String)) -> usize| {
+            let devices = cells.iter().filter_map(|cells| match &cells.size {
+                Size::Device(major, minor) => Some((major, minor)),
+                Size::Bytes(_) => None,
+            });
+            devices.map(|pair| part(&pair)).max()
+        };
+        let (major, minor) = (device(|(major, _)| major.len()), device(|(_, minor)| minor.len()));
+        let bytes = widest(|cells| match &cells.size {
+            Size::Bytes(size) => size.len(),
+            Size::Device(..) => 0,
+        });
+        let devices = major.zip(minor).map_or(0, |(major, minor)| major + 2 + minor);
+        Widths {
+            mode: widest(|cells| cells.mode.len()),
+            links: widest(|cells| cells.links.len()),
+            owner: widest(|cells| cells.owner.0.chars().count()),
+            group: widest(|cells| cells.group.0.chars().count()),
+            major: major.unwrap_or(0),
+            minor: minor.unwrap_or(0),
+            size: bytes.max(devices),
+        }
+    }
+}

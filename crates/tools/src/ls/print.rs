@@ -1,0 +1,316 @@
+//! The lines of `ls`.
+
+use super::columns::{indent, widths};
+use super::entry::Entry;
+use super::{Indicator, Layout, LsOptions};
+use crate::error::Result;
+use canopy_model::FileType;
+use canopy_text::Quoting;
+use std::borrow::Cow;
+use std::io::Write;
+
+pub(super) struct Printer<'a> {
+    pub(super) options: &'a LsOptions,
+    pub(super) names: Quoting,
+    headings: Quoting,
+    output: &'a mut dyn Write,
+    /// Whether any directory was headed.
+    headed: bool,
+    /// Whether any colour was used.
+    colored: bool,
+}
+
+/// What is printed of an entry, before it is known how wide columns are.
+pub(super) struct Row<'a> {
+    pub(super) entry: &'a Entry,
+    name: Cow<'a, [u8]>,
+    /// Whether the name has quotes, in styles where not all have.
+    quoted: bool,
+    inode: String,
+    blocks: String,
+}
+
+/// Rows of a listing and what they share.
+pub(super) struct Table<'a> {
+    pub(super) rows: Vec<Row<'a>>,
+    inode_width: usize,
+    block_width: usize,
+    /// Whether names without quotes have a space where the others have one.
+    align: bool,
+}
+
+impl<'a> Printer<'a> {
+    pub(super) fn new(
+        options: &'a LsOptions,
+        names: Quoting,
+        headings: Quoting,
+        output: &'a mut dyn Write,
+    ) -> Self {
+        Printer { options, names, headings, output, headed: false, colored: false }
+    }
+
+    /// Prints the heading of a directory, and a blank line before all but the first.
+    pub(super) fn heading(&mut self, path: &[u8]) -> Result<()> {
+        if std::mem::replace(&mut self.headed, true) {
+            self.output.write_all(b"\n")?;
+        }
+        self.output.write_all(&self.headings.quote(path))?;
+        self.output.write_all(b":\n")?;
+        Ok(())
+    }
+
+    /// Prints what stands between entries that are arguments and directories.
+    pub(super) fn blank(&mut self) -> Result<()> {
+        Ok(self.output.write_all(b"\n")?)
+    }
+
+    /// Prints the space that the entries of a directory take, where it is asked for.
+    pub(super) fn total(&mut self, entries: &[Entry]) -> Result<()> {
+        if self.options.layout == Layout::Long || self.options.blocks {
+            let blocks: i64 = entries.iter().map(|entry| entry.inode.attributes.blocks).sum();
+            write!(
+                self.output,
+                "total {}",
+                self.options.block_form.show(blocks.saturating_mul(512))
+            )?;
+            self.output.write_all(&[self.options.end()])?;
+        }
+        Ok(())
+    }
+
+    /// Prints what is left to print.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        if let Some(colors) =
+            self.options.colors.as_ref().filter(|colors| self.colored && colors.restores_at_end())
+        {
+            let mut end = Vec::new();
+            colors.restore(&mut end);
+            self.output.write_all(&end)?;
+        }
+        Ok(self.output.flush()?)
+    }
+
+    /// Prints entries in their order. Columns are as wide as for these and those beside them, which
+    /// are not printed.
+    pub(super) fn print<'e>(
+        &mut self,
+        entries: &'e [Entry],
+        beside: impl Iterator<Item = &'e Entry>,
+    ) -> Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let beside: Vec<&Entry> = beside.collect();
+        let table = self.table(entries, &beside);
+        let mut lines = Vec::new();
+        match self.options.layout {
+            Layout::Long => self.long(&table, &beside, &mut lines),
+            Layout::Lines => {
+                for row in &table.rows {
+                    self.cell(&table, row, 0, &mut lines);
+                    lines.push(self.options.end());
+                }
+            }
+            Layout::Columns if self.options.width > 0 => self.columns(&table, true, &mut lines),
+            Layout::Across if self.options.width > 0 => self.columns(&table, false, &mut lines),
+            Layout::Commas => self.one_after_the_other(&table, b",", &mut lines),
+            Layout::Columns | Layout::Across => self.one_after_the_other(&table, b" ", &mut lines),
+        }
+        Ok(self.output.write_all(&lines)?)
+    }
+
+    fn table<'e>(&self, entries: &'e [Entry], beside: &[&'e Entry]) -> Table<'e> {
+        let options = self.options;
+        let names = &self.names;
+        let variable = names.style.is_variable();
+        let row = |entry: &'e Entry| Row {
+            entry,
+            quoted: variable && names.needs_quotes(&entry.name),
+            name: match names.quote(&entry.name) {
+                Cow::Owned(name) => Cow::Owned(name),
+                Cow::Borrowed(_) => Cow::Borrowed(entry.name.as_slice()),
+            },
+            inode: if options.inode {
+                entry.inode.attributes.ino.to_string()
+            } else {
+                String::new()
+            },
+            blocks: match options.blocks {
+                true => options.block_form.show(entry.inode.attributes.blocks.saturating_mul(512)),
+                false => String::new(),
+            },
+        };
+        let rows: Vec<Row<'_>> = entries.iter().map(row).collect();
+        let others: Vec<Row<'_>> = beside.iter().map(|&entry| row(entry)).collect();
+        let all = || rows.iter().chain(&others);
+        let widest = |text: fn(&Row<'_>) -> usize| all().map(text).max().unwrap_or(0);
+        let aligned = match options.layout {
+            Layout::Long => true,
+            Layout::Columns | Layout::Across => options.width > 0,
+            Layout::Lines | Layout::Commas => false,
+        };
+        let align = aligned && all().any(|row| row.quoted);
+        Table {
+            inode_width: widest(|row| row.inode.len()),
+            block_width: widest(|row| row.blocks.len()),
+            align,
+            rows,
+        }
+    }
+
+    /// How many columns an entry takes in lines of names.
+    fn width(&self, table: &Table<'_>, row: &Row<'_>) -> usize {
+        let commas = self.options.layout == Layout::Commas;
+        let number = |shown: bool, text: &str, width: usize| match (shown, commas) {
+            (false, _) => 0,
+            (true, true) => 1 + text.len(),
+            (true, false) => 1 + width,
+        };
+        number(self.options.inode, &row.inode, table.inode_width)
+            + number(self.options.blocks, &row.blocks, table.block_width)
+            + usize::from(table.align && !row.quoted)
+            + self.names.width(&row.name)
+            + usize::from(self.indicator(row.entry.inode.attributes.mode).is_some())
+    }
+
+    /// Prints an entry in lines of names, the name from a column on.
+    fn cell(&mut self, table: &Table<'_>, row: &Row<'_>, column: usize, line: &mut Vec<u8>) {
+        self.normal(line);
+        self.numbers(table, row, line);
+        self.name(table, row, column, line);
+        line.extend(self.indicator(row.entry.inode.attributes.mode));
+    }
+
+    pub(super) fn normal(&mut self, line: &mut Vec<u8>) {
+        if let Some(colors) = &self.options.colors
+            && let Some(code) = colors.normal()
+        {
+            if !std::mem::replace(&mut self.colored, true) {
+                colors.end(line);
+            }
+            colors.begin(code, line);
+        }
+    }
+
+    /// Prints the inode number and the space of an entry.
+    pub(super) fn numbers(&self, table: &Table<'_>, row: &Row<'_>, line: &mut Vec<u8>) {
+        let commas = self.options.layout == Layout::Commas;
+        let mut number = |shown: bool, text: &str, width: usize| {
+            if shown {
+                let padding = if commas { 0 } else { width - text.len() };
+                line.extend(std::iter::repeat_n(b' ', padding));
+                line.extend_from_slice(text.as_bytes());
+                line.push(b' ');
+            }
+        };
+        number(self.options.inode, &row.inode, table.inode_width);
+        number(self.options.blocks, &row.blocks, table.block_width);
+    }
+
+    /// Prints a name. Returns how many bytes that took, without colours.
+    pub(super) fn name(
+        &mut self,
+        table: &Table<'_>,
+        row: &Row<'_>,
+        column: usize,
+        line: &mut Vec<u8>,
+    ) -> usize {
+        let pad = table.align && !row.quoted;
+        if pad {
+            line.push(b' ');
+        }
+        let code = self.options.colors.as_ref().and_then(|colors| colors.of_entry(row.entry));
+        self.painted(&row.name, code, column, usize::from(pad), line)
+    }
+
+    pub(super) fn painted(
+        &mut self,
+        name: &[u8],
+        code: Option<&[u8]>,
+        column: usize,
+        pad: usize,
+        line: &mut Vec<u8>,
+    ) -> usize {
+        let length = name.len() + pad;
+        let Some(colors) = self.options.colors.as_ref() else {
+            line.extend_from_slice(name);
+            return length;
+        };
+        if let Some(code) = code {
+            if !std::mem::replace(&mut self.colored, true) {
+                colors.end(line);
+            }
+            if colors.normal().is_some() {
+                colors.restore(line);
+            }
+            colors.begin(code, line);
+        }
+        line.extend_from_slice(name);
+        if code.is_some() || colors.normal().is_some() {
+            colors.end(line);
+            let width = self.options.width;
+            if width > 0 && column / width != (column + length).saturating_sub(1) / width {
+                colors.clear(line);
+            }
+        }
+        length
+    }
+
+    /// The character behind the name of an entry of a mode.
+    pub(super) fn indicator(&self, mode: u32) -> Option<u8> {
+        let indicator = self.options.indicator;
+        let character = match FileType::of_mode(mode) {
+            FileType::Directory => b'/',
+            _ if indicator == Indicator::Slash => return None,
+            FileType::Regular if indicator == Indicator::Classify && mode & 0o111 != 0 => b'*',
+            FileType::Symlink => b'@',
+            FileType::Fifo => b'|',
+            FileType::Socket => b'=',
+            _ => return None,
+        };
+        (indicator != Indicator::None).then_some(character)
+    }
+
+    fn columns(&mut self, table: &Table<'_>, down: bool, lines: &mut Vec<u8>) {
+        let lengths: Vec<usize> = table.rows.iter().map(|row| self.width(table, row)).collect();
+        let widths = widths(&lengths, self.options.width, down);
+        let tab = if self.options.colors.is_some() { 0 } else { self.options.tab };
+        let count = table.rows.len();
+        let rows = count.div_ceil(widths.len());
+        for first in 0..rows {
+            let (from, step) = if down { (first, rows) } else { (first * widths.len(), 1) };
+            let numbers: Vec<usize> = (from..count).step_by(step).take(widths.len()).collect();
+            let mut position = 0;
+            for (column, &number) in numbers.iter().enumerate() {
+                self.cell(table, &table.rows[number], position, lines);
+                if column + 1 < numbers.len() {
+                    let next = position + widths[column];
+                    indent(position + lengths[number], next, tab, lines);
+                    position = next;
+                }
+            }
+            lines.push(self.options.end());
+        }
+    }
+
+    fn one_after_the_other(&mut self, table: &Table<'_>, separator: &[u8], lines: &mut Vec<u8>) {
+        let line = self.options.width;
+        let mut position = 0;
+        for (number, row) in table.rows.iter().enumerate() {
+            let length = if line > 0 { self.width(table, row) } else { 0 };
+            if number > 0 {
+                lines.extend_from_slice(separator);
+                if line == 0 || position + length + 2 < line {
+                    position += 2;
+                    lines.push(b' ');
+                } else {
+                    position = 0;
+                    lines.push(self.options.end());
+                }
+            }
+            self.cell(table, row, position, lines);
+            position += length;
+        }
+        lines.push(self.options.end());
+    }
+}

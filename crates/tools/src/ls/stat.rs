@@ -1,0 +1,255 @@
+//! `stat`: all that is known of an entry, in stat(1)'s forms.
+
+use super::directive::{escape_sequence, seconds};
+use crate::error::{Error, Result};
+use canopy_index::Index;
+use canopy_model::{Attributes, FileType, unescape};
+use canopy_read::follow::locate_followed;
+use canopy_read::locate::{Start, locate};
+use canopy_text::Flags;
+use canopy_text::TimeStyle;
+use canopy_text::mode_string;
+use canopy_text::{Quoting, Style, visible};
+use canopy_text::{group_name, user_name};
+use rustix::fs::{major, minor};
+use std::ffi::OsString;
+use std::io::Write;
+
+/// The form without options, but for the line of the device.
+const DEFAULT: [&str; 4] = [
+    "  File: %N\n  Size: %-10s\tBlocks: %-10b IO Block: %-6o %F\n",
+    "Device: %Hd,%Ld\tInode: %-11i Links: %h\n",
+    "Device: %Hd,%Ld\tInode: %-11i Links: %-5h Device type: %Hr,%Lr\n",
+    "Access: (%04a/%10.10A)  Uid: (%5u/%8U)   Gid: (%5g/%8G)\nAccess: %x\nModify: %y\nChange: %z\n Birth: %w\n",
+];
+
+/// The form of `--terse`.
+const TERSE: &str = "%n %s %b %f %u %g %D %i %h %t %T %X %Y %Z %W %o\n";
+
+/// In which form to print.
+#[derive(Clone, Debug)]
+pub enum StatFormat {
+    /// Lines with all attributes.
+    Full,
+    /// All attributes in one line.
+    Terse,
+    /// Directives, and an end of line behind them.
+    Line(Vec<u8>),
+    /// Directives, with backslash escapes and nothing behind them.
+    Escaped(Vec<u8>),
+}
+
+/// How to print.
+#[derive(Clone, Debug)]
+pub struct StatOptions {
+    /// The form.
+    pub format: StatFormat,
+    /// Whether symbolic links are followed.
+    pub dereference: bool,
+    /// How `%N` quotes names in formats.
+    pub quoting: Quoting,
+    /// Whether the output is a terminal, which names must not disturb.
+    pub terminal: bool,
+}
+
+/// Prints what is known of each path. Returns the paths that could not be answered; other errors
+/// end it. Blocks.
+pub fn stat(
+    index: &Index,
+    paths: &[OsString],
+    options: &StatOptions,
+    output: &mut dyn Write,
+) -> Result<Vec<Error>> {
+    let mut failed = Vec::new();
+    for given in paths {
+        let found =
+            if options.dereference { locate_followed(index, given) } else { locate(index, given) };
+        match found {
+            Ok(start) => {
+                let mut text = Vec::new();
+                let printed = print(&start, options, &mut text);
+                output.write_all(&text)?;
+                printed?;
+            }
+            Err(error) if error.is_of_path() => failed.push(error.into()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    output.flush()?;
+    Ok(failed)
+}
+
+fn print(start: &Start, options: &StatOptions, text: &mut Vec<u8>) -> Result<()> {
+    let plain = Quoting { style: Style::Literal, ..options.quoting.clone() };
+    let printer = |quoting| Printer { start, quoting, terminal: options.terminal };
+    // stat asks how to quote only where a format has the directive without flags.
+    let of_format = |format: &[u8]| match format.windows(2).any(|two| two == b"%N") {
+        true => printer(&options.quoting),
+        false => printer(&plain),
+    };
+    match &options.format {
+        StatFormat::Full => {
+            let device = start.inode.attributes.file_type();
+            let device = matches!(device, FileType::Block | FileType::Character);
+            let [head, file_line, device_line, tail] = DEFAULT;
+            for part in [head, if device { device_line } else { file_line }, tail] {
+                printer(&plain).print(part.as_bytes(), false, text)?;
+            }
+            if !start.inode.xattrs.is_empty() {
+                text.extend_from_slice(b"Xattrs: ");
+                text.extend_from_slice(&visible(&unescape(&start.inode.xattrs), options.terminal));
+                text.push(b'\n');
+            }
+        }
+        StatFormat::Terse => printer(&plain).print(TERSE.as_bytes(), false, text)?,
+        StatFormat::Line(format) => {
+            of_format(format).print(format, false, text)?;
+            text.push(b'\n');
+        }
+        StatFormat::Escaped(format) => of_format(format).print(format, true, text)?,
+    }
+    Ok(())
+}
+
+struct Printer<'a> {
+    start: &'a Start,
+    quoting: &'a Quoting,
+    terminal: bool,
+}
+
+/// What a directive gives.
+enum Value {
+    Text(Vec<u8>),
+    Number(u64),
+    Signed(i64),
+    Octal(u64),
+    Hex(u64),
+    /// Nanoseconds since 1970.
+    Time(i64),
+}
+
+impl Printer<'_> {
+    fn print(&self, format: &[u8], escapes: bool, text: &mut Vec<u8>) -> Result<()> {
+        let mut rest = format;
+        while let Some((&byte, after)) = rest.split_first() {
+            rest = after;
+            match byte {
+                b'%' => self.directive(&mut rest, text)?,
+                b'\\' if escapes => escape_sequence(&mut rest, text),
+                byte => text.push(byte),
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints what follows a '%'.
+    fn directive(&self, rest: &mut &[u8], text: &mut Vec<u8>) -> Result<()> {
+        let all = *rest;
+        // Groups of digits, of which the C locale has none, and other digits, likewise.
+        let flags = Flags::read(rest, b"'I");
+        if rest.len() < all.len() && matches!(rest.first(), None | Some(b'%')) {
+            let length = all.len() - rest.len() + usize::from(!rest.is_empty());
+            return Err(Error::Directive(format!("%{}", String::from_utf8_lossy(&all[..length]))));
+        }
+        let part = rest.first().filter(|part| matches!(part, b'H' | b'L')).copied();
+        let letter = match part.map_or(rest.first(), |_| rest.get(1)) {
+            Some(letter @ (b'd' | b'r')) if part.is_some() => *letter,
+            _ if part.is_some() => {
+                *rest = &rest[1..];
+                text.push(b'?');
+                return Ok(());
+            }
+            letter => letter.copied().unwrap_or(b'%'),
+        };
+        *rest = rest.get(1 + usize::from(part.is_some())..).unwrap_or_default();
+        match self.value(letter, part) {
+            _ if letter == b'%' => text.push(b'%'),
+            _ if letter == b'N' => self.quoted_name(&flags, text),
+            Some(Value::Text(value)) => flags.text(value, text),
+            Some(Value::Signed(value)) => flags.signed(value, text),
+            Some(Value::Number(value)) => flags.number(value.to_string(), "", text),
+            Some(Value::Octal(value)) => flags.number(format!("{value:o}"), "0", text),
+            Some(Value::Hex(value)) => flags.number(format!("{value:x}"), "0x", text),
+            Some(Value::Time(time_ns)) => seconds(&flags, time_ns, text),
+            // What is not known to stat, or not to the index.
+            None => text.push(b'?'),
+        }
+        Ok(())
+    }
+
+    fn value(&self, letter: u8, part: Option<u8>) -> Option<Value> {
+        let inode = &self.start.inode;
+        let a: &Attributes = &inode.attributes;
+        let of_device = |device: u64| match part {
+            Some(b'H') => u64::from(major(device)),
+            Some(_) => u64::from(minor(device)),
+            None => device,
+        };
+        let named = |name: Option<String>| {
+            Value::Text(name.unwrap_or_else(|| "UNKNOWN".to_owned()).into_bytes())
+        };
+        let shown =
+            |time_ns| Value::Text(TimeStyle::full_iso().show(time_ns, i64::MAX).into_bytes());
+        Some(match letter {
+            b'a' => Value::Octal(u64::from(a.mode & 0o7777)),
+            b'A' => Value::Text(mode_string(a.mode).into_bytes()),
+            b'b' => Value::Number(a.blocks as u64),
+            b'B' => Value::Number(512),
+            b'd' => Value::Number(of_device(inode.dev)),
+            b'D' => Value::Hex(inode.dev),
+            b'f' => Value::Hex(u64::from(a.mode)),
+            b'F' => Value::Text(type_name(a).as_bytes().to_vec()),
+            b'g' => Value::Number(u64::from(a.gid)),
+            b'G' => named(group_name(a.gid)),
+            b'h' => Value::Number(u64::from(a.nlink)),
+            b'i' => Value::Number(a.ino),
+            b'n' => Value::Text(visible(&self.start.given, self.terminal).into_owned()),
+            b'o' => Value::Number(u64::from(a.blksize_bytes)),
+            b'r' => Value::Number(of_device(a.rdev)),
+            b'R' => Value::Hex(a.rdev),
+            b's' => Value::Signed(a.size_bytes),
+            b't' => Value::Hex(u64::from(major(a.rdev))),
+            b'T' => Value::Hex(u64::from(minor(a.rdev))),
+            b'u' => Value::Number(u64::from(a.uid)),
+            b'U' => named(user_name(a.uid)),
+            b'w' if a.btime_ns == 0 => Value::Text(b"-".to_vec()),
+            b'w' => shown(a.btime_ns),
+            b'W' => Value::Time(a.btime_ns),
+            b'x' => shown(a.atime_ns),
+            b'X' => Value::Time(a.atime_ns),
+            b'y' => shown(a.mtime_ns),
+            b'Y' => Value::Time(a.mtime_ns),
+            b'z' => shown(a.ctime_ns),
+            b'Z' => Value::Time(a.ctime_ns),
+            _ => return None,
+        })
+    }
+
+    /// Prints the name, and where it is a symbolic link, what it leads to, each with flags of its
+    /// own.
+    fn quoted_name(&self, flags: &Flags, text: &mut Vec<u8>) {
+        let quote = |name: &[u8]| match self.quoting.style {
+            Style::Literal => visible(name, self.terminal).into_owned(),
+            _ => self.quoting.quote(name).into_owned(),
+        };
+        flags.text(quote(&self.start.given), text);
+        if self.start.inode.attributes.file_type() == FileType::Symlink {
+            text.extend_from_slice(b" -> ");
+            flags.text(quote(&unescape(&self.start.inode.target)), text);
+        }
+    }
+}
+
+fn type_name(attributes: &Attributes) -> &'static str {
+    match attributes.file_type() {
+        FileType::Regular if attributes.size_bytes == 0 => "regular empty file",
+        FileType::Regular => "regular file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symbolic link",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+        FileType::Block => "block special file",
+        FileType::Character => "character special file",
+        FileType::Unknown => "weird file",
+    }
+}

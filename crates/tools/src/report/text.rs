@@ -1,0 +1,149 @@
+//! A report as text for people.
+
+use super::document::Report;
+use super::view::{Block, Table, View, views};
+use super::wording::{owner_name, visible};
+use crate::error::Result;
+use std::io::Write;
+
+/// Characters of the longest bar.
+const BAR_WIDTH: usize = 24;
+
+/// How to write text.
+#[derive(Clone, Copy, Debug)]
+pub struct TextOptions {
+    /// Whether bars are of `#` instead of blocks.
+    pub ascii: bool,
+    /// Whether to say what the report is about, before the sections.
+    pub heading: bool,
+}
+
+/// Writes a report as text. Control characters and bytes that are not UTF-8 are written as escapes.
+pub fn write_text(report: &Report, options: TextOptions, output: &mut dyn Write) -> Result<()> {
+    if options.heading {
+        heading(report, output)?;
+    }
+    for (number, view) in views(report).iter().enumerate() {
+        if options.heading || number > 0 {
+            writeln!(output)?;
+        }
+        section(view, options, output)?;
+    }
+    output.flush()?;
+    Ok(())
+}
+
+fn heading(report: &Report, output: &mut dyn Write) -> Result<()> {
+    for covered in &report.paths {
+        let scanned = canopy_text::clock::full_time(covered.scanned_ns);
+        let scanned = scanned.split('.').next().unwrap_or("");
+        writeln!(output, "Report of {}, scanned {scanned}", visible(&covered.path))?;
+    }
+    if report.paths.is_empty() {
+        writeln!(output, "Report of nothing: the index shows you no source")?;
+    }
+    if let Some(owner) = &report.owner {
+        writeln!(output, "Only what belongs to user {}", owner_name(owner))?;
+    }
+    let asked_by = owner_name(&report.asked_by);
+    writeln!(output, "As {asked_by} sees it, in generation {} of the index", report.generation)?;
+    Ok(())
+}
+
+fn section(view: &View, options: TextOptions, output: &mut dyn Write) -> Result<()> {
+    let title = view.section.title().to_uppercase();
+    writeln!(output, "{title}")?;
+    if let Some(note) = view.note {
+        writeln!(output, "  {note}")?;
+    }
+    for block in &view.blocks {
+        match block {
+            Block::Facts(facts) => {
+                let width = facts.iter().map(|(value, _)| value.chars().count()).max().unwrap_or(0);
+                for (value, name) in facts {
+                    writeln!(output, "  {value:>width$}  {name}")?;
+                }
+            }
+            Block::Table(table) => write_table(table, options, output)?,
+        }
+    }
+    Ok(())
+}
+
+fn write_table(table: &Table, options: TextOptions, output: &mut dyn Write) -> Result<()> {
+    if let Some(title) = &table.title {
+        writeln!(output, "  {title}")?;
+    }
+    if table.rows.is_empty() {
+        writeln!(output, "  none")?;
+        return Ok(());
+    }
+    let last = table.columns.len() - 1;
+    let width = |column: usize| {
+        let cells =
+            table.rows.iter().map(|row| row[column].lines().map(|line| line.chars().count()).max());
+        cells.flatten().max().unwrap_or(0).max(table.columns[column].0.len())
+    };
+    let widths: Vec<usize> = (0..=last).map(width).collect();
+    let mut line = String::from(" ");
+    for (at, (title, right)) in table.columns.iter().enumerate() {
+        line += &aligned(title, widths[at], *right, at == last && table.shares.is_empty());
+    }
+    writeln!(output, "{}", line.trim_end())?;
+    for (number, row) in table.rows.iter().enumerate() {
+        let mut line = String::from(" ");
+        for (at, (_, right)) in table.columns.iter().enumerate() {
+            if at == last {
+                break;
+            }
+            line += &aligned(&row[at], widths[at], *right, false);
+        }
+        let indent = line.chars().count();
+        let mut names = row[last].lines();
+        let bar = table.shares.get(number).map(|share| bar(*share, options.ascii));
+        line += &aligned(names.next().unwrap_or(""), widths[last], false, bar.is_none());
+        if let Some(bar) = bar {
+            line += " ";
+            line += &bar;
+        }
+        writeln!(output, "{}", line.trim_end())?;
+        for name in names {
+            writeln!(output, "{:indent$} {name}", "")?;
+        }
+    }
+    Ok(())
+}
+
+/// A cell with a space before it.
+fn aligned(text: &str, width: usize, right: bool, last: bool) -> String {
+    match (last, right) {
+        (true, _) => format!(" {text}"),
+        (false, true) => format!(" {text:>width$}"),
+        (false, false) => format!(" {text:<width$}"),
+    }
+}
+
+/// A bar for a part of a whole; something is shown of all but nothing.
+fn bar(share: f64, ascii: bool) -> String {
+    let eighths = (share * (BAR_WIDTH * 8) as f64).round() as usize;
+    let eighths = if share > 0.0 { eighths.max(1) } else { 0 };
+    if ascii {
+        return "#".repeat(eighths.div_ceil(8));
+    }
+    let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
+    "█".repeat(eighths / 8) + part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_shares() {
+        assert_eq!(bar(0.0, false), "");
+        assert_eq!(bar(0.0001, false), "▏");
+        assert_eq!(bar(1.0, false).chars().count(), BAR_WIDTH);
+        assert_eq!(bar(0.5, true), "#".repeat(BAR_WIDTH / 2));
+        assert_eq!(bar(0.0001, true), "#");
+    }
+}
