@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// A result of this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong with an index.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +61,9 @@ pub enum Error {
         /// The root of the source that has it.
         root: String,
     },
+    /// A column of a batch was asked for that was not read.
+    #[error("the column {0} was not read: a fault of canopy")]
+    NotRead(&'static str),
     /// There is such a table already.
     #[error("there is a table '{0}' already; 'canopy table drop {0}' removes it")]
     TableTaken(String),
@@ -101,6 +104,7 @@ impl Error {
             Error::Unsafe { .. } | Error::NameTaken { .. } | Error::TableTaken(_) => {
                 ErrorKind::Invalid
             }
+            Error::NotRead(_) => ErrorKind::Internal,
         }
     }
 

@@ -32,6 +32,7 @@
 mod block_file;
 mod builder;
 mod class_dirs;
+pub mod column;
 mod disk;
 mod encoder;
 mod error;
@@ -48,12 +49,13 @@ mod shard_record;
 mod summaries;
 mod writer;
 
+pub use column::{Column, ColumnId, Columns};
 pub use disk::{Disk, Faults};
 pub use error::{Error, ErrorKind, Result};
 pub use manifest::{SealedInode, SealedRecord, SourceRecord};
 pub use own_tables::{
-    Column, ColumnType, TableFile, TableFormat, TableKind, TableRead, TableRecord, TableWriter,
-    WrittenRows, table_schema,
+    ColumnType, TableColumn, TableFile, TableFormat, TableKind, TableRead, TableRecord,
+    TableWriter, WrittenRows, table_schema,
 };
 pub use reader::{Classes, Index};
 pub use schema::FileKind;

@@ -7,10 +7,11 @@
 //! source takes away all derived rows, since they may tell of what was closed meanwhile.
 
 use crate::block_file::BlockFile;
+use crate::column::time_type;
 use crate::disk::{Disk, DiskFile};
 use crate::encoder::write_error;
 use crate::error::{Error, Result};
-use crate::schema::{ROW_GROUP_ROWS, time_type};
+use crate::schema::ROW_GROUP_ROWS;
 use crate::shard_record::FileRecord;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -48,7 +49,7 @@ pub enum TableKind {
     /// In the directories of the classes.
     Derived {
         /// Its columns.
-        columns: Vec<Column>,
+        columns: Vec<TableColumn>,
         /// Whether they are computed from the sources as they are now. If not, there are no rows.
         fresh: bool,
     },
@@ -70,7 +71,7 @@ pub enum TableFormat {
 
 /// A column of a derived table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Column {
+pub struct TableColumn {
     /// Its name.
     pub name: String,
     /// What it holds.
@@ -132,8 +133,8 @@ impl ColumnType {
 }
 
 /// The columns of a derived table as Arrow has them.
-pub fn table_schema(columns: &[Column]) -> SchemaRef {
-    let field = |column: &Column| Field::new(&column.name, column.holds.data_type(), true);
+pub fn table_schema(columns: &[TableColumn]) -> SchemaRef {
+    let field = |column: &TableColumn| Field::new(&column.name, column.holds.data_type(), true);
     Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
 }
 

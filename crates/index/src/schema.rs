@@ -1,4 +1,4 @@
-//! The columns of a shard's files, and how they are written: the one statement of the layout.
+//! The files of a shard and their columns; `column` says what each column is and how it is written.
 //!
 //! All files are plain Parquet. Rows are in path order (see `canopy_model::compare_paths`);
 //! ordinals are row numbers within the shard, from 0. Times are nanoseconds since 1970 in UTC,
@@ -44,7 +44,8 @@
 //! the path of every [`FENCE_ROWS`]th row from row 0; its data pages hold as many rows, so a
 //! look-up decodes one page.
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use crate::column::*;
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use parquet::schema::types::ColumnPath;
@@ -114,7 +115,21 @@ impl FileKind {
         }
     }
 
-    /// The columns.
+    /// The columns, in the order in which they are written.
+    pub fn columns(self) -> &'static [ColumnId] {
+        match self {
+            FileKind::Listings => LISTINGS,
+            FileKind::Entries => ENTRIES,
+            FileKind::Dirs => DIRS,
+            FileKind::Usage => USAGE,
+            FileKind::Hardlinks => HARDLINKS,
+            FileKind::Summaries => SUMMARIES,
+            FileKind::Xattrs => VALUES,
+            FileKind::Sealed => SECRETS,
+        }
+    }
+
+    /// The columns as Arrow has them.
     pub fn schema(self) -> SchemaRef {
         static SCHEMAS: LazyLock<[SchemaRef; FileKind::COUNT]> =
             LazyLock::new(|| FileKind::ALL.map(|kind| Arc::new(Schema::new(fields(kind)))));
@@ -127,129 +142,57 @@ impl FileKind {
     }
 }
 
-/// Type of all times.
-pub fn time_type() -> DataType {
-    DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
-}
-
-fn field(name: &str, data_type: DataType) -> Field {
-    Field::new(name, data_type, false)
-}
-
-fn numbers(names: &[&str]) -> Vec<Field> {
-    names.iter().map(|name| field(name, DataType::Int64)).collect()
-}
-
 /// The columns of an inode, in the order in which the encoder writes them.
-fn inode_fields() -> Vec<Field> {
-    let mut fields = vec![
-        field("ino", DataType::UInt64),
-        field("mode", DataType::UInt32),
-        field("nlink", DataType::UInt32),
-        field("uid", DataType::UInt32),
-        field("gid", DataType::UInt32),
-        field("size", DataType::Int64),
-        field("blksize", DataType::UInt32),
-        field("blocks", DataType::Int64),
-    ];
-    fields.extend([
-        field("atime_after_btime", DataType::Int64),
-        field("mtime", time_type()),
-        field("ctime_after_mtime", DataType::Int64),
-        field("btime_after_mtime", DataType::Int64),
-    ]);
-    fields
+macro_rules! with_inode {
+    ([$($before:ident),*], [$($after:ident),*]) => {
+        &[
+            $($before.id(),)*
+            INO.id(), MODE.id(), NLINK.id(), UID.id(), GID.id(), SIZE.id(), BLKSIZE.id(), BLOCKS.id(),
+            ATIME_AFTER_BTIME.id(), MTIME.id(), CTIME_AFTER_MTIME.id(), BTIME_AFTER_MTIME.id(),
+            $($after.id()),*
+        ]
+    };
 }
 
-/// A time that is kept as its distance from another one: with that name, and those of the columns
-/// it is the sum of. Most files' times are equal or near each other, so distances take half the
-/// space.
-pub(crate) fn summands(time: &str) -> Option<&'static [&'static str]> {
-    match time {
-        "ctime" => Some(&["mtime", "ctime_after_mtime"]),
-        "btime" => Some(&["mtime", "btime_after_mtime"]),
-        "atime" => Some(&["mtime", "btime_after_mtime", "atime_after_btime"]),
-        _ => None,
-    }
-}
+const LISTINGS: &[ColumnId] = with_inode!(
+    [PATH, DEPTH, PART, DEV],
+    [
+        FILES,
+        SYMLINKS,
+        OTHERS,
+        SUBDIRS,
+        ENTRY_BYTES,
+        ENTRY_BLOCKS,
+        FIRST_ENTRY,
+        FIRST_DIR,
+        BYTES_BEFORE,
+        DIR_BYTES_BEFORE,
+        BLOCKS_BEFORE
+    ]
+);
+const ENTRIES: &[ColumnId] = with_inode!([LISTING, NAME], [TARGET, RDEV, XATTRS]);
+const DIRS: &[ColumnId] = with_inode!([LISTING, NAME], [XATTRS]);
+const USAGE: &[ColumnId] = &[LISTING.id(), UID.id(), GID.id(), COUNT.id(), SIZE.id(), BLOCKS.id()];
+const HARDLINKS: &[ColumnId] = &[LISTING.id(), DEV.id(), INO.id(), SIZE.id(), BLOCKS.id()];
+const SUMMARIES: &[ColumnId] =
+    &[FIRST_LISTING.id(), END_LISTING.id(), UID.id(), GID.id(), SUMMARY.id(), EXTENSIONS.id()];
+const VALUES: &[ColumnId] = &[
+    VALUE_PATH.id(),
+    NAME.id(),
+    KEY.id(),
+    VALUE.id(),
+    INO.id(),
+    MODE.id(),
+    UID.id(),
+    GID.id(),
+    SIZE.id(),
+    MTIME.id(),
+];
+const SECRETS: &[ColumnId] = &[HASH.id(), SEALED.id()];
 
 fn fields(kind: FileKind) -> Vec<Field> {
-    let listing = field("listing", DataType::UInt32);
-    let name = field("name", DataType::Utf8);
-    match kind {
-        FileKind::Listings => {
-            let mut fields = vec![
-                field("path", DataType::Utf8),
-                field("depth", DataType::UInt32),
-                field("part", DataType::UInt32),
-                field("dev", DataType::UInt64),
-            ];
-            fields.extend(inode_fields());
-            fields.extend(numbers(&[
-                "files",
-                "symlinks",
-                "others",
-                "subdirs",
-                "entry_bytes",
-                "entry_blocks",
-            ]));
-            fields.extend([
-                field("first_entry", DataType::UInt32),
-                field("first_dir", DataType::UInt32),
-            ]);
-            fields.extend(numbers(&["bytes_before", "dir_bytes_before", "blocks_before"]));
-            fields
-        }
-        FileKind::Entries => {
-            let mut fields = vec![listing, name];
-            fields.extend(inode_fields());
-            fields.push(Field::new("target", DataType::Utf8, true));
-            fields.push(field("rdev", DataType::UInt64));
-            fields.push(Field::new("xattrs", DataType::Utf8, true));
-            fields
-        }
-        FileKind::Dirs => {
-            let mut fields = vec![listing, name];
-            fields.extend(inode_fields());
-            fields.push(Field::new("xattrs", DataType::Utf8, true));
-            fields
-        }
-        FileKind::Usage => {
-            let mut fields =
-                vec![listing, field("uid", DataType::UInt32), field("gid", DataType::UInt32)];
-            fields.extend(numbers(&["count", "size", "blocks"]));
-            fields
-        }
-        FileKind::Hardlinks => {
-            let mut fields =
-                vec![listing, field("dev", DataType::UInt64), field("ino", DataType::UInt64)];
-            fields.extend(numbers(&["size", "blocks"]));
-            fields
-        }
-        FileKind::Summaries => vec![
-            field("first_listing", DataType::UInt32),
-            field("end_listing", DataType::UInt32),
-            field("uid", DataType::UInt32),
-            field("gid", DataType::UInt32),
-            field("summary", DataType::Binary),
-            Field::new("extensions", DataType::Binary, true),
-        ],
-        FileKind::Xattrs => vec![
-            field("path", DataType::Utf8),
-            name,
-            field("key", DataType::Utf8),
-            field("value", DataType::Utf8),
-            field("ino", DataType::UInt64),
-            field("mode", DataType::UInt32),
-            field("uid", DataType::UInt32),
-            field("gid", DataType::UInt32),
-            field("size", DataType::Int64),
-            field("mtime", time_type()),
-        ],
-        FileKind::Sealed => {
-            vec![field("hash", DataType::Binary), field("sealed", DataType::Binary)]
-        }
-    }
+    let field = |id: &ColumnId| Field::new(id.name(), id.data_type(), id.is_nullable());
+    kind.columns().iter().map(field).collect()
 }
 
 /// Rows from which on a file is compressed with zstd. A reader of zstd first sets up some 100 KB of
@@ -275,45 +218,17 @@ fn properties(kind: FileKind, rows: usize) -> WriterProperties {
         .set_statistics_enabled(EnabledStatistics::None)
         .set_compression(compression)
         .set_dictionary_enabled(false);
-    for field in kind.schema().fields() {
-        let column = || ColumnPath::from(field.name().as_str());
-        match field.name().as_str() {
-            "mode" | "nlink" | "uid" | "gid" | "blksize" | "rdev" | "dev" | "part" | "xattrs"
-            | "key" => {
-                builder = builder.set_column_dictionary_enabled(column(), true);
-            }
-            "listing" | "depth" | "first_entry" | "first_dir" | "ino" | "mtime"
-            | "first_listing" | "end_listing" | "bytes_before" | "blocks_before" => {
-                builder = builder.set_column_encoding(column(), Encoding::DELTA_BINARY_PACKED);
-            }
-            // Directories and values repeat.
-            "path" | "value" if kind == FileKind::Xattrs => {
-                builder = builder.set_column_dictionary_enabled(column(), true);
-            }
-            "name" => {
-                builder = builder.set_column_compression(column(), Compression::LZ4_RAW);
-            }
-            _ => {}
-        }
-        if PRUNED.contains(&field.name().as_str()) {
+    for &id in kind.columns() {
+        let column = || ColumnPath::from(id.name());
+        builder = match id.coding() {
+            Coding::Plain | Coding::Sum(_) => builder,
+            Coding::Lz4 => builder.set_column_compression(column(), Compression::LZ4_RAW),
+            Coding::Dictionary => builder.set_column_dictionary_enabled(column(), true),
+            Coding::Delta => builder.set_column_encoding(column(), Encoding::DELTA_BINARY_PACKED),
+        };
+        if id.has_bounds() {
             builder = builder.set_column_statistics_enabled(column(), EnabledStatistics::Chunk);
         }
     }
     builder.build()
 }
-
-/// Columns whose smallest and largest value in each row group is kept, so that searches can skip
-/// row groups.
-const PRUNED: [&str; 11] = [
-    "ino",
-    "mode",
-    "nlink",
-    "uid",
-    "gid",
-    "size",
-    "blocks",
-    "mtime",
-    "atime_after_btime",
-    "ctime_after_mtime",
-    "btime_after_mtime",
-];

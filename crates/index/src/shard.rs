@@ -3,14 +3,15 @@
 mod lookup;
 
 use crate::block_file::BlockFile;
+use crate::column::*;
 use crate::error::{Error, Result};
 use crate::manifest::SealedRecord;
 use crate::names::Names;
-use crate::schema::{FileKind, ROW_GROUP_ROWS, summands, time_type};
+use crate::schema::{FileKind, ROW_GROUP_ROWS};
 use crate::shard_record::{Cover, HardLink, ShardRecord};
 use crate::summaries::BlockSummary;
 use arrow::array::{Array, AsArray, RecordBatch, TimestampNanosecondArray};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema, UInt32Type, UInt64Type};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use arrow::error::ArrowError;
 use canopy_model::{Count, Summary};
 use lookup::Pages;
@@ -148,16 +149,14 @@ impl Shard {
         }
         let mut found = Vec::new();
         let rows = 0..self.rows(FileKind::Hardlinks);
-        let columns = ["listing", "dev", "ino", "size", "blocks"];
+        let columns = LISTING | DEV | INO | SIZE | BLOCKS;
         for batch in
-            self.read(FileKind::Hardlinks, &columns, std::slice::from_ref(&rows), BATCH_ROWS)?
+            self.read(FileKind::Hardlinks, columns, std::slice::from_ref(&rows), BATCH_ROWS)?
         {
             let batch = batch?;
-            let ordinals = batch.column(0).as_primitive::<UInt32Type>().values();
-            let [devs, inodes] =
-                [1, 2].map(|at| batch.column(at).as_primitive::<UInt64Type>().values());
-            let [sizes, blocks] =
-                [3, 4].map(|at| batch.column(at).as_primitive::<Int64Type>().values());
+            let ordinals = LISTING.of(&batch)?;
+            let (devs, inodes) = (DEV.of(&batch)?, INO.of(&batch)?);
+            let (sizes, blocks) = (SIZE.of(&batch)?, BLOCKS.of(&batch)?);
             let links = (0..batch.num_rows()).map(|at| HardLink {
                 listing: ordinals[at],
                 dev: devs[at],
@@ -179,16 +178,16 @@ impl Shard {
         }
         let corrupt = |detail: &dyn std::fmt::Display| self.corrupt(FileKind::Summaries, detail);
         let rows = 0..self.rows(FileKind::Summaries);
-        let columns = ["first_listing", "end_listing", "uid", "gid", "summary", "extensions"];
-        let columns = if extensions { &columns[..] } else { &columns[..5] };
+        let columns = FIRST_LISTING | END_LISTING | UID | GID | SUMMARY;
+        let columns = columns | Columns::from(EXTENSIONS).when(extensions);
         for batch in
             self.read(FileKind::Summaries, columns, std::slice::from_ref(&rows), BATCH_ROWS)?
         {
             let batch = batch?;
-            let [first, end, uids, gids] =
-                [0, 1, 2, 3].map(|at| batch.column(at).as_primitive::<UInt32Type>().values());
-            let summaries = batch.column(4).as_binary::<i32>();
-            let lists = extensions.then(|| batch.column(5).as_binary::<i32>());
+            let (first, end) = (FIRST_LISTING.of(&batch)?, END_LISTING.of(&batch)?);
+            let (uids, gids) = (UID.of(&batch)?, GID.of(&batch)?);
+            let summaries = SUMMARY.of(&batch)?;
+            let lists = EXTENSIONS.find(&batch);
             for at in 0..batch.num_rows() {
                 let listings = first[at] as usize..end[at] as usize;
                 if listings.is_empty() || listings.end > self.rows(FileKind::Listings) {
@@ -218,12 +217,10 @@ impl Shard {
         }
         let rows = 0..self.rows(FileKind::Sealed);
         let hash = self.place.names.hash("entry", path);
-        let columns = ["hash", "sealed"];
-        for batch in
-            self.read(FileKind::Sealed, &columns, std::slice::from_ref(&rows), BATCH_ROWS)?
-        {
+        let rows = std::slice::from_ref(&rows);
+        for batch in self.read(FileKind::Sealed, HASH | SEALED, rows, BATCH_ROWS)? {
             let batch = batch?;
-            let [hashes, sealed] = [0, 1].map(|at| batch.column(at).as_binary::<i32>());
+            let (hashes, sealed) = (HASH.of(&batch)?, SEALED.of(&batch)?);
             for at in (0..batch.num_rows()).filter(|&at| hashes.value(at) == hash) {
                 let corrupt = |detail: String| self.corrupt(FileKind::Sealed, detail);
                 let (nonce, record) = sealed
@@ -240,15 +237,20 @@ impl Shard {
         Ok(found)
     }
 
-    /// The smallest and largest value of a column in each row group, where known. Columns of
-    /// numbers and times that searches ask for have them; see `schema`.
-    pub fn bounds(&self, kind: FileKind, column: &str) -> Result<Vec<Option<(i64, i64)>>> {
-        if let Some(summands) = summands(column) {
-            let bounds = summands.iter().map(|column| self.bounds(kind, column));
+    /// The smallest and largest value of a column in each row group, where known. Columns of numbers
+    /// and times that searches ask for have them; see `column`.
+    pub fn bounds(
+        &self,
+        kind: FileKind,
+        column: impl Into<ColumnId>,
+    ) -> Result<Vec<Option<(i64, i64)>>> {
+        let column = column.into();
+        if !column.summands().is_empty() {
+            let bounds = column.summands().iter().map(|&summand| self.bounds(kind, summand));
             return Ok(sums_of_bounds(&bounds.collect::<Result<Vec<_>>>()?));
         }
         let open = self.open(kind)?;
-        let Ok(at) = kind.schema().index_of(column) else {
+        let Some(at) = kind.columns().iter().position(|known| known.name() == column.name()) else {
             return Ok(vec![None; open.metadata.metadata().num_row_groups()]);
         };
         let bounds = open.metadata.metadata().row_groups().iter().map(|group| {
@@ -278,22 +280,21 @@ impl Shard {
             .collect()
     }
 
-    /// Reads columns of the given rows; look them up by name. `rows` are sorted and disjoint.
-    /// Pages that hold none of them are not read. Blocks.
+    /// Reads columns of the given rows, those of them that the file has. `rows` are sorted and
+    /// disjoint. Pages that hold none of them are not read. Blocks.
     pub fn read(
         &self,
         kind: FileKind,
-        columns: &[&str],
+        columns: impl Into<Columns>,
         rows: &[RowRange],
         batch_rows: usize,
     ) -> Result<ShardRead> {
         let open = self.open(kind)?;
-        let sums: Vec<&'static str> = columns
-            .iter()
-            .filter_map(|column| TIME_SUMS.into_iter().find(|time| time == column))
-            .collect();
-        let needed = sums.iter().filter_map(|time| summands(time)).flatten();
-        let names = columns.iter().chain(needed).copied();
+        let columns = columns.into();
+        let sums: Vec<ColumnId> =
+            columns.iter().filter(|column| !column.summands().is_empty()).collect();
+        let summands = sums.iter().flat_map(|sum| sum.summands()).copied();
+        let names = columns.iter().chain(summands).map(ColumnId::name);
         let mask = ProjectionMask::columns(open.metadata.parquet_schema(), names);
         let (groups, selection) = select(&self.row_groups(kind), rows);
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(
@@ -357,38 +358,33 @@ fn reader_options(kind: FileKind) -> ArrowReaderOptions {
 /// The rows of a read, batch by batch.
 pub struct ShardRead {
     reader: ParquetRecordBatchReader,
-    /// Times to be added up from their summands.
-    sums: Vec<&'static str>,
+    /// Columns to be added up from their summands.
+    sums: Vec<ColumnId>,
     path: PathBuf,
 }
 
-/// Times that are kept as sums.
-const TIME_SUMS: [&str; 3] = ["atime", "ctime", "btime"];
-
-/// Adds the asked times to a batch that has their summands.
-fn with_times(
+/// Adds the columns that are sums to a batch that has their summands.
+fn with_sums(
     batch: RecordBatch,
-    sums: &[&'static str],
+    sums: &[ColumnId],
 ) -> std::result::Result<RecordBatch, ArrowError> {
     if sums.is_empty() {
         return Ok(batch);
     }
     let mut fields = batch.schema().fields().to_vec();
     let mut columns = batch.columns().to_vec();
-    for &time in sums {
+    for sum in sums {
         let mut values = vec![0_i64; batch.num_rows()];
-        for summand in summands(time).unwrap_or_default() {
-            let column = batch.column_by_name(summand).ok_or_else(|| {
-                ArrowError::SchemaError(format!("the column {summand} is missing"))
+        for summand in sum.summands() {
+            let column = batch.column_by_name(summand.name()).ok_or_else(|| {
+                ArrowError::SchemaError(format!("the column {} is missing", summand.name()))
             })?;
             let column = arrow::compute::cast(column, &DataType::Int64)?;
             let summand = column.as_primitive::<Int64Type>().values();
-            values
-                .iter_mut()
-                .zip(summand)
-                .for_each(|(value, more)| *value = value.wrapping_add(*more));
+            let pairs = values.iter_mut().zip(summand);
+            pairs.for_each(|(value, more)| *value = value.wrapping_add(*more));
         }
-        fields.push(Arc::new(Field::new(time, time_type(), false)));
+        fields.push(Arc::new(Field::new(sum.name(), sum.data_type(), false)));
         columns.push(Arc::new(TimestampNanosecondArray::from(values).with_timezone("UTC")));
     }
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
@@ -412,7 +408,7 @@ impl Iterator for ShardRead {
 
     fn next(&mut self) -> Option<Self::Item> {
         let batch = self.reader.next()?;
-        let batch = batch.and_then(|batch| with_times(batch, &self.sums));
+        let batch = batch.and_then(|batch| with_sums(batch, &self.sums));
         Some(batch.map_err(|error| Error::corrupt(&self.path, error)))
     }
 }

@@ -1,10 +1,11 @@
 //! What is in one directory of a source.
 
-use crate::columns::{INODE, InodeColumns, strings, text_or_empty};
+use crate::columns::{InodeColumns, strings, text_or_empty};
 use crate::error::Result;
 use crate::locate::Inode;
 use arrow::array::{AsArray, RecordBatch};
-use canopy_index::{FileKind, Index, RowRange, SourceRecord};
+use canopy_index::column::{INODE, NAME, RDEV, TARGET, XATTRS};
+use canopy_index::{Columns, FileKind, Index, RowRange, SourceRecord};
 use std::sync::LazyLock;
 
 /// Rows read at a time.
@@ -12,8 +13,7 @@ const BATCH_ROWS: usize = 8192;
 
 /// The columns that a name and its inode are made of; directories have neither a target nor a
 /// device.
-pub static COLUMNS: LazyLock<Vec<&str>> =
-    LazyLock::new(|| INODE.into_iter().chain(["name", "xattrs", "target", "rdev"]).collect());
+pub static COLUMNS: LazyLock<Columns> = LazyLock::new(|| INODE | NAME | XATTRS | TARGET | RDEV);
 
 /// What is in a directory.
 pub enum Contents {
@@ -46,7 +46,7 @@ impl Contents {
                 if rows.is_empty() {
                     continue;
                 }
-                for batch in shard.read(kind, &COLUMNS, std::slice::from_ref(&rows), BATCH_ROWS)? {
+                for batch in shard.read(kind, *COLUMNS, std::slice::from_ref(&rows), BATCH_ROWS)? {
                     let batch = batch?;
                     all.extend(inodes(&batch, 0..batch.num_rows(), dev));
                 }

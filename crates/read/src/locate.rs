@@ -284,7 +284,7 @@ fn look_up_name(
     }
     let Some(row) = found else { return Ok(None) };
     let row = row..row + 1;
-    let batch = shard.read(kind, &COLUMNS, std::slice::from_ref(&row), 1)?.next();
+    let batch = shard.read(kind, *COLUMNS, std::slice::from_ref(&row), 1)?.next();
     let batch = batch.ok_or_else(|| shard.corrupt(kind, "a row is missing"))??;
     Ok(inodes(&batch, 0..1, dev).next().map(|(_, inode)| inode))
 }

@@ -112,11 +112,15 @@ impl<'a> Subtree<'a> {
     pub fn sum_of_names(&self) -> Result<Totals> {
         let sum = Mutex::new(Totals::default());
         let shards = self.shards();
-        in_parallel(self.threads.min(shards.len() / THREAD_LOOKUPS), &shards, |shard| -> Result<()> {
-            let totals = shard.totals_below(self.path)?;
-            *sum.lock().expect("no thread panics while it holds the lock") += totals;
-            Ok(())
-        })?;
+        in_parallel(
+            self.threads.min(shards.len() / THREAD_LOOKUPS),
+            &shards,
+            |shard| -> Result<()> {
+                let totals = shard.totals_below(self.path)?;
+                *sum.lock().expect("no thread panics while it holds the lock") += totals;
+                Ok(())
+            },
+        )?;
         Ok(sum.into_inner().expect("no thread panics while it holds the lock"))
     }
 

@@ -6,7 +6,7 @@ use arrow::array::{
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Fields};
-use canopy_index::schema::time_type;
+use canopy_index::column::time_type;
 use canopy_model::{Count, Histogram, Parts, Summary, size_class_min};
 use canopy_read::summaries::Wanted;
 use chrono::NaiveDate;

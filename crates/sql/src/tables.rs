@@ -21,7 +21,7 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
 use async_trait::async_trait;
-use canopy_index::schema::time_type;
+use canopy_index::column::time_type;
 use canopy_index::{FileKind, Index, RowRange, Shard, SourceRecord};
 use canopy_model::{Attributes, FileType, base_name, join};
 use canopy_read::columns::{numbers, strings};
@@ -228,7 +228,8 @@ impl IndexTable {
         };
         let mut groups: Vec<RowRange> = shard.row_groups(kind);
         for column in restriction.columns() {
-            let bounds = shard.bounds(kind, column)?;
+            let Some(id) = canopy_index::ColumnId::named(column) else { continue };
+            let bounds = shard.bounds(kind, id)?;
             let mut bounds = bounds.iter();
             groups.iter_mut().for_each(|group| {
                 if let Some(Some(bounds)) = bounds.next()

@@ -2,11 +2,11 @@
 //! of paths and one of numbers; both are kept for the next one, which often needs them again.
 
 use super::{OpenFile, RowRange, Shard};
+use crate::column::*;
 use crate::error::{Error, Result};
 use crate::schema::{FENCE_ROWS, FileKind};
 use crate::shard_record::{HardLink, Overlap};
-use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::{Int64Type, UInt32Type, UInt64Type};
+use arrow::array::RecordBatch;
 use canopy_model::{Totals, compare_paths, is_below};
 use std::cmp::Ordering;
 use std::sync::{Mutex, OnceLock};
@@ -27,8 +27,14 @@ pub(super) struct Pages {
 struct Kept(Mutex<Vec<(usize, RecordBatch)>>);
 
 /// The columns of [`Pages::numbers`].
-const NUMBERS: [&str; 6] =
-    ["dev", "first_entry", "first_dir", "bytes_before", "dir_bytes_before", "blocks_before"];
+const NUMBERS: Columns = Columns::of(&[
+    DEV.id(),
+    FIRST_ENTRY.id(),
+    FIRST_DIR.id(),
+    BYTES_BEFORE.id(),
+    DIR_BYTES_BEFORE.id(),
+    BLOCKS_BEFORE.id(),
+]);
 
 impl Shard {
     /// The listings of a directory and all below it, as a range of ordinals. Opens no file where
@@ -145,7 +151,7 @@ impl Shard {
     /// The device of the directory that a listing is of.
     pub fn device_of(&self, listing: usize) -> Result<u64> {
         let (batch, row) = self.numbers(listing)?;
-        Ok(batch.column(0).as_primitive::<UInt64Type>().value(row))
+        Ok(DEV.of(&batch)?[row])
     }
 
     /// The running totals before a listing. The last ordinal but one past the end gives those of
@@ -158,15 +164,12 @@ impl Shard {
             return Ok(self.record.totals);
         }
         let (batch, row) = self.numbers(listing)?;
-        let ordinal =
-            |at: usize| i64::from(batch.column(at).as_primitive::<UInt32Type>().value(row));
-        let number = |at: usize| batch.column(at).as_primitive::<Int64Type>().value(row);
         Ok(Totals {
-            entries: ordinal(1),
-            dirs: ordinal(2),
-            bytes: number(3),
-            dir_bytes: number(4),
-            blocks: number(5),
+            entries: i64::from(FIRST_ENTRY.of(&batch)?[row]),
+            dirs: i64::from(FIRST_DIR.of(&batch)?[row]),
+            bytes: BYTES_BEFORE.of(&batch)?[row],
+            dir_bytes: DIR_BYTES_BEFORE.of(&batch)?[row],
+            blocks: BLOCKS_BEFORE.of(&batch)?[row],
         })
     }
 
@@ -187,8 +190,8 @@ impl Shard {
         let Some(page) = fences.partition_point(|path| holds(path)).checked_sub(1) else {
             return Ok(0);
         };
-        let batch = self.page(&open.pages.paths, &["path"], page)?;
-        let paths = batch.column(0).as_string::<i32>();
+        let batch = self.page(&open.pages.paths, PATH.into(), page)?;
+        let paths = PATH.of(&batch)?;
         let (mut first, mut end) = (0, batch.num_rows());
         while first < end {
             let middle = first.midpoint(end);
@@ -203,12 +206,12 @@ impl Shard {
     /// The page of [`NUMBERS`] that a listing is in, and its row there.
     fn numbers(&self, listing: usize) -> Result<(RecordBatch, usize)> {
         let open = self.open(FileKind::Listings)?;
-        let batch = self.page(&open.pages.numbers, &NUMBERS, listing / FENCE_ROWS)?;
+        let batch = self.page(&open.pages.numbers, NUMBERS, listing / FENCE_ROWS)?;
         Ok((batch, listing % FENCE_ROWS))
     }
 
     /// Columns of a page of `listings`.
-    fn page(&self, kept: &Kept, columns: &[&str], page: usize) -> Result<RecordBatch> {
+    fn page(&self, kept: &Kept, columns: Columns, page: usize) -> Result<RecordBatch> {
         let kept = || kept.0.lock().expect("no thread panics while it holds the lock");
         if let Some((_, batch)) = kept().iter().find(|(number, _)| *number == page) {
             return Ok(batch.clone());

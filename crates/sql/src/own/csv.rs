@@ -14,7 +14,7 @@ use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Format;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use canopy_index::schema::time_type;
+use canopy_index::column::time_type;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use crate::{gufi, plan_session};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use canopy_index::{
-    Column, ColumnType, Index, TableKind, TableRecord, TableWriter, Writer, WrittenRows,
+    ColumnType, Index, TableColumn, TableKind, TableRecord, TableWriter, Writer, WrittenRows,
     table_schema,
 };
 use canopy_model::ClassId;
@@ -139,8 +139,8 @@ async fn plan(context: &SessionContext, query: &str) -> Result<DataFrame> {
 
 /// The columns of the answer as they are stored. Everybody may know their names, so none is made of
 /// the query's text.
-fn columns(frame: &DataFrame) -> Result<Vec<Column>> {
-    let mut columns: Vec<Column> = Vec::new();
+fn columns(frame: &DataFrame) -> Result<Vec<TableColumn>> {
+    let mut columns: Vec<TableColumn> = Vec::new();
     let mut names = HashSet::new();
     for field in frame.schema().fields() {
         let name = field.name();
@@ -158,7 +158,7 @@ fn columns(frame: &DataFrame) -> Result<Vec<Column>> {
                 field.data_type()
             ))
         })?;
-        columns.push(Column { name: name.clone(), holds });
+        columns.push(TableColumn { name: name.clone(), holds });
     }
     Ok(columns)
 }

@@ -8,7 +8,7 @@ use crate::units::{self, Batches};
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use canopy_index::{Column, Index, TableFile, table_schema};
+use canopy_index::{Index, TableColumn, TableFile, table_schema};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
@@ -27,7 +27,7 @@ pub(super) struct DerivedTable {
 }
 
 impl DerivedTable {
-    pub(super) fn new(index: Arc<Index>, name: &str, columns: &[Column]) -> Self {
+    pub(super) fn new(index: Arc<Index>, name: &str, columns: &[TableColumn]) -> Self {
         DerivedTable { index, name: name.to_owned(), schema: table_schema(columns) }
     }
 }

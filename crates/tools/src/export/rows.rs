@@ -6,7 +6,7 @@ use arrow::array::{
     ArrayRef, RecordBatch, StringArray, StringBuilder, UInt32Array, UInt64Array, new_null_array,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
-use canopy_index::schema::time_type;
+use canopy_index::column::time_type;
 use canopy_index::{FileKind, RowRange, Shard};
 use canopy_model::{FileType, base_name};
 use canopy_read::columns::{INODE, numbers, row_of, strings};

@@ -1,8 +1,8 @@
 //! An entry as an object of JSON. Names that are not UTF-8 are escaped, as in SQL.
 
 use super::format::Found;
-use canopy_text::{group_or_number, user_or_number};
 use canopy_model::{FileType, escape};
+use canopy_text::{group_or_number, user_or_number};
 use chrono::{DateTime, SecondsFormat};
 use std::io::Write;
 

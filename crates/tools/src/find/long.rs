@@ -1,10 +1,10 @@
 //! The lines of `-ls`.
 
 use super::format::Found;
-use canopy_text::mode_string;
-use canopy_text::{group_or_number, user_or_number};
 use canopy_model::FileType;
 use canopy_text::clock::date;
+use canopy_text::mode_string;
+use canopy_text::{group_or_number, user_or_number};
 use std::io::Write;
 
 /// Prints an entry as `-ls` does.

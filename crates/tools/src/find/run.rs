@@ -72,9 +72,7 @@ pub fn run(
                 ended.partial |= unknown;
                 visits.extend(visit.map(Arc::new));
             }
-            Err(error) if error.is_of_path() => {
-                ended.failed.push(error)
-            }
+            Err(error) if error.is_of_path() => ended.failed.push(error),
             Err(error) => return Err(error),
         }
     }
@@ -423,7 +421,10 @@ impl<'s, 'a> Search<'s, 'a> {
         let group =
             unit.rows.first().map_or(0, |rows| rows.start / canopy_index::schema::ROW_GROUP_ROWS);
         let failed = Cell::new(None);
-        let bounds = |column: &str| match unit.shard.bounds(unit.kind, column) {
+        let bounds = |column: &str| match unit
+            .shard
+            .bounds(unit.kind, canopy_index::ColumnId::named(column).expect("a column"))
+        {
             Ok(known) => known.get(group).copied().flatten(),
             Err(error) => {
                 failed.set(Some(error));

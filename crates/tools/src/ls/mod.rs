@@ -222,9 +222,7 @@ pub fn ls(
                 let target = ls.target(&start);
                 single.push(Entry { name: start.given, inode: start.inode, target });
             }
-            Err(error) if error.is_of_path() => {
-                ls.failed.add(error, true)
-            }
+            Err(error) if error.is_of_path() => ls.failed.add(error, true),
             Err(error) => return Err(error.into()),
         }
     }

@@ -111,7 +111,7 @@ pub(super) fn groups_with(shard: &Shard, kind: FileKind, uid: u32) -> Result<Vec
     if shard.rows(kind) == 0 {
         return Ok(Vec::new());
     }
-    let bounds = shard.bounds(kind, "uid")?;
+    let bounds = shard.bounds(kind, canopy_index::column::UID)?;
     let uid = i64::from(uid);
     let may = |group: usize| {
         bounds.get(group).copied().flatten().is_none_or(|(min, max)| min <= uid && uid <= max)

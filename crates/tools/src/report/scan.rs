@@ -184,7 +184,8 @@ fn columns(wanted: &Wanted, part: &Part<'_>) -> Result<Vec<&'static str>> {
 
 /// Whether a column may have a value beyond a limit.
 fn may_exceed(part: &Part<'_>, column: &str, limit: i64) -> Result<bool> {
-    let bounds = part.shard.bounds(part.kind, column)?;
+    let bounds =
+        part.shard.bounds(part.kind, canopy_index::ColumnId::named(column).expect("a column"))?;
     Ok(bounds.iter().any(|bounds| bounds.is_none_or(|(_, max)| max > limit)))
 }
 
