@@ -4,7 +4,7 @@
 //! type, and [`Columns`] a set of them, as [`crate::Shard::read`] takes it. Which file has which columns is in `schema`.
 
 use crate::error::{Error, Result};
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, AsArray, BinaryArray, RecordBatch, StringArray};
 use arrow::datatypes::{
     DataType, Int64Type, TimeUnit, TimestampNanosecondType, UInt32Type, UInt64Type,
 };

@@ -117,3 +117,15 @@ impl Error {
         Error::Corrupt { path: path.to_owned(), detail: detail.to_string() }
     }
 }
+
+/// What went wrong with the file that a Parquet file was written to: the library hides it in its own error.
+pub fn parquet_write_error(error: parquet::errors::ParquetError) -> io::Error {
+    use parquet::errors::ParquetError;
+    match error {
+        ParquetError::External(cause) => match cause.downcast::<io::Error>() {
+            Ok(cause) => *cause,
+            Err(cause) => io::Error::other(cause),
+        },
+        other => io::Error::other(other),
+    }
+}

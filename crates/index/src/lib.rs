@@ -51,7 +51,7 @@ mod writer;
 
 pub use column::{Column, ColumnId, Columns};
 pub use disk::{Disk, Faults};
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, Result, parquet_write_error};
 pub use manifest::{SealedInode, SealedRecord, SourceRecord};
 pub use own_tables::{
     ColumnType, TableColumn, TableFile, TableFormat, TableKind, TableRead, TableRecord,

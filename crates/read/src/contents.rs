@@ -1,19 +1,9 @@
 //! What is in one directory of a source.
 
-use crate::columns::{InodeColumns, strings, text_or_empty};
 use crate::error::Result;
-use crate::locate::Inode;
-use arrow::array::{AsArray, RecordBatch};
-use canopy_index::column::{INODE, NAME, RDEV, TARGET, XATTRS};
-use canopy_index::{Columns, FileKind, Index, RowRange, SourceRecord};
-use std::sync::LazyLock;
-
-/// Rows read at a time.
-const BATCH_ROWS: usize = 8192;
-
-/// The columns that a name and its inode are made of; directories have neither a target nor a
-/// device.
-pub static COLUMNS: LazyLock<Columns> = LazyLock::new(|| INODE | NAME | XATTRS | TARGET | RDEV);
+use crate::inode::{ENTRY, Inode, inodes};
+use crate::plan::BATCH_ROWS;
+use canopy_index::{FileKind, Index, SourceRecord};
 
 /// What is in a directory.
 pub enum Contents {
@@ -46,33 +36,12 @@ impl Contents {
                 if rows.is_empty() {
                     continue;
                 }
-                for batch in shard.read(kind, *COLUMNS, std::slice::from_ref(&rows), BATCH_ROWS)? {
+                for batch in shard.read(kind, ENTRY, std::slice::from_ref(&rows), BATCH_ROWS)? {
                     let batch = batch?;
-                    all.extend(inodes(&batch, 0..batch.num_rows(), dev));
+                    all.extend(inodes(&batch, 0..batch.num_rows(), dev)?);
                 }
             }
         }
         Ok(found.map_or(Contents::Unlisted, Contents::Listed))
     }
-}
-
-/// Rows of a batch with [`COLUMNS`] as names, escaped, and inodes; `dev` is the device of their
-/// directory.
-pub fn inodes(
-    batch: &RecordBatch,
-    rows: RowRange,
-    dev: u64,
-) -> impl Iterator<Item = (String, Inode)> {
-    let (names, xattrs) = (strings(batch, "name"), strings(batch, "xattrs"));
-    let targets = batch.column_by_name("target").map(|column| column.as_string::<i32>());
-    let inodes = InodeColumns::of(batch);
-    rows.map(move |at| {
-        let inode = Inode {
-            attributes: inodes.row(at),
-            target: text_or_empty(targets, at).to_owned(),
-            dev,
-            xattrs: text_or_empty(Some(xattrs), at).to_owned(),
-        };
-        (names.value(at).to_owned(), inode)
-    })
 }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use arrow::array::RecordBatch;
-use canopy_index::{FileKind, RowRange, Shard};
+use canopy_index::{Columns, FileKind, RowRange, Shard};
 use std::collections::VecDeque;
 
 /// Reads a range of rows in chunks. Between chunks it holds no reader, which would keep a page of
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 pub struct Cursor<'a> {
     shard: &'a Shard,
     kind: FileKind,
-    columns: &'a [&'a str],
+    columns: Columns,
     left: RowRange,
     chunk_rows: usize,
     batches: VecDeque<RecordBatch>,
@@ -22,7 +22,7 @@ impl<'a> Cursor<'a> {
     pub fn new(
         shard: &'a Shard,
         kind: FileKind,
-        columns: &'a [&'a str],
+        columns: Columns,
         rows: RowRange,
         chunk_rows: usize,
     ) -> Self {

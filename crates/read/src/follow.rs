@@ -1,8 +1,9 @@
 //! What a path that is a symbolic link leads to, for commands that look through it.
 
 use crate::error::{Error, Result};
+use crate::inode::Inode;
 use crate::links::{Links, Place, parent_of};
-use crate::locate::{Inode, Start, absolute_path, locate, to_path};
+use crate::locate::{Start, absolute_path, locate, to_path};
 use canopy_index::Index;
 use canopy_model::{FileType, join_absolute};
 use std::ffi::OsStr;

@@ -8,14 +8,17 @@ pub mod contents;
 pub mod cursor;
 mod error;
 pub mod follow;
+pub mod inode;
 pub mod links;
 pub mod listings;
 pub mod locate;
 pub mod merge;
+pub mod plan;
 pub mod summaries;
 pub mod totals;
 pub mod tree_totals;
 pub mod work;
 
 pub use error::{Error, Result};
-pub use locate::{Inode, Start, locate, to_path};
+pub use inode::Inode;
+pub use locate::{Start, locate, to_path};

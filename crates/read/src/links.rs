@@ -6,7 +6,8 @@
 
 use crate::contents::Contents;
 use crate::error::Result;
-use crate::locate::{Inode, look_up, source_of};
+use crate::inode::Inode;
+use crate::locate::{look_up, source_of};
 use canopy_index::Index;
 use canopy_model::{FileType, base_name, join_absolute, parent};
 use rustc_hash::FxHashMap;

@@ -1,12 +1,10 @@
 //! The heads of listings that rows refer to: path and device by ordinal.
 
-use crate::columns::{numbers, strings};
 use crate::error::Result;
-use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::{UInt32Type, UInt64Type};
-use canopy_index::{FileKind, RowRange, Shard};
-
-const BATCH_ROWS: usize = 8192;
+use crate::plan::BATCH_ROWS;
+use arrow::array::RecordBatch;
+use canopy_index::column::{DEV, FIRST_DIR, FIRST_ENTRY, PATH};
+use canopy_index::{Columns, FileKind, RowRange, Shard};
 
 /// What a row's listing says.
 pub struct ListingHead<'a> {
@@ -42,15 +40,15 @@ pub struct FirstRows {
 impl ListingHeads {
     /// Reads the paths of the given listings, whose ordinals ascend.
     pub fn read(shard: &Shard, listings: &[u32]) -> Result<Self> {
-        Self::read_columns(shard, listings, &["path"])
+        Self::read_columns(shard, listings, PATH.into())
     }
 
     /// As [`ListingHeads::read`], and their devices.
     pub fn read_with_devices(shard: &Shard, listings: &[u32]) -> Result<Self> {
-        Self::read_columns(shard, listings, &["path", "dev"])
+        Self::read_columns(shard, listings, PATH | DEV)
     }
 
-    fn read_columns(shard: &Shard, listings: &[u32], columns: &[&str]) -> Result<Self> {
+    fn read_columns(shard: &Shard, listings: &[u32], columns: Columns) -> Result<Self> {
         let mut wanted: Vec<RowRange> = Vec::new();
         for &listing in listings {
             let listing = listing as usize;
@@ -91,25 +89,26 @@ impl ListingHeads {
             }
             here
         })?;
-        let devs = batch.column_by_name("dev").map(|column| column.as_primitive::<UInt64Type>());
-        Some(ListingHead {
-            path: strings(batch, "path").value(row),
-            dev: devs.map(|devs| devs.value(row)),
-        })
+        let path = PATH.find(batch)?.value(row);
+        Some(ListingHead { path, dev: DEV.find(batch).map(|devs| devs[row]) })
+    }
+
+    /// The head of a listing that a row of a file of the shard names; a file that names none that
+    /// there is is damaged.
+    pub fn expect(&self, shard: &Shard, kind: FileKind, listing: u32) -> Result<ListingHead<'_>> {
+        let bad = || shard.corrupt(kind, "it names a listing that does not exist").into();
+        self.get(listing).ok_or_else(bad)
     }
 
     /// Reads where the rows of consecutive listings begin.
     pub fn first_rows(shard: &Shard, listings: &RowRange) -> Result<FirstRows> {
-        let columns = ["first_entry", "first_dir"];
         let mut rows = Vec::with_capacity(listings.len() + 1);
-        for batch in
-            shard.read(FileKind::Listings, &columns, std::slice::from_ref(listings), BATCH_ROWS)?
-        {
+        let columns = FIRST_ENTRY | FIRST_DIR;
+        let range = std::slice::from_ref(listings);
+        for batch in shard.read(FileKind::Listings, columns, range, BATCH_ROWS)? {
             let batch = batch?;
-            let [entries, dirs] = columns.map(|name| numbers::<UInt32Type>(&batch, name));
-            rows.extend(
-                (0..entries.len()).map(|at| (entries.value(at) as usize, dirs.value(at) as usize)),
-            );
+            let first = FIRST_ENTRY.of(&batch)?.iter().zip(FIRST_DIR.of(&batch)?);
+            rows.extend(first.map(|(&entry, &dir)| (entry as usize, dir as usize)));
         }
         let (entries, dirs) = shard.rows_of(listings.clone())?;
         rows.push((entries.end, dirs.end));

@@ -1,13 +1,12 @@
 //! From a path as the user gave it to a place in the index.
 
-use crate::columns::strings;
-use crate::contents::{COLUMNS, inodes};
 use crate::error::{Error, Result};
-use arrow::array::{Array, RecordBatch};
+use crate::inode::{ENTRY, Inode, inodes};
+use crate::plan::BATCH_ROWS;
+use arrow::array::RecordBatch;
+use canopy_index::column::{KEY, NAME, VALUE, VALUE_PATH};
 use canopy_index::{FileKind, Index, SealedRecord, Shard, SourceRecord};
-use canopy_model::{
-    Attributes, FileType, base_name, escape, join, join_absolute, parent, unescape,
-};
+use canopy_model::{FileType, base_name, escape, join, join_absolute, parent, unescape};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -27,19 +26,6 @@ pub struct Start {
     /// The index as it is seen from here, which holds more than what was opened where the path
     /// leads through directories that cannot be listed.
     pub view: Arc<Index>,
-}
-
-/// What the index knows of one entry.
-#[derive(Clone, Debug)]
-pub struct Inode {
-    /// Its attributes.
-    pub attributes: Attributes,
-    /// Where it points if it is a symbolic link, escaped.
-    pub target: String,
-    /// Device that holds it.
-    pub dev: u64,
-    /// Names of its extended attributes, joined by ','.
-    pub xattrs: String,
 }
 
 impl Start {
@@ -234,8 +220,8 @@ pub fn xattrs_of(
     for shard in index.shards_of(source.id) {
         for batch in read_xattrs(shard)? {
             let batch = batch?;
-            let [paths, names, keys, values] =
-                ["path", "name", "key", "value"].map(|name| strings(&batch, name));
+            let (paths, names) = (VALUE_PATH.of(&batch)?, NAME.of(&batch)?);
+            let (keys, values) = (KEY.of(&batch)?, VALUE.of(&batch)?);
             let here =
                 (0..batch.num_rows()).filter(|&at| join(paths.value(at), names.value(at)) == path);
             found.extend(here.map(|at| (keys.value(at).to_owned(), values.value(at).to_owned())));
@@ -253,10 +239,12 @@ pub fn read_xattrs(
     shard: &Shard,
 ) -> Result<impl Iterator<Item = canopy_index::Result<RecordBatch>>> {
     let rows = 0..shard.rows(FileKind::Xattrs);
-    let columns = ["path", "name", "key", "value"];
+    let columns = VALUE_PATH | NAME | KEY | VALUE;
     let read = match rows.is_empty() {
         true => None,
-        false => Some(shard.read(FileKind::Xattrs, &columns, std::slice::from_ref(&rows), 8192)?),
+        false => {
+            Some(shard.read(FileKind::Xattrs, columns, std::slice::from_ref(&rows), BATCH_ROWS)?)
+        }
     };
     Ok(read.into_iter().flatten())
 }
@@ -273,20 +261,20 @@ fn look_up_name(
     }
     let mut first = rows.start;
     let mut found = None;
-    for batch in shard.read(kind, &["name"], std::slice::from_ref(&rows), 8192)? {
+    for batch in shard.read(kind, NAME, std::slice::from_ref(&rows), BATCH_ROWS)? {
         let batch = batch?;
-        let names = strings(&batch, "name");
-        if let Some(at) = (0..names.len()).find(|&at| names.value(at) == name) {
+        let names = NAME.of(&batch)?;
+        if let Some(at) = (0..batch.num_rows()).find(|&at| names.value(at) == name) {
             found = Some(first + at);
             break;
         }
-        first += names.len();
+        first += batch.num_rows();
     }
     let Some(row) = found else { return Ok(None) };
     let row = row..row + 1;
-    let batch = shard.read(kind, *COLUMNS, std::slice::from_ref(&row), 1)?.next();
+    let batch = shard.read(kind, ENTRY, std::slice::from_ref(&row), 1)?.next();
     let batch = batch.ok_or_else(|| shard.corrupt(kind, "a row is missing"))??;
-    Ok(inodes(&batch, 0..1, dev).next().map(|(_, inode)| inode))
+    Ok(inodes(&batch, 0..1, dev)?.next().map(|(_, inode)| inode))
 }
 
 /// The absolute path of an entry of a source, as bytes.

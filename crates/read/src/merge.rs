@@ -4,12 +4,12 @@
 //! cover says that its first listing may come next, and closed behind its last, so that those open
 //! at a time are few where shards lie apart.
 
-use crate::columns::{INODE, InodeColumns, numbers, strings};
 use crate::cursor::Cursor;
 use crate::error::{Error, Result};
+use crate::inode::InodeColumns;
 use crate::locate::Start;
-use arrow::datatypes::{UInt32Type, UInt64Type};
-use canopy_index::{FileKind, RowRange, Shard};
+use canopy_index::column::{DEV, FIRST_DIR, FIRST_ENTRY, INODE, PART, PATH};
+use canopy_index::{Columns, FileKind, RowRange, Shard};
 use canopy_model::{Attributes, compare_paths};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -19,18 +19,6 @@ const LISTINGS: usize = 2048;
 
 /// Rows held in memory over all shards, about.
 const ROWS_MAX: usize = 2 << 20;
-
-const LISTING_COLUMNS: [&str; 17] = {
-    let mut columns = [""; 17];
-    let mut at = 0;
-    while at < INODE.len() {
-        columns[at] = INODE[at];
-        at += 1;
-    }
-    [columns[12], columns[13], columns[14], columns[15], columns[16]] =
-        ["path", "part", "dev", "first_entry", "first_dir"];
-    columns
-};
 
 /// A listing and where its rows are.
 pub struct Directory {
@@ -55,7 +43,7 @@ pub struct Rows<'m, 'a> {
 /// must take all rows.
 pub fn in_order<E: From<Error>>(
     start: &Start,
-    columns: &[&str],
+    columns: impl Into<Columns>,
     mut each: impl FnMut(&Directory, Rows<'_, '_>) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut merge = Merge::new(start, columns)?;
@@ -66,13 +54,14 @@ pub fn in_order<E: From<Error>>(
 /// As [`in_order`], one listing at a time.
 pub struct Merge<'a> {
     heap: BinaryHeap<Next<'a>>,
-    columns: &'a [&'a str],
+    columns: Columns,
     chunk_rows: usize,
 }
 
 impl<'a> Merge<'a> {
     /// Begins at a start.
-    pub fn new(start: &'a Start, columns: &'a [&'a str]) -> Result<Self> {
+    pub fn new(start: &'a Start, columns: impl Into<Columns>) -> Result<Self> {
+        let columns = columns.into();
         let mut heap = BinaryHeap::new();
         for shard in start.view.shards_of(start.source.id) {
             let listings = shard.listings_below(&start.path)?;
@@ -168,7 +157,7 @@ impl<'a> Open<'a> {
     fn new(
         shard: &'a Shard,
         listings: RowRange,
-        columns: &'a [&'a str],
+        columns: Columns,
         chunk_rows: usize,
     ) -> Result<Self> {
         let (entries, dirs) = shard.rows_of(listings.clone())?;
@@ -178,7 +167,7 @@ impl<'a> Open<'a> {
             listings: Cursor::new(
                 shard,
                 FileKind::Listings,
-                &LISTING_COLUMNS,
+                INODE | PATH | PART | DEV | FIRST_ENTRY | FIRST_DIR,
                 listings,
                 LISTINGS.min(chunk_rows),
             ),
@@ -196,10 +185,8 @@ impl<'a> Open<'a> {
             let ready = &mut self.ready;
             self.listings.take(count, |batch, rows| -> Result<()> {
                 let inodes = InodeColumns::of(batch);
-                let paths = strings(batch, "path");
-                let devs = numbers::<UInt64Type>(batch, "dev").values();
-                let [parts, entries, dirs] = ["part", "first_entry", "first_dir"]
-                    .map(|name| numbers::<UInt32Type>(batch, name).values());
+                let (paths, parts, devs) = (PATH.of(batch)?, PART.of(batch)?, DEV.of(batch)?);
+                let (entries, dirs) = (FIRST_ENTRY.of(batch)?, FIRST_DIR.of(batch)?);
                 ready.extend(rows.map(|at| Directory {
                     path: paths.value(at).to_owned(),
                     part: parts[at],

@@ -4,19 +4,18 @@
 //! entries are only read of the blocks at both ends of the subtree's range in a shard. Those of
 //! single directories are made of their entries.
 
-use crate::columns::{InodeColumns, numbers, strings};
 use crate::error::{Error, Result};
+use crate::inode::InodeColumns;
 use crate::merge;
+use crate::plan::BATCH_ROWS;
 use crate::totals::Subtree;
 use crate::work::by_workers;
 use arrow::array::{Array, RecordBatch, StringArray};
-use arrow::datatypes::UInt32Type;
-use canopy_index::{BlockSummary, FileKind, RowRange, Shard};
+use canopy_index::column::*;
+use canopy_index::{BlockSummary, Columns, FileKind, RowRange, Shard};
 use canopy_model::{Parts, Summary};
 use rustc_hash::FxHashMap;
 use std::sync::Mutex;
-
-const BATCH_ROWS: usize = 8192;
 
 /// Entries of a part of a shard below which blocks are not worth reading.
 const ENTRIES_MIN: usize = 4096;
@@ -29,16 +28,13 @@ pub type ByOwner = FxHashMap<(u32, u32), Summary>;
 pub struct Wanted {
     pub parts: Parts,
     /// Columns of the entries; what comes of others is not to be used.
-    pub columns: Vec<&'static str>,
+    pub columns: Columns,
 }
 
 impl Wanted {
     /// All statistics.
     pub fn all() -> Self {
-        let columns = vec![
-            "name", "mode", "nlink", "uid", "gid", "size", "blocks", "atime", "mtime", "ctime",
-            "btime", "xattrs",
-        ];
+        let columns = INODE | NAME | XATTRS;
         Wanted { parts: Parts::ALL, columns }
     }
 }
@@ -151,7 +147,7 @@ pub fn of_rows(
     owner: u32,
     found: &mut ByOwner,
 ) -> Result<()> {
-    for batch in shard.read(FileKind::Entries, &wanted.columns, rows, BATCH_ROWS)? {
+    for batch in shard.read(FileKind::Entries, wanted.columns, rows, BATCH_ROWS)? {
         let batch = batch?;
         each_entry(&batch, 0..batch.num_rows(), |_, of, entry| {
             if of.0 == owner {
@@ -187,11 +183,10 @@ fn read_entries(
     if rows.is_empty() {
         return Ok(());
     }
-    let mut columns = vec!["listing"];
-    columns.extend(&wanted.columns);
-    for batch in shard.read(FileKind::Entries, &columns, std::slice::from_ref(rows), BATCH_ROWS)? {
+    let columns = wanted.columns | LISTING;
+    for batch in shard.read(FileKind::Entries, columns, std::slice::from_ref(rows), BATCH_ROWS)? {
         let batch = batch?;
-        let listings = numbers::<UInt32Type>(&batch, "listing").values();
+        let listings = LISTING.of(&batch)?;
         each_entry(&batch, 0..batch.num_rows(), |at, owner, entry| {
             each(listings[at], owner, entry)
         });
@@ -205,12 +200,8 @@ fn each_entry(
     mut each: impl FnMut(usize, (u32, u32), Entry<'_>),
 ) {
     let inodes = InodeColumns::of(batch);
-    let column = |name: &str| batch.column_by_name(name).map(|_| strings(batch, name));
-    let (names, xattrs) = (column("name"), column("xattrs"));
-    let ids = |name: &str| {
-        batch.column_by_name(name).map(|_| numbers::<UInt32Type>(batch, name).values())
-    };
-    let (uids, gids) = (ids("uid"), ids("gid"));
+    let (names, xattrs) = (NAME.find(batch), XATTRS.find(batch));
+    let (uids, gids) = (UID.find(batch), GID.find(batch));
     for at in rows {
         let owner = (uids.map_or(0, |ids| ids[at]), gids.map_or(0, |ids| ids[at]));
         each(at, owner, Entry { inodes: &inodes, names, xattrs, at });
@@ -227,7 +218,7 @@ pub fn of_each_subtree<K: Ord + Copy, E: From<Error>>(
     mut each: impl FnMut(&str, Vec<(K, Summary)>) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut open: Vec<(String, Vec<(K, Summary)>)> = vec![(start.path.clone(), Vec::new())];
-    merge::in_order(start, &wanted.columns, |directory, rows| -> Result<(), E> {
+    merge::in_order(start, wanted.columns, |directory, rows| -> Result<(), E> {
         while open.last().is_some_and(|(path, _)| !canopy_model::is_below(&directory.path, path)) {
             close(&mut open, &mut each)?;
         }

@@ -5,18 +5,16 @@
 //! listings. Both count an entry with several hard links once; the link that counts is the first in
 //! path order.
 
-use crate::columns::{numbers, strings};
 use crate::error::Result;
 use crate::listings::ListingHeads;
 use crate::locate::Start;
+use crate::plan::BATCH_ROWS;
 use crate::work::in_parallel;
-use arrow::datatypes::{Int64Type, UInt32Type};
+use canopy_index::column::*;
 use canopy_index::{FileKind, HardLink, Index, RowRange, Shard};
 use canopy_model::{Totals, compare_paths, join};
 use rustc_hash::FxHashSet;
 use std::sync::Mutex;
-
-const BATCH_ROWS: usize = 8192;
 
 /// Look-ups in shards for which a thread is started.
 const THREAD_LOOKUPS: usize = 8;
@@ -214,19 +212,17 @@ pub fn truncated(path: &str, depth: usize) -> &str {
 }
 
 fn listing_nodes(shard: &Shard, listings: &RowRange, nodes: &mut Nodes) -> Result<()> {
-    let columns = ["path", "files", "symlinks", "others", "entry_bytes", "entry_blocks"];
-    for batch in
-        shard.read(FileKind::Listings, &columns, std::slice::from_ref(listings), BATCH_ROWS)?
-    {
+    let columns = PATH | FILES | SYMLINKS | OTHERS | ENTRY_BYTES | ENTRY_BLOCKS;
+    let range = std::slice::from_ref(listings);
+    for batch in shard.read(FileKind::Listings, columns, range, BATCH_ROWS)? {
         let batch = batch?;
-        let paths = strings(&batch, "path");
-        let [files, symlinks, others, bytes, blocks] =
-            ["files", "symlinks", "others", "entry_bytes", "entry_blocks"]
-                .map(|name| numbers::<Int64Type>(&batch, name).values());
+        let (paths, files) = (PATH.of(&batch)?, FILES.of(&batch)?);
+        let (symlinks, others) = (SYMLINKS.of(&batch)?, OTHERS.of(&batch)?);
+        let (bytes, blocks) = (ENTRY_BYTES.of(&batch)?, ENTRY_BLOCKS.of(&batch)?);
         for at in 0..batch.num_rows() {
             let entries = files[at] + symlinks[at] + others[at];
-            let own = Totals { entries, bytes: bytes[at], blocks: blocks[at], ..Totals::default() };
-            nodes.add(paths.value(at), own);
+            let (bytes, blocks) = (bytes[at], blocks[at]);
+            nodes.add(paths.value(at), Totals { entries, bytes, blocks, ..Totals::default() });
         }
     }
     Ok(())
@@ -237,19 +233,16 @@ fn dir_nodes(shard: &Shard, listings: &RowRange, nodes: &mut Nodes) -> Result<()
     if dirs.is_empty() {
         return Ok(());
     }
-    let columns = ["listing", "name", "size", "blocks"];
-    for batch in shard.read(FileKind::Dirs, &columns, std::slice::from_ref(&dirs), BATCH_ROWS)? {
+    let columns = LISTING | NAME | SIZE | BLOCKS;
+    for batch in shard.read(FileKind::Dirs, columns, std::slice::from_ref(&dirs), BATCH_ROWS)? {
         let batch = batch?;
-        let ordinals = numbers::<UInt32Type>(&batch, "listing").values();
+        let ordinals = LISTING.of(&batch)?;
         let heads = ListingHeads::read(shard, ordinals)?;
-        let names = strings(&batch, "name");
-        let [sizes, blocks] =
-            ["size", "blocks"].map(|name| numbers::<Int64Type>(&batch, name).values());
+        let (names, sizes, blocks) = (NAME.of(&batch)?, SIZE.of(&batch)?, BLOCKS.of(&batch)?);
         for at in 0..batch.num_rows() {
-            let bad = || shard.corrupt(FileKind::Dirs, "it names a listing that does not exist");
-            let head = heads.get(ordinals[at]).ok_or_else(bad)?;
-            let own =
-                Totals { dirs: 1, dir_bytes: sizes[at], blocks: blocks[at], ..Totals::default() };
+            let head = heads.expect(shard, FileKind::Dirs, ordinals[at])?;
+            let (dir_bytes, blocks) = (sizes[at], blocks[at]);
+            let own = Totals { dirs: 1, dir_bytes, blocks, ..Totals::default() };
             nodes.add(&join(head.path, names.value(at)), own);
         }
     }

@@ -49,3 +49,9 @@ impl From<datafusion::error::DataFusionError> for Error {
         Error::Sql(message)
     }
 }
+
+impl From<parquet::errors::ParquetError> for Error {
+    fn from(error: parquet::errors::ParquetError) -> Self {
+        Error::Output(canopy_index::parquet_write_error(error))
+    }
+}

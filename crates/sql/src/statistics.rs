@@ -6,6 +6,7 @@ use arrow::array::{
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Fields};
+use canopy_index::Columns;
 use canopy_index::column::time_type;
 use canopy_model::{Count, Histogram, Parts, Summary, size_class_min};
 use canopy_read::summaries::Wanted;
@@ -113,7 +114,7 @@ pub(super) const STATISTICS: [Statistic; 34] = [
 
 /// What has to be read for the columns of these names.
 pub(super) fn wanted<'a>(names: impl Iterator<Item = &'a str>) -> Wanted {
-    let mut wanted = Wanted { parts: Parts::default(), columns: Vec::new() };
+    let mut wanted = Wanted { parts: Parts::default(), columns: Columns::NONE };
     for name in names {
         let Some(statistic) = STATISTICS.iter().find(|statistic| statistic.name == name) else {
             continue;
@@ -122,11 +123,7 @@ pub(super) fn wanted<'a>(names: impl Iterator<Item = &'a str>) -> Wanted {
         parts.owners |= statistic.columns == ["uid"] || statistic.columns == ["gid"];
         parts.histograms |= matches!(statistic.value, Value::Sizes | Value::Months(_));
         parts.extensions |= matches!(statistic.value, Value::Extensions);
-        for column in statistic.columns {
-            if !wanted.columns.contains(column) {
-                wanted.columns.push(column);
-            }
-        }
+        wanted.columns.add(statistic.columns);
     }
     wanted
 }

@@ -21,6 +21,8 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use async_trait::async_trait;
+use canopy_index::Columns;
+use canopy_index::column::{GID, UID};
 use canopy_index::{FileKind, Index, RowRange, Shard, SourceRecord};
 use canopy_model::{FileType, Summary, Totals, compare_paths};
 use canopy_read::columns::{numbers, strings};
@@ -123,11 +125,11 @@ impl Table {
         let names = schema.fields().iter().map(|field| field.name().as_str());
         let mut wanted =
             wanted(names.filter(|name| !(self.has_totals() && matches!(*name, "size" | "blocks"))));
-        if let Some(column) = self.by.column()
-            && !wanted.columns.contains(&column)
-        {
-            wanted.columns.push(column);
-        }
+        wanted.columns.add(match self.by {
+            By::All => Columns::NONE,
+            By::User => UID.into(),
+            By::Group => GID.into(),
+        });
         wanted
     }
 }
@@ -389,7 +391,8 @@ impl Reader {
 
     fn subtree(&self, source: &SourceRecord, path: &str) -> Result<Vec<Row>> {
         let inode = look_up(&self.index, source, path).map_err(external)?;
-        let is_dir = |inode: &crate::Inode| inode.attributes.file_type() == FileType::Directory;
+        let is_dir =
+            |inode: &canopy_read::Inode| inode.attributes.file_type() == FileType::Directory;
         let Some(inode) = inode.filter(is_dir) else { return Ok(Vec::new()) };
         let subtree =
             Subtree { index: &self.index, source: source.id, path, threads: self.threads };
@@ -440,7 +443,7 @@ impl Reader {
             nodes = tree_totals(&subtree, own).map_err(external)?;
         }
         let mut given = vec![false; nodes.len()];
-        let mut give = |path: &str, summaries: Vec<(u32, Summary)>| {
+        let mut give = |path: &str, summaries: Vec<(u32, Summary)>| -> canopy_read::Result<()> {
             let node = nodes.binary_search_by(|node| compare_paths(&node.path, path)).ok();
             if by == By::All && node.is_none() {
                 return Ok(());
@@ -485,7 +488,7 @@ impl Reader {
     }
 }
 
-fn own_totals(inode: &crate::Inode) -> Totals {
+fn own_totals(inode: &canopy_read::Inode) -> Totals {
     let attributes = &inode.attributes;
     Totals {
         dirs: 1,

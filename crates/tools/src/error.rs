@@ -48,15 +48,7 @@ impl From<canopy_index::Error> for Error {
 }
 
 impl From<parquet::errors::ParquetError> for Error {
-    /// For files that are written: the library hides the cause of a failed write in its own error.
     fn from(error: parquet::errors::ParquetError) -> Self {
-        use parquet::errors::ParquetError;
-        Error::Output(match error {
-            ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {
-                Ok(cause) => *cause,
-                Err(cause) => std::io::Error::other(cause),
-            },
-            other => std::io::Error::other(other),
-        })
+        Error::Output(canopy_index::parquet_write_error(error))
     }
 }

@@ -1,6 +1,7 @@
 //! Completes words of statements and commands.
 
 use super::dot;
+use canopy::commands::sql::PROMPT_COMMANDS;
 use canopy_sql::Session;
 
 /// Words of SQL that statements over an index are made of.
@@ -89,7 +90,7 @@ impl Words {
         let start = word_start(before);
         let Some((name, _)) = command.split_once(' ') else {
             let names =
-                dot::COMMANDS.iter().map(|(name, ..)| (*name).to_owned()).collect::<Vec<_>>();
+                PROMPT_COMMANDS.iter().map(|(name, ..)| (*name).to_owned()).collect::<Vec<_>>();
             return (
                 before.len() - command.len() - 1,
                 matching(&names, &format!(".{command}"), ""),

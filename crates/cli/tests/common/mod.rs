@@ -32,6 +32,11 @@ impl Place {
         let canopy = dir.path().join("canopy");
         fs::copy(env!("CARGO_BIN_EXE_canopy"), &canopy).unwrap();
         fs::set_permissions(&canopy, fs::Permissions::from_mode(0o755)).unwrap();
+        let companion = Path::new(env!("CARGO_BIN_EXE_canopy")).with_file_name("canopy-sql");
+        let beside = dir.path().join("canopy-sql");
+        if fs::hard_link(&companion, &beside).is_err() {
+            fs::copy(&companion, &beside).unwrap();
+        }
         Place { dir, canopy }
     }
 

@@ -8,6 +8,7 @@ use super::lines::{Line, Lines};
 use super::{DuOptions, Measure};
 use crate::error::Result;
 use crate::report::breakdown::{AGES, add_ages};
+use canopy_index::column::*;
 use canopy_model::{Attributes, Count, FileType, NUMBERED, Parts, Summary, month};
 use canopy_read::locate::Start;
 use canopy_read::summaries::{ByOwner, Wanted, of_subtree};
@@ -65,12 +66,12 @@ pub(super) fn print(start: &Start, options: &DuOptions, lines: &mut Lines<'_>) -
 
 /// What has to be known of entries.
 fn wanted(by: By) -> Wanted {
-    let mut columns = vec!["mode", "uid", "gid", "size", "blocks"];
-    match by {
-        By::User | By::Group => {}
-        By::Extension => columns.push("name"),
-        By::Age => columns.extend(["mtime", "atime"]),
-    }
+    let columns = MODE | UID | GID | SIZE | BLOCKS;
+    let columns = match by {
+        By::User | By::Group => columns,
+        By::Extension => columns | NAME,
+        By::Age => columns | MTIME | ATIME,
+    };
     let parts = Parts { owners: false, histograms: by == By::Age, extensions: by == By::Extension };
     Wanted { parts, columns }
 }

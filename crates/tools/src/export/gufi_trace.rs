@@ -258,7 +258,8 @@ impl Stanzas<'_> {
             ..heads.last().map_or(0, |h| h.entries.end);
         let mut columns = INODE.to_vec();
         columns.extend(["name", "target"]);
-        let mut rows = Cursor::new(unit.shard, FileKind::Entries, &columns, all, CHUNK_ROWS);
+        let mut rows =
+            Cursor::new(unit.shard, FileKind::Entries, (&columns).into(), all, CHUNK_ROWS);
         for head in &heads {
             // Further parts are written with the first one, which may be in another shard.
             if head.part > 0 {
@@ -274,7 +275,7 @@ impl Stanzas<'_> {
             for part in parts.into_iter().flatten() {
                 let rows = part.entries.clone();
                 let mut rows =
-                    Cursor::new(part.shard, FileKind::Entries, &columns, rows, CHUNK_ROWS);
+                    Cursor::new(part.shard, FileKind::Entries, (&columns).into(), rows, CHUNK_ROWS);
                 rows.take(part.entries.len(), |batch, rows| -> Result<()> {
                     self.entries(batch, rows, ino, head, unit)
                 })?;

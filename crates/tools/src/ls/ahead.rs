@@ -4,7 +4,7 @@
 use super::entry::Entry;
 use crate::error::Result;
 use canopy_model::compare_paths;
-use canopy_read::contents::{COLUMNS, inodes};
+use canopy_read::inode::{ENTRY, inodes};
 use canopy_read::locate::Start;
 use canopy_read::merge::{Directory, Merge, Rows};
 use canopy_read::totals::Subtree;
@@ -31,7 +31,7 @@ impl<'a> Ahead<'a> {
     /// For directories that are asked for in path order or not. `None` where that would take too
     /// much memory.
     pub(super) fn new(start: &'a Start, path_order: bool) -> Result<Option<Self>> {
-        let merge = Merge::new(start, &COLUMNS)?;
+        let merge = Merge::new(start, ENTRY)?;
         let mut ahead =
             Ahead { merge, ready: VecDeque::new(), ended: false, held: FxHashMap::default() };
         if !path_order {
@@ -78,7 +78,7 @@ impl<'a> Ahead<'a> {
             let Rows { entries, entry_count, dirs, dir_count } = rows;
             for (cursor, count) in [(entries, entry_count), (dirs, dir_count)] {
                 cursor.take(count, |batch, rows| -> Result<()> {
-                    all.extend(inodes(batch, rows, directory.dev).map(Entry::new));
+                    all.extend(inodes(batch, rows, directory.dev)?.map(Entry::new));
                     Ok(())
                 })?;
             }

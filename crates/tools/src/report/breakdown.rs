@@ -7,7 +7,9 @@ use super::document::{
 use super::parts::Part;
 use super::sections::{Section, Sections};
 use crate::error::Result;
+use canopy_index::Columns;
 use canopy_index::FileKind;
+use canopy_index::column::{INODE, NAME, XATTRS};
 use canopy_model::{Count, Histogram, Parts, Summary, month, size_class_min};
 use canopy_read::locate::Start;
 use canopy_read::summaries::{self, ByOwner, Wanted};
@@ -61,7 +63,7 @@ pub(super) fn sums(
     let extensions = sections.has(Section::Extensions);
     let mut wanted = Wanted::all();
     wanted.parts = Parts { owners: false, histograms: true, extensions };
-    wanted.columns.retain(|column| extensions || *column != "name");
+    wanted.columns = INODE | XATTRS | Columns::from(NAME).when(extensions);
     let none = vec![Count::default(); AGES.len()];
     let mut sums = Sums { modified: none.clone(), accessed: none, ..Sums::default() };
     for start in starts {

@@ -1,0 +1,170 @@
+//! What to read of the rows at and below a path: which shards, which rows of their files, cut into
+//! units for threads to take from.
+//!
+//! 1. [`below`] gives the shards with listings at or below a path, each with the range of them.
+//! 2. [`ShardRange::rows`] gives the rows of a file that belong to those listings.
+//! 3. [`ShardRange::units`] cuts rows at row groups; whoever knows bounds leaves out the units that
+//!    [`Unit::bounds`] rules out.
+//! 4. [`Unit::read`] reads columns of a unit, [`Unit::read_placed`] also where each row is.
+
+use crate::error::Result;
+use crate::listings::{ListingHead, ListingHeads};
+use arrow::array::RecordBatch;
+use canopy_index::column::{LISTING, NAME};
+use canopy_index::schema::ROW_GROUP_ROWS;
+use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange, Shard, ShardRead};
+use canopy_model::join;
+use std::sync::Arc;
+
+/// Rows of a batch.
+pub const BATCH_ROWS: usize = 8192;
+
+/// The listings of one shard that are at or below a path.
+#[derive(Clone)]
+pub struct ShardRange {
+    /// The shard.
+    pub shard: Arc<Shard>,
+    /// Ordinals of the listings; never empty.
+    pub listings: RowRange,
+}
+
+/// Rows of one file of a shard, all in one row group: what a thread reads at a time.
+#[derive(Clone)]
+pub struct Unit {
+    /// The shard.
+    pub shard: Arc<Shard>,
+    /// Which of its files.
+    pub kind: FileKind,
+    /// The rows, sorted and disjoint; none is empty.
+    pub rows: Vec<RowRange>,
+}
+
+/// Rows of a unit, and where they are.
+pub struct Placed {
+    /// The rows.
+    pub batch: RecordBatch,
+    shard: Arc<Shard>,
+    kind: FileKind,
+    heads: ListingHeads,
+}
+
+/// Gives the shards of a source with listings at or below a path in it, escaped. Opens the shards
+/// of which the manifest does not tell.
+pub fn below(index: &Index, source: u32, path: &str) -> Result<Vec<ShardRange>> {
+    let mut ranges = Vec::new();
+    for shard in index.shards_of(source) {
+        let listings = shard.listings_below(path)?;
+        if !listings.is_empty() {
+            ranges.push(ShardRange { shard: shard.clone(), listings });
+        }
+    }
+    Ok(ranges)
+}
+
+impl ShardRange {
+    /// The rows of a file that belong to the listings: of `listings`, `entries` and `dirs`; all rows
+    /// of the others, whose rows do not begin where a listing tells.
+    pub fn rows(&self, kind: FileKind) -> Result<RowRange> {
+        Ok(match kind {
+            FileKind::Listings => self.listings.clone(),
+            FileKind::Entries => self.shard.rows_of(self.listings.clone())?.0,
+            FileKind::Dirs => self.shard.rows_of(self.listings.clone())?.1,
+            _ => 0..self.shard.rows(kind),
+        })
+    }
+
+    /// Cuts rows of a file at its row groups.
+    pub fn units(&self, kind: FileKind, rows: &[RowRange]) -> Vec<Unit> {
+        units(&self.shard, kind, rows)
+    }
+}
+
+/// Cuts rows of a file of a shard, sorted and disjoint, at its row groups.
+pub fn units(shard: &Arc<Shard>, kind: FileKind, rows: &[RowRange]) -> Vec<Unit> {
+    let mut units = Vec::new();
+    for group in shard.row_groups(kind) {
+        let clip = |range: &RowRange| range.start.max(group.start)..range.end.min(group.end);
+        let rows: Vec<RowRange> = rows.iter().map(clip).filter(|range| !range.is_empty()).collect();
+        if !rows.is_empty() {
+            units.push(Unit { shard: shard.clone(), kind, rows });
+        }
+    }
+    units
+}
+
+impl Unit {
+    /// Number of its row group.
+    pub fn row_group(&self) -> usize {
+        self.rows.first().map_or(0, |rows| rows.start / ROW_GROUP_ROWS)
+    }
+
+    /// How many rows it has.
+    pub fn row_count(&self) -> usize {
+        self.rows.iter().map(RowRange::len).sum()
+    }
+
+    /// The smallest and the largest value of a column in its row group, where known.
+    pub fn bounds(&self, column: impl Into<ColumnId>) -> Result<Option<(i64, i64)>> {
+        let bounds = self.shard.bounds(self.kind, column)?;
+        Ok(bounds.get(self.row_group()).copied().flatten())
+    }
+
+    /// Reads columns of all its rows, in batches of [`BATCH_ROWS`].
+    pub fn read(&self, columns: impl Into<Columns>) -> Result<ShardRead> {
+        self.read_rows(columns, &self.rows)
+    }
+
+    /// Reads columns of some of its rows, sorted and disjoint.
+    pub fn read_rows(&self, columns: impl Into<Columns>, rows: &[RowRange]) -> Result<ShardRead> {
+        Ok(self.shard.read(self.kind, columns, rows, BATCH_ROWS)?)
+    }
+
+    /// Reads columns of some rows of `entries` or `dirs` with their names and paths; with `devices`,
+    /// also the device of their directories.
+    pub fn read_placed(
+        &self,
+        columns: impl Into<Columns>,
+        rows: &[RowRange],
+        devices: bool,
+    ) -> Result<impl Iterator<Item = Result<Placed>>> {
+        let read = self.read_rows(columns.into() | LISTING | NAME, rows)?;
+        let (shard, kind) = (self.shard.clone(), self.kind);
+        Ok(read.map(move |batch| Placed::new(&shard, kind, batch?, devices)))
+    }
+
+    /// Closes the files of a shard that has no other unit of this kind: their memory serves the next
+    /// one. To be called when the unit has been read.
+    pub fn close(&self) {
+        if self.shard.rows(self.kind) <= ROW_GROUP_ROWS {
+            self.shard.close(self.kind);
+            self.shard.close(FileKind::Listings);
+        }
+    }
+}
+
+impl Placed {
+    /// Looks up where the rows of a batch with `listing` are; with `devices`, also on which device.
+    pub fn new(
+        shard: &Arc<Shard>,
+        kind: FileKind,
+        batch: RecordBatch,
+        devices: bool,
+    ) -> Result<Self> {
+        let listings = LISTING.of(&batch)?;
+        let heads = match devices {
+            true => ListingHeads::read_with_devices(shard, listings)?,
+            false => ListingHeads::read(shard, listings)?,
+        };
+        Ok(Placed { shard: shard.clone(), kind, heads, batch })
+    }
+
+    /// The listing that a row is in.
+    pub fn listing(&self, at: usize) -> Result<ListingHead<'_>> {
+        self.heads.expect(&self.shard, self.kind, LISTING.of(&self.batch)?[at])
+    }
+
+    /// The path of a row in its source, escaped; of a batch with `name`.
+    pub fn path(&self, at: usize) -> Result<String> {
+        Ok(join(self.listing(at)?.path, NAME.of(&self.batch)?.value(at)))
+    }
+}
