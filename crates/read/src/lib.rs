@@ -7,6 +7,7 @@ pub mod columns;
 pub mod contents;
 pub mod cursor;
 mod error;
+pub mod fold;
 pub mod follow;
 pub mod inode;
 pub mod links;

@@ -5,6 +5,7 @@
 //! single directories are made of their entries.
 
 use crate::error::{Error, Result};
+use crate::fold::{Folded, Sum, TreeFold};
 use crate::inode::InodeColumns;
 use crate::merge;
 use crate::plan::BATCH_ROWS;
@@ -217,53 +218,45 @@ pub fn of_each_subtree<K: Ord + Copy, E: From<Error>>(
     key: impl Fn((u32, u32)) -> K,
     mut each: impl FnMut(&str, Vec<(K, Summary)>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut open: Vec<(String, Vec<(K, Summary)>)> = vec![(start.path.clone(), Vec::new())];
+    let mut each = |folded: Folded<'_, ByKey<K>>| each(folded.path, folded.total.0);
+    let mut fold = TreeFold::new(start.path.as_str());
     merge::in_order(start, wanted.columns, |directory, rows| -> Result<(), E> {
-        while open.last().is_some_and(|(path, _)| !canopy_model::is_below(&directory.path, path)) {
-            close(&mut open, &mut each)?;
-        }
         // Directories on the way that have no listing, since they can only be entered, have
         // statistics all the same.
-        let around = open.last().map_or(0, |(path, _)| path.len());
-        let below = &directory.path[around..];
-        let ends =
-            below.match_indices('/').map(|(at, _)| around + at).chain([directory.path.len()]);
-        open.extend(
-            ends.filter(|&end| end > around)
-                .map(|end| (directory.path[..end].to_owned(), Vec::new())),
-        );
-        let own = &mut open.last_mut().expect("one is open").1;
-        rows.dirs.take(rows.dir_count, |_, _| Ok(()))?;
+        let own = fold.enter_through(&directory.path, &mut each)?;
+        rows.dirs.take(rows.dir_count, |_, _| Ok::<_, Error>(()))?;
         rows.entries.take(rows.entry_count, |batch, range| {
             each_entry(batch, range, |_, owner, entry| {
-                entry.add_to(of_key(own, key(owner)), wanted.parts);
+                entry.add_to(own.of(key(owner)), wanted.parts);
             });
             Ok(())
         })
     })?;
-    while !open.is_empty() {
-        close(&mut open, &mut each)?;
-    }
-    Ok(())
+    fold.finish(&mut each)
 }
 
-/// Gives the innermost open directory and adds it to the one around it.
-fn close<K: Ord + Copy, E>(
-    open: &mut Vec<(String, Vec<(K, Summary)>)>,
-    each: &mut impl FnMut(&str, Vec<(K, Summary)>) -> Result<(), E>,
-) -> Result<(), E> {
-    let Some((path, own)) = open.pop() else { return Ok(()) };
-    if let Some((_, around)) = open.last_mut() {
-        own.iter().for_each(|(key, summary)| of_key(around, *key).merge(summary));
+/// Summaries by key, sorted.
+struct ByKey<K>(Vec<(K, Summary)>);
+
+impl<K> Default for ByKey<K> {
+    fn default() -> Self {
+        ByKey(Vec::new())
     }
-    each(&path, own)
 }
 
-/// The summary of a key, sorted by key.
-fn of_key<K: Ord + Copy>(summaries: &mut Vec<(K, Summary)>, key: K) -> &mut Summary {
-    let at = summaries.binary_search_by_key(&key, |(key, _)| *key).unwrap_or_else(|at| {
-        summaries.insert(at, (key, Summary::default()));
-        at
-    });
-    &mut summaries[at].1
+impl<K: Ord + Copy> Sum for ByKey<K> {
+    fn add(&mut self, other: &Self) {
+        other.0.iter().for_each(|(key, summary)| self.of(*key).merge(summary));
+    }
+}
+
+impl<K: Ord + Copy> ByKey<K> {
+    /// The summary of a key.
+    fn of(&mut self, key: K) -> &mut Summary {
+        let at = self.0.binary_search_by_key(&key, |(key, _)| *key).unwrap_or_else(|at| {
+            self.0.insert(at, (key, Summary::default()));
+            at
+        });
+        &mut self.0[at].1
+    }
 }

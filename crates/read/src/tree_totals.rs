@@ -1,6 +1,7 @@
 //! Subtree totals of every directory, for the tables of SQL.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::fold::{Sum, fold_tree};
 use crate::totals::{Node, Subtree};
 use canopy_model::{Totals, compare_paths, is_below, parent};
 use rustc_hash::FxHashMap;
@@ -27,21 +28,24 @@ pub fn tree_totals(subtree: &Subtree<'_>, own: Totals) -> Result<Vec<Node>> {
             }
         }
     }
-    // From the last to the first, each directory adds itself to the one around it.
-    let mut around: Vec<usize> = Vec::new();
-    let mut parents = Vec::with_capacity(nodes.len());
-    for (at, node) in nodes.iter().enumerate() {
-        while around.last().is_some_and(|&above| !is_below(&node.path, &nodes[above].path)) {
-            around.pop();
-        }
-        parents.push(around.last().copied());
-        around.push(at);
-    }
-    for at in (0..nodes.len()).rev() {
-        if let Some(above) = parents[at] {
-            let own = nodes[at].own;
-            nodes[above].own += own;
-        }
-    }
+    let mut totals = vec![Totals::default(); nodes.len()];
+    let directories = nodes.iter().enumerate();
+    let directories = directories.map(|(at, node)| (node.path.as_str(), Numbered(at, node.own)));
+    fold_tree(subtree.path, directories, |folded| {
+        totals[folded.own.0] = folded.total.1;
+        Ok::<_, Error>(())
+    })?;
+    nodes.iter_mut().zip(totals).for_each(|(node, total)| node.own = total);
     Ok(nodes)
+}
+
+/// What a directory adds, with its place among all.
+#[derive(Default)]
+struct Numbered(usize, Totals);
+
+impl Sum for Numbered {
+    fn add(&mut self, other: &Self) {
+        self.0 = other.0;
+        self.1 += other.1;
+    }
 }
