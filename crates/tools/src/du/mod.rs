@@ -15,9 +15,7 @@ use canopy_model::{Totals, compare_paths, escape, is_below, join};
 use canopy_read::follow::locate_followed;
 use canopy_read::locate::{Start, locate, with_one_slash};
 use canopy_read::totals::{Node, Seen, Subtree, truncated};
-use canopy_text::Glob;
-use canopy_text::SizeForm;
-use canopy_text::TimeStyle;
+use canopy_text::{Glob, SizeForm, TimeStyle};
 use lines::{Line, Lines};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -58,7 +56,7 @@ pub enum Order {
 }
 
 /// How to add up and print.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct DuOptions {
     /// What is added up.
     pub measure: Measure,

@@ -4,8 +4,7 @@ use super::entry::{Entry, Target};
 use super::print::{Printer, Table};
 use super::{LsOptions, LsTime};
 use canopy_model::{FileType, unescape, xattr_names};
-use canopy_text::mode_string;
-use canopy_text::{group_name, user_name};
+use canopy_text::{group_name, mode_string, user_name};
 use std::io::Write;
 
 /// The attributes that hold ACLs.

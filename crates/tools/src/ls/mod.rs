@@ -19,9 +19,7 @@ use canopy_model::{FileType, escape, join};
 use canopy_read::follow::{Lost, followed, inode_followed};
 use canopy_read::links::Links;
 use canopy_read::locate::{Start, locate, with_one_slash};
-use canopy_text::SizeForm;
-use canopy_text::TimeStyle;
-use canopy_text::{Quoting, Style};
+use canopy_text::{Quoting, SizeForm, Style, TimeStyle};
 use entry::{Entry, Target, children, parent_of};
 use print::Printer;
 use std::cmp::Ordering;
@@ -33,11 +31,12 @@ pub use colors::Colors;
 pub use stat::{StatFormat, StatOptions, stat};
 
 /// How entries are laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// One a line, with attributes.
     Long,
     /// One a line.
+    #[default]
     Lines,
     /// In columns, from top to bottom.
     Columns,
@@ -48,9 +47,10 @@ pub enum Layout {
 }
 
 /// Which names that begin with a dot are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hidden {
     /// None.
+    #[default]
     No,
     /// All but `.` and `..`.
     Almost,
@@ -59,9 +59,10 @@ pub enum Hidden {
 }
 
 /// What entries are sorted by; names decide where that is equal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortBy {
     /// The bytes of names.
+    #[default]
     Name,
     /// The time that is asked for, newest first.
     Time,
@@ -74,9 +75,10 @@ pub enum SortBy {
 }
 
 /// A time of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LsTime {
     /// Last change of the contents.
+    #[default]
     Modification,
     /// Last access.
     Access,
@@ -87,9 +89,10 @@ pub enum LsTime {
 }
 
 /// Which types are told by a character behind names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Indicator {
     /// None.
+    #[default]
     None,
     /// Directories.
     Slash,
@@ -100,7 +103,7 @@ pub enum Indicator {
 }
 
 /// How to list.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LsOptions {
     /// How entries are laid out.
     pub layout: Layout,
