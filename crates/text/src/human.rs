@@ -24,7 +24,7 @@ pub struct SizeForm {
 }
 
 impl Default for SizeForm {
-    /// Units of 1024 bytes.
+    /// Returns units of 1024 bytes.
     fn default() -> Self {
         SizeForm::KIBIBYTES
     }
@@ -49,7 +49,8 @@ impl SizeForm {
     /// With units of powers of 1000: `4.1k`.
     pub const SI: SizeForm = SizeForm { binary: false, ..SizeForm::HUMAN };
 
-    /// Returns the form that an argument of `--block-size` asks for. Errors say what is wrong with it.
+    /// Returns the form that an argument of `--block-size` asks for. Errors say what is wrong with
+    /// it.
     pub fn parse(text: &str) -> Result<Self, String> {
         // A quote asks for groups of digits, of which the C locale has none.
         let text = text.strip_prefix('\'').unwrap_or(text);
@@ -71,7 +72,8 @@ impl SizeForm {
         Ok(SizeForm { unit: true, byte, binary: !byte || text.ends_with("iB"), ..form })
     }
 
-    /// Returns the form that the environment asks for: that of the first of these variables that is set, else
+    /// Returns the form that the environment asks for: that of the first of these variables that is
+    /// set, else
     /// `POSIXLY_CORRECT`, else units of 1024 bytes. Variables that make no sense count as not
     /// set.
     pub fn from_environment(own: &str) -> Self {

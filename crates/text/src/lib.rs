@@ -4,8 +4,8 @@
 //! The one place for each of these, shared by find, du, ls, stat, reports, SQL and messages. What
 //! GNU's tools print is printed to the byte.
 //!
-//! Not its job: what is shown. It knows neither the index nor a tool nor an option, and reads nothing
-//! but the environment and the system's users and groups.
+//! Not its job: what is shown. It knows neither the index nor a tool nor an option, and reads
+//! nothing but the environment and the system's users and groups.
 //!
 //! ```
 //! use canopy_text::{Glob, SizeForm, mode_string, safe};

@@ -12,7 +12,7 @@ pub(crate) fn is_posix_time() -> bool {
     locale.is_none_or(|locale| matches!(locale.as_str(), "C" | "POSIX"))
 }
 
-/// The value of the first of some variables that is set.
+/// Returns the value of the first of some variables that is set.
 fn first_set(names: [&str; 3]) -> Option<String> {
     let mut values = names.into_iter().filter_map(std::env::var_os);
     values.find(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned())

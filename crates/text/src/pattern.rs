@@ -36,8 +36,8 @@ impl Glob {
             .map_err(|_| format!("the pattern '{pattern}' is too large"))
     }
 
-    /// Patterns without anything but stars need no regular expression, which would cost several
-    /// times as much.
+    /// Compiles a pattern without anything but stars, which needs no regular expression: that would
+    /// cost several times as much.
     fn simple(pattern: &str) -> Option<Self> {
         if pattern.contains(['?', '[', '\\']) {
             return None;
@@ -70,7 +70,7 @@ impl Glob {
     }
 }
 
-/// Each part is looked for after the one before it; the first place is always good enough.
+/// Looks for each part after the one before it; the first place is always good enough.
 fn parts_match(text: &str, begin: &str, middles: &[Finder<'static>], end: &str) -> bool {
     let Some(rest) = text.strip_prefix(begin).and_then(|rest| rest.strip_suffix(end)) else {
         return false;

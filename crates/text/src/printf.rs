@@ -124,7 +124,7 @@ impl Flags {
     }
 }
 
-/// A number, as far as it is sensible.
+/// Reads a number, as far as it is sensible.
 fn digits(rest: &mut &[u8]) -> Option<usize> {
     let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let number = rest[..count]

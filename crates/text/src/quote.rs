@@ -110,8 +110,8 @@ impl Quoting {
         let isolated = name.len() == 1 && matches!(name[0], b'{' | b'}');
         let first = name.first().is_none_or(|first| matches!(first, b'#' | b'~'));
         let special = |byte: &u8| {
-            matches!(byte, 7..=13 | b' ' | b'!'..=b'"' | b'$' | b'&'..=b'*' | b';'..=b'?' | b'[' | b'\\' | b'^')
-                || matches!(byte, b'`' | b'|')
+            matches!(byte, 7..=13 | b' '..=b'"' | b'$' | b'&'..=b'*' | b';'..=b'?')
+                || matches!(byte, b'[' | b'\\' | b'^' | b'`' | b'|')
                 || self.also.contains(byte)
         };
         let escapes = self.style == Style::ShellEscape;
@@ -123,8 +123,8 @@ impl Quoting {
             || (escapes && glyphs(name, self.utf8).any(|glyph| !glyph.printable))
     }
 
-    /// Puts single quotes around a name, or double quotes where it holds single ones and nothing that
-    /// those do not keep.
+    /// Puts single quotes around a name, or double quotes where it holds single ones and nothing
+    /// that those do not keep.
     fn shell(&self, name: &[u8], escapes: bool) -> Vec<u8> {
         let plain = |glyph: &Glyph<'_>| match glyph.bytes {
             [byte] => {

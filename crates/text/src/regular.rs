@@ -32,8 +32,9 @@ impl Syntax {
             }
             _ => {
                 return Err(format!(
-                    "Unknown regular expression type ‘{name}’; valid types are ‘findutils-default’, ‘ed’, \
-                     ‘emacs’, ‘gnu-awk’, ‘grep’, ‘posix-awk’, ‘awk’, ‘posix-basic’, ‘posix-egrep’, ‘egrep’, \
+                    "Unknown regular expression type ‘{name}’; valid types are \
+                     ‘findutils-default’, ‘ed’, ‘emacs’, ‘gnu-awk’, ‘grep’, ‘posix-awk’, ‘awk’, \
+                     ‘posix-basic’, ‘posix-egrep’, ‘egrep’, \
                      ‘posix-extended’, ‘posix-minimal-basic’, ‘sed’."
                 ));
             }
@@ -67,7 +68,8 @@ enum Meaning {
     Literal,
 }
 
-/// Compiles a regular expression, which must match the whole path. Errors say what is wrong with it.
+/// Compiles a regular expression, which must match the whole path. Errors say what is wrong with
+/// it.
 pub fn compile(pattern: &[u8], syntax: Syntax, ignore_case: bool) -> Result<Regex, String> {
     let pattern = escape(pattern).into_owned();
     let failed = |why: &str| format!("failed to compile regular expression '{pattern}': {why}");

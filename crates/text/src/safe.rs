@@ -4,7 +4,7 @@
 //! | place | function | a control character becomes |
 //! | --- | --- | --- |
 //! | messages on standard error | [`message`], [`message_line`] | `?` |
-//! | a name in the answer of a tool | [`terminal_name`] | `$'\n'`, if the answer goes to a terminal |
+//! | a name in the answer of a tool | [`terminal_name`] | `$'\n'`, on a terminal alone |
 //! | a value in a line of text | [`one_line`] | `\n`, `\u{1b}` |
 //! | a cell of a table | [`table_cell`] | `\n`, `\x1b` |
 //! | a name in a report | [`report_name`] | `\n`, `\x1b`; no name looks like another |

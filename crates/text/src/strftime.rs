@@ -78,8 +78,8 @@ pub(crate) fn conversion(time: &DateTime<Local>, letter: char, colons: usize) ->
     Some(time.format(spec).to_string())
 }
 
-/// A conversion that shows the abbreviation of the time zone, which the chrono crate does not know
-/// for the local one.
+/// Returns a conversion that shows the abbreviation of the time zone, which the chrono crate does
+/// not know for the local one.
 fn zone(time: &DateTime<Local>) -> &'static str {
     if time.offset().local_minus_utc() == 0 { "UTC" } else { "%z" }
 }

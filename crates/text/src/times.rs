@@ -20,7 +20,7 @@ pub struct TimeStyle {
 }
 
 impl Default for TimeStyle {
-    /// What ls(1) does by default.
+    /// Returns what ls(1) does by default.
     fn default() -> Self {
         TimeStyle::locale()
     }

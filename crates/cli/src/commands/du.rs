@@ -136,7 +136,8 @@ impl Tool for Du {
                 du.time = Some(time.word(&TIMES)?);
                 Ok(())
             }),
-            "Print the latest time of all that a line stands for: that of modification, or atime, access, use, ctime, status",
+            "Print the latest time of all that a line stands for: that of modification, or \
+             atime, access, use, ctime, status",
         ),
         long(
             "time-style",
@@ -172,7 +173,8 @@ impl Tool for Du {
                 du.options.by = Some(what.word(&PARTS)?);
                 Ok(())
             }),
-            "Print sums by user, group, extension or age instead of directories: of all that is no directory, every name of a hard link counted. Sums by extension and age are of sizes",
+            "Print sums by user, group, extension or age instead of directories: of all that is no \
+             directory, every name of a hard link counted. Sums by extension and age are of sizes",
         ),
         long(
             "sort",

@@ -121,7 +121,8 @@ impl Tool for Ls {
                 ls.layout = Some(layout.word(&LAYOUTS)?);
                 Ok(())
             }),
-            "across -x, commas -m, horizontal -x, long -l, single-column -1, verbose -l, vertical -C",
+            "across -x, commas -m, horizontal -x, long -l, single-column -1, verbose -l, \
+             vertical -C",
         ),
         long(
             "full-time",
@@ -217,7 +218,8 @@ impl Tool for Ls {
                 ls.style = Some(style.word(&Style::NAMES)?);
                 Ok(())
             }),
-            "literal, shell, shell-always, shell-escape, shell-escape-always, c, c-maybe, escape, locale, clocale",
+            "literal, shell, shell-always, shell-escape, shell-escape-always, c, c-maybe, escape, \
+             locale, clocale",
         ),
         both(
             'R',
@@ -254,7 +256,8 @@ impl Tool for Ls {
                 ls.time = Some(time.word(&TIMES)?);
                 Ok(())
             }),
-            "Show and sort by this time: atime, access, use; ctime, status; mtime, modification; birth, creation",
+            "Show and sort by this time: atime, access, use; ctime, status; mtime, modification; \
+             birth, creation",
         ),
         long(
             "time-style",
@@ -483,7 +486,8 @@ fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
-/// Returns the colours of the environment; none if what it says makes no sense or the terminal knows none.
+/// Returns the colours of the environment; none if what it says makes no sense or the terminal
+/// knows none.
 fn colors() -> Option<Colors> {
     let value = std::env::var_os("LS_COLORS").filter(|value| !value.is_empty());
     if let Some(value) = value {

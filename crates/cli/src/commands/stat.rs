@@ -62,7 +62,7 @@ impl Stat {
         Ok(())
     }
 
-    /// A format counts before --terse, wherever they stand.
+    /// Takes `--terse`; a format counts before it, wherever they stand.
     fn take_terse(&mut self) {
         if matches!(self.0.format, StatFormat::Full) {
             self.0.format = StatFormat::Terse;

@@ -169,8 +169,8 @@ impl<'a> Argument<'a> {
         self.value.to_str().ok_or_else(|| anyhow::anyhow!("invalid argument of --{}", self.id))
     }
 
-    /// Returns the meaning of the one of some words that the value is or begins, as GNU's tools take
-    /// them. Several words may mean the same.
+    /// Returns the meaning of the one of some words that the value is or begins, as GNU's tools
+    /// take them. Several words may mean the same.
     pub fn word<W: Copy + PartialEq>(self, words: &[(&str, W)]) -> anyhow::Result<W> {
         let value = self.text()?;
         if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == value) {

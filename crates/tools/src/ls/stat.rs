@@ -18,7 +18,8 @@ const DEFAULT: [&str; 4] = [
     "  File: %N\n  Size: %-10s\tBlocks: %-10b IO Block: %-6o %F\n",
     "Device: %Hd,%Ld\tInode: %-11i Links: %h\n",
     "Device: %Hd,%Ld\tInode: %-11i Links: %-5h Device type: %Hr,%Lr\n",
-    "Access: (%04a/%10.10A)  Uid: (%5u/%8U)   Gid: (%5g/%8G)\nAccess: %x\nModify: %y\nChange: %z\n Birth: %w\n",
+    "Access: (%04a/%10.10A)  Uid: (%5u/%8U)   Gid: (%5g/%8G)\n\
+     Access: %x\nModify: %y\nChange: %z\n Birth: %w\n",
 ];
 
 /// The form of `--terse`.
