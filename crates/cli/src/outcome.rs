@@ -1,5 +1,6 @@
 //! How commands end: what is said on standard error, and the exit code.
 
+use canopy_text::safe;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -38,13 +39,10 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
     }
 }
 
-/// Prints a message on standard error, with control characters made visible.
+/// Prints a message on standard error, with `?` for control characters.
 pub fn message(text: impl std::fmt::Display) {
-    let text: String = text.to_string();
-    let safe: String =
-        text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect();
     // Where nobody listens there is nothing to say.
-    let _ = writeln!(std::io::stderr(), "canopy: {safe}");
+    let _ = writeln!(std::io::stderr(), "canopy: {}", safe::message(&text.to_string()));
 }
 
 /// Prints a line about what was done, which stays done if nobody reads it.

@@ -1,11 +1,10 @@
-//! Times as `-printf` and `-ls` show them, in the local zone and the words of the C locale.
+//! Times in the forms that find(1) and stat(1) have for them.
 
+use crate::strftime::{conversion, format_time, is_recent, local};
+use crate::times::{FULL, LOCALE_OTHER, LOCALE_RECENT};
 use canopy_model::Attributes;
-use chrono::{DateTime, Local};
 
-/// Letters of strftime(3) in the C library; the chrono crate knows others.
-const TIME_LETTERS: &str = "abcdeghjklmnprstuwxyzABCDFGHIMPRSTUVWXYZ";
-
+/// Returns the time, in nanoseconds since 1970, that a letter of `-printf` names.
 pub fn time_of(letter: char, attributes: &Attributes) -> i64 {
     match letter {
         'a' | 'A' => attributes.atime_ns,
@@ -15,54 +14,69 @@ pub fn time_of(letter: char, attributes: &Attributes) -> i64 {
     }
 }
 
-fn local(time_ns: i64) -> DateTime<Local> {
-    DateTime::from_timestamp_nanos(time_ns).with_timezone(&Local)
-}
-
-/// A date as ls(1) shows it: half a year back, the year stands instead of the time of day.
+/// Shows a date as find's `-ls` does: with the time of day if it is recent, else with the year.
 pub fn date(time_ns: i64, now_ns: i64) -> String {
-    let recent = (0..=31_556_952 / 2 * 1_000_000_000).contains(&now_ns.saturating_sub(time_ns));
-    local(time_ns).format(if recent { "%b %e %H:%M" } else { "%b %e  %Y" }).to_string()
+    let recent = is_recent(time_ns, now_ns, true);
+    // In one step, since this is done for each line; there are no conversions of GNU's in these.
+    local(time_ns).format(if recent { LOCALE_RECENT } else { LOCALE_OTHER }).to_string()
 }
 
-/// A time as stat(1) shows it.
+/// Shows a time as stat(1) does.
 pub fn full_time(time_ns: i64) -> String {
-    local(time_ns).format("%Y-%m-%d %H:%M:%S%.9f %z").to_string()
+    format_time(FULL, time_ns)
 }
 
-/// As `%t`: the form of ctime(3) with ten digits of the second.
+/// Shows a time as `%t` of `-printf` does: in the form of ctime(3) with ten digits of the second.
 pub fn ctime(time_ns: i64) -> String {
     let time = local(time_ns);
     format!(
-        "{}.{:09}0 {}",
+        "{}{} {}",
         time.format("%a %b %e %H:%M:%S"),
-        time.timestamp_subsec_nanos(),
+        fraction(time.timestamp_subsec_nanos()),
         time.format("%Y")
     )
 }
 
+/// Shows a time as `%Tk` of `-printf` does, for a letter `k`.
 pub fn time_value(time_ns: i64, kind: char) -> String {
     let time = local(time_ns);
-    let fraction = format!(".{:09}0", time.timestamp_subsec_nanos());
-    match kind {
-        '@' => format!("{}{fraction}", time.timestamp()),
-        '+' => format!("{}{fraction}", time.format("%Y-%m-%d+%H:%M:%S")),
-        'S' => format!("{}{fraction}", time.format("%S")),
-        'T' | 'X' => format!("{}{fraction}", time.format("%H:%M:%S")),
-        'c' => time.format("%a %b %e %H:%M:%S %Y").to_string(),
-        'x' | 'D' => time.format("%m/%d/%y").to_string(),
-        'Z' => time_zone(&time),
-        // What strftime(3) does with a letter that it does not know.
-        kind if !TIME_LETTERS.contains(kind) => format!("%{kind}"),
-        kind => time.format(&format!("%{kind}")).to_string(),
-    }
+    let with_fraction = |text: String| text + &fraction(time.timestamp_subsec_nanos());
+    let shown = match kind {
+        '@' => Some(with_fraction(time.timestamp().to_string())),
+        '+' => Some(with_fraction(time.format("%Y-%m-%d+%H:%M:%S").to_string())),
+        'S' | 'T' | 'X' => conversion(&time, kind, 0).map(with_fraction),
+        // GNU's other tools alone know these.
+        'N' | 'q' | '%' => None,
+        kind => conversion(&time, kind, 0),
+    };
+    // What strftime(3) does with a letter that it does not know.
+    shown.unwrap_or_else(|| format!("%{kind}"))
 }
 
-/// The abbreviation of the time zone, which the chrono crate does not know for the local one.
-fn time_zone(time: &DateTime<Local>) -> String {
-    if time.offset().local_minus_utc() == 0 {
-        "UTC".to_owned()
-    } else {
-        time.format("%z").to_string()
+fn fraction(nanoseconds: u32) -> String {
+    format!(".{nanoseconds:09}0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_are_those_of_the_c_library() {
+        let time = 1_700_000_003_045_000_000;
+        for (kind, shown) in [
+            ('@', "1700000003.0450000000"),
+            ('s', "1700000003"),
+            ('Y', "2023"),
+            ('n', "\n"),
+            ('N', "%N"),
+            ('q', "%q"),
+            ('%', "%%"),
+            ('E', "%E"),
+            (':', "%:"),
+            ('ü', "%ü"),
+        ] {
+            assert_eq!(time_value(time, kind), shown);
+        }
     }
 }

@@ -23,8 +23,15 @@ pub struct SizeForm {
     block_bytes: u64,
 }
 
+impl Default for SizeForm {
+    /// Returns units of 1024 bytes.
+    fn default() -> Self {
+        SizeForm::KIBIBYTES
+    }
+}
+
 impl SizeForm {
-    /// Units of so many bytes, rounded up, without anything behind the number.
+    /// Shows units of so many bytes, rounded up, without anything behind the number.
     pub const fn blocks(block_bytes: u64) -> Self {
         SizeForm { scaled: false, binary: false, unit: false, byte: false, block_bytes }
     }
@@ -42,7 +49,8 @@ impl SizeForm {
     /// With units of powers of 1000: `4.1k`.
     pub const SI: SizeForm = SizeForm { binary: false, ..SizeForm::HUMAN };
 
-    /// The form that an argument of `--block-size` asks for. Errors say what is wrong with it.
+    /// Returns the form that an argument of `--block-size` asks for. Errors say what is wrong with
+    /// it.
     pub fn parse(text: &str) -> Result<Self, String> {
         // A quote asks for groups of digits, of which the C locale has none.
         let text = text.strip_prefix('\'').unwrap_or(text);
@@ -52,11 +60,11 @@ impl SizeForm {
         {
             return Ok(*form);
         }
-        let number = Number::parse(text)?;
-        if number.value == 0 {
+        let block_bytes = parse_size(text)?;
+        if block_bytes == 0 {
             return Err(format!("invalid block size '{text}'"));
         }
-        let form = SizeForm::blocks(number.value);
+        let form = SizeForm::blocks(block_bytes);
         if text.starts_with(|first: char| first.is_ascii_digit()) {
             return Ok(form);
         }
@@ -64,7 +72,8 @@ impl SizeForm {
         Ok(SizeForm { unit: true, byte, binary: !byte || text.ends_with("iB"), ..form })
     }
 
-    /// The form that the environment asks for: the first of these variables that is set, else
+    /// Returns the form that the environment asks for: that of the first of these variables that is
+    /// set, else
     /// `POSIXLY_CORRECT`, else units of 1024 bytes. Variables that make no sense count as not
     /// set.
     pub fn from_environment(own: &str) -> Self {
@@ -77,7 +86,7 @@ impl SizeForm {
         form.unwrap_or(default)
     }
 
-    /// The same with another unit.
+    /// Returns the same with another unit.
     pub fn with_block_bytes(self, block_bytes: u64) -> Self {
         SizeForm { block_bytes, ..self }
     }
@@ -112,7 +121,7 @@ impl SizeForm {
         }
     }
 
-    /// Which power of its base the unit is at least.
+    /// Returns the smallest power of the base that is at least the unit.
     fn block_exponent(&self) -> usize {
         let base: u128 = if self.binary { 1024 } else { 1000 };
         (0..8).find(|&exponent| base.pow(exponent) >= u128::from(self.block_bytes)).unwrap_or(8)
@@ -134,44 +143,36 @@ impl SizeForm {
     }
 }
 
-/// A number with a unit behind it, as `--block-size` and `--threshold` take it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Number {
-    /// What it comes to.
-    pub value: u64,
+/// Reads a number with a unit behind it, as `--block-size` and `--threshold` take it: `12`, `0x10`,
+/// `4K`, `KB`, `1MiB` and the like; units of 1024, or of 1000 with a `B` behind. Errors say what is
+/// wrong with it.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let invalid = || format!("invalid size '{text}'");
+    let (radix, digits, suffix) = digits_of(text);
+    let number = match digits {
+        "" if radix == 10 && !suffix.is_empty() => 1,
+        digits => u64::from_str_radix(digits, radix).map_err(|_| invalid())?,
+    };
+    let mut suffix = suffix.chars();
+    let Some(unit) = suffix.next() else { return Ok(number) };
+    let unit = UNITS.iter().skip(1).position(|&known| known == unit.to_ascii_uppercase());
+    let exponent = unit.ok_or_else(invalid)? as u32 + 1;
+    let base: u64 = match suffix.as_str() {
+        "" | "iB" => 1024,
+        "B" | "D" => 1000,
+        _ => return Err(invalid()),
+    };
+    let value = base.checked_pow(exponent).and_then(|unit| number.checked_mul(unit));
+    value.ok_or_else(|| format!("size '{text}' is too large"))
 }
 
-impl Number {
-    /// Reads `12`, `0x10`, `4K`, `KB`, `1MiB` and the like: units of 1024, of 1000 with a `B`
-    /// behind.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let invalid = || format!("invalid size '{text}'");
-        let (radix, digits, suffix) = digits_of(text);
-        let number = match digits {
-            "" if radix == 10 && !suffix.is_empty() => 1,
-            digits => u64::from_str_radix(digits, radix).map_err(|_| invalid())?,
-        };
-        let mut suffix = suffix.chars();
-        let Some(unit) = suffix.next() else { return Ok(Number { value: number }) };
-        let unit = UNITS.iter().skip(1).position(|&known| known == unit.to_ascii_uppercase());
-        let exponent = unit.ok_or_else(invalid)? as u32 + 1;
-        let base: u64 = match suffix.as_str() {
-            "" | "iB" => 1024,
-            "B" | "D" => 1000,
-            _ => return Err(invalid()),
-        };
-        let value = base.checked_pow(exponent).and_then(|unit| number.checked_mul(unit));
-        Ok(Number { value: value.ok_or_else(|| format!("size '{text}' is too large"))? })
-    }
-}
-
-/// Reads `80`, `0x50` or `0120`.
+/// Reads a whole number, such as `80`, `0x50` or `0120`.
 pub fn whole_number(text: &str) -> Option<usize> {
     let (radix, digits, rest) = digits_of(text);
     usize::from_str_radix(digits, radix).ok().filter(|_| rest.is_empty())
 }
 
-/// The base of a number, its digits and what follows, as strtol(3) tells them apart.
+/// Returns the base of a number, its digits and what follows, as strtol(3) tells them apart.
 fn digits_of(text: &str) -> (u32, &str, &str) {
     let (radix, digits_at) = match text.as_bytes() {
         [b'0', b'x' | b'X', ..] => (16, 2),
@@ -184,7 +185,7 @@ fn digits_of(text: &str) -> (u32, &str, &str) {
     (radix, digits, rest)
 }
 
-/// A size with a unit of powers of 1024, rounded up as du(1) and ls(1) do with `-h`: `4.0K`, `12M`.
+/// Shows bytes as du(1) and ls(1) do with `-h`: `4.0K`, `12M`, rounded up.
 pub fn human_size(bytes: i64) -> String {
     SizeForm::HUMAN.show(bytes)
 }

@@ -1,22 +1,38 @@
-//! Text for people, shells and terminals: the one place for how sizes, times, modes, owners and names are shown, and for
-//! patterns of names.
+//! Text for people, shells and terminals: how sizes, times, modes, owners and names are shown, what
+//! is safe to show, and patterns of names.
 //!
-//! Not its job: what is shown. It knows neither the index nor a tool.
+//! The one place for each of these, shared by find, du, ls, stat, reports, SQL and messages. What
+//! GNU's tools print is printed to the byte.
+//!
+//! Not its job: what is shown. It knows neither the index nor a tool nor an option, and reads
+//! nothing but the environment and the system's users and groups.
+//!
+//! ```
+//! use canopy_text::{Glob, SizeForm, mode_string, safe};
+//! assert_eq!(SizeForm::HUMAN.show(10_138), "10K");
+//! assert_eq!(mode_string(0o10_4755), "-rwsr-xr-x");
+//! assert_eq!(safe::message_line("no\nnews"), "no?news");
+//! assert!(Glob::new(b"*.h5", false)?.matches("run.h5"));
+//! # Ok::<(), String>(())
+//! ```
 
 pub mod clock;
 mod human;
+pub mod locale;
 mod mode;
 mod names;
 mod pattern;
 mod printf;
 mod quote;
 pub mod regular;
+pub mod safe;
+mod strftime;
 mod times;
 
-pub use human::{Number, SizeForm, human_size, whole_number};
+pub use human::{SizeForm, human_size, parse_size, whole_number};
 pub use mode::mode_string;
 pub use names::{group_id, group_name, group_or_number, user_id, user_name, user_or_number};
 pub use pattern::Glob;
 pub use printf::{Flags, control};
-pub use quote::{Quoting, Style, visible};
-pub use times::{TimeStyle, format_time};
+pub use quote::{Quoting, Style};
+pub use times::TimeStyle;

@@ -2,7 +2,7 @@
 
 use canopy_model::FileType;
 
-/// A mode as ls(1) shows it, such as `drwxr-xr-x`.
+/// Shows a mode as ls(1) does, such as `drwxr-xr-x`.
 pub fn mode_string(mode: u32) -> String {
     let letter = match FileType::of_mode(mode) {
         FileType::Regular => '-',

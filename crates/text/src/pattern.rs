@@ -17,13 +17,13 @@ pub enum Glob {
     /// `*text*`
     Contains(Box<Finder<'static>>),
     /// `text*text*text`: how it begins, what follows in this order, how it ends.
-    Pieces(String, Vec<Finder<'static>>, String),
+    Parts(String, Vec<Finder<'static>>, String),
     /// Everything else.
     Regex(Regex),
 }
 
 impl Glob {
-    /// Compiles a pattern.
+    /// Compiles a pattern. Errors say what is wrong with it.
     pub fn new(pattern: &[u8], ignore_case: bool) -> Result<Self, String> {
         let pattern = escape(pattern).into_owned();
         if !ignore_case && let Some(simple) = Self::simple(&pattern) {
@@ -36,8 +36,8 @@ impl Glob {
             .map_err(|_| format!("the pattern '{pattern}' is too large"))
     }
 
-    /// Patterns without anything but stars need no regular expression, which would cost several
-    /// times as much.
+    /// Compiles a pattern without anything but stars, which needs no regular expression: that would
+    /// cost several times as much.
     fn simple(pattern: &str) -> Option<Self> {
         if pattern.contains(['?', '[', '\\']) {
             return None;
@@ -48,30 +48,30 @@ impl Glob {
         let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
         let finder = |text: &str| Finder::new(text).into_owned();
         let middles: Vec<Finder<'static>> =
-            middle.split('*').filter(|piece| !piece.is_empty()).map(finder).collect();
+            middle.split('*').filter(|part| !part.is_empty()).map(finder).collect();
         Some(match (begin, &middles[..], end) {
             (begin, [], "") => Glob::Prefix(begin.to_owned()),
             ("", [], end) => Glob::Suffix(end.to_owned()),
             ("", [only], "") => Glob::Contains(Box::new(only.clone())),
-            _ => Glob::Pieces(begin.to_owned(), middles, end.to_owned()),
+            _ => Glob::Parts(begin.to_owned(), middles, end.to_owned()),
         })
     }
 
-    /// Whether the whole text matches.
+    /// Returns whether the whole text matches.
     pub fn matches(&self, text: &str) -> bool {
         match self {
             Glob::Literal(literal) => text == literal,
             Glob::Prefix(prefix) => text.starts_with(prefix.as_str()),
             Glob::Suffix(suffix) => text.ends_with(suffix.as_str()),
             Glob::Contains(finder) => finder.find(text.as_bytes()).is_some(),
-            Glob::Pieces(begin, middles, end) => pieces_match(text, begin, middles, end),
+            Glob::Parts(begin, middles, end) => parts_match(text, begin, middles, end),
             Glob::Regex(regex) => regex.is_match(text),
         }
     }
 }
 
-/// Each piece is looked for after the one before it; the first place is always good enough.
-fn pieces_match(text: &str, begin: &str, middles: &[Finder<'static>], end: &str) -> bool {
+/// Looks for each part after the one before it; the first place is always good enough.
+fn parts_match(text: &str, begin: &str, middles: &[Finder<'static>], end: &str) -> bool {
     let Some(rest) = text.strip_prefix(begin).and_then(|rest| rest.strip_suffix(end)) else {
         return false;
     };
@@ -114,7 +114,7 @@ fn glob_to_regex(pattern: &str) -> String {
 /// Translates a bracket expression whose '[' was just read. Returns the class and the length of
 /// what was read, or `None` if it does not end. In a shell pattern '!' negates too and a backslash
 /// quotes.
-pub fn bracket(text: &str, shell: bool) -> Option<(String, usize)> {
+pub(crate) fn bracket(text: &str, shell: bool) -> Option<(String, usize)> {
     let mut class = String::from("[");
     let mut at = 0;
     if text.starts_with('^') || (shell && text.starts_with('!')) {
@@ -157,7 +157,7 @@ pub fn bracket(text: &str, shell: bool) -> Option<(String, usize)> {
 }
 
 /// The escaped bytes that are no UTF-8: no character, as far as regular expressions go.
-pub const FOREIGN: &str = "\u{10FF80}-\u{10FFFF}";
+pub(crate) const FOREIGN: &str = "\u{10FF80}-\u{10FFFF}";
 
 #[cfg(test)]
 mod tests {

@@ -4,12 +4,19 @@
 /// Flags, width and precision of a directive.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flags {
+    /// `-`: values stand at the left of their width.
     pub left: bool,
+    /// `0`: zeros fill the width of a number.
     pub zero: bool,
+    /// `+`: numbers that are not negative have a sign.
     pub plus: bool,
+    /// A space: numbers that are not negative have a space for a sign.
     pub space: bool,
+    /// `#`: numbers have the prefix of their base.
     pub alternate: bool,
+    /// How many bytes a value takes at least.
     pub width: usize,
+    /// How many bytes of a text, or how many digits of a number, are printed.
     pub precision: Option<usize>,
     /// Whether there was a dot without digits.
     pub dot: bool,
@@ -42,7 +49,7 @@ impl Flags {
         flags
     }
 
-    /// Whether a value is printed as it is.
+    /// Returns whether a value is printed as it is.
     pub fn is_plain(&self) -> bool {
         self.width == 0
             && self.precision.is_none()
@@ -94,6 +101,7 @@ impl Flags {
         self.pad(format!("{sign}{zeros}{digits}").into_bytes(), text);
     }
 
+    /// Returns what stands before the digits of a number.
     pub fn sign(&self, negative: bool) -> &'static str {
         match (negative, self.plus, self.space) {
             (true, ..) => "-",
@@ -103,6 +111,7 @@ impl Flags {
         }
     }
 
+    /// Prints a value, filled up to the width.
     pub fn pad(&self, value: Vec<u8>, text: &mut Vec<u8>) {
         let padding = std::iter::repeat_n(b' ', self.width.saturating_sub(value.len()));
         if self.left {
@@ -115,7 +124,7 @@ impl Flags {
     }
 }
 
-/// A number, as far as it is sensible.
+/// Reads a number, as far as it is sensible.
 fn digits(rest: &mut &[u8]) -> Option<usize> {
     let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let number = rest[..count]
@@ -125,17 +134,18 @@ fn digits(rest: &mut &[u8]) -> Option<usize> {
     (count > 0).then_some(number)
 }
 
-/// The byte that a letter behind a backslash stands for in C.
+/// Letters that stand for a byte behind a backslash in C, with that byte.
+const ESCAPES: [(u8, u8); 7] =
+    [(b'a', 7), (b'b', 8), (b't', 9), (b'n', 10), (b'v', 11), (b'f', 12), (b'r', 13)];
+
+/// Returns the byte that a letter behind a backslash stands for in C; `e` is GNU's.
 pub fn control(letter: u8) -> Option<u8> {
-    Some(match letter {
-        b'a' => 7,
-        b'b' => 8,
-        b'e' => 27,
-        b'f' => 12,
-        b'n' => 10,
-        b'r' => 13,
-        b't' => 9,
-        b'v' => 11,
-        _ => return None,
-    })
+    let escapes = ESCAPES.iter().chain(&[(b'e', 27)]);
+    escapes.into_iter().find(|(known, _)| *known == letter).map(|(_, byte)| *byte)
+}
+
+/// Returns the character that stands for a byte behind a backslash in C.
+pub(crate) fn letter_of(byte: u8) -> Option<u8> {
+    let escapes = ESCAPES.iter().chain(&[(b'\\', b'\\')]);
+    escapes.into_iter().find(|(_, known)| *known == byte).map(|(letter, _)| *letter)
 }

@@ -3,6 +3,7 @@
 //! A byte that is no part of a character of the locale, and a character that cannot be printed, are
 //! never shown as they are but in [`Style::Literal`] without [`Quoting::hide`], which is for pipes.
 
+use crate::printf::letter_of;
 use std::borrow::Cow;
 use unicode_width::UnicodeWidthChar;
 
@@ -47,13 +48,13 @@ impl Style {
         ("clocale", Style::CLocale),
     ];
 
-    /// The style that the environment asks for.
+    /// Returns the style that the environment asks for.
     pub fn from_environment() -> Option<Self> {
         let asked = std::env::var("QUOTING_STYLE").ok()?;
         Style::NAMES.iter().find(|(name, _)| *name == asked).map(|(_, style)| *style)
     }
 
-    /// Whether only names that are not plain have quotes, for which others are indented.
+    /// Returns whether only names that are not plain have quotes, for which others are indented.
     pub fn is_variable(self) -> bool {
         matches!(self, Style::Shell | Style::ShellEscape | Style::CMaybe)
     }
@@ -73,7 +74,7 @@ pub struct Quoting {
 }
 
 impl Quoting {
-    /// What a terminal needs: for a shell, where a name is not plain.
+    /// Returns what a terminal needs: quotes for a shell, where a name is not plain.
     pub fn terminal(utf8: bool) -> Self {
         Quoting { style: Style::ShellEscape, utf8, ..Quoting::default() }
     }
@@ -100,17 +101,17 @@ impl Quoting {
         }
     }
 
-    /// Whether a style that puts quotes only around names that are not plain does so.
+    /// Returns whether a style that puts quotes only around names that are not plain does so.
     pub fn needs_quotes(&self, name: &[u8]) -> bool {
         if self.style == Style::CMaybe {
-            return pieces(name, self.utf8).any(|piece| !piece.printable)
+            return glyphs(name, self.utf8).any(|glyph| !glyph.printable)
                 || name.iter().any(|byte| *byte == b'"' || self.also.contains(byte));
         }
         let isolated = name.len() == 1 && matches!(name[0], b'{' | b'}');
         let first = name.first().is_none_or(|first| matches!(first, b'#' | b'~'));
         let special = |byte: &u8| {
-            matches!(byte, 7..=13 | b' ' | b'!'..=b'"' | b'$' | b'&'..=b'*' | b';'..=b'?' | b'[' | b'\\' | b'^')
-                || matches!(byte, b'`' | b'|')
+            matches!(byte, 7..=13 | b' '..=b'"' | b'$' | b'&'..=b'*' | b';'..=b'?')
+                || matches!(byte, b'[' | b'\\' | b'^' | b'`' | b'|')
                 || self.also.contains(byte)
         };
         let escapes = self.style == Style::ShellEscape;
@@ -119,13 +120,13 @@ impl Quoting {
             || name
                 .iter()
                 .any(|byte| special(byte) && (escapes || !matches!(byte, 7 | 8 | 11 | 12)))
-            || (escapes && pieces(name, self.utf8).any(|piece| !piece.printable))
+            || (escapes && glyphs(name, self.utf8).any(|glyph| !glyph.printable))
     }
 
-    /// Single quotes around a name, or double quotes where it holds single ones and nothing that
-    /// those do not keep.
+    /// Puts single quotes around a name, or double quotes where it holds single ones and nothing
+    /// that those do not keep.
     fn shell(&self, name: &[u8], escapes: bool) -> Vec<u8> {
-        let plain = |piece: &Piece<'_>| match piece.bytes {
+        let plain = |glyph: &Glyph<'_>| match glyph.bytes {
             [byte] => {
                 byte.is_ascii_alphanumeric()
                     || matches!(
@@ -134,34 +135,34 @@ impl Quoting {
                     )
             }
             // A character of several bytes is as good as a letter.
-            _ => piece.printable,
+            _ => glyph.printable,
         };
         let first_only = |name: &[u8]| !name.iter().skip(1).any(|byte| matches!(byte, b'#' | b'~'));
         if name.contains(&b'\'')
             && first_only(name)
-            && pieces(name, self.utf8).all(|piece| plain(&piece))
+            && glyphs(name, self.utf8).all(|glyph| plain(&glyph))
         {
             return [b"\"", name, b"\""].concat();
         }
         let mut quoted = vec![b'\''];
         let mut escaping = false;
-        for piece in pieces(name, self.utf8) {
-            let special = match piece.bytes {
+        for glyph in glyphs(name, self.utf8) {
+            let special = match glyph.bytes {
                 [byte] => letter_of(*byte).filter(|letter| !matches!(letter, b'\\')),
                 _ => None,
             };
-            if escapes && !piece.printable {
+            if escapes && !glyph.printable {
                 if !escaping {
                     quoted.extend_from_slice(b"'$'");
                     escaping = true;
                 }
                 match special {
                     Some(letter) => quoted.extend([b'\\', letter]),
-                    None => piece.bytes.iter().for_each(|byte| octal(*byte, &mut quoted)),
+                    None => glyph.bytes.iter().for_each(|byte| octal(*byte, &mut quoted)),
                 }
                 continue;
             }
-            if piece.bytes == b"'" {
+            if glyph.bytes == b"'" {
                 quoted.extend_from_slice(b"'\\''");
                 escaping = false;
                 continue;
@@ -170,7 +171,7 @@ impl Quoting {
                 quoted.extend_from_slice(b"''");
                 escaping = false;
             }
-            quoted.extend_from_slice(piece.bytes);
+            quoted.extend_from_slice(glyph.bytes);
         }
         quoted.push(b'\'');
         quoted
@@ -178,8 +179,8 @@ impl Quoting {
 
     fn c(&self, name: &[u8], [left, right]: [&str; 2], also: &[u8]) -> Vec<u8> {
         let mut quoted = left.as_bytes().to_vec();
-        for piece in pieces(name, self.utf8) {
-            match piece.bytes {
+        for glyph in glyphs(name, self.utf8) {
+            match glyph.bytes {
                 [byte] if letter_of(*byte).is_some() => {
                     quoted.extend([b'\\', letter_of(*byte).unwrap_or(*byte)]);
                 }
@@ -190,7 +191,7 @@ impl Quoting {
                     quoted.push(b'\\');
                     quoted.extend_from_slice(bytes);
                 }
-                bytes if piece.printable => quoted.extend_from_slice(bytes),
+                bytes if glyph.printable => quoted.extend_from_slice(bytes),
                 bytes => bytes.iter().for_each(|byte| octal(*byte, &mut quoted)),
             }
         }
@@ -200,32 +201,31 @@ impl Quoting {
 
     fn hidden(&self, name: &[u8]) -> Vec<u8> {
         let mut shown = Vec::with_capacity(name.len());
-        for piece in pieces(name, self.utf8) {
-            shown.extend_from_slice(if piece.printable { piece.bytes } else { b"?" });
+        for glyph in glyphs(name, self.utf8) {
+            shown.extend_from_slice(if glyph.printable { glyph.bytes } else { b"?" });
         }
         shown
     }
 
-    /// How many columns a quoted name takes.
+    /// Returns how many columns a quoted name takes.
     pub fn width(&self, quoted: &[u8]) -> usize {
-        pieces(quoted, self.utf8).map(|piece| piece.width).sum()
+        glyphs(quoted, self.utf8).map(|glyph| glyph.width).sum()
     }
 }
 
-/// A name as a terminal may have it, or its bytes for anything else.
-pub fn visible(name: &[u8], terminal: bool) -> Cow<'_, [u8]> {
-    let plain = || pieces(name, true).all(|piece| piece.printable);
-    if !terminal || plain() { Cow::Borrowed(name) } else { Quoting::terminal(true).quote(name) }
+/// Returns whether all of a name can be printed in UTF-8.
+pub(crate) fn is_printable(name: &[u8]) -> bool {
+    glyphs(name, true).all(|glyph| glyph.printable)
 }
 
 /// A character, or a byte that is none, or a character that the end of the name cuts off.
-struct Piece<'a> {
+struct Glyph<'a> {
     bytes: &'a [u8],
     printable: bool,
     width: usize,
 }
 
-fn pieces(name: &[u8], utf8: bool) -> impl Iterator<Item = Piece<'_>> {
+fn glyphs(name: &[u8], utf8: bool) -> impl Iterator<Item = Glyph<'_>> {
     let mut rest = name;
     std::iter::from_fn(move || {
         let first = *rest.first()?;
@@ -245,17 +245,17 @@ fn pieces(name: &[u8], utf8: bool) -> impl Iterator<Item = Piece<'_>> {
         // What is no character takes a column, a control character none; where there are no others
         // than ASCII, neither.
         let unknown = usize::from(utf8 && character.is_none());
-        Some(Piece { bytes, printable: width.is_some(), width: width.unwrap_or(unknown) })
+        Some(Glyph { bytes, printable: width.is_some(), width: width.unwrap_or(unknown) })
     })
 }
 
-/// Whether all that is left is the beginning of a character.
+/// Returns whether all that is left is the beginning of a character.
 fn is_cut_off(rest: &[u8]) -> bool {
     std::str::from_utf8(rest)
         .is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
 }
 
-/// How many columns a character takes; none if it cannot be printed.
+/// Returns how many columns a character takes; none if it cannot be printed.
 fn columns(character: char) -> Option<usize> {
     match character {
         // A soft hyphen is shown; separators of lines and paragraphs are none of the C library's
@@ -264,21 +264,6 @@ fn columns(character: char) -> Option<usize> {
         '\u{2028}' | '\u{2029}' => None,
         _ => character.width(),
     }
-}
-
-/// The letter behind a backslash that stands for a byte.
-fn letter_of(byte: u8) -> Option<u8> {
-    Some(match byte {
-        7 => b'a',
-        8 => b'b',
-        9 => b't',
-        10 => b'n',
-        11 => b'v',
-        12 => b'f',
-        13 => b'r',
-        b'\\' => b'\\',
-        _ => return None,
-    })
 }
 
 fn octal(byte: u8, quoted: &mut Vec<u8>) {

@@ -21,7 +21,7 @@ pub enum Syntax {
 }
 
 impl Syntax {
-    /// The syntax that `-regextype` names.
+    /// Returns the syntax that `-regextype` names. Errors name those there are.
     pub fn named(name: &str) -> Result<Self, String> {
         Ok(match name {
             "findutils-default" | "emacs" => Syntax::Emacs,
@@ -32,15 +32,16 @@ impl Syntax {
             }
             _ => {
                 return Err(format!(
-                    "Unknown regular expression type ‘{name}’; valid types are ‘findutils-default’, ‘ed’, \
-                     ‘emacs’, ‘gnu-awk’, ‘grep’, ‘posix-awk’, ‘awk’, ‘posix-basic’, ‘posix-egrep’, ‘egrep’, \
+                    "Unknown regular expression type ‘{name}’; valid types are \
+                     ‘findutils-default’, ‘ed’, ‘emacs’, ‘gnu-awk’, ‘grep’, ‘posix-awk’, ‘awk’, \
+                     ‘posix-basic’, ‘posix-egrep’, ‘egrep’, \
                      ‘posix-extended’, ‘posix-minimal-basic’, ‘sed’."
                 ));
             }
         })
     }
 
-    /// What a character is, plain or behind a backslash.
+    /// Returns what a character is, plain or behind a backslash.
     fn meaning(self, c: char, quoted: bool) -> Meaning {
         let plain_operators = self == Syntax::Extended;
         match c {
@@ -67,7 +68,8 @@ enum Meaning {
     Literal,
 }
 
-/// Compiles a regular expression, which must match the whole path.
+/// Compiles a regular expression, which must match the whole path. Errors say what is wrong with
+/// it.
 pub fn compile(pattern: &[u8], syntax: Syntax, ignore_case: bool) -> Result<Regex, String> {
     let pattern = escape(pattern).into_owned();
     let failed = |why: &str| format!("failed to compile regular expression '{pattern}': {why}");
@@ -178,7 +180,7 @@ impl Translation {
     }
 }
 
-/// Whether an anchor before `rest` stands at an end.
+/// Returns whether an anchor before `rest` stands at an end.
 fn ends(rest: &str, end: &str) -> bool {
     if end.is_empty() { rest.is_empty() } else { rest.starts_with(end) }
 }

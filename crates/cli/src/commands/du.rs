@@ -1,64 +1,16 @@
 //! `canopy du`
 
-use super::switches::{Given, Switch, Switches, Tool, Value, both, long, short, text, word};
+use super::switches::Effect::{Flag, Optional, Value};
+use super::switches::{Argument, Switch, Switches, Tool, both, long, short};
 use crate::options::ReadOptions;
 use crate::outcome::{Outcome, message};
 use anyhow::{Context, anyhow, bail};
-use canopy_text::{Number, SizeForm, TimeStyle};
+use canopy_text::{SizeForm, TimeStyle, parse_size};
 use canopy_tools::du::{self, By, DuOptions, Exclude, Measure, Order, TimeKind};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-
-const SWITCHES: &[Switch] = &[
-    both('0', "null", Value::None, "End lines with NUL"),
-    both('a', "all", Value::None, "Print a line for every file too"),
-    long("apparent-size", Value::None, "Add up sizes instead of the space taken on disk"),
-    both('B', "block-size", Value::Needed("SIZE"), "Print units of SIZE, such as M or 10K"),
-    both('b', "bytes", Value::None, "The same as --apparent-size --block-size=1"),
-    both('c', "total", Value::None, "Print a grand total"),
-    both('D', "dereference-args", Value::None, "Follow symbolic links that are PATHs"),
-    short('H', "dereference-args-too", "The same as -D"),
-    both(
-        'd',
-        "max-depth",
-        Value::Needed("N"),
-        "Print lines for what is at most N levels below a PATH",
-    ),
-    both('h', "human-readable", Value::None, "Print sizes for people, such as 4.0K or 12M"),
-    long("inodes", Value::None, "Count files and directories instead of their space"),
-    short('k', "kibibytes", "The same as --block-size=1K"),
-    both('l', "count-links", Value::None, "Count every name of a hard link"),
-    short('m', "mebibytes", "The same as --block-size=1M"),
-    both('P', "no-dereference", Value::None, "Follow no symbolic links, which is the default"),
-    both('S', "separate-dirs", Value::None, "Leave subdirectories out of the lines of directories"),
-    long("si", Value::None, "As -h, with powers of 1000"),
-    both('s', "summarize", Value::None, "Print one line for each PATH"),
-    both(
-        't',
-        "threshold",
-        Value::Needed("SIZE"),
-        "Leave lines of less than SIZE out, or of more if it is negative",
-    ),
-    long(
-        "time",
-        Value::Optional("WORD"),
-        "Print the latest time of all that a line stands for: that of modification, or atime, access, use, ctime, status",
-    ),
-    long("time-style", Value::Needed("STYLE"), "Print times as full-iso, long-iso, iso or +FORMAT"),
-    both('X', "exclude-from", Value::Needed("FILE"), "Leave out what matches a pattern in FILE"),
-    long("exclude", Value::Needed("PATTERN"), "Leave out what matches PATTERN"),
-    both('x', "one-file-system", Value::None, "Leave directories on other file systems out"),
-    long(
-        "by",
-        Value::Needed("WHAT"),
-        "Print sums by user, group, extension or age instead of directories: of all that is no directory, every name of a hard link counted. Sums by extension and age are of sizes",
-    ),
-    long("sort", Value::Needed("ORDER"), "Print lines by size, largest first, or by name"),
-    long("top", Value::Needed("N"), "Print the N largest lines"),
-    long("json", Value::None, "Print JSON"),
-];
 
 /// Add up the space that directories take, as du(1) does, answered from the index
 ///
@@ -76,18 +28,198 @@ pub struct Arguments {
     paths: Vec<OsString>,
 }
 
-struct Du;
+/// What the options have asked for so far.
+struct Du {
+    options: DuOptions,
+    summarize: bool,
+    inodes: bool,
+    time: Option<TimeKind>,
+    time_style: Option<String>,
+}
 
 impl Tool for Du {
-    const SWITCHES: &'static [Switch] = SWITCHES;
+    const SWITCHES: &'static [Switch<Du>] = &[
+        both('0', "null", Flag(|du| du.options.null = true), "End lines with NUL"),
+        both('a', "all", Flag(|du| du.options.all = true), "Print a line for every file too"),
+        long(
+            "apparent-size",
+            Flag(|du| du.options.measure = Measure::Apparent),
+            "Add up sizes instead of the space taken on disk",
+        ),
+        both(
+            'B',
+            "block-size",
+            Value("SIZE", Du::take_block_size),
+            "Print units of SIZE, such as M or 10K",
+        ),
+        both(
+            'b',
+            "bytes",
+            Flag(|du| {
+                (du.options.measure, du.options.form) = (Measure::Apparent, SizeForm::BYTES);
+            }),
+            "The same as --apparent-size --block-size=1",
+        ),
+        both('c', "total", Flag(|du| du.options.total = true), "Print a grand total"),
+        both(
+            'D',
+            "dereference-args",
+            Flag(|du| du.options.dereference = true),
+            "Follow symbolic links that are PATHs",
+        ),
+        short('H', "dereference-args-too", |du| du.options.dereference = true, "The same as -D"),
+        both(
+            'd',
+            "max-depth",
+            Value("N", |du, depth| {
+                let invalid = |_| anyhow!("invalid maximum depth {:?}", depth.value);
+                du.options.depth_max = Some(depth.text()?.parse().map_err(invalid)?);
+                Ok(())
+            }),
+            "Print lines for what is at most N levels below a PATH",
+        ),
+        both(
+            'h',
+            "human-readable",
+            Flag(|du| du.options.form = SizeForm::HUMAN),
+            "Print sizes for people, such as 4.0K or 12M",
+        ),
+        long(
+            "inodes",
+            Flag(|du| du.inodes = true),
+            "Count files and directories instead of their space",
+        ),
+        short(
+            'k',
+            "kibibytes",
+            |du| du.options.form = SizeForm::KIBIBYTES,
+            "The same as --block-size=1K",
+        ),
+        both(
+            'l',
+            "count-links",
+            Flag(|du| du.options.count_links = true),
+            "Count every name of a hard link",
+        ),
+        short(
+            'm',
+            "mebibytes",
+            |du| du.options.form = SizeForm::blocks(1 << 20),
+            "The same as --block-size=1M",
+        ),
+        both(
+            'P',
+            "no-dereference",
+            Flag(|du| du.options.dereference = false),
+            "Follow no symbolic links, which is the default",
+        ),
+        both(
+            'S',
+            "separate-dirs",
+            Flag(|du| du.options.separate = true),
+            "Leave subdirectories out of the lines of directories",
+        ),
+        long("si", Flag(|du| du.options.form = SizeForm::SI), "As -h, with powers of 1000"),
+        both('s', "summarize", Flag(|du| du.summarize = true), "Print one line for each PATH"),
+        both(
+            't',
+            "threshold",
+            Value("SIZE", |du, size| {
+                du.options.threshold = threshold(size.text()?)?;
+                Ok(())
+            }),
+            "Leave lines of less than SIZE out, or of more if it is negative",
+        ),
+        long(
+            "time",
+            Optional("WORD", |du, time| {
+                du.time = Some(time.word(&TIMES)?);
+                Ok(())
+            }),
+            "Print the latest time of all that a line stands for: that of modification, or \
+             atime, access, use, ctime, status",
+        ),
+        long(
+            "time-style",
+            Value("STYLE", |du, style| {
+                du.time_style = Some(style.text()?.to_owned());
+                Ok(())
+            }),
+            "Print times as full-iso, long-iso, iso or +FORMAT",
+        ),
+        both(
+            'X',
+            "exclude-from",
+            Value("FILE", |du, file| exclude_from(file.value, &mut du.options.exclude)),
+            "Leave out what matches a pattern in FILE",
+        ),
+        long(
+            "exclude",
+            Value("PATTERN", |du, pattern| {
+                du.options.exclude.push(exclude(pattern.value.as_bytes())?);
+                Ok(())
+            }),
+            "Leave out what matches PATTERN",
+        ),
+        both(
+            'x',
+            "one-file-system",
+            Flag(|du| du.options.one_file_system = true),
+            "Leave directories on other file systems out",
+        ),
+        long(
+            "by",
+            Value("WHAT", |du, what| {
+                du.options.by = Some(what.word(&PARTS)?);
+                Ok(())
+            }),
+            "Print sums by user, group, extension or age instead of directories: of all that is no \
+             directory, every name of a hard link counted. Sums by extension and age are of sizes",
+        ),
+        long(
+            "sort",
+            Value("ORDER", |du, order| {
+                du.options.order =
+                    Some(order.word(&[("size", Order::Size), ("name", Order::Name)])?);
+                Ok(())
+            }),
+            "Print lines by size, largest first, or by name",
+        ),
+        long(
+            "top",
+            Value("N", |du, count| {
+                let invalid = |_| anyhow!("invalid number of lines {:?}", count.value);
+                du.options.top = Some(count.text()?.parse().map_err(invalid)?);
+                Ok(())
+            }),
+            "Print the N largest lines",
+        ),
+        long("json", Flag(|du| du.options.json = true), "Print JSON"),
+    ];
 }
+
+const TIMES: [(&str, TimeKind); 8] = [
+    ("", TimeKind::Modification),
+    ("atime", TimeKind::Access),
+    ("access", TimeKind::Access),
+    ("use", TimeKind::Access),
+    ("ctime", TimeKind::Change),
+    ("status", TimeKind::Change),
+    ("mtime", TimeKind::Modification),
+    ("modification", TimeKind::Modification),
+];
+
+const PARTS: [(&str, By); 4] =
+    [("user", By::User), ("group", By::Group), ("extension", By::Extension), ("age", By::Age)];
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<Outcome> {
     if arguments.paths.is_empty() {
         arguments.paths.push(".".into());
     }
-    let options = options(&arguments.switches.given, arguments.read.threads())?;
+    let mut asked = Du::new(arguments.read.threads());
+    arguments.switches.apply(&mut asked)?;
+    let options = asked.options()?;
     let index = arguments.read.open(index)?;
     let mut output = BufWriter::with_capacity(1 << 16, std::io::stdout());
     let failed = du::run(&index, &arguments.paths, &options, &mut output)?;
@@ -95,133 +227,63 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     Ok(Outcome::of_errors(&failed))
 }
 
-/// What the options ask for, later ones before earlier ones.
-fn options(given: &[Given], threads: usize) -> anyhow::Result<DuOptions> {
-    let mut options = DuOptions {
-        measure: Measure::Disk,
-        form: SizeForm::from_environment("DU_BLOCK_SIZE"),
-        all: false,
-        depth_max: None,
-        total: false,
-        null: false,
-        count_links: false,
-        separate: false,
-        dereference: false,
-        one_file_system: false,
-        exclude: Vec::new(),
-        time: None,
-        threshold: 0,
-        by: None,
-        order: None,
-        top: None,
-        json: false,
-        terminal: std::io::stdout().is_terminal(),
-        threads,
-    };
-    let (mut summarize, mut inodes, mut time, mut style) = (false, false, None, None);
-    for (id, value) in given {
-        match *id {
-            "null" => options.null = true,
-            "all" => options.all = true,
-            "apparent-size" => options.measure = Measure::Apparent,
-            "block-size" => {
-                options.form =
-                    SizeForm::parse(text(id, value)?).map_err(|e| anyhow!("--{id}: {e}"))?
-            }
-            "bytes" => (options.measure, options.form) = (Measure::Apparent, SizeForm::BYTES),
-            "total" => options.total = true,
-            "dereference-args" | "dereference-args-too" => options.dereference = true,
-            "no-dereference" => options.dereference = false,
-            "max-depth" => {
-                let depth = text(id, value)?.parse();
-                options.depth_max =
-                    Some(depth.map_err(|_| anyhow!("invalid maximum depth {value:?}"))?);
-            }
-            "human-readable" => options.form = SizeForm::HUMAN,
-            "si" => options.form = SizeForm::SI,
-            "kibibytes" => options.form = SizeForm::KIBIBYTES,
-            "mebibytes" => options.form = SizeForm::blocks(1 << 20),
-            "inodes" => inodes = true,
-            "count-links" => options.count_links = true,
-            "separate-dirs" => options.separate = true,
-            "summarize" => summarize = true,
-            "threshold" => options.threshold = threshold(text(id, value)?)?,
-            "time" => time = Some(time_kind(value)?),
-            "time-style" => style = Some(text(id, value)?),
-            "exclude" => options.exclude.push(exclude(value.as_bytes())?),
-            "exclude-from" => exclude_from(value, &mut options.exclude)?,
-            "one-file-system" => options.one_file_system = true,
-            "by" => {
-                options.by = Some(word(
-                    id,
-                    value,
-                    &[
-                        ("user", By::User),
-                        ("group", By::Group),
-                        ("extension", By::Extension),
-                        ("age", By::Age),
-                    ],
-                )?)
-            }
-            "sort" => {
-                options.order =
-                    Some(word(id, value, &[("size", Order::Size), ("name", Order::Name)])?)
-            }
-            "top" => {
-                let top = text(id, value)?.parse();
-                options.top = Some(top.map_err(|_| anyhow!("invalid number of lines {value:?}"))?);
-            }
-            "json" => options.json = true,
-            other => unreachable!("{other} is no option of du"),
+impl Du {
+    fn new(threads: usize) -> Self {
+        let options = DuOptions {
+            form: SizeForm::from_environment("DU_BLOCK_SIZE"),
+            terminal: std::io::stdout().is_terminal(),
+            threads,
+            ..DuOptions::default()
+        };
+        Du { options, summarize: false, inodes: false, time: None, time_style: None }
+    }
+
+    fn take_block_size(&mut self, size: Argument<'_>) -> anyhow::Result<()> {
+        self.options.form = block_size(size)?;
+        Ok(())
+    }
+
+    /// Returns what comes of all options and the environment.
+    fn options(self) -> anyhow::Result<DuOptions> {
+        let mut options = self.options;
+        if self.inodes {
+            options.measure = Measure::Inodes;
         }
-    }
-    if inodes {
-        options.measure = Measure::Inodes;
-    }
-    if let Some(kind) = time {
-        let style = style.map(|style| TimeStyle::parse_for_du(style).map_err(anyhow::Error::msg));
-        options.time = Some((kind, style.transpose()?.unwrap_or_else(time_style)));
-    }
-    if options.top.is_some() {
-        options.order.get_or_insert(Order::Size);
-    }
-    if summarize {
-        if options.all {
-            bail!("cannot both summarize and show all entries");
+        if let Some(kind) = self.time {
+            let style = self.time_style.map(|style| TimeStyle::parse_for_du(&style)).transpose();
+            let style = style.map_err(anyhow::Error::msg)?;
+            options.time = Some((kind, style.unwrap_or_else(time_style)));
         }
-        if options.depth_max.is_some_and(|depth| depth > 0) {
-            bail!("summarizing conflicts with --max-depth={}", options.depth_max.unwrap_or(0));
+        if options.top.is_some() {
+            options.order.get_or_insert(Order::Size);
         }
-        options.depth_max = Some(0);
-    }
-    if options.by.is_some() {
-        let walks =
-            options.one_file_system || !options.exclude.is_empty() || options.time.is_some();
-        if walks || options.total || options.all {
-            bail!("--by goes with neither -a, -c, -x, --exclude nor --time");
+        if self.summarize {
+            if options.all {
+                bail!("cannot both summarize and show all entries");
+            }
+            if let Some(depth) = options.depth_max.filter(|depth| *depth > 0) {
+                bail!("summarizing conflicts with --max-depth={depth}");
+            }
+            options.depth_max = Some(0);
         }
-        options.order.get_or_insert(Order::Size);
+        if options.by.is_some() {
+            let walks =
+                options.one_file_system || !options.exclude.is_empty() || options.time.is_some();
+            if walks || options.total || options.all {
+                bail!("--by goes with neither -a, -c, -x, --exclude nor --time");
+            }
+            options.order.get_or_insert(Order::Size);
+        }
+        Ok(options)
     }
-    Ok(options)
 }
 
-fn time_kind(value: &OsString) -> anyhow::Result<TimeKind> {
-    if value.is_empty() {
-        return Ok(TimeKind::Modification);
-    }
-    let words = [
-        ("atime", TimeKind::Access),
-        ("access", TimeKind::Access),
-        ("use", TimeKind::Access),
-        ("ctime", TimeKind::Change),
-        ("status", TimeKind::Change),
-        ("mtime", TimeKind::Modification),
-        ("modification", TimeKind::Modification),
-    ];
-    word("time", value, &words)
+/// Reads the argument of `--block-size`, here and in ls.
+pub fn block_size(size: Argument<'_>) -> anyhow::Result<SizeForm> {
+    SizeForm::parse(size.text()?).map_err(|error| anyhow!("--{}: {error}", size.id))
 }
 
-/// The style that the environment asks for, unless it is one for ls alone.
+/// Returns the style that the environment asks for, unless it is one for ls alone.
 fn time_style() -> TimeStyle {
     let asked = std::env::var("TIME_STYLE").ok().filter(|style| style != "locale");
     let asked = asked.as_deref().map(|style| style.strip_prefix("posix-").unwrap_or(style));
@@ -233,8 +295,8 @@ fn time_style() -> TimeStyle {
 fn threshold(text: &str) -> anyhow::Result<i64> {
     let invalid = || anyhow!("invalid --threshold argument '{text}'");
     let digits = text.strip_prefix('-');
-    let number = Number::parse(digits.unwrap_or(text)).map_err(|_| invalid())?;
-    let number = i64::try_from(number.value).map_err(|_| invalid())?;
+    let number = parse_size(digits.unwrap_or(text)).map_err(|_| invalid())?;
+    let number = i64::try_from(number).map_err(|_| invalid())?;
     if digits.is_some() && number == 0 {
         return Err(invalid());
     }

@@ -52,7 +52,7 @@ enum FormatName {
     Ndjson,
 }
 
-/// GUFI's own rule for its option of this name.
+/// Reads a delimiter by GUFI's own rule for its option of this name.
 fn parse_delim(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"x" => Ok(0x1E),

@@ -2,6 +2,7 @@
 
 use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message};
+use canopy_text::safe::message_line;
 use canopy_tools::find::{self, RunOptions};
 use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal};
@@ -51,7 +52,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         terminal: stdout.is_terminal(),
         now_ns,
         // A name with an end of line must not look like another message.
-        tell: |text| message(text.replace('\n', "?")),
+        tell: |text| message(message_line(text)),
     };
     let mut output = BufWriter::with_capacity(1 << 16, stdout);
     let ended = match find.is_live() {

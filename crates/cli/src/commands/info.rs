@@ -4,6 +4,7 @@ use crate::options::{ReadOptions, age, now_ns};
 use crate::outcome::Outcome;
 use canopy_read::to_path;
 use canopy_text::human_size;
+use canopy_text::safe::one_line;
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
@@ -85,11 +86,11 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     for source in index.sources() {
         let (entries, bytes, _) = count(Some(source.id));
         let (root, age) = (to_path(&source.root), age(now_ns - source.scanned_ns));
-        let root = root.display().to_string().escape_debug().to_string();
+        let root = one_line(&root.display().to_string());
         let name = if source.name == source.root {
             String::new()
         } else {
-            format!(" ({})", source.name.escape_debug())
+            format!(" ({})", one_line(&source.name))
         };
         writeln!(
             output,

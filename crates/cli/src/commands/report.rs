@@ -3,6 +3,7 @@
 use crate::options::ReadOptions;
 use crate::outcome::{Outcome, message};
 use anyhow::Context;
+use canopy_text::{locale::is_utf8, user_id};
 use canopy_tools::report::{self, Report, ReportOptions, Section, Sections, TextOptions};
 use std::ffi::OsString;
 use std::fs::File;
@@ -49,9 +50,9 @@ pub struct Arguments {
     paths: Vec<OsString>,
 }
 
-/// The id of a user.
+/// Reads a user, given by name or id.
 pub fn parse_user(text: &str) -> Result<u32, String> {
-    report::user_id(text).ok_or_else(|| "no such user".to_owned())
+    user_id(text).ok_or_else(|| "no such user".to_owned())
 }
 
 fn parse_section(text: &str) -> Result<Section, String> {
@@ -90,7 +91,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     } else if arguments.html {
         report::write_html(&report, &mut output)?;
     } else {
-        let options = TextOptions { ascii: arguments.ascii || !speaks_utf8(), heading: true };
+        let options = TextOptions { ascii: arguments.ascii || !is_utf8(), heading: true };
         report::write_text(&report, options, &mut output)?;
     }
     output.flush()?;
@@ -103,13 +104,4 @@ pub fn write_json(report: &Report, output: &mut dyn Write) -> anyhow::Result<()>
     writeln!(output)?;
     output.flush()?;
     Ok(())
-}
-
-/// Whether the locale has the characters of bars.
-pub fn speaks_utf8() -> bool {
-    let set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let name = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find(set);
-    let locale =
-        name.and_then(|name| std::env::var(name).ok()).unwrap_or_default().to_ascii_lowercase();
-    locale.contains("utf-8") || locale.contains("utf8")
 }

@@ -1,31 +1,16 @@
 //! `canopy stat`
 
-use super::report::speaks_utf8;
-use super::switches::{Switch, Switches, Tool, Value, both, long};
+use super::switches::Effect::{Flag, Value};
+use super::switches::{Argument, Switch, Switches, Tool, both, long};
 use crate::options::ReadOptions;
 use crate::outcome::{Outcome, message};
+use canopy_text::locale::is_utf8;
 use canopy_text::{Quoting, Style};
 use canopy_tools::ls::{StatFormat, StatOptions, stat};
 use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-
-const SWITCHES: &[Switch] = &[
-    both('L', "dereference", Value::None, "Follow symbolic links"),
-    both(
-        'c',
-        "format",
-        Value::Needed("FORMAT"),
-        "Print FORMAT, with an end of line after each PATH",
-    ),
-    long(
-        "printf",
-        Value::Needed("FORMAT"),
-        "Print FORMAT, with backslash escapes and no end of line",
-    ),
-    both('t', "terse", Value::None, "Print all in one line"),
-];
 
 /// Print all that is known of entries, as stat(1) does, answered from the index
 ///
@@ -46,38 +31,62 @@ pub struct Arguments {
     paths: Vec<OsString>,
 }
 
-struct Stat;
+/// What the options have asked for so far.
+struct Stat(StatOptions);
 
 impl Tool for Stat {
-    const SWITCHES: &'static [Switch] = SWITCHES;
+    const SWITCHES: &'static [Switch<Stat>] = &[
+        both('L', "dereference", Flag(|stat| stat.0.dereference = true), "Follow symbolic links"),
+        both(
+            'c',
+            "format",
+            Value("FORMAT", |stat, format| stat.take(StatFormat::Line, format)),
+            "Print FORMAT, with an end of line after each PATH",
+        ),
+        long(
+            "printf",
+            Value("FORMAT", |stat, format| stat.take(StatFormat::Escaped, format)),
+            "Print FORMAT, with backslash escapes and no end of line",
+        ),
+        both('t', "terse", Flag(Stat::take_terse), "Print all in one line"),
+    ];
+}
+
+impl Stat {
+    fn take(
+        &mut self,
+        form: fn(Vec<u8>) -> StatFormat,
+        format: Argument<'_>,
+    ) -> anyhow::Result<()> {
+        self.0.format = form(format.value.as_bytes().to_vec());
+        Ok(())
+    }
+
+    /// Takes `--terse`; a format counts before it, wherever they stand.
+    fn take_terse(&mut self) {
+        if matches!(self.0.format, StatFormat::Full) {
+            self.0.format = StatFormat::Terse;
+        }
+    }
 }
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
     let stdout = std::io::stdout();
-    let mut options = StatOptions {
+    let mut asked = Stat(StatOptions {
         format: StatFormat::Full,
         dereference: false,
         // How `%N` quotes.
         quoting: Quoting {
             style: Style::from_environment().unwrap_or(Style::ShellEscapeAlways),
-            utf8: speaks_utf8(),
+            utf8: is_utf8(),
             ..Quoting::default()
         },
         terminal: stdout.is_terminal(),
-    };
-    // A format counts before --terse, wherever they stand.
-    for (id, value) in arguments.switches.given {
-        match id {
-            "dereference" => options.dereference = true,
-            "format" => options.format = StatFormat::Line(value.into_vec()),
-            "printf" => options.format = StatFormat::Escaped(value.into_vec()),
-            _ if matches!(options.format, StatFormat::Full) => options.format = StatFormat::Terse,
-            _ => {}
-        }
-    }
+    });
+    arguments.switches.apply(&mut asked)?;
     let index = arguments.read.open(index)?;
-    let failed = stat(&index, &arguments.paths, &options, &mut BufWriter::new(stdout))?;
+    let failed = stat(&index, &arguments.paths, &asked.0, &mut BufWriter::new(stdout))?;
     failed.iter().for_each(message);
     Ok(Outcome::of_errors(&failed))
 }

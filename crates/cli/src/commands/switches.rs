@@ -1,71 +1,89 @@
 //! Options of tools that others have defined, where a later one takes back what an earlier one
-//! said: they are read in the order in which they were given.
+//! said: they take effect in the order in which they were given.
+//!
+//! A tool has one table of them: each row has the names, the help and the effect of an option.
 
 use clap::builder::ValueParser;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use std::ffi::OsString;
-use std::marker::PhantomData;
+use std::ffi::{OsStr, OsString};
 
-/// An option.
-pub struct Switch {
+/// An option of a tool.
+pub struct Switch<T> {
     /// By what it is known, and its long name unless `short_only`.
-    pub id: &'static str,
-    /// Its letter.
-    pub short: Option<char>,
+    id: &'static str,
+    short: Option<char>,
     /// Whether it has no long name.
-    pub short_only: bool,
-    /// Its value, in the words of the help.
-    pub value: Value,
-    /// What it does.
-    pub help: &'static str,
+    short_only: bool,
+    effect: Effect<T>,
+    help: &'static str,
 }
 
-/// Whether an option has a value.
-#[derive(Clone, Copy)]
-pub enum Value {
+/// What an option does, and whether it has a value, with what that is called in the help.
+pub enum Effect<T> {
     /// It has none.
-    None,
+    Flag(fn(&mut T)),
     /// It has one.
-    Needed(&'static str),
-    /// It may have one, after `=`.
-    Optional(&'static str),
+    Value(&'static str, Take<T>),
+    /// It may have one, after `=`; one that was left out is empty.
+    Optional(&'static str, Take<T>),
 }
 
-/// An option without a letter.
-pub const fn long(id: &'static str, value: Value, help: &'static str) -> Switch {
-    Switch { id, short: None, short_only: false, value, help }
+/// Takes the value of an option. Errors say what is wrong with it.
+pub type Take<T> = fn(&mut T, Argument<'_>) -> anyhow::Result<()>;
+
+/// Defines an option without a letter.
+pub const fn long<T>(id: &'static str, effect: Effect<T>, help: &'static str) -> Switch<T> {
+    Switch { id, short: None, short_only: false, effect, help }
 }
 
-/// An option with a letter and a long name.
-pub const fn both(short: char, id: &'static str, value: Value, help: &'static str) -> Switch {
-    Switch { id, short: Some(short), short_only: false, value, help }
+/// Defines an option with a letter and a long name.
+pub const fn both<T>(
+    short: char,
+    id: &'static str,
+    effect: Effect<T>,
+    help: &'static str,
+) -> Switch<T> {
+    Switch { id, short: Some(short), short_only: false, effect, help }
 }
 
-/// An option of one letter, known by it.
-pub const fn short(short: char, id: &'static str, help: &'static str) -> Switch {
-    Switch { id, short: Some(short), short_only: true, value: Value::None, help }
+/// Defines an option of one letter.
+pub const fn short<T>(
+    short: char,
+    id: &'static str,
+    effect: fn(&mut T),
+    help: &'static str,
+) -> Switch<T> {
+    Switch { id, short: Some(short), short_only: true, effect: Effect::Flag(effect), help }
 }
 
-/// An option that was given, with its value; an optional value that was left out is empty.
-pub type Given = (&'static str, OsString);
-
-/// A tool with such options.
-pub trait Tool {
-    /// All of them.
-    const SWITCHES: &'static [Switch];
+/// What the options of a tool have asked for so far.
+pub trait Tool: Sized + 'static {
+    /// All options.
+    const SWITCHES: &'static [Switch<Self>];
 }
 
-/// The options that were given to a tool, in their order.
-pub struct Switches<T> {
-    /// What was given.
-    pub given: Vec<Given>,
-    tool: PhantomData<T>,
+/// The options that were given to a tool, in their order, with their values.
+pub struct Switches<T: 'static>(Vec<(&'static Switch<T>, OsString)>);
+
+impl<T: Tool> Switches<T> {
+    /// Lets the options take effect, one after the other. Stops at the first error.
+    pub fn apply(&self, tool: &mut T) -> anyhow::Result<()> {
+        self.0.iter().try_for_each(|(switch, value)| match switch.effect {
+            Effect::Flag(effect) => {
+                effect(tool);
+                Ok(())
+            }
+            Effect::Value(_, take) | Effect::Optional(_, take) => {
+                take(tool, Argument { id: switch.id, value })
+            }
+        })
+    }
 }
 
 impl<T: Tool> FromArgMatches for Switches<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Switches { given: given(matches, T::SWITCHES), tool: PhantomData })
+        Ok(Switches(given(matches)))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -75,8 +93,11 @@ impl<T: Tool> FromArgMatches for Switches<T> {
 }
 
 impl<T: Tool> Args for Switches<T> {
+    /// Adds the options to a command. Those without values may be given again and again.
     fn augment_args(command: Command) -> Command {
-        add(command, T::SWITCHES)
+        let command = command.args_override_self(true).infer_long_args(true);
+        let help = Arg::new("help").long("help").action(ArgAction::Help).help("Print help");
+        command.disable_help_flag(true).args(T::SWITCHES.iter().map(Switch::arg)).arg(help)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -84,86 +105,90 @@ impl<T: Tool> Args for Switches<T> {
     }
 }
 
-/// Adds options to a command. Those of letters may be given again and again.
-fn add(command: Command, switches: &'static [Switch]) -> Command {
-    let command = command.args_override_self(true).infer_long_args(true).disable_help_flag(true);
-    let help = Arg::new("help").long("help").action(ArgAction::Help).help("Print help");
-    command.args(switches.iter().map(argument)).arg(help)
-}
-
-fn argument(switch: &Switch) -> Arg {
-    let mut argument = Arg::new(switch.id).help(switch.help);
-    if let Some(letter) = switch.short {
-        argument = argument.short(letter);
-    }
-    if !switch.short_only {
-        argument = argument.long(switch.id);
-    }
-    match switch.value {
-        Value::None => argument.action(ArgAction::SetTrue),
-        Value::Needed(name) => argument
-            .action(ArgAction::Append)
-            .value_name(name)
-            .allow_hyphen_values(true)
-            .value_parser(ValueParser::os_string()),
-        Value::Optional(name) => argument
-            .action(ArgAction::Append)
-            .value_name(name)
-            .num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("")
-            .value_parser(ValueParser::os_string()),
+impl<T> Switch<T> {
+    fn arg(&self) -> Arg {
+        let mut arg = Arg::new(self.id).help(self.help);
+        if let Some(letter) = self.short {
+            arg = arg.short(letter);
+        }
+        if !self.short_only {
+            arg = arg.long(self.id);
+        }
+        match self.effect {
+            Effect::Flag(_) => arg.action(ArgAction::SetTrue),
+            Effect::Value(name, _) => arg
+                .action(ArgAction::Append)
+                .value_name(name)
+                .allow_hyphen_values(true)
+                .value_parser(ValueParser::os_string()),
+            Effect::Optional(name, _) => arg
+                .action(ArgAction::Append)
+                .value_name(name)
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("")
+                .value_parser(ValueParser::os_string()),
+        }
     }
 }
 
-/// The options that were given, in their order.
-fn given(matches: &ArgMatches, switches: &[Switch]) -> Vec<Given> {
-    let mut given: Vec<(usize, Given)> = Vec::new();
-    for switch in switches {
+/// Returns the options that were given, in their order.
+fn given<T: Tool>(matches: &ArgMatches) -> Vec<(&'static Switch<T>, OsString)> {
+    let mut given: Vec<(usize, &Switch<T>, OsString)> = Vec::new();
+    for switch in T::SWITCHES {
         if matches.value_source(switch.id) != Some(ValueSource::CommandLine) {
             continue;
         }
         let Some(indices) = matches.indices_of(switch.id) else { continue };
-        match switch.value {
-            Value::None => {
-                given.extend(indices.last().map(|at| (at, (switch.id, OsString::new()))))
+        match switch.effect {
+            Effect::Flag(_) => {
+                given.extend(indices.last().map(|at| (at, switch, OsString::new())));
             }
             _ => {
-                let values = matches.get_many::<OsString>(switch.id).into_iter().flatten().cloned();
-                given.extend(indices.zip(values).map(|(at, value)| (at, (switch.id, value))));
+                let values = matches.get_many::<OsString>(switch.id).into_iter().flatten();
+                given.extend(indices.zip(values).map(|(at, value)| (at, switch, value.clone())));
             }
         }
     }
-    given.sort_by_key(|(at, _)| *at);
-    given.into_iter().map(|(_, given)| given).collect()
+    given.sort_by_key(|(at, ..)| *at);
+    given.into_iter().map(|(_, switch, value)| (switch, value)).collect()
 }
 
-/// A value as text; others than UTF-8 are refused.
-pub fn text<'a>(id: &str, value: &'a OsString) -> anyhow::Result<&'a str> {
-    value.to_str().ok_or_else(|| anyhow::anyhow!("invalid argument of --{id}"))
+/// The value of an option.
+#[derive(Clone, Copy)]
+pub struct Argument<'a> {
+    /// By what the option is known.
+    pub id: &'static str,
+    /// The value.
+    pub value: &'a OsStr,
 }
 
-/// The one of some words that a value is or begins, as GNU's tools take them. Several words may
-/// mean the same.
-pub fn word<T: Copy + PartialEq>(
-    id: &str,
-    value: &OsString,
-    words: &[(&str, T)],
-) -> anyhow::Result<T> {
-    let value = text(id, value)?;
-    if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == value) {
-        return Ok(*meaning);
+impl<'a> Argument<'a> {
+    /// Returns the value as text; others than UTF-8 are refused.
+    pub fn text(self) -> anyhow::Result<&'a str> {
+        self.value.to_str().ok_or_else(|| anyhow::anyhow!("invalid argument of --{}", self.id))
     }
-    let mut found = words.iter().filter(|(word, _)| !value.is_empty() && word.starts_with(value));
-    match found.next() {
-        Some((_, meaning)) if found.all(|(_, other)| other == meaning) => Ok(*meaning),
-        _ => {
-            let words = words.iter().map(|(word, _)| *word).filter(|word| !word.is_empty());
-            let words: Vec<&str> = words.collect();
-            anyhow::bail!(
-                "invalid or ambiguous argument '{value}' of --{id}: give {}",
-                words.join(", ")
-            )
+
+    /// Returns the meaning of the one of some words that the value is or begins, as GNU's tools
+    /// take them. Several words may mean the same.
+    pub fn word<W: Copy + PartialEq>(self, words: &[(&str, W)]) -> anyhow::Result<W> {
+        let value = self.text()?;
+        if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == value) {
+            return Ok(*meaning);
+        }
+        let mut begun =
+            words.iter().filter(|(word, _)| !value.is_empty() && word.starts_with(value));
+        match begun.next() {
+            Some((_, meaning)) if begun.all(|(_, other)| other == meaning) => Ok(*meaning),
+            _ => {
+                let words = words.iter().map(|(word, _)| *word).filter(|word| !word.is_empty());
+                let words: Vec<&str> = words.collect();
+                anyhow::bail!(
+                    "invalid or ambiguous argument '{value}' of --{}: give {}",
+                    self.id,
+                    words.join(", ")
+                )
+            }
         }
     }
 }

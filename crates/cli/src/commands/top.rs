@@ -1,8 +1,9 @@
 //! `canopy top`
 
-use super::report::{parse_user, speaks_utf8, write_json};
+use super::report::{parse_user, write_json};
 use crate::options::ReadOptions;
 use crate::outcome::{Outcome, message};
+use canopy_text::locale::is_utf8;
 use canopy_tools::report::{self, ReportOptions, Section, TextOptions};
 use std::ffi::OsString;
 use std::io::BufWriter;
@@ -119,7 +120,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if arguments.json {
         write_json(&report, &mut output)?;
     } else {
-        let options = TextOptions { ascii: arguments.ascii || !speaks_utf8(), heading: false };
+        let options = TextOptions { ascii: arguments.ascii || !is_utf8(), heading: false };
         report::write_text(&report, options, &mut output)?;
     }
     Ok(Outcome::of_errors(&failed))

@@ -3,8 +3,8 @@
 use super::{DuOptions, Measure, Order};
 use crate::error::Result;
 use canopy_model::escape;
-use canopy_text::TimeStyle;
-use canopy_text::visible;
+use canopy_text::clock::full_time;
+use canopy_text::safe::terminal_name;
 use serde::Serialize;
 use std::io::Write;
 
@@ -129,10 +129,11 @@ impl<'a> Lines<'a> {
         }
         if let Some(key) = &line.key {
             self.output.write_all(b"\t")?;
-            self.output.write_all(&visible(key.as_bytes(), true))?;
+            self.output.write_all(&terminal_name(key.as_bytes(), true))?;
         }
         self.output.write_all(b"\t")?;
-        self.output.write_all(&visible(&line.path, self.options.terminal && !self.options.null))?;
+        let terminal = self.options.terminal && !self.options.null;
+        self.output.write_all(&terminal_name(&line.path, terminal))?;
         self.output.write_all(if self.options.null { b"\0" } else { b"\n" })?;
         Ok(())
     }
@@ -144,7 +145,7 @@ impl<'a> Lines<'a> {
         let json = JsonLine {
             bytes: (!inodes).then_some(line.size),
             inodes: inodes.then_some(line.size),
-            time: time.map(|time_ns| TimeStyle::full_iso().show(time_ns, i64::MAX)),
+            time: time.map(full_time),
             key: line.key.as_deref(),
             path: (!total).then_some(&path),
             total,

@@ -11,13 +11,12 @@ mod walk;
 
 use crate::error::{Error, Result};
 use canopy_index::Index;
-use canopy_model::{Totals, compare_paths, escape, is_below, join};
+use canopy_model::{Attributes, Totals, compare_paths, escape, is_below, join};
+use canopy_read::fold::fold_tree;
 use canopy_read::follow::locate_followed;
 use canopy_read::locate::{Start, locate, with_one_slash};
 use canopy_read::totals::{Node, Seen, Subtree, truncated};
-use canopy_text::Glob;
-use canopy_text::SizeForm;
-use canopy_text::TimeStyle;
+use canopy_text::{Glob, SizeForm, TimeStyle};
 use lines::{Line, Lines};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -58,7 +57,7 @@ pub enum Order {
 }
 
 /// How to add up and print.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct DuOptions {
     /// What is added up.
     pub measure: Measure,
@@ -100,6 +99,18 @@ pub struct DuOptions {
     pub threads: usize,
 }
 
+impl DuOptions {
+    /// Returns the time of an entry that is asked for, the earliest there is if none is.
+    fn time_of(&self, attributes: &Attributes) -> i64 {
+        match self.time {
+            None => i64::MIN,
+            Some((TimeKind::Access, _)) => attributes.atime_ns,
+            Some((TimeKind::Modification, _)) => attributes.mtime_ns,
+            Some((TimeKind::Change, _)) => attributes.ctime_ns,
+        }
+    }
+}
+
 /// A pattern of `--exclude`.
 #[derive(Debug)]
 pub struct Exclude(Glob);
@@ -111,7 +122,7 @@ impl Exclude {
         Glob::new(pattern, false).map(Exclude)
     }
 
-    /// Whether an escaped path, or what follows one of its slashes, matches.
+    /// Returns whether an escaped path, or what follows one of its slashes, matches.
     fn matches(&self, path: &str) -> bool {
         let after = |(at, _): (usize, &str)| &path[at + 1..];
         let mut ends = path.match_indices('/').map(after).filter(|rest| !rest.starts_with('/'));
@@ -129,7 +140,7 @@ pub fn run(
 ) -> Result<Vec<Error>> {
     let lines = Lines::new(options, output);
     // The grand total's time is at least 1970, as in du(1).
-    let sum = Sum { time_ns: 0, ..Sum::default() };
+    let sum = Tally { time_ns: 0, ..Tally::default() };
     let alone = paths.len() == 1;
     let mut du = Du { options, alone, seen: Seen::default(), counted: Vec::new(), lines, sum };
     let mut failed = Vec::new();
@@ -158,22 +169,46 @@ pub fn run(
 
 /// What is added up of some entries.
 #[derive(Clone, Copy, Debug)]
-struct Sum {
+struct Tally {
     totals: Totals,
-    /// The latest time of any of them.
+    /// The latest time of any of them, in nanoseconds since 1970.
     time_ns: i64,
 }
 
-impl Default for Sum {
+impl Default for Tally {
     fn default() -> Self {
-        Sum { totals: Totals::default(), time_ns: i64::MIN }
+        Tally { totals: Totals::default(), time_ns: i64::MIN }
     }
 }
 
-impl std::ops::AddAssign for Sum {
+impl std::ops::AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         self.totals += other.totals;
         self.time_ns = self.time_ns.max(other.time_ns);
+    }
+}
+
+impl Tally {
+    /// Returns what an entry that is no directory adds.
+    fn of_file(attributes: &Attributes, options: &DuOptions) -> Self {
+        let totals = Totals {
+            entries: 1,
+            bytes: attributes.size_bytes,
+            blocks: attributes.blocks,
+            ..Totals::default()
+        };
+        Tally { totals, time_ns: options.time_of(attributes) }
+    }
+
+    /// Returns what a directory adds by itself.
+    fn of_dir(attributes: &Attributes, options: &DuOptions) -> Self {
+        let totals = Totals {
+            dirs: 1,
+            dir_bytes: attributes.size_bytes,
+            blocks: attributes.blocks,
+            ..Totals::default()
+        };
+        Tally { totals, time_ns: options.time_of(attributes) }
     }
 }
 
@@ -194,10 +229,11 @@ struct Du<'a> {
     seen: Seen,
     counted: Vec<Counted>,
     lines: Lines<'a>,
-    sum: Sum,
+    sum: Tally,
 }
 
 impl Du<'_> {
+    /// Puts the lines of an argument, unless an earlier one has counted it.
     fn argument(&mut self, start: &Start) -> Result<()> {
         if self.counted_above(start) {
             return Ok(());
@@ -222,7 +258,7 @@ impl Du<'_> {
         self.options.exclude.iter().any(|pattern| pattern.matches(path))
     }
 
-    /// Whether an earlier argument has counted this one.
+    /// Returns whether an earlier argument has counted this one.
     fn counted_above(&self, start: &Start) -> bool {
         let met = |counted: &Counted| {
             counted.source == start.source.id
@@ -233,7 +269,7 @@ impl Du<'_> {
         !self.options.count_links && self.counted.iter().any(met)
     }
 
-    /// Whether an argument was counted without what leads from it to a path.
+    /// Returns whether an argument was counted without what leads from it to a path.
     fn excluded_below(&self, counted: &Counted, path: &str) -> bool {
         let below = path[counted.path.len()..].trim_start_matches('/');
         let ends = below.match_indices('/').map(|(at, _)| at).chain([below.len()]);
@@ -241,7 +277,7 @@ impl Du<'_> {
         !below.is_empty() && ends.into_iter().any(|end| self.excluded(&join(given, &below[..end])))
     }
 
-    /// Earlier arguments that lie below this one, by their paths.
+    /// Returns earlier arguments that lie below this one, by their paths.
     fn counted_below(&self, start: &Start) -> Vec<String> {
         if self.options.count_links {
             return Vec::new();
@@ -252,7 +288,7 @@ impl Du<'_> {
         self.counted.iter().filter(below).map(|counted| counted.path.clone()).collect()
     }
 
-    /// Whether single entries have to be looked at.
+    /// Returns whether single entries have to be looked at.
     fn must_walk(&self, start: &Start) -> bool {
         let options = self.options;
         options.all
@@ -262,107 +298,79 @@ impl Du<'_> {
             || !self.counted_below(start).is_empty()
     }
 
-    fn file(&mut self, start: &Start) -> Result<Sum> {
+    /// Puts the line of a start that is no directory, unless it was counted.
+    fn file(&mut self, start: &Start) -> Result<Tally> {
         let attributes = &start.inode.attributes;
         let id = (start.inode.dev, attributes.ino);
         if attributes.nlink > 1 && !self.options.count_links && !self.seen.insert(id) {
-            return Ok(Sum::default());
+            return Ok(Tally::default());
         }
-        let totals = Totals {
-            entries: 1,
-            bytes: attributes.size_bytes,
-            blocks: attributes.blocks,
-            ..Totals::default()
-        };
-        let sum = Sum { totals, time_ns: walk::time_of(self.options, attributes) };
-        let line = self.line(&sum, start.given.clone());
-        self.lines.put(line)?;
-        Ok(sum)
+        let tally = Tally::of_file(attributes, self.options);
+        self.lines.put(self.line(&tally, start.given.clone()))?;
+        Ok(tally)
     }
 
-    fn summary(&mut self, start: &Start) -> Result<Sum> {
-        let mut totals = own_of(start);
+    /// Puts the one line of a directory with all below it.
+    fn summary(&mut self, start: &Start) -> Result<Tally> {
+        let mut tally = Tally::of_dir(&start.inode.attributes, self.options);
         let subtree = Subtree::of(start, self.options.threads);
-        totals += match self.options.count_links {
+        tally.totals += match self.options.count_links {
             true => subtree.sum_of_names()?,
             false if self.alone => subtree.sum_alone()?,
             false => subtree.sum(&mut self.seen)?,
         };
-        let sum = Sum { totals, ..Sum::default() };
-        let line = self.line(&sum, start.given.clone());
-        self.lines.put(line)?;
-        Ok(sum)
+        self.lines.put(self.line(&tally, start.given.clone()))?;
+        Ok(tally)
     }
 
-    fn tree(&mut self, start: &Start) -> Result<Sum> {
+    /// Puts the lines of a start and the directories below it.
+    fn tree(&mut self, start: &Start) -> Result<Tally> {
         let subtree = Subtree::of(start, self.options.threads);
-        let shown = self.options.depth_max.map_or(usize::MAX, |depth| depth as usize);
-        let shown = shown.saturating_add(start.depth() as usize);
+        let shown = self.options.depth_max.unwrap_or(u32::MAX).saturating_add(start.depth());
         // Directories below those that are shown are added to them, unless they are to be apart.
-        let depth = if self.options.separate { usize::MAX } else { shown };
-        let mut nodes = subtree.nodes(depth)?;
+        let kept = if self.options.separate { usize::MAX } else { shown as usize };
+        let mut nodes = subtree.nodes(kept)?;
+        let own = Tally::of_dir(&start.inode.attributes, self.options).totals;
         match nodes.first_mut() {
-            Some(first) if first.path == start.path => first.own += own_of(start),
-            _ => nodes.insert(0, Node { path: start.path.clone(), own: own_of(start) }),
+            Some(first) if first.path == start.path => first.own += own,
+            _ => nodes.insert(0, Node { path: start.path.clone(), own }),
         }
         let links = if self.options.count_links { Vec::new() } else { subtree.links()? };
         for link in links {
             if !self.seen.insert(link.id) {
-                let path = truncated(&link.listing, depth);
+                let path = truncated(&link.listing, kept);
                 if let Ok(at) = nodes.binary_search_by(|node| compare_paths(&node.path, path)) {
                     nodes[at].own -= link.once;
                 }
             }
         }
-        self.print_tree(start, nodes, shown)
+        self.put_tree(start, &nodes, shown)
     }
 
-    /// Prints nodes in path order, each after those below it. Returns the sum of all.
-    fn print_tree(&mut self, start: &Start, nodes: Vec<Node>, shown: usize) -> Result<Sum> {
-        let mut open: Vec<(String, Totals, Totals)> = Vec::new();
-        for node in nodes {
-            while open.last().is_some_and(|(path, ..)| !is_below(&node.path, path)) {
-                self.close(start, &mut open, shown)?;
+    /// Puts the lines of nodes in path order, the start first. Returns the sum of all.
+    fn put_tree(&mut self, start: &Start, nodes: &[Node], shown: u32) -> Result<Tally> {
+        let mut all = Totals::default();
+        let directories = nodes.iter().map(|node| (node.path.as_str(), node.own));
+        fold_tree(&start.path, directories, |folded| {
+            all = folded.total;
+            if depth(folded.path) > shown {
+                return Ok(());
             }
-            open.push((node.path, node.own, Totals::default()));
-        }
-        let mut totals = Totals::default();
-        while !open.is_empty() {
-            totals = self.close(start, &mut open, shown)?;
-        }
-        Ok(Sum { totals, ..Sum::default() })
+            let totals = if self.options.separate { *folded.own } else { folded.total };
+            let line = self.line(&Tally { totals, ..Tally::default() }, start.display(folded.path));
+            self.lines.put(line)
+        })?;
+        Ok(Tally { totals: all, ..Tally::default() })
     }
 
-    /// Prints the innermost open directory and adds it to the one around it. Returns its sum.
-    fn close(
-        &mut self,
-        start: &Start,
-        open: &mut Vec<(String, Totals, Totals)>,
-        shown: usize,
-    ) -> Result<Totals> {
-        let Some((path, own, below)) = open.pop() else { return Ok(Totals::default()) };
-        let mut totals = own;
-        totals += below;
-        let depth = if path.is_empty() { 0 } else { path.split('/').count() };
-        if depth <= shown {
-            let totals = if self.options.separate { own } else { totals };
-            let line = self.line(&Sum { totals, ..Sum::default() }, start.display(&path));
-            self.lines.put(line)?;
-        }
-        if let Some((.., around)) = open.last_mut() {
-            *around += totals;
-        }
-        Ok(totals)
-    }
-
-    fn line(&self, sum: &Sum, path: Vec<u8>) -> Line {
+    fn line(&self, sum: &Tally, path: Vec<u8>) -> Line {
         let size = measured(self.options.measure, &sum.totals);
         let time_ns = self.options.time.is_some().then_some(sum.time_ns);
         Line { size, time_ns, key: None, path }
     }
 }
 
-/// What totals come to.
+/// Returns what totals come to.
 fn measured(measure: Measure, totals: &Totals) -> i64 {
     match measure {
         Measure::Disk => totals.blocks.saturating_mul(512),
@@ -371,13 +379,7 @@ fn measured(measure: Measure, totals: &Totals) -> i64 {
     }
 }
 
-/// What the start itself adds.
-fn own_of(start: &Start) -> Totals {
-    let attributes = &start.inode.attributes;
-    Totals {
-        dirs: 1,
-        dir_bytes: attributes.size_bytes,
-        blocks: attributes.blocks,
-        ..Totals::default()
-    }
+/// Returns how many components a path has.
+fn depth(path: &str) -> u32 {
+    if path.is_empty() { 0 } else { path.split('/').count() as u32 }
 }

@@ -3,55 +3,51 @@
 //! The listing of a directory comes before those below it, and tells its subdirectories; those
 //! without a listing of their own, which the caller cannot list, count by themselves.
 
-use super::{Du, DuOptions, Sum, TimeKind, own_of};
+use super::{Du, Tally, TimeKind, depth};
 use crate::error::Result;
-use canopy_model::{Attributes, Totals, escape, is_below, join};
-use canopy_read::columns::{InodeColumns, strings};
+use canopy_index::Columns;
+use canopy_index::column::*;
+use canopy_model::{Attributes, escape, is_below, join};
+use canopy_read::inode::InodeColumns;
 use canopy_read::locate::Start;
 use canopy_read::merge::{self, Directory, Rows};
 
-const COLUMNS: [&str; 8] = ["name", "ino", "nlink", "size", "blocks", "atime", "mtime", "ctime"];
-
-/// Prints the lines of a start and what is below it. Returns the sum of all.
-pub(super) fn walk(du: &mut Du<'_>, start: &Start) -> Result<Sum> {
+/// Puts the lines of a start and what is below it. Returns the sum of all.
+pub(super) fn walk(du: &mut Du<'_>, start: &Start) -> Result<Tally> {
     let given = escape(&start.given).into_owned();
     let counted = du.counted_below(start);
-    let columns: Vec<&str> = match du.options.time {
-        Some(_) => COLUMNS.to_vec(),
-        None => COLUMNS[..5].to_vec(),
-    };
-    let mut walk = Walk { du, start, given, counted, open: Vec::new() };
-    let sum =
-        Sum { totals: own_of(start), time_ns: time_of(walk.du.options, &start.inode.attributes) };
-    walk.open.push(Open { path: start.path.clone(), own: sum, ..Open::default() });
-    merge::in_order(start, &columns, |directory, rows| walk.listing(directory, rows))?;
-    let mut sum = Sum::default();
+    let columns = NAME | INO | NLINK | SIZE | BLOCKS | time_column(du);
+    let own = Tally::of_dir(&start.inode.attributes, du.options);
+    let first = OpenDirectory { path: start.path.clone(), own, ..OpenDirectory::default() };
+    let mut walk = Walk { du, start, given, counted, open: vec![first] };
+    merge::in_order(start, columns, |directory, rows| walk.listing(directory, rows))?;
+    let mut sum = Tally::default();
     while !walk.open.is_empty() {
         sum = walk.close()?;
     }
     Ok(sum)
 }
 
-/// The time that is asked for, the earliest there is if none is.
-pub(super) fn time_of(options: &DuOptions, attributes: &Attributes) -> i64 {
-    match options.time {
-        None => i64::MIN,
-        Some((TimeKind::Access, _)) => attributes.atime_ns,
-        Some((TimeKind::Modification, _)) => attributes.mtime_ns,
-        Some((TimeKind::Change, _)) => attributes.ctime_ns,
+/// Returns the column of the time that is asked for.
+fn time_column(du: &Du<'_>) -> Columns {
+    match du.options.time {
+        None => Columns::NONE,
+        Some((TimeKind::Access, _)) => ATIME.into(),
+        Some((TimeKind::Modification, _)) => MTIME.into(),
+        Some((TimeKind::Change, _)) => CTIME.into(),
     }
 }
 
 /// A directory on the way from the start to where the walk is.
 #[derive(Default)]
-struct Open {
+struct OpenDirectory {
     path: String,
     /// Itself and its entries that are not directories.
-    own: Sum,
+    own: Tally,
     /// The directories in it with all below them.
-    below: Sum,
+    below: Tally,
     /// Directories in it that the walk has not come by, the next one last.
-    ahead: Vec<(String, Sum)>,
+    ahead: Vec<(String, Tally)>,
     sorted: bool,
     /// Whether it is left out with all below it.
     skipped: bool,
@@ -63,7 +59,15 @@ struct Walk<'a, 'd, 'o> {
     given: String,
     /// Paths that earlier arguments have counted.
     counted: Vec<String>,
-    open: Vec<Open>,
+    open: Vec<OpenDirectory>,
+}
+
+/// An entry that is no directory.
+struct File {
+    name: String,
+    /// Device and inode, if it has several links.
+    link: Option<(u64, u64)>,
+    tally: Tally,
 }
 
 impl Walk<'_, '_, '_> {
@@ -80,52 +84,36 @@ impl Walk<'_, '_, '_> {
             self.top().skipped = true;
         }
         let skipped = self.top().skipped;
-        let mut files: Vec<(String, Option<(u64, u64)>, Sum)> = Vec::new();
-        let mut dirs: Vec<(String, Sum)> = Vec::new();
         let options = self.du.options;
+        let mut files: Vec<File> = Vec::new();
         rows.entries.take(rows.entry_count, |batch, range| -> Result<()> {
-            let (names, inodes) = (strings(batch, "name"), InodeColumns::of(batch));
+            let (names, inodes) = (NAME.of(batch)?, InodeColumns::of(batch));
             files.extend(range.filter(|_| !skipped).map(|at| {
-                let a = inodes.row(at);
-                let totals = Totals {
-                    entries: 1,
-                    bytes: a.size_bytes,
-                    blocks: a.blocks,
-                    ..Totals::default()
-                };
-                let link = (a.nlink > 1).then_some((directory.dev, a.ino));
-                (names.value(at).to_owned(), link, Sum { totals, time_ns: time_of(options, &a) })
-            }));
-            Ok(())
-        })?;
-        rows.dirs.take(rows.dir_count, |batch, range| -> Result<()> {
-            let (names, inodes) = (strings(batch, "name"), InodeColumns::of(batch));
-            dirs.extend(range.filter(|_| !skipped).map(|at| {
-                let a = inodes.row(at);
-                let totals = Totals {
-                    dirs: 1,
-                    dir_bytes: a.size_bytes,
-                    blocks: a.blocks,
-                    ..Totals::default()
-                };
-                (names.value(at).to_owned(), Sum { totals, time_ns: time_of(options, &a) })
+                let inode: Attributes = inodes.row(at);
+                let link = (inode.nlink > 1).then_some((directory.dev, inode.ino));
+                let tally = Tally::of_file(&inode, options);
+                File { name: names.value(at).to_owned(), link, tally }
             }));
             Ok(())
         })?;
         let top = self.top();
-        top.ahead.extend(dirs);
         top.sorted = false;
+        rows.dirs.take(rows.dir_count, |batch, range| -> Result<()> {
+            let (names, inodes) = (NAME.of(batch)?, InodeColumns::of(batch));
+            top.ahead.extend(
+                range.filter(|_| !skipped).map(|at| {
+                    (names.value(at).to_owned(), Tally::of_dir(&inodes.row(at), options))
+                }),
+            );
+            Ok(())
+        })?;
         self.files(&directory.path, files)
     }
 
     /// Counts the entries of a directory that are not directories.
-    fn files(
-        &mut self,
-        directory: &str,
-        files: Vec<(String, Option<(u64, u64)>, Sum)>,
-    ) -> Result<()> {
+    fn files(&mut self, directory: &str, files: Vec<File>) -> Result<()> {
         let shown = self.du.options.all && self.depth(directory) < self.depth_max();
-        for (name, link, sum) in files {
+        for File { name, link, tally } in files {
             let path = join(directory, &name);
             if self.left_out(&path) {
                 continue;
@@ -135,16 +123,16 @@ impl Walk<'_, '_, '_> {
             if again {
                 continue;
             }
-            self.top().own += sum;
+            self.top().own += tally;
             if shown {
-                let line = self.du.line(&sum, self.start.display(&path));
+                let line = self.du.line(&tally, self.start.display(&path));
                 self.du.lines.put(line)?;
             }
         }
         Ok(())
     }
 
-    fn top(&mut self) -> &mut Open {
+    fn top(&mut self) -> &mut OpenDirectory {
         self.open.last_mut().expect("the start is open until the walk ends")
     }
 
@@ -157,12 +145,12 @@ impl Walk<'_, '_, '_> {
         self.pass(Some(name))?;
         let path = join(&around, name);
         let top = self.top();
-        let mut own = Sum::default();
+        let mut own = Tally::default();
         if top.ahead.last().is_some_and(|(next, _)| next == name) {
             own = top.ahead.pop().expect("there is a last one").1;
         }
         let skipped = skipped || self.left_out(&path);
-        self.open.push(Open { path, own, skipped, ..Open::default() });
+        self.open.push(OpenDirectory { path, own, skipped, ..OpenDirectory::default() });
         Ok(())
     }
 
@@ -182,17 +170,17 @@ impl Walk<'_, '_, '_> {
             let Some((name, own)) = top.ahead.pop() else { return Ok(()) };
             let path = join(&top.path, &name);
             let skipped = top.skipped || self.left_out(&path);
-            self.open.push(Open { path, own, skipped, ..Open::default() });
+            self.open.push(OpenDirectory { path, own, skipped, ..OpenDirectory::default() });
             self.close()?;
         }
     }
 
     /// Prints the innermost directory and adds it to the one around it. Returns its sum.
-    fn close(&mut self) -> Result<Sum> {
+    fn close(&mut self) -> Result<Tally> {
         self.pass(None)?;
-        let Some(done) = self.open.pop() else { return Ok(Sum::default()) };
+        let Some(done) = self.open.pop() else { return Ok(Tally::default()) };
         if done.skipped {
-            return Ok(Sum::default());
+            return Ok(Tally::default());
         }
         let mut sum = done.own;
         sum += done.below;
@@ -207,7 +195,7 @@ impl Walk<'_, '_, '_> {
         Ok(sum)
     }
 
-    /// Whether an entry is not to be counted, or was already.
+    /// Returns whether an entry is not to be counted, or was already.
     fn left_out(&self, path: &str) -> bool {
         if self.counted.iter().any(|counted| counted == path) {
             return true;
@@ -219,10 +207,9 @@ impl Walk<'_, '_, '_> {
         self.du.excluded(&join(self.given.trim_end_matches('/'), below))
     }
 
-    /// How far below the start a path is.
+    /// Returns how far below the start a path is.
     fn depth(&self, path: &str) -> u32 {
-        let depth = if path.is_empty() { 0 } else { path.split('/').count() as u32 };
-        depth - self.start.depth().min(depth)
+        depth(path).saturating_sub(self.start.depth())
     }
 
     fn depth_max(&self) -> u32 {

@@ -1,7 +1,7 @@
 //! `ls -R`: what is in directories, read from all shards together instead of looked up one
 //! directory after the other.
 
-use super::entry::Entry;
+use super::entry::LsEntry;
 use crate::error::Result;
 use canopy_model::compare_paths;
 use canopy_read::inode::{ENTRY, inodes};
@@ -17,23 +17,23 @@ use std::collections::VecDeque;
 const HELD_MAX: i64 = 1_000_000;
 
 /// The contents of the directories at and below a start.
-pub(super) struct Ahead<'a> {
+pub(super) struct ReadAhead<'a> {
     merge: Merge<'a>,
     /// Directories by path, in path order. All of the first one's listing is there if a second one
     /// is, or no more comes.
-    ready: VecDeque<(String, Vec<Entry>)>,
+    ready: VecDeque<(String, Vec<LsEntry>)>,
     ended: bool,
     /// All of them, where they are asked for in another order.
-    held: FxHashMap<String, Vec<Entry>>,
+    held: FxHashMap<String, Vec<LsEntry>>,
 }
 
-impl<'a> Ahead<'a> {
-    /// For directories that are asked for in path order or not. `None` where that would take too
-    /// much memory.
+impl<'a> ReadAhead<'a> {
+    /// Begins at a start, for directories that are asked for in path order or not. Returns `None`
+    /// where that would take too much memory.
     pub(super) fn new(start: &'a Start, path_order: bool) -> Result<Option<Self>> {
         let merge = Merge::new(start, ENTRY)?;
         let mut ahead =
-            Ahead { merge, ready: VecDeque::new(), ended: false, held: FxHashMap::default() };
+            ReadAhead { merge, ready: VecDeque::new(), ended: false, held: FxHashMap::default() };
         if !path_order {
             let totals = Subtree::of(start, 1).sum_of_names()?;
             if totals.entries + totals.dirs > HELD_MAX {
@@ -47,9 +47,9 @@ impl<'a> Ahead<'a> {
         Ok(Some(ahead))
     }
 
-    /// What is in a directory; `None` if that is not known here. In path order, those before it are
-    /// passed over.
-    pub(super) fn take(&mut self, path: &str) -> Result<Option<Vec<Entry>>> {
+    /// Returns what is in a directory; `None` if that is not known here. In path order, those
+    /// before it are passed over.
+    pub(super) fn take(&mut self, path: &str) -> Result<Option<Vec<LsEntry>>> {
         if let Some(entries) = self.held.remove(path) {
             return Ok(Some(entries));
         }
@@ -78,7 +78,7 @@ impl<'a> Ahead<'a> {
             let Rows { entries, entry_count, dirs, dir_count } = rows;
             for (cursor, count) in [(entries, entry_count), (dirs, dir_count)] {
                 cursor.take(count, |batch, rows| -> Result<()> {
-                    all.extend(inodes(batch, rows, directory.dev)?.map(Entry::new));
+                    all.extend(inodes(batch, rows, directory.dev)?.map(LsEntry::new));
                     Ok(())
                 })?;
             }

@@ -2,9 +2,12 @@
 //! there, so that terminals get from both the same bytes; a library that parses codes would write
 //! its own.
 
-use super::entry::{Entry, Target};
-use canopy_model::FileType;
+use super::entry::{LsEntry, Target};
+use canopy_model::{FileType, xattr_names};
 use canopy_text::control;
+
+/// The attribute of a program that runs with capabilities.
+const CAPABILITY: &str = "security.capability";
 
 /// The keys of `LS_COLORS`, with what they stand for if it does not say.
 const KEYS: [(&str, Option<&str>); 24] = [
@@ -45,7 +48,7 @@ pub struct Colors {
 }
 
 impl Colors {
-    /// Colours of a value of `LS_COLORS`, which may be empty. `None` if it makes no sense.
+    /// Reads a value of `LS_COLORS`, which may be empty. Returns `None` if it makes no sense.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let mut codes = KEYS.map(|(_, code)| code.map(|code| code.as_bytes().to_vec()));
         let mut endings = Vec::new();
@@ -85,24 +88,24 @@ impl Colors {
         self.codes[at].as_deref()
     }
 
-    /// Whether a key has a colour.
+    /// Returns whether a key has a colour.
     pub(super) fn colored(&self, key: &str) -> bool {
         self.code(key).is_some_and(|code| !matches!(code, b"" | b"0" | b"00"))
     }
 
-    /// Whether it has to be known what symbolic links lead to.
+    /// Returns whether it has to be known what symbolic links lead to.
     pub(super) fn need_targets(&self, long: bool) -> bool {
         self.colored("or") || (self.colored("ex") && self.as_target) || (self.colored("mi") && long)
     }
 
-    /// The code of an entry's name.
-    pub(super) fn of_entry(&self, entry: &Entry) -> Option<&[u8]> {
+    /// Returns the code of an entry's name.
+    pub(super) fn of_entry(&self, entry: &LsEntry) -> Option<&[u8]> {
         let attributes = &entry.inode.attributes;
         let mode = match entry.target {
             Target::Mode(mode) if self.as_target => mode,
             _ => attributes.mode,
         };
-        let capable = entry.inode.xattrs.split(',').any(|name| name == "security.capability");
+        let capable = xattr_names::has(&entry.inode.xattrs, CAPABILITY);
         let key = self.key(mode, attributes.nlink, capable);
         match key {
             "fi" => self.of_file(&entry.name),
@@ -113,8 +116,8 @@ impl Colors {
         }
     }
 
-    /// The code of the name behind a symbolic link's arrow.
-    pub(super) fn of_target(&self, entry: &Entry, name: &[u8]) -> Option<&[u8]> {
+    /// Returns the code of the name behind a symbolic link's arrow.
+    pub(super) fn of_target(&self, entry: &LsEntry, name: &[u8]) -> Option<&[u8]> {
         match entry.target {
             Target::Mode(mode) => match self.key(mode, entry.inode.attributes.nlink, false) {
                 "fi" => self.of_file(name),
@@ -185,7 +188,7 @@ impl Colors {
         }
     }
 
-    /// The code of text that is no name.
+    /// Returns the code of text that is no name.
     pub(super) fn normal(&self) -> Option<&[u8]> {
         self.code("no").filter(|_| self.colored("no"))
     }
@@ -200,13 +203,13 @@ impl Colors {
         self.begin(b"", output);
     }
 
-    /// Whether that is needed at the end of all output.
+    /// Returns whether that is needed at the end of all output.
     pub(super) fn restores_at_end(&self) -> bool {
         self.code("lc") != Some(b"\x1b[") || self.code("rc") != Some(b"m")
     }
 }
 
-/// A name or code up to its end, with what stands for other characters resolved.
+/// Reads a name or code up to its end, with what stands for other characters resolved.
 fn token(rest: &mut &[u8], end: u8) -> Option<Vec<u8>> {
     let mut found = Vec::new();
     loop {

@@ -4,8 +4,8 @@
 /// The narrowest column: one character and two spaces.
 const WIDTH_MIN: usize = 3;
 
-/// The widths of the columns in which entries of these widths fit into a line. `down` says that
-/// columns are filled from top to bottom, not line by line.
+/// Returns the widths of the columns in which entries of these widths fit into a line. `down` says
+/// that columns are filled from top to bottom, not line by line.
 pub(super) fn widths(entries: &[usize], line: usize, down: bool) -> Vec<usize> {
     let columns_max = line.div_ceil(WIDTH_MIN).min(entries.len()).max(1);
     let fitting = (2..=columns_max).rev().find_map(|count| {
@@ -17,7 +17,7 @@ pub(super) fn widths(entries: &[usize], line: usize, down: bool) -> Vec<usize> {
     fitting.unwrap_or_else(|| of_columns(entries, 1, down))
 }
 
-/// The widths of so many columns.
+/// Returns the widths of so many columns.
 fn of_columns(entries: &[usize], count: usize, down: bool) -> Vec<usize> {
     let mut widths = vec![WIDTH_MIN; count];
     let rows = entries.len().div_ceil(count).max(1);
@@ -30,7 +30,7 @@ fn of_columns(entries: &[usize], count: usize, down: bool) -> Vec<usize> {
     widths
 }
 
-/// What leads from one column of a line to another: tabulators where they fit.
+/// Returns what leads from one column of a line to another: tabulators where they fit.
 pub(super) fn indent(mut from: usize, to: usize, tab: usize, output: &mut Vec<u8>) {
     while from < to {
         if tab != 0 && to / tab > (from + 1) / tab {

@@ -2,7 +2,7 @@
 
 use canopy_text::{Flags, control};
 
-/// Seconds since 1970, with as many digits behind the dot as the precision says.
+/// Prints seconds since 1970, with as many digits behind the dot as the precision says.
 pub(super) fn seconds(flags: &Flags, time_ns: i64, text: &mut Vec<u8>) {
     let places = match flags.precision {
         None => 0,

@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// An entry.
-pub(super) struct Entry {
+pub(super) struct LsEntry {
     pub(super) name: Vec<u8>,
     pub(super) inode: Inode,
     pub(super) target: Target,
@@ -32,10 +32,10 @@ pub(super) enum Target {
     Unknown,
 }
 
-impl Entry {
-    /// Of an escaped name and what it is.
+impl LsEntry {
+    /// Makes an entry of an escaped name and what it is.
     pub(super) fn new((name, inode): (String, Inode)) -> Self {
-        Entry { name: unescape(&name).into_owned(), inode, target: Target::NoLink }
+        LsEntry { name: unescape(&name).into_owned(), inode, target: Target::NoLink }
     }
 
     pub(super) fn file_type(&self) -> FileType {
@@ -52,7 +52,7 @@ impl Entry {
         }
     }
 
-    /// Whether it is a directory, or a symbolic link to one.
+    /// Returns whether it is a directory, or a symbolic link to one.
     pub(super) fn leads_to_directory(&self) -> bool {
         let mode = match self.target {
             Target::Mode(mode) => mode,
@@ -62,16 +62,16 @@ impl Entry {
     }
 }
 
-/// What is in a directory; `None` if the caller may not list it.
-pub(super) fn children(start: &Start) -> Result<Option<Vec<Entry>>> {
+/// Returns what is in a directory; `None` if the caller may not list it.
+pub(super) fn children(start: &Start) -> Result<Option<Vec<LsEntry>>> {
     Ok(match Contents::of(&start.view, &start.source, &start.path, usize::MAX)? {
-        Contents::Listed(all) => Some(all.into_iter().map(Entry::new).collect()),
+        Contents::Listed(all) => Some(all.into_iter().map(LsEntry::new).collect()),
         Contents::Unlisted | Contents::TooMany => None,
     })
 }
 
-/// What `..` of a directory is: from the index, above the root of a source from the live file
-/// system, or else the directory itself.
+/// Returns what `..` of a directory is: from the index, above the root of a source from the live
+/// file system, or else the directory itself.
 pub(super) fn parent_of(index: &Index, start: &Start) -> Result<Inode> {
     if let Some(above) = parent(&start.path) {
         return Ok(

@@ -1,15 +1,17 @@
 //! Long lines of `ls`: attributes in columns, then the name and what a symbolic link leads to.
 
-use super::entry::{Entry, Target};
+use super::entry::{LsEntry, Target};
 use super::print::{Printer, Table};
 use super::{LsOptions, LsTime};
-use canopy_model::{FileType, unescape};
-use canopy_text::mode_string;
-use canopy_text::{group_name, user_name};
+use canopy_model::{FileType, unescape, xattr_names};
+use canopy_text::{group_name, mode_string, user_name};
 use std::io::Write;
 
+/// The attributes that hold ACLs.
+const ACLS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
+
 impl Printer<'_> {
-    pub(super) fn long(&mut self, table: &Table<'_>, beside: &[&Entry], lines: &mut Vec<u8>) {
+    pub(super) fn long(&mut self, table: &Table<'_>, beside: &[&LsEntry], lines: &mut Vec<u8>) {
         let all = table.rows.iter().map(|row| row.entry).chain(beside.iter().copied());
         let cells: Vec<Cells> = all.map(|entry| Cells::of(entry, self.options)).collect();
         let widths = Widths::of(&cells);
@@ -54,7 +56,7 @@ impl Printer<'_> {
         }
     }
 
-    fn target(&mut self, entry: &Entry, column: usize, lines: &mut Vec<u8>) {
+    fn target(&mut self, entry: &LsEntry, column: usize, lines: &mut Vec<u8>) {
         lines.extend_from_slice(b" -> ");
         let target = unescape(&entry.inode.target);
         let quoted = self.names.quote(&target).into_owned();
@@ -94,14 +96,14 @@ struct Widths {
 }
 
 impl Cells {
-    fn of(entry: &Entry, options: &LsOptions) -> Self {
+    fn of(entry: &LsEntry, options: &LsOptions) -> Self {
         let attributes = &entry.inode.attributes;
         let name = |name: Option<String>, id: u32| match name {
             Some(name) if !options.numeric => (name, false),
             _ => (id.to_string(), true),
         };
         let mut mode = mode_string(attributes.mode);
-        if entry.inode.xattrs.contains("system.posix_acl_") {
+        if ACLS.iter().any(|acl| xattr_names::has(&entry.inode.xattrs, acl)) {
             mode.push('+');
         } else if !entry.inode.xattrs.is_empty() {
             mode.push('@');

@@ -13,16 +13,14 @@ mod print;
 mod stat;
 
 use crate::error::{Error, Result};
-use ahead::Ahead;
+use ahead::ReadAhead;
 use canopy_index::Index;
 use canopy_model::{FileType, escape, join};
 use canopy_read::follow::{Lost, followed, inode_followed};
 use canopy_read::links::Links;
 use canopy_read::locate::{Start, locate, with_one_slash};
-use canopy_text::SizeForm;
-use canopy_text::TimeStyle;
-use canopy_text::{Quoting, Style};
-use entry::{Entry, Target, children, parent_of};
+use canopy_text::{Quoting, SizeForm, Style, TimeStyle};
+use entry::{LsEntry, Target, children, parent_of};
 use print::Printer;
 use std::cmp::Ordering;
 use std::ffi::OsString;
@@ -33,11 +31,12 @@ pub use colors::Colors;
 pub use stat::{StatFormat, StatOptions, stat};
 
 /// How entries are laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// One a line, with attributes.
     Long,
     /// One a line.
+    #[default]
     Lines,
     /// In columns, from top to bottom.
     Columns,
@@ -48,9 +47,10 @@ pub enum Layout {
 }
 
 /// Which names that begin with a dot are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hidden {
     /// None.
+    #[default]
     No,
     /// All but `.` and `..`.
     Almost,
@@ -59,9 +59,10 @@ pub enum Hidden {
 }
 
 /// What entries are sorted by; names decide where that is equal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortBy {
     /// The bytes of names.
+    #[default]
     Name,
     /// The time that is asked for, newest first.
     Time,
@@ -74,9 +75,10 @@ pub enum SortBy {
 }
 
 /// A time of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LsTime {
     /// Last change of the contents.
+    #[default]
     Modification,
     /// Last access.
     Access,
@@ -87,9 +89,10 @@ pub enum LsTime {
 }
 
 /// Which types are told by a character behind names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Indicator {
     /// None.
+    #[default]
     None,
     /// Directories.
     Slash,
@@ -100,7 +103,7 @@ pub enum Indicator {
 }
 
 /// How to list.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LsOptions {
     /// How entries are laid out.
     pub layout: Layout,
@@ -151,7 +154,7 @@ pub struct LsOptions {
 }
 
 impl LsOptions {
-    /// Quoting of names and of paths of directories.
+    /// Returns the quoting of names and of paths of directories.
     fn quotings(&self) -> (Quoting, Quoting) {
         let mut names = self.quoting.clone();
         names.also.extend(match self.indicator {
@@ -168,7 +171,7 @@ impl LsOptions {
         (names, paths)
     }
 
-    /// Whether it has to be known what symbolic links lead to.
+    /// Returns whether it has to be known what symbolic links lead to.
     fn needs_targets(&self) -> bool {
         let long = self.layout == Layout::Long;
         self.directories_first
@@ -215,12 +218,12 @@ pub fn ls(
         match ls.argument(given) {
             Ok(start) if start.is_dir() && !options.directory => {
                 let name = start.given.clone();
-                let entry = Entry { name, inode: start.inode.clone(), target: Target::NoLink };
+                let entry = LsEntry { name, inode: start.inode.clone(), target: Target::NoLink };
                 directories.push((entry, start));
             }
             Ok(start) => {
                 let target = ls.target(&start);
-                single.push(Entry { name: start.given, inode: start.inode, target });
+                single.push(LsEntry { name: start.given, inode: start.inode, target });
             }
             Err(error) if error.is_of_path() => ls.failed.add(error, true),
             Err(error) => return Err(error.into()),
@@ -255,8 +258,8 @@ struct Ls<'a> {
 }
 
 impl Ls<'_> {
-    /// The entry that an argument means: of a symbolic link to a directory, that directory, unless
-    /// the link itself is looked at.
+    /// Returns the entry that an argument means: of a symbolic link to a directory, that directory,
+    /// unless the link itself is looked at.
     fn argument(&self, given: &OsString) -> Result<Start> {
         let options = self.options;
         let start = locate(self.index, given)?;
@@ -296,7 +299,7 @@ impl Ls<'_> {
         let root = start.clone();
         let path_order = self.options.sort == SortBy::Name && !self.options.reverse;
         let mut ahead = match self.options.recursive {
-            true => Ahead::new(&root, path_order)?,
+            true => ReadAhead::new(&root, path_order)?,
             false => None,
         };
         let mut left = vec![start];
@@ -332,8 +335,8 @@ impl Ls<'_> {
         Ok(())
     }
 
-    /// What is shown of a directory that has these entries.
-    fn entries(&mut self, start: &Start, mut entries: Vec<Entry>) -> Result<Vec<Entry>> {
+    /// Returns what is shown of a directory that has these entries.
+    fn entries(&mut self, start: &Start, mut entries: Vec<LsEntry>) -> Result<Vec<LsEntry>> {
         if self.options.hidden == Hidden::No {
             entries.retain(|entry| !entry.name.starts_with(b"."));
         }
@@ -344,7 +347,7 @@ impl Ls<'_> {
         }
         if self.options.hidden == Hidden::All {
             let dot =
-                |name: &[u8], inode| Entry { name: name.to_vec(), inode, target: Target::NoLink };
+                |name: &[u8], inode| LsEntry { name: name.to_vec(), inode, target: Target::NoLink };
             entries.push(dot(b".", start.inode.clone()));
             entries.push(dot(b"..", parent_of(self.index, start)?));
         }
@@ -352,8 +355,8 @@ impl Ls<'_> {
     }
 }
 
-/// An entry of a directory as the start of a further listing.
-fn child(start: &Start, entry: &Entry) -> Start {
+/// Returns an entry of a directory as the start of a further listing.
+fn child(start: &Start, entry: &LsEntry) -> Start {
     let path = join(&start.path, &escape(&entry.name));
     let mut given = with_one_slash(&start.given).to_vec();
     start.append_below(&mut given, &path);
@@ -361,10 +364,10 @@ fn child(start: &Start, entry: &Entry) -> Start {
 }
 
 /// Sorts what has entries.
-fn sort<T>(options: &LsOptions, items: &mut [T], entry: impl Fn(&T) -> &Entry) {
-    let time = |entry: &Entry| entry.time_ns(options.time);
-    let size = |entry: &Entry| entry.inode.attributes.size_bytes;
-    let compare = |a: &Entry, b: &Entry| {
+fn sort<T>(options: &LsOptions, items: &mut [T], entry: impl Fn(&T) -> &LsEntry) {
+    let time = |entry: &LsEntry| entry.time_ns(options.time);
+    let size = |entry: &LsEntry| entry.inode.attributes.size_bytes;
+    let compare = |a: &LsEntry, b: &LsEntry| {
         let first = match options.sort {
             SortBy::Name | SortBy::None => Ordering::Equal,
             SortBy::Time => time(b).cmp(&time(a)),
@@ -384,7 +387,7 @@ fn sort<T>(options: &LsOptions, items: &mut [T], entry: impl Fn(&T) -> &Entry) {
     });
 }
 
-/// The last dot of a name and what follows.
+/// Returns the last dot of a name and what follows.
 fn ending(name: &[u8]) -> &[u8] {
     name.iter().rposition(|&byte| byte == b'.').map_or(b"", |at| &name[at..])
 }

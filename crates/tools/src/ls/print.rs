@@ -1,7 +1,7 @@
 //! The lines of `ls`.
 
 use super::columns::{indent, widths};
-use super::entry::Entry;
+use super::entry::LsEntry;
 use super::{Indicator, Layout, LsOptions};
 use crate::error::Result;
 use canopy_model::FileType;
@@ -22,7 +22,7 @@ pub(super) struct Printer<'a> {
 
 /// What is printed of an entry, before it is known how wide columns are.
 pub(super) struct Row<'a> {
-    pub(super) entry: &'a Entry,
+    pub(super) entry: &'a LsEntry,
     name: Cow<'a, [u8]>,
     /// Whether the name has quotes, in styles where not all have.
     quoted: bool,
@@ -65,7 +65,7 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints the space that the entries of a directory take, where it is asked for.
-    pub(super) fn total(&mut self, entries: &[Entry]) -> Result<()> {
+    pub(super) fn total(&mut self, entries: &[LsEntry]) -> Result<()> {
         if self.options.layout == Layout::Long || self.options.blocks {
             let blocks: i64 = entries.iter().map(|entry| entry.inode.attributes.blocks).sum();
             write!(
@@ -94,13 +94,13 @@ impl<'a> Printer<'a> {
     /// are not printed.
     pub(super) fn print<'e>(
         &mut self,
-        entries: &'e [Entry],
-        beside: impl Iterator<Item = &'e Entry>,
+        entries: &'e [LsEntry],
+        beside: impl Iterator<Item = &'e LsEntry>,
     ) -> Result<()> {
         if entries.is_empty() {
             return Ok(());
         }
-        let beside: Vec<&Entry> = beside.collect();
+        let beside: Vec<&LsEntry> = beside.collect();
         let table = self.table(entries, &beside);
         let mut lines = Vec::new();
         match self.options.layout {
@@ -119,11 +119,11 @@ impl<'a> Printer<'a> {
         Ok(self.output.write_all(&lines)?)
     }
 
-    fn table<'e>(&self, entries: &'e [Entry], beside: &[&'e Entry]) -> Table<'e> {
+    fn table<'e>(&self, entries: &'e [LsEntry], beside: &[&'e LsEntry]) -> Table<'e> {
         let options = self.options;
         let names = &self.names;
         let variable = names.style.is_variable();
-        let row = |entry: &'e Entry| Row {
+        let row = |entry: &'e LsEntry| Row {
             entry,
             quoted: variable && names.needs_quotes(&entry.name),
             name: match names.quote(&entry.name) {
@@ -158,7 +158,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// How many columns an entry takes in lines of names.
+    /// Returns how many columns an entry takes in lines of names.
     fn width(&self, table: &Table<'_>, row: &Row<'_>) -> usize {
         let commas = self.options.layout == Layout::Commas;
         let number = |shown: bool, text: &str, width: usize| match (shown, commas) {
@@ -256,7 +256,7 @@ impl<'a> Printer<'a> {
         length
     }
 
-    /// The character behind the name of an entry of a mode.
+    /// Returns the character behind the name of an entry of a mode.
     pub(super) fn indicator(&self, mode: u32) -> Option<u8> {
         let indicator = self.options.indicator;
         let character = match FileType::of_mode(mode) {

@@ -6,11 +6,9 @@ use canopy_index::Index;
 use canopy_model::{Attributes, FileType, unescape};
 use canopy_read::follow::locate_followed;
 use canopy_read::locate::{Start, locate};
-use canopy_text::Flags;
-use canopy_text::TimeStyle;
-use canopy_text::mode_string;
-use canopy_text::{Quoting, Style, visible};
-use canopy_text::{group_name, user_name};
+use canopy_text::clock::full_time;
+use canopy_text::safe::terminal_name;
+use canopy_text::{Flags, Quoting, Style, group_name, mode_string, user_name};
 use rustix::fs::{major, minor};
 use std::ffi::OsString;
 use std::io::Write;
@@ -20,7 +18,8 @@ const DEFAULT: [&str; 4] = [
     "  File: %N\n  Size: %-10s\tBlocks: %-10b IO Block: %-6o %F\n",
     "Device: %Hd,%Ld\tInode: %-11i Links: %h\n",
     "Device: %Hd,%Ld\tInode: %-11i Links: %-5h Device type: %Hr,%Lr\n",
-    "Access: (%04a/%10.10A)  Uid: (%5u/%8U)   Gid: (%5g/%8G)\nAccess: %x\nModify: %y\nChange: %z\n Birth: %w\n",
+    "Access: (%04a/%10.10A)  Uid: (%5u/%8U)   Gid: (%5g/%8G)\n\
+     Access: %x\nModify: %y\nChange: %z\n Birth: %w\n",
 ];
 
 /// The form of `--terse`.
@@ -97,7 +96,10 @@ fn print(start: &Start, options: &StatOptions, text: &mut Vec<u8>) -> Result<()>
             }
             if !start.inode.xattrs.is_empty() {
                 text.extend_from_slice(b"Xattrs: ");
-                text.extend_from_slice(&visible(&unescape(&start.inode.xattrs), options.terminal));
+                text.extend_from_slice(&terminal_name(
+                    &unescape(&start.inode.xattrs),
+                    options.terminal,
+                ));
                 text.push(b'\n');
             }
         }
@@ -188,8 +190,7 @@ impl Printer<'_> {
         let named = |name: Option<String>| {
             Value::Text(name.unwrap_or_else(|| "UNKNOWN".to_owned()).into_bytes())
         };
-        let shown =
-            |time_ns| Value::Text(TimeStyle::full_iso().show(time_ns, i64::MAX).into_bytes());
+        let shown = |time_ns| Value::Text(full_time(time_ns).into_bytes());
         Some(match letter {
             b'a' => Value::Octal(u64::from(a.mode & 0o7777)),
             b'A' => Value::Text(mode_string(a.mode).into_bytes()),
@@ -203,7 +204,7 @@ impl Printer<'_> {
             b'G' => named(group_name(a.gid)),
             b'h' => Value::Number(u64::from(a.nlink)),
             b'i' => Value::Number(a.ino),
-            b'n' => Value::Text(visible(&self.start.given, self.terminal).into_owned()),
+            b'n' => Value::Text(terminal_name(&self.start.given, self.terminal).into_owned()),
             b'o' => Value::Number(u64::from(a.blksize_bytes)),
             b'r' => Value::Number(of_device(a.rdev)),
             b'R' => Value::Hex(a.rdev),
@@ -229,7 +230,7 @@ impl Printer<'_> {
     /// own.
     fn quoted_name(&self, flags: &Flags, text: &mut Vec<u8>) {
         let quote = |name: &[u8]| match self.quoting.style {
-            Style::Literal => visible(name, self.terminal).into_owned(),
+            Style::Literal => terminal_name(name, self.terminal).into_owned(),
             _ => self.quoting.quote(name).into_owned(),
         };
         flags.text(quote(&self.start.given), text);

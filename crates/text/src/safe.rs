@@ -1,0 +1,202 @@
+//! Text that strangers have a hand in, made safe to show: it neither commands a terminal nor passes
+//! for something else.
+//!
+//! | place | function | a control character becomes |
+//! | --- | --- | --- |
+//! | messages on standard error | [`message`], [`message_line`] | `?` |
+//! | a name in the answer of a tool | [`terminal_name`] | `$'\n'`, on a terminal alone |
+//! | a value in a line of text | [`one_line`] | `\n`, `\u{1b}` |
+//! | a cell of a table | [`table_cell`] | `\n`, `\x1b` |
+//! | a name in a report | [`report_name`] | `\n`, `\x1b`; no name looks like another |
+//! | what a terminal gets of a file format | [`TerminalWriter`] | `?` |
+//!
+//! The only place that decides what is safe. JSON has rules of its own.
+
+use crate::quote::{self, Quoting};
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::Write;
+
+/// Replaces the control characters of a message, but for ends of lines, by `?`.
+pub fn message(text: &str) -> Cow<'_, str> {
+    replaced(text, |c| c.is_control() && c != '\n')
+}
+
+/// Replaces all control characters of a message by `?`, so that no part of it looks like another
+/// message.
+pub fn message_line(text: &str) -> Cow<'_, str> {
+    replaced(text, char::is_control)
+}
+
+fn replaced(text: &str, unsafe_here: impl Fn(char) -> bool) -> Cow<'_, str> {
+    match text.contains(&unsafe_here) {
+        true => Cow::Owned(text.chars().map(|c| if unsafe_here(c) { '?' } else { c }).collect()),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// Returns a name as a terminal may have it: quoted for a shell if anything in it cannot be
+/// printed. Returns its bytes for anything but a terminal.
+pub fn terminal_name(name: &[u8], terminal: bool) -> Cow<'_, [u8]> {
+    match terminal && !quote::is_printable(name) {
+        true => Quoting::terminal(true).quote(name),
+        false => Cow::Borrowed(name),
+    }
+}
+
+/// Escapes a value that is shown in a line of text as the language Rust does in strings.
+pub fn one_line(text: &str) -> String {
+    text.escape_debug().to_string()
+}
+
+/// Escapes what would disturb a table: controls, and characters that turn the direction of text.
+/// With `lines`, ends of lines stay.
+pub fn table_cell(text: &str, lines: bool) -> Cow<'_, str> {
+    let disturbs = |c: char| c.is_control() || is_directional_format(c);
+    if !text.contains(disturbs) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            '\n' if lines => shown.push('\n'),
+            '\n' | '\t' | '\r' => shown.extend(c.escape_default()),
+            c if c.is_control() => push_hex(u32::from(c), &mut shown),
+            c if disturbs(c) => shown.extend(c.escape_unicode()),
+            c => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Returns a name or path, escaped as the index has it, with everything visible that would not be
+/// seen as it is; a backslash is doubled.
+pub fn report_name(escaped: &str) -> String {
+    let mut shown = String::with_capacity(escaped.len());
+    for c in escaped.chars() {
+        match c {
+            '\\' => shown.push_str("\\\\"),
+            '\n' => shown.push_str("\\n"),
+            '\t' => shown.push_str("\\t"),
+            // A byte that is no UTF-8.
+            '\u{10FF80}'.. => push_hex(u32::from(c) & 0xFF, &mut shown),
+            c if c.is_ascii_control() => push_hex(u32::from(c), &mut shown),
+            c if c.is_control() || turns_text(c) || is_invisible(c) => {
+                shown.extend(c.escape_unicode());
+            }
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+fn push_hex(code: u32, text: &mut String) {
+    write!(text, "\\x{code:02x}").expect("writing to memory does not fail");
+}
+
+/// Returns whether a character changes the direction of the text around it.
+pub fn turns_text(c: char) -> bool {
+    is_directional_format(c) || matches!(c, '\u{200E}' | '\u{200F}' | '\u{061C}')
+}
+
+/// Returns whether a character begins or ends an embedding, an override or an isolate.
+fn is_directional_format(c: char) -> bool {
+    matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+}
+
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200B}'..='\u{200D}' | '\u{FEFF}' | '\u{2028}' | '\u{2029}')
+}
+
+/// Writes to a terminal what was not made for one: control characters but ends of lines and tabs
+/// become `?`.
+#[derive(Debug)]
+pub struct TerminalWriter<W> {
+    inner: W,
+    /// Whether the byte before can begin one of the control characters of two bytes.
+    after_lead: bool,
+}
+
+impl<W> TerminalWriter<W> {
+    /// Stands in front of another writer, which gets whole buffers.
+    pub fn new(inner: W) -> Self {
+        TerminalWriter { inner, after_lead: false }
+    }
+}
+
+impl<W: Write> Write for TerminalWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let mut shown = bytes.to_vec();
+        for byte in &mut shown {
+            let second = self.after_lead && matches!(*byte, 0x80..=0x9f);
+            self.after_lead = *byte == 0xc2;
+            if second {
+                // U+00BF: the first byte may be written already.
+                *byte = 0xbf;
+            } else if matches!(*byte, 0..=8 | 11..=31 | 127) {
+                *byte = b'?';
+            }
+        }
+        self.inner.write_all(&shown)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canopy_model::escape;
+
+    #[test]
+    fn messages_hold_no_controls() {
+        assert_eq!(message("a\nb\t\u{9b}c"), "a\nb??c");
+        assert_eq!(message_line("a\nb\t\u{9b}c"), "a?b??c");
+    }
+
+    #[test]
+    fn terminals_get_quoted_names() {
+        assert_eq!(&*terminal_name(b"a b", true), b"a b");
+        assert_eq!(&*terminal_name(b"a\nb", true), b"'a'$'\\n''b'");
+        assert_eq!(&*terminal_name(b"a\nb", false), b"a\nb");
+    }
+
+    #[test]
+    fn cells_are_escaped_where_they_disturb() {
+        assert_eq!(table_cell("a\\ü", false), "a\\ü");
+        let text = "a\n\r\u{1b}\u{9b}\u{202e}\u{200e}\\";
+        assert_eq!(table_cell(text, false), "a\\n\\r\\x1b\\x9b\\u{202e}\u{200e}\\");
+        assert_eq!(table_cell("a\n\t", true), "a\n\\t");
+    }
+
+    #[test]
+    fn nothing_in_the_name_of_a_report_is_hidden() {
+        for (name, shown) in [
+            (&b"plain name"[..], "plain name"),
+            (b"a\nb\tc\x1b[31m\x7f", "a\\nb\\tc\\x1b[31m\\x7f"),
+            (b"\xff\xfe", "\\xff\\xfe"),
+            ("ü \u{202e}gpj.exe\u{9b}".as_bytes(), "ü \\u{202e}gpj.exe\\u{9b}"),
+            (b"back\\slash", "back\\\\slash"),
+        ] {
+            assert_eq!(report_name(&escape(name)), shown);
+        }
+    }
+
+    #[test]
+    fn control_characters_reach_no_terminal_even_in_pieces() {
+        let text = "ü\u{1b}[1m,\u{9b}2J\u{7f}\r\tz\n£";
+        for size in 1..5 {
+            let mut shown = Vec::new();
+            let mut writer = TerminalWriter::new(&mut shown);
+            text.as_bytes().chunks(size).for_each(|piece| writer.write_all(piece).unwrap());
+            assert_eq!(String::from_utf8(shown).unwrap(), "ü?[1m,¿2J??\tz\n£");
+        }
+    }
+}
