@@ -1,9 +1,9 @@
 //! `sql`: the index as tables of DataFusion, read-only.
 //!
-//! `tables` gives the tables and reads them, `summaries` those of statistics, whose columns are in
-//! `statistics`; `units` lets threads share the work of either. `restriction` turns predicates into
-//! shards and row groups that need not be read and `prefilter` into rows, `functions` adds what
-//! people ask of metadata, `own` has the tables that the administrator adds, `gufi` what queries
+//! `tables` has the tables of rows, which `reader` reads, `summaries` those of statistics, which
+//! `summary_rows` makes and whose columns are in `statistics`; `queue` lets threads share the work
+//! of either. `restriction` turns predicates into shards and row groups that need not be read and
+//! `prefilter` into rows, `functions` adds what people ask of metadata, `own` has the tables that the administrator adds, `gufi` what queries
 //! that were written for GUFI ask for. `session` answers one statement after the other,
 //! `statements` finds where each ends, `output` prints answers, `grid` those for people.
 
@@ -15,14 +15,16 @@ mod gufi;
 mod output;
 mod own;
 mod prefilter;
+mod queue;
+mod reader;
 mod restriction;
 mod scan;
 mod session;
 mod statements;
 mod statistics;
 mod summaries;
+mod summary_rows;
 mod tables;
-mod units;
 
 pub use error::{Error, Result};
 pub use output::{Format, Visible};

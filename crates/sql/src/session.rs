@@ -21,10 +21,11 @@ use datafusion::prelude::SessionContext;
 use futures::channel::mpsc;
 use futures::future::{AbortHandle, Abortable};
 use futures::{SinkExt, StreamExt};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use tokio::runtime::Runtime;
 
 /// Batches that may wait to be printed.
@@ -51,10 +52,10 @@ pub struct Running {
 pub struct Progress {
     /// Rows that were read.
     pub rows: u64,
-    /// Pieces of the index (row groups or the like) that were begun.
+    /// Units of the index (row groups or the like) that were begun.
     pub begun: usize,
-    /// Pieces that there are in the tables whose reading has begun.
-    pub pieces: usize,
+    /// Units that there are in the tables whose reading has begun.
+    pub units: usize,
 }
 
 /// What the threads of one statement count together.
@@ -62,7 +63,7 @@ pub struct Progress {
 pub(super) struct Counters {
     pub(super) rows: AtomicU64,
     pub(super) begun: AtomicUsize,
-    pub(super) pieces: AtomicUsize,
+    pub(super) units: AtomicUsize,
 }
 
 /// What a statement hands over.
@@ -76,24 +77,22 @@ impl Running {
     /// Stops the statement under way, whose answer ends in [`Error::Stopped`]. Does nothing between
     /// statements.
     pub fn stop(&self) {
-        if let Some((abort, _)) = &*self.statement.lock().expect(UNPOISONED) {
+        if let Some((abort, _)) = &*self.statement.lock() {
             abort.abort();
         }
     }
 
     /// How far the statement under way is.
     pub fn progress(&self) -> Option<Progress> {
-        let statement = self.statement.lock().expect(UNPOISONED);
+        let statement = self.statement.lock();
         let (_, counters) = statement.as_ref()?;
         Some(Progress {
             rows: counters.rows.load(Ordering::Relaxed),
             begun: counters.begun.load(Ordering::Relaxed),
-            pieces: counters.pieces.load(Ordering::Relaxed),
+            units: counters.units.load(Ordering::Relaxed),
         })
     }
 }
-
-const UNPOISONED: &str = "no thread panics while it holds the lock";
 
 impl Session {
     /// Makes the tables of an index known; opens nothing else. With `gufi`, names mean GUFI's
@@ -129,7 +128,7 @@ impl Session {
         let (mut sender, parts) = mpsc::channel(WAITING);
         let (context, gufi, text) = (self.copy(&counters), self.gufi, statement.to_owned());
         let (abort, registration) = AbortHandle::new_pair();
-        *self.running.statement.lock().expect(UNPOISONED) = Some((abort.clone(), counters));
+        *self.running.statement.lock() = Some((abort.clone(), counters));
         let task = runtime.spawn(async move {
             if let Err(error) = execute(&context, &text, gufi, &mut sender).await {
                 // Nobody waits any more where it cannot be told.
@@ -140,7 +139,7 @@ impl Session {
         let print = print(parts, &abort, format, terminal, output);
         let done = runtime.block_on(Abortable::new(print, registration));
         task.abort();
-        *self.running.statement.lock().expect(UNPOISONED) = None;
+        *self.running.statement.lock() = None;
         done.unwrap_or(Err(Error::Stopped))
     }
 

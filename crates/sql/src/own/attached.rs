@@ -4,8 +4,8 @@
 //! What a file holds is not trusted: whatever is in it gives rows or one error.
 
 use super::{Fault, csv, parquet, sqlite};
+use crate::queue::{self, Batches};
 use crate::scan::Extent;
-use crate::units::{self, Batches};
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
@@ -178,7 +178,7 @@ impl TableProvider for AttachedTable {
         };
         // A file is read by one thread.
         let extent = Extent { table: self.name.clone(), counts: Vec::new() };
-        units::plan(extent, schema, [columns].into(), 1, limit, |columns| columns.batches())
+        queue::scan(extent, schema, [columns].into(), 1, limit, |columns| columns.batches())
     }
 }
 

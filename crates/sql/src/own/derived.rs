@@ -1,10 +1,10 @@
 //! Derived tables: rows that the index holds, in the directories of the classes that they were
 //! computed from.
 
+use crate::queue::{self, Batches};
 use crate::restriction::Restriction;
 use crate::scan::Extent;
 use crate::tables::external;
-use crate::units::{self, Batches};
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -73,7 +73,7 @@ impl TableProvider for DerivedTable {
         let wanted = schema.clone();
         let extent =
             Extent { table: self.name.clone(), counts: vec![("files", files.len(), files.len())] };
-        units::plan(extent, schema, files, threads, limit, move |file| rows(&file, &all, &wanted))
+        queue::scan(extent, schema, files, threads, limit, move |file| rows(&file, &all, &wanted))
     }
 }
 
