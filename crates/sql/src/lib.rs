@@ -27,8 +27,11 @@ mod summary_rows;
 mod tables;
 
 pub use error::{Error, Result};
-pub use output::{Format, Visible};
-pub use own::{Rows, attach, check_name, derive, refresh, refresh_all};
+pub use output::{AnswerFormat, Visible};
+pub use own::{
+    AttachedFormat, DerivedRows, FileError, TableError, attach, check_name, derive, refresh,
+    refresh_all,
+};
 pub use session::{Progress, Running, Session};
 pub use statements::{blank, statement_end};
 
@@ -38,8 +41,8 @@ use std::sync::Arc;
 use summaries::SummaryTable;
 use tables::{IndexTable, TABLES};
 
-/// A session that knows all tables and functions but those of `gufi`; `described` if queries may
-/// ask for their names and columns too.
+/// Makes a session that knows all tables and functions but those of `gufi`; with `described`,
+/// queries may ask for their names and columns too.
 fn plan_session(index: &Arc<Index>, threads: usize, described: bool) -> Result<SessionContext> {
     let config = SessionConfig::new()
         .with_target_partitions(threads.max(1))

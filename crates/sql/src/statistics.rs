@@ -18,13 +18,13 @@ use std::sync::Arc;
 pub(super) struct Statistic {
     /// The name in SQL.
     pub(super) name: &'static str,
-    value: Value,
+    value: Measure,
     /// Columns of entries that it is made of.
     columns: Columns,
 }
 
 #[derive(Debug)]
-enum Value {
+enum Measure {
     Number(fn(&Summary) -> i64),
     /// Null where there are no entries.
     Extremum(fn(&Summary) -> i64),
@@ -37,11 +37,11 @@ enum Value {
     Extensions,
 }
 
-const fn statistic(name: &'static str, columns: &[ColumnId], value: Value) -> Statistic {
+const fn statistic(name: &'static str, columns: &[ColumnId], value: Measure) -> Statistic {
     Statistic { name, value, columns: Columns::of(columns) }
 }
 
-use Value::{Extensions, Extremum, Id, Months, Number, Sizes, Time};
+use Measure::{Extensions, Extremum, Id, Months, Number, Sizes, Time};
 
 /// All statistics, in the order of their columns.
 pub(super) static STATISTICS: [Statistic; 34] = [
