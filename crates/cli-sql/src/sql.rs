@@ -4,20 +4,18 @@ use crate::prompt::{self, Prompt};
 use anyhow::Context;
 use canopy::Outcome;
 use canopy::commands::sql::{Arguments, FormatName};
-use canopy_sql::{Format, Session};
+use canopy_sql::{AnswerFormat, Session};
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
-/// The form that a name stands for.
-fn format(name: FormatName) -> Format {
-    {
-        match name {
-            FormatName::Table => Format::Table,
-            FormatName::Csv => Format::Csv,
-            FormatName::Json => Format::Json,
-            FormatName::Ndjson => Format::NdJson,
-            FormatName::Parquet => Format::Parquet,
-        }
+/// Returns the form of answers that a name stands for.
+fn format(name: FormatName) -> AnswerFormat {
+    match name {
+        FormatName::Table => AnswerFormat::Table,
+        FormatName::Csv => AnswerFormat::Csv,
+        FormatName::Json => AnswerFormat::Json,
+        FormatName::Ndjson => AnswerFormat::NdJson,
+        FormatName::Parquet => AnswerFormat::Parquet,
     }
 }
 
@@ -38,7 +36,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     Ok(Outcome::Complete)
 }
 
-/// The statements and what to call where they are from; `None` if they are to be typed.
+/// Returns the statements and what to call where they are from; `None` if they are to be typed.
 fn given(arguments: &Arguments) -> anyhow::Result<Option<(String, Option<String>)>> {
     if let Some(query) = &arguments.query {
         return Ok(Some((query.clone(), None)));

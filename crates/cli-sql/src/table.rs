@@ -6,10 +6,10 @@ use canopy::options::{location, threads};
 use canopy::{Outcome, message, say};
 use canopy_index::{Disk, Index, TableFormat, TableKind, TableRecord, Writer, WriterOptions};
 use canopy_read::to_path;
-use canopy_sql::Rows;
+use canopy_sql::{AttachedFormat, DerivedRows};
 use serde_json::json;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
@@ -33,14 +33,11 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
                 "--sqlite-table is for SQLite databases"
             );
             let format = match format {
-                FormatName::Csv => "csv",
-                FormatName::Parquet => "parquet",
-                FormatName::Sqlite => "sqlite",
+                FormatName::Csv => AttachedFormat::Csv,
+                FormatName::Parquet => AttachedFormat::Parquet,
+                FormatName::Sqlite => AttachedFormat::Sqlite(sqlite_table),
             };
-            writer.add_table(
-                canopy_sql::attach(&name, &file, format, sqlite_table.as_deref())?,
-                None,
-            )?;
+            writer.add_table(canopy_sql::attach(&name, &file, format)?, None)?;
             say(format_args!(
                 "generation {}: table {name} attached",
                 writer.publish()?.generation
@@ -84,20 +81,20 @@ pub fn refresh_all(writer: &mut Writer, threads: usize) -> anyhow::Result<Outcom
     Ok(Outcome::of_errors(&failed))
 }
 
-/// The writer of an index that exists.
+/// Opens the writer of an index that exists.
 fn open(index: PathBuf) -> anyhow::Result<Writer> {
     drop(Index::open(&index)?);
     Ok(Writer::open(&index, WriterOptions { disk: Disk::default(), ..WriterOptions::default() })?)
 }
 
-fn report(name: &str, rows: Rows, generation: u64) -> anyhow::Result<()> {
+fn report(name: &str, rows: DerivedRows, generation: u64) -> anyhow::Result<()> {
     say(format_args!(
         "generation {generation}: table {name}, {} rows in {} classes",
         rows.rows, rows.classes
     ))
 }
 
-fn format_of(file: &std::path::Path) -> Option<FormatName> {
+fn format_of(file: &Path) -> Option<FormatName> {
     match file.extension()?.to_str()?.to_lowercase().as_str() {
         "csv" => Some(FormatName::Csv),
         "parquet" => Some(FormatName::Parquet),

@@ -6,7 +6,7 @@
 use crate::error::{Error, Result};
 use arrow::array::{ArrayRef, AsArray, BinaryArray, RecordBatch, StringArray};
 use arrow::datatypes::{
-    DataType, Int64Type, TimeUnit, TimestampNanosecondType, UInt32Type, UInt64Type,
+    DataType, Field, Int64Type, TimeUnit, TimestampNanosecondType, UInt32Type, UInt64Type,
 };
 use std::fmt;
 use std::marker::PhantomData;
@@ -244,6 +244,16 @@ impl ColumnId {
     /// The type of its values.
     pub fn data_type(self) -> DataType {
         (self.row().data_type)()
+    }
+
+    /// The column as Arrow has it.
+    pub fn field(self) -> Field {
+        Field::new(self.name(), self.data_type(), self.is_nullable())
+    }
+
+    /// The values in a batch, whatever their type. Fails if the batch was read without this column.
+    pub fn array(self, batch: &RecordBatch) -> Result<&ArrayRef> {
+        batch.column_by_name(self.name()).ok_or(Error::NotRead(self.name()))
     }
 
     /// Whether a row may have no value.

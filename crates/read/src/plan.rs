@@ -51,14 +51,53 @@ pub struct Placed {
 /// Gives the shards of a source with listings at or below a path in it, escaped. Opens the shards
 /// of which the manifest does not tell.
 pub fn below(index: &Index, source: u32, path: &str) -> Result<Vec<ShardRange>> {
+    below_in(index.shards_of(source), path)
+}
+
+/// As [`below`], of some of the shards of a source.
+pub fn below_in<'a>(
+    shards: impl IntoIterator<Item = &'a Arc<Shard>>,
+    path: &str,
+) -> Result<Vec<ShardRange>> {
+    ranges(shards, |shard| shard.listings_below(path))
+}
+
+/// As [`below_in`], with the listings of the path itself alone.
+pub fn at_in<'a>(
+    shards: impl IntoIterator<Item = &'a Arc<Shard>>,
+    path: &str,
+) -> Result<Vec<ShardRange>> {
+    ranges(shards, |shard| shard.listings_at(path))
+}
+
+fn ranges<'a>(
+    shards: impl IntoIterator<Item = &'a Arc<Shard>>,
+    find: impl Fn(&Shard) -> canopy_index::Result<RowRange>,
+) -> Result<Vec<ShardRange>> {
     let mut ranges = Vec::new();
-    for shard in index.shards_of(source) {
-        let listings = shard.listings_below(path)?;
+    for shard in shards {
+        let listings = find(shard)?;
         if !listings.is_empty() {
             ranges.push(ShardRange { shard: shard.clone(), listings });
         }
     }
     Ok(ranges)
+}
+
+/// Cuts the rows of one file of all shards of a source that belong to the listings at or below a
+/// path into units, those of a shard one after the other. Opens no shard without such a file. Of
+/// values of extended attributes, gives all: a shard of them has no listing of their entries.
+pub fn units_below(index: &Index, source: u32, path: &str, kind: FileKind) -> Result<Vec<Unit>> {
+    let shards = index.shards_of(source).filter(|shard| shard.rows(kind) > 0);
+    if kind == FileKind::Xattrs {
+        let all = |shard| units(shard, kind, &[0..shard.rows(kind)]);
+        return Ok(shards.flat_map(all).collect());
+    }
+    let mut units = Vec::new();
+    for range in below_in(shards, path)? {
+        units.extend(range.units(kind, &[range.rows(kind)?]));
+    }
+    Ok(units)
 }
 
 impl ShardRange {
@@ -76,6 +115,18 @@ impl ShardRange {
     /// Cuts rows of a file at its row groups.
     pub fn units(&self, kind: FileKind, rows: &[RowRange]) -> Vec<Unit> {
         units(&self.shard, kind, rows)
+    }
+
+    /// As [`Unit::close`], when the rows of a file that belong to the listings have been read.
+    pub fn close(&self, kind: FileKind) {
+        close_small(&self.shard, kind);
+    }
+}
+
+fn close_small(shard: &Shard, kind: FileKind) {
+    if shard.rows(kind) <= ROW_GROUP_ROWS {
+        shard.close(kind);
+        shard.close(FileKind::Listings);
     }
 }
 
@@ -135,10 +186,7 @@ impl Unit {
     /// Closes the files of a shard that has no other unit of this kind: their memory serves the next
     /// one. To be called when the unit has been read.
     pub fn close(&self) {
-        if self.shard.rows(self.kind) <= ROW_GROUP_ROWS {
-            self.shard.close(self.kind);
-            self.shard.close(FileKind::Listings);
-        }
+        close_small(&self.shard, self.kind);
     }
 }
 
@@ -156,6 +204,12 @@ impl Placed {
             false => ListingHeads::read(shard, listings)?,
         };
         Ok(Placed { shard: shard.clone(), kind, heads, batch })
+    }
+
+    /// The listings that its rows are in, row by row.
+    pub fn listings(&self) -> Result<impl Iterator<Item = Result<ListingHead<'_>>>> {
+        let listings = LISTING.of(&self.batch)?.iter();
+        Ok(listings.map(|&listing| self.heads.expect(&self.shard, self.kind, listing)))
     }
 
     /// The listing that a row is in.

@@ -1,5 +1,7 @@
 //! What can go wrong with SQL.
 
+use crate::own::TableError;
+
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -12,6 +14,9 @@ pub enum Error {
     /// Answers could not be written.
     #[error("cannot write the answer")]
     Output(#[from] std::io::Error),
+    /// A table that the administrator adds cannot be made or read.
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// Who asked has had enough.
     #[error("stopped")]
     Stopped,

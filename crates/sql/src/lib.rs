@@ -1,9 +1,9 @@
 //! `sql`: the index as tables of DataFusion, read-only.
 //!
-//! `tables` gives the tables and reads them, `summaries` those of statistics, whose columns are in
-//! `statistics`; `units` lets threads share the work of either. `restriction` turns predicates into
-//! shards and row groups that need not be read and `prefilter` into rows, `functions` adds what
-//! people ask of metadata, `own` has the tables that the administrator adds, `gufi` what queries
+//! `tables` has the tables of rows, which `reader` reads, `summaries` those of statistics, which
+//! `summary_rows` makes and whose columns are in `statistics`; `queue` lets threads share the work
+//! of either. `restriction` turns predicates into shards and row groups that need not be read and
+//! `prefilter` into rows, `functions` adds what people ask of metadata, `own` has the tables that the administrator adds, `gufi` what queries
 //! that were written for GUFI ask for. `session` answers one statement after the other,
 //! `statements` finds where each ends, `output` prints answers, `grid` those for people.
 
@@ -15,18 +15,23 @@ mod gufi;
 mod output;
 mod own;
 mod prefilter;
+mod queue;
+mod reader;
 mod restriction;
 mod scan;
 mod session;
 mod statements;
 mod statistics;
 mod summaries;
+mod summary_rows;
 mod tables;
-mod units;
 
 pub use error::{Error, Result};
-pub use output::{Format, Visible};
-pub use own::{Rows, attach, check_name, derive, refresh, refresh_all};
+pub use output::{AnswerFormat, Visible};
+pub use own::{
+    AttachedFormat, DerivedRows, FileError, TableError, attach, check_name, derive, refresh,
+    refresh_all,
+};
 pub use session::{Progress, Running, Session};
 pub use statements::{blank, statement_end};
 
@@ -36,8 +41,8 @@ use std::sync::Arc;
 use summaries::SummaryTable;
 use tables::{IndexTable, TABLES};
 
-/// A session that knows all tables and functions but those of `gufi`; `described` if queries may
-/// ask for their names and columns too.
+/// Makes a session that knows all tables and functions but those of `gufi`; with `described`,
+/// queries may ask for their names and columns too.
 fn plan_session(index: &Arc<Index>, threads: usize, described: bool) -> Result<SessionContext> {
     let config = SessionConfig::new()
         .with_target_partitions(threads.max(1))

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum AnswerFormat {
     /// A table for people.
     #[default]
     Table,
@@ -38,25 +38,25 @@ pub(super) enum Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// `style` is for tables alone.
+    /// Begins an answer; `style` is for tables alone.
     pub(super) fn new(
-        format: Format,
+        format: AnswerFormat,
         schema: SchemaRef,
         style: Style,
         output: &'a mut (dyn Write + Send),
     ) -> Result<Self> {
         Ok(match format {
-            Format::Table => Writer::Table(Grid::new(schema, style, output)),
-            Format::Csv => {
+            AnswerFormat::Table => Writer::Table(Grid::new(schema, style, output)),
+            AnswerFormat::Csv => {
                 let mut writer = WriterBuilder::new().with_header(true).build(output);
                 // So that an answer without rows has its header too.
                 let empty = flat(&RecordBatch::new_empty(schema)).map_err(arrow_error)?;
                 writer.write(&empty).map_err(arrow_error)?;
                 Writer::Csv(writer)
             }
-            Format::Json => Writer::Json(ArrayWriter::new(output)),
-            Format::NdJson => Writer::NdJson(LineDelimitedWriter::new(output)),
-            Format::Parquet => Writer::Parquet(ArrowWriter::try_new(output, schema, None)?),
+            AnswerFormat::Json => Writer::Json(ArrayWriter::new(output)),
+            AnswerFormat::NdJson => Writer::NdJson(LineDelimitedWriter::new(output)),
+            AnswerFormat::Parquet => Writer::Parquet(ArrowWriter::try_new(output, schema, None)?),
         })
     }
 
@@ -106,7 +106,7 @@ pub struct Visible<W> {
 }
 
 impl<W> Visible<W> {
-    /// A writer in front of another, which it hands whole buffers to.
+    /// Puts a writer in front of another, which it hands whole buffers to.
     pub fn new(inner: W) -> Self {
         Visible { inner, after_lead: false }
     }
@@ -138,7 +138,7 @@ impl<W: Write> Write for Visible<W> {
     }
 }
 
-/// Lists and structures as text, since CSV has none.
+/// Turns lists and structures into text, since CSV has none.
 fn flat(batch: &RecordBatch) -> std::result::Result<RecordBatch, ArrowError> {
     let options = FormatOptions::default();
     let mut fields = Vec::with_capacity(batch.num_columns());

@@ -16,22 +16,23 @@ use std::sync::Arc;
 /// Predicates over some columns of a table. The engine checks all predicates again.
 pub(super) struct Prefilter {
     predicate: Arc<dyn PhysicalExpr>,
-    /// The columns that it reads.
-    pub(super) schema: SchemaRef,
+    /// The columns that it reads, by their numbers in the table, which ascend.
+    pub(super) columns: Vec<usize>,
 }
 
 impl Prefilter {
-    /// The predicates that read nothing but cheap columns, if there are any.
+    /// Takes the predicates that read nothing but cheap columns, if there are any.
     pub(super) fn new(
         session: &dyn Session,
         schema: &SchemaRef,
         filters: &[Expr],
-        cheap: impl Fn(&str) -> bool,
+        cheap: impl Fn(usize) -> bool,
     ) -> Result<Option<Self>> {
+        let is_cheap = |name: &str| schema.index_of(name).is_ok_and(&cheap);
         let reads_cheap = |filter: &&Expr| {
             let columns = filter.column_refs();
             !columns.is_empty()
-                && columns.iter().all(|column| cheap(&column.name))
+                && columns.iter().all(|column| is_cheap(&column.name))
                 && !filter.is_volatile()
         };
         let usable: Vec<Expr> = filters.iter().filter(reads_cheap).cloned().collect();
@@ -42,21 +43,19 @@ impl Prefilter {
         columns.sort_unstable();
         columns.dedup();
         let Some(predicate) = conjunction(usable) else { return Ok(None) };
-        let schema = Arc::new(schema.project(&columns)?);
-        let predicate =
-            session.create_physical_expr(predicate, &DFSchema::try_from(schema.clone())?)?;
-        Ok(Some(Prefilter { predicate, schema }))
+        let schema = DFSchema::try_from(schema.project(&columns)?)?;
+        let predicate = session.create_physical_expr(predicate, &schema)?;
+        Ok(Some(Prefilter { predicate, columns }))
     }
 
-    /// The rows that may pass, of a range that `batches` have the columns of.
+    /// Returns those of some consecutive rows that may pass. `batches` have the columns of them.
     pub(super) fn select(
         &self,
-        rows: &RowRange,
+        rows: RowRange,
         batches: impl Iterator<Item = Result<RecordBatch>>,
     ) -> Result<Vec<RowRange>> {
         let mut selected: Vec<RowRange> = Vec::new();
-        let mut first = rows.start;
-        let mut count = 0;
+        let (mut first, mut count) = (rows.start, 0);
         for batch in batches {
             let batch = batch?;
             let passed = self.predicate.evaluate(&batch)?.into_array(batch.num_rows())?;
@@ -71,6 +70,6 @@ impl Prefilter {
             first += batch.num_rows();
         }
         // Skipping single rows costs more than it saves where many pass.
-        Ok(if count > rows.len() / 4 { vec![rows.clone()] } else { selected })
+        Ok(if count > rows.len() / 4 { vec![rows] } else { selected })
     }
 }

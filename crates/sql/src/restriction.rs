@@ -1,8 +1,9 @@
 //! What the predicates of a query rule out before anything is read.
 
 use super::tables::external;
-use canopy_index::{Index, SourceRecord};
+use canopy_index::{ColumnId, Index, SourceRecord};
 use canopy_model::is_below;
+use canopy_read::plan::Unit;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
@@ -15,11 +16,12 @@ pub(super) struct Restriction {
     directory: Option<String>,
     /// The one path that there can be, absolute.
     path: Option<String>,
-    /// Ranges of columns, both ends included.
-    bounds: Vec<(String, i64, i64)>,
+    /// Ranges of columns of the files, both ends included.
+    bounds: Vec<(ColumnId, i64, i64)>,
 }
 
 impl Restriction {
+    /// Finds what predicates, all of which hold, demand of a row.
     pub(super) fn new(filters: &[Expr]) -> Self {
         let mut restriction = Restriction::default();
         filters.iter().for_each(|filter| restriction.add(filter));
@@ -74,7 +76,9 @@ impl Restriction {
             }
             return self.begins_with(column, path);
         }
-        let Some(value) = number(value) else { return };
+        let (Some(column), Some(value)) = (ColumnId::named(&column.name), number(value)) else {
+            return;
+        };
         let (low, high) = match op {
             Operator::Eq => (value, value),
             Operator::Gt => (value.saturating_add(1), i64::MAX),
@@ -83,7 +87,7 @@ impl Restriction {
             Operator::LtEq => (i64::MIN, value),
             _ => return,
         };
-        self.bounds.push((column.name.clone(), low, high));
+        self.bounds.push((column, low, high));
     }
 
     fn begins_with(&mut self, column: &Column, text: &str) {
@@ -97,12 +101,13 @@ impl Restriction {
         }
     }
 
-    /// A directory, absolute, at or below which all paths lie.
+    /// Returns a directory, absolute, at or below which all paths lie.
     pub(super) fn directory(&self) -> Option<&str> {
         self.directory.as_deref()
     }
 
-    /// What the caller sees of an index: who names a path may see what lies behind gates above it.
+    /// Returns what the caller sees of an index: who names a path may see what lies behind gates
+    /// above it.
     pub(super) fn view(&self, index: &Arc<Index>) -> Result<Arc<Index>> {
         match self.path.as_deref().or(self.directory.as_deref()) {
             Some(path) => Ok(Arc::new(index.seen_from(path).map_err(external)?)),
@@ -110,12 +115,12 @@ impl Restriction {
         }
     }
 
-    /// The one path that there can be, absolute.
+    /// Returns the one path that there can be, absolute.
     pub(super) fn path(&self) -> Option<&str> {
         self.path.as_deref()
     }
 
-    /// That path, relative to the root of a source that holds it.
+    /// Returns that path, relative to the root of a source that holds it.
     pub(super) fn path_in(&self, source: &SourceRecord) -> Option<String> {
         let (path, root) =
             (self.path.as_ref()?.trim_start_matches('/'), source.root.trim_matches('/'));
@@ -123,8 +128,8 @@ impl Restriction {
             .then(|| path.strip_prefix(root).unwrap_or("").trim_start_matches('/').to_owned())
     }
 
-    /// The subtree of a source, relative to its root, in which all listings of the answer lie;
-    /// `None` if the source holds none.
+    /// Returns the subtree of a source, relative to its root, in which all listings of the answer
+    /// lie; `None` if the source holds none.
     pub(super) fn subtree(&self, source: &SourceRecord) -> Option<String> {
         let Some(directory) = &self.directory else { return Some(String::new()) };
         let (directory, root) = (directory.trim_matches('/'), source.root.trim_matches('/'));
@@ -135,17 +140,14 @@ impl Restriction {
         is_below(root, directory).then(String::new)
     }
 
-    /// Whether values of a column within bounds may fulfil the predicates.
-    pub(super) fn admits(&self, column: &str, (low, high): (i64, i64)) -> bool {
-        self.bounds
-            .iter()
-            .filter(|(name, ..)| name == column)
-            .all(|&(_, from, to)| low <= to && from <= high)
-    }
-
-    /// The columns that the predicates bound.
-    pub(super) fn columns(&self) -> impl Iterator<Item = &str> {
-        self.bounds.iter().map(|(name, ..)| name.as_str())
+    /// Returns whether rows of a unit may fulfil the predicates, by the bounds of its row group.
+    pub(super) fn admits(&self, unit: &Unit) -> canopy_read::Result<bool> {
+        for &(column, low, high) in &self.bounds {
+            if unit.bounds(column)?.is_some_and(|(min, max)| max < low || high < min) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

@@ -7,7 +7,7 @@
 //! functions.
 
 use super::output::{Style, Writer};
-use super::{Format, TABLES, gufi, plan_session, summaries};
+use super::{AnswerFormat, TABLES, gufi, plan_session, summaries};
 use crate::error::{Error, Result};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -21,10 +21,11 @@ use datafusion::prelude::SessionContext;
 use futures::channel::mpsc;
 use futures::future::{AbortHandle, Abortable};
 use futures::{SinkExt, StreamExt};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use tokio::runtime::Runtime;
 
 /// Batches that may wait to be printed.
@@ -51,10 +52,10 @@ pub struct Running {
 pub struct Progress {
     /// Rows that were read.
     pub rows: u64,
-    /// Pieces of the index (row groups or the like) that were begun.
+    /// Units of the index (row groups or the like) that were begun.
     pub begun: usize,
-    /// Pieces that there are in the tables whose reading has begun.
-    pub pieces: usize,
+    /// Units that there are in the tables whose reading has begun.
+    pub units: usize,
 }
 
 /// What the threads of one statement count together.
@@ -62,7 +63,7 @@ pub struct Progress {
 pub(super) struct Counters {
     pub(super) rows: AtomicU64,
     pub(super) begun: AtomicUsize,
-    pub(super) pieces: AtomicUsize,
+    pub(super) units: AtomicUsize,
 }
 
 /// What a statement hands over.
@@ -76,24 +77,22 @@ impl Running {
     /// Stops the statement under way, whose answer ends in [`Error::Stopped`]. Does nothing between
     /// statements.
     pub fn stop(&self) {
-        if let Some((abort, _)) = &*self.statement.lock().expect(UNPOISONED) {
+        if let Some((abort, _)) = &*self.statement.lock() {
             abort.abort();
         }
     }
 
-    /// How far the statement under way is.
+    /// Returns how far the statement under way is; `None` between statements.
     pub fn progress(&self) -> Option<Progress> {
-        let statement = self.statement.lock().expect(UNPOISONED);
+        let statement = self.statement.lock();
         let (_, counters) = statement.as_ref()?;
         Some(Progress {
             rows: counters.rows.load(Ordering::Relaxed),
             begun: counters.begun.load(Ordering::Relaxed),
-            pieces: counters.pieces.load(Ordering::Relaxed),
+            units: counters.units.load(Ordering::Relaxed),
         })
     }
 }
-
-const UNPOISONED: &str = "no thread panics while it holds the lock";
 
 impl Session {
     /// Makes the tables of an index known; opens nothing else. With `gufi`, names mean GUFI's
@@ -109,7 +108,7 @@ impl Session {
         Ok(Session { runtime: Some(runtime), index, context, gufi, running: Running::default() })
     }
 
-    /// The statement under way, for threads that stop or watch it.
+    /// Returns the statement under way, for threads that stop or watch it.
     pub fn running(&self) -> Running {
         self.running.clone()
     }
@@ -120,7 +119,7 @@ impl Session {
     pub fn run(
         &self,
         statement: &str,
-        format: Format,
+        format: AnswerFormat,
         terminal: bool,
         output: &mut (dyn Write + Send),
     ) -> Result<u64> {
@@ -129,10 +128,10 @@ impl Session {
         let (mut sender, parts) = mpsc::channel(WAITING);
         let (context, gufi, text) = (self.copy(&counters), self.gufi, statement.to_owned());
         let (abort, registration) = AbortHandle::new_pair();
-        *self.running.statement.lock().expect(UNPOISONED) = Some((abort.clone(), counters));
+        *self.running.statement.lock() = Some((abort.clone(), counters));
         let task = runtime.spawn(async move {
             if let Err(error) = execute(&context, &text, gufi, &mut sender).await {
-                // Nobody waits any more where it cannot be told.
+                // Nobody waits any more where sending fails.
                 let _ = sender.send(Err(error)).await;
             }
         });
@@ -140,11 +139,11 @@ impl Session {
         let print = print(parts, &abort, format, terminal, output);
         let done = runtime.block_on(Abortable::new(print, registration));
         task.abort();
-        *self.running.statement.lock().expect(UNPOISONED) = None;
+        *self.running.statement.lock() = None;
         done.unwrap_or(Err(Error::Stopped))
     }
 
-    /// Names of all tables, sorted; those of the views for GUFI only in a session for them.
+    /// Returns the names of all tables, sorted; those of the views for GUFI only in a session for them.
     pub fn tables(&self) -> Vec<String> {
         let added = self.index.tables().iter().map(|table| table.name.clone());
         let schemas: &[&str] = if self.gufi { &["public", gufi::SCHEMA] } else { &["public"] };
@@ -158,7 +157,7 @@ impl Session {
         added.chain(named).collect::<BTreeSet<String>>().into_iter().collect()
     }
 
-    /// Names and types of the columns of a table, in their order. Opens the file of an attached
+    /// Returns the names and types of the columns of a table, in their order. Opens the file of an attached
     /// table.
     pub fn columns(&self, table: &str) -> Result<Vec<(String, String)>> {
         let runtime = self.runtime.as_ref().expect("it is there until the session is dropped");
@@ -169,7 +168,7 @@ impl Session {
         Ok(table.schema().fields().iter().map(column).collect())
     }
 
-    /// Names of the columns of the index's own tables, sorted.
+    /// Returns the names of the columns of the index's own tables, sorted.
     pub fn own_columns(&self) -> Vec<String> {
         let own = TABLES.iter().map(|table| table.name);
         let tables = own.chain(summaries::TABLES.iter().map(|table| table.name));
@@ -178,7 +177,7 @@ impl Session {
         columns.collect::<BTreeSet<String>>().into_iter().collect()
     }
 
-    /// Names of all functions, sorted.
+    /// Returns the names of all functions, sorted.
     pub fn functions(&self) -> Vec<String> {
         let state = self.context.state();
         let names = state.scalar_functions().keys().chain(state.aggregate_functions().keys());
@@ -186,7 +185,7 @@ impl Session {
         names.collect::<BTreeSet<String>>().into_iter().collect()
     }
 
-    /// The session's tables and functions for one statement, which may make more known.
+    /// Copies the session's tables and functions for one statement, which may make more known.
     fn copy(&self, counters: &Arc<Counters>) -> SessionContext {
         let mut state = self.context.state();
         state.config_mut().set_extension(counters.clone());
@@ -221,9 +220,9 @@ async fn execute(
     let task = Arc::new(frame.task_ctx());
     let plan = yielding(frame.create_physical_plan().await?)?;
     let mut rows = execute_stream(plan, task)?;
-    let mut told = sender.send(Ok(Part::Begin(rows.schema(), explains))).await;
-    while let (Ok(()), Some(batch)) = (&told, rows.next().await) {
-        told = sender.send(Ok(Part::Rows(batch?))).await;
+    let mut sent = sender.send(Ok(Part::Begin(rows.schema(), explains))).await;
+    while let (Ok(()), Some(batch)) = (&sent, rows.next().await) {
+        sent = sender.send(Ok(Part::Rows(batch?))).await;
     }
     Ok(())
 }
@@ -245,7 +244,7 @@ fn yielding(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
 async fn print(
     mut parts: mpsc::Receiver<Result<Part>>,
     abort: &AbortHandle,
-    format: Format,
+    format: AnswerFormat,
     terminal: bool,
     output: &mut (dyn Write + Send),
 ) -> Result<u64> {

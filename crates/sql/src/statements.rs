@@ -1,6 +1,6 @@
 //! Where statements end: at a semicolon that is in no text, name or comment.
 
-/// How many bytes at the beginning of a text are no statement: blanks, comments, single semicolons.
+/// Returns how many bytes at the beginning of a text are no statement: blanks, comments, single semicolons.
 pub fn blank(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -16,7 +16,7 @@ pub fn blank(text: &str) -> usize {
     }
 }
 
-/// Where the first statement of a text ends, its semicolon included; `None` if it goes on.
+/// Returns where the first statement of a text ends, its semicolon included; `None` if it goes on.
 pub fn statement_end(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -39,14 +39,14 @@ pub fn statement_end(text: &str) -> Option<usize> {
     None
 }
 
-/// Whether a quote behind these bytes begins a text with backslashes, as in `E'it\'s'`.
+/// Returns whether a quote behind these bytes begins a text with backslashes, as in `E'it\'s'`.
 fn is_escaped_text(before: &[u8]) -> bool {
     let word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     matches!(before, [.., b'e' | b'E']) && !before.iter().rev().nth(1).is_some_and(word)
 }
 
-/// The length of what is between quotes, both included. A doubled quote ends one piece and begins
-/// the next.
+/// Returns the length of what is between quotes, both included. A doubled quote ends one text and
+/// begins the next.
 fn quoted(bytes: &[u8], escapes: bool) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -58,7 +58,7 @@ fn quoted(bytes: &[u8], escapes: bool) -> Option<usize> {
     }
 }
 
-/// The length of a comment at the beginning; to the end of the text if nothing ends it.
+/// Returns the length of a comment at the beginning; to the end of the text if nothing ends it.
 fn comment(bytes: &[u8]) -> Option<usize> {
     if bytes.starts_with(b"--") {
         return Some(bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len()));

@@ -6,22 +6,25 @@ use arrow::array::{
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Fields};
-use canopy_index::Columns;
-use canopy_index::column::time_type;
-use canopy_model::{Count, Histogram, Parts, Summary, size_class_min};
+use canopy_index::column::*;
+use canopy_index::{ColumnId, Columns};
+use canopy_model::{Count, Histogram, Summary, size_class_min};
 use canopy_read::summaries::Wanted;
 use chrono::NaiveDate;
 use std::sync::Arc;
 
 /// A column that a [`Summary`] gives.
+#[derive(Debug)]
 pub(super) struct Statistic {
+    /// The name in SQL.
     pub(super) name: &'static str,
-    value: Value,
+    value: Measure,
     /// Columns of entries that it is made of.
-    columns: &'static [&'static str],
+    columns: Columns,
 }
 
-enum Value {
+#[derive(Debug)]
+enum Measure {
     Number(fn(&Summary) -> i64),
     /// Null where there are no entries.
     Extremum(fn(&Summary) -> i64),
@@ -34,116 +37,75 @@ enum Value {
     Extensions,
 }
 
-const fn number(
-    name: &'static str,
-    columns: &'static [&'static str],
-    value: fn(&Summary) -> i64,
-) -> Statistic {
-    Statistic { name, value: Value::Number(value), columns }
+const fn statistic(name: &'static str, columns: &[ColumnId], value: Measure) -> Statistic {
+    Statistic { name, value, columns: Columns::of(columns) }
 }
 
-const fn extremum(
-    name: &'static str,
-    columns: &'static [&'static str],
-    value: fn(&Summary) -> i64,
-) -> Statistic {
-    Statistic { name, value: Value::Extremum(value), columns }
-}
-
-const fn time(
-    name: &'static str,
-    columns: &'static [&'static str],
-    value: fn(&Summary) -> i64,
-) -> Statistic {
-    Statistic { name, value: Value::Time(value), columns }
-}
-
-const fn id(
-    name: &'static str,
-    columns: &'static [&'static str],
-    value: fn(&Summary) -> Option<u32>,
-) -> Statistic {
-    Statistic { name, value: Value::Id(value), columns }
-}
+use Measure::{Extensions, Extremum, Id, Months, Number, Sizes, Time};
 
 /// All statistics, in the order of their columns.
-pub(super) const STATISTICS: [Statistic; 34] = [
-    number("files", &["mode"], |s| s.types[0]),
-    number("symlinks", &["mode"], |s| s.types[1]),
-    number("fifos", &["mode"], |s| s.types[2]),
-    number("sockets", &["mode"], |s| s.types[3]),
-    number("block_devices", &["mode"], |s| s.types[4]),
-    number("char_devices", &["mode"], |s| s.types[5]),
-    number("others", &["mode"], |s| s.types[6]),
-    number("zero_files", &["mode", "size"], |s| s.zero_files),
-    number("linked", &["nlink"], |s| s.linked),
-    number("with_xattrs", &["xattrs"], |s| s.with_xattrs),
-    number("size", &["size"], |s| s.bytes),
-    extremum("size_min", &["size"], |s| s.size.min),
-    extremum("size_max", &["size"], |s| s.size.max),
-    number("blocks", &["blocks"], |s| s.blocks),
-    extremum("blocks_min", &["blocks"], |s| s.blocks_each.min),
-    extremum("blocks_max", &["blocks"], |s| s.blocks_each.max),
-    number("owners", &["uid"], |s| s.uids.len() as i64),
-    number("groups", &["gid"], |s| s.gids.len() as i64),
-    id("uid_min", &["uid"], |s| s.uids.first().copied()),
-    id("uid_max", &["uid"], |s| s.uids.last().copied()),
-    id("gid_min", &["gid"], |s| s.gids.first().copied()),
-    id("gid_max", &["gid"], |s| s.gids.last().copied()),
-    time("atime_min", &["atime"], |s| s.times[0].min),
-    time("atime_max", &["atime"], |s| s.times[0].max),
-    time("mtime_min", &["mtime"], |s| s.times[1].min),
-    time("mtime_max", &["mtime"], |s| s.times[1].max),
-    time("ctime_min", &["ctime"], |s| s.times[2].min),
-    time("ctime_max", &["ctime"], |s| s.times[2].max),
-    time("btime_min", &["btime"], |s| s.times[3].min),
-    time("btime_max", &["btime"], |s| s.times[3].max),
-    Statistic { name: "size_hist", value: Value::Sizes, columns: &["size"] },
-    Statistic {
-        name: "mtime_hist",
-        value: Value::Months(|s| &s.mtimes),
-        columns: &["size", "mtime"],
-    },
-    Statistic {
-        name: "atime_hist",
-        value: Value::Months(|s| &s.atimes),
-        columns: &["size", "atime"],
-    },
-    Statistic { name: "extensions", value: Value::Extensions, columns: &["name", "size"] },
+pub(super) static STATISTICS: [Statistic; 34] = [
+    statistic("files", &[MODE.id()], Number(|s| s.types[0])),
+    statistic("symlinks", &[MODE.id()], Number(|s| s.types[1])),
+    statistic("fifos", &[MODE.id()], Number(|s| s.types[2])),
+    statistic("sockets", &[MODE.id()], Number(|s| s.types[3])),
+    statistic("block_devices", &[MODE.id()], Number(|s| s.types[4])),
+    statistic("char_devices", &[MODE.id()], Number(|s| s.types[5])),
+    statistic("others", &[MODE.id()], Number(|s| s.types[6])),
+    statistic("zero_files", &[MODE.id(), SIZE.id()], Number(|s| s.zero_files)),
+    statistic("linked", &[NLINK.id()], Number(|s| s.linked)),
+    statistic("with_xattrs", &[XATTRS.id()], Number(|s| s.with_xattrs)),
+    statistic("size", &[SIZE.id()], Number(|s| s.bytes)),
+    statistic("size_min", &[SIZE.id()], Extremum(|s| s.size.min)),
+    statistic("size_max", &[SIZE.id()], Extremum(|s| s.size.max)),
+    statistic("blocks", &[BLOCKS.id()], Number(|s| s.blocks)),
+    statistic("blocks_min", &[BLOCKS.id()], Extremum(|s| s.blocks_each.min)),
+    statistic("blocks_max", &[BLOCKS.id()], Extremum(|s| s.blocks_each.max)),
+    statistic("owners", &[UID.id()], Number(|s| s.uids.len() as i64)),
+    statistic("groups", &[GID.id()], Number(|s| s.gids.len() as i64)),
+    statistic("uid_min", &[UID.id()], Id(|s| s.uids.first().copied())),
+    statistic("uid_max", &[UID.id()], Id(|s| s.uids.last().copied())),
+    statistic("gid_min", &[GID.id()], Id(|s| s.gids.first().copied())),
+    statistic("gid_max", &[GID.id()], Id(|s| s.gids.last().copied())),
+    statistic("atime_min", &[ATIME.id()], Time(|s| s.times[0].min)),
+    statistic("atime_max", &[ATIME.id()], Time(|s| s.times[0].max)),
+    statistic("mtime_min", &[MTIME.id()], Time(|s| s.times[1].min)),
+    statistic("mtime_max", &[MTIME.id()], Time(|s| s.times[1].max)),
+    statistic("ctime_min", &[CTIME.id()], Time(|s| s.times[2].min)),
+    statistic("ctime_max", &[CTIME.id()], Time(|s| s.times[2].max)),
+    statistic("btime_min", &[BTIME.id()], Time(|s| s.times[3].min)),
+    statistic("btime_max", &[BTIME.id()], Time(|s| s.times[3].max)),
+    statistic("size_hist", &[SIZE.id()], Sizes),
+    statistic("mtime_hist", &[SIZE.id(), MTIME.id()], Months(|s| &s.mtimes)),
+    statistic("atime_hist", &[SIZE.id(), ATIME.id()], Months(|s| &s.atimes)),
+    statistic("extensions", &[NAME.id(), SIZE.id()], Extensions),
 ];
 
-/// What has to be read for the columns of these names.
-pub(super) fn wanted<'a>(names: impl Iterator<Item = &'a str>) -> Wanted {
-    let mut wanted = Wanted { parts: Parts::default(), columns: Columns::NONE };
-    for name in names {
-        let Some(statistic) = STATISTICS.iter().find(|statistic| statistic.name == name) else {
-            continue;
-        };
-        let parts = &mut wanted.parts;
-        parts.owners |= statistic.columns == ["uid"] || statistic.columns == ["gid"];
-        parts.histograms |= matches!(statistic.value, Value::Sizes | Value::Months(_));
-        parts.extensions |= matches!(statistic.value, Value::Extensions);
-        wanted.columns.add(statistic.columns);
-    }
-    wanted
-}
-
 impl Statistic {
-    /// Its column.
+    /// Adds what has to be known of entries for it.
+    pub(super) fn add_to(&self, wanted: &mut Wanted) {
+        let parts = &mut wanted.parts;
+        parts.owners |= self.columns == UID.into() || self.columns == GID.into();
+        parts.histograms |= matches!(self.value, Sizes | Months(_));
+        parts.extensions |= matches!(self.value, Extensions);
+        wanted.columns.add(self.columns);
+    }
+
+    /// Returns its column as Arrow has it.
     pub(super) fn field(&self) -> Field {
         let extremum = |data_type| Field::new(self.name, data_type, true);
         match &self.value {
-            Value::Number(_) => Field::new(self.name, DataType::Int64, false),
-            Value::Extremum(_) => extremum(DataType::Int64),
-            Value::Time(_) => extremum(time_type()),
-            Value::Id(_) => extremum(DataType::UInt32),
-            Value::Sizes => Field::new(self.name, list_of("low", DataType::Int64), false),
-            Value::Months(_) => Field::new(self.name, list_of("month", DataType::Date32), false),
-            Value::Extensions => Field::new(self.name, list_of("extension", DataType::Utf8), false),
+            Number(_) => Field::new(self.name, DataType::Int64, false),
+            Extremum(_) => extremum(DataType::Int64),
+            Time(_) => extremum(time_type()),
+            Id(_) => extremum(DataType::UInt32),
+            Sizes => Field::new(self.name, list_of("low", DataType::Int64), false),
+            Months(_) => Field::new(self.name, list_of("month", DataType::Date32), false),
+            Extensions => Field::new(self.name, list_of("extension", DataType::Utf8), false),
         }
     }
 
-    /// Its values for some summaries.
+    /// Returns its values for some summaries.
     pub(super) fn array(&self, summaries: &[&Summary]) -> ArrayRef {
         let rows = || summaries.iter().copied();
         let some = |value: fn(&Summary) -> i64| {
@@ -151,13 +113,13 @@ impl Statistic {
             rows().map(value).collect::<Vec<_>>()
         };
         match &self.value {
-            Value::Number(value) => Arc::new(Int64Array::from_iter_values(rows().map(value))),
-            Value::Extremum(value) => Arc::new(Int64Array::from(some(*value))),
-            Value::Time(value) => {
+            Number(value) => Arc::new(Int64Array::from_iter_values(rows().map(value))),
+            Extremum(value) => Arc::new(Int64Array::from(some(*value))),
+            Time(value) => {
                 Arc::new(TimestampNanosecondArray::from(some(*value)).with_timezone("UTC"))
             }
-            Value::Id(value) => Arc::new(rows().map(value).collect::<UInt32Array>()),
-            Value::Sizes => {
+            Id(value) => Arc::new(rows().map(value).collect::<UInt32Array>()),
+            Sizes => {
                 let lows = |summary: &Summary| -> Vec<(i64, Count)> {
                     summary
                         .sizes
@@ -168,7 +130,7 @@ impl Statistic {
                 let lists: Vec<_> = rows().map(lows).collect();
                 list("low", DataType::Int64, lists, |lows| Arc::new(Int64Array::from(lows)))
             }
-            Value::Months(histogram) => {
+            Months(histogram) => {
                 let months = |summary: &Summary| -> Vec<(i32, Count)> {
                     histogram(summary)
                         .iter()
@@ -178,7 +140,7 @@ impl Statistic {
                 let lists: Vec<_> = rows().map(months).collect();
                 list("month", DataType::Date32, lists, |days| Arc::new(Date32Array::from(days)))
             }
-            Value::Extensions => {
+            Extensions => {
                 let lists: Vec<_> = rows().map(extensions).collect();
                 list("extension", DataType::Utf8, lists, |names| Arc::new(StringArray::from(names)))
             }
@@ -186,7 +148,7 @@ impl Statistic {
     }
 }
 
-/// By count, the greatest first.
+/// Returns the counts by extension, the greatest first.
 fn extensions(summary: &Summary) -> Vec<(&str, Count)> {
     let mut found: Vec<(&str, Count)> =
         summary.extensions.iter().map(|(extension, count)| (&**extension, *count)).collect();
@@ -194,7 +156,7 @@ fn extensions(summary: &Summary) -> Vec<(&str, Count)> {
     found
 }
 
-/// The first day of a month since January 1970, in days since 1970.
+/// Returns the first day of a month since January 1970, in days since 1970.
 fn first_day(month: i32) -> i32 {
     let first =
         NaiveDate::from_ymd_opt(1970 + month.div_euclid(12), month.rem_euclid(12) as u32 + 1, 1);

@@ -1,6 +1,5 @@
 //! Completes words of statements and commands.
 
-use super::dot;
 use canopy::commands::sql::PROMPT_COMMANDS;
 use canopy_sql::Session;
 
@@ -54,7 +53,7 @@ pub struct Words {
 }
 
 impl Words {
-    /// The names that a session knows.
+    /// Takes the names that a session knows.
     pub fn of(session: &Session) -> Self {
         Words {
             tables: session.tables(),
@@ -63,7 +62,7 @@ impl Words {
         }
     }
 
-    /// Where the word before `at` begins, and what it can become: tables behind FROM or JOIN,
+    /// Returns where the word before `at` begins, and what it can become: tables behind FROM or JOIN,
     /// otherwise columns, functions, tables and SQL's own words.
     pub fn complete(&self, line: &str, at: usize) -> (usize, Vec<String>) {
         let before = &line[..at];
@@ -89,12 +88,9 @@ impl Words {
     fn complete_command(&self, before: &str, command: &str) -> (usize, Vec<String>) {
         let start = word_start(before);
         let Some((name, _)) = command.split_once(' ') else {
-            let names =
-                PROMPT_COMMANDS.iter().map(|(name, ..)| (*name).to_owned()).collect::<Vec<_>>();
-            return (
-                before.len() - command.len() - 1,
-                matching(&names, &format!(".{command}"), ""),
-            );
+            let names = PROMPT_COMMANDS.map(|(name, ..)| name.to_owned());
+            let start = before.len() - command.len() - 1;
+            return (start, matching(&names, &format!(".{command}"), ""));
         };
         let values: &[&str] = match name {
             "schema" => return (start, matching(&self.tables, &before[start..], "")),
@@ -114,7 +110,7 @@ fn word_start(before: &str) -> usize {
         .map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8))
 }
 
-/// Whether a text is open, in which names mean nothing.
+/// Returns whether a text is open, in which names mean nothing.
 fn is_quoted(before: &str) -> bool {
     before.matches('\'').count() % 2 == 1
 }
@@ -136,7 +132,7 @@ fn matching(names: &[String], word: &str, end: &str) -> Vec<String> {
         .collect()
 }
 
-/// SQL's words, in the case that was begun.
+/// Returns SQL's words, in the case that was begun.
 fn keywords(word: &str) -> Vec<String> {
     let lower = word.starts_with(char::is_lowercase);
     let wanted = word.to_uppercase();

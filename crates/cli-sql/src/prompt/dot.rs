@@ -3,14 +3,16 @@
 use super::Prompt;
 use anyhow::{Context, bail};
 use canopy::commands::sql::PROMPT_COMMANDS;
-use canopy_sql::Format;
+use canopy_sql::AnswerFormat;
 use std::fs::File;
 use std::io::Write;
 
 /// Whether the prompt goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
+    /// With what comes next.
     Continue,
+    /// Not at all.
     Quit,
 }
 
@@ -68,17 +70,17 @@ fn help() -> String {
     PROMPT_COMMANDS.iter().map(line).collect()
 }
 
-fn format_of(mode: &str) -> anyhow::Result<Format> {
+fn format_of(mode: &str) -> anyhow::Result<AnswerFormat> {
     Ok(match mode {
-        "table" => Format::Table,
-        "csv" => Format::Csv,
-        "json" => Format::Json,
-        "ndjson" => Format::NdJson,
+        "table" => AnswerFormat::Table,
+        "csv" => AnswerFormat::Csv,
+        "json" => AnswerFormat::Json,
+        "ndjson" => AnswerFormat::NdJson,
         _ => bail!("no mode '{mode}'; there are table, csv, json and ndjson"),
     })
 }
 
-/// What is wrong with a command: its name or its argument.
+/// Says what is wrong with a command: its name or its argument.
 fn wrong(name: &str) -> String {
     match PROMPT_COMMANDS.iter().find(|(known, ..)| *known == name) {
         Some((name, argument, _)) => format!("use: {}", format!("{name} {argument}").trim()),

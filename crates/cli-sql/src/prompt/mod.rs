@@ -17,8 +17,7 @@ pub use interrupt::hold_interrupts;
 
 use anyhow::Context;
 use canopy::message;
-use canopy_sql::Error;
-use canopy_sql::{Format, Session, Visible, blank, statement_end};
+use canopy_sql::{AnswerFormat, Error, Session, Visible, blank, statement_end};
 use dot::Flow;
 use editor::{Editor, Typed};
 use progress::Display;
@@ -32,8 +31,8 @@ const BUFFER_BYTES: usize = 1 << 16;
 /// A session and how its answers are shown.
 pub struct Prompt {
     session: Session,
-    format: Format,
-    /// Whether the time of each statement is told.
+    format: AnswerFormat,
+    /// Whether the time of each statement is shown.
     timer: bool,
     /// Where answers go, if not to standard output.
     file: Option<File>,
@@ -42,8 +41,8 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// Shows answers in one form on standard output until told otherwise.
-    pub fn new(session: Session, format: Format) -> Self {
+    /// Shows answers in one form on standard output, until a command changes that.
+    pub fn new(session: Session, format: AnswerFormat) -> Self {
         Prompt { session, format, timer: false, file: None, full: false }
     }
 
@@ -80,7 +79,7 @@ impl Prompt {
     /// line.
     pub fn interactive(&mut self) -> anyhow::Result<()> {
         anyhow::ensure!(
-            self.format != Format::Parquet,
+            self.format != AnswerFormat::Parquet,
             "the prompt has no Parquet files; give a query"
         );
         let mut editor = Editor::new(&self.session)?;
@@ -119,14 +118,16 @@ impl Prompt {
         anyhow::ensure!(!self.full, "a Parquet file has the answer of one statement");
         let stdout = std::io::stdout();
         let terminal = self.file.is_none() && stdout.is_terminal();
-        let parquet = self.format == Format::Parquet;
+        let parquet = self.format == AnswerFormat::Parquet;
         anyhow::ensure!(
             !(terminal && parquet),
             "a Parquet file is nothing for a terminal; redirect the output"
         );
         let target: Box<dyn Write + Send> = match &self.file {
             Some(file) => Box::new(file.try_clone().context("cannot write the answer")?),
-            None if terminal && self.format != Format::Table => Box::new(Visible::new(stdout)),
+            None if terminal && self.format != AnswerFormat::Table => {
+                Box::new(Visible::new(stdout))
+            }
             None => Box::new(stdout),
         };
         let display = Display::start(self.session.running());

@@ -102,10 +102,10 @@ fn spinner() -> ProgressBar {
 }
 
 fn text(progress: Progress, elapsed: Duration) -> String {
-    let Progress { rows, begun, pieces } = progress;
+    let Progress { rows, begun, units } = progress;
     let seconds = elapsed.as_secs();
     format!(
-        "{seconds} s, {begun} of {pieces} pieces of the index begun, {} rows read",
+        "{seconds} s, {begun} of {units} pieces of the index begun, {} rows read",
         HumanCount(rows)
     )
 }

@@ -5,7 +5,7 @@ use super::values::{numbers, texts};
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Field, FieldRef, Float64Type};
 use datafusion::common::ScalarValue;
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Signature, TypeSignature, Volatility,
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 type New = fn() -> Box<dyn Accumulator>;
 
-/// All aggregates.
+/// Returns all aggregates.
 pub(super) fn all() -> Vec<AggregateUDF> {
     let text = |name, arguments, new| Aggregate::new(name, arguments, DataType::Utf8, 1, new);
     let real = |name, new| Aggregate::new(name, 1, DataType::Float64, 3, new);
@@ -129,7 +129,7 @@ fn combining<H: Histogram>() -> New {
 impl<H: Histogram> Counter<H> {
     fn add_texts(&mut self, values: &ArrayRef) -> Result<()> {
         for text in texts(values)?.iter().flatten() {
-            self.histogram.add_text(text).map_err(DataFusionError::Execution)?;
+            self.histogram.add_text(text)?;
         }
         Ok(())
     }
@@ -139,7 +139,7 @@ impl<H: Histogram> Accumulator for Counter<H> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         match self.of_texts {
             true => self.add_texts(&values[0]),
-            false => self.histogram.add(values).map_err(DataFusionError::Execution),
+            false => Ok(self.histogram.add(values)?),
         }
     }
 

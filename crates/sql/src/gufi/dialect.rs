@@ -12,6 +12,7 @@
 //! | columns without a name | named by their text |
 
 use super::views::{self, ENTRY, HIDDEN, LEVEL, PATH, PINODE, ROOT, SUBDIRS};
+use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, ExactNumberInfo, ExcludeSelectItem, Expr, Function, FunctionArg,
     FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, OrderByKind,
@@ -25,7 +26,7 @@ use std::ops::ControlFlow;
 /// What a view that has the hidden columns too is called.
 pub(super) const WITH_PATHS: &str = " with paths";
 
-/// Names of tables that a statement reads, without schemas, and whether each is a view of GUFI's.
+/// Returns the names of the tables that a statement reads, without schemas, and whether each is a view of GUFI's.
 pub(super) fn tables(statement: &Statement, gufi: bool) -> Vec<(String, bool)> {
     let mut names = Vec::new();
     let _: ControlFlow<()> = visit_relations(statement, |name| {
@@ -39,7 +40,7 @@ pub(super) fn tables(statement: &Statement, gufi: bool) -> Vec<(String, bool)> {
     names
 }
 
-/// Names of functions that a statement calls.
+/// Returns the names of the functions that a statement calls.
 pub(super) fn functions(statement: &Statement) -> HashSet<String> {
     let mut names = HashSet::new();
     let _: ControlFlow<()> = visit_expressions(statement, |expression| {
@@ -74,18 +75,18 @@ impl Visitor for Aliases {
     }
 }
 
-/// Errors: a path function where no view of GUFI's is read.
-pub(super) fn check(statement: &Statement) -> Result<(), String> {
+/// Refuses a path function where no view of GUFI's is read.
+pub(super) fn check(statement: &Statement) -> Result<()> {
     match functions(statement).into_iter().find(|name| is_path_function(name)) {
-        Some(name) => {
-            Err(format!("{name}() is of a directory: it needs one of GUFI's views after FROM"))
-        }
+        Some(name) => Err(DataFusionError::Plan(format!(
+            "{name}() is of a directory: it needs one of GUFI's views after FROM"
+        ))),
         None => Ok(()),
     }
 }
 
-/// The view of GUFI's that a name means. Names that the index's own tables have mean those unless
-/// told otherwise.
+/// Returns the view of GUFI's that a name means. Names that the index's own tables have mean those
+/// unless `gufi` says so.
 fn view_name(name: &ObjectName, gufi: bool) -> Option<String> {
     let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(normal).collect();
     let (table, schema) = match parts.as_slice() {
@@ -239,7 +240,7 @@ impl VisitorMut for Rewriter {
     }
 }
 
-/// Functions that SQLite or GUFI has in other words or with another meaning.
+/// Returns what a function becomes that SQLite or GUFI has in other words or with another meaning.
 fn of_sqlite(function: &Function) -> Option<Expr> {
     let given = arguments(function);
     let name = |name: &str| ObjectName::from(vec![Ident::new(name)]);
@@ -273,7 +274,7 @@ struct Relation {
 }
 
 impl Rewriter {
-    /// Whether an expression is the name of a column, as far as one can know.
+    /// Returns whether an expression is the name of a column, as far as one can know.
     fn is_column(&self, expression: &Expr) -> bool {
         match expression {
             Expr::Identifier(name) => {
@@ -343,7 +344,7 @@ impl Rewriter {
     }
 }
 
-/// The tables of a FROM clause.
+/// Returns the tables of a FROM clause.
 fn factors(select: &mut Select) -> impl Iterator<Item = &mut TableFactor> {
     select.from.iter_mut().flat_map(|table| {
         let joined = table.joins.iter_mut().map(|join| &mut join.relation);

@@ -21,7 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 type Call = fn(&[ArrayRef]) -> Result<ArrayRef>;
 
-/// All functions, those that the views alone use included.
+/// Returns all functions, those that the views alone use included.
 pub(super) fn all() -> Vec<ScalarUDF> {
     let stable = Volatility::Stable;
     let pure = Volatility::Immutable;
@@ -134,10 +134,6 @@ impl ScalarUDFImpl for Function {
     }
 }
 
-fn bad(message: impl Into<String>) -> DataFusionError {
-    DataFusionError::Execution(message.into())
-}
-
 fn of_texts(arguments: &[ArrayRef], function: impl Fn(&str) -> Option<&str>) -> Result<ArrayRef> {
     let values = texts(&arguments[0])?;
     Ok(Arc::new(values.iter().map(|value| value.and_then(&function)).collect::<StringArray>()))
@@ -164,17 +160,18 @@ fn strftime(arguments: &[ArrayRef]) -> Result<ArrayRef> {
         Some(format) => text::time(format, time.unwrap_or(0), false).map(Some),
         None => Ok(None),
     });
-    Ok(Arc::new(texts.collect::<std::result::Result<StringArray, String>>().map_err(bad)?))
+    Ok(Arc::new(texts.collect::<Result<StringArray, super::error::Error>>()?))
 }
 
 fn datetime(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (times, units) = (integers(&arguments[0])?, texts(&arguments[1])?);
     if units.iter().flatten().any(|unit| unit != "unixepoch") {
-        return Err(bad("datetime() is for seconds since 1970 here: datetime(mtime, 'unixepoch')"));
+        let why = "datetime() is for seconds since 1970 here: datetime(mtime, 'unixepoch')";
+        return Err(DataFusionError::Execution(why.to_owned()));
     }
     let texts =
         times.iter().map(|time| time.map(|time| text::time("%F %T", time, true)).transpose());
-    Ok(Arc::new(texts.collect::<std::result::Result<StringArray, String>>().map_err(bad)?))
+    Ok(Arc::new(texts.collect::<Result<StringArray, super::error::Error>>()?))
 }
 
 fn blocksize(arguments: &[ArrayRef]) -> Result<ArrayRef> {
@@ -184,7 +181,7 @@ fn blocksize(arguments: &[ArrayRef]) -> Result<ArrayRef> {
         (Some(size), Some(unit)) => text::blocks(size, unit).map(Some),
         _ => Ok(None),
     });
-    Ok(Arc::new(texts.collect::<std::result::Result<StringArray, String>>().map_err(bad)?))
+    Ok(Arc::new(texts.collect::<Result<StringArray, super::error::Error>>()?))
 }
 
 fn epochtoage(arguments: &[ArrayRef]) -> Result<ArrayRef> {

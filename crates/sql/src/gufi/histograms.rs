@@ -7,14 +7,12 @@
 //! | of ages | `reference;` and `upper end in seconds:count;` |
 //! | of categories | `categories;` and `bytes:name:count;` |
 
+use super::error::{Error, Result};
 use super::text;
 use super::values::{integers, is_text, numbers, texts};
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
 use std::collections::BTreeMap;
-
-/// Why values or a text cannot be added.
-pub(super) type Result<T> = std::result::Result<T, String>;
 
 /// Counts of values.
 pub(super) trait Histogram: Default + std::fmt::Debug + Send + Sync + 'static {
@@ -22,33 +20,29 @@ pub(super) trait Histogram: Default + std::fmt::Debug + Send + Sync + 'static {
     fn add(&mut self, arguments: &[ArrayRef]) -> Result<()>;
     /// Adds what a text of this histogram counts.
     fn add_text(&mut self, text: &str) -> Result<()>;
-    /// The text, of all that was counted.
+    /// Returns the text, of all that was counted.
     fn text(&self) -> String;
-    /// What the function gives: the text, unless only a part of it was asked for.
+    /// Returns what the function gives: the text, unless only a part of it was asked for.
     fn answer(&self) -> Option<String> {
         Some(self.text())
     }
-    /// Memory on the heap, in bytes.
+    /// Returns how much memory it has on the heap, in bytes.
     fn heap_bytes(&self) -> usize {
         0
     }
 }
 
-fn message(error: datafusion::error::DataFusionError) -> String {
-    error.strip_backtrace()
+fn bad(text: &str) -> Error {
+    Error::Histogram(text.to_owned())
 }
 
-fn bad(text: &str) -> String {
-    format!("not a histogram of this kind: '{text}'")
-}
-
-/// The whole number up to a separator, and what follows it.
+/// Returns the whole number up to a separator, and what follows it.
 fn number(text: &str, separator: char) -> Option<(u64, &str)> {
     let (number, rest) = text.split_once(separator)?;
     Some((number.parse().ok()?, rest))
 }
 
-/// Pairs `bucket:count;` until the end of a text.
+/// Adds the pairs `bucket:count;` until the end of a text.
 fn pairs(mut text: &str, mut add: impl FnMut(&str, u64) -> Option<()>) -> Option<()> {
     while !text.is_empty() {
         let (bucket, rest) = text.split_once(':')?;
@@ -75,13 +69,13 @@ const BUCKETS_MAX: u64 = 4096;
 impl Powers {
     fn begin(&mut self, base: u64, buckets: u64) -> Result<()> {
         if base < 2 || buckets > BUCKETS_MAX {
-            return Err(format!("bad base or number of buckets of a histogram: {base}, {buckets}"));
+            return Err(Error::Buckets { base, buckets });
         }
         if self.base == 0 {
             (self.base, self.buckets) = (base, vec![0; buckets as usize]);
         }
         if (self.base, self.buckets.len() as u64) != (base, buckets) {
-            return Err("histograms of different bases or numbers of buckets".to_owned());
+            return Err(Error::OtherBuckets);
         }
         Ok(())
     }
@@ -124,22 +118,22 @@ impl Histogram for Powers {
         if arguments[0].is_empty() {
             return Ok(());
         }
-        let bases = integers(&arguments[1]).map_err(message)?;
-        let counts = integers(&arguments[2]).map_err(message)?;
+        let bases = integers(&arguments[1])?;
+        let counts = integers(&arguments[2])?;
         let positive = |number: i64| u64::try_from(number).unwrap_or(0);
         self.begin(positive(bases.value(0)), positive(counts.value(0)))?;
         if is_text(&arguments[0]) {
-            let values = texts(&arguments[0]).map_err(message)?;
+            let values = texts(&arguments[0])?;
             values.iter().for_each(|value| self.count(value.map_or(0, str::len) as u64));
         } else if arguments[0].data_type() == &DataType::Float64 {
-            let values = numbers(&arguments[0]).map_err(message)?;
+            let values = numbers(&arguments[0])?;
             values.iter().map(Option::unwrap_or_default).filter(|value| *value >= 0.0).for_each(
                 |value| {
                     self.count(value as u64);
                 },
             );
         } else {
-            let values = integers(&arguments[0]).map_err(message)?;
+            let values = integers(&arguments[0])?;
             values.iter().filter_map(|value| u64::try_from(value.unwrap_or(0)).ok()).for_each(
                 |value| {
                     self.count(value);
@@ -169,7 +163,7 @@ pub(super) struct Modes(BTreeMap<u32, u64>);
 
 impl Histogram for Modes {
     fn add(&mut self, arguments: &[ArrayRef]) -> Result<()> {
-        for mode in &integers(&arguments[0]).map_err(message)? {
+        for mode in &integers(&arguments[0])? {
             *self.0.entry((mode.unwrap_or(0) & 0o777) as u32).or_default() += 1;
         }
         Ok(())
@@ -233,8 +227,8 @@ impl Ages {
 
 impl Histogram for Ages {
     fn add(&mut self, arguments: &[ArrayRef]) -> Result<()> {
-        let times = integers(&arguments[0]).map_err(message)?;
-        let references = integers(&arguments[1]).map_err(message)?;
+        let times = integers(&arguments[0])?;
+        let references = integers(&arguments[1])?;
         for (time, reference) in times.iter().zip(&references) {
             let reference = *self.reference_s.get_or_insert(reference.unwrap_or(0));
             let age = reference.saturating_sub(time.unwrap_or(0));
@@ -245,8 +239,7 @@ impl Histogram for Ages {
     }
 
     fn add_text(&mut self, text: &str) -> Result<()> {
-        self.parse(text)
-            .ok_or_else(|| format!("not a histogram of ages from one reference: '{text}'"))
+        self.parse(text).ok_or_else(|| Error::Ages(text.to_owned()))
     }
 
     fn text(&self) -> String {
@@ -276,9 +269,9 @@ impl Categories {
 
     fn add_as(&mut self, arguments: &[ArrayRef], name: fn(&str) -> &str) -> Result<()> {
         if let Some(keep) = arguments.get(1).filter(|keep| !keep.is_empty()) {
-            self.repeated_only = integers(keep).map_err(message)?.value(0) == 0;
+            self.repeated_only = integers(keep)?.value(0) == 0;
         }
-        let values = texts(&arguments[0]).map_err(message)?;
+        let values = texts(&arguments[0])?;
         values.iter().flatten().for_each(|value| self.count(name(value), 1));
         Ok(())
     }

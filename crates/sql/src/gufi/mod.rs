@@ -9,6 +9,7 @@
 
 mod aggregates;
 mod dialect;
+mod error;
 mod functions;
 mod histograms;
 mod paths;
@@ -78,7 +79,7 @@ pub(super) async fn plan(context: &SessionContext, query: &str, gufi: bool) -> R
             let columns = columns(context, &tables).await;
             dialect::rewrite(inner, gufi, columns);
         }
-        dialect::check(inner).map_err(DataFusionError::Plan)?;
+        dialect::check(inner)?;
     }
     state.statement_to_plan(statement).await
 }
@@ -97,7 +98,7 @@ fn is_known(state: &SessionState, function: &str) -> bool {
         || state.window_functions().contains_key(function)
 }
 
-/// Names of columns of all tables of a statement.
+/// Returns the names of the columns of all tables of a statement.
 async fn columns(context: &SessionContext, tables: &[(String, bool)]) -> HashSet<String> {
     let mut names = HashSet::new();
     for (table, view) in tables {

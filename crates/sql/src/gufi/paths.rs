@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Ends the name of an attribute in GUFI's lists of them.
 const END: char = '\u{1f}';
 
-/// The directory that holds an absolute path; that of the root is the root.
+/// Returns the directory that holds an absolute path; that of the root is the root.
 pub(super) fn parent(path: &str) -> &str {
     match path.rfind('/') {
         Some(0) | None => "/",
@@ -18,7 +18,7 @@ pub(super) fn parent(path: &str) -> &str {
     }
 }
 
-/// A directory and the name of an entry of it as one path.
+/// Joins directories and names of entries of them.
 pub(super) fn joined(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (directories, names) = (texts(&arguments[0])?, texts(&arguments[1])?);
     let path = |(directory, name): (Option<&str>, Option<&str>)| {
@@ -27,7 +27,7 @@ pub(super) fn joined(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(directories.iter().zip(names.iter()).map(path).collect::<StringArray>()))
 }
 
-/// The directories so many levels above others.
+/// Returns the directories so many levels above others.
 pub(super) fn roots(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (paths, depths) = (texts(&arguments[0])?, integers(&arguments[1])?);
     let above = |path, depth| (0..depth).fold(path, |path, _| parent(path));
@@ -36,7 +36,7 @@ pub(super) fn roots(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(roots.collect::<StringArray>()))
 }
 
-/// Each directory and those above it, as many as it has levels.
+/// Lists each directory and those above it, as many as it has levels.
 pub(super) fn ancestors(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (paths, depths) = (texts(&arguments[0])?, integers(&arguments[1])?);
     let mut lists = ListBuilder::new(StringBuilder::new());
@@ -53,7 +53,7 @@ pub(super) fn ancestors(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(lists.finish()))
 }
 
-/// GUFI's form of the names of attributes: each followed by the byte 31.
+/// Writes the names of attributes in GUFI's form: each followed by the byte 31.
 pub(super) fn xattr_names(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let lists = texts(&arguments[0])?;
     let names = |list: Option<&str>| {
@@ -64,7 +64,7 @@ pub(super) fn xattr_names(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(StringArray::from_iter_values(lists.iter().map(names))))
 }
 
-/// How many attributes an entry has.
+/// Counts the attributes of entries.
 pub(super) fn xattr_counts(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let lists = texts(&arguments[0])?;
     let count = |list: Option<&str>| split(list.unwrap_or_default()).len() as i64;
@@ -90,7 +90,7 @@ fn split(list: &str) -> Vec<String> {
     names
 }
 
-/// Whether paths are directories or at or below them.
+/// Returns whether paths are directories or at or below them.
 pub(super) fn below(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (paths, directories) = (texts(&arguments[0])?, texts(&arguments[1])?);
     let below = |(path, directory): (Option<&str>, Option<&str>)| {

@@ -64,7 +64,7 @@ impl fmt::Debug for Views {
 
 #[async_trait]
 impl SchemaProvider for Views {
-    /// The views, or the index's own tables where those come first: both are found under either.
+    /// Names the views, or the index's own tables where those come first: both are found under either.
     fn table_names(&self) -> Vec<String> {
         match self.first {
             true => NAMES_OF_VIEWS.map(str::to_owned).to_vec(),
@@ -103,7 +103,7 @@ impl ViewTable {
         ViewTable { view, schema }
     }
 
-    /// The query of the columns in a projection and in predicates.
+    /// Writes the query of the columns in a projection and in predicates.
     fn query(&self, projection: &[usize], filters: &[Expr]) -> String {
         let read: Vec<&Name> = filters.iter().flat_map(Expr::column_refs).collect();
         let wanted = |(at, column): &(usize, &Column)| {
@@ -114,9 +114,9 @@ impl ViewTable {
         self.view.query(&columns, Self::directory(filters).as_deref())
     }
 
-    /// A directory at or below which all rows that pass are.
+    /// Returns a directory at or below which all rows that pass are.
     fn directory(filters: &[Expr]) -> Option<String> {
-        let told = filters.iter().flat_map(split_conjunction).filter_map(named_directory);
+        let named = filters.iter().flat_map(split_conjunction).filter_map(named_directory);
         let renamed = filters.iter().map(|filter| {
             let path = |expression: Expr| {
                 Ok(match is_path(&expression) {
@@ -128,7 +128,7 @@ impl ViewTable {
         });
         let renamed = renamed.collect::<Result<Vec<Expr>>>().ok()?;
         let implied = Restriction::new(&renamed).directory().map(str::to_owned);
-        let longest = told.chain(implied).max_by_key(String::len)?;
+        let longest = named.chain(implied).max_by_key(String::len)?;
         Some(longest.trim_end_matches('/').to_owned()).filter(|directory| !directory.is_empty())
     }
 }
@@ -137,7 +137,7 @@ fn is_path(expression: &Expr) -> bool {
     matches!(expression, Expr::Column(name) if name.name == PATH || name.name == ENTRY)
 }
 
-/// The directory that a predicate names: `path() = '/a'` or `below(path(), '/a')`.
+/// Returns the directory that a predicate names: `path() = '/a'` or `below(path(), '/a')`.
 fn named_directory(filter: &Expr) -> Option<String> {
     let (path, directory) = match filter {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => match (&**left, &**right)

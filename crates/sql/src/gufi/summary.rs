@@ -134,7 +134,7 @@ const SUMS_IN_ORDER: [&str; 45] = [
     "totossint4",
 ];
 
-/// The SQL of a sum of one directory, over the tables `l` (the directory) and `a` (sums of
+/// Returns the SQL of a sum of one directory, over the tables `l` (the directory) and `a` (sums of
 /// entries), and what it needs.
 ///
 /// This is the one place that says what comes from the index's own sums. They are over all entries
@@ -155,7 +155,7 @@ fn sum(per: Per, name: &str) -> (String, Needs) {
     (format!("coalesce(a.{stored}, {of_nothing})"), ENTRIES)
 }
 
-/// `dname`, `sname`, `sroll` and `srollsubdirs`: no directory is rolled up into another.
+/// Returns `dname`, `sname`, `sroll` and `srollsubdirs`: no directory is rolled up into another.
 pub(super) fn names() -> Vec<Column> {
     vec![
         Column::text("dname", "basename(l.path)", ALONE),
@@ -165,7 +165,7 @@ pub(super) fn names() -> Vec<Column> {
     ]
 }
 
-/// The columns of `summary`.
+/// Returns the columns of `summary`.
 pub(super) fn columns(per: Per) -> Vec<Column> {
     let mut columns = vec![
         Column::text("name", "basename(l.path)", ALONE),
@@ -174,9 +174,9 @@ pub(super) fn columns(per: Per) -> Vec<Column> {
     ];
     columns.extend(inode_columns("l", "", ALONE));
     if let Some(id) = per.id() {
-        let column =
-            columns.iter_mut().find(|column| column.name == id).expect("inodes have owners");
-        (column.value, column.needs) = (format!("a.{id}").into(), ENTRIES);
+        for column in columns.iter_mut().filter(|column| column.name == id) {
+            (column.value, column.needs) = (format!("a.{id}").into(), ENTRIES);
+        }
     }
     columns.extend([
         Column::text("linkname", "''", ALONE),
@@ -205,7 +205,7 @@ pub(super) fn columns(per: Per) -> Vec<Column> {
     columns
 }
 
-/// The columns of `treesummary`, over a table `t` of [`trees`].
+/// Returns the columns of `treesummary`, over a table `t` of [`trees`].
 pub(super) fn tree_columns(per: Per) -> Vec<Column> {
     let mut columns =
         vec![Column::text("inode", "l.ino", ALONE), Column::text("pinode", PINODE, ABOVE)];
@@ -237,7 +237,7 @@ pub(super) fn tree_columns(per: Per) -> Vec<Column> {
     columns
 }
 
-/// Directories that can be listed, one row each; with sums only if they are asked for, since a huge
+/// Writes the directories that can be listed, one row each; with sums only if they are asked for, since a huge
 /// directory is kept in parts.
 pub(super) fn listings(needs: Needs, below: Option<&str>) -> String {
     let below = below.map_or("true".to_owned(), |directory| {
@@ -260,7 +260,7 @@ pub(super) fn listings(needs: Needs, below: Option<&str>) -> String {
     )
 }
 
-/// What is joined to directories `l`.
+/// Writes what is joined to directories `l`.
 pub(super) fn joined(per: Per, needs: Needs, below: Option<&str>) -> String {
     let mut tables = String::new();
     if needs & ABOVE != 0 {
@@ -278,8 +278,8 @@ pub(super) fn joined(per: Per, needs: Needs, below: Option<&str>) -> String {
         let directories = match below {
             // The directory itself is an entry of the one above.
             Some(directory) => format!(
-                "(SELECT * FROM public.directories WHERE starts_with(path, {}) UNION ALL SELECT * FROM \
-                 public.directories WHERE path = {})",
+                "(SELECT * FROM public.directories WHERE starts_with(path, {}) \
+                 UNION ALL SELECT * FROM public.directories WHERE path = {})",
                 prefix(directory),
                 literal(directory)
             ),
@@ -302,7 +302,7 @@ fn entry_sums(per: Per, below: Option<&str>) -> String {
     )
 }
 
-/// Sums of each directory and all below it, as `t`, with the directory as `l`.
+/// Writes the sums of each directory and all below it, as `t`, with the directory as `l`.
 pub(super) fn trees(per: Per, needs: Needs, below: Option<&str>) -> String {
     let mut one: Vec<String> =
         vec!["l.source".into(), "gufi_ancestors(l.path, l.depth) AS above".into()];
@@ -343,9 +343,9 @@ pub(super) fn trees(per: Per, needs: Needs, below: Option<&str>) -> String {
     let sums = joined(per, needs & ENTRIES, below);
     let above = if needs & ABOVE != 0 { joined(Per::All, ABOVE, None) } else { String::new() };
     format!(
-        "(SELECT source, directory{id}, {} FROM (SELECT *, unnest(above) AS directory FROM (SELECT {} FROM \
-         {directories} l{sums})) GROUP BY source, directory{id}) t JOIN {} l ON l.source = t.source AND l.path = \
-         t.directory{above}",
+        "(SELECT source, directory{id}, {} FROM (SELECT *, unnest(above) AS directory FROM \
+         (SELECT {} FROM {directories} l{sums})) GROUP BY source, directory{id}) t JOIN {} l \
+         ON l.source = t.source AND l.path = t.directory{above}",
         all.join(", "),
         one.join(", "),
         listings(ALONE, below),

@@ -1,5 +1,7 @@
 //! The texts that GUFI's functions give: modes, categories, sizes, times.
 
+use super::error::{Error, Result};
+use canopy_text::mode_string;
 use chrono::format::{Item, StrftimeItems};
 use chrono::{DateTime, Local, Utc};
 
@@ -14,35 +16,21 @@ const DECADE_S: i64 = 10 * YEAR_S;
 /// Letters of the units of powers of 1024 (or 1000).
 const UNITS: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
 
-/// A mode as ls(1) shows it; all types but directories and links are `-`.
+/// Writes a mode as ls(1) shows it; all types but directories and links are `-`.
 pub(super) fn mode(mode: i64) -> String {
-    let mut text = String::with_capacity(10);
-    text.push(match mode & 0o170_000 {
-        0o040_000 => 'd',
-        0o120_000 => 'l',
-        _ => '-',
-    });
-    for (shift, special, letters) in [(6, 0o4000, "xSs"), (3, 0o2000, "xSs"), (0, 0o1000, "xTt")] {
-        let bits = mode >> shift;
-        text.push(if bits & 4 != 0 { 'r' } else { '-' });
-        text.push(if bits & 2 != 0 { 'w' } else { '-' });
-        let letter = match (mode & special != 0, bits & 1 != 0) {
-            (false, false) => "-",
-            (false, true) => &letters[..1],
-            (true, false) => &letters[1..2],
-            (true, true) => &letters[2..],
-        };
-        text.push_str(letter);
+    let mut text = mode_string(mode as u32);
+    if !text.starts_with(['d', 'l']) {
+        text.replace_range(..1, "-");
     }
     text
 }
 
-/// The power of 1000 that a number is in; none below zero.
+/// Returns the power of 1000 that a number is in; none below zero.
 pub(super) fn integer_category(value: f64) -> Option<&'static str> {
     category(value, 1000.0, ["O", "K", "M", "B", "T", "q"], "Q")
 }
 
-/// The power of 1024 that a size is in; none below zero.
+/// Returns the power of 1024 that a size is in; none below zero.
 pub(super) fn byte_category(value: f64) -> Option<&'static str> {
     category(value, 1024.0, ["B", "K", "M", "G", "T", "P"], "E")
 }
@@ -69,7 +57,7 @@ fn category(
     Some(last)
 }
 
-/// The unit of an age; none for what is to come.
+/// Returns the unit of an age; none for what is to come.
 pub(super) fn age_category(age_s: f64) -> Option<&'static str> {
     if age_s.is_nan() || age_s < 0.0 {
         return None;
@@ -89,7 +77,7 @@ pub(super) fn age_category(age_s: f64) -> Option<&'static str> {
     Some(below.iter().find(|(end, _)| age_s < *end as f64).map_or("Decs", |(_, name)| name))
 }
 
-/// Seconds of the unit that a text begins with; days where it is none.
+/// Returns the seconds of the unit that a text begins with; days where it is none.
 pub(super) fn unit_seconds(unit: &str) -> i64 {
     match unit.chars().next() {
         Some('s') => 1,
@@ -103,7 +91,7 @@ pub(super) fn unit_seconds(unit: &str) -> i64 {
     }
 }
 
-/// A size with one decimal and the largest unit of powers of 1024 that leaves it at least 1.
+/// Writes a size with one decimal and the largest unit of powers of 1024 that leaves it at least 1.
 pub(super) fn size(bytes: f64) -> Option<String> {
     let mut value = bytes;
     let mut unit = None;
@@ -117,11 +105,11 @@ pub(super) fn size(bytes: f64) -> Option<String> {
     Some(format!("{value:.1}{}", unit.map(String::from).unwrap_or_default()))
 }
 
-/// How many blocks a size fills. The block is `[COUNT][UNIT]`, where the unit is a letter (powers
+/// Returns how many blocks a size fills. The block is `[COUNT][UNIT]`, where the unit is a letter (powers
 /// of 1024), `KiB` and the like, or `KB` (powers of 1000). Without a count the unit is appended.
-pub(super) fn blocks(size: i64, block: &str) -> Result<String, String> {
-    let bad = || format!("bad unit of blocksize(): '{block}'");
-    let size = u64::try_from(size).map_err(|_| format!("bad size of blocksize(): {size}"))?;
+pub(super) fn blocks(size: i64, block: &str) -> Result<String> {
+    let bad = || Error::BlockUnit(block.to_owned());
+    let size = u64::try_from(size).map_err(|_| Error::Size(size))?;
     let digits = block.bytes().take_while(u8::is_ascii_digit).count();
     let (count, unit) = block.split_at(digits);
     let mut bytes: u64 = if digits == 0 { 1 } else { count.parse().map_err(|_| bad())? };
@@ -141,26 +129,25 @@ pub(super) fn blocks(size: i64, block: &str) -> Result<String, String> {
     Ok(format!("{}{}", size.div_ceil(bytes), if digits == 0 { unit } else { "" }))
 }
 
-/// What follows the last dot, which may be the first character; nothing where nothing follows.
+/// Returns what follows the last dot, which may be the first character; nothing where nothing follows.
 pub(super) fn extension(name: &str) -> Option<&str> {
     let at = name.rfind('.')?;
     Some(&name[at + 1..]).filter(|extension| !extension.is_empty())
 }
 
-/// The last component of a path without slashes at its end.
+/// Returns the last component of a path without slashes at its end.
 pub(super) fn base_name(path: &str) -> &str {
     let trimmed = path.trim_end_matches('/');
     if trimmed.is_empty() { "/" } else { &trimmed[trimmed.rfind('/').map_or(0, |at| at + 1)..] }
 }
 
-/// A time in seconds since 1970 in the form of strftime(3), in local time or UTC.
-pub(super) fn time(format: &str, time_s: i64, utc: bool) -> Result<String, String> {
+/// Writes a time in seconds since 1970 in the form of strftime(3), in local time or UTC.
+pub(super) fn time(format: &str, time_s: i64, utc: bool) -> Result<String> {
     let items: Vec<Item> = StrftimeItems::new(format).collect();
     if items.contains(&Item::Error) {
-        return Err(format!("bad format of a time: '{format}'"));
+        return Err(Error::TimeFormat(format.to_owned()));
     }
-    let time =
-        DateTime::<Utc>::from_timestamp(time_s, 0).ok_or_else(|| format!("bad time: {time_s}"))?;
+    let time = DateTime::<Utc>::from_timestamp(time_s, 0).ok_or(Error::Time(time_s))?;
     Ok(match utc {
         true => time.format_with_items(items.iter()).to_string(),
         false => time.with_timezone(&Local).format_with_items(items.iter()).to_string(),
@@ -201,7 +188,7 @@ mod tests {
             (1025, "512", "3"),
             (i64::MAX, "E", "8E"),
         ] {
-            assert_eq!(blocks(size, block).as_deref(), Ok(text), "{size} {block}");
+            assert_eq!(blocks(size, block).unwrap(), text, "{size} {block}");
         }
         for block in ["x", "0", "0K", "KX", "KiX", "KiBx", "ü", "99999999999999999999", "99E"] {
             assert!(blocks(1, block).is_err(), "{block}");
@@ -263,9 +250,9 @@ mod tests {
 
     #[test]
     fn times_have_the_form_of_strftime() {
-        assert_eq!(time("%F %T", 1_680_818_366, true).as_deref(), Ok("2023-04-06 21:59:26"));
-        assert_eq!(time("%b %e %H:%M %j %s %%", 0, true).as_deref(), Ok("Jan  1 00:00 001 0 %"));
-        assert_eq!(time("%F %T", -1, true).as_deref(), Ok("1969-12-31 23:59:59"));
+        assert_eq!(time("%F %T", 1_680_818_366, true).unwrap(), "2023-04-06 21:59:26");
+        assert_eq!(time("%b %e %H:%M %j %s %%", 0, true).unwrap(), "Jan  1 00:00 001 0 %");
+        assert_eq!(time("%F %T", -1, true).unwrap(), "1969-12-31 23:59:59");
         assert!(time("%Q", 0, true).is_err());
         assert!(time("%F", i64::MAX, true).is_err());
     }

@@ -8,18 +8,18 @@ use datafusion::error::Result;
 
 const NANOSECONDS: i64 = 1_000_000_000;
 
-/// Whether values are text to SQLite.
+/// Returns whether values are text to SQLite.
 pub(super) fn is_text(values: &ArrayRef) -> bool {
     use DataType::{Binary, LargeUtf8, Utf8, Utf8View};
     matches!(values.data_type(), Utf8 | LargeUtf8 | Utf8View | Binary)
 }
 
-/// Values as text.
+/// Reads values as text.
 pub(super) fn texts(values: &ArrayRef) -> Result<StringArray> {
     Ok(cast(values, &DataType::Utf8)?.as_string::<i32>().clone())
 }
 
-/// Values as whole numbers. Of text, the number that it begins with, or null; of times, seconds
+/// Reads values as whole numbers. Of text, the number that it begins with, or null; of times, seconds
 /// since 1970.
 pub(super) fn integers(values: &ArrayRef) -> Result<Int64Array> {
     if is_text(values) {
@@ -32,7 +32,7 @@ pub(super) fn integers(values: &ArrayRef) -> Result<Int64Array> {
     Ok(cast(values, &DataType::Int64)?.as_primitive().clone())
 }
 
-/// Values as numbers. Of text, the number that it is, or null; of times, seconds since 1970.
+/// Reads values as numbers. Of text, the number that it is, or null; of times, seconds since 1970.
 pub(super) fn numbers(values: &ArrayRef) -> Result<Float64Array> {
     if is_text(values) {
         let texts = texts(values)?;
@@ -48,7 +48,7 @@ pub(super) fn numbers(values: &ArrayRef) -> Result<Float64Array> {
     Ok(cast(values, &DataType::Float64)?.as_primitive().clone())
 }
 
-/// Whole seconds since 1970 of times, rounded down.
+/// Returns the whole seconds since 1970 of times, rounded down.
 pub(super) fn seconds(times: &ArrayRef) -> Result<Int64Array> {
     let DataType::Timestamp(_, zone) = times.data_type() else { return integers(times) };
     let times = cast(times, &DataType::Timestamp(TimeUnit::Nanosecond, zone.clone()))?;

@@ -59,7 +59,7 @@ impl Column {
 
 /// What a row of a view is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rows {
+enum RowKind {
     Entries,
     Directories(Per),
     Trees(Per),
@@ -69,7 +69,7 @@ enum Rows {
 /// A table or view of GUFI.
 #[derive(Clone, Debug)]
 pub(super) struct View {
-    rows: Rows,
+    rows: RowKind,
     /// Whether each row is repeated for each extended attribute.
     xattrs: bool,
     pub(super) columns: Vec<Column>,
@@ -125,7 +125,7 @@ pub(super) const SUBDIRS: &str = " subdirs";
 /// All of them.
 pub(super) const HIDDEN: [&str; 6] = [PATH, ENTRY, LEVEL, ROOT, PINODE, SUBDIRS];
 
-/// The view of a name, if there is one.
+/// Returns the view of a name, if there is one.
 pub(super) fn named(name: &str) -> Option<View> {
     if NAMES_OF_VIEWS.binary_search(&name).is_err() {
         return None;
@@ -137,8 +137,8 @@ pub(super) fn named(name: &str) -> Option<View> {
     };
     let xattrs = !plain.starts_with("xattrs") && plain.contains('x');
     let plain = plain.replacen('x', "", usize::from(xattrs));
-    let entries = |columns: Vec<Column>| (Rows::Entries, columns);
-    let directories = |per, columns: Vec<Column>| (Rows::Directories(per), columns);
+    let entries = |columns: Vec<Column>| (RowKind::Entries, columns);
+    let directories = |per, columns: Vec<Column>| (RowKind::Directories(per), columns);
     let (rows, mut columns) = match plain.as_str() {
         "entries" => entries(entry_columns()),
         "pentries" => entries(pentries_columns()),
@@ -151,12 +151,12 @@ pub(super) fn named(name: &str) -> Option<View> {
         "vrsummary" | "vrsummarylong" => {
             directories(Per::All, [summary::names(), summary::columns(Per::All)].concat())
         }
-        "vtsummaryuser" => (Rows::Trees(Per::User), summary::tree_columns(Per::User)),
-        "vtsummarygroup" => (Rows::Trees(Per::Group), summary::tree_columns(Per::Group)),
+        "vtsummaryuser" => (RowKind::Trees(Per::User), summary::tree_columns(Per::User)),
+        "vtsummarygroup" => (RowKind::Trees(Per::Group), summary::tree_columns(Per::Group)),
         "treesummary" | "tsummary" | "vtsummarydir" => {
-            (Rows::Trees(Per::All), summary::tree_columns(Per::All))
+            (RowKind::Trees(Per::All), summary::tree_columns(Per::All))
         }
-        _ => (Rows::Xattrs, xattr_columns()),
+        _ => (RowKind::Xattrs, xattr_columns()),
     };
     if xattrs {
         columns.push(Column::text("xattr_name", "x.key", ALONE));
@@ -166,16 +166,16 @@ pub(super) fn named(name: &str) -> Option<View> {
 }
 
 impl View {
-    /// The same with the columns that path functions become.
+    /// Adds the columns that path functions become.
     pub(super) fn with_paths(mut self) -> Self {
-        if self.rows != Rows::Xattrs {
+        if self.rows != RowKind::Xattrs {
             self.columns.extend(self.hidden());
         }
         self
     }
 
     fn hidden(&self) -> [Column; 6] {
-        let in_entry = self.rows == Rows::Entries;
+        let in_entry = self.rows == RowKind::Entries;
         let (path, entry) = match in_entry {
             true => ("gufi_directory(e.path)", "e.path"),
             false => ("l.path", "l.path"),
@@ -192,12 +192,12 @@ impl View {
         ]
     }
 
-    /// Whether rows are entries, whose names with those of their directories are paths.
+    /// Returns whether rows are entries, whose names with those of their directories are paths.
     pub(super) fn is_of_entries(&self) -> bool {
-        self.rows == Rows::Entries
+        self.rows == RowKind::Entries
     }
 
-    /// The query for some columns, of rows at or below a directory.
+    /// Writes the query for some columns, of rows at or below a directory.
     pub(super) fn query(&self, columns: &[&Column], below: Option<&str>) -> String {
         let needs = columns.iter().fold(ALONE, |needs, column| needs | column.needs);
         let values =
@@ -205,10 +205,10 @@ impl View {
         let values: Vec<String> = values.collect();
         let values = if values.is_empty() { "1 AS one".to_owned() } else { values.join(", ") };
         let tables = match self.rows {
-            Rows::Entries => self.entries(needs, below),
-            Rows::Directories(per) => self.directories(per, needs, below),
-            Rows::Trees(per) => summary::trees(per, needs, below),
-            Rows::Xattrs => format!("{XATTRS} x"),
+            RowKind::Entries => self.entries(needs, below),
+            RowKind::Directories(per) => self.directories(per, needs, below),
+            RowKind::Trees(per) => summary::trees(per, needs, below),
+            RowKind::Xattrs => format!("{XATTRS} x"),
         };
         format!("SELECT {values} FROM {tables}")
     }
@@ -238,17 +238,17 @@ impl View {
     }
 }
 
-/// Text in quotes.
+/// Writes a text in quotes.
 pub(super) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// The text that all paths below a directory begin with, in quotes.
+/// Writes the text that all paths below a directory begin with, in quotes.
 pub(super) fn prefix(directory: &str) -> String {
     literal(&format!("{}/", directory.trim_end_matches('/')))
 }
 
-/// The entries that GUFI keeps, those below a directory or all.
+/// Names the entries that GUFI keeps, those below a directory or all.
 pub(super) fn kept_entries(below: Option<&str>) -> String {
     let below = below.map_or(String::new(), |directory| {
         format!(" AND starts_with(path, {})", prefix(directory))
@@ -256,7 +256,7 @@ pub(super) fn kept_entries(below: Option<&str>) -> String {
     format!("public.entries WHERE {KEPT}{below}")
 }
 
-/// Columns of an inode of the table `row`, as GUFI names them, up to `ctime`.
+/// Returns the columns of an inode of the table `row`, as GUFI names them, up to `ctime`.
 pub(super) fn inode_columns(row: &str, prefix: &str, needs: Needs) -> Vec<Column> {
     let column = |name: &str| {
         let value = match name {
@@ -270,7 +270,7 @@ pub(super) fn inode_columns(row: &str, prefix: &str, needs: Needs) -> Vec<Column
         .into()
 }
 
-/// Columns that are for file systems that keep more, which have no values here.
+/// Returns the columns that are for file systems that keep more, which have no values here.
 fn oss_columns() -> Vec<Column> {
     let numbers =
         ["ossint1", "ossint2", "ossint3", "ossint4"].map(|name| Column::new(name, "0", ALONE));
@@ -301,7 +301,7 @@ fn pentries_columns() -> Vec<Column> {
     columns
 }
 
-/// The columns of an entry's directory in `vrpentries`.
+/// Returns the columns of an entry's directory in `vrpentries`.
 fn directory_columns() -> Vec<Column> {
     let mut columns = summary::names()[..2].to_vec();
     columns.extend(inode_columns("l", "d", ALONE));

@@ -3,9 +3,10 @@
 //!
 //! What a file holds is not trusted: whatever is in it gives rows or one error.
 
-use super::{Fault, csv, parquet, sqlite};
+use super::error::{FileError, TableError};
+use super::{csv, parquet, sqlite};
+use crate::queue::{self, Batches};
 use crate::scan::Extent;
-use crate::units::{self, Batches};
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
@@ -13,7 +14,7 @@ use canopy_index::{TableFormat, TableKind, TableRecord};
 use canopy_model::escape;
 use canopy_read::locate::to_path;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use rustix::fs::{FileType, Mode, OFlags};
@@ -26,11 +27,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
-/// Rows of a batch.
-pub(super) const BATCH_ROWS: usize = 8192;
-
-/// What went wrong with a file, to follow "cannot read FILE: ".
-pub(super) type FileResult<T> = std::result::Result<T, String>;
+/// What a file gives, or why it cannot be read.
+pub(super) type FileResult<T> = std::result::Result<T, FileError>;
 
 /// Rows of some columns of a file, batch by batch.
 pub(super) type FileRows = Box<dyn Iterator<Item = FileResult<Vec<ArrayRef>>> + Send>;
@@ -52,27 +50,31 @@ pub(super) struct AttachedTable {
     content: Arc<dyn Content>,
 }
 
-/// The record of a table that is about to be attached, if its file can be read. `sqlite_table` is
-/// the table of an SQLite database; if it has only one, that is taken.
+/// The format of a file that is about to be attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttachedFormat {
+    /// Comma-separated values with a header.
+    Csv,
+    /// Parquet.
+    Parquet,
+    /// A table of an SQLite database; `None` if it has only one.
+    Sqlite(Option<String>),
+}
+
+/// Returns the record of a table that is about to be attached, if its file can be read.
 pub fn attach(
     name: &str,
     file: &Path,
-    format: &str,
-    sqlite_table: Option<&str>,
+    format: AttachedFormat,
 ) -> crate::error::Result<TableRecord> {
-    let fault = |why: String| crate::error::Error::Sql(why);
-    let shown = file.display();
-    let absolute = std::path::absolute(file)
-        .map_err(|error| fault(format!("cannot read {shown}: {error}")))?;
+    let cannot_read = |cause| TableError::File { path: file.to_owned(), cause };
+    let absolute = std::path::absolute(file).map_err(|error| cannot_read(error.into()))?;
     let format = match format {
-        "csv" => TableFormat::Csv,
-        "parquet" => TableFormat::Parquet,
-        _ => {
-            let chosen = sqlite::choose(&absolute, sqlite_table);
-            TableFormat::Sqlite {
-                table: chosen.map_err(|why| fault(format!("cannot read {shown}: {why}")))?,
-            }
-        }
+        AttachedFormat::Csv => TableFormat::Csv,
+        AttachedFormat::Parquet => TableFormat::Parquet,
+        AttachedFormat::Sqlite(asked) => TableFormat::Sqlite {
+            table: sqlite::choose(&absolute, asked.as_deref()).map_err(cannot_read)?,
+        },
     };
     let file = escape(absolute.as_os_str().as_bytes()).into_owned();
     AttachedTable::open(name, &file, &format)?;
@@ -92,38 +94,37 @@ impl AttachedTable {
         });
         let content = content
             .and_then(|content| unique_names(&content.schema()).map(|()| content))
-            .map_err(|why| cannot_read(name, &path, &why))?;
+            .map_err(|cause| cannot_read(name, &path, cause))?;
         Ok(AttachedTable { name: name.to_owned(), path, content })
     }
 }
 
-fn cannot_read(name: &str, path: &Path, why: &str) -> datafusion::error::DataFusionError {
-    Fault::of(name, format_args!("cannot read {}: {why}", path.display()))
+fn cannot_read(name: &str, path: &Path, cause: FileError) -> DataFusionError {
+    TableError::File { path: path.to_owned(), cause }.of(name)
 }
 
 fn unique_names(schema: &Schema) -> FileResult<()> {
     let mut names = HashSet::new();
     for field in schema.fields() {
         if field.name().is_empty() {
-            return Err("a column has no name".to_owned());
+            return Err(FileError::UnnamedColumn);
         }
         if !names.insert(field.name()) {
-            return Err(format!("two columns are called '{}'", field.name()));
+            return Err(FileError::SameColumns(field.name().clone()));
         }
     }
-    if names.is_empty() { Err("it has no columns".to_owned()) } else { Ok(()) }
+    if names.is_empty() { Err(FileError::NoColumns) } else { Ok(()) }
 }
 
 /// Opens a file that must be a regular one: a pipe would wait for whoever writes to it.
 pub(super) fn open_regular(path: &Path) -> FileResult<File> {
-    let text = |errno: rustix::io::Errno| std::io::Error::from(errno).to_string();
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(text)?;
-    let stat = rustix::fs::fstat(&fd).map_err(text)?;
+    let fd = rustix::fs::open(path, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&fd)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(File::from(fd)),
-        FileType::Directory => Err("it is a directory".to_owned()),
-        _ => Err("it is no regular file".to_owned()),
+        FileType::Directory => Err(FileError::Directory),
+        _ => Err(FileError::NotRegular),
     }
 }
 
@@ -132,7 +133,8 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `decode` gives, or why it cannot, be it an error or a panic, which is not reported as one.
+/// Returns what `decode` gives, or why it cannot, be it an error or a panic, which is not reported
+/// as one.
 pub(super) fn guarded<T>(decode: impl FnOnce() -> FileResult<T>) -> FileResult<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -146,7 +148,7 @@ pub(super) fn guarded<T>(decode: impl FnOnce() -> FileResult<T>) -> FileResult<T
     GUARDED.set(true);
     let decoded = catch_unwind(AssertUnwindSafe(decode));
     GUARDED.set(false);
-    decoded.unwrap_or_else(|_| Err("it is damaged: its lengths or offsets do not fit".to_owned()))
+    decoded.unwrap_or_else(|_| Err(FileError::Damaged))
 }
 
 #[async_trait]
@@ -178,7 +180,7 @@ impl TableProvider for AttachedTable {
         };
         // A file is read by one thread.
         let extent = Extent { table: self.name.clone(), counts: Vec::new() };
-        units::plan(extent, schema, [columns].into(), 1, limit, |columns| columns.batches())
+        queue::scan(extent, schema, [columns].into(), 1, limit, |columns| columns.batches())
     }
 }
 
@@ -205,7 +207,7 @@ impl Columns {
             .collect();
         let (name, path, schema) = (self.name.clone(), self.path.clone(), self.schema.clone());
         let rows = guarded(|| self.content.read(&wanted))
-            .map_err(|why| cannot_read(&name, &path, &why))?;
+            .map_err(|cause| cannot_read(&name, &path, cause))?;
         let mut rows = Some(rows);
         Ok(Box::new(std::iter::from_fn(move || {
             let open = rows.as_mut()?;
@@ -214,7 +216,7 @@ impl Columns {
                 // What comes after a fault makes no sense.
                 rows = None;
             }
-            Some(columns.map_err(|why| cannot_read(&name, &path, &why)).and_then(|columns| {
+            Some(columns.map_err(|cause| cannot_read(&name, &path, cause)).and_then(|columns| {
                 let options = RecordBatchOptions::new()
                     .with_row_count(columns.first().map(|column| column.len()));
                 let chosen = places.iter().map(|&place| columns[place].clone()).collect();

@@ -5,7 +5,8 @@
 //! are, else text. Digits with a leading zero and whole numbers of more than 64 bits stay text, as
 //! they are names rather than amounts. An empty field is null.
 
-use super::attached::{BATCH_ROWS, Content, FileResult, FileRows, open_regular};
+use super::attached::{Content, FileResult, FileRows, open_regular};
+use super::error::FileError;
 use arrow::array::{
     ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray,
     TimestampNanosecondArray, UInt64Array,
@@ -15,6 +16,7 @@ use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Format;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use canopy_index::column::time_type;
+use canopy_read::plan::BATCH_ROWS;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -59,7 +61,7 @@ impl Type {
     }
 }
 
-/// Whether a text is written as an amount: digits without a zero in front, after a sign or not, and
+/// Returns whether a text is written as an amount: digits without a zero in front, after a sign or not, and
 /// what may follow.
 fn is_amount(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
@@ -95,11 +97,10 @@ fn time(text: &str) -> Option<i64> {
 /// Opens a file and finds the types of its columns.
 pub(super) fn open(path: &Path) -> FileResult<Csv> {
     let format = Format::default().with_header(true);
-    let (header, _) =
-        format.infer_schema(open_regular(path)?, Some(0)).map_err(|error| error.to_string())?;
+    let (header, _) = format.infer_schema(open_regular(path)?, Some(0))?;
     let names: Vec<&str> = header.fields().iter().map(|field| field.name().as_str()).collect();
     if names.is_empty() {
-        return Err("it is empty; its first line must name the columns".to_owned());
+        return Err(FileError::Empty);
     }
     let text = |name: &str| Field::new(name.trim_start_matches('\u{feff}'), DataType::Utf8, true);
     let texts: SchemaRef = Arc::new(Schema::new(names.into_iter().map(text).collect::<Vec<_>>()));
@@ -123,7 +124,7 @@ pub(super) fn open(path: &Path) -> FileResult<Csv> {
     Ok(Csv { path: path.to_owned(), schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())) })
 }
 
-/// All rows as texts, of some of the columns or of all.
+/// Reads all rows as texts, of some of the columns or of all.
 fn rows(
     path: &Path,
     texts: &SchemaRef,
@@ -134,8 +135,8 @@ fn rows(
     if let Some(columns) = columns {
         builder = builder.with_projection(columns.to_vec());
     }
-    let reader = builder.build(open_regular(path)?).map_err(|error| error.to_string())?;
-    Ok(reader.map(|batch| batch.map_err(|error| error.to_string())))
+    let reader = builder.build(open_regular(path)?)?;
+    Ok(reader.map(|batch| Ok(batch?)))
 }
 
 impl Content for Csv {
@@ -161,10 +162,13 @@ impl Content for Csv {
     }
 }
 
-/// The values of a column of texts. The file may have changed since its types were found.
+/// Parses the values of a column of texts. The file may have changed since its types were found.
 fn typed(column: &ArrayRef, data_type: &DataType) -> FileResult<ArrayRef> {
     let texts: &StringArray = column.as_string();
-    let changed = |text: &str| format!("it changes while it is read: '{text}' is no {data_type}");
+    let changed = |text: &str| FileError::ValueChanged {
+        text: text.to_owned(),
+        data_type: data_type.clone(),
+    };
     macro_rules! parsed {
         ($array:ty, $parse:expr) => {{
             let parse = $parse;

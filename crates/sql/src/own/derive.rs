@@ -5,6 +5,7 @@
 //! readers may read, and each reader gets the rows of the classes that the kernel lets that reader
 //! into. Sums and counts are per class; a reader adds them up again.
 
+use super::error::TableError;
 use crate::error::{Error, Result};
 use crate::{gufi, plan_session};
 use arrow::array::RecordBatch;
@@ -19,8 +20,9 @@ use datafusion::execution::context::SQLOptions;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::{DataFrame, SessionContext};
 use futures::StreamExt;
+use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tokio::runtime::Runtime;
 
 /// Longest name of a table, since it is part of names of files.
@@ -31,7 +33,7 @@ const LARGE_ENTRIES: i64 = 500_000;
 
 /// How many rows a derived table has, and in how many classes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rows {
+pub struct DerivedRows {
     /// Rows of all classes.
     pub rows: u64,
     /// Classes that have any.
@@ -42,27 +44,25 @@ pub struct Rows {
 /// one of the index's own tables. What was added before is not looked at.
 pub fn check_name(writer: &Writer, name: &str) -> Result<()> {
     if !is_identifier(name) || name.chars().any(|letter| letter.is_ascii_uppercase()) {
-        let why =
-            "take lower-case letters, digits and '_', no digit in front and at most 64 in all";
-        return Err(Error::Sql(format!("'{name}' cannot be the name of a table: {why}")));
+        return Err(TableError::BadName(name.to_owned()).into());
     }
     let view = Arc::new(writer.view(None));
     let context = plan_session(&view, 1, false)?;
     gufi::register(&context, view, 1, false)?;
     if context.table_exist(name)? && !writer.tables().iter().any(|table| table.name == name) {
-        return Err(Error::Sql(format!("'{name}' is a table of the index; choose another name")));
+        return Err(TableError::NameOfIndex(name.to_owned()).into());
     }
     let state = context.state();
     let query = format!("SELECT * FROM {name}");
     let statement = state.sql_to_statement(&query, &state.config_options().sql_parser.dialect);
     let named = statement.and_then(|statement| state.resolve_table_references(&statement));
     if !named.is_ok_and(|tables| tables.len() == 1 && tables[0].table() == name) {
-        return Err(Error::Sql(format!("'{name}' is a word of SQL; choose another name")));
+        return Err(TableError::NameOfSql(name.to_owned()).into());
     }
     Ok(())
 }
 
-/// Whether a name can be a column that everybody may know of: no text of the query is.
+/// Returns whether a name can be a column that everybody may know of: no text of the query is.
 fn is_identifier(name: &str) -> bool {
     let mut letters = name.chars();
     let first = letters.next().is_some_and(|letter| letter.is_ascii_alphabetic() || letter == '_');
@@ -72,7 +72,7 @@ fn is_identifier(name: &str) -> bool {
 }
 
 /// Adds a derived table to what the writer publishes next. Blocks.
-pub fn derive(writer: &mut Writer, name: &str, query: &str, threads: usize) -> Result<Rows> {
+pub fn derive(writer: &mut Writer, name: &str, query: &str, threads: usize) -> Result<DerivedRows> {
     check_name(writer, name)?;
     let kind = TableKind::Derived { columns: Vec::new(), fresh: false };
     writer.add_table(TableRecord { name: name.to_owned(), kind }, Some(query.to_owned()))?;
@@ -80,10 +80,9 @@ pub fn derive(writer: &mut Writer, name: &str, query: &str, threads: usize) -> R
 }
 
 /// Computes a derived table anew for what the writer publishes next. Blocks.
-pub fn refresh(writer: &mut Writer, name: &str, threads: usize) -> Result<Rows> {
+pub fn refresh(writer: &mut Writer, name: &str, threads: usize) -> Result<DerivedRows> {
     let query = writer.table_query(name).map(str::to_owned);
-    let query = query
-        .ok_or_else(|| Error::Sql(format!("no derived table '{name}' was added to the index")))?;
+    let query = query.ok_or_else(|| TableError::NotDerived(name.to_owned()))?;
     let threads = threads.max(1);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).build()?;
     let empty = Arc::new(writer.view(None));
@@ -99,7 +98,7 @@ pub fn refresh(writer: &mut Writer, name: &str, threads: usize) -> Result<Rows> 
     let table = Table { name, query: &query, schema: table_schema(&columns) };
     let classes = writer.held_classes();
     let written = table.write(writer, classes, &runtime, threads)?;
-    let made = Rows {
+    let made = DerivedRows {
         rows: written.iter().map(|(_, rows)| rows.rows()).sum(),
         classes: written.len() as u64,
     };
@@ -131,13 +130,13 @@ async fn plan(context: &SessionContext, query: &str) -> Result<DataFrame> {
     let frame = context.sql_with_options(query, options).await?;
     match frame.logical_plan() {
         LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) | LogicalPlan::DescribeTable(_) => {
-            Err(Error::Sql("a derived table is made of a SELECT".to_owned()))
+            Err(TableError::NotSelect.into())
         }
         _ => Ok(frame),
     }
 }
 
-/// The columns of the answer as they are stored. Everybody may know their names, so none is made of
+/// Returns the columns of the answer as they are stored. Everybody may know their names, so none is made of
 /// the query's text.
 fn columns(frame: &DataFrame) -> Result<Vec<TableColumn>> {
     let mut columns: Vec<TableColumn> = Vec::new();
@@ -145,18 +144,14 @@ fn columns(frame: &DataFrame) -> Result<Vec<TableColumn>> {
     for field in frame.schema().fields() {
         let name = field.name();
         if !is_identifier(name) {
-            return Err(Error::Sql(format!(
-                "the column '{name}' needs a name: add AS and an identifier"
-            )));
+            return Err(TableError::UnnamedColumn(name.clone()).into());
         }
         if !names.insert(name.clone()) {
-            return Err(Error::Sql(format!("two columns are called '{name}': rename one with AS")));
+            return Err(TableError::SameColumns(name.clone()).into());
         }
-        let holds = ColumnType::of(field.data_type()).ok_or_else(|| {
-            Error::Sql(format!(
-                "the column '{name}' is of type {}, which a derived table cannot hold: cast it",
-                field.data_type()
-            ))
+        let holds = ColumnType::of(field.data_type()).ok_or_else(|| TableError::ColumnType {
+            column: name.clone(),
+            data_type: field.data_type().to_string(),
         })?;
         columns.push(TableColumn { name: name.clone(), holds });
     }
@@ -189,8 +184,7 @@ impl Table<'_> {
             .partition(|&class| entries(&writer.view(Some(class))) >= LARGE_ENTRIES);
         let written = Mutex::new(Vec::new());
         let keep = |class, rows: Option<WrittenRows>| {
-            let mut written = written.lock().expect("no thread panics while it holds the lock");
-            written.extend(rows.map(|rows| (class, rows)));
+            written.lock().extend(rows.map(|rows| (class, rows)));
         };
         for class in large {
             keep(class, runtime.block_on(self.of_class(writer, class, threads))?);
@@ -200,7 +194,7 @@ impl Table<'_> {
             keep(class, runtime.block_on(self.of_class(writer, class, 1))?);
             Ok(())
         })?;
-        Ok(written.into_inner().expect("no thread panics while it holds the lock"))
+        Ok(written.into_inner())
     }
 
     /// Runs the query over one class. `None` if it gives no rows.
@@ -235,6 +229,6 @@ impl Table<'_> {
             columns.map(|(column, field)| arrow::compute::cast(column, field.data_type()));
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>();
         let batch = columns.and_then(|columns| RecordBatch::try_new(self.schema.clone(), columns));
-        batch.map_err(|error| Error::Sql(error.to_string()))
+        Ok(batch.map_err(TableError::Rows)?)
     }
 }

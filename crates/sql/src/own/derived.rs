@@ -1,14 +1,15 @@
 //! Derived tables: rows that the index holds, in the directories of the classes that they were
 //! computed from.
 
+use crate::queue::{self, Batches};
 use crate::restriction::Restriction;
 use crate::scan::Extent;
 use crate::tables::external;
-use crate::units::{self, Batches};
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use canopy_index::{Index, TableColumn, TableFile, table_schema};
+use canopy_read::plan::BATCH_ROWS;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
@@ -16,8 +17,6 @@ use datafusion::physical_plan::ExecutionPlan;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-
-const BATCH_ROWS: usize = 8192;
 
 /// A derived table as its caller sees it.
 pub(super) struct DerivedTable {
@@ -27,6 +26,7 @@ pub(super) struct DerivedTable {
 }
 
 impl DerivedTable {
+    /// Describes a table of an index to the engine; opens nothing.
     pub(super) fn new(index: Arc<Index>, name: &str, columns: &[TableColumn]) -> Self {
         DerivedTable { index, name: name.to_owned(), schema: table_schema(columns) }
     }
@@ -73,7 +73,7 @@ impl TableProvider for DerivedTable {
         let wanted = schema.clone();
         let extent =
             Extent { table: self.name.clone(), counts: vec![("files", files.len(), files.len())] };
-        units::plan(extent, schema, files, threads, limit, move |file| rows(&file, &all, &wanted))
+        queue::scan(extent, schema, files, threads, limit, move |file| rows(&file, &all, &wanted))
     }
 }
 
@@ -83,13 +83,10 @@ fn rows(file: &TableFile, all: &SchemaRef, schema: &SchemaRef) -> Result<Batches
     let schema = schema.clone();
     Ok(Box::new(read.map(move |batch| {
         let batch = batch.map_err(external)?;
-        let columns = schema.fields().iter().map(|field| {
-            batch
-                .column_by_name(field.name())
-                .expect("the columns that are asked for are read")
-                .clone()
-        });
+        let columns = schema.fields().iter().map(|field| batch.schema().index_of(field.name()));
+        let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+        let columns = columns.into_iter().map(|at| batch.column(at).clone()).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        Ok(RecordBatch::try_new_with_options(schema.clone(), columns.collect(), &options)?)
+        Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
     })))
 }

@@ -6,6 +6,7 @@
 //! | `csv`, `parquet`, `sqlite` | its formats |
 //! | `derived` | rows that the index holds, class by class |
 //! | `derive` | making these |
+//! | `error` | what is wrong with any of them |
 //!
 //! [`OwnTables`] stands in front of the index's own tables and looks names up that those do not
 //! have: a query that names no added table opens and reads nothing for them.
@@ -14,34 +15,24 @@ mod attached;
 mod csv;
 mod derive;
 mod derived;
+mod error;
 mod parquet;
 mod sqlite;
 
-pub use attached::attach;
-pub use derive::{Rows, check_name, derive, refresh, refresh_all};
+pub use attached::{AttachedFormat, attach};
+pub use derive::{DerivedRows, check_name, derive, refresh, refresh_all};
+pub use error::{FileError, TableError};
 
 use async_trait::async_trait;
 use attached::AttachedTable;
 use canopy_index::{Index, TableKind};
 use datafusion::catalog::{SchemaProvider, TableProvider};
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::logical_expr::TableType;
 use datafusion::prelude::SessionContext;
 use derived::DerivedTable;
 use std::fmt;
 use std::sync::Arc;
-
-/// What is wrong with an added table, in full.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Fault(String);
-
-impl Fault {
-    /// An error of a table.
-    fn of(table: &str, what: impl fmt::Display) -> DataFusionError {
-        DataFusionError::External(Box::new(Fault(format!("table {table}: {what}"))))
-    }
-}
 
 /// Makes the tables known that were added to the index.
 pub(super) fn register(context: &SessionContext, index: &Arc<Index>) {
@@ -85,18 +76,13 @@ impl SchemaProvider for OwnTables {
             return Ok(None);
         };
         if self.index.is_one_class() {
-            let why = "it was added to the index; a derived table is made of the index's own tables alone";
-            return Err(Fault::of(name, why));
+            return Err(TableError::Added.of(name));
         }
         Ok(Some(match &record.kind {
             TableKind::Attached { file, format } => {
                 Arc::new(AttachedTable::open(name, file, format)?)
             }
-            TableKind::Derived { fresh: false, .. } => {
-                let why = "a source was indexed since and it could not be derived again; whoever writes the \
-                           index runs 'canopy table refresh'";
-                return Err(Fault::of(name, why));
-            }
+            TableKind::Derived { fresh: false, .. } => return Err(TableError::Stale.of(name)),
             TableKind::Derived { columns, .. } => {
                 Arc::new(DerivedTable::new(self.index.clone(), name, columns))
             }

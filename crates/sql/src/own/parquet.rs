@@ -1,9 +1,11 @@
 //! Parquet files. The decoder is meant for honest files; `attached` turns a panic of it into an
 //! error.
 
-use super::attached::{BATCH_ROWS, Content, FileResult, FileRows, open_regular};
+use super::attached::{Content, FileResult, FileRows, open_regular};
+use super::error::FileError;
 use arrow::datatypes::SchemaRef;
 use canopy_import::{BoundedFile, open_foreign_parquet};
+use canopy_read::plan::BATCH_ROWS;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
 use std::path::Path;
@@ -17,7 +19,8 @@ pub(super) struct Parquet {
 
 /// Opens a file and reads its footer.
 pub(super) fn open(path: &Path) -> FileResult<Parquet> {
-    let (file, metadata) = open_foreign_parquet(open_regular(path)?)?;
+    let (file, metadata) = open_foreign_parquet(open_regular(path)?)
+        .map_err(|why| FileError::Refused(why.to_string()))?;
     Ok(Parquet { file, metadata })
 }
 
@@ -34,11 +37,7 @@ impl Content for Parquet {
         )
         .with_projection(mask)
         .with_batch_size(BATCH_ROWS)
-        .build()
-        .map_err(|error| error.to_string())?;
-        Ok(Box::new(reader.map(|batch| match batch {
-            Ok(batch) => Ok(batch.columns().to_vec()),
-            Err(error) => Err(error.to_string()),
-        })))
+        .build()?;
+        Ok(Box::new(reader.map(|batch| Ok(batch?.columns().to_vec()))))
     }
 }

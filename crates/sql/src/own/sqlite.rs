@@ -6,18 +6,19 @@
 //! escaped like names.
 
 use super::attached::{Content, FileResult, FileRows, guarded, open_regular};
+use super::error::FileError;
 use arrow::array::{ArrayRef, BinaryBuilder, Float64Builder, Int64Builder, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use canopy_import::{open_foreign_sqlite, plain_sqlite_tables};
 use canopy_model::escape;
+use canopy_read::plan::BATCH_ROWS;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// Rows and bytes from which on a batch is full.
-const BATCH_ROWS: usize = 8192;
+/// Bytes from which on a batch is full.
 const BATCH_BYTES: usize = 8 << 20;
 
 /// A table of a database.
@@ -28,26 +29,24 @@ pub(super) struct Sqlite {
     schema: SchemaRef,
 }
 
-fn text(error: rusqlite::Error) -> String {
-    error.to_string()
-}
-
 fn connect(path: &Path) -> FileResult<Connection> {
     drop(open_regular(path)?);
-    open_foreign_sqlite(path)
+    open_foreign_sqlite(path).map_err(|why| FileError::Refused(why.to_string()))
 }
 
-/// The table to take: the one that was asked for, or the only one.
+fn tables_of(connection: &Connection) -> FileResult<Vec<String>> {
+    plain_sqlite_tables(connection).map_err(|why| FileError::Refused(why.to_string()))
+}
+
+/// Returns the table to take: the one that was asked for, or the only one.
 pub(super) fn choose(path: &Path, asked: Option<&str>) -> FileResult<String> {
-    let tables = plain_sqlite_tables(&connect(path)?)?;
+    let tables = tables_of(&connect(path)?)?;
     match (asked, &tables[..]) {
         (Some(asked), _) if tables.iter().any(|table| table == asked) => Ok(asked.to_owned()),
         (None, [only]) => Ok(only.clone()),
-        (_, []) => Err("it has no tables".to_owned()),
-        (Some(asked), _) => Err(format!("it has no table '{asked}', but {}", tables.join(", "))),
-        (None, _) => {
-            Err(format!("it has the tables {}; choose one with --sqlite-table", tables.join(", ")))
-        }
+        (_, []) => Err(FileError::NoTables),
+        (Some(asked), _) => Err(FileError::NoTable { asked: asked.to_owned(), known: tables }),
+        (None, _) => Err(FileError::SeveralTables(tables)),
     }
 }
 
@@ -58,19 +57,18 @@ fn quoted(name: &str) -> String {
 /// Opens a table and finds the types of its columns.
 pub(super) fn open(path: &Path, table: &str) -> FileResult<Sqlite> {
     let connection = connect(path)?;
-    if !plain_sqlite_tables(&connection)?.iter().any(|known| known == table) {
-        return Err(format!("it has no table '{table}'"));
+    if !tables_of(&connection)?.iter().any(|known| known == table) {
+        return Err(FileError::NoTable { asked: table.to_owned(), known: Vec::new() });
     }
     let query = "SELECT name, type FROM pragma_table_xinfo(?1) WHERE hidden <> 1 ORDER BY cid";
-    let mut statement = connection.prepare(query).map_err(text)?;
-    let columns =
-        statement.query_map([table], |row| Ok((row.get(0)?, row.get(1)?))).map_err(text)?;
-    let columns: Vec<(String, String)> = columns.collect::<rusqlite::Result<_>>().map_err(text)?;
+    let mut statement = connection.prepare(query)?;
+    let columns = statement.query_map([table], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let columns: Vec<(String, String)> = columns.collect::<rusqlite::Result<_>>()?;
     let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
-    let mut found = vec![Found::default(); columns.len()];
+    let mut found = vec![ValueTypes::default(); columns.len()];
     each_row(&connection, table, &names, |row| {
         for (at, found) in found.iter_mut().enumerate() {
-            found.add(row.get_ref(at).map_err(text)?);
+            found.add(row.get_ref(at)?);
         }
         Ok(true)
     })?;
@@ -90,9 +88,9 @@ fn each_row(
 ) -> FileResult<()> {
     let columns: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
     let query = format!("SELECT {} FROM main.{}", columns.join(", "), quoted(table));
-    let mut statement = connection.prepare(&query).map_err(text)?;
-    let mut rows = statement.query(()).map_err(text)?;
-    while let Some(next) = rows.next().map_err(text)? {
+    let mut statement = connection.prepare(&query)?;
+    let mut rows = statement.query(())?;
+    while let Some(next) = rows.next()? {
         if !row(next)? {
             break;
         }
@@ -102,14 +100,14 @@ fn each_row(
 
 /// What values a column has.
 #[derive(Clone, Copy, Default)]
-struct Found {
+struct ValueTypes {
     integer: bool,
     real: bool,
     text: bool,
     blob: bool,
 }
 
-impl Found {
+impl ValueTypes {
     fn add(&mut self, value: ValueRef<'_>) {
         match value {
             ValueRef::Null => {}
@@ -120,15 +118,15 @@ impl Found {
         }
     }
 
-    /// The type that holds all values; where there are none, the one that was declared tells.
+    /// Returns the type that holds all values; where there are none, the one that was declared tells.
     fn data_type(self, declared: &str) -> DataType {
         let declared = declared.to_uppercase();
         match self {
-            Found { text: true, .. } => DataType::Utf8,
-            Found { blob: true, integer: false, real: false, .. } => DataType::Binary,
-            Found { blob: true, .. } => DataType::Utf8,
-            Found { real: true, .. } => DataType::Float64,
-            Found { integer: true, .. } => DataType::Int64,
+            ValueTypes { text: true, .. } => DataType::Utf8,
+            ValueTypes { blob: true, integer: false, real: false, .. } => DataType::Binary,
+            ValueTypes { blob: true, .. } => DataType::Utf8,
+            ValueTypes { real: true, .. } => DataType::Float64,
+            ValueTypes { integer: true, .. } => DataType::Int64,
             _ if declared.contains("INT") => DataType::Int64,
             _ if ["REAL", "FLOA", "DOUB"].iter().any(|word| declared.contains(word)) => {
                 DataType::Float64
@@ -162,8 +160,7 @@ impl Content for Sqlite {
                 return None;
             }
             // A thread that ends without a word has failed.
-            let rows =
-                receiver.recv().unwrap_or_else(|_| Err("reading it failed".to_owned())).transpose();
+            let rows = receiver.recv().unwrap_or_else(|_| Err(FileError::Abandoned)).transpose();
             ended = !matches!(rows, Some(Ok(_)));
             rows
         };
@@ -184,7 +181,7 @@ fn send_rows(
     let (mut values, mut rows, mut bytes) = (new(), 0, 0);
     each_row(&connection, table, &names, |row| {
         for (at, values) in values.iter_mut().enumerate() {
-            bytes += values.push(row.get_ref(at).map_err(text)?)?;
+            bytes += values.push(row.get_ref(at)?)?;
         }
         rows += 1;
         if rows < BATCH_ROWS && bytes < BATCH_BYTES {
@@ -239,7 +236,7 @@ impl Values {
                 values.append_value(escape(value));
                 return Ok(value.len());
             }
-            _ => return Err("it changes while it is read".to_owned()),
+            _ => return Err(FileError::Changed),
         }
         Ok(8)
     }

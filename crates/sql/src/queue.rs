@@ -1,4 +1,4 @@
-//! Work that the threads of a scan share: each takes the next piece from one queue.
+//! Work that the threads of a scan share: each takes the next unit from one queue.
 
 use super::scan::{Extent, IndexScan};
 use super::session::Counters;
@@ -9,17 +9,18 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
-/// The rows of one piece of work.
+/// The rows of one unit of work.
 pub(super) type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
 /// Plans a scan on so many threads. `read` gives the rows of a unit, with the columns of `schema`;
 /// `extent` is what is shown of the scan.
-pub(super) fn plan<U: Send + 'static>(
+pub(super) fn scan<U: Send + 'static>(
     extent: Extent,
     schema: SchemaRef,
     units: VecDeque<U>,
@@ -27,14 +28,14 @@ pub(super) fn plan<U: Send + 'static>(
     limit: Option<usize>,
     read: impl Fn(U) -> Result<Batches> + Send + Sync + 'static,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let units = Arc::new(Units {
-        count: units.len(),
-        told: AtomicBool::new(false),
+    let queue = Arc::new(Queue {
+        units: units.len(),
+        announced: AtomicBool::new(false),
         left: Mutex::new(units),
     });
     let read = Arc::new(read);
     let partition = || -> Arc<dyn PartitionStream> {
-        Arc::new(Partition { schema: schema.clone(), units: units.clone(), read: read.clone() })
+        Arc::new(Partition { schema: schema.clone(), queue: queue.clone(), read: read.clone() })
     };
     let partitions = (0..threads.max(1)).map(|_| partition()).collect();
     let scan = StreamingTableExec::try_new(schema.clone(), partitions, None, [], false, limit)?;
@@ -42,18 +43,17 @@ pub(super) fn plan<U: Send + 'static>(
 }
 
 /// What is left of the work.
-struct Units<U> {
-    /// How many there were.
-    count: usize,
-    /// Whether a statement's counters know of them.
-    told: AtomicBool,
+struct Queue<U> {
+    /// How many units there were.
+    units: usize,
+    /// Whether the statement's counters have them.
+    announced: AtomicBool,
     left: Mutex<VecDeque<U>>,
 }
 
-impl<U> Units<U> {
+impl<U> Queue<U> {
     fn next(&self, counters: &Counters) -> Option<U> {
-        let unit =
-            self.left.lock().expect("no thread panics while it holds the lock").pop_front()?;
+        let unit = self.left.lock().pop_front()?;
         counters.begun.fetch_add(1, Ordering::Relaxed);
         Some(unit)
     }
@@ -62,7 +62,7 @@ impl<U> Units<U> {
 /// A thread of a scan.
 struct Partition<U, F> {
     schema: SchemaRef,
-    units: Arc<Units<U>>,
+    queue: Arc<Queue<U>>,
     read: Arc<F>,
 }
 
@@ -82,13 +82,13 @@ where
     }
 
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (units, read) = (self.units.clone(), self.read.clone());
+        let (queue, read) = (self.queue.clone(), self.read.clone());
         let counters = context.session_config().get_extension::<Counters>().unwrap_or_default();
-        if !units.told.swap(true, Ordering::Relaxed) {
-            counters.pieces.fetch_add(units.count, Ordering::Relaxed);
+        if !queue.announced.swap(true, Ordering::Relaxed) {
+            counters.units.fetch_add(queue.units, Ordering::Relaxed);
         }
         let counted = counters.clone();
-        let batches = std::iter::from_fn(move || units.next(&counters))
+        let batches = std::iter::from_fn(move || queue.next(&counters))
             .flat_map(move |unit| {
                 read(unit).unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
             })

@@ -1,0 +1,220 @@
+//! Makes rows of the tables of rows of those that the shards' files hold.
+
+use super::acls;
+use super::prefilter::Prefilter;
+use super::queue::Batches;
+use super::tables::TableColumn::{Acl, Depth, Dev, Path, Source, Stored, Type};
+use super::tables::{Table, TableColumn, Work, external};
+use arrow::array::{
+    ArrayRef, RecordBatch, RecordBatchOptions, StringArray, StringBuilder, UInt32Array, UInt64Array,
+};
+use arrow::datatypes::SchemaRef;
+use canopy_index::column::*;
+use canopy_index::{Columns, FileKind, SourceRecord};
+use canopy_model::{FileType, base_name, join};
+use canopy_read::Inode;
+use canopy_read::inode::one_row;
+use canopy_read::locate::absolute_path;
+use canopy_read::plan::{Placed, Unit};
+use datafusion::error::Result;
+use std::sync::Arc;
+
+/// Some columns of a table.
+#[derive(Debug)]
+pub(super) struct Projection {
+    /// The table.
+    pub(super) table: &'static Table,
+    /// The columns, in the order that was asked for.
+    pub(super) columns: Vec<TableColumn>,
+    /// The same as the engine has them.
+    pub(super) schema: SchemaRef,
+}
+
+/// Reads rows of a table.
+#[derive(Clone)]
+pub(super) struct Reader {
+    answer: Arc<Projection>,
+    prefilter: Option<Arc<(Projection, Prefilter)>>,
+}
+
+/// Closes the files of a unit when its rows have been read, or nobody wants more of them.
+struct Closing(Unit);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Reader {
+    /// Makes a reader of the columns that are asked for, which first looks for the rows that pass a
+    /// prefilter.
+    pub(super) fn new(answer: Projection, prefilter: Option<(Projection, Prefilter)>) -> Self {
+        Reader { answer: Arc::new(answer), prefilter: prefilter.map(Arc::new) }
+    }
+
+    /// Gives the rows of a piece of work, in batches.
+    pub(super) fn read(&self, work: Work) -> Result<Batches> {
+        match work {
+            Work::Unit(source, unit) => self.unit(source, Closing(unit)),
+            Work::Root(source) => Ok(Box::new(std::iter::once(self.answer.root(&source)))),
+        }
+    }
+
+    fn unit(&self, source: Arc<SourceRecord>, unit: Closing) -> Result<Batches> {
+        let selected = match self.prefilter.as_deref() {
+            Some((first, prefilter)) => {
+                let (unit, mut selected) = (&unit.0, Vec::new());
+                for rows in &unit.rows {
+                    let read = unit.read_rows(first.file_columns(), std::slice::from_ref(rows));
+                    let batches = read
+                        .map_err(external)?
+                        .map(|batch| first.batch(&source, unit, batch.map_err(external)?));
+                    selected.extend(prefilter.select(rows.clone(), batches)?);
+                }
+                selected
+            }
+            None => unit.0.rows.clone(),
+        };
+        if selected.is_empty() {
+            return Ok(Box::new(std::iter::empty()));
+        }
+        let answer = self.answer.clone();
+        let of_acls = answer.table.is_of_acls();
+        let columns = answer.file_columns() | (KEY | VALUE).when(of_acls);
+        let read = unit.0.read_rows(columns, &selected).map_err(external)?;
+        Ok(Box::new(read.map(move |batch| {
+            let batch = batch.map_err(external)?;
+            let batch = if of_acls { acls::decode(&batch)? } else { batch };
+            answer.batch(&source, &unit.0, batch)
+        })))
+    }
+}
+
+impl Projection {
+    fn has(&self, column: TableColumn) -> bool {
+        self.columns.contains(&column)
+    }
+
+    /// Returns the columns of the file that its own are made of.
+    fn file_columns(&self) -> Columns {
+        let mut columns = Columns::NONE;
+        for column in &self.columns {
+            columns.add(match (column, self.table.kind) {
+                (Path, FileKind::Listings) => PATH.into(),
+                (Path, FileKind::Usage) | (Depth | Dev, _) => LISTING.into(),
+                (Path, FileKind::Xattrs) => VALUE_PATH | NAME,
+                (Path, _) => LISTING | NAME,
+                (Source, _) => Columns::NONE,
+                (Type, _) => MODE.into(),
+                (Stored(column), _) => (*column).into(),
+                (Acl(_), _) => KEY | VALUE,
+            });
+        }
+        columns
+    }
+
+    /// Makes its columns of those of rows of a file.
+    fn batch(&self, source: &SourceRecord, unit: &Unit, batch: RecordBatch) -> Result<RecordBatch> {
+        let rows = batch.num_rows();
+        let placed = match LISTING.is_in(&batch) {
+            true => Some(Placed::new(&unit.shard, unit.kind, batch.clone(), self.has(Dev))),
+            false => None,
+        };
+        let placed = placed.transpose().map_err(external)?;
+        let column = |column: &TableColumn| -> canopy_read::Result<ArrayRef> {
+            Ok(match column {
+                Path => paths(source, unit.kind, &batch, placed.as_ref())?,
+                Source => repeated(&source.name, rows),
+                Depth => {
+                    let listings = placed_rows(placed.as_ref())?.listings()?;
+                    let depths = listings.map(|listing| Ok(listing?.depth() + 1));
+                    Arc::new(UInt32Array::from(depths.collect::<canopy_read::Result<Vec<u32>>>()?))
+                }
+                Dev => {
+                    let listings = placed_rows(placed.as_ref())?.listings()?;
+                    let devs = listings.map(|listing| Ok(listing?.dev));
+                    Arc::new(devs.collect::<canopy_read::Result<UInt64Array>>()?)
+                }
+                Type => {
+                    let modes = MODE.of(&batch)?.iter();
+                    let letter = |&mode: &u32| FileType::of_mode(mode).letter().to_string();
+                    Arc::new(StringArray::from_iter_values(modes.map(letter)))
+                }
+                Stored(column) => column.array(&batch)?.clone(),
+                Acl(column) => column.array(&batch)?.clone(),
+            })
+        };
+        let columns: canopy_read::Result<Vec<_>> = self.columns.iter().map(column).collect();
+        self.finish(columns.map_err(external)?, rows)
+    }
+
+    /// Makes the row of a source's root.
+    fn root(&self, source: &SourceRecord) -> Result<RecordBatch> {
+        let inode = Inode {
+            attributes: source.attributes,
+            target: String::new(),
+            dev: source.dev,
+            xattrs: source.xattrs.clone(),
+        };
+        let row = one_row(base_name(&source.root), &inode);
+        let column = |column: &TableColumn| -> canopy_index::Result<ArrayRef> {
+            Ok(match column {
+                Path => repeated(&absolute_path(source, ""), 1),
+                Source => repeated(&source.name, 1),
+                Depth => Arc::new(UInt32Array::from(vec![0])),
+                Type => repeated("d", 1),
+                Dev => Arc::new(UInt64Array::from(vec![source.dev])),
+                Stored(column) => column.array(&row)?.clone(),
+                Acl(column) => column.array(&row)?.clone(),
+            })
+        };
+        let columns: canopy_index::Result<Vec<_>> = self.columns.iter().map(column).collect();
+        self.finish(columns.map_err(external)?, 1)
+    }
+
+    fn finish(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
+    }
+}
+
+/// Makes the absolute paths of rows of a file.
+fn paths(
+    source: &SourceRecord,
+    kind: FileKind,
+    batch: &RecordBatch,
+    placed: Option<&Placed>,
+) -> canopy_read::Result<ArrayRef> {
+    let rows = batch.num_rows();
+    let mut paths = StringBuilder::with_capacity(rows, rows * 64);
+    let mut add = |path: &str| paths.append_value(absolute_path(source, path));
+    match kind {
+        FileKind::Listings => PATH.of(batch)?.iter().flatten().for_each(add),
+        FileKind::Xattrs => {
+            let (directories, names) = (VALUE_PATH.of(batch)?, NAME.of(batch)?);
+            (0..rows).for_each(|at| add(&join(directories.value(at), names.value(at))));
+        }
+        FileKind::Usage => {
+            for listing in placed_rows(placed)?.listings()? {
+                add(listing?.path);
+            }
+        }
+        _ => {
+            let names = NAME.of(batch)?;
+            for (at, listing) in placed_rows(placed)?.listings()?.enumerate() {
+                add(&join(listing?.path, names.value(at)));
+            }
+        }
+    }
+    Ok(Arc::new(paths.finish()))
+}
+
+fn placed_rows(placed: Option<&Placed>) -> canopy_index::Result<&Placed> {
+    placed.ok_or(canopy_index::Error::NotRead(LISTING.name()))
+}
+
+/// Makes a column of one text.
+pub(super) fn repeated(text: &str, rows: usize) -> ArrayRef {
+    Arc::new(StringArray::from_iter_values(std::iter::repeat_n(text, rows)))
+}

@@ -1,0 +1,300 @@
+//! Makes the rows of the tables of statistics.
+
+use super::reader::repeated;
+use super::summaries::{By, SummaryColumn, Work};
+use super::tables::external;
+use arrow::array::{
+    ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, UInt32Array,
+};
+use arrow::datatypes::SchemaRef;
+use canopy_index::column::{PATH, SUBDIRS};
+use canopy_index::{FileKind, Index, Shard, SourceRecord};
+use canopy_model::{FileType, Summary, Totals, compare_paths};
+use canopy_read::Inode;
+use canopy_read::locate::{Start, absolute_path, look_up};
+use canopy_read::plan::{self, BATCH_ROWS, ShardRange};
+use canopy_read::summaries::{self, ByOwner, Wanted};
+use canopy_read::totals::{Node, Seen, Subtree};
+use canopy_read::tree_totals::tree_totals;
+use datafusion::error::Result;
+use std::sync::Arc;
+
+/// Reads the statistics of some columns of a table.
+pub(super) struct Reader {
+    /// What the caller sees of the index.
+    pub(super) index: Arc<Index>,
+    /// What the entries of a row have in common.
+    pub(super) by: By,
+    /// The columns.
+    pub(super) columns: Vec<SummaryColumn>,
+    /// The same as the engine has them.
+    pub(super) schema: SchemaRef,
+    /// What they need.
+    pub(super) wanted: Wanted,
+    /// Threads for what is added up of several shards.
+    pub(super) threads: usize,
+}
+
+/// A row of the answer.
+struct Row {
+    /// Below the root of the source.
+    path: String,
+    key: u32,
+    subdirs: i64,
+    /// In `trees`, what counts hard links once.
+    totals: Option<Totals>,
+    summary: Summary,
+}
+
+impl Reader {
+    /// Gives the rows of a piece of work, in batches.
+    pub(super) fn batches(&self, work: Work) -> Result<Vec<Result<RecordBatch>>> {
+        let (source, rows) = match work {
+            Work::Listings(source, range) => (source, self.listings(&range)),
+            Work::Parts(source, shards, directory) => (source, self.parts(&shards, &directory)),
+            Work::Subtree(source, path) => {
+                let rows = self.subtree(&source, &path);
+                (source, rows)
+            }
+            Work::Subtrees(source, path) => {
+                return self.subtrees(&source, &path).map_err(external);
+            }
+        };
+        let rows = rows.map_err(external)?;
+        Ok(rows.chunks(BATCH_ROWS).map(|rows| self.batch(&source, rows)).collect())
+    }
+
+    fn reads_entries(&self) -> bool {
+        let is_count = |column: &SummaryColumn| matches!(column, SummaryColumn::Entries);
+        !self.wanted.columns.is_empty() || self.columns.iter().any(is_count)
+    }
+
+    /// Makes the rows of listings of a shard, in their order.
+    fn listings(&self, range: &ShardRange) -> canopy_read::Result<Vec<Row>> {
+        let ShardRange { shard, listings } = range;
+        let key = |owner| self.by.key(owner);
+        let found = match self.reads_entries() {
+            true => summaries::of_listings(shard, listings.clone(), &self.wanted, key)?,
+            false => Vec::new(),
+        };
+        let mut found = found.into_iter().peekable();
+        let mut rows = Vec::with_capacity(listings.len());
+        let mut ordinal = listings.start;
+        for unit in range.units(FileKind::Listings, std::slice::from_ref(listings)) {
+            for batch in unit.read(PATH | SUBDIRS)? {
+                let batch = batch?;
+                for (path, subdirs) in PATH.of(&batch)?.iter().zip(SUBDIRS.of(&batch)?) {
+                    let row = |key, summary| {
+                        let path = path.unwrap_or_default().to_owned();
+                        Row { path, key, subdirs: *subdirs, totals: None, summary }
+                    };
+                    let first = rows.len();
+                    while let Some((_, key, summary)) =
+                        found.next_if(|(listing, ..)| *listing as usize == ordinal)
+                    {
+                        rows.push(row(key, summary));
+                    }
+                    if self.by == By::All && rows.len() == first {
+                        rows.push(row(0, Summary::default()));
+                    }
+                    ordinal += 1;
+                }
+            }
+        }
+        range.close(FileKind::Entries);
+        Ok(rows)
+    }
+
+    /// Makes the rows of directories that come in parts, which are added up.
+    fn parts(&self, shards: &[Arc<Shard>], directory: &str) -> canopy_read::Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        for range in plan::below_in(shards, directory)? {
+            rows.extend(self.listings(&range)?);
+        }
+        rows.sort_by(|a, b| compare_paths(&a.path, &b.path).then(a.key.cmp(&b.key)));
+        rows.dedup_by(|later, first| {
+            let same = later.path == first.path && later.key == first.key;
+            if same {
+                first.subdirs += later.subdirs;
+                first.summary.merge(&later.summary);
+            }
+            same
+        });
+        Ok(rows)
+    }
+
+    /// Makes the rows of one subtree.
+    fn subtree(&self, source: &SourceRecord, path: &str) -> canopy_read::Result<Vec<Row>> {
+        let is_dir = |inode: &Inode| inode.attributes.file_type() == FileType::Directory;
+        let Some(inode) = look_up(&self.index, source, path)?.filter(is_dir) else {
+            return Ok(Vec::new());
+        };
+        let subtree = self.subtree_of(source, path);
+        let found = match self.by == By::All && self.wanted.columns.is_empty() {
+            true => ByOwner::default(),
+            false => summaries::of_subtree(&subtree, &self.wanted)?,
+        };
+        let mut keys: Vec<(u32, Summary)> = Vec::new();
+        for (owner, summary) in found {
+            let key = self.by.key(owner);
+            match keys.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, sum)) => sum.merge(&summary),
+                None => keys.push((key, summary)),
+            }
+        }
+        let mut totals = None;
+        if self.by == By::All {
+            let mut sum = own_totals(&inode);
+            sum += subtree.sum(&mut Seen::default())?;
+            totals = Some(sum);
+            if keys.is_empty() {
+                keys.push((0, Summary::default()));
+            }
+        }
+        let row = |(key, summary)| Row { path: path.to_owned(), key, subdirs: 0, totals, summary };
+        Ok(keys.into_iter().map(row).collect())
+    }
+
+    /// Makes the rows of all subtrees at and below a directory.
+    fn subtrees(
+        &self,
+        source: &SourceRecord,
+        path: &str,
+    ) -> canopy_read::Result<Vec<Result<RecordBatch>>> {
+        let Some(inode) = look_up(&self.index, source, path)? else { return Ok(Vec::new()) };
+        let nodes = match self.by {
+            By::All => tree_totals(&self.subtree_of(source, path), own_totals(&inode))?,
+            By::User | By::Group => Vec::new(),
+        };
+        let start = Start {
+            given: Vec::new(),
+            source: source.clone(),
+            path: path.to_owned(),
+            inode,
+            view: self.index.clone(),
+        };
+        let mut trees = Trees {
+            reader: self,
+            source,
+            given: vec![false; nodes.len()],
+            nodes,
+            rows: Vec::new(),
+            batches: Vec::new(),
+        };
+        if self.by != By::All || !self.wanted.columns.is_empty() {
+            let key = |owner| self.by.key(owner);
+            summaries::of_each_subtree(&start, &self.wanted, key, |path, summaries| {
+                trees.add(path, summaries);
+                Ok::<_, canopy_read::Error>(())
+            })?;
+        }
+        Ok(trees.finish())
+    }
+
+    fn subtree_of<'a>(&'a self, source: &SourceRecord, path: &'a str) -> Subtree<'a> {
+        Subtree { index: &self.index, source: source.id, path, threads: self.threads }
+    }
+
+    fn batch(&self, source: &SourceRecord, rows: &[Row]) -> Result<RecordBatch> {
+        let summaries: Vec<&Summary> = rows.iter().map(|row| &row.summary).collect();
+        let columns = self.columns.iter().map(|column| match column {
+            SummaryColumn::Statistic(statistic) => statistic.array(&summaries),
+            column => array(column, source, rows),
+        });
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        let schema = self.schema.clone();
+        Ok(RecordBatch::try_new_with_options(schema, columns.collect(), &options)?)
+    }
+}
+
+/// Rows of subtrees in the making.
+struct Trees<'a> {
+    reader: &'a Reader,
+    source: &'a SourceRecord,
+    /// What counts hard links once, of each directory; none of tables by owner or group.
+    nodes: Vec<Node>,
+    /// Whether the row of a node has been made.
+    given: Vec<bool>,
+    rows: Vec<Row>,
+    batches: Vec<Result<RecordBatch>>,
+}
+
+impl Trees<'_> {
+    /// Makes the rows of a directory of its summaries by key.
+    fn add(&mut self, path: &str, mut summaries: Vec<(u32, Summary)>) {
+        let mut totals = None;
+        if self.reader.by == By::All {
+            let node = self.nodes.binary_search_by(|node| compare_paths(&node.path, path));
+            let Ok(node) = node else { return };
+            totals = Some(self.nodes[node].own);
+            self.given[node] = true;
+            if summaries.is_empty() {
+                summaries.push((0, Summary::default()));
+            }
+        }
+        self.rows.extend(summaries.into_iter().map(|(key, summary)| {
+            let path = path.to_owned();
+            Row { path, key, subdirs: 0, totals, summary }
+        }));
+        if self.rows.len() >= BATCH_ROWS {
+            self.batches.push(self.reader.batch(self.source, &self.rows));
+            self.rows.clear();
+        }
+    }
+
+    /// Makes the rows of directories without a listing, or of all where totals are all that is
+    /// asked for.
+    fn finish(mut self) -> Vec<Result<RecordBatch>> {
+        let nodes = self.nodes.into_iter().zip(self.given);
+        self.rows.extend(nodes.filter(|(_, given)| !given).map(|(node, _)| Row {
+            path: node.path,
+            key: 0,
+            subdirs: 0,
+            totals: Some(node.own),
+            summary: Summary::default(),
+        }));
+        let rest = self.rows.chunks(BATCH_ROWS);
+        self.batches.extend(rest.map(|rows| self.reader.batch(self.source, rows)));
+        self.batches
+    }
+}
+
+fn own_totals(inode: &Inode) -> Totals {
+    let attributes = &inode.attributes;
+    Totals {
+        dirs: 1,
+        dir_bytes: attributes.size_bytes,
+        blocks: attributes.blocks,
+        ..Totals::default()
+    }
+}
+
+fn array(column: &SummaryColumn, source: &SourceRecord, rows: &[Row]) -> ArrayRef {
+    let numbers = |value: &dyn Fn(&Row) -> i64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(rows.iter().map(value)))
+    };
+    match column {
+        SummaryColumn::Path => {
+            let paths = rows.iter().map(|row| absolute_path(source, &row.path));
+            Arc::new(StringArray::from_iter_values(paths))
+        }
+        SummaryColumn::Source => repeated(&source.name, rows.len()),
+        SummaryColumn::Depth => {
+            let depth = |row: &Row| match row.path.as_str() {
+                "" => 0,
+                path => path.split('/').count() as u32,
+            };
+            Arc::new(UInt32Array::from_iter_values(rows.iter().map(depth)))
+        }
+        SummaryColumn::Key(_) => {
+            Arc::new(UInt32Array::from_iter_values(rows.iter().map(|row| row.key)))
+        }
+        SummaryColumn::Entries => numbers(&|row| row.summary.entries()),
+        SummaryColumn::Subdirs => numbers(&|row| row.subdirs),
+        SummaryColumn::Total(_, value) => numbers(&|row| row.totals.as_ref().map_or(0, value)),
+        SummaryColumn::Statistic(statistic) => {
+            let summaries: Vec<&Summary> = rows.iter().map(|row| &row.summary).collect();
+            statistic.array(&summaries)
+        }
+    }
+}
