@@ -122,11 +122,7 @@ pub(super) fn read_in_order<'a>(
     Ok(entries)
 }
 
-fn read_part(
-    part: &Part<'_>,
-    ids: &[RowId],
-    detail: Detail,
-) -> Result<Vec<(RowId, EntryDetails)>> {
+fn read_part(part: &Part<'_>, ids: &[RowId], detail: Detail) -> Result<Vec<(RowId, EntryDetails)>> {
     let unit = part.unit_of(ids.iter().map(|id| id.row));
     let no_device = || part.shard.corrupt(FileKind::Listings, "it has no devices");
     let mut found = Vec::with_capacity(ids.len());

@@ -112,13 +112,7 @@ pub(super) fn read(
 }
 
 impl FirstPass {
-    fn read(
-        &mut self,
-        number: u32,
-        part: &Part<'_>,
-        unit: &Unit,
-        scope: &Scope<'_>,
-    ) -> Result<()> {
+    fn read(&mut self, number: u32, part: &Part<'_>, unit: &Unit, scope: &Scope<'_>) -> Result<()> {
         let of_entries = part.kind == FileKind::Entries;
         let owner = scope.options.owner;
         let mut columns = self.collected.columns(part)?;
@@ -164,11 +158,7 @@ impl FirstPass {
 }
 
 /// Returns whether a column may have a value beyond a limit.
-pub(super) fn may_exceed(
-    part: &Part<'_>,
-    column: impl Into<ColumnId>,
-    limit: i64,
-) -> Result<bool> {
+pub(super) fn may_exceed(part: &Part<'_>, column: impl Into<ColumnId>, limit: i64) -> Result<bool> {
     let bounds = part.shard.bounds(part.kind, column)?;
     Ok(bounds.iter().any(|bounds| bounds.is_none_or(|(_, max)| max > limit)))
 }

@@ -4,8 +4,8 @@
 //! which then run none.
 
 use super::Report;
-use super::view::{Block, Table, View, views};
 use super::format::{owner_name, visible};
+use super::view::{Block, Table, View, views};
 use crate::error::Result;
 use std::io::Write;
 

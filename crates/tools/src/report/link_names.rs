@@ -60,7 +60,8 @@ fn sharing(parts: &[Part<'_>], mut ids: Vec<RowId>) -> Result<(Vec<RowId>, i64)>
         let links = part.shard.hardlinks(&part.listings)?;
         part.shard.close(FileKind::Hardlinks);
         if links.len() != ids.len() {
-            let detail = format!("it has {} rows of a subtree, expected {}", links.len(), ids.len());
+            let detail =
+                format!("it has {} rows of a subtree, expected {}", links.len(), ids.len());
             return Err(part.shard.corrupt(FileKind::Hardlinks, detail).into());
         }
         names.extend(links.iter().zip(ids).map(|(link, id)| ((link.dev, link.ino), *id)));

@@ -1,8 +1,8 @@
 //! A report as text for people.
 
 use super::Report;
-use super::view::{Block, Table, View, views};
 use super::format::{owner_name, visible};
+use super::view::{Block, Table, View, views};
 use crate::error::Result;
 use std::io::Write;
 

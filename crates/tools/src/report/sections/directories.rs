@@ -114,7 +114,8 @@ impl ReportSection for Directories {
         let bytes = table(&[("sizes", true), ("path", false)], &self.most_bytes, |row| {
             vec![human_size(row.bytes), visible(&row.path)]
         });
-        let (entries, bytes) = (entries.titled("Most entries"), bytes.titled("Most bytes in files"));
+        let (entries, bytes) =
+            (entries.titled("Most entries"), bytes.titled("Most bytes in files"));
         vec![known, entries.block(), bytes.block()]
     }
 }

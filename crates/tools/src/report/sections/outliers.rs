@@ -36,9 +36,8 @@ struct Outlier {
 
 impl ReportSection for Outliers {
     const TITLE: &'static str = "Directories unlike their siblings";
-    const NOTE: Option<&'static str> = Some(
-        "Space is 3 or more standard deviations from the mean of the directories beside it.",
-    );
+    const NOTE: Option<&'static str> =
+        Some("Space is 3 or more standard deviations from the mean of the directories beside it.");
 
     type Entries = ();
 

@@ -162,8 +162,7 @@ impl ReportSection for Owners {
 
     fn blocks(&self) -> Vec<Block> {
         let columns = [("on disk", true), ("sizes", true), ("entries", true), ("", false)];
-        let rows =
-            [(&self.without_user, "no such user"), (&self.without_group, "no such group")];
+        let rows = [(&self.without_user, "no such user"), (&self.without_group, "no such group")];
         let table = table(&columns, &rows, |(usage, what)| {
             usage_cells(usage).into_iter().chain([(*what).to_owned()]).collect()
         });

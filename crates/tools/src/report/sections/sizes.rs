@@ -76,8 +76,7 @@ impl EntryCollector for ExactSizes {
 
 impl ReportSection for Sizes {
     const TITLE: &'static str = "Sizes";
-    const NOTE: Option<&'static str> =
-        Some("Of entries that are not directories; bars by number.");
+    const NOTE: Option<&'static str> = Some("Of entries that are not directories; bars by number.");
 
     type Entries = ExactSizes;
 

@@ -166,7 +166,8 @@ fn follow(start: &Start, links: &[&EntryDetails], threads: usize) -> Result<Vec<
         let mut wanted = Names::default();
         let mut waiting = Vec::new();
         for mut walk in walks {
-            let known_name = |directory: &str, name: &str| Ok(find(&known, directory, name).cloned());
+            let known_name =
+                |directory: &str, name: &str| Ok(find(&known, directory, name).cloned());
             match walk.trail.go(index, known_name)? {
                 Some(end) => ends[walk.number] = end,
                 None => {
@@ -300,7 +301,7 @@ fn directories_in(shard: &Shard, wanted: &WantedNames<'_>) -> Result<Vec<WantedD
     let columns = PATH | FIRST_ENTRY | FIRST_DIR;
     // Whether the rows of the last one have no end yet: it is where the next listing begins.
     let mut is_open = false;
-    let mut end = |found: &mut Vec<WantedDirectory>, is_open: bool, ends: [usize; 2]| {
+    let end = |found: &mut Vec<WantedDirectory>, is_open: bool, ends: [usize; 2]| {
         if let Some(last) = found.last_mut().filter(|_| is_open) {
             last.rows.iter_mut().zip(ends).for_each(|(rows, end)| rows.end = end);
         }

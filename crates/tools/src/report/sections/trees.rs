@@ -58,9 +58,8 @@ impl ReportSection for Trees {
         }
         let paths = facts.directory_paths(found.iter().map(|(_, id, _)| *id).collect())?;
         let found = found.into_iter();
-        let mut found: Vec<(i64, &String, &TreeSum)> = found
-            .filter_map(|(blocks, id, tree)| Some((blocks, paths.get(&id)?, tree)))
-            .collect();
+        let mut found: Vec<(i64, &String, &TreeSum)> =
+            found.filter_map(|(blocks, id, tree)| Some((blocks, paths.get(&id)?, tree))).collect();
         found.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| compare_paths(a.1, b.1)));
         found.truncate(top);
         Ok(Some(Trees(found.into_iter().map(|(_, path, tree)| Tree::new(path, tree)).collect())))
