@@ -1,7 +1,6 @@
 //! Sums along a tree: of each directory, what it holds by itself, and with all below it.
 
 use canopy_model::is_below;
-use std::borrow::Cow;
 
 /// What is added up.
 pub trait Sum: Default {
@@ -23,35 +22,41 @@ pub struct Folded<'a, T> {
 ///
 /// Holds those of one path, from the first directory to where it is. A directory is given when the
 /// first one that is not below it comes, or at the end: each behind those below it.
-pub struct TreeFold<'p, T> {
-    open: Vec<Open<'p, T>>,
+pub struct TreeFold<T> {
+    /// The path of the innermost directory, which those of the others begin.
+    path: String,
+    open: Vec<Open<T>>,
 }
 
-struct Open<'p, T> {
-    path: Cow<'p, str>,
+struct Open<T> {
+    /// Where its path ends in that of the fold.
+    end: usize,
     own: T,
     below: T,
 }
 
-impl<'p, T: Sum> TreeFold<'p, T> {
+impl<T: Sum> TreeFold<T> {
     /// Begins at the directory above all others.
-    pub fn new(path: impl Into<Cow<'p, str>>) -> Self {
-        TreeFold { open: vec![Open::new(path.into())] }
+    pub fn new(path: &str) -> Self {
+        Self::with(path, T::default())
+    }
+
+    /// Begins at the directory above all others, with what is known of it.
+    pub fn with(path: &str, own: T) -> Self {
+        let first = Open { end: path.len(), own, below: T::default() };
+        TreeFold { path: path.to_owned(), open: vec![first] }
     }
 
     /// Goes to a directory at or below the first one, and gives what it holds by itself, to be added
     /// to. A directory may come several times in a row.
     pub fn enter<E>(
         &mut self,
-        path: impl Into<Cow<'p, str>>,
+        path: &str,
         mut each: impl FnMut(Folded<'_, T>) -> Result<(), E>,
     ) -> Result<&mut T, E> {
-        let path = path.into();
-        while self.open.len() > 1 && !is_below(&path, &self.top().path) {
-            self.close(&mut each)?;
-        }
-        if self.top().path != path {
-            self.open.push(Open::new(path));
+        self.leave(path, &mut each)?;
+        if self.path != path {
+            self.open(path, path.len(), T::default());
         }
         Ok(&mut self.top().own)
     }
@@ -61,15 +66,25 @@ impl<'p, T: Sum> TreeFold<'p, T> {
     pub fn enter_through<E>(
         &mut self,
         path: &str,
+        each: impl FnMut(Folded<'_, T>) -> Result<(), E>,
+    ) -> Result<&mut T, E> {
+        self.enter_through_with(path, |_, _| T::default(), each)
+    }
+
+    /// As [`TreeFold::enter_through`]; `begin` makes what a directory begins with, from what the one
+    /// around it holds by itself and from its own name.
+    pub fn enter_through_with<E>(
+        &mut self,
+        path: &str,
+        mut begin: impl FnMut(&T, &str) -> T,
         mut each: impl FnMut(Folded<'_, T>) -> Result<(), E>,
     ) -> Result<&mut T, E> {
-        while self.open.len() > 1 && !is_below(path, &self.top().path) {
-            self.close(&mut each)?;
-        }
-        let around = self.top().path.len();
-        let ends = path[around..].match_indices('/').map(|(at, _)| around + at).chain([path.len()]);
-        for end in ends.filter(|&end| end > around) {
-            self.enter(path[..end].to_owned(), &mut each)?;
+        self.leave(path, &mut each)?;
+        while self.path.len() < path.len() {
+            let name_at = self.path.len() + usize::from(!self.path.is_empty());
+            let end = path[name_at..].find('/').map_or(path.len(), |slash| name_at + slash);
+            let own = begin(&self.top().own, &path[name_at..end]);
+            self.open(path, end, own);
         }
         Ok(&mut self.top().own)
     }
@@ -85,30 +100,46 @@ impl<'p, T: Sum> TreeFold<'p, T> {
         Ok(())
     }
 
-    fn top(&mut self) -> &mut Open<'p, T> {
+    fn top(&mut self) -> &mut Open<T> {
         self.open.last_mut().expect("the first directory is open until the end")
+    }
+
+    /// Opens the directory whose path ends there.
+    fn open(&mut self, path: &str, end: usize, own: T) {
+        self.path.push_str(&path[self.path.len()..end]);
+        self.open.push(Open { end, own, below: T::default() });
+    }
+
+    /// Gives those that a path is not below.
+    fn leave<E>(
+        &mut self,
+        path: &str,
+        each: &mut impl FnMut(Folded<'_, T>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while self.open.len() > 1 && !is_below(path, &self.path) {
+            self.close(each)?;
+        }
+        Ok(())
     }
 
     /// Gives the innermost directory and adds it to the one around it.
     fn close<E>(&mut self, each: &mut impl FnMut(Folded<'_, T>) -> Result<(), E>) -> Result<(), E> {
-        let Some(Open { path, own, below: mut total }) = self.open.pop() else { return Ok(()) };
+        let Some(Open { own, below: mut total, .. }) = self.open.pop() else { return Ok(()) };
         total.add(&own);
+        let mut end = self.path.len();
         if let Some(around) = self.open.last_mut() {
             around.below.add(&total);
+            end = around.end;
         }
-        each(Folded { path: &path, own: &own, total })
-    }
-}
-
-impl<'p, T: Default> Open<'p, T> {
-    fn new(path: Cow<'p, str>) -> Self {
-        Open { path, own: T::default(), below: T::default() }
+        each(Folded { path: &self.path, own: &own, total })?;
+        self.path.truncate(end);
+        Ok(())
     }
 }
 
 /// Adds up directories as [`TreeFold`] does, from an iterator of paths and what they hold.
 pub fn fold_tree<'p, T: Sum, E>(
-    path: &'p str,
+    path: &str,
     directories: impl IntoIterator<Item = (&'p str, T)>,
     mut each: impl FnMut(Folded<'_, T>) -> Result<(), E>,
 ) -> Result<(), E> {

@@ -1,14 +1,14 @@
 //! Arrow's IPC: the stream where it is piped, the file format (Feather 2) where it goes to a file.
 
 use super::blocks::Output;
-use super::rows::{self, Sink};
+use super::rows::{self, BatchSink};
 use crate::error::{Error, Result};
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 use arrow::ipc::writer::{FileWriter, StreamWriter};
 use canopy_read::locate::Start;
+use parking_lot::Mutex;
 use std::io::{BufWriter, Write};
-use std::sync::Mutex;
 
 /// Bytes written at a time.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -33,7 +33,7 @@ pub(super) fn write(
     };
     let writer = Mutex::new(writer);
     rows::write(starts, threads, || Ok(Shared(&writer)))?;
-    match writer.into_inner().expect("no thread panics while it writes") {
+    match writer.into_inner() {
         Writer::Stream(writer) => writer.into_inner().map_err(arrow_error)?.flush()?,
         Writer::File(writer) => writer.into_inner().map_err(arrow_error)?.flush()?,
     }
@@ -42,9 +42,9 @@ pub(super) fn write(
 
 struct Shared<'a, 'b>(&'a Mutex<Writer<'b>>);
 
-impl Sink for Shared<'_, '_> {
+impl BatchSink for Shared<'_, '_> {
     fn batch(&mut self, batch: &RecordBatch) -> Result<()> {
-        let mut writer = self.0.lock().expect("no thread panics while it writes");
+        let mut writer = self.0.lock();
         match &mut *writer {
             Writer::Stream(writer) => writer.write(batch).map_err(arrow_error),
             Writer::File(writer) => writer.write(batch).map_err(arrow_error),

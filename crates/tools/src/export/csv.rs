@@ -1,12 +1,12 @@
 //! Comma-separated values with a header.
 
 use super::blocks::{Blocks, Output};
-use super::rows::{self, Sink};
+use super::rows::{self, BatchSink};
 use crate::error::Result;
 use arrow::array::RecordBatch;
 use arrow::csv::writer::WriterBuilder;
 use canopy_read::locate::Start;
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 /// Writes the rows of all starts.
 pub(super) fn write(starts: &[Start], threads: usize, output: &Mutex<Output>) -> Result<()> {
@@ -25,7 +25,7 @@ impl Csv<'_> {
     }
 }
 
-impl Sink for Csv<'_> {
+impl BatchSink for Csv<'_> {
     fn batch(&mut self, batch: &RecordBatch) -> Result<()> {
         self.rows(batch, false)?;
         self.0.ends()

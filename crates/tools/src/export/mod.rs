@@ -3,7 +3,7 @@
 //!
 //! `rows` makes flat rows, which `csv`, `ndjson`, `parquet` and `arrow` write; `gufi_trace` and
 //! `ncdu` go by directories instead, the latter in one depth-first order that `merge` gives.
-//! `xattrs` is where extended attributes come in, `blocks` is how workers share an output.
+//! `xattrs` has the values of extended attributes, `blocks` is how workers share an output.
 //!
 //! Memory is bounded whatever the number of entries, but for directories with very many
 //! subdirectories in `ncdu`.
@@ -23,8 +23,9 @@ pub use blocks::Output;
 use crate::error::{Error, Result};
 use canopy_index::Index;
 use canopy_read::locate::{Start, locate};
+use parking_lot::Mutex;
 use std::ffi::OsString;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// The form of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,56 +72,33 @@ pub fn run(
     paths: &[OsString],
     format: Format,
     threads: usize,
-    mut outputs: Vec<Output>,
+    outputs: Vec<Output>,
 ) -> Result<Exported> {
     let mut exported = Exported::default();
     let starts = starts(index, paths, &mut exported.failed)?;
+    let outputs: Vec<Mutex<Output>> = outputs.into_iter().map(Mutex::new).collect();
     match format {
-        Format::Parquet => parquet::write(&starts, threads, &mut outputs[0])?,
-        Format::ArrowFile => arrow::write(&starts, threads, true, &mut outputs[0])?,
-        Format::ArrowStream => arrow::write(&starts, threads, false, &mut outputs[0])?,
-        _ => {
-            let shared: Vec<Mutex<Output>> = outputs.into_iter().map(Mutex::new).collect();
-            write_shared(starts, format, threads, &shared, &mut exported)?;
-            let own = shared.into_iter().map(|output| output.into_inner());
-            outputs = own.map(|output| output.expect("no thread panics while it writes")).collect();
+        Format::Parquet => parquet::write(&starts, threads, &mut outputs[0].lock())?,
+        Format::ArrowFile => arrow::write(&starts, threads, true, &mut outputs[0].lock())?,
+        Format::ArrowStream => arrow::write(&starts, threads, false, &mut outputs[0].lock())?,
+        Format::Csv => csv::write(&starts, threads, &outputs[0])?,
+        Format::NdJson => ndjson::write(&starts, threads, &outputs[0])?,
+        Format::Ncdu(now_s) => match &*only_directories(starts, &mut exported.failed) {
+            [start] => ncdu::write(start, now_s, &outputs[0])?,
+            [] => {}
+            _ => return Err(Error::OneDirectory),
+        },
+        Format::GufiTrace { delim, all_xattrs } => {
+            let starts = only_directories(starts, &mut exported.failed);
+            let written = gufi_trace::write(&starts, delim, all_xattrs, threads, &outputs)?;
+            (exported.broken_lines, exported.left_out) = written;
         }
     }
-    outputs.iter_mut().try_for_each(|output| output.flush())?;
+    outputs.iter().try_for_each(|output| output.lock().flush())?;
     Ok(exported)
 }
 
-/// Writes a format whose workers write blocks of text.
-fn write_shared(
-    starts: Vec<Start>,
-    format: Format,
-    threads: usize,
-    outputs: &[Mutex<Output>],
-    exported: &mut Exported,
-) -> Result<()> {
-    match format {
-        Format::Csv => csv::write(&starts, threads, &outputs[0]),
-        Format::NdJson => ndjson::write(&starts, threads, &outputs[0]),
-        Format::Ncdu(now_s) => {
-            let starts = only_directories(starts, &mut exported.failed);
-            match &*starts {
-                [start] => ncdu::write(start, now_s, &outputs[0]),
-                [] => Ok(()),
-                _ => Err(Error::OneDirectory),
-            }
-        }
-        Format::GufiTrace { delim, all_xattrs } => {
-            let starts = only_directories(starts, &mut exported.failed);
-            let written = gufi_trace::write(&starts, delim, all_xattrs, threads, outputs)?;
-            (exported.broken_lines, exported.left_out) = written;
-            Ok(())
-        }
-        Format::Parquet | Format::ArrowFile | Format::ArrowStream => {
-            unreachable!("these share a writer")
-        }
-    }
-}
-
+/// Finds the paths, all sources if there are none.
 fn starts(index: &Index, paths: &[OsString], failed: &mut Vec<Error>) -> Result<Vec<Start>> {
     if paths.is_empty() {
         let view = Arc::new(index.clone());

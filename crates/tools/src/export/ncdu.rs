@@ -1,22 +1,32 @@
-//! ncdu's export format, version 1.2 (<https://dev.yorhel.nl/ncdu/jsonfmt>): nested arrays, depth first, which
-//! `ncdu -f` shows.
+//! ncdu's export format, version 1.2 (<https://dev.yorhel.nl/ncdu/jsonfmt>): nested arrays, depth
+//! first, which `ncdu -f` shows.
 //!
 //! Names are bytes as they are, as ncdu writes them itself; so the file is UTF-8 only if all names
 //! are. A directory that the caller sees but cannot list has `read_error`.
 
-use super::blocks::{Blocks, Output, push_decimal, push_unsigned};
+use super::blocks::{Blocks, Output, push_number};
 use crate::error::Result;
 use arrow::array::RecordBatch;
-use canopy_index::RowRange;
+use canopy_index::column::{BLOCKS, GID, INO, MODE, MTIME, NAME, NLINK, SIZE, UID};
+use canopy_index::{Columns, RowRange};
 use canopy_model::{Attributes, FileType, is_below, unescape};
-use canopy_read::columns::{InodeColumns, strings};
+use canopy_read::inode::InodeColumns;
 use canopy_read::locate::{Start, absolute_path};
 use canopy_read::merge::{self, Directory, Rows};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Mutex;
 
-const COLUMNS: [&str; 9] =
-    ["name", "ino", "mode", "nlink", "uid", "gid", "size", "blocks", "mtime"];
+const COLUMNS: Columns = Columns::of(&[
+    NAME.id(),
+    INO.id(),
+    MODE.id(),
+    NLINK.id(),
+    UID.id(),
+    GID.id(),
+    SIZE.id(),
+    BLOCKS.id(),
+    MTIME.id(),
+]);
 
 /// Writes all below one start; `now_s` is the time of the export.
 pub(super) fn write(start: &Start, now_s: i64, output: &Mutex<Output>) -> Result<()> {
@@ -24,9 +34,9 @@ pub(super) fn write(start: &Start, now_s: i64, output: &Mutex<Output>) -> Result
     tree.text("[1,2,{\"progname\":\"canopy\",\"progver\":\"");
     tree.text(env!("CARGO_PKG_VERSION"));
     tree.text("\",\"timestamp\":");
-    push_decimal(&mut tree.blocks.buffer, now_s);
+    push_number(&mut tree.blocks.buffer, now_s);
     tree.text("}");
-    merge::in_order(start, &COLUMNS, |directory, rows| tree.directory(directory, rows))?;
+    merge::in_order(start, COLUMNS, |directory, rows| tree.directory(directory, rows))?;
     if tree.open.is_empty() {
         tree.open_start(true);
     }
@@ -60,7 +70,7 @@ impl Tree<'_> {
         entries.take(entry_count, |batch, rows| self.entries(batch, rows))?;
         let mut pending = Vec::with_capacity(dir_count);
         dirs.take(dir_count, |batch, rows| -> Result<()> {
-            let (names, inodes) = (strings(batch, "name"), InodeColumns::of(batch));
+            let (names, inodes) = (NAME.of(batch)?, InodeColumns::of(batch));
             pending.extend(rows.map(|at| (names.value(at).to_owned(), inodes.row(at))));
             Ok(())
         })?;
@@ -149,7 +159,7 @@ impl Tree<'_> {
     }
 
     fn entries(&mut self, batch: &RecordBatch, rows: RowRange) -> Result<()> {
-        let (names, inodes) = (strings(batch, "name"), InodeColumns::of(batch));
+        let (names, inodes) = (NAME.of(batch)?, InodeColumns::of(batch));
         for at in rows {
             self.text(",\n");
             self.info(&unescape(names.value(at)), &inodes.row(at), None, false);
@@ -168,7 +178,7 @@ impl Tree<'_> {
             buffer.extend_from_slice(b",\"");
             buffer.extend_from_slice(key.as_bytes());
             buffer.extend_from_slice(b"\":");
-            push_unsigned(buffer, value);
+            push_number(buffer, value);
         };
         let size = |value: i64| u64::try_from(value).unwrap_or(0);
         number("asize", size(a.size_bytes));

@@ -1,12 +1,12 @@
 //! A JSON object a line.
 
 use super::blocks::{Blocks, Output};
-use super::rows::{self, Sink};
+use super::rows::{self, BatchSink};
 use crate::error::Result;
 use arrow::array::RecordBatch;
 use arrow::json::writer::LineDelimitedWriter;
 use canopy_read::locate::Start;
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 /// Writes the rows of all starts.
 pub(super) fn write(starts: &[Start], threads: usize, output: &Mutex<Output>) -> Result<()> {
@@ -15,7 +15,7 @@ pub(super) fn write(starts: &[Start], threads: usize, output: &Mutex<Output>) ->
 
 struct NdJson<'a>(Blocks<'a>);
 
-impl Sink for NdJson<'_> {
+impl BatchSink for NdJson<'_> {
     fn batch(&mut self, batch: &RecordBatch) -> Result<()> {
         let mut writer = LineDelimitedWriter::new(&mut self.0.buffer);
         writer.write(batch).map_err(std::io::Error::other)?;

@@ -1,17 +1,17 @@
 //! Parquet. Each worker encodes row groups in memory; they are appended one at a time.
 
 use super::blocks::Output;
-use super::rows::{self, Sink};
+use super::rows::{self, BatchSink};
 use crate::error::Result;
 use arrow::array::RecordBatch;
 use canopy_read::locate::Start;
+use parking_lot::Mutex;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use std::io::Write;
-use std::sync::Mutex;
 
 /// Rows from which on a row group is closed.
 const ROW_GROUP_ROWS: usize = 128 * 1024;
@@ -29,7 +29,7 @@ pub(super) fn write(starts: &[Start], threads: usize, output: &mut Output) -> Re
     rows::write(starts, threads, || {
         Ok(RowGroups { file: &file, factory: &factory, columns: Vec::new(), rows: 0 })
     })?;
-    let file = file.into_inner().expect("no thread panics while it writes");
+    let file = file.into_inner();
     let mut file = file.expect("a failed write ends the work on rows");
     // `into_inner` would tell a failed write by its text alone.
     file.finish()?;
@@ -53,7 +53,7 @@ impl RowGroups<'_, '_> {
         for column in columns {
             chunks.push(column.close()?);
         }
-        let mut shared = self.file.lock().expect("no thread panics while it writes");
+        let mut shared = self.file.lock();
         // After a failed write the file is of no use, and the worker whose write it was says why.
         let Some(mut file) = shared.take() else { return Ok(()) };
         let mut group = file.next_row_group()?;
@@ -67,7 +67,7 @@ impl RowGroups<'_, '_> {
     }
 }
 
-impl Sink for RowGroups<'_, '_> {
+impl BatchSink for RowGroups<'_, '_> {
     fn batch(&mut self, batch: &RecordBatch) -> Result<()> {
         if self.columns.is_empty() {
             self.columns = self.factory.create_column_writers(0)?;
@@ -93,6 +93,8 @@ impl Sink for RowGroups<'_, '_> {
 mod tests {
     use super::*;
     use arrow::array::{ArrayRef, UInt64Array, new_null_array};
+    use canopy_index::column::INO;
+    use canopy_read::plan::BATCH_ROWS;
     use std::sync::Arc;
 
     #[test]
@@ -111,14 +113,16 @@ mod tests {
         let (file, factory) = writer.into_serialized_writer().unwrap();
         let file = Mutex::new(Some(file));
         // More than the writer gathers before it writes.
-        let count = 8 * rows::BATCH_ROWS;
+        let count = 8 * BATCH_ROWS;
         let noise: Vec<u64> =
             (0..count as u64).map(|row| row.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
         let schema = rows::schema();
-        let columns = schema.fields().iter().map(|field| match field.name().as_str() {
-            "ino" => Arc::new(UInt64Array::from(noise.clone())) as ArrayRef,
-            _ if field.is_nullable() => new_null_array(field.data_type(), count),
-            _ => {
+        let columns = schema.fields().iter().map(|field| match field {
+            field if field.name() == INO.name() => {
+                Arc::new(UInt64Array::from(noise.clone())) as ArrayRef
+            }
+            field if field.is_nullable() => new_null_array(field.data_type(), count),
+            field => {
                 arrow::compute::cast(&UInt64Array::from(vec![0; count]), field.data_type()).unwrap()
             }
         });

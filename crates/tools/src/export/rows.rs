@@ -1,120 +1,144 @@
 //! Flat rows: one for every entry, directories among them, with its full path.
 
-use super::xattrs::{self, Xattrs};
 use crate::error::Result;
 use arrow::array::{
     ArrayRef, RecordBatch, StringArray, StringBuilder, UInt32Array, UInt64Array, new_null_array,
 };
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
-use canopy_index::column::time_type;
-use canopy_index::{FileKind, RowRange, Shard};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use canopy_index::column::*;
+use canopy_index::{ColumnId, FileKind};
 use canopy_model::{FileType, base_name};
-use canopy_read::columns::{INODE, numbers, row_of, strings};
-use canopy_read::listings::ListingHeads;
+use canopy_read::inode::{ENTRY, one_row};
 use canopy_read::locate::{Start, absolute_path};
+use canopy_read::plan::{self, Placed, Unit};
 use canopy_read::work::by_workers;
 use canopy_text::{group_name, user_name};
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock};
 
-/// Rows of a batch.
-pub(super) const BATCH_ROWS: usize = 8192;
-
 /// Takes the rows that one worker makes.
-pub(super) trait Sink {
+pub(super) trait BatchSink {
     /// Takes a batch with the columns of [`schema`].
     fn batch(&mut self, batch: &RecordBatch) -> Result<()>;
 
-    /// Says that the worker has no more.
+    /// Tells that the worker has no more.
     fn finish(self) -> Result<()>;
 }
 
-/// The columns. Texts are escaped, times are UTC.
+/// A column of flat rows.
+#[derive(Clone, Copy)]
+enum FlatColumn {
+    Path,
+    Source,
+    Type,
+    Depth,
+    /// Names of the owner and of the group.
+    User,
+    Group,
+    /// As the index has it.
+    Stored(ColumnId),
+}
+
+use FlatColumn::{Depth, Group, Path, Source, Stored, Type, User};
+
+/// The columns, in order.
+const COLUMNS: [FlatColumn; 22] = [
+    Path,
+    Source,
+    Stored(NAME.id()),
+    Type,
+    Depth,
+    Stored(INO.id()),
+    Stored(MODE.id()),
+    Stored(NLINK.id()),
+    Stored(UID.id()),
+    Stored(GID.id()),
+    User,
+    Group,
+    Stored(SIZE.id()),
+    Stored(BLKSIZE.id()),
+    Stored(BLOCKS.id()),
+    Stored(ATIME.id()),
+    Stored(MTIME.id()),
+    Stored(CTIME.id()),
+    Stored(BTIME.id()),
+    Stored(TARGET.id()),
+    Stored(RDEV.id()),
+    Stored(XATTRS.id()),
+];
+
+impl FlatColumn {
+    fn field(self) -> Field {
+        match self {
+            Path => Field::new("path", DataType::Utf8, false),
+            Source => Field::new("source", DataType::Utf8, false),
+            Type => Field::new("type", DataType::Utf8, false),
+            Depth => Field::new("depth", DataType::UInt32, false),
+            User => Field::new("user", DataType::Utf8, true),
+            Group => Field::new("group", DataType::Utf8, true),
+            Stored(column) => Field::new(column.name(), column.data_type(), column.is_nullable()),
+        }
+    }
+}
+
+/// Gives the columns of flat rows. Texts are escaped, times are UTC.
 pub(super) fn schema() -> SchemaRef {
-    static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
-        let text = |name: &str, nullable| Field::new(name, DataType::Utf8, nullable);
-        let number = |name: &str| {
-            let schema = FileKind::Entries.schema();
-            let field = schema.field_with_name(name).cloned();
-            field.unwrap_or_else(|_| Field::new(name, time_type(), false))
-        };
-        let mut fields: Vec<Field> =
-            ["path", "source", "name", "type"].map(|name| text(name, false)).into();
-        fields.push(Field::new("depth", DataType::UInt32, false));
-        fields.extend(["ino", "mode", "nlink", "uid", "gid"].map(number));
-        fields.extend(["user", "group"].map(|name| text(name, true)));
-        fields
-            .extend(["size", "blksize", "blocks", "atime", "mtime", "ctime", "btime"].map(number));
-        fields.extend([text("target", true), number("rdev"), text(xattrs::COLUMN, true)]);
-        Arc::new(Schema::new(fields))
-    });
+    static SCHEMA: LazyLock<SchemaRef> =
+        LazyLock::new(|| Arc::new(Schema::new(COLUMNS.map(FlatColumn::field).to_vec())));
     SCHEMA.clone()
 }
 
-/// A piece of work.
-enum Piece<'a> {
-    /// The row of a start itself, which no listing below it holds.
+/// What a worker makes rows of at a time.
+enum RowSource<'a> {
+    /// A start itself, whose row no listing below it holds.
     Start(&'a Start),
-    /// Rows of one row group.
-    Rows { start: &'a Start, shard: &'a Shard, kind: FileKind, rows: RowRange },
+    /// Rows below a start.
+    Unit(&'a Start, Unit),
 }
 
 /// Gives the rows of all starts to sinks, one a worker, in no certain order.
-pub(super) fn write<S: Sink>(
+pub(super) fn write<S: BatchSink>(
     starts: &[Start],
     threads: usize,
     sink: impl Fn() -> Result<S> + Sync,
 ) -> Result<()> {
-    let mut pieces = Vec::new();
+    let mut sources = Vec::new();
     for start in starts {
-        pieces.push(Piece::Start(start));
+        sources.push(RowSource::Start(start));
         if !start.is_dir() {
             continue;
         }
-        for shard in start.view.shards_of(start.source.id) {
-            let listings = shard.listings_below(&start.path)?;
-            if listings.is_empty() {
-                continue;
-            }
-            let (entries, dirs) = shard.rows_of(listings)?;
-            for (kind, range) in [(FileKind::Dirs, dirs), (FileKind::Entries, entries)] {
-                for group in shard.row_groups(kind) {
-                    let rows = range.start.max(group.start)..range.end.min(group.end);
-                    if !rows.is_empty() {
-                        pieces.push(Piece::Rows { start, shard, kind, rows });
-                    }
-                }
+        for range in plan::below(&start.view, start.source.id, &start.path)? {
+            for kind in [FileKind::Dirs, FileKind::Entries] {
+                let units = range.units(kind, &[range.rows(kind)?]);
+                sources.extend(units.into_iter().map(|unit| RowSource::Unit(start, unit)));
             }
         }
     }
-    let work = |sink: &mut S, piece: &Piece<'_>| match piece {
-        Piece::Start(start) => sink.batch(&start_row(start)?),
-        Piece::Rows { start, shard, kind, rows } => {
-            let mut columns = INODE.to_vec();
-            columns.extend(["listing", "name", "target", "rdev", xattrs::COLUMN]);
-            for batch in shard.read(*kind, &columns, std::slice::from_ref(rows), BATCH_ROWS)? {
-                sink.batch(&flat(start, shard, *kind, &batch?)?)?;
+    let work = |sink: &mut S, source: &RowSource<'_>| match source {
+        RowSource::Start(start) => sink.batch(&start_row(start)?),
+        RowSource::Unit(start, unit) => {
+            for placed in unit.read_placed(ENTRY, &unit.rows, false)? {
+                sink.batch(&flat(start, &placed?)?)?;
             }
             Ok(())
         }
     };
-    by_workers(threads, &pieces, |_| sink(), work, S::finish)
+    by_workers(threads, &sources, |_| sink(), work, S::finish)
 }
 
-/// Flat rows from rows of `entries` or `dirs`.
-fn flat(start: &Start, shard: &Shard, kind: FileKind, batch: &RecordBatch) -> Result<RecordBatch> {
+/// Makes flat rows of rows of `entries` or `dirs`.
+fn flat(start: &Start, placed: &Placed) -> Result<RecordBatch> {
+    let batch = &placed.batch;
+    let (listings, names) = (LISTING.of(batch)?, NAME.of(batch)?);
     let rows = batch.num_rows();
-    let listings = numbers::<UInt32Type>(batch, "listing").values();
-    let heads = ListingHeads::read(shard, listings)?;
-    let names = strings(batch, "name");
     let mut paths = StringBuilder::with_capacity(rows, rows * 80);
     let mut depths = Vec::with_capacity(rows);
     let mut directory = String::new();
     let (mut last, mut depth) = (None, 0);
     for (at, &listing) in listings.iter().enumerate() {
         if last != Some(listing) {
-            let bad = || shard.corrupt(kind, "it names a listing that does not exist");
-            let head = heads.get(listing).ok_or_else(bad)?;
+            let head = placed.listing(at)?;
             directory = absolute_path(&start.source, head.path);
             if !directory.ends_with('/') {
                 directory.push('/');
@@ -126,50 +150,46 @@ fn flat(start: &Start, shard: &Shard, kind: FileKind, batch: &RecordBatch) -> Re
         paths.append_value(names.value(at));
         depths.push(depth);
     }
-    with_columns(&start.source.name, batch, Arc::new(paths.finish()), &depths)
+    with_columns(&start.source.name, batch, Arc::new(paths.finish()), depths)
 }
 
-/// The row of a start itself.
+/// Makes the row of a start itself.
 fn start_row(start: &Start) -> Result<RecordBatch> {
     let path = absolute_path(&start.source, &start.path);
-    let batch = row_of(base_name(&path), &start.inode);
-    with_columns(&start.source.name, &batch, repeated(&path, 1), &[start.depth()])
+    let batch = one_row(base_name(&path), &start.inode);
+    with_columns(&start.source.name, &batch, repeated(&path, 1), vec![start.depth()])
 }
 
-/// Flat rows from a batch with the columns of inodes, and from paths and depths.
+/// Makes flat rows of a batch with the columns of inodes, and of paths and depths.
 fn with_columns(
     source: &str,
     batch: &RecordBatch,
     paths: ArrayRef,
-    depths: &[u32],
+    depths: Vec<u32>,
 ) -> Result<RecordBatch> {
     let rows = batch.num_rows();
-    let modes = numbers::<UInt32Type>(batch, "mode").values();
-    let schema = schema();
-    let columns = schema.fields().iter().map(|field| -> ArrayRef {
-        match field.name().as_str() {
-            "path" => paths.clone(),
-            "source" => repeated(source, rows),
-            "type" => {
-                Arc::new(StringArray::from_iter_values(modes.iter().map(|&mode| letter(mode))))
+    let depths: ArrayRef = Arc::new(UInt32Array::from(depths));
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(COLUMNS.len());
+    for column in COLUMNS {
+        columns.push(match column {
+            Path => paths.clone(),
+            Source => repeated(source, rows),
+            Type => {
+                let letters = MODE.of(batch)?.iter().map(|&mode| letter(mode));
+                Arc::new(StringArray::from_iter_values(letters))
             }
-            "depth" => Arc::new(UInt32Array::from(depths.to_vec())),
-            "user" => named(numbers::<UInt32Type>(batch, "uid").values(), user_name),
-            "group" => named(numbers::<UInt32Type>(batch, "gid").values(), group_name),
-            xattrs::COLUMN => {
-                let xattrs = Xattrs::of(batch);
-                Arc::new((0..rows).map(|at| xattrs.names(at)).collect::<StringArray>())
-            }
-            name => match (batch.column_by_name(name), field.is_nullable()) {
-                (Some(column), _) => column.clone(),
-                (None, true) => new_null_array(field.data_type(), rows),
+            Depth => depths.clone(),
+            User => named(UID.of(batch)?, user_name),
+            Group => named(GID.of(batch)?, group_name),
+            Stored(column) => match batch.column_by_name(column.name()) {
+                Some(values) => values.clone(),
+                None if column.is_nullable() => new_null_array(&column.data_type(), rows),
                 // Directories have no rdev.
-                (None, false) => Arc::new(UInt64Array::from(vec![0; rows])),
+                None => Arc::new(UInt64Array::from(vec![0; rows])),
             },
-        }
-    });
-    let columns: Vec<ArrayRef> = columns.collect();
-    Ok(RecordBatch::try_new(schema.clone(), columns).map_err(std::io::Error::other)?)
+        });
+    }
+    Ok(RecordBatch::try_new(schema(), columns).map_err(std::io::Error::other)?)
 }
 
 fn letter(mode: u32) -> String {
@@ -180,7 +200,7 @@ fn repeated(text: &str, rows: usize) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(std::iter::repeat_n(text, rows)))
 }
 
-/// Names of ids. Neighbours mostly have the same.
+/// Gives the names of ids. Neighbours mostly have the same.
 fn named(ids: &[u32], name: fn(u32) -> Option<String>) -> ArrayRef {
     let mut names = StringBuilder::with_capacity(ids.len(), ids.len() * 8);
     let mut last: Option<(u32, Option<String>)> = None;

@@ -1,34 +1,13 @@
-//! The extended attributes of the rows of an export: the one place where they come in.
+//! The values of extended attributes, for formats that print them.
 //!
-//! Rows have the names, joined by commas. Values are in other shards, those of the classes of those
-//! who may see them, so a format that prints values has all of its start in memory.
+//! Values are in other shards than entries, those of the classes of those who may see them, so a
+//! format that prints values has all of its start in memory.
 
 use crate::error::Result;
-use arrow::array::{AsArray, RecordBatch, StringArray};
+use canopy_index::column::{KEY, NAME, VALUE, VALUE_PATH};
 use canopy_model::{is_below, join, unescape};
-use canopy_read::columns::{strings, text_or_empty};
 use canopy_read::locate::{Start, read_xattrs};
 use rustc_hash::FxHashMap;
-
-/// The column to read.
-pub(super) const COLUMN: &str = "xattrs";
-
-/// The names of the extended attributes of the rows of a batch.
-pub(super) struct Xattrs<'a> {
-    names: Option<&'a StringArray>,
-}
-
-impl<'a> Xattrs<'a> {
-    /// Of a batch that was read with [`COLUMN`].
-    pub(super) fn of(batch: &'a RecordBatch) -> Self {
-        Xattrs { names: batch.column_by_name(COLUMN).map(|column| column.as_string()) }
-    }
-
-    /// The names in row `at`, joined by commas, or `None` if it has no extended attributes.
-    pub(super) fn names(&self, at: usize) -> Option<&'a str> {
-        Some(text_or_empty(self.names, at)).filter(|names| !names.is_empty())
-    }
-}
 
 /// Names and values that the caller may see, as bytes, by path in the source.
 #[derive(Default)]
@@ -38,14 +17,14 @@ pub(super) struct Values(FxHashMap<String, Vec<Pair>>);
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
 
 impl Values {
-    /// Those at and below a start.
+    /// Reads those at and below a start.
     pub(super) fn below(start: &Start) -> Result<Self> {
         let mut values = Values::default();
         for shard in start.view.shards_of(start.source.id) {
             for batch in read_xattrs(shard)? {
                 let batch = batch?;
-                let [paths, names, keys, texts] =
-                    ["path", "name", "key", "value"].map(|name| strings(&batch, name));
+                let (paths, names) = (VALUE_PATH.of(&batch)?, NAME.of(&batch)?);
+                let (keys, texts) = (KEY.of(&batch)?, VALUE.of(&batch)?);
                 for at in 0..batch.num_rows() {
                     let path = join(paths.value(at), names.value(at));
                     if is_below(&path, &start.path) {
@@ -70,12 +49,12 @@ impl Values {
         left_out
     }
 
-    /// Those of one entry.
+    /// Gives those of one entry.
     pub(super) fn of(&self, path: &str) -> &[Pair] {
         self.0.get(path).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

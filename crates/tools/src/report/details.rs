@@ -1,25 +1,37 @@
 //! Reading what chosen rows are: their paths and attributes.
 
-use super::best::{Best, Place};
-use super::document::Item;
-use super::parts::{BATCH_ROWS, Part};
+use super::parts::{Part, RowId};
 use crate::error::Result;
-use arrow::array::AsArray;
-use arrow::datatypes::UInt32Type;
-use canopy_index::FileKind;
+use canopy_index::column::*;
+use canopy_index::{Columns, FileKind};
 use canopy_model::{Attributes, compare_paths, join_absolute};
-use canopy_read::columns::{INODE, InodeColumns, numbers, strings, text_or_empty};
-use canopy_read::listings::{ListingHeads, merge_ranges};
-use canopy_read::locate::absolute_path;
+use canopy_read::inode::{InodeColumns, text_or_empty};
+use canopy_read::locate::{Start, absolute_path};
 use canopy_read::work::in_parallel;
 use canopy_text::user_name;
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use std::cmp::{Ordering, Reverse};
-use std::sync::{Arc, Mutex};
+use serde::Serialize;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// An entry of a list, as a report shows it.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ListedEntry {
+    pub(super) path: String,
+    pub(super) uid: u32,
+    pub(super) user: Option<String>,
+    /// Type and permissions, as `st_mode`.
+    pub(super) mode: u32,
+    pub(super) bytes: i64,
+    pub(super) disk_bytes: i64,
+    pub(super) mtime_ns: i64,
+    pub(super) atime_ns: i64,
+}
 
 /// An entry, a directory among them.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct EntryDetails {
     /// Absolute path of the directory that holds it.
     pub(super) directory: Arc<str>,
     pub(super) name: String,
@@ -29,19 +41,21 @@ pub(super) struct Entry {
     pub(super) target: String,
 }
 
-impl Entry {
+impl EntryDetails {
+    /// Gives its absolute path.
     pub(super) fn path(&self) -> String {
         join_absolute(&self.directory, &self.name)
     }
 
-    /// The order of ties: by directory, then by name.
-    pub(super) fn cmp_path(&self, other: &Entry) -> Ordering {
+    /// Compares by the order of ties: by directory, then by name.
+    pub(super) fn cmp_path(&self, other: &EntryDetails) -> Ordering {
         compare_paths(&self.directory, &other.directory).then_with(|| self.name.cmp(&other.name))
     }
 
-    pub(super) fn item(&self) -> Item {
+    /// Makes it an entry of a list.
+    pub(super) fn listed(&self) -> ListedEntry {
         let a = &self.attributes;
-        Item {
+        ListedEntry {
             path: self.path(),
             uid: a.uid,
             user: user_name(a.uid),
@@ -54,20 +68,9 @@ impl Entry {
     }
 }
 
-/// Rows by number among those of all parts, which ascend, as rows of the parts.
-pub(super) fn by_part(parts: &[Part<'_>], rows: &[u32]) -> Vec<(usize, Vec<u32>)> {
-    let of = |row: u32| parts.partition_point(|part| part.base <= row as usize).saturating_sub(1);
-    rows.chunk_by(|a, b| of(*a) == of(*b))
-        .map(|rows| {
-            let part = of(rows[0]);
-            (part, rows.iter().map(|&row| row - parts[part].base as u32).collect())
-        })
-        .collect()
-}
-
-/// What to read of entries; attributes that are not asked for are 0.
+/// What to read of entries; what is not asked for is 0 or empty.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Depth {
+pub(super) enum Detail {
     /// All attributes.
     All,
     /// Inode, links and sizes.
@@ -76,75 +79,89 @@ pub(super) enum Depth {
     Targets,
 }
 
-impl Depth {
-    fn columns(self, kind: FileKind) -> Vec<&'static str> {
-        let mut columns = vec!["listing", "name"];
+impl Detail {
+    fn columns(self) -> Columns {
         match self {
-            Depth::All => columns.extend(INODE),
-            Depth::Links => columns.extend(["ino", "nlink", "size", "blocks"]),
-            Depth::Targets => {}
+            Detail::All => INODE,
+            Detail::Links => INO | NLINK | SIZE | BLOCKS,
+            Detail::Targets => TARGET.into(),
         }
-        if kind == FileKind::Entries && self != Depth::Links {
-            columns.push("target");
-        }
-        columns
     }
 }
 
-/// Reads the entries at some places.
+/// Reads the entries of rows.
 pub(super) fn read(
     parts: &[Part<'_>],
-    places: &[Place],
-    depth: Depth,
+    mut ids: Vec<RowId>,
+    detail: Detail,
     threads: usize,
-) -> Result<FxHashMap<Place, Entry>> {
-    let mut places = places.to_vec();
-    places.sort_unstable();
-    places.dedup();
-    let by_part: Vec<&[Place]> = places.chunk_by(|a, b| a.0 == b.0).collect();
+) -> Result<FxHashMap<RowId, EntryDetails>> {
+    ids.sort_unstable();
+    ids.dedup();
+    let by_part: Vec<&[RowId]> = ids.chunk_by(|a, b| a.part == b.part).collect();
     let found = Mutex::new(FxHashMap::default());
-    in_parallel(threads, &by_part, |places| -> Result<()> {
-        let entries = read_part(&parts[places[0].0 as usize], places, depth)?;
-        found.lock().expect("no thread panics while it holds the lock").extend(entries);
+    in_parallel(threads, &by_part, |ids| -> Result<()> {
+        let entries = read_part(&parts[ids[0].part as usize], ids, detail)?;
+        found.lock().extend(entries);
         Ok(())
     })?;
-    Ok(found.into_inner().expect("no thread panics while it holds the lock"))
+    Ok(found.into_inner())
 }
 
-fn read_part(part: &Part<'_>, places: &[Place], depth: Depth) -> Result<Vec<(Place, Entry)>> {
-    let ranges =
-        merge_ranges(places.iter().map(|&(_, row)| row as usize..row as usize + 1).collect());
-    let mut found = Vec::with_capacity(places.len());
-    let mut places = places.iter();
-    for batch in part.shard.read(part.kind, &depth.columns(part.kind), &ranges, BATCH_ROWS)? {
-        let batch = batch?;
-        let listings = numbers::<UInt32Type>(&batch, "listing").values();
-        let heads = ListingHeads::read_with_devices(part.shard, listings)?;
-        let names = strings(&batch, "name");
-        let inodes = InodeColumns::of(&batch);
-        let targets = batch.column_by_name("target").map(|column| column.as_string::<i32>());
+/// Reads the entries of rows in the order of their paths, each with the start that it is below.
+pub(super) fn read_in_order<'a>(
+    parts: &[Part<'a>],
+    ids: Vec<RowId>,
+    detail: Detail,
+    threads: usize,
+) -> Result<Vec<(&'a Start, EntryDetails)>> {
+    let entries = read(parts, ids, detail, threads)?.into_iter();
+    let mut entries: Vec<_> =
+        entries.map(|(id, entry)| (parts[id.part as usize].start, entry)).collect();
+    entries.sort_by(|a, b| a.1.cmp_path(&b.1));
+    Ok(entries)
+}
+
+fn read_part(part: &Part<'_>, ids: &[RowId], detail: Detail) -> Result<Vec<(RowId, EntryDetails)>> {
+    let unit = part.unit_of(ids.iter().map(|id| id.row));
+    let no_device = || part.shard.corrupt(FileKind::Listings, "it has no devices");
+    let mut found = Vec::with_capacity(ids.len());
+    let mut ids = ids.iter();
+    for placed in unit.read_placed(detail.columns(), &unit.rows, true)? {
+        let placed = placed?;
+        let batch = &placed.batch;
+        let (listings, names, targets) = (LISTING.of(batch)?, NAME.of(batch)?, TARGET.find(batch));
+        let inodes = InodeColumns::of(batch);
         let mut last: Option<(u32, Arc<str>)> = None;
-        for (at, place) in places.by_ref().take(batch.num_rows()).enumerate() {
-            let bad = || part.shard.corrupt(part.kind, "it names a listing that does not exist");
-            let head = heads.get(listings[at]).ok_or_else(bad)?;
-            let dev = head.dev.ok_or_else(bad)?;
+        for (at, id) in ids.by_ref().take(batch.num_rows()).enumerate() {
+            let listing = placed.listing(at)?;
             let directory = match &last {
-                Some((listing, directory)) if *listing == listings[at] => directory.clone(),
-                _ => Arc::from(absolute_path(&part.start.source, head.path)),
+                Some((last, directory)) if *last == listings[at] => directory.clone(),
+                _ => Arc::from(absolute_path(&part.start.source, listing.path)),
             };
             last = Some((listings[at], directory.clone()));
-            let entry = Entry {
+            let entry = EntryDetails {
                 directory,
                 name: names.value(at).to_owned(),
                 attributes: inodes.row(at),
-                dev,
+                dev: listing.dev.ok_or_else(no_device)?,
                 target: text_or_empty(targets, at).to_owned(),
             };
-            found.push((*place, entry));
+            found.push((*id, entry));
         }
     }
-    part.close();
+    unit.close();
     Ok(found)
+}
+
+/// Gives rows by number among those of all parts, which ascend, as rows of the parts.
+pub(super) fn by_part(parts: &[Part<'_>], rows: &[u32]) -> Vec<(usize, Vec<u32>)> {
+    let of = |row: u32| parts.partition_point(|part| part.base <= row as usize).saturating_sub(1);
+    let in_part = |rows: &[u32]| {
+        let part = of(rows[0]);
+        (part, rows.iter().map(|&row| row - parts[part].base as u32).collect())
+    };
+    rows.chunk_by(|a, b| of(*a) == of(*b)).map(in_part).collect()
 }
 
 /// Reads the entries of rows by number among those of all parts, which ascend.
@@ -152,34 +169,12 @@ pub(super) fn of_rows(
     parts: &[Part<'_>],
     rows: &[u32],
     threads: usize,
-) -> Result<FxHashMap<u32, Entry>> {
-    let mut places = Vec::with_capacity(rows.len());
+) -> Result<FxHashMap<u32, EntryDetails>> {
+    let mut ids = Vec::with_capacity(rows.len());
     for (part, rows) in by_part(parts, rows) {
-        places.extend(rows.into_iter().map(|row| (part as u32, row)));
+        ids.extend(rows.into_iter().map(|row| RowId { part: part as u32, row }));
     }
-    let number = |place: Place| (parts[place.0 as usize].base + place.1 as usize) as u32;
-    Ok(read(parts, &places, Depth::All, threads)?
-        .into_iter()
-        .map(|(place, entry)| (number(place), entry))
-        .collect())
-}
-
-/// The best entries of lists, in order.
-pub(super) fn best(
-    parts: &[Part<'_>],
-    lists: Vec<Best>,
-    top: usize,
-    threads: usize,
-) -> Result<Vec<Vec<Item>>> {
-    let lists: Vec<Vec<(i64, Place)>> = lists.into_iter().map(Best::into_candidates).collect();
-    let places: Vec<Place> = lists.iter().flatten().map(|(_, place)| *place).collect();
-    let entries = read(parts, &places, Depth::All, threads)?;
-    let in_order = |list: Vec<(i64, Place)>| {
-        let mut list: Vec<(i64, &Entry)> =
-            list.into_iter().filter_map(|(key, place)| Some((key, entries.get(&place)?))).collect();
-        list.sort_by(|a, b| Reverse(a.0).cmp(&Reverse(b.0)).then_with(|| a.1.cmp_path(b.1)));
-        list.truncate(top);
-        list.into_iter().map(|(_, entry)| entry.item()).collect()
-    };
-    Ok(lists.into_iter().map(in_order).collect())
+    let number = |id: RowId| (parts[id.part as usize].base + id.row as usize) as u32;
+    let found = read(parts, ids, Detail::All, threads)?.into_iter();
+    Ok(found.map(|(id, entry)| (number(id), entry)).collect())
 }

@@ -3,9 +3,9 @@
 //! Every text goes through [`escaped`]; there are no scripts, and the page says so to browsers,
 //! which then run none.
 
-use super::document::Report;
+use super::Report;
+use super::format::{owner_name, visible};
 use super::view::{Block, Table, View, views};
-use super::wording::{owner_name, visible};
 use crate::error::Result;
 use std::io::Write;
 
@@ -32,7 +32,7 @@ pub fn write_html(report: &Report, output: &mut dyn Write) -> Result<()> {
     heading(report, &title, output)?;
     write!(output, "<nav aria-label=\"Sections\">")?;
     for view in &views {
-        let (name, title) = (view.section.name(), escaped(view.section.title()));
+        let (name, title) = (view.name, escaped(view.title));
         write!(output, "<a href=\"#{name}\">{title}</a> ")?;
     }
     writeln!(output, "</nav>\n<main>")?;
@@ -67,7 +67,7 @@ fn heading(report: &Report, title: &str, output: &mut dyn Write) -> Result<()> {
 }
 
 fn section(view: &View, output: &mut dyn Write) -> Result<()> {
-    let (name, title) = (view.section.name(), escaped(view.section.title()));
+    let (name, title) = (view.name, escaped(view.title));
     writeln!(output, "<section id=\"{name}\">\n<h2>{title}</h2>")?;
     if let Some(note) = view.note {
         writeln!(output, "<p class=\"note\">{}</p>", escaped(note))?;

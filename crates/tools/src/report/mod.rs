@@ -1,39 +1,38 @@
 //! Reports: who and what takes how much, and which entries stand out.
 //!
-//! 1. `breakdown` adds up stored statistics: usage by owner and kind, histograms.
-//! 2. `scan` passes once over entries and directories for what no statistics tell, `directories`
-//!    once over listings. Each is left out if no section asks for it, and reads the columns that
-//!    sections ask for.
-//! 3. `details` reads what the chosen rows are called; `duplicates`, `links` and `symlinks` finish
-//!    theirs.
-//! 4. `view` makes tables and bars of the answers, which `text` and `html` show. JSON is [`Report`]
-//!    itself.
+//! `sections` has the sections, one struct in one file each, and lists them once. They say what they
+//! need; `facts` reads that, stage by stage, and answers each as soon as all is there:
 //!
-//! The steps come one after the other so that the memory of each serves the next: see there for how
-//! much it is.
+//! 1. `statistics` adds up what the index keeps: usage by owner and kind, histograms.
+//! 2. `entries` passes once over entries and directories for what no statistics tell, with the
+//!    columns that sections ask for; `details` then reads what the chosen rows are called.
+//! 3. `link_names` reads the names of inodes with several, for sums that count each once.
+//! 4. `listings` passes once over listings for what single directories and trees hold.
+//!
+//! `view` is what sections make of their answers, tables and bars, which `text` and `html` show.
+//! JSON is [`Report`] itself.
+//!
+//! The stages come one after the other so that the memory of each serves the next: see there for
+//! how much it is.
 //!
 //! Not its job: deciding who may see what. All rows come from shards that the caller could open.
 
-mod best;
 pub(crate) mod breakdown;
 mod details;
-mod directories;
-mod document;
-mod duplicates;
-mod gather;
+mod entries;
+mod facts;
+mod format;
 mod html;
-mod links;
+mod link_names;
+mod listings;
 mod parts;
-mod scan;
 mod sections;
-mod symlinks;
+mod statistics;
 mod text;
+mod top_k;
 mod tree_sums;
-mod trees;
 mod view;
-mod wording;
 
-pub use document::{Answers, Report};
 pub use html::write_html;
 pub use sections::{Section, Sections};
 pub use text::{TextOptions, write_text};
@@ -43,9 +42,51 @@ use canopy_index::Index;
 use canopy_model::is_below;
 use canopy_read::locate::{Start, absolute_path, locate};
 use canopy_text::user_name;
-use document::{Covered, Owner};
+use sections::Answers;
+use serde::Serialize;
 use std::ffi::OsString;
 use std::sync::Arc;
+
+/// A report. Its JSON is exactly this.
+///
+/// Sizes are bytes, `disk_bytes` is space taken, times are nanoseconds since 1970. Paths are
+/// absolute and, as names, escaped (see `canopy_model::escape`). Lists are in the order of what
+/// they are about, ties by directory in path order, then by name.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Generation of the index that answered.
+    pub generation: u64,
+    /// When it was published.
+    pub published_ns: i64,
+    /// For whom: it has what this user sees.
+    pub asked_by: Owner,
+    /// Whose entries it is about, if not everybody's.
+    pub owner: Option<Owner>,
+    /// Most rows of a list.
+    pub top: usize,
+    /// Where it has looked.
+    pub paths: Vec<Covered>,
+    #[serde(flatten)]
+    answers: Answers,
+}
+
+/// A user or a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Owner {
+    /// The number.
+    pub id: u32,
+    /// What the system calls it, if it does.
+    pub name: Option<String>,
+}
+
+/// A directory that a report is about.
+#[derive(Clone, Debug, Serialize)]
+pub struct Covered {
+    /// Its absolute path.
+    pub path: String,
+    /// When the scan of its source began.
+    pub scanned_ns: i64,
+}
 
 /// What to report.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +110,7 @@ pub fn report(
     options: ReportOptions,
 ) -> Result<(Report, Vec<Error>)> {
     let (starts, failed) = starts(index, paths)?;
-    let answers = gather::gather(&starts, &options)?;
+    let answers = facts::answer(&starts, &options)?;
     let owner = |id: u32| Owner { id, name: user_name(id) };
     let covered = starts.iter().map(|start| Covered {
         path: absolute_path(&start.source, &start.path),
@@ -87,12 +128,12 @@ pub fn report(
     Ok((report, failed))
 }
 
-/// The id of a user that is named or numbered.
+/// Finds the id of a user that is named or numbered.
 pub fn user_id(name: &str) -> Option<u32> {
     canopy_text::user_id(name)
 }
 
-/// The directories to report on, none below another one.
+/// Finds the directories to report on, none below another one.
 fn starts(index: &Index, paths: &[OsString]) -> Result<(Vec<Start>, Vec<Error>)> {
     let mut failed = Vec::new();
     let mut starts: Vec<Start> = Vec::new();

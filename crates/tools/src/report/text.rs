@@ -1,8 +1,8 @@
 //! A report as text for people.
 
-use super::document::Report;
+use super::Report;
+use super::format::{owner_name, visible};
 use super::view::{Block, Table, View, views};
-use super::wording::{owner_name, visible};
 use crate::error::Result;
 use std::io::Write;
 
@@ -51,7 +51,7 @@ fn heading(report: &Report, output: &mut dyn Write) -> Result<()> {
 }
 
 fn section(view: &View, options: TextOptions, output: &mut dyn Write) -> Result<()> {
-    let title = view.section.title().to_uppercase();
+    let title = view.title.to_uppercase();
     writeln!(output, "{title}")?;
     if let Some(note) = view.note {
         writeln!(output, "  {note}")?;

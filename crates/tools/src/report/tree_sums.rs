@@ -1,7 +1,9 @@
 //! Sums of the trees of directories, found by a hash of the path; those of several shards become
 //! one.
 
-use super::best::Place;
+use super::parts::RowId;
+use canopy_read::fold::{Folded, Sum};
+use canopy_read::locate::Start;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
@@ -9,39 +11,46 @@ use std::sync::LazyLock;
 pub(super) type Sums = [i64; 3];
 
 /// What a directory's tree holds, or what one shard has of it.
-pub(super) struct Tree {
+pub(super) struct TreeSum {
     /// The halves of its key: a `u128` would take 8 bytes more for its alignment.
-    pub(super) key: [u64; 2],
+    key: [u64; 2],
     pub(super) sums: Sums,
-    /// Where its listing is; [`NOWHERE`] if it cannot be listed.
-    pub(super) place: Place,
+    /// Its listing; [`NOWHERE`] if it cannot be listed.
+    pub(super) id: RowId,
     /// The key of the directory that holds it, half of it; 0 for a start.
     pub(super) parent: u64,
 }
 
-pub(super) fn halves(key: u128) -> [u64; 2] {
+fn halves(key: u128) -> [u64; 2] {
     [(key >> 64) as u64, key as u64]
 }
 
-/// The place of what has none.
-pub(super) const NOWHERE: Place = (u32::MAX, u32::MAX);
+/// The id of what has no row.
+const NOWHERE: RowId = RowId { part: u32::MAX, row: u32::MAX };
 
 /// Trees are sorted by key in so many pieces.
 const PIECES: usize = 256;
 
 /// All trees.
-pub(super) struct Trees(Vec<Vec<Tree>>);
+pub(super) struct TreeSums(Vec<Vec<TreeSum>>);
 
-impl Trees {
-    pub(super) fn new() -> Self {
-        Trees((0..PIECES).map(|_| Vec::new()).collect())
+impl Default for TreeSums {
+    fn default() -> Self {
+        TreeSums((0..PIECES).map(|_| Vec::new()).collect())
+    }
+}
+
+impl TreeSums {
+    /// Takes in a tree whose directory has been left.
+    pub(super) fn push(&mut self, tree: Folded<'_, OpenTree>) {
+        let OpenTree { key, parent, id, itself, .. } = *tree.own;
+        let (key, mut sums) = (halves(key), tree.total.inside);
+        add(&mut sums, &itself);
+        self.0[(key[0] >> 56) as usize].push(TreeSum { key, sums, id, parent });
     }
 
-    pub(super) fn push(&mut self, tree: Tree) {
-        self.0[(tree.key[0] >> 56) as usize].push(tree);
-    }
-
-    pub(super) fn merge(&mut self, other: Trees) {
+    /// Takes in the trees of another worker.
+    pub(super) fn merge(&mut self, other: TreeSums) {
         for (piece, other) in self.0.iter_mut().zip(other.0) {
             if piece.is_empty() {
                 *piece = other;
@@ -60,19 +69,20 @@ impl Trees {
                 let same = later.key == first.key;
                 if same {
                     add(&mut first.sums, &later.sums);
-                    first.place = first.place.min(later.place);
+                    first.id = first.id.min(later.id);
                 }
                 same
             });
         }
     }
 
-    /// Those that can be listed.
-    pub(super) fn listed(&self) -> impl Iterator<Item = &Tree> {
-        self.0.iter().flatten().filter(|tree| tree.place != NOWHERE)
+    /// Gives those that can be listed.
+    pub(super) fn listed(&self) -> impl Iterator<Item = &TreeSum> {
+        self.0.iter().flatten().filter(|tree| tree.id != NOWHERE)
     }
 
-    pub(super) fn get_mut(&mut self, key: u128) -> Option<&mut Tree> {
+    /// Finds a tree by its key, once they are joined.
+    pub(super) fn get_mut(&mut self, key: u128) -> Option<&mut TreeSum> {
         let key = halves(key);
         let piece = &mut self.0[(key[0] >> 56) as usize];
         let at = piece.binary_search_by_key(&key, |tree| tree.key).ok()?;
@@ -80,11 +90,49 @@ impl Trees {
     }
 }
 
+/// A directory on the way to the current one.
+#[derive(Default)]
+pub(super) struct OpenTree {
+    key: u128,
+    parent: u64,
+    pub(super) id: RowId,
+    /// What it is itself.
+    pub(super) itself: Sums,
+    /// What is in it.
+    pub(super) inside: Sums,
+}
+
+impl OpenTree {
+    /// Begins at a start.
+    pub(super) fn of_start(start: &Start) -> Self {
+        OpenTree { key: start_key(start), id: NOWHERE, ..OpenTree::default() }
+    }
+
+    /// Begins at a directory in this one.
+    pub(super) fn child(&self, name: &str) -> Self {
+        let key = child_key(self.key, name);
+        OpenTree { key, parent: self.key as u64, id: NOWHERE, ..OpenTree::default() }
+    }
+}
+
+impl Sum for OpenTree {
+    /// Adds what is in a directory; itself it is among what is in the one around it.
+    fn add(&mut self, other: &Self) {
+        add(&mut self.inside, &other.inside);
+    }
+}
+
+/// Adds sums.
 pub(super) fn add(sum: &mut Sums, more: &Sums) {
     sum.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.wrapping_add(*more));
 }
 
-/// The key of a directory from that of the one that holds it.
+/// Gives the key of the tree of a start, which its address tells from others.
+pub(super) fn start_key(start: &Start) -> u128 {
+    child_key(std::ptr::from_ref(start).addr() as u128, "")
+}
+
+/// Gives the key of a directory from that of the one that holds it.
 pub(super) fn child_key(parent: u128, name: &str) -> u128 {
     static SECRETS: LazyLock<[RandomState; 2]> =
         LazyLock::new(|| [RandomState::new(), RandomState::new()]);

@@ -1,10 +1,10 @@
 //! Numbers, dates and names in reports, as people read them.
 
-use super::document::{Item, Owner};
-use super::scan::turns_text;
+use super::Owner;
+use super::sections::turns_text;
 use chrono::{DateTime, Local};
 
-/// A number with commas between thousands.
+/// Formats a number with commas between thousands.
 pub(super) fn grouped(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut text = String::from(if number < 0 { "-" } else { "" });
@@ -17,13 +17,13 @@ pub(super) fn grouped(number: i64) -> String {
     text
 }
 
-/// The date of a time, in the local zone.
+/// Formats the date of a time, in the local zone.
 pub(super) fn date(time_ns: i64) -> String {
     DateTime::from_timestamp_nanos(time_ns).with_timezone(&Local).format("%Y-%m-%d").to_string()
 }
 
-/// A name or path, escaped as the index has it, with all that would not be seen as it is made
-/// visible.
+/// Formats a name or path, escaped as the index has it, with all that would not be seen as it is
+/// made visible.
 pub(super) fn visible(escaped: &str) -> String {
     let mut text = String::with_capacity(escaped.len());
     for c in escaped.chars() {
@@ -47,14 +47,14 @@ pub(super) fn visible(escaped: &str) -> String {
     text
 }
 
-/// The name of a user or group, else its number.
+/// Names a user or group, else gives its number.
 pub(super) fn owner_name(owner: &Owner) -> String {
-    owner.name.as_ref().map_or_else(|| owner.id.to_string(), |name| visible(name))
+    name_or_id(owner.id, owner.name.as_deref())
 }
 
-/// The same of the owner of an entry.
-pub(super) fn user(item: &Item) -> String {
-    item.user.as_ref().map_or_else(|| item.uid.to_string(), |name| visible(name))
+/// Gives the name of an owner, else the number.
+pub(super) fn name_or_id(id: u32, name: Option<&str>) -> String {
+    name.map_or_else(|| id.to_string(), visible)
 }
 
 #[cfg(test)]

@@ -1,0 +1,160 @@
+//! What stanzas of GUFI's trace have to know of other listings.
+
+use super::super::xattrs::Values;
+use crate::error::Result;
+use canopy_index::column::{FIRST_ENTRY, INO, INODE, PART, PATH};
+use canopy_index::{FileKind, RowRange, Shard};
+use canopy_model::{Attributes, is_below, parent};
+use canopy_read::inode::InodeColumns;
+use canopy_read::locate::Start;
+use canopy_read::plan::{ShardRange, units};
+use canopy_read::work::in_parallel;
+use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
+
+/// Listings of one shard below one start, whose stanzas one worker writes.
+pub(super) struct ListingsUnit<'a> {
+    pub(super) start: &'a Start,
+    pub(super) values: &'a Values,
+    pub(super) range: ShardRange,
+}
+
+/// A further part of a huge directory.
+pub(super) struct FurtherPart {
+    number: u32,
+    pub(super) shard: Arc<Shard>,
+    pub(super) entries: RowRange,
+}
+
+/// What stanzas need to know of other listings, by source and path.
+#[derive(Default)]
+pub(super) struct Survey {
+    pub(super) inodes: FxHashMap<(u32, String), u64>,
+    pub(super) parts: FxHashMap<(u32, String), Vec<FurtherPart>>,
+}
+
+/// The head of a stanza.
+pub(super) struct Head {
+    pub(super) path: String,
+    pub(super) part: u32,
+    pub(super) attributes: Attributes,
+    /// Inode of the directory that holds it, 0 if not known.
+    pub(super) parent: u64,
+    pub(super) entries: RowRange,
+}
+
+impl Survey {
+    /// Looks for directories whose parent is not before them in the same unit, and for further
+    /// parts of directories.
+    pub(super) fn of(units: &[ListingsUnit<'_>], threads: usize) -> Result<Survey> {
+        let parts: Mutex<FxHashMap<(u32, String), Vec<FurtherPart>>> = Mutex::default();
+        let wanted = Mutex::new(FxHashSet::default());
+        in_parallel(threads, units, |unit| -> Result<()> {
+            let source = unit.start.source.id;
+            let mut missing = Vec::new();
+            let heads = unit.heads(|path| missing.push((source, path.to_owned())))?;
+            wanted.lock().extend(missing);
+            let mut parts = parts.lock();
+            for Head { path, part: number, entries, .. } in heads {
+                if number > 0 {
+                    let part = FurtherPart { number, shard: unit.range.shard.clone(), entries };
+                    parts.entry((source, path)).or_default().push(part);
+                }
+            }
+            Ok(())
+        })?;
+        let (mut parts, wanted) = (parts.into_inner(), wanted.into_inner());
+        parts.values_mut().for_each(|parts| parts.sort_by_key(|part| part.number));
+        let inodes = match wanted.is_empty() {
+            true => FxHashMap::default(),
+            false => inodes_of(units, &wanted, threads)?,
+        };
+        Ok(Survey { inodes, parts })
+    }
+}
+
+/// Reads the inode numbers of some directories, by source and path.
+fn inodes_of(
+    listings: &[ListingsUnit<'_>],
+    wanted: &FxHashSet<(u32, String)>,
+    threads: usize,
+) -> Result<FxHashMap<(u32, String), u64>> {
+    let inodes = Mutex::new(FxHashMap::default());
+    in_parallel(threads, listings, |listings| -> Result<()> {
+        let mut found = Vec::new();
+        for unit in listings.units() {
+            for batch in unit.read(PATH | INO)? {
+                let batch = batch?;
+                for (path, &ino) in PATH.of(&batch)?.iter().flatten().zip(INO.of(&batch)?) {
+                    let key = (listings.start.source.id, path.to_owned());
+                    if wanted.contains(&key) {
+                        found.push((key, ino));
+                    }
+                }
+            }
+        }
+        inodes.lock().extend(found);
+        Ok(())
+    })?;
+    Ok(inodes.into_inner())
+}
+
+impl ListingsUnit<'_> {
+    fn units(&self) -> Vec<canopy_read::plan::Unit> {
+        units(&self.range.shard, FileKind::Listings, std::slice::from_ref(&self.range.listings))
+    }
+
+    /// Reads its heads. A directory whose parent is not before it in the unit has parent 0, and
+    /// `missing` gets the parent's path.
+    pub(super) fn heads(&self, mut missing: impl FnMut(&str)) -> Result<Vec<Head>> {
+        let mut heads: Vec<Head> = Vec::with_capacity(self.range.listings.len());
+        // Directories at or above the last one, with their inodes.
+        let mut above: Vec<(String, u64)> = Vec::new();
+        for unit in self.units() {
+            for batch in unit.read(INODE | PATH | PART | FIRST_ENTRY)? {
+                let batch = batch?;
+                let inodes = InodeColumns::of(&batch);
+                let (paths, parts) = (PATH.of(&batch)?, PART.of(&batch)?);
+                let firsts = FIRST_ENTRY.of(&batch)?;
+                for at in 0..batch.num_rows() {
+                    let (path, attributes) = (paths.value(at), inodes.row(at));
+                    let parent = self.parent(path, &mut above, &mut missing);
+                    above.push((path.to_owned(), attributes.ino));
+                    let first = firsts[at] as usize;
+                    if let Some(before) = heads.last_mut() {
+                        before.entries.end = first;
+                    }
+                    let (path, part) = (path.to_owned(), parts[at]);
+                    heads.push(Head { path, part, attributes, parent, entries: first..first });
+                }
+            }
+        }
+        let shard = &self.range.shard;
+        if let Some(last) = heads.last_mut() {
+            last.entries.end = self.range.rows(FileKind::Entries)?.end;
+        }
+        if heads.iter().any(|head| head.entries.start > head.entries.end) {
+            return Err(shard.corrupt(FileKind::Listings, "its ordinals are out of order").into());
+        }
+        Ok(heads)
+    }
+
+    /// Gives the inode of the directory that holds another one, 0 if it is not `above`.
+    fn parent(
+        &self,
+        path: &str,
+        above: &mut Vec<(String, u64)>,
+        missing: &mut impl FnMut(&str),
+    ) -> u64 {
+        while above.pop_if(|(top, _)| top == path || !is_below(path, top)).is_some() {}
+        let Some(parent) = parent(path).filter(|_| path != self.start.path) else { return 0 };
+        match above.last() {
+            Some((top, ino)) if top == parent => *ino,
+            _ => {
+                missing(parent);
+                0
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The names of inodes with several: for their section, and so that sums count each inode once.
+
+use super::ReportOptions;
+use super::details::{self, Detail, EntryDetails};
+use super::parts::{Part, RowId};
+use crate::error::Result;
+use canopy_index::FileKind;
+use canopy_model::Totals;
+use canopy_read::locate::Start;
+use rustc_hash::FxHashSet;
+
+/// Names of inodes with several.
+#[derive(Default)]
+pub(super) struct LinkNames<'a> {
+    /// In the order of paths, each with the start that it is below.
+    pub(super) names: Vec<(&'a Start, EntryDetails)>,
+    /// Inodes that only one of the names leads to, if those names were left out.
+    pub(super) single: i64,
+}
+
+impl<'a> LinkNames<'a> {
+    /// Reads the names of all rows with several links. Of an owner, only some of the rows that the
+    /// index has of links were looked at; those are read all.
+    pub(super) fn read(
+        parts: &[Part<'a>],
+        ids: Vec<RowId>,
+        options: &ReportOptions,
+    ) -> Result<Self> {
+        let (ids, single) = match options.owner {
+            None => sharing(parts, ids)?,
+            Some(_) => (ids, 0),
+        };
+        let names = details::read_in_order(parts, ids, Detail::Links, options.threads)?;
+        Ok(LinkNames { names, single })
+    }
+
+    /// Adds up what second and further names add to sums in which each inode is to count once.
+    pub(super) fn surplus(&self) -> Totals {
+        let mut seen = FxHashSet::default();
+        let mut surplus = Totals::default();
+        for (_, entry) in &self.names {
+            let a = &entry.attributes;
+            if !seen.insert((entry.dev, a.ino)) {
+                let (bytes, blocks) = (a.size_bytes, a.blocks);
+                surplus += Totals { entries: 1, bytes, blocks, ..Totals::default() };
+            }
+        }
+        surplus
+    }
+}
+
+/// Gives those rows that share their inode with another one, and the number of inodes that only one
+/// of them leads to. `ids` are all rows with several links.
+fn sharing(parts: &[Part<'_>], mut ids: Vec<RowId>) -> Result<(Vec<RowId>, i64)> {
+    ids.sort_unstable();
+    let mut names: Vec<((u64, u64), RowId)> = Vec::with_capacity(ids.len());
+    for ids in ids.chunk_by(|a, b| a.part == b.part) {
+        let part = &parts[ids[0].part as usize];
+        // Its rows are those of the same entries, in the same order.
+        let links = part.shard.hardlinks(&part.listings)?;
+        part.shard.close(FileKind::Hardlinks);
+        if links.len() != ids.len() {
+            let detail =
+                format!("it has {} rows of a subtree, expected {}", links.len(), ids.len());
+            return Err(part.shard.corrupt(FileKind::Hardlinks, detail).into());
+        }
+        names.extend(links.iter().zip(ids).map(|(link, id)| ((link.dev, link.ino), *id)));
+    }
+    names.sort_unstable();
+    let (mut sharing, mut single) = (Vec::new(), 0);
+    for names in names.chunk_by(|a, b| a.0 == b.0) {
+        match names {
+            [_] => single += 1,
+            _ => sharing.extend(names.iter().map(|(_, id)| *id)),
+        }
+    }
+    Ok((sharing, single))
+}

@@ -1,0 +1,99 @@
+//! What single listings hold.
+
+use super::super::parts::units_of_owner;
+use super::super::tree_sums::{Sums, add};
+use crate::error::Result;
+use canopy_index::column::*;
+use canopy_index::{FileKind, RowRange, Shard};
+use canopy_read::plan;
+use std::sync::Arc;
+
+/// What one listing holds, or one directory in all parts of its listing.
+#[derive(Clone, Copy, Default)]
+pub(in super::super) struct Held {
+    /// Directories among them.
+    pub(in super::super) entries: i64,
+    /// Of those that are not directories.
+    pub(in super::super) bytes: i64,
+    /// All of them.
+    pub(super) sums: Sums,
+}
+
+impl Held {
+    /// Adds what another part of the listing holds.
+    pub(super) fn add(&mut self, other: &Held) {
+        self.entries += other.entries;
+        self.bytes = self.bytes.wrapping_add(other.bytes);
+        add(&mut self.sums, &other.sums);
+    }
+}
+
+/// Reads what each of some listings holds.
+pub(super) fn of_all(shard: &Arc<Shard>, listings: &RowRange) -> Result<Vec<Held>> {
+    let rows = shard.rows(FileKind::Listings);
+    let mut before: Vec<[i64; 5]> = Vec::with_capacity(listings.len() + 1);
+    let with_next = listings.start..rows.min(listings.end + 1);
+    let columns = FIRST_ENTRY | FIRST_DIR | BYTES_BEFORE | DIR_BYTES_BEFORE | BLOCKS_BEFORE;
+    for unit in plan::units(shard, FileKind::Listings, &[with_next]) {
+        for batch in unit.read(columns)? {
+            let batch = batch?;
+            let (entries, dirs) = (FIRST_ENTRY.of(&batch)?, FIRST_DIR.of(&batch)?);
+            let (bytes, dir_bytes) = (BYTES_BEFORE.of(&batch)?, DIR_BYTES_BEFORE.of(&batch)?);
+            let blocks = BLOCKS_BEFORE.of(&batch)?;
+            before.extend((0..batch.num_rows()).map(|at| {
+                [i64::from(entries[at]), i64::from(dirs[at]), bytes[at], dir_bytes[at], blocks[at]]
+            }));
+        }
+    }
+    if listings.end >= rows {
+        let all = shard.record().totals;
+        before.push([all.entries, all.dirs, all.bytes, all.dir_bytes, all.blocks]);
+    }
+    let between = |pair: &[[i64; 5]]| {
+        let [entries, dirs, bytes, dir_bytes, blocks]: [i64; 5] =
+            std::array::from_fn(|at| pair[1][at].wrapping_sub(pair[0][at]));
+        let sums = [entries + dirs, bytes.wrapping_add(dir_bytes), blocks];
+        Held { entries: entries + dirs, bytes, sums }
+    };
+    let held: Vec<Held> = before.windows(2).map(between).collect();
+    if held.len() != listings.len() {
+        return Err(shard.corrupt(FileKind::Listings, "rows are missing").into());
+    }
+    Ok(held)
+}
+
+/// Reads what each of some listings holds of an owner.
+pub(super) fn of_owner(shard: &Arc<Shard>, listings: &RowRange, uid: u32) -> Result<Vec<Held>> {
+    let mut held = vec![Held::default(); listings.len()];
+    let usage = 0..shard.rows(FileKind::Usage);
+    for unit in units_of_owner(shard, FileKind::Usage, &[usage], uid)? {
+        for batch in unit.read(LISTING | UID | COUNT | SIZE | BLOCKS)? {
+            let batch = batch?;
+            let (of, uids, counts) = (LISTING.of(&batch)?, UID.of(&batch)?, COUNT.of(&batch)?);
+            let (sizes, blocks) = (SIZE.of(&batch)?, BLOCKS.of(&batch)?);
+            for at in (0..batch.num_rows()).filter(|&at| uids[at] == uid) {
+                if listings.contains(&(of[at] as usize)) {
+                    let sums = [counts[at], sizes[at], blocks[at]];
+                    let own = Held { entries: counts[at], bytes: sizes[at], sums };
+                    held[of[at] as usize - listings.start].add(&own);
+                }
+            }
+        }
+    }
+    shard.close(FileKind::Usage);
+    let (_, dirs) = shard.rows_of(listings.clone())?;
+    for unit in units_of_owner(shard, FileKind::Dirs, &[dirs], uid)? {
+        for batch in unit.read(LISTING | UID | SIZE | BLOCKS)? {
+            let batch = batch?;
+            let (of, uids) = (LISTING.of(&batch)?, UID.of(&batch)?);
+            let (sizes, blocks) = (SIZE.of(&batch)?, BLOCKS.of(&batch)?);
+            for at in (0..batch.num_rows()).filter(|&at| uids[at] == uid) {
+                let listing = (of[at] as usize).checked_sub(listings.start);
+                let bad = || shard.corrupt(unit.kind, "it names a listing that does not exist");
+                let held = listing.and_then(|at| held.get_mut(at)).ok_or_else(bad)?;
+                held.add(&Held { entries: 1, bytes: 0, sums: [1, sizes[at], blocks[at]] });
+            }
+        }
+    }
+    Ok(held)
+}

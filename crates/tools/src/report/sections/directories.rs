@@ -1,0 +1,121 @@
+//! Directories with most in them.
+
+use super::super::facts::Facts;
+use super::super::format::{grouped, visible};
+use super::super::listings::Held;
+use super::super::parts::RowId;
+use super::super::statistics::mean_and_deviation;
+use super::super::top_k::TopK;
+use super::super::view::{Block, table};
+use super::{Need, ReportSection};
+use crate::error::Result;
+use canopy_text::human_size;
+use serde::Serialize;
+
+/// What single directories hold, without those below them.
+#[derive(Clone, Debug, Serialize)]
+pub(in super::super) struct Directories {
+    /// How many can be listed.
+    listed: i64,
+    mean_entries: f64,
+    /// Standard deviation of all of them (not of a sample).
+    stdev_entries: f64,
+    most_entries: Vec<FullDirectory>,
+    /// By the sizes of their entries that are not directories.
+    most_bytes: Vec<LargeDirectory>,
+}
+
+/// How many entries one directory has.
+#[derive(Clone, Debug, Serialize)]
+struct FullDirectory {
+    path: String,
+    /// Directories among them.
+    entries: i64,
+}
+
+/// What the files of one directory add up to.
+#[derive(Clone, Debug, Serialize)]
+struct LargeDirectory {
+    path: String,
+    bytes: i64,
+}
+
+/// What the pass over listings collects.
+#[derive(Default)]
+pub(in super::super) struct DirectorySizes {
+    listed: i64,
+    entries: i64,
+    squares: u128,
+    most_entries: TopK,
+    most_bytes: TopK,
+}
+
+impl DirectorySizes {
+    /// Begins with none.
+    pub(in super::super) fn new(top: usize) -> Self {
+        let (most_entries, most_bytes) = (TopK::new(top), TopK::new(top));
+        DirectorySizes { most_entries, most_bytes, ..DirectorySizes::default() }
+    }
+
+    /// Takes in what one directory holds.
+    pub(in super::super) fn add(&mut self, id: RowId, held: &Held) {
+        self.listed += 1;
+        self.entries += held.entries;
+        let entries = u128::from(held.entries.unsigned_abs());
+        self.squares = self.squares.saturating_add(entries * entries);
+        self.most_entries.offer(held.entries, id);
+        self.most_bytes.offer(held.bytes, id);
+    }
+
+    /// Takes in the directories of another worker.
+    pub(in super::super) fn merge(&mut self, other: DirectorySizes) {
+        self.listed += other.listed;
+        self.entries += other.entries;
+        self.squares = self.squares.saturating_add(other.squares);
+        self.most_entries.merge(other.most_entries);
+        self.most_bytes.merge(other.most_bytes);
+    }
+}
+
+impl ReportSection for Directories {
+    const TITLE: &'static str = "Directories with most in them";
+    const NOTE: Option<&'static str> = Some("Without what is in directories below.");
+
+    type Entries = ();
+
+    fn needs(_: bool) -> &'static [Need] {
+        &[Need::Listings]
+    }
+
+    fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
+        let found = std::mem::take(&mut facts.listings.directories);
+        let (mean_entries, stdev_entries) =
+            mean_and_deviation(found.listed, i128::from(found.entries), found.squares);
+        let entries = facts.first_directories(found.most_entries)?.into_iter();
+        let bytes = facts.first_directories(found.most_bytes)?.into_iter();
+        Ok(Some(Directories {
+            listed: found.listed,
+            mean_entries,
+            stdev_entries,
+            most_entries: entries.map(|(path, entries)| FullDirectory { path, entries }).collect(),
+            most_bytes: bytes.map(|(path, bytes)| LargeDirectory { path, bytes }).collect(),
+        }))
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let known = Block::Facts(vec![
+            (grouped(self.listed), "directories"),
+            (format!("{:.1}", self.mean_entries), "entries each, on average"),
+            (format!("{:.1}", self.stdev_entries), "standard deviation"),
+        ]);
+        let entries = table(&[("entries", true), ("path", false)], &self.most_entries, |row| {
+            vec![grouped(row.entries), visible(&row.path)]
+        });
+        let bytes = table(&[("sizes", true), ("path", false)], &self.most_bytes, |row| {
+            vec![human_size(row.bytes), visible(&row.path)]
+        });
+        let (entries, bytes) =
+            (entries.titled("Most entries"), bytes.titled("Most bytes in files"));
+        vec![known, entries.block(), bytes.block()]
+    }
+}

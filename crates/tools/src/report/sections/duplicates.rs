@@ -1,0 +1,364 @@
+//! Candidates for duplicates: regular files of the same size, mtime and name.
+//!
+//! 1. The scan keeps a quick hash of each file's key.
+//! 2. Hashes that occur once go away.
+//! 3. Of the others the keys are read again, some at a time, and hashed to 128 bits under a secret
+//!    that is new in every run, so that no user can choose names that collide.
+//! 4. Of the groups that are shown, all names are read.
+//!
+//! Memory: 8 bytes a file, and some 60 bytes for each of up to a million files that share
+//! their hash.
+
+use super::super::details;
+use super::super::entries::{EntryBatch, EntryCollector, Scope};
+use super::super::facts::Facts;
+use super::super::format::{date, grouped, visible};
+use super::super::parts::Part;
+use super::super::view::{Block, table};
+use super::{Need, ReportSection};
+use crate::error::Result;
+use canopy_index::Columns;
+use canopy_index::column::{INO, LISTING, MODE, MTIME, NAME, NLINK, SIZE};
+use canopy_read::listings::ListingHeads;
+use canopy_read::work::{by_workers, in_parallel};
+use canopy_text::human_size;
+use parking_lot::Mutex;
+use rustc_hash::{FxHashSet, FxHasher};
+use serde::Serialize;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::LazyLock;
+
+/// Regular files of the same size, mtime and name, but for hard links of one inode.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(in super::super) struct Duplicates {
+    groups: i64,
+    /// Files in them.
+    files: i64,
+    /// Sizes of all but one of each group.
+    wasted_bytes: i64,
+    /// By `wasted_bytes`, then size, mtime and name.
+    largest: Vec<DuplicateGroup>,
+}
+
+/// Files that may be copies of each other.
+#[derive(Clone, Debug, Serialize)]
+struct DuplicateGroup {
+    name: String,
+    bytes: i64,
+    mtime_ns: i64,
+    files: i64,
+    wasted_bytes: i64,
+    /// The first of them.
+    paths: Vec<String>,
+}
+
+impl EntryCollector for KeyHashes {
+    fn new(scope: &Scope<'_>) -> Self {
+        // As many as a worker gets, about.
+        KeyHashes::new(scope.entries / scope.workers + (scope.entries >> 4) + PIECES)
+    }
+
+    fn columns(&self, _: &Part<'_>) -> Result<Columns> {
+        Ok(MODE | NAME | SIZE | MTIME)
+    }
+
+    fn add(&mut self, batch: &EntryBatch<'_>) -> Result<()> {
+        let (sizes, mtimes) = (SIZE.of(batch.batch)?, MTIME.of(batch.batch)?);
+        let names = NAME.of(batch.batch)?;
+        for &at in batch.files.iter().filter(|&&at| sizes[at] > 0) {
+            let key = Key { size_bytes: sizes[at], mtime_ns: mtimes[at], name: names.value(at) };
+            self.push(&key, batch.number(at));
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.too_many |= other.too_many;
+        // Pieces of several workers stay apart until they are sorted.
+        self.pieces.extend(other.pieces);
+    }
+}
+
+impl ReportSection for Duplicates {
+    const TITLE: &'static str = "Candidates for duplicates";
+    const NOTE: Option<&'static str> = Some(
+        "Files of the same size, modification time and name: compare their contents before \
+         removing any.",
+    );
+
+    type Entries = KeyHashes;
+
+    fn needs(_: bool) -> &'static [Need] {
+        &[Need::Entries]
+    }
+
+    /// `None` if there are more rows than can be compared.
+    fn answer(facts: &mut Facts<'_>, hashes: KeyHashes) -> Result<Option<Self>> {
+        if hashes.too_many {
+            return Ok(None);
+        }
+        let mut groups = Groups {
+            parts: &facts.parts,
+            top: facts.options.top,
+            threads: facts.options.threads,
+            found: Duplicates::default(),
+            largest: Vec::new(),
+        };
+        let mut chunk: Vec<u32> = Vec::new();
+        let mut repeated = hashes.repeated(groups.threads)?.into_iter().peekable();
+        while let Some(more) = repeated.next() {
+            chunk.extend(more);
+            if chunk.len() >= FILES_MAX || repeated.peek().is_none() {
+                groups.add(std::mem::take(&mut chunk))?;
+            }
+        }
+        groups.finish().map(Some)
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let known = Block::Facts(vec![
+            (grouped(self.groups), "groups"),
+            (grouped(self.files), "files"),
+            (human_size(self.wasted_bytes), "in all but one of each"),
+        ]);
+        let columns = [
+            ("saved", true),
+            ("size", true),
+            ("files", true),
+            ("modified", false),
+            ("paths", false),
+        ];
+        let table = table(&columns, &self.largest, |group| {
+            let mut paths: Vec<String> = group.paths.iter().map(|path| visible(path)).collect();
+            let more = group.files - group.files.min(paths.len() as i64);
+            if more > 0 {
+                paths.push(format!("(and {} more)", grouped(more)));
+            }
+            vec![
+                human_size(group.wasted_bytes),
+                human_size(group.bytes),
+                grouped(group.files),
+                date(group.mtime_ns),
+                paths.join("\n"),
+            ]
+        });
+        vec![known, table.block()]
+    }
+}
+
+/// Files are sorted by hash in so many pieces.
+const PIECES: usize = 256;
+
+/// Files whose keys are read again at a time.
+const FILES_MAX: usize = 1 << 20;
+
+/// What duplicates share.
+#[derive(Hash)]
+struct Key<'a> {
+    size_bytes: i64,
+    mtime_ns: i64,
+    name: &'a str,
+}
+
+impl Key<'_> {
+    fn hashes(&self) -> [u64; 2] {
+        static SECRETS: LazyLock<[RandomState; 2]> =
+            LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+        [SECRETS[0].hash_one(self), SECRETS[1].hash_one(self)]
+    }
+
+    /// A quick hash. Whoever makes names that collide makes the report slower, not wrong.
+    fn hash(&self) -> u64 {
+        static SECRET: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
+        let mut hasher = FxHasher::default();
+        (*SECRET, self).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// The hashes of all files, 32 bits each besides those that choose the piece, with numbers of rows.
+/// That is enough to find nearly all files that have no duplicate.
+pub(in super::super) struct KeyHashes {
+    /// By the first bits of their hashes.
+    pieces: Vec<Vec<u64>>,
+    /// Set if there are more rows than have numbers.
+    too_many: bool,
+}
+
+impl KeyHashes {
+    /// Begins with none of so many files, about.
+    fn new(files: usize) -> Self {
+        KeyHashes {
+            pieces: (0..PIECES).map(|_| Vec::with_capacity(files / PIECES)).collect(),
+            too_many: false,
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, key: &Key<'_>, row: usize) {
+        let Ok(row) = u32::try_from(row) else {
+            self.too_many = true;
+            return;
+        };
+        let hash = key.hash();
+        self.pieces[(hash >> 56) as usize].push(hash << 32 | u64::from(row));
+    }
+
+    /// The rows of files whose hash others have too. Rows of the same hash are in the same vector.
+    fn repeated(self, threads: usize) -> Result<Vec<Vec<u32>>> {
+        let workers = self.pieces.len() / PIECES;
+        let pieces: Vec<Mutex<Vec<u64>>> = self.pieces.into_iter().map(Mutex::new).collect();
+        let take = |at: usize| std::mem::take(&mut *pieces[at].lock());
+        let numbers: Vec<usize> = if workers == 0 { Vec::new() } else { (0..PIECES).collect() };
+        let all = Mutex::new(Vec::new());
+        let work = |piece: &mut Vec<u64>, &number: &usize| -> Result<()> {
+            piece.clear();
+            (0..workers).for_each(|worker| piece.extend(take(worker * PIECES + number)));
+            piece.sort_unstable();
+            let groups = piece.chunk_by(|a, b| a >> 32 == b >> 32).filter(|group| group.len() > 1);
+            let repeated: Vec<u32> = groups.flatten().map(|file| *file as u32).collect();
+            if !repeated.is_empty() {
+                all.lock().push(repeated);
+            }
+            Ok(())
+        };
+        by_workers(threads.clamp(1, PIECES), &numbers, |_| Ok(Vec::new()), work, |_| Ok(()))?;
+        Ok(all.into_inner())
+    }
+}
+
+/// A file whose hash others have too.
+struct Member {
+    hashes: [u64; 2],
+    size_bytes: i64,
+    row: u32,
+    /// Device and inode, if it has several names.
+    inode: Option<(u64, u64)>,
+}
+
+/// A group that may be shown.
+struct Group {
+    wasted_bytes: i64,
+    size_bytes: i64,
+    files: i64,
+    mtime_ns: i64,
+    name: String,
+    rows: Vec<u32>,
+}
+
+/// The groups that have been found so far.
+struct Groups<'a> {
+    parts: &'a [Part<'a>],
+    top: usize,
+    threads: usize,
+    found: Duplicates,
+    largest: Vec<Group>,
+}
+
+impl Groups<'_> {
+    /// Counts the groups among some files, and keeps the largest.
+    fn add(&mut self, mut rows: Vec<u32>) -> Result<()> {
+        rows.sort_unstable();
+        let mut members = read_members(self.parts, &rows, self.threads)?;
+        members.sort_unstable_by_key(|member| (member.hashes, member.row));
+        let mut kept: Vec<(i64, i64, i64, Vec<u32>)> = Vec::new();
+        let mut inodes = FxHashSet::default();
+        for group in members.chunk_by(|a, b| a.hashes == b.hashes) {
+            inodes.clear();
+            let distinct =
+                group.iter().filter(|member| member.inode.is_none_or(|inode| inodes.insert(inode)));
+            let files = distinct.count() as i64;
+            if files < 2 {
+                continue;
+            }
+            let size = group[0].size_bytes;
+            let wasted = size.saturating_mul(files - 1);
+            self.found.groups += 1;
+            self.found.files += files;
+            self.found.wasted_bytes = self.found.wasted_bytes.saturating_add(wasted);
+            kept.push((wasted, size, files, group.iter().map(|member| member.row).collect()));
+        }
+        kept.sort_unstable_by_key(|group| std::cmp::Reverse((group.0, group.1)));
+        if let Some(&(wasted, size, ..)) = self.top.checked_sub(1).and_then(|last| kept.get(last)) {
+            kept.retain(|group| (group.0, group.1) >= (wasted, size));
+        }
+        if self.top > 0 { self.keep(kept) } else { Ok(()) }
+    }
+
+    /// Keeps the largest of groups: bytes wasted, size, files, and the rows of each.
+    fn keep(&mut self, groups: Vec<(i64, i64, i64, Vec<u32>)>) -> Result<()> {
+        let mut firsts: Vec<u32> = groups.iter().map(|group| group.3[0]).collect();
+        firsts.sort_unstable();
+        let firsts = details::of_rows(self.parts, &firsts, self.threads)?;
+        for (wasted_bytes, size_bytes, files, rows) in groups {
+            let Some(first) = firsts.get(&rows[0]) else { continue };
+            let (name, mtime_ns) = (first.name.clone(), first.attributes.mtime_ns);
+            self.largest.push(Group { wasted_bytes, size_bytes, files, mtime_ns, name, rows });
+        }
+        self.largest.sort_by(|a, b| {
+            let sums = (b.wasted_bytes, b.size_bytes).cmp(&(a.wasted_bytes, a.size_bytes));
+            sums.then_with(|| (a.mtime_ns, &a.name).cmp(&(b.mtime_ns, &b.name)))
+        });
+        self.largest.truncate(self.top);
+        Ok(())
+    }
+
+    /// Reads the paths of the first files of the largest groups, one for each inode.
+    fn finish(mut self) -> Result<Duplicates> {
+        for group in self.largest {
+            let entries = details::of_rows(self.parts, &group.rows, self.threads)?;
+            let mut entries: Vec<_> = entries.into_values().collect();
+            entries.sort_by(|a, b| a.cmp_path(b));
+            let mut seen = FxHashSet::default();
+            entries.retain(|entry| {
+                entry.attributes.nlink < 2 || seen.insert((entry.dev, entry.attributes.ino))
+            });
+            self.found.largest.push(DuplicateGroup {
+                name: group.name,
+                bytes: group.size_bytes,
+                mtime_ns: group.mtime_ns,
+                files: group.files,
+                wasted_bytes: group.wasted_bytes,
+                paths: entries.iter().take(self.top).map(|entry| entry.path()).collect(),
+            });
+        }
+        Ok(self.found)
+    }
+}
+
+/// Reads the keys of rows by number among those of all parts, which ascend.
+fn read_members(parts: &[Part<'_>], rows: &[u32], threads: usize) -> Result<Vec<Member>> {
+    let all = Mutex::new(Vec::with_capacity(rows.len()));
+    let pieces = details::by_part(parts, rows);
+    in_parallel(threads, &pieces, |(part, rows)| -> Result<()> {
+        let part = &parts[*part];
+        let mut at_row = rows.iter();
+        let mut found = Vec::with_capacity(rows.len());
+        let columns = LISTING | NAME | SIZE | MTIME | INO | NLINK;
+        for batch in part.unit_of(rows.iter().copied()).read(columns)? {
+            let batch = batch?;
+            let (names, sizes, mtimes) = (NAME.of(&batch)?, SIZE.of(&batch)?, MTIME.of(&batch)?);
+            let (inodes, nlinks, listings) =
+                (INO.of(&batch)?, NLINK.of(&batch)?, LISTING.of(&batch)?);
+            let heads = match nlinks.iter().any(|&nlink| nlink > 1) {
+                true => Some(ListingHeads::read_with_devices(&part.shard, listings)?),
+                false => None,
+            };
+            for (at, row) in at_row.by_ref().take(batch.num_rows()).enumerate() {
+                let key =
+                    Key { size_bytes: sizes[at], mtime_ns: mtimes[at], name: names.value(at) };
+                let heads = heads.as_ref().filter(|_| nlinks[at] > 1);
+                let head = heads.and_then(|heads| heads.get(listings[at]));
+                found.push(Member {
+                    hashes: key.hashes(),
+                    size_bytes: sizes[at],
+                    row: (part.base + *row as usize) as u32,
+                    inode: head.and_then(|head| head.dev).map(|dev| (dev, inodes[at])),
+                });
+            }
+        }
+        all.lock().extend(found);
+        Ok(())
+    })?;
+    Ok(all.into_inner())
+}

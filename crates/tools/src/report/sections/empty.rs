@@ -1,0 +1,68 @@
+//! Empty directories.
+
+use super::super::facts::Facts;
+use super::super::format::{grouped, visible};
+use super::super::parts::RowId;
+use super::super::top_k::TopK;
+use super::super::view::{Block, table};
+use super::{Need, ReportSection};
+use crate::error::Result;
+use serde::Serialize;
+
+/// Directories with nothing in them.
+#[derive(Clone, Debug, Serialize)]
+pub(in super::super) struct Empty {
+    count: i64,
+    first: Vec<String>,
+}
+
+/// What the pass over listings collects.
+#[derive(Default)]
+pub(in super::super) struct EmptyDirectories {
+    count: i64,
+    first: TopK,
+}
+
+impl EmptyDirectories {
+    /// Begins with none.
+    pub(in super::super) fn new(top: usize) -> Self {
+        EmptyDirectories { count: 0, first: TopK::new(top) }
+    }
+
+    /// Takes in a directory.
+    pub(in super::super) fn add(&mut self, id: RowId) {
+        self.count += 1;
+        self.first.offer(0, id);
+    }
+
+    /// Takes in the directories of another worker.
+    pub(in super::super) fn merge(&mut self, other: EmptyDirectories) {
+        self.count += other.count;
+        self.first.merge(other.first);
+    }
+}
+
+impl ReportSection for Empty {
+    const TITLE: &'static str = "Empty directories";
+
+    type Entries = ();
+
+    fn needs(_: bool) -> &'static [Need] {
+        &[Need::Listings]
+    }
+
+    fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
+        let EmptyDirectories { count, first } = std::mem::take(&mut facts.listings.empty);
+        let first = facts.first_directories(first)?;
+        Ok(Some(Empty { count, first: first.into_iter().map(|(path, _)| path).collect() }))
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let mut table = table(&[("path", false)], &self.first, |path| vec![visible(path)]);
+        if self.count > self.first.len() as i64 && !self.first.is_empty() {
+            table = table.titled(format!("The first {}", self.first.len()));
+        }
+        let count = Block::Facts(vec![(grouped(self.count), "empty directories")]);
+        vec![count, table.block()]
+    }
+}

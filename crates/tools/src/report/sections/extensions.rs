@@ -1,0 +1,71 @@
+//! By extension.
+
+use super::super::facts::Facts;
+use super::super::format::{grouped, visible};
+use super::super::statistics::Usage;
+use super::super::view::Block;
+use super::owners::{Breakdown, EACH_NAME};
+use super::{Need, ReportSection};
+use crate::error::Result;
+use canopy_model::{Count, NUMBERED};
+use canopy_text::human_size;
+use serde::Serialize;
+use std::cmp::Reverse;
+
+/// What the names that end alike use, those with most bytes first.
+#[derive(Clone, Debug, Serialize)]
+pub(in super::super) struct Extensions(Breakdown<ExtensionUsage>);
+
+#[derive(Clone, Debug, Serialize)]
+struct ExtensionUsage {
+    /// Without its dot; empty for names without one.
+    extension: String,
+    #[serde(flatten)]
+    count: Count,
+}
+
+impl ReportSection for Extensions {
+    const TITLE: &'static str = "By extension";
+    const NOTE: Option<&'static str> = Some(EACH_NAME);
+
+    type Entries = ();
+
+    fn needs(_: bool) -> &'static [Need] {
+        &[Need::Statistics]
+    }
+
+    fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
+        // They take more memory than all other statistics, and nobody else asks for them.
+        let extensions = std::mem::take(&mut facts.statistics.whole.extensions);
+        let mut all: Vec<_> = extensions.iter().collect();
+        let rank = |row: &(&Box<str>, &Count)| (Reverse(row.1.bytes), Reverse(row.1.entries));
+        all.sort_unstable_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.0.cmp(b.0)));
+        let others = all.split_off(facts.options.top.min(all.len()));
+        let mut rest = Usage::default();
+        others.iter().for_each(|(_, count)| rest.add(&usage(count)));
+        let row = |(extension, count): (&Box<str>, &Count)| ExtensionUsage {
+            extension: extension.to_string(),
+            count: *count,
+        };
+        let rows = all.into_iter().map(row).collect();
+        Ok(Some(Extensions(Breakdown { rows, others: others.len(), rest })))
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let name = |extension: &str| match extension {
+            "" => "(none)".to_owned(),
+            NUMBERED => "(number)".to_owned(),
+            extension => format!(".{}", visible(extension)),
+        };
+        vec![self.0.block(
+            &[("sizes", true), ("entries", true), ("extension", false)],
+            |row| (usage(&row.count), name(&row.extension)),
+            |usage| usage.bytes,
+            |usage| vec![human_size(usage.bytes), grouped(usage.entries)],
+        )]
+    }
+}
+
+fn usage(count: &Count) -> Usage {
+    Usage { entries: count.entries, bytes: count.bytes, disk_bytes: 0 }
+}

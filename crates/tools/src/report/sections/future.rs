@@ -1,0 +1,72 @@
+//! Files that were modified in the future.
+
+use super::super::entries::{EntryBatch, EntryCollector, Scope, may_exceed};
+use super::super::facts::Facts;
+use super::super::format::grouped;
+use super::super::parts::Part;
+use super::super::top_k::TopK;
+use super::super::view::Block;
+use super::lists::{Flagged, FlaggedRows, entries_table};
+use super::{Need, ReportSection};
+use crate::error::Result;
+use canopy_index::Columns;
+use canopy_index::column::{MODE, MTIME};
+use serde::Serialize;
+
+/// Regular files that were modified after the scan began.
+#[derive(Clone, Debug, Serialize)]
+pub(in super::super) struct Future(Flagged);
+
+/// What is collected of them.
+pub(in super::super) struct FutureRows(FlaggedRows);
+
+impl EntryCollector for FutureRows {
+    fn new(scope: &Scope<'_>) -> Self {
+        FutureRows(FlaggedRows::new(scope.options.top))
+    }
+
+    fn columns(&self, part: &Part<'_>) -> Result<Columns> {
+        Ok((MODE | MTIME).when(may_exceed(part, MTIME, part.start.source.scanned_ns)?))
+    }
+
+    fn add(&mut self, batch: &EntryBatch<'_>) -> Result<()> {
+        // Not read where bounds say that none is in the future.
+        let Some(mtimes) = MTIME.find(batch.batch) else { return Ok(()) };
+        for &at in batch.files.iter().filter(|&&at| mtimes[at] > batch.scanned_ns) {
+            self.0.add(mtimes[at], batch.id(at));
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.0.merge(other.0);
+    }
+
+    fn lists(&mut self) -> Vec<&mut TopK> {
+        vec![&mut self.0.first]
+    }
+}
+
+impl ReportSection for Future {
+    const TITLE: &'static str = "Modified in the future";
+    const NOTE: Option<&'static str> =
+        Some("Regular files whose modification time lies after the scan began.");
+
+    type Entries = FutureRows;
+
+    fn needs(_: bool) -> &'static [Need] {
+        &[Need::Entries]
+    }
+
+    fn answer(facts: &mut Facts<'_>, found: FutureRows) -> Result<Option<Self>> {
+        Ok(Some(Future(found.0.answer(facts))))
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let mut blocks = vec![Block::Facts(vec![(grouped(self.0.count), "files")])];
+        if !self.0.first.is_empty() {
+            blocks.push(entries_table(&self.0.first).block());
+        }
+        blocks
+    }
+}

@@ -1,0 +1,111 @@
+//! Inodes with several names.
+
+use super::super::details::EntryDetails;
+use super::super::facts::Facts;
+use super::super::format::{grouped, visible};
+use super::super::view::{Block, table};
+use super::{Need, ReportSection};
+use crate::error::Result;
+use canopy_text::human_size;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use std::cmp::Reverse;
+
+/// Inodes with several names, which are not directories.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(in super::super) struct Links {
+    /// Inodes with two or more names here.
+    inodes: i64,
+    /// Their names.
+    names: i64,
+    /// Space that copies would take instead.
+    saved_disk_bytes: i64,
+    /// Inodes with names that are not here, or not to be seen.
+    names_elsewhere: i64,
+    /// By space saved, then names.
+    largest: Vec<LinkedInode>,
+}
+
+/// An inode with several names.
+#[derive(Clone, Debug, Serialize)]
+struct LinkedInode {
+    /// Its first name here.
+    path: String,
+    names: i64,
+    /// How many names it has in all.
+    nlink: u32,
+    bytes: i64,
+    saved_disk_bytes: i64,
+}
+
+/// The names of one inode.
+struct Names<'a> {
+    first: &'a EntryDetails,
+    count: i64,
+    saved_disk_bytes: i64,
+}
+
+impl ReportSection for Links {
+    const TITLE: &'static str = "Hard links";
+
+    type Entries = ();
+
+    fn needs(_: bool) -> &'static [Need] {
+        &[Need::Links]
+    }
+
+    fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
+        let mut links = Links { names_elsewhere: facts.links.single, ..Links::default() };
+        let mut inodes: FxHashMap<(u64, u64), Names<'_>> = FxHashMap::default();
+        for (_, entry) in &facts.links.names {
+            let none = Names { first: entry, count: 0, saved_disk_bytes: 0 };
+            inodes.entry((entry.dev, entry.attributes.ino)).or_insert(none).count += 1;
+        }
+        let mut several: Vec<Names<'_>> = Vec::new();
+        for (_, mut inode) in inodes {
+            let attributes = &inode.first.attributes;
+            links.names_elsewhere += i64::from(i64::from(attributes.nlink) > inode.count);
+            if inode.count > 1 {
+                let copies = inode.count - 1;
+                let saved = attributes.blocks.saturating_mul(512).saturating_mul(copies);
+                inode.saved_disk_bytes = saved;
+                links.inodes += 1;
+                links.names += inode.count;
+                links.saved_disk_bytes = links.saved_disk_bytes.saturating_add(saved);
+                several.push(inode);
+            }
+        }
+        several.sort_by(|a, b| {
+            let rank = |inode: &Names<'_>| Reverse((inode.saved_disk_bytes, inode.count));
+            rank(a).cmp(&rank(b)).then_with(|| a.first.cmp_path(b.first))
+        });
+        let row = |inode: Names<'_>| LinkedInode {
+            path: inode.first.path(),
+            names: inode.count,
+            nlink: inode.first.attributes.nlink,
+            bytes: inode.first.attributes.size_bytes,
+            saved_disk_bytes: inode.saved_disk_bytes,
+        };
+        links.largest = several.into_iter().take(facts.options.top).map(row).collect();
+        Ok(Some(links))
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let known = Block::Facts(vec![
+            (grouped(self.inodes), "inodes with several names here"),
+            (grouped(self.names), "names of theirs"),
+            (human_size(self.saved_disk_bytes), "that copies would take"),
+            (grouped(self.names_elsewhere), "inodes with names elsewhere"),
+        ]);
+        let columns = [("saved", true), ("size", true), ("names", true), ("first path", false)];
+        let table = table(&columns, &self.largest, |inode| {
+            vec![
+                human_size(inode.saved_disk_bytes),
+                human_size(inode.bytes),
+                format!("{} of {}", inode.names, inode.nlink),
+                visible(&inode.path),
+            ]
+        });
+        vec![known, table.block()]
+    }
+}

@@ -1,0 +1,85 @@
+//! Lists of entries: what several sections show.
+
+use super::super::details::ListedEntry;
+use super::super::facts::Facts;
+use super::super::format::{date, grouped, name_or_id, visible};
+use super::super::parts::RowId;
+use super::super::top_k::TopK;
+use super::super::view::{Block, Table, table};
+use canopy_text::{human_size, mode_string};
+use serde::Serialize;
+
+/// Some entries of so many.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(in super::super) struct Flagged {
+    pub(super) count: i64,
+    pub(super) first: Vec<ListedEntry>,
+}
+
+/// What is collected of them.
+pub(in super::super) struct FlaggedRows {
+    pub(super) count: i64,
+    pub(super) first: TopK,
+}
+
+impl FlaggedRows {
+    /// Begins with none.
+    pub(super) fn new(top: usize) -> Self {
+        FlaggedRows { count: 0, first: TopK::new(top) }
+    }
+
+    /// Counts a row and offers it; the largest keys come first.
+    pub(super) fn add(&mut self, key: i64, id: RowId) {
+        self.count += 1;
+        self.first.offer(key, id);
+    }
+
+    /// Takes in the rows of another worker.
+    pub(super) fn merge(&mut self, other: FlaggedRows) {
+        self.count += other.count;
+        self.first.merge(other.first);
+    }
+
+    /// Gives the first of them as they are shown.
+    pub(super) fn answer(self, facts: &Facts<'_>) -> Flagged {
+        Flagged { count: self.count, first: facts.first_entries(self.first) }
+    }
+}
+
+/// Shows entries with their sizes and when they were modified.
+pub(super) fn entries_table(entries: &[ListedEntry]) -> Table {
+    let columns =
+        [("size", true), ("on disk", true), ("modified", false), ("user", false), ("path", false)];
+    table(&columns, entries, |entry| {
+        vec![
+            human_size(entry.bytes),
+            human_size(entry.disk_bytes),
+            date(entry.mtime_ns),
+            user(entry),
+            visible(&entry.path),
+        ]
+    })
+}
+
+/// Shows counts of lists, and the lists with modes.
+pub(super) fn flagged_blocks(lists: &[(&'static str, &Flagged)]) -> Vec<Block> {
+    let count = |(what, flagged): &(&'static str, &Flagged)| (grouped(flagged.count), *what);
+    let mut blocks = vec![Block::Facts(lists.iter().map(count).collect())];
+    let columns = [("mode", false), ("user", false), ("path", false)];
+    for (what, flagged) in lists.iter().filter(|(_, flagged)| !flagged.first.is_empty()) {
+        let title = match flagged.first.len() {
+            shown if flagged.count > shown as i64 => format!("{what} (the first {shown})"),
+            _ => (*what).to_owned(),
+        };
+        let table = table(&columns, &flagged.first, |entry| {
+            vec![mode_string(entry.mode), user(entry), visible(&entry.path)]
+        });
+        blocks.push(table.titled(title).block());
+    }
+    blocks
+}
+
+/// Names the owner of an entry.
+pub(super) fn user(entry: &ListedEntry) -> String {
+    name_or_id(entry.uid, entry.user.as_deref())
+}

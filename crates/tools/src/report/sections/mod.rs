@@ -1,0 +1,259 @@
+//! The sections of a report, listed once, in the order of a report.
+//!
+//! A section is one struct in one file: what it needs, what it collects in the pass over entries
+//! ([`EntryCollector`]), how it is answered from that and from [`Facts`], how it is shown. Its JSON
+//! is the struct itself.
+
+mod ages;
+mod deepest;
+mod directories;
+mod duplicates;
+mod empty;
+mod extensions;
+mod future;
+mod largest;
+mod links;
+mod lists;
+mod names;
+mod outliers;
+mod owners;
+mod permissions;
+mod sizes;
+mod sparse;
+mod symlinks;
+mod times;
+mod totals;
+mod trees;
+mod types;
+
+use super::entries::{EntryBatch, EntryCollector, Scope};
+use super::facts::Facts;
+use super::parts::Part;
+use super::top_k::TopK;
+use super::view::{Block, View};
+use crate::error::Result;
+use canopy_index::{Columns, FileKind};
+use serde::Serialize;
+
+pub(super) use directories::DirectorySizes;
+pub(super) use empty::EmptyDirectories;
+pub(super) use names::turns_text;
+pub(super) use totals::once;
+pub(super) use trees::count_once;
+
+/// What a section needs before it can be answered, in the order in which it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Need {
+    /// Statistics, which the index keeps.
+    Statistics,
+    /// Directories in the pass over entries.
+    Dirs,
+    /// The pass over entries.
+    Entries,
+    /// That pass, and the names of inodes with several.
+    Links,
+    /// Sums of trees in the pass over listings.
+    Trees,
+    /// The pass over listings.
+    Listings,
+}
+
+/// An answer of a report.
+pub(super) trait ReportSection: Sized {
+    /// What stands above it.
+    const TITLE: &'static str;
+
+    /// What it counts, where that has to be said.
+    const NOTE: Option<&'static str> = None;
+
+    /// What it collects in the pass over entries; `()` if nothing.
+    type Entries: EntryCollector;
+
+    /// Says what it needs, in a report on the entries of one owner or on all.
+    fn needs(owned: bool) -> &'static [Need];
+
+    /// Answers it when all it needs is there; `None` if there is no answer.
+    fn answer(facts: &mut Facts<'_>, collected: Self::Entries) -> Result<Option<Self>>;
+
+    /// Shows it.
+    fn blocks(&self) -> Vec<Block>;
+}
+
+macro_rules! sections {
+    ($($field:ident: $module:ident::$Section:ident,)*) => {
+        /// A section of a report.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Section {
+            $(#[doc = concat!("The section `", stringify!($field), "`.")] $Section,)*
+        }
+
+        impl Section {
+            /// All of them, in the order of a report.
+            pub const ALL: &[Section] = &[$(Section::$Section,)*];
+
+            /// Gives the word for it on the command line and in JSON.
+            pub fn name(self) -> &'static str {
+                match self { $(Section::$Section => stringify!($field),)* }
+            }
+
+            fn needs(self, owned: bool) -> &'static [Need] {
+                match self { $(Section::$Section => $module::$Section::needs(owned),)* }
+            }
+        }
+
+        /// The sections that were asked for.
+        #[derive(Clone, Debug, Default, Serialize)]
+        pub(super) struct Answers {
+            $(#[serde(skip_serializing_if = "Option::is_none")]
+            $field: Option<$module::$Section>,)*
+        }
+
+        impl Answers {
+            /// Answers the sections that need nothing beyond `stage`.
+            pub(super) fn answer(
+                &mut self,
+                stage: Need,
+                facts: &mut Facts<'_>,
+                collected: &mut Collected,
+            ) -> Result<()> {
+                let owned = facts.options.owner.is_some();
+                $(if Section::$Section.needs(owned).iter().max() == Some(&stage)
+                    && let Some(own) = collected.$field.take()
+                {
+                    self.$field = ReportSection::answer(facts, own)?;
+                })*
+                Ok(())
+            }
+
+            /// Shows them, in order.
+            pub(super) fn views(&self) -> impl Iterator<Item = View> {
+                let views = [$(self.$field.as_ref().map(|own| view(stringify!($field), own)),)*];
+                views.into_iter().flatten()
+            }
+        }
+
+        /// What the sections that were asked for collect in the pass over entries.
+        #[derive(Default)]
+        pub(super) struct Collected {
+            $($field: Option<<$module::$Section as ReportSection>::Entries>,)*
+        }
+
+        impl Collected {
+            /// Begins with nothing.
+            pub(super) fn new(scope: &Scope<'_>) -> Self {
+                let has = |section| scope.options.sections.has(section);
+                Collected {
+                    $($field: has(Section::$Section).then(|| EntryCollector::new(scope)),)*
+                }
+            }
+
+            /// Gives the columns to read of a part.
+            pub(super) fn columns(&self, part: &Part<'_>) -> Result<Columns> {
+                let mut columns = Columns::NONE;
+                $(if let Some(own) = self.$field.as_ref().filter(|_| {
+                    reads::<<$module::$Section as ReportSection>::Entries>(part.kind)
+                }) {
+                    columns.add(own.columns(part)?);
+                })*
+                Ok(columns)
+            }
+
+            /// Takes in a batch with these columns.
+            pub(super) fn add(&mut self, batch: &EntryBatch<'_>) -> Result<()> {
+                $(if let Some(own) = self.$field.as_mut().filter(|_| {
+                    reads::<<$module::$Section as ReportSection>::Entries>(batch.kind)
+                }) {
+                    own.add(batch)?;
+                })*
+                Ok(())
+            }
+
+            /// Takes in what another worker has collected.
+            pub(super) fn merge(&mut self, other: Collected) {
+                $(match (&mut self.$field, other.$field) {
+                    (Some(own), Some(other)) => own.merge(other),
+                    (own, other) => *own = own.take().or(other),
+                })*
+            }
+
+            /// Gives the lists whose rows are to be read.
+            pub(super) fn lists(&mut self) -> Vec<&mut TopK> {
+                let mut lists = Vec::new();
+                $(lists.extend(self.$field.iter_mut().flat_map(EntryCollector::lists));)*
+                lists
+            }
+        }
+    };
+}
+
+sections! {
+    totals: totals::Totals,
+    users: owners::Users,
+    groups: owners::Groups,
+    types: types::Types,
+    extensions: extensions::Extensions,
+    sizes: sizes::Sizes,
+    ages: ages::Ages,
+    largest: largest::Largest,
+    newest: times::Newest,
+    oldest: times::Oldest,
+    used: times::Used,
+    unused: times::Unused,
+    trees: trees::Trees,
+    outliers: outliers::Outliers,
+    directories: directories::Directories,
+    deepest: deepest::Deepest,
+    empty: empty::Empty,
+    duplicates: duplicates::Duplicates,
+    links: links::Links,
+    symlinks: symlinks::Symlinks,
+    sparse: sparse::Sparse,
+    permissions: permissions::Permissions,
+    owners: owners::Owners,
+    names: names::Names,
+    future: future::Future,
+}
+
+fn reads<C: EntryCollector>(kind: FileKind) -> bool {
+    kind == FileKind::Entries || C::READS_DIRS
+}
+
+fn view<S: ReportSection>(name: &'static str, section: &S) -> View {
+    View { name, title: S::TITLE, note: S::NOTE, blocks: section.blocks() }
+}
+
+impl Section {
+    /// Finds the section of a name.
+    pub fn named(name: &str) -> Option<Section> {
+        Section::ALL.iter().copied().find(|section| section.name() == name)
+    }
+}
+
+/// A set of sections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sections(u32);
+
+impl Sections {
+    /// Gives all of them.
+    pub fn all() -> Self {
+        Section::ALL.iter().copied().collect()
+    }
+
+    /// Returns whether a section is in the set.
+    pub fn has(self, section: Section) -> bool {
+        self.0 >> section as u8 & 1 == 1
+    }
+
+    /// Returns whether any section in the set needs this.
+    pub(super) fn need(self, need: Need, owned: bool) -> bool {
+        let mut sections = Section::ALL.iter().filter(|&&section| self.has(section));
+        sections.any(|section| section.needs(owned).contains(&need))
+    }
+}
+
+impl FromIterator<Section> for Sections {
+    fn from_iter<I: IntoIterator<Item = Section>>(sections: I) -> Self {
+        Sections(sections.into_iter().fold(0, |set, section| set | 1 << section as u8))
+    }
+}

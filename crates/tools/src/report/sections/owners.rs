@@ -1,0 +1,171 @@
+//! By user, by group, and what belongs to owners without a name.
+
+use super::super::Owner;
+use super::super::facts::Facts;
+use super::super::format::{grouped, owner_name};
+use super::super::statistics::Usage;
+use super::super::view::{Block, table};
+use super::{Need, ReportSection};
+use crate::error::Result;
+use canopy_text::{group_name, human_size, user_name};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use std::cmp::Reverse;
+
+/// What the sections that break usage down count.
+pub(super) const EACH_NAME: &str =
+    "Each name counts, hard links as often as they occur; without directories.";
+
+/// The largest parts of a whole and what is left.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Breakdown<T> {
+    /// The largest first.
+    pub(super) rows: Vec<T>,
+    /// How many others there are.
+    pub(super) others: usize,
+    /// What they have.
+    pub(super) rest: Usage,
+}
+
+impl<T> Breakdown<T> {
+    /// Shows rows and, behind them, what is left; bars are of what `size` gives.
+    pub(super) fn block(
+        &self,
+        columns: &[(&'static str, bool)],
+        usage_and_name: impl Fn(&T) -> (Usage, String),
+        size: fn(&Usage) -> i64,
+        cells: fn(&Usage) -> Vec<String>,
+    ) -> Block {
+        let mut rows: Vec<_> = self.rows.iter().map(usage_and_name).collect();
+        let whole = rows.iter().map(|(usage, _)| size(usage)).sum::<i64>() + size(&self.rest);
+        if self.others > 0 {
+            rows.push((self.rest, format!("({} others)", grouped(self.others as i64))));
+        }
+        let table = table(columns, &rows, |(usage, name)| {
+            cells(usage).into_iter().chain([name.clone()]).collect()
+        });
+        table.with_shares(rows.iter().map(|(usage, _)| size(usage)), whole).block()
+    }
+}
+
+/// What an owner uses.
+#[derive(Clone, Debug, Serialize)]
+struct OwnerUsage {
+    #[serde(flatten)]
+    owner: Owner,
+    #[serde(flatten)]
+    usage: Usage,
+}
+
+/// What each user has, those who take most space first.
+#[derive(Clone, Debug, Serialize)]
+pub(in super::super) struct Users(Breakdown<OwnerUsage>);
+
+impl ReportSection for Users {
+    const TITLE: &'static str = "By user";
+    const NOTE: Option<&'static str> = Some(EACH_NAME);
+
+    type Entries = ();
+
+    fn needs(_: bool) -> &'static [Need] {
+        &[Need::Statistics]
+    }
+
+    fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
+        Ok(Some(Users(by_owner(&facts.statistics.users, user_name, facts.options.top))))
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        vec![owners_block("user", &self.0)]
+    }
+}
+
+/// What each group has, likewise.
+#[derive(Clone, Debug, Serialize)]
+pub(in super::super) struct Groups(Breakdown<OwnerUsage>);
+
+impl ReportSection for Groups {
+    const TITLE: &'static str = "By group";
+    const NOTE: Option<&'static str> = Some(EACH_NAME);
+
+    type Entries = ();
+
+    fn needs(_: bool) -> &'static [Need] {
+        &[Need::Statistics]
+    }
+
+    fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
+        Ok(Some(Groups(by_owner(&facts.statistics.groups, group_name, facts.options.top))))
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        vec![owners_block("group", &self.0)]
+    }
+}
+
+fn by_owner(
+    owners: &FxHashMap<u32, Usage>,
+    name: fn(u32) -> Option<String>,
+    top: usize,
+) -> Breakdown<OwnerUsage> {
+    let mut all: Vec<(u32, Usage)> = owners.iter().map(|(id, usage)| (*id, *usage)).collect();
+    all.sort_unstable_by_key(|(id, usage)| {
+        (Reverse(usage.disk_bytes), Reverse(usage.entries), *id)
+    });
+    let rest = all.split_off(top.min(all.len()));
+    let mut sum = Usage::default();
+    rest.iter().for_each(|(_, usage)| sum.add(usage));
+    let row = |(id, usage)| OwnerUsage { owner: Owner { id, name: name(id) }, usage };
+    Breakdown { rows: all.into_iter().map(row).collect(), others: rest.len(), rest: sum }
+}
+
+fn owners_block(word: &'static str, breakdown: &Breakdown<OwnerUsage>) -> Block {
+    let columns = [("on disk", true), ("sizes", true), ("entries", true), (word, false)];
+    let usage_and_name = |row: &OwnerUsage| (row.usage, owner_name(&row.owner));
+    breakdown.block(&columns, usage_and_name, |usage| usage.disk_bytes, usage_cells)
+}
+
+fn usage_cells(usage: &Usage) -> Vec<String> {
+    vec![human_size(usage.disk_bytes), human_size(usage.bytes), grouped(usage.entries)]
+}
+
+/// What belongs to users and groups that the system has no name for, but for directories.
+#[derive(Clone, Debug, Serialize)]
+pub(in super::super) struct Owners {
+    without_user: Usage,
+    without_group: Usage,
+}
+
+impl ReportSection for Owners {
+    const TITLE: &'static str = "Owners without a name";
+    const NOTE: Option<&'static str> =
+        Some("Ids that this system has no name for, of entries that are not directories.");
+
+    type Entries = ();
+
+    fn needs(_: bool) -> &'static [Need] {
+        &[Need::Statistics]
+    }
+
+    fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
+        let nameless = |owners: &FxHashMap<u32, Usage>, name: fn(u32) -> Option<String>| {
+            let mut sum = Usage::default();
+            let nameless = owners.iter().filter(|(id, _)| name(**id).is_none());
+            nameless.for_each(|(_, usage)| sum.add(usage));
+            sum
+        };
+        Ok(Some(Owners {
+            without_user: nameless(&facts.statistics.users, user_name),
+            without_group: nameless(&facts.statistics.groups, group_name),
+        }))
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let columns = [("on disk", true), ("sizes", true), ("entries", true), ("", false)];
+        let rows = [(&self.without_user, "no such user"), (&self.without_group, "no such group")];
+        let table = table(&columns, &rows, |(usage, what)| {
+            usage_cells(usage).into_iter().chain([(*what).to_owned()]).collect()
+        });
+        vec![table.block()]
+    }
+}

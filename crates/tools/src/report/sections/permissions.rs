@@ -1,0 +1,130 @@
+//! Permissions that deserve a look.
+
+use super::super::entries::{EntryBatch, EntryCollector, Scope};
+use super::super::facts::Facts;
+use super::super::format::grouped;
+use super::super::parts::Part;
+use super::super::top_k::TopK;
+use super::super::view::Block;
+use super::lists::{Flagged, FlaggedRows, flagged_blocks};
+use super::{Need, ReportSection};
+use crate::error::Result;
+use canopy_index::column::MODE;
+use canopy_index::{Columns, FileKind};
+use serde::Serialize;
+
+/// Permissions that deserve a look.
+#[derive(Clone, Debug, Serialize)]
+pub(in super::super) struct Permissions {
+    /// Regular files that everybody may write.
+    world_writable_files: Flagged,
+    /// Directories that everybody may write, where everybody may remove what others have made (no
+    /// sticky bit).
+    world_writable_directories: Flagged,
+    /// Directories that everybody may write, with a sticky bit.
+    world_writable_sticky: i64,
+    /// Regular files that run as their owner.
+    setuid: Flagged,
+    /// Regular files that run as their group.
+    setgid: Flagged,
+}
+
+/// What is collected of them.
+pub(in super::super) struct PermissionRows {
+    writable_files: FlaggedRows,
+    writable_dirs: FlaggedRows,
+    sticky: i64,
+    setuid: FlaggedRows,
+    setgid: FlaggedRows,
+}
+
+impl EntryCollector for PermissionRows {
+    const READS_DIRS: bool = true;
+
+    fn new(scope: &Scope<'_>) -> Self {
+        let none = || FlaggedRows::new(scope.options.top);
+        PermissionRows {
+            writable_files: none(),
+            writable_dirs: none(),
+            sticky: 0,
+            setuid: none(),
+            setgid: none(),
+        }
+    }
+
+    fn columns(&self, _: &Part<'_>) -> Result<Columns> {
+        Ok(MODE.into())
+    }
+
+    fn add(&mut self, batch: &EntryBatch<'_>) -> Result<()> {
+        let modes = MODE.of(batch.batch)?;
+        if batch.kind == FileKind::Dirs {
+            for &at in batch.rows.iter().filter(|&&at| modes[at] & 0o002 != 0) {
+                match modes[at] & 0o1000 {
+                    0 => self.writable_dirs.add(0, batch.id(at)),
+                    _ => self.sticky += 1,
+                }
+            }
+            return Ok(());
+        }
+        for &at in batch.files.iter().filter(|&&at| modes[at] & 0o6002 != 0) {
+            let lists = [
+                (0o002, &mut self.writable_files),
+                (0o4000, &mut self.setuid),
+                (0o2000, &mut self.setgid),
+            ];
+            for (_, list) in lists.into_iter().filter(|(bit, _)| modes[at] & bit != 0) {
+                list.add(0, batch.id(at));
+            }
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.writable_files.merge(other.writable_files);
+        self.writable_dirs.merge(other.writable_dirs);
+        self.sticky += other.sticky;
+        self.setuid.merge(other.setuid);
+        self.setgid.merge(other.setgid);
+    }
+
+    fn lists(&mut self) -> Vec<&mut TopK> {
+        let lists =
+            [&mut self.writable_files, &mut self.writable_dirs, &mut self.setuid, &mut self.setgid];
+        lists.map(|list| &mut list.first).into()
+    }
+}
+
+impl ReportSection for Permissions {
+    const TITLE: &'static str = "Permissions to look at";
+
+    type Entries = PermissionRows;
+
+    fn needs(_: bool) -> &'static [Need] {
+        &[Need::Dirs, Need::Entries]
+    }
+
+    fn answer(facts: &mut Facts<'_>, found: PermissionRows) -> Result<Option<Self>> {
+        Ok(Some(Permissions {
+            world_writable_files: found.writable_files.answer(facts),
+            world_writable_directories: found.writable_dirs.answer(facts),
+            world_writable_sticky: found.sticky,
+            setuid: found.setuid.answer(facts),
+            setgid: found.setgid.answer(facts),
+        }))
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let mut blocks = flagged_blocks(&[
+            ("files that everybody may write", &self.world_writable_files),
+            ("directories that everybody may write, not sticky", &self.world_writable_directories),
+            ("setuid files", &self.setuid),
+            ("setgid files", &self.setgid),
+        ]);
+        if let Some(Block::Facts(facts)) = blocks.first_mut() {
+            let sticky = grouped(self.world_writable_sticky);
+            facts.insert(2, (sticky, "directories that everybody may write, sticky"));
+        }
+        blocks
+    }
+}

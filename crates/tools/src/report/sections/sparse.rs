@@ -1,0 +1,85 @@
+//! Sparse files.
+
+use super::super::details::ListedEntry;
+use super::super::entries::{EntryBatch, EntryCollector, Scope};
+use super::super::facts::Facts;
+use super::super::format::grouped;
+use super::super::parts::Part;
+use super::super::top_k::TopK;
+use super::super::view::Block;
+use super::lists::{Flagged, FlaggedRows, entries_table};
+use super::{Need, ReportSection};
+use crate::error::Result;
+use canopy_index::Columns;
+use canopy_index::column::{BLOCKS, MODE, SIZE};
+use canopy_text::human_size;
+use serde::Serialize;
+
+/// Regular files that take less space than their size.
+#[derive(Clone, Debug, Serialize)]
+pub(in super::super) struct Sparse {
+    count: i64,
+    /// What they do not take.
+    saved_bytes: i64,
+    largest: Vec<ListedEntry>,
+}
+
+/// What is collected of them.
+pub(in super::super) struct SparseRows {
+    saved_bytes: i64,
+    rows: FlaggedRows,
+}
+
+impl EntryCollector for SparseRows {
+    fn new(scope: &Scope<'_>) -> Self {
+        SparseRows { saved_bytes: 0, rows: FlaggedRows::new(scope.options.top) }
+    }
+
+    fn columns(&self, _: &Part<'_>) -> Result<Columns> {
+        Ok(MODE | SIZE | BLOCKS)
+    }
+
+    fn add(&mut self, batch: &EntryBatch<'_>) -> Result<()> {
+        let (sizes, blocks) = (SIZE.of(batch.batch)?, BLOCKS.of(batch.batch)?);
+        for &at in &batch.files {
+            let saved = sizes[at].saturating_sub(blocks[at].saturating_mul(512));
+            if saved > 0 {
+                self.saved_bytes = self.saved_bytes.saturating_add(saved);
+                self.rows.add(saved, batch.id(at));
+            }
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.saved_bytes = self.saved_bytes.saturating_add(other.saved_bytes);
+        self.rows.merge(other.rows);
+    }
+
+    fn lists(&mut self) -> Vec<&mut TopK> {
+        vec![&mut self.rows.first]
+    }
+}
+
+impl ReportSection for Sparse {
+    const TITLE: &'static str = "Sparse files";
+
+    type Entries = SparseRows;
+
+    fn needs(_: bool) -> &'static [Need] {
+        &[Need::Entries]
+    }
+
+    fn answer(facts: &mut Facts<'_>, found: SparseRows) -> Result<Option<Self>> {
+        let Flagged { count, first } = found.rows.answer(facts);
+        Ok(Some(Sparse { count, saved_bytes: found.saved_bytes, largest: first }))
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let known = Block::Facts(vec![
+            (grouped(self.count), "files that take less space than their size"),
+            (human_size(self.saved_bytes), "less"),
+        ]);
+        vec![known, entries_table(&self.largest).block()]
+    }
+}

@@ -1,0 +1,325 @@
+//! Where symbolic links lead, by what the index has.
+//!
+//! Names are looked up for all links at once, in rounds: each reads the paths of the listings once,
+//! and the names in those listings that some link leads through.
+
+use super::super::details::{self, Detail, EntryDetails};
+use super::super::entries::{EntryBatch, EntryCollector, Scope};
+use super::super::facts::Facts;
+use super::super::format::{grouped, visible};
+use super::super::parts::{Part, RowId};
+use super::super::view::{Block, table};
+use super::{Need, ReportSection};
+use crate::error::Result;
+use canopy_index::column::{FIRST_DIR, FIRST_ENTRY, MODE, NAME, PATH, TARGET};
+use canopy_index::{Columns, FileKind, Index, RowRange, Shard};
+use canopy_model::is_below;
+use canopy_read::inode::text_or_empty;
+use canopy_read::links::{End, Name, Trail};
+use canopy_read::locate::{Start, absolute_path, source_of};
+use canopy_read::plan::BATCH_ROWS;
+use canopy_read::work::in_parallel;
+use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
+
+const TYPE: u32 = 0o170_000;
+const SYMLINK: u32 = 0o120_000;
+
+/// Where symbolic links lead, as far as the index tells.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(in super::super) struct Symlinks {
+    symlinks: i64,
+    broken: FlaggedLinks,
+    /// Those that lead to themselves, or through more than 40 others.
+    loops: FlaggedLinks,
+    /// Those that lead out of the index, or where the user cannot see.
+    unknown: i64,
+}
+
+/// Some symbolic links.
+#[derive(Clone, Debug, Default, Serialize)]
+struct FlaggedLinks {
+    count: i64,
+    first: Vec<SymbolicLink>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct SymbolicLink {
+    path: String,
+    target: String,
+}
+
+/// The rows of symbolic links.
+pub(in super::super) struct SymlinkRows(Vec<RowId>);
+
+impl EntryCollector for SymlinkRows {
+    fn new(_: &Scope<'_>) -> Self {
+        SymlinkRows(Vec::new())
+    }
+
+    fn columns(&self, _: &Part<'_>) -> Result<Columns> {
+        Ok(MODE.into())
+    }
+
+    fn add(&mut self, batch: &EntryBatch<'_>) -> Result<()> {
+        let modes = MODE.of(batch.batch)?;
+        self.0.extend(batch.ids_where(|at| modes[at] & TYPE == SYMLINK));
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+}
+
+impl ReportSection for Symlinks {
+    const TITLE: &'static str = "Symbolic links";
+    const NOTE: Option<&'static str> = Some("As far as the index tells where they lead.");
+
+    type Entries = SymlinkRows;
+
+    fn needs(_: bool) -> &'static [Need] {
+        &[Need::Entries]
+    }
+
+    fn answer(facts: &mut Facts<'_>, rows: SymlinkRows) -> Result<Option<Self>> {
+        let threads = facts.options.threads;
+        let links = details::read_in_order(&facts.parts, rows.0, Detail::Targets, threads)?;
+        let mut answer = Symlinks::default();
+        for start in facts.starts {
+            let here = links.iter().filter(|(of, _)| std::ptr::eq(*of, start));
+            let links: Vec<&EntryDetails> = here.map(|(_, link)| link).collect();
+            let ends = follow(start, &links, threads)?;
+            answer.add(&links, ends, facts.options.top);
+        }
+        Ok(Some(answer))
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let mut blocks = vec![Block::Facts(vec![
+            (grouped(self.symlinks), "symbolic links"),
+            (grouped(self.broken.count), "broken"),
+            (grouped(self.loops.count), "in loops"),
+            (grouped(self.unknown), "lead where the index cannot tell"),
+        ])];
+        for (title, flagged) in [("Broken", &self.broken), ("Loops", &self.loops)] {
+            if !flagged.first.is_empty() {
+                let columns = [("target", false), ("path", false)];
+                let table = table(&columns, &flagged.first, |link| {
+                    vec![visible(&link.target), visible(&link.path)]
+                });
+                blocks.push(table.titled(title).block());
+            }
+        }
+        blocks
+    }
+}
+
+impl Symlinks {
+    /// Adds links, which are in the order in which they are shown, and where they lead.
+    fn add(&mut self, links: &[&EntryDetails], ends: Vec<End>, top: usize) {
+        self.symlinks += links.len() as i64;
+        for (link, end) in links.iter().zip(ends) {
+            match end {
+                End::There(_) => {}
+                End::Unknown => self.unknown += 1,
+                End::Missing | End::NotDirectory => self.broken.add(link, top),
+                End::Loop => self.loops.add(link, top),
+            }
+        }
+    }
+}
+
+impl FlaggedLinks {
+    fn add(&mut self, link: &EntryDetails, top: usize) {
+        self.count += 1;
+        if self.first.len() < top {
+            self.first.push(SymbolicLink { path: link.path(), target: link.target.clone() });
+        }
+    }
+}
+
+/// A link that is being followed, by its number among all.
+struct Walk {
+    number: usize,
+    trail: Trail,
+}
+
+/// Names to look up, by absolute path of their directory.
+type Names = FxHashMap<String, FxHashSet<String>>;
+
+/// What names are, by absolute path of their directory.
+type Known = FxHashMap<String, FxHashMap<String, Name>>;
+
+/// Follows links of one start, and tells where each leads.
+fn follow(start: &Start, links: &[&EntryDetails], threads: usize) -> Result<Vec<End>> {
+    let index = &*start.view;
+    let mut ends = vec![End::Unknown; links.len()];
+    let mut known = Known::default();
+    let begin = |(number, link): (usize, &&EntryDetails)| Walk {
+        number,
+        trail: Trail::new(&link.directory, &link.target),
+    };
+    let mut walks: Vec<Walk> = links.iter().enumerate().map(begin).collect();
+    while !walks.is_empty() {
+        let mut wanted = Names::default();
+        let mut waiting = Vec::new();
+        for mut walk in walks {
+            let known_name =
+                |directory: &str, name: &str| Ok(find(&known, directory, name).cloned());
+            match walk.trail.go(index, known_name)? {
+                Some(end) => ends[walk.number] = end,
+                None => {
+                    walk.trail.ahead(|directory, name| want(&known, &mut wanted, directory, name));
+                    waiting.push(walk);
+                }
+            }
+        }
+        walks = waiting;
+        if !wanted.is_empty() {
+            look_up(index, wanted, threads, &mut known)?;
+        }
+    }
+    Ok(ends)
+}
+
+fn find<'k>(known: &'k Known, directory: &str, name: &str) -> Option<&'k Name> {
+    known.get(directory)?.get(name)
+}
+
+/// Has a name looked up that is not known.
+fn want(known: &Known, wanted: &mut Names, directory: &str, name: &str) {
+    if find(known, directory, name).is_some() {
+        return;
+    }
+    match wanted.get_mut(directory) {
+        Some(names) => {
+            names.insert(name.to_owned());
+        }
+        None => {
+            wanted.insert(directory.to_owned(), FxHashSet::from_iter([name.to_owned()]));
+        }
+    }
+}
+
+/// Looks names up in all shards.
+fn look_up(index: &Index, wanted: Names, threads: usize, known: &mut Known) -> Result<()> {
+    // By source and path below its root.
+    let mut by_source: FxHashMap<u32, WantedNames<'_>> = FxHashMap::default();
+    for (directory, names) in &wanted {
+        if let Some((source, path)) = source_of(index, directory) {
+            by_source.entry(source.id).or_default().insert(path, names);
+        }
+    }
+    let shards: Vec<&Shard> = index.shards().iter().map(|shard| &**shard).collect();
+    let found = Mutex::new((FxHashSet::default(), Vec::new()));
+    in_parallel(threads, &shards, |shard| -> Result<()> {
+        let Some(wanted) = by_source.get(&shard.record().source) else { return Ok(()) };
+        let Some(source) = index.sources().iter().find(|source| source.id == shard.record().source)
+        else {
+            return Ok(());
+        };
+        let covers = shard.covers()?;
+        let near =
+            |directory: &String| covers.iter().any(|cover| is_below(directory, &cover.prefix));
+        if wanted.keys().any(near) {
+            let (directories, names) = names_in(shard, wanted)?;
+            shard.close(FileKind::Listings);
+            let absolute = |path: String| absolute_path(source, &path);
+            let names = names.into_iter().map(|(path, name, what)| (absolute(path), name, what));
+            let mut found = found.lock();
+            found.0.extend(directories.into_iter().map(absolute));
+            found.1.extend(names);
+        }
+        Ok(())
+    })?;
+    let (seen, names) = found.into_inner();
+    for (directory, name, what) in names {
+        known.entry(directory).or_default().insert(name, what);
+    }
+    for (directory, names) in wanted {
+        let missing = if seen.contains(&directory) { Name::Missing } else { Name::Unseen };
+        let here = known.entry(directory).or_default();
+        for name in names {
+            here.entry(name).or_insert_with(|| missing.clone());
+        }
+    }
+    Ok(())
+}
+
+/// Directories that have been seen, and what the wanted names in them are.
+type NamesSeen = (Vec<String>, Vec<(String, String, Name)>);
+
+/// Names to look up in one source, by path of their directory in it.
+type WantedNames<'a> = FxHashMap<String, &'a FxHashSet<String>>;
+
+/// A directory that some wanted names are in, and its entries and directories.
+struct WantedDirectory {
+    path: String,
+    rows: [RowRange; 2],
+}
+
+fn names_in(shard: &Shard, wanted: &WantedNames<'_>) -> Result<NamesSeen> {
+    let directories = directories_in(shard, wanted)?;
+    let mut found = Vec::new();
+    for (which, kind) in [(0, FileKind::Entries), (1, FileKind::Dirs)] {
+        let ranges: Vec<RowRange> =
+            directories.iter().map(|directory| directory.rows[which].clone()).collect();
+        if ranges.iter().all(|range| range.is_empty()) {
+            continue;
+        }
+        let owners = directories.iter().zip(&ranges);
+        let mut owners =
+            owners.flat_map(|(owner, range)| std::iter::repeat_n(&owner.path, range.len()));
+        let columns = NAME | (MODE | TARGET).when(kind == FileKind::Entries);
+        for batch in shard.read(kind, columns, &ranges, BATCH_ROWS)? {
+            let batch = batch?;
+            let names = NAME.of(&batch)?;
+            let (modes, targets) = (MODE.find(&batch), TARGET.find(&batch));
+            for (at, path) in owners.by_ref().take(batch.num_rows()).enumerate() {
+                let name = names.value(at);
+                if !wanted.get(path).is_some_and(|names| names.contains(name)) {
+                    continue;
+                }
+                let what = match modes.map(|modes| modes[at] & TYPE) {
+                    None => Name::Directory,
+                    Some(SYMLINK) => Name::Link(text_or_empty(targets, at).to_owned()),
+                    Some(_) => Name::Other,
+                };
+                found.push((path.clone(), name.to_owned(), what));
+            }
+        }
+        shard.close(kind);
+    }
+    Ok((directories.into_iter().map(|directory| directory.path).collect(), found))
+}
+
+fn directories_in(shard: &Shard, wanted: &WantedNames<'_>) -> Result<Vec<WantedDirectory>> {
+    let mut found: Vec<WantedDirectory> = Vec::new();
+    let all = 0..shard.rows(FileKind::Listings);
+    let columns = PATH | FIRST_ENTRY | FIRST_DIR;
+    // Whether the rows of the last one have no end yet: it is where the next listing begins.
+    let mut is_open = false;
+    let end = |found: &mut Vec<WantedDirectory>, is_open: bool, ends: [usize; 2]| {
+        if let Some(last) = found.last_mut().filter(|_| is_open) {
+            last.rows.iter_mut().zip(ends).for_each(|(rows, end)| rows.end = end);
+        }
+    };
+    for batch in shard.read(FileKind::Listings, columns, std::slice::from_ref(&all), BATCH_ROWS)? {
+        let batch = batch?;
+        let paths = PATH.of(&batch)?;
+        let (entries, dirs) = (FIRST_ENTRY.of(&batch)?, FIRST_DIR.of(&batch)?);
+        for at in 0..batch.num_rows() {
+            let first = [entries[at] as usize, dirs[at] as usize];
+            end(&mut found, is_open, first);
+            is_open = wanted.contains_key(paths.value(at));
+            if is_open {
+                let path = paths.value(at).to_owned();
+                found.push(WantedDirectory { path, rows: first.map(|first| first..first) });
+            }
+        }
+    }
+    end(&mut found, is_open, [shard.rows(FileKind::Entries), shard.rows(FileKind::Dirs)]);
+    Ok(found)
+}

@@ -1,0 +1,108 @@
+//! Totals.
+
+use super::super::facts::Facts;
+use super::super::format::grouped;
+use super::super::view::Block;
+use super::{Need, ReportSection};
+use crate::error::Result;
+use canopy_model::Totals as Sum;
+use canopy_read::totals::{Seen, Subtree};
+use canopy_text::human_size;
+use serde::Serialize;
+
+/// Sums over everything, the directories that were asked about among it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(in super::super) struct Totals {
+    /// Everything that has a name.
+    entries: i64,
+    /// Directories among them.
+    directories: i64,
+    /// Regular files.
+    files: i64,
+    /// Symbolic links.
+    symlinks: i64,
+    /// All else.
+    others: i64,
+    /// Regular files of no bytes.
+    zero_byte_files: i64,
+    /// Those with extended attributes, but for directories.
+    with_xattrs: i64,
+    /// As `du --inodes`: hard links count once.
+    inodes: i64,
+    /// As `du --apparent-size`.
+    bytes: i64,
+    /// As `du`.
+    disk_bytes: i64,
+}
+
+impl ReportSection for Totals {
+    const TITLE: &'static str = "Totals";
+
+    type Entries = ();
+
+    fn needs(owned: bool) -> &'static [Need] {
+        // Of an owner's entries, no sums are kept in which an inode counts once.
+        if owned { &[Need::Statistics, Need::Dirs, Need::Links] } else { &[Need::Statistics] }
+    }
+
+    fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
+        let once = facts.once()?;
+        let whole = &facts.statistics.whole;
+        Ok(Some(Totals {
+            entries: whole.entries() + once.dirs,
+            directories: once.dirs,
+            files: whole.types[0],
+            symlinks: whole.types[1],
+            others: whole.types[2..].iter().sum(),
+            zero_byte_files: whole.zero_files,
+            with_xattrs: whole.with_xattrs,
+            inodes: once.entries + once.dirs,
+            bytes: once.bytes.wrapping_add(once.dir_bytes),
+            disk_bytes: once.blocks.wrapping_mul(512),
+        }))
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        vec![Block::Facts(vec![
+            (human_size(self.disk_bytes), "on disk (du)"),
+            (human_size(self.bytes), "of sizes"),
+            (grouped(self.entries), "entries"),
+            (grouped(self.files), "files"),
+            (grouped(self.directories), "directories"),
+            (grouped(self.symlinks), "symbolic links"),
+            (grouped(self.others), "others"),
+            (grouped(self.inodes), "inodes (du --inodes)"),
+            (grouped(self.zero_byte_files), "files of no bytes"),
+            (grouped(self.with_xattrs), "with extended attributes"),
+        ])]
+    }
+}
+
+/// Adds up everything, each inode once, as du(1) does. Asked for by [`Facts::once`].
+pub(in super::super) fn once(facts: &Facts<'_>) -> Result<Sum> {
+    let options = facts.options;
+    let own = facts.starts.iter().map(|start| &start.inode.attributes);
+    let own = own.filter(|own| options.owner.is_none_or(|owner| owner == own.uid));
+    let mut once = Sum::default();
+    for own in own {
+        let (dir_bytes, blocks) = (own.size_bytes, own.blocks);
+        once += Sum { dirs: 1, dir_bytes, blocks, ..Sum::default() };
+    }
+    if options.owner.is_some() {
+        let whole = &facts.statistics.whole;
+        let (entries, bytes, blocks) = (whole.entries(), whole.bytes, whole.blocks);
+        once += Sum { entries, bytes, blocks, ..Sum::default() };
+        once += facts.owned_dirs;
+        once -= facts.links.surplus();
+        return Ok(once);
+    }
+    let mut seen = Seen::default();
+    for start in facts.starts {
+        let subtree = Subtree::of(start, options.threads);
+        once += match facts.starts.len() {
+            1 => subtree.sum_alone()?,
+            _ => subtree.sum(&mut seen)?,
+        };
+    }
+    Ok(once)
+}

@@ -1,0 +1,126 @@
+//! What adds up: usage by owner and kind, and histograms, from the statistics that the index keeps.
+
+use super::ReportOptions;
+use super::breakdown::{AGES, add_ages};
+use super::parts::Part;
+use super::sections::Section;
+use crate::error::Result;
+use canopy_index::column::{INODE, NAME, XATTRS};
+use canopy_index::{Columns, FileKind};
+use canopy_model::{Count, Parts, Summary, month};
+use canopy_read::locate::Start;
+use canopy_read::summaries::{self, ByOwner, Wanted};
+use canopy_read::totals::Subtree;
+use canopy_read::work::by_workers;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+/// Sums over all starts.
+#[derive(Default)]
+pub(super) struct Statistics {
+    /// Without owners and groups.
+    pub(super) whole: Summary,
+    pub(super) users: FxHashMap<u32, Usage>,
+    pub(super) groups: FxHashMap<u32, Usage>,
+    /// By [`AGES`].
+    pub(super) modified: Vec<Count>,
+    pub(super) accessed: Vec<Count>,
+}
+
+/// What some entries that are not directories use; hard links count as often as they occur.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Usage {
+    pub(super) entries: i64,
+    pub(super) bytes: i64,
+    pub(super) disk_bytes: i64,
+}
+
+impl Usage {
+    /// Adds another usage.
+    pub(super) fn add(&mut self, other: &Usage) {
+        self.entries += other.entries;
+        self.bytes = self.bytes.wrapping_add(other.bytes);
+        self.disk_bytes = self.disk_bytes.wrapping_add(other.disk_bytes);
+    }
+}
+
+/// Adds up the statistics of all starts: those that the index keeps, or of an owner those of the
+/// rows of `parts`.
+pub(super) fn statistics(
+    starts: &[Start],
+    parts: &[Part<'_>],
+    options: &ReportOptions,
+) -> Result<Statistics> {
+    let extensions = options.sections.has(Section::Extensions);
+    let mut wanted = Wanted::all();
+    wanted.parts = Parts { owners: false, histograms: true, extensions };
+    wanted.columns = INODE | XATTRS | Columns::from(NAME).when(extensions);
+    let none = vec![Count::default(); AGES.len()];
+    let mut sums = Statistics { modified: none.clone(), accessed: none, ..Statistics::default() };
+    for start in starts {
+        let by_owner = match options.owner {
+            None => summaries::of_subtree(&Subtree::of(start, options.threads), &wanted)?,
+            Some(owner) => {
+                let own = |part: &&Part<'_>| {
+                    std::ptr::eq(part.start, start) && part.kind == FileKind::Entries
+                };
+                let parts: Vec<&Part<'_>> = parts.iter().filter(own).collect();
+                of_owner(&parts, &wanted, owner, options.threads)?
+            }
+        };
+        sums.add(&by_owner, month(start.source.scanned_ns));
+    }
+    Ok(sums)
+}
+
+impl Statistics {
+    fn add(&mut self, by_owner: &ByOwner, scanned_month: i32) {
+        for ((uid, gid), summary) in by_owner {
+            let usage = Usage {
+                entries: summary.entries(),
+                bytes: summary.bytes,
+                disk_bytes: summary.blocks.wrapping_mul(512),
+            };
+            self.users.entry(*uid).or_default().add(&usage);
+            self.groups.entry(*gid).or_default().add(&usage);
+            add_ages(&mut self.modified, &summary.mtimes, scanned_month);
+            add_ages(&mut self.accessed, &summary.atimes, scanned_month);
+            self.whole.merge(summary);
+        }
+    }
+}
+
+/// Adds up the statistics of an owner's entries, from their rows: those that the index keeps would
+/// have to be read for all owners.
+fn of_owner(parts: &[&Part<'_>], wanted: &Wanted, owner: u32, threads: usize) -> Result<ByOwner> {
+    let all = Mutex::new(ByOwner::default());
+    let work = |found: &mut ByOwner, part: &&Part<'_>| -> Result<()> {
+        summaries::of_rows(&part.shard, &part.rows, wanted, owner, found)?;
+        part.close();
+        Ok(())
+    };
+    let finish = |found: ByOwner| {
+        summaries::merge_into(&mut all.lock(), found);
+        Ok(())
+    };
+    let workers = threads.clamp(1, parts.len().max(1));
+    by_workers(workers, parts, |_| Ok(ByOwner::default()), work, finish)?;
+    Ok(all.into_inner())
+}
+
+/// Gives mean and standard deviation of so many values, from their sum and that of their squares.
+pub(super) fn mean_and_deviation(count: i64, sum: i128, squares: u128) -> (f64, f64) {
+    if count == 0 {
+        return (0.0, 0.0);
+    }
+    let n = count as f64;
+    let mean = sum as f64 / n;
+    // In integers as far as they reach: differences of large squares lose what floating point has
+    // left of them.
+    let variance = match (squares.checked_mul(count as u128), sum.unsigned_abs().checked_pow(2)) {
+        (Some(scaled), Some(square)) => scaled.saturating_sub(square) as f64 / (n * n),
+        _ => (squares as f64 / n - mean * mean).max(0.0),
+    };
+    (mean, variance.sqrt())
+}
