@@ -19,7 +19,6 @@ mod gathered;
 mod gufi_index;
 mod input;
 mod number;
-mod parallel;
 mod path;
 mod trace;
 mod tree;

@@ -11,7 +11,7 @@ use crate::error::{Error, Place, Problems, Result};
 use crate::gathered::{Gathered, RootRule, input_root};
 use crate::path::{below, check, shown};
 use canopy_model::{
-    Access, Acl, Attributes, ClassId, ClassTable, FileType, Permissions, base_name, escape,
+    Access, Acl, Attributes, ClassId, ClassTable, Permissions, base_name, escape,
     join_absolute, parent,
 };
 use rustc_hash::FxHashMap;
@@ -424,9 +424,6 @@ pub(crate) fn with_permissions<R>(
     unknown: bool,
     with: impl FnOnce(Permissions<'_>) -> R,
 ) -> R {
-    // Symbolic links have no ACL, and no permissions of their own.
-    let unreadable = matches!(acl, Some(Err(_))) && attributes.file_type() != FileType::Symlink;
-    let acl = acl.and_then(std::result::Result::ok);
-    let Attributes { mode, uid, gid, .. } = *attributes;
-    with(Permissions { mode, uid, gid, acl: acl.as_ref(), unknown: unknown || unreadable })
+    let permissions = Permissions::of_inode(attributes, acl.as_ref().map(|acl| acl.as_ref()));
+    with(Permissions { unknown: unknown || permissions.unknown, ..permissions })
 }

@@ -1,7 +1,7 @@
 //! The listings of one class, kept in memory until they become a shard.
 
 use crate::manifest::SealedRecord;
-use canopy_model::{Attributes, Listing, Rows, Xattr, compare_paths};
+use canopy_model::{Attributes, Listing, Rows, Xattr, XattrAccess, compare_paths};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -69,9 +69,9 @@ impl Builder {
             };
             target.push(row.name, *row.attributes, row.target);
             // Names for all who may see the listing; values go to the builders of their classes.
-            for xattr in rows.xattrs(at as usize).filter(|xattr| !xattr.key.starts_with("trusted."))
-            {
-                target.push_xattr(Xattr { key: xattr.key, value: None });
+            let xattrs = rows.xattrs(at as usize);
+            for Xattr { key, .. } in xattrs.filter(|xattr| XattrAccess::shows_name(xattr.key)) {
+                target.push_xattr(Xattr { key, value: None });
             }
         }
         let path_start = self.paths.len() as u32;
@@ -170,7 +170,7 @@ impl Builder {
 /// Names of extended attributes as the column `xattrs` has them; empty for none.
 pub(crate) fn joined_names<'a>(keys: impl Iterator<Item = &'a str>) -> String {
     let mut joined = String::new();
-    for key in keys.filter(|key| !key.starts_with("trusted.")) {
+    for key in keys.filter(|key| XattrAccess::shows_name(key)) {
         if !joined.is_empty() {
             joined.push(',');
         }

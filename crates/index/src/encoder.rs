@@ -5,7 +5,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::names::Names;
 use crate::packed::PackedList;
-use crate::schema::{FENCE_ROWS, FileKind};
+use crate::schema::{FENCE_ROWS, FENCES_END, FENCES_KEY, FileKind};
 use crate::shard_record::{Cover, FileRecord, HardLink, ShardRecord};
 use crate::summaries::{BlockSummary, of_blocks};
 use arrow::array::{
@@ -151,9 +151,8 @@ impl Encoder<'_> {
         let heads = &builder.heads;
         let fences: Vec<&str> =
             heads.iter().step_by(FENCE_ROWS).map(|head| builder.path(head)).collect();
-        let fences = serde_json::to_string(&fences)
-            .map_err(|error| Error::io("encode", &output.path)(std::io::Error::other(error)))?;
-        output.writer.append_key_value_metadata(KeyValue::new("canopy.fences".to_owned(), fences));
+        let fences = KeyValue::new(FENCES_KEY.to_owned(), fences.join(FENCES_END));
+        output.writer.append_key_value_metadata(fences);
         for start in (0..heads.len()).step_by(BATCH_ROWS) {
             let range = start..heads.len().min(start + BATCH_ROWS);
             let (heads, sums, before) =
@@ -361,8 +360,8 @@ impl Encoder<'_> {
             sealed.extend((number as u32).to_le_bytes());
             let (nonce, mut record) = (
                 sealed.clone(),
-                serde_json::to_vec(record).map_err(|error| {
-                    Error::io("encode", &output.path)(std::io::Error::other(error))
+                postcard::to_extend(record, Vec::new()).map_err(|error| {
+                    Error::io("encode", &output.path)(std::io::Error::other(error.to_string()))
                 })?,
             );
             names.seal(path, &nonce, &mut record);

@@ -1,4 +1,4 @@
-//! The documents of an index: `CURRENT`, the catalog, ways and the manifests.
+//! The documents of an index: `CURRENT`, the catalog, passages and the manifests.
 //!
 //! Each is a line `canopy KIND FORMAT CRC32` (the CRC-32 of all that follows in hexadecimal) and
 //! the content. The content of `CURRENT` is one line of JSON, that of the others, which every
@@ -9,6 +9,7 @@
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
+use crate::names::Key;
 use crate::own_tables::{TableFileRecord, TableRecord};
 use crate::packed::PackedList;
 use crate::schema::FORMAT;
@@ -30,8 +31,8 @@ pub(crate) struct Current {
 /// What everybody may know of a generation: `catalog-GENERATION.bin`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Catalog {
-    /// The key of the index, in hexadecimal.
-    pub(crate) key: String,
+    /// The key of the index.
+    pub(crate) key: Key,
     /// By grant id.
     pub(crate) grants: Vec<GrantRecord>,
     /// What can be reached without going through a gate.
@@ -40,7 +41,7 @@ pub(crate) struct Catalog {
     pub(crate) tables: Vec<TableRecord>,
 }
 
-/// What can be reached from `classes`, or from the directory of a way, without going through
+/// What can be reached from `classes`, or from the directory of a passage, without going through
 /// another gate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Level {
@@ -74,10 +75,10 @@ pub(crate) struct GateRecord {
     pub(crate) read: u32,
 }
 
-/// What lies behind a way through a gate: `way-GENERATION.bin` in the directory of the way. The
-/// newest that is not beyond the generation that is read counts.
+/// What lies behind a passage through a gate: `passage-GENERATION.bin` in the directory of the
+/// passage. The newest that is not beyond the generation that is read counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Way {
+pub(crate) struct Passage {
     pub(crate) level: Level,
 }
 
@@ -120,14 +121,14 @@ pub(crate) struct Manifest {
 /// The manifests of all classes: `manifests-GENERATION.bin`, for root alone.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct AllManifests {
-    /// The key of the index, in hexadecimal.
-    pub(crate) key: String,
+    /// The key of the index.
+    pub(crate) key: Key,
     /// By grant id; for the writer.
     pub(crate) grants: PackedList<GrantRecord>,
     pub(crate) classes: Vec<ClassManifest>,
-    /// Generations in which the ways were written last, by directory below the index; for the
+    /// Generations in which the passages were written last, by the gates that lead there; for the
     /// writer.
-    pub(crate) ways: PackedList<(String, u64)>,
+    pub(crate) passages: PackedList<(Vec<GateStepRecord>, u64)>,
     /// Tables that were added to the index, by name.
     pub(crate) tables: Vec<TableRecord>,
     /// Queries of the derived ones, by name.
@@ -165,10 +166,8 @@ pub struct SourceRecord {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SealedRecord {
     /// The entry itself, in the class of those who may look it up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inode: Option<SealedInode>,
     /// Values of extended attributes that this class may see, keys and values escaped.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub xattrs: Vec<(String, String)>,
 }
 
@@ -183,10 +182,8 @@ pub struct SealedInode {
     #[serde(with = "AttributesRecord")]
     pub attributes: Attributes,
     /// Where it points if it is a symbolic link, escaped.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub target: String,
     /// Names of its extended attributes, joined as in the column `xattrs`.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub xattrs: String,
 }
 
@@ -247,14 +244,8 @@ impl GateRecord {
 
 impl ClassRecord {
     pub(crate) fn new(path: &ClassPath, manifest: u64) -> Self {
-        let numbers = |ids: &[GrantId]| ids.iter().map(|id| id.0).collect();
-        let step = |step: &GateStep| GateStepRecord {
-            grants: numbers(&step.grants),
-            gate: GateRecord::new(step.gate),
-            child: step.child.to_string(),
-        };
         ClassRecord {
-            gates: path.gates.iter().map(step).collect(),
+            gates: path.gates.iter().map(GateStepRecord::new).collect(),
             grants: numbers(&path.grants),
             manifest,
         }
@@ -280,6 +271,31 @@ impl ClassRecord {
     }
 }
 
+impl GateStepRecord {
+    pub(crate) fn new(step: &GateStep) -> Self {
+        GateStepRecord {
+            grants: numbers(&step.grants),
+            gate: GateRecord::new(step.gate),
+            child: step.child.to_string(),
+        }
+    }
+}
+
+impl From<&GateStepRecord> for GateStep {
+    fn from(record: &GateStepRecord) -> Self {
+        GateStep {
+            grants: record.grants.iter().copied().map(GrantId).collect(),
+            gate: record.gate.gate(),
+            child: record.child.as_str().into(),
+        }
+    }
+}
+
+/// The numbers of grants.
+pub(crate) fn numbers(ids: &[GrantId]) -> Vec<u32> {
+    ids.iter().map(|id| id.0).collect()
+}
+
 /// The kinds of documents.
 pub(crate) trait Document: Serialize + DeserializeOwned {
     /// The word in the first line.
@@ -297,8 +313,8 @@ impl Document for Catalog {
     const KIND: &'static str = "catalog";
 }
 
-impl Document for Way {
-    const KIND: &'static str = "way";
+impl Document for Passage {
+    const KIND: &'static str = "passage";
 }
 
 impl Document for Manifest {

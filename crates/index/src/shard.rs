@@ -24,7 +24,8 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetStatisticsPolicy};
 use parquet::file::statistics::Statistics;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock, Mutex};
+use parking_lot::Mutex;
+use std::sync::{Arc, LazyLock};
 
 /// Rows that are decoded at a time where all are wanted.
 const BATCH_ROWS: usize = 2048;
@@ -92,12 +93,12 @@ impl Shard {
     /// Closes a file, whose memory serves the next one then. It is opened again where it is needed
     /// again.
     pub fn close(&self, kind: FileKind) {
-        *self.files[kind as usize].lock().expect("no thread panics while it holds the lock") = None;
+        *self.files[kind as usize].lock() = None;
     }
 
     fn open(&self, kind: FileKind) -> Result<Arc<OpenFile>> {
         let place = &self.files[kind as usize];
-        if let Some(open) = &*place.lock().expect("no thread panics while it holds the lock") {
+        if let Some(open) = &*place.lock() {
             return Ok(open.clone());
         }
         let path = self.path(kind);
@@ -118,7 +119,7 @@ impl Shard {
             ));
         }
         let open = Arc::new(OpenFile { path, file, metadata, pages: Pages::default() });
-        let mut place = place.lock().expect("no thread panics while it holds the lock");
+        let mut place = place.lock();
         // Another thread may have opened it meanwhile.
         Ok(place.get_or_insert(open).clone())
     }
@@ -222,16 +223,8 @@ impl Shard {
             let batch = batch?;
             let (hashes, sealed) = (HASH.of(&batch)?, SEALED.of(&batch)?);
             for at in (0..batch.num_rows()).filter(|&at| hashes.value(at) == hash) {
-                let corrupt = |detail: String| self.corrupt(FileKind::Sealed, detail);
-                let (nonce, record) = sealed
-                    .value(at)
-                    .split_at_checked(20)
-                    .ok_or_else(|| corrupt("a record is too short".to_owned()))?;
-                let mut record = record.to_vec();
-                self.place.names.seal(path, nonce, &mut record);
-                found.push(
-                    serde_json::from_slice(&record).map_err(|error| corrupt(error.to_string()))?,
-                );
+                let record = unsealed(&self.place.names, path, sealed.value(at));
+                found.push(record.map_err(|detail| self.corrupt(FileKind::Sealed, detail))?);
             }
         }
         Ok(found)
@@ -309,6 +302,18 @@ impl Shard {
         .map_err(|error| Error::corrupt(&open.path, error))?;
         Ok(ShardRead { reader, sums, path: open.path.clone() })
     }
+}
+
+/// Opens what was sealed with a path: a nonce and a [`SealedRecord`], or says what is wrong with it.
+pub(crate) fn unsealed(
+    names: &Names,
+    path: &str,
+    sealed: &[u8],
+) -> std::result::Result<SealedRecord, Box<dyn std::error::Error>> {
+    let (nonce, record) = sealed.split_at_checked(20).ok_or("a record is too short")?;
+    let mut record = record.to_vec();
+    names.seal(path, nonce, &mut record);
+    Ok(postcard::from_bytes(&record)?)
 }
 
 /// The row groups that hold any of the rows, and which rows of those row groups to read.

@@ -17,10 +17,9 @@ use crate::emitter::{Counts, Emitter, Entry};
 use crate::error::{Error, Place, Problems, Result, RunError};
 use crate::gathered::{Gathered, RootRule};
 use crate::input::{Blocks, Input};
-use crate::parallel::parallel;
 use crate::path::{check_name, shown};
 use crate::tree::{MADE_UP, NO_DIR, Tree, Xattrs};
-use canopy_model::{ClassTable, Sink, escape};
+use canopy_model::{ClassTable, Sink, escape, parallel};
 use record::{Fault, Layout, Pairs, RECORD_BYTES_MAX, Record, detect};
 use std::path::PathBuf;
 
