@@ -24,6 +24,7 @@ mod permissions;
 mod rows;
 mod summary;
 mod totals;
+pub mod xattr_names;
 
 pub use acl::{Acl, AclEntry, AclError, AclTag};
 pub use attributes::{Attributes, FileType};
