@@ -1,9 +1,9 @@
 //! What can be wrong with an input, and what is done about it: one error that ends the import or,
 //! where that was asked for, a count of what was left out.
 
+use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A place in an input.
@@ -122,9 +122,7 @@ impl Problems {
         }
         let before = self.count.fetch_add(1, Ordering::Relaxed);
         if before < KEPT as u64 {
-            self.first
-                .lock()
-                .push(error.to_string());
+            self.first.lock().push(error.to_string());
         }
         Ok(())
     }

@@ -53,23 +53,17 @@ pub(crate) fn seconds(text: &[u8]) -> Result<i64, String> {
 /// Four hexadecimal digits.
 pub(crate) fn hex_4(text: &[u8]) -> Result<usize, String> {
     let invalid = || format!("got '{}', expected 4 hexadecimal digits", text.escape_ascii());
-    text.iter().try_fold(0, |number, &byte| {
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            b'A'..=b'F' => byte - b'A' + 10,
-            _ => return Err(invalid()),
-        };
-        Ok(number << 4 | usize::from(digit))
-    })
+    let mut bytes = [0; 2];
+    hex::decode_to_slice(text, &mut bytes).map_err(|_| invalid())?;
+    Ok(u16::from_be_bytes(bytes).into())
 }
 
 /// A byte from two hexadecimal digits.
 pub(crate) fn hex_2(digits: [u8; 2]) -> Result<u8, String> {
-    let [high, low] = digits;
-    let number = hex_4(&[b'0', b'0', high, low]);
     let invalid = || format!("got '{}', expected 2 hexadecimal digits", digits.escape_ascii());
-    number.ok().and_then(|number| u8::try_from(number).ok()).ok_or_else(invalid)
+    let mut byte = [0];
+    hex::decode_to_slice(digits, &mut byte).map_err(|_| invalid())?;
+    Ok(byte[0])
 }
 
 #[cfg(test)]

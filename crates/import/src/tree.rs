@@ -11,8 +11,8 @@ use crate::error::{Error, Place, Problems, Result};
 use crate::gathered::{Gathered, RootRule, input_root};
 use crate::path::{below, check, shown};
 use canopy_model::{
-    Access, Acl, Attributes, ClassId, ClassTable, Permissions, base_name, escape,
-    join_absolute, parent,
+    Access, Acl, Attributes, ClassId, ClassTable, Permissions, base_name, escape, join_absolute,
+    parent,
 };
 use rustc_hash::FxHashMap;
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! The listings of one class, kept in memory until they become a shard.
 
 use crate::manifest::SealedRecord;
-use canopy_model::{Attributes, Listing, Rows, Xattr, XattrAccess, compare_paths};
+use canopy_model::{Attributes, Listing, Rows, Xattr, XattrAccess, compare_paths, xattr_names};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -167,19 +167,8 @@ impl Builder {
     }
 }
 
-/// Names of extended attributes as the column `xattrs` has them; empty for none.
-pub(crate) fn joined_names<'a>(keys: impl Iterator<Item = &'a str>) -> String {
-    let mut joined = String::new();
-    for key in keys.filter(|key| XattrAccess::shows_name(key)) {
-        if !joined.is_empty() {
-            joined.push(',');
-        }
-        for c in key.chars() {
-            if matches!(c, ',' | '\\') {
-                joined.push('\\');
-            }
-            joined.push(c);
-        }
-    }
-    joined
+/// Returns the names of extended attributes that all may know who know the entry, as the column
+/// `xattrs` has them; empty for none.
+pub(crate) fn shown_names<'a>(keys: impl Iterator<Item = &'a str>) -> String {
+    xattr_names::encode(keys.filter(|key| XattrAccess::shows_name(key)))
 }

@@ -12,9 +12,9 @@ use crate::disk::Disk;
 use crate::error::Result;
 use crate::names::{DirName, Names};
 use canopy_model::{Acl, AclEntry, AclTag, ClassId, ClassTable, Grant, GrantId};
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
-use parking_lot::Mutex;
 
 /// Makes class directories, each once.
 pub(crate) struct ClassDirs {

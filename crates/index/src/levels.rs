@@ -4,9 +4,7 @@
 //! directory of each passage through a gate has a file that names those behind it, up to the next
 //! gates. So nobody learns of a passage from a file outside of it.
 
-use crate::manifest::{
-    ClassRecord, GateRecord, Level, LocalClass, LocalGate, Passage, numbers,
-};
+use crate::manifest::{ClassRecord, GateRecord, Level, LocalClass, LocalGate, Passage, numbers};
 use canopy_model::GateStep;
 use std::collections::BTreeMap;
 

@@ -36,6 +36,8 @@ pub mod column;
 mod disk;
 mod encoder;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod levels;
 mod manifest;
 mod names;
@@ -49,9 +51,9 @@ mod shard_record;
 mod summaries;
 mod writer;
 
+pub use canopy_model::ErrorKind;
 pub use column::{Column, ColumnId, Columns};
 pub use disk::{Disk, Faults};
-pub use canopy_model::ErrorKind;
 pub use error::{Error, Result, parquet_write_error};
 pub use manifest::{SealedInode, SealedRecord, SourceRecord};
 pub use own_tables::{

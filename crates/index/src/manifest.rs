@@ -333,14 +333,8 @@ pub(crate) fn write<D: Document>(
     mode: u32,
     sync: bool,
 ) -> Result<()> {
-    let other = |error: &dyn std::fmt::Display| std::io::Error::other(error.to_string());
-    let content = match D::JSON {
-        true => serde_json::to_vec(document)
-            .map(|json| [&json[..], b"\n"].concat())
-            .map_err(|e| other(&e)),
-        false => postcard::to_extend(document, Vec::new()).map_err(|e| other(&e)),
-    };
-    let content = content.map_err(Error::io("encode", path))?;
+    let content = encode_content(document)
+        .map_err(|error| Error::io("encode", path)(std::io::Error::other(error.to_string())))?;
     let mut file = disk.create(path, mode)?;
     let sum = crc32fast::hash(&content);
     writeln!(file, "canopy {} {FORMAT} {sum:08x}", D::KIND)
@@ -358,12 +352,15 @@ pub(crate) fn read<D: Document>(path: &Path) -> Result<D> {
     })
 }
 
-enum Fault {
+/// Why bytes are no document of a kind.
+#[derive(Debug)]
+pub(crate) enum Fault {
     Version(u32),
     Corrupt(String),
 }
 
-fn decode<D: Document>(text: &[u8]) -> std::result::Result<D, Fault> {
+/// Decodes a document with its first line.
+pub(crate) fn decode<D: Document>(text: &[u8]) -> std::result::Result<D, Fault> {
     let corrupt = |detail: String| Fault::Corrupt(detail);
     let line_end = text
         .iter()
@@ -386,10 +383,27 @@ fn decode<D: Document>(text: &[u8]) -> std::result::Result<D, Fault> {
     if u32::from_str_radix(sum, 16) != Ok(crc32fast::hash(content)) {
         return Err(corrupt("its checksum does not match".to_owned()));
     }
-    match D::JSON {
-        true => serde_json::from_slice(content).map_err(|error| corrupt(error.to_string())),
-        false => postcard::from_bytes(content).map_err(|error| corrupt(error.to_string())),
-    }
+    decode_content(content).map_err(|error| corrupt(error.to_string()))
+}
+
+/// Decodes what follows the first line of a document.
+pub(crate) fn decode_content<D: Document>(
+    content: &[u8],
+) -> std::result::Result<D, Box<dyn std::error::Error>> {
+    Ok(match D::JSON {
+        true => serde_json::from_slice(content)?,
+        false => postcard::from_bytes(content)?,
+    })
+}
+
+/// Encodes what follows the first line of a document.
+pub(crate) fn encode_content<D: Document>(
+    document: &D,
+) -> std::result::Result<Vec<u8>, Box<dyn std::error::Error>> {
+    Ok(match D::JSON {
+        true => [&serde_json::to_vec(document)?[..], b"\n"].concat(),
+        false => postcard::to_extend(document, Vec::new())?,
+    })
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, Current, GrantRecord, Level, Manifest,
-    Passage, SourceRecord,
+    self, AllManifests, Catalog, ClassManifest, Current, GrantRecord, Level, Manifest, Passage,
+    SourceRecord,
 };
 use crate::names::{self, DirName, Names};
 use crate::own_tables::{TableFile, TableFileRecord, TableRecord};

@@ -51,7 +51,6 @@ fn others_write(directory: &Path, metadata: &Metadata, uid: u32) -> io::Result<b
     };
     let (uid_of, gid) = (metadata.uid(), metadata.gid());
     let acl = acl.as_ref();
-    let permissions =
-        Permissions { mode: metadata.mode(), uid: uid_of, gid, acl, unknown: false };
+    let permissions = Permissions { mode: metadata.mode(), uid: uid_of, gid, acl, unknown: false };
     Ok(permissions.others_may_write(uid))
 }

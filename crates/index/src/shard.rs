@@ -9,12 +9,12 @@ use crate::manifest::SealedRecord;
 use crate::names::Names;
 use crate::schema::{FileKind, ROW_GROUP_ROWS};
 use crate::shard_record::{Cover, HardLink, ShardRecord};
-use crate::summaries::BlockSummary;
+use crate::summaries::{self, BlockSummary};
 use arrow::array::{Array, AsArray, RecordBatch, TimestampNanosecondArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use arrow::error::ArrowError;
-use canopy_model::{Count, Summary};
 use lookup::Pages;
+use parking_lot::Mutex;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
@@ -24,7 +24,6 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetStatisticsPolicy};
 use parquet::file::statistics::Statistics;
 use std::ops::Range;
 use std::path::PathBuf;
-use parking_lot::Mutex;
 use std::sync::{Arc, LazyLock};
 
 /// Rows that are decoded at a time where all are wanted.
@@ -187,7 +186,7 @@ impl Shard {
             let batch = batch?;
             let (first, end) = (FIRST_LISTING.of(&batch)?, END_LISTING.of(&batch)?);
             let (uids, gids) = (UID.of(&batch)?, GID.of(&batch)?);
-            let summaries = SUMMARY.of(&batch)?;
+            let encoded = SUMMARY.of(&batch)?;
             let lists = EXTENSIONS.find(&batch);
             for at in 0..batch.num_rows() {
                 let listings = first[at] as usize..end[at] as usize;
@@ -195,15 +194,9 @@ impl Shard {
                     return Err(corrupt(&"a block names listings that do not exist"));
                 }
                 let owner = (uids[at], gids[at]);
-                let mut summary: Summary =
-                    postcard::from_bytes(summaries.value(at)).map_err(|error| corrupt(&error))?;
                 let list = lists.filter(|lists| !lists.is_null(at)).map(|lists| lists.value(at));
-                if let Some(list) = list {
-                    let list: Vec<(&str, Count)> =
-                        postcard::from_bytes(list).map_err(|error| corrupt(&error))?;
-                    summary.extensions =
-                        list.into_iter().map(|(name, count)| (name.into(), count)).collect();
-                }
+                let summary =
+                    summaries::decode(encoded.value(at), list).map_err(|error| corrupt(&error))?;
                 found.push(BlockSummary { listings, owner, summary, extensions: list.is_some() });
             }
         }

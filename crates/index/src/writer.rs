@@ -9,7 +9,7 @@
 //! 5. Remove what neither this generation nor the one before refers to. The one before stays for
 //!    readers that opened it.
 
-use crate::builder::{Builder, Value, joined_names};
+use crate::builder::{Builder, Value, shown_names};
 use crate::class_dirs::ClassDirs;
 use crate::disk::Disk;
 use crate::encoder::{ShardPlace, write_shard};
@@ -28,6 +28,7 @@ use crate::shard_record::ShardRecord;
 use canopy_model::{
     Acl, ClassId, ClassTable, GateStep, Listing, Permissions, escape, join, join_absolute, parallel,
 };
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -35,9 +36,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 mod tables;
 
@@ -243,7 +243,7 @@ impl Writer {
         self.dirs.ensure(&self.table, class)?;
         self.roots.insert(id, new.root.clone());
         let keys = new.xattrs.iter().map(|(key, _)| key.as_str());
-        let xattrs = joined_names(keys);
+        let xattrs = shown_names(keys);
         let mut values = self.root_values.lock();
         for (key, value) in new.xattrs {
             let Some((value, class)) = value else { continue };
@@ -334,9 +334,7 @@ impl Writer {
 
     /// Takes the shards that were written into the manifests of their classes.
     fn settle(&mut self) {
-        let shards = std::mem::take(
-            &mut *self.shards.lock(),
-        );
+        let shards = std::mem::take(&mut *self.shards.lock());
         for (class, shard) in shards {
             self.published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
             self.published.shards += 1;
@@ -376,12 +374,7 @@ impl Writer {
         let key = self.names.key();
         let grants: Vec<_> =
             self.table.grants().iter().map(|grant| GrantRecord::new(grant)).collect();
-        let catalog = Catalog {
-            key,
-            grants: grants.clone(),
-            level,
-            tables: self.tables.clone(),
-        };
+        let catalog = Catalog { key, grants: grants.clone(), level, tables: self.tables.clone() };
         let path = names::catalog(&self.path, self.generation);
         manifest::write(disk, &path, &catalog, self.public_mode(), false)?;
         let manifests = self.classes.values().map(|(_, manifest)| manifest.clone());
@@ -629,15 +622,14 @@ impl ShardWriter<'_> {
                 dev: listing.dev,
                 attributes: *row.attributes,
                 target: row.target.to_owned(),
-                xattrs: joined_names(rows.xattrs(at).map(|xattr| xattr.key)),
+                xattrs: shown_names(rows.xattrs(at).map(|xattr| xattr.key)),
             };
             let mut records: BTreeMap<ClassId, SealedRecord> = BTreeMap::new();
             records.entry(lookup).or_default().inode = Some(inode);
             let acl =
                 rows.xattrs(at).find(|xattr| xattr.key == Acl::XATTR_NAME).map(|xattr| xattr.value);
-            let acl = acl.map(|value| {
-                value.and_then(|(value, _)| Acl::decode(value).ok()).ok_or(())
-            });
+            let acl =
+                acl.map(|value| value.and_then(|(value, _)| Acl::decode(value).ok()).ok_or(()));
             let acl = acl.as_ref().map(Result::as_ref);
             let permissions = Permissions::of_inode(row.attributes, acl);
             for xattr in rows.xattrs(at) {

@@ -6,8 +6,8 @@
 //! of that child, and a further set of grants.
 
 use crate::{Credentials, Grant, Permissions, Wanted, XattrAccess};
-use std::collections::HashMap;
 use parking_lot::RwLock;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Number of a grant within an index. Stays the same over generations.
@@ -122,9 +122,7 @@ impl ClassTable {
             return class;
         }
         let known = |inner: &Inner| inner.restricted.get(&class)?.get(&grant).copied();
-        if let Some(id) =
-            known(&self.inner.read())
-        {
+        if let Some(id) = known(&self.inner.read()) {
             return id;
         }
         self.inner.write().restrict(class, grant)
@@ -215,8 +213,7 @@ impl ClassTable {
 
     /// A grant of the table. Panics if it has none with this id.
     pub fn grant(&self, id: GrantId) -> Arc<Grant> {
-        self.inner.read().grants[id.0 as usize]
-            .clone()
+        self.inner.read().grants[id.0 as usize].clone()
     }
 
     /// All grants, by id.

@@ -17,6 +17,8 @@ mod acl;
 mod attributes;
 mod class;
 mod error_kind;
+#[doc(hidden)]
+pub mod fuzzing;
 mod grant;
 mod name;
 mod parallel;

@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn only_writers_other_than_the_owner_and_root_count() {
         let entry = |tag, permissions| AclEntry { tag, permissions };
-        let others = |mode, named: &[AclEntry]| {
+        let others = |mode: u16, named: &[AclEntry]| {
             let mut entries = vec![entry(AclTag::Owner, 7), entry(AclTag::OwningGroup, 5)];
             entries.extend(named);
             entries.extend([entry(AclTag::Mask, mode >> 3 & 7), entry(AclTag::Other, mode & 7)]);

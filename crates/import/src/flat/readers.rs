@@ -155,15 +155,7 @@ fn object(text: &[u8]) -> std::result::Result<Fields, String> {
 /// A value as getfattr(1) prints it: in hexadecimal digits behind 0x, or as it is.
 fn xattr_value(text: &str) -> std::result::Result<Vec<u8>, String> {
     let Some(digits) = text.strip_prefix("0x") else { return Ok(text.as_bytes().to_vec()) };
-    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
-    let pair = |pair: &[u8; 2]| {
-        let digits = std::str::from_utf8(pair).ok().filter(|digits| !digits.starts_with('+'))?;
-        u8::from_str_radix(digits, 16).ok()
-    };
-    let value: Option<Vec<u8>> = pairs.iter().map(pair).collect();
-    value
-        .filter(|_| rest.is_empty())
-        .ok_or_else(|| "xattrs: expected hexadecimal digits behind 0x".to_owned())
+    hex::decode(digits).map_err(|_| "xattrs: expected hexadecimal digits behind 0x".to_owned())
 }
 
 /// The output of find(1): `%y %m %U %G %s %n %i %b %T@ %A@ %C@ %B@ %p\0%l\0`.

@@ -8,8 +8,8 @@ use crate::schema::{FENCE_ROWS, FENCES_END, FENCES_KEY, FileKind};
 use crate::shard_record::{HardLink, Overlap};
 use arrow::array::RecordBatch;
 use canopy_model::{Totals, compare_paths, is_below};
-use std::cmp::Ordering;
 use parking_lot::Mutex;
+use std::cmp::Ordering;
 use std::sync::OnceLock;
 
 /// Pages that are kept of a shard: a subtree begins in one and ends in another.
@@ -179,7 +179,7 @@ impl Shard {
         let before = |path: &str| compare_paths(path, directory) == Ordering::Less;
         let first = self.partition_point(before)?;
         let end = self.partition_point(|path| before(path) || is_below(path, directory))?;
-        let clamp = |ordinal: usize| ordinal.clamp(within.start, within.end);
+        let clamp = |ordinal: usize| ordinal.max(within.start).min(within.end);
         Ok(clamp(first)..clamp(end))
     }
 
