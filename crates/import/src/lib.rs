@@ -12,6 +12,7 @@
 
 mod emitter;
 mod error;
+mod fault;
 mod flat;
 mod foreign_parquet;
 mod foreign_sqlite;
@@ -27,6 +28,7 @@ mod tree;
 
 pub use emitter::Counts;
 pub use error::{Error, Place, Problems, Result, RunError};
+pub use fault::Fault;
 pub use foreign_parquet::{BoundedFile, BoundedReader, open_foreign_parquet};
 pub use foreign_sqlite::{open_foreign_sqlite, plain_sqlite_tables};
 pub use trace::Form;

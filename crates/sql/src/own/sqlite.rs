@@ -34,7 +34,7 @@ fn text(error: rusqlite::Error) -> String {
 
 fn connect(path: &Path) -> FileResult<Connection> {
     drop(open_regular(path)?);
-    open_foreign_sqlite(path)
+    Ok(open_foreign_sqlite(path)?)
 }
 
 /// The table to take: the one that was asked for, or the only one.
