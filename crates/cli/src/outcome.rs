@@ -61,11 +61,11 @@ pub fn warn_of(published: &canopy_index::Published) {
             published.closed_grants
         ));
     }
-    if published.without_way > 0 {
+    if published.without_passage > 0 {
         message(format_args!(
             "warning: {} directories lie in directories that some may enter but not list, and are too many there: \
              those cannot find them by name",
-            published.without_way
+            published.without_passage
         ));
     }
 }

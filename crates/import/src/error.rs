@@ -1,9 +1,11 @@
 //! What can be wrong with an input, and what is done about it: one error that ends the import or,
 //! where that was asked for, a count of what was left out.
 
+use crate::fault::Fault;
+use canopy_model::ErrorKind;
+use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A place in an input.
@@ -48,7 +50,7 @@ pub enum Error {
         /// Where the record begins.
         place: Place,
         /// What is wrong with it.
-        reason: String,
+        reason: Fault,
     },
     /// A file as a whole cannot be used.
     #[error("{}: {reason}", path.display())]
@@ -56,7 +58,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        reason: String,
+        reason: Fault,
     },
     /// The input as a whole cannot be used.
     #[error("{0}")]
@@ -67,17 +69,26 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// Returns what a caller should make of it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Io { source, .. } => ErrorKind::of_io(source),
+            Error::Record { .. } | Error::File { .. } => ErrorKind::Corrupt,
+            Error::Input(_) => ErrorKind::Invalid,
+        }
+    }
+
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Error::Io { action, path, source }
     }
 
-    pub(crate) fn record(path: &Path, place: Place, reason: impl Into<String>) -> Self {
-        Error::Record { path: path.to_owned(), place, reason: reason.into() }
+    pub(crate) fn record(path: &Path, place: Place, reason: Fault) -> Self {
+        Error::Record { path: path.to_owned(), place, reason }
     }
 
-    pub(crate) fn file(path: &Path, reason: impl Into<String>) -> Self {
-        Error::File { path: path.to_owned(), reason: reason.into() }
+    pub(crate) fn file(path: &Path, reason: Fault) -> Self {
+        Error::File { path: path.to_owned(), reason }
     }
 }
 
@@ -122,10 +133,7 @@ impl Problems {
         }
         let before = self.count.fetch_add(1, Ordering::Relaxed);
         if before < KEPT as u64 {
-            self.first
-                .lock()
-                .expect("no thread panics while it holds the lock")
-                .push(error.to_string());
+            self.first.lock().push(error.to_string());
         }
         Ok(())
     }
@@ -137,6 +145,6 @@ impl Problems {
 
     /// The first few.
     pub fn first(&self) -> Vec<String> {
-        self.first.lock().expect("no thread panics while it holds the lock").clone()
+        self.first.lock().clone()
     }
 }

@@ -2,6 +2,7 @@
 //! an error here or, later, may make the decoder panic, which its users catch; it never takes
 //! memory for bytes that a file does not have.
 
+use crate::fault::{Checked, Fault};
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::errors::ParquetError;
@@ -13,12 +14,12 @@ use std::sync::Arc;
 
 /// Opens a file and reads its footer, without the Arrow schema in it, which would only say which of
 /// several types to take for the same bytes. Blocks.
-pub fn open_foreign_parquet(file: File) -> Result<(BoundedFile, ArrowReaderMetadata), String> {
-    let bytes = file.metadata().map_err(|error| error.to_string())?.len();
+pub fn open_foreign_parquet(file: File) -> Checked<(BoundedFile, ArrowReaderMetadata)> {
+    let bytes = file.metadata().map_err(Fault::decoder)?.len();
     let file = BoundedFile { file: Arc::new(file), bytes };
     check_footer(&file)?;
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let metadata = ArrowReaderMetadata::load(&file, options).map_err(|error| error.to_string())?;
+    let metadata = ArrowReaderMetadata::load(&file, options).map_err(Fault::decoder)?;
     Ok((file, metadata))
 }
 
@@ -70,32 +71,38 @@ impl Read for BoundedReader {
 /// Checks that the footer is not shorter than the number of its row groups says: the decoder asks
 /// for memory for as many as that before it reads one. The footer is a struct in Thrift's compact
 /// protocol; field 4 is the list of row groups.
-fn check_footer(file: &BoundedFile) -> Result<(), String> {
+fn check_footer(file: &BoundedFile) -> Checked<()> {
     const ROW_GROUPS: i16 = 4;
     const TAIL_BYTES: u64 = 8;
-    let read = |at, length| file.get_bytes(at, length).map_err(|error| error.to_string());
-    let tail_at = file.bytes.checked_sub(TAIL_BYTES).ok_or("it is too short for Parquet")?;
+    let read = |at, length| file.get_bytes(at, length).map_err(Fault::decoder);
+    let tail_at = file
+        .bytes
+        .checked_sub(TAIL_BYTES)
+        .ok_or_else(|| Fault::form("it is too short for Parquet"))?;
     let tail = read(tail_at, TAIL_BYTES as usize)?;
     let &[a, b, c, d, b'P', b'A', b'R', b'1'] = &tail[..] else {
-        return Err("no 'PAR1' at the end: it is no Parquet file, or an encrypted one".to_owned());
+        let reason = "no 'PAR1' at the end: it is no Parquet file, or an encrypted one";
+        return Err(Fault::form(reason));
     };
     let length = u32::from_le_bytes([a, b, c, d]);
-    let at = tail_at.checked_sub(length.into()).ok_or("its footer is longer than the file")?;
+    let at = tail_at
+        .checked_sub(length.into())
+        .ok_or_else(|| Fault::form("its footer is longer than the file"))?;
     let footer = read(at, length as usize)?;
     let mut footer = Compact(&footer);
-    let damaged = "its footer is damaged";
+    let damaged = || Fault::form("its footer is damaged");
     let mut field = 0;
-    while let Some(kind) = footer.field(&mut field).ok_or(damaged)? {
+    while let Some(kind) = footer.field(&mut field).ok_or_else(damaged)? {
         if field == ROW_GROUPS && kind == Compact::LIST {
-            let (_, count) = footer.list().ok_or(damaged)?;
+            let (_, count) = footer.list().ok_or_else(damaged)?;
             let left = footer.0.len() as u64;
             return if count <= left {
                 Ok(())
             } else {
-                Err(format!("{count} row groups in {left} bytes"))
+                Err(Fault::form(format!("{count} row groups in {left} bytes")))
             };
         }
-        footer.skip(kind, 0).ok_or(damaged)?;
+        footer.skip(kind, 0).ok_or_else(damaged)?;
     }
     Ok(())
 }

@@ -12,13 +12,13 @@
 
 use crate::emitter::{Counts, Emitter, Entry};
 use crate::error::{Error, Place, Problems, Result, RunError};
+use crate::fault::{Checked, Fault};
 use crate::foreign_sqlite::{open_foreign_sqlite, plain_sqlite_tables};
 use crate::gathered::{Gathered, RootRule};
 use crate::number::unsigned;
-use crate::parallel::parallel;
 use crate::path::{check_name, shown};
 use crate::tree::{MADE_UP, NO_DIR, Tree, Xattrs};
-use canopy_model::{Attributes, ClassTable, FileType, Sink, escape};
+use canopy_model::{Attributes, ClassTable, FileType, Sink, escape, parallel};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use rustc_hash::FxHashMap;
@@ -50,21 +50,6 @@ pub(crate) struct GufiIndex {
 /// Extended attributes by inode, as the databases have it.
 type XattrsByInode = FxHashMap<Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>>;
 
-/// Why a database cannot be used.
-struct Fault(String);
-
-impl From<rusqlite::Error> for Fault {
-    fn from(error: rusqlite::Error) -> Self {
-        Fault(error.to_string())
-    }
-}
-
-impl From<String> for Fault {
-    fn from(reason: String) -> Self {
-        Fault(reason)
-    }
-}
-
 impl GufiIndex {
     /// The first pass.
     pub(crate) fn open(
@@ -79,8 +64,8 @@ impl GufiIndex {
             let subdirs = subdirs(&directory)?;
             let (attributes, unknown, xattrs) = match own_record(&directory) {
                 Ok((attributes, xattrs)) => (attributes, false, xattrs),
-                Err(Fault(reason)) => {
-                    problems.report(Error::file(&directory.join("db.db"), reason))?;
+                Err(fault) => {
+                    problems.report(Error::file(&directory.join("db.db"), fault))?;
                     (MADE_UP, true, Xattrs::new())
                 }
             };
@@ -141,28 +126,28 @@ fn subdirs(directory: &Path) -> Result<Vec<Vec<u8>>> {
 }
 
 /// Opens a database, in which what is read must be plain tables.
-fn connect(path: &Path) -> std::result::Result<Connection, Fault> {
+fn connect(path: &Path) -> Checked<Connection> {
     let database = open_foreign_sqlite(path)?;
     let tables = plain_sqlite_tables(&database)?;
     match TABLES.iter().find(|table| !tables.iter().any(|plain| plain == *table)) {
-        Some(table) => Err(Fault(format!("it has no table '{table}'"))),
+        Some(table) => Err(Fault::form(format!("it has no table '{table}'"))),
         None => Ok(database),
     }
 }
 
-fn own_record(directory: &Path) -> std::result::Result<(Attributes, Xattrs), Fault> {
+fn own_record(directory: &Path) -> Checked<(Attributes, Xattrs)> {
     let database = connect(&directory.join("db.db"))?;
     let mut statement = database
         .prepare(&format!("SELECT {COLUMNS} FROM summary WHERE isroot = 1 AND rectype = 0"))?;
     let mut rows = statement.query([])?;
-    let row = rows.next()?.ok_or_else(|| "it does not tell of its directory".to_owned())?;
+    let row = rows.next()?.ok_or_else(|| Fault::form("it does not tell of its directory"))?;
     let attributes = attributes(row)?;
     if attributes.file_type() != FileType::Directory {
-        return Err(Fault(format!("its directory has mode {:o}", attributes.mode)));
+        return Err(Fault::form(format!("its directory has mode {:o}", attributes.mode)));
     }
     let inode = bytes(row, 0)?.to_vec();
     if rows.next()?.is_some() {
-        return Err(Fault("it tells of its directory more than once".to_owned()));
+        return Err(Fault::form("it tells of its directory more than once"));
     }
     let mut xattrs = XattrsByInode::default();
     add_xattrs(&database, &mut xattrs)?;
@@ -180,7 +165,7 @@ fn read_entries<S: Sink<Error: std::error::Error>>(
     problems: &Problems,
 ) -> std::result::Result<(), RunError<S::Error>> {
     let path = directory.join("db.db");
-    let report = |Fault(reason)| problems.report(Error::file(&path, reason));
+    let report = |fault: Fault| problems.report(Error::file(&path, fault));
     let database = match connect(&path) {
         Ok(database) => database,
         // The first pass has reported it, if it could not be opened then.
@@ -210,8 +195,8 @@ fn read_entries<S: Sink<Error: std::error::Error>>(
             Ok(None) => return Ok(()),
             Err(error) => return Ok(report(error.into())?),
         };
-        if let Err(Fault(reason)) = add_entry(row, &xattrs, emitter)? {
-            problems.report(Error::record(&path, Place::Row(number), reason))?;
+        if let Err(fault) = add_entry(row, &xattrs, emitter)? {
+            problems.report(Error::record(&path, Place::Row(number), fault))?;
         }
     }
 }
@@ -220,14 +205,14 @@ fn add_entry<S: Sink<Error: std::error::Error>>(
     row: &Row<'_>,
     xattrs: &XattrsByInode,
     emitter: &mut Emitter<'_, S>,
-) -> std::result::Result<std::result::Result<(), Fault>, RunError<S::Error>> {
+) -> std::result::Result<Checked<()>, RunError<S::Error>> {
     let checked = || {
         let (name, target) = (bytes(row, 12)?, bytes(row, 13)?);
-        check_name(name).map_err(|reason| format!("{}: {reason}", shown(name)))?;
-        let attributes =
-            attributes(row).map_err(|Fault(reason)| format!("{}: {reason}", shown(name)))?;
+        check_name(name).map_err(|fault| fault.within(shown(name)))?;
+        let attributes = attributes(row).map_err(|fault| fault.within(shown(name)))?;
         if attributes.file_type() == FileType::Directory {
-            return Err(Fault(format!("{}: a directory among the other entries", shown(name))));
+            let fault = Fault::contradiction("a directory among the other entries");
+            return Err(fault.within(shown(name)));
         }
         Ok((name, target, attributes))
     };
@@ -242,15 +227,12 @@ fn add_entry<S: Sink<Error: std::error::Error>>(
     Ok(if added {
         Ok(())
     } else {
-        Err(Fault(format!("{}: a second entry of this name", shown(name))))
+        Err(Fault::contradiction("a second entry of this name").within(shown(name)))
     })
 }
 
 /// The extended attributes of a directory's entries, those in other databases too.
-fn all_xattrs(
-    database: &Connection,
-    directory: &Path,
-) -> std::result::Result<XattrsByInode, Fault> {
+fn all_xattrs(database: &Connection, directory: &Path) -> Checked<XattrsByInode> {
     let mut xattrs = XattrsByInode::default();
     add_xattrs(database, &mut xattrs)?;
     let mut statement =
@@ -258,10 +240,10 @@ fn all_xattrs(
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let name = bytes(row, 0)?;
-        check_name(name).map_err(|reason| format!("external database: {reason}"))?;
+        check_name(name).map_err(|fault| fault.within("external database"))?;
         let other = open_foreign_sqlite(&directory.join(OsStr::from_bytes(name)))?;
         if !plain_sqlite_tables(&other)?.iter().any(|table| table == "xattrs_pwd") {
-            return Err(Fault(format!("{} has no table 'xattrs_pwd'", shown(name))));
+            return Err(Fault::form(format!("{} has no table 'xattrs_pwd'", shown(name))));
         }
         add_xattrs(&other, &mut xattrs)?;
     }
@@ -270,13 +252,13 @@ fn all_xattrs(
 
 /// Adds what one database has. A value lies both in the database of its owner and in that of its
 /// group.
-fn add_xattrs(database: &Connection, xattrs: &mut XattrsByInode) -> std::result::Result<(), Fault> {
+fn add_xattrs(database: &Connection, xattrs: &mut XattrsByInode) -> Checked<()> {
     let mut statement = database.prepare("SELECT inode, name, value FROM xattrs_pwd")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let (inode, key, value) = (bytes(row, 0)?, bytes(row, 1)?, bytes(row, 2)?);
         if key.is_empty() || key.len() > 255 || key.contains(&0) {
-            return Err(Fault(format!("an extended attribute with the name {}", shown(key))));
+            return Err(Fault::form(format!("an extended attribute with the name {}", shown(key))));
         }
         let own = xattrs.entry(inode.to_vec()).or_default();
         if !own.iter().any(|(known, _)| known == key) {
@@ -287,25 +269,28 @@ fn add_xattrs(database: &Connection, xattrs: &mut XattrsByInode) -> std::result:
 }
 
 /// The bytes of a text or blob; none for NULL.
-fn bytes<'a>(row: &'a Row<'_>, column: usize) -> std::result::Result<&'a [u8], Fault> {
+fn bytes<'a>(row: &'a Row<'_>, column: usize) -> Checked<&'a [u8]> {
     match row.get_ref(column)? {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Ok(bytes),
         ValueRef::Null => Ok(b""),
-        other => Err(Fault(format!("column {column} is {}, expected text", other.data_type()))),
+        other => {
+            Err(Fault::form(format!("column {column} is {}, expected text", other.data_type())))
+        }
     }
 }
 
-fn attributes(row: &Row<'_>) -> std::result::Result<Attributes, Fault> {
+fn attributes(row: &Row<'_>) -> Checked<Attributes> {
     let number = |column: usize| row.get::<_, i64>(column);
     let small = |column: usize| {
         let got = number(column)?;
-        u32::try_from(got)
-            .map_err(|_| Fault(format!("column {column} is {got}, expected a number of 32 bits")))
+        u32::try_from(got).map_err(|_| {
+            Fault::form(format!("column {column} is {got}, expected a number of 32 bits"))
+        })
     };
     let count = |column: usize| {
         let got = number(column)?;
         if got < 0 {
-            Err(Fault(format!("column {column} is {got}, expected at least 0")))
+            Err(Fault::form(format!("column {column} is {got}, expected at least 0")))
         } else {
             Ok(got)
         }
@@ -313,7 +298,7 @@ fn attributes(row: &Row<'_>) -> std::result::Result<Attributes, Fault> {
     let time = |column: usize| number(column).map(|seconds| seconds.saturating_mul(SECOND_NS));
     let mode = small(1)?;
     if FileType::of_mode(mode) == FileType::Unknown || mode > 0o177_777 {
-        return Err(Fault(format!("mode {mode:o} has no type")));
+        return Err(Fault::form(format!("mode {mode:o} has no type")));
     }
     Ok(Attributes {
         ino: unsigned(bytes(row, 0)?)?,

@@ -4,6 +4,7 @@
 //! error and not a signal.
 
 use crate::error::{Error, Result};
+use crate::fault::Fault;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -30,7 +31,7 @@ impl Input {
         let mut file = File::open(path).map_err(Error::io("open", path))?;
         let metadata = file.metadata().map_err(Error::io("look at", path))?;
         if metadata.is_dir() {
-            return Err(Error::file(path, "is a directory, expected a file"));
+            return Err(Error::file(path, Fault::form("is a directory, expected a file")));
         }
         if !metadata.is_file() {
             return Self::copied(path.to_owned(), &mut file);
@@ -111,7 +112,7 @@ impl Blocks<'_> {
                     "ends at byte {at}, expected {} bytes: it was changed meanwhile",
                     self.end
                 );
-                Err(Error::file(&self.input.path, reason))
+                Err(Error::file(&self.input.path, Fault::form(reason)))
             }
             Ok(read) => {
                 self.filled += read;

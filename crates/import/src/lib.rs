@@ -12,20 +12,23 @@
 
 mod emitter;
 mod error;
+mod fault;
 mod flat;
 mod foreign_parquet;
 mod foreign_sqlite;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gathered;
 mod gufi_index;
 mod input;
 mod number;
-mod parallel;
 mod path;
 mod trace;
 mod tree;
 
 pub use emitter::Counts;
 pub use error::{Error, Place, Problems, Result, RunError};
+pub use fault::Fault;
 pub use foreign_parquet::{BoundedFile, BoundedReader, open_foreign_parquet};
 pub use foreign_sqlite::{open_foreign_sqlite, plain_sqlite_tables};
 pub use trace::Form;
@@ -182,16 +185,15 @@ impl Import {
             .collect()
     }
 
-    /// The device that the source is said to be on. No input tells it for certain; this one is made
-    /// from the path, so that inodes of two sources are never taken for the same.
+    /// Returns the device that the source is said to be on. No input tells it for certain; this one
+    /// is a hash of the path, so that inodes of two sources are not taken for the same.
     pub fn dev(&self) -> u64 {
+        // Linux has device numbers of 32 bits.
         const NEVER_A_REAL_DEVICE: u64 = 1 << 40;
-        let path = unescape(&self.tree.root);
-        // FNV-1a.
-        let hash = path.iter().fold(0x811c_9dc5_u32, |hash, &byte| {
-            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-        });
-        NEVER_A_REAL_DEVICE | u64::from(hash)
+        let hash = blake3::hash(&unescape(&self.tree.root));
+        let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
+        // One bit less, so that it is a number of 64 bits with a sign too.
+        NEVER_A_REAL_DEVICE | u64::from_le_bytes([a, b, c, d, e, f, g, h]) >> 1
     }
 
     /// Makes the second pass: hands all listings over, one thread a sink, and gives the sinks back.

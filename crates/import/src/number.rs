@@ -1,11 +1,13 @@
 //! Numbers as text, read without allocation.
 
+use crate::fault::{Checked, Fault};
+
 /// Nanoseconds in a second.
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// A decimal number without a sign.
-pub(crate) fn unsigned(text: &[u8]) -> Result<u64, String> {
-    let invalid = || format!("got '{}', expected a number", text.escape_ascii());
+pub(crate) fn unsigned(text: &[u8]) -> Checked<u64> {
+    let invalid = || Fault::value(text, "a number");
     if text.is_empty() || text.len() > 20 {
         return Err(invalid());
     }
@@ -22,8 +24,8 @@ pub(crate) fn unsigned(text: &[u8]) -> Result<u64, String> {
 }
 
 /// A decimal number that may have a sign.
-pub(crate) fn signed(text: &[u8]) -> Result<i64, String> {
-    let out_of_range = |_| format!("got '{}', expected a number of 64 bits", text.escape_ascii());
+pub(crate) fn signed(text: &[u8]) -> Checked<i64> {
+    let out_of_range = |_| Fault::value(text, "a number of 64 bits");
     match text.strip_prefix(b"-") {
         Some(digits) => {
             let number = unsigned(digits)?;
@@ -34,42 +36,36 @@ pub(crate) fn signed(text: &[u8]) -> Result<i64, String> {
 }
 
 /// A number of at most 32 bits.
-pub(crate) fn unsigned_32(text: &[u8]) -> Result<u32, String> {
+pub(crate) fn unsigned_32(text: &[u8]) -> Checked<u32> {
     let number = unsigned(text)?;
-    u32::try_from(number).map_err(|_| format!("got {number}, expected a number of 32 bits"))
+    u32::try_from(number).map_err(|_| Fault::Range { got: number, expected: "a number of 32 bits" })
 }
 
 /// A size or a count that must fit an `i64`.
-pub(crate) fn size(text: &[u8]) -> Result<i64, String> {
+pub(crate) fn size(text: &[u8]) -> Checked<i64> {
     let number = unsigned(text)?;
-    i64::try_from(number).map_err(|_| format!("got {number}, expected less than 2^63"))
+    i64::try_from(number).map_err(|_| Fault::Range { got: number, expected: "less than 2^63" })
 }
 
 /// Whole seconds since 1970, as nanoseconds; what does not fit is clamped.
-pub(crate) fn seconds(text: &[u8]) -> Result<i64, String> {
+pub(crate) fn seconds(text: &[u8]) -> Checked<i64> {
     Ok(signed(text)?.saturating_mul(SECOND_NS))
 }
 
 /// Four hexadecimal digits.
-pub(crate) fn hex_4(text: &[u8]) -> Result<usize, String> {
-    let invalid = || format!("got '{}', expected 4 hexadecimal digits", text.escape_ascii());
-    text.iter().try_fold(0, |number, &byte| {
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            b'A'..=b'F' => byte - b'A' + 10,
-            _ => return Err(invalid()),
-        };
-        Ok(number << 4 | usize::from(digit))
-    })
+pub(crate) fn hex_4(text: &[u8]) -> Checked<usize> {
+    let invalid = || Fault::value(text, "4 hexadecimal digits");
+    let mut bytes = [0; 2];
+    hex::decode_to_slice(text, &mut bytes).map_err(|_| invalid())?;
+    Ok(u16::from_be_bytes(bytes).into())
 }
 
 /// A byte from two hexadecimal digits.
-pub(crate) fn hex_2(digits: [u8; 2]) -> Result<u8, String> {
-    let [high, low] = digits;
-    let number = hex_4(&[b'0', b'0', high, low]);
-    let invalid = || format!("got '{}', expected 2 hexadecimal digits", digits.escape_ascii());
-    number.ok().and_then(|number| u8::try_from(number).ok()).ok_or_else(invalid)
+pub(crate) fn hex_2(digits: [u8; 2]) -> Checked<u8> {
+    let invalid = || Fault::value(&digits, "2 hexadecimal digits");
+    let mut byte = [0];
+    hex::decode_to_slice(digits, &mut byte).map_err(|_| invalid())?;
+    Ok(byte[0])
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Paths of an input: where its root is, and what lies below it.
 
+use crate::fault::{Checked, Fault};
+
 /// Longest path, so that none can be used to make others' memory large.
 const PATH_BYTES_MAX: usize = 65_535;
 
@@ -36,26 +38,28 @@ pub(crate) fn below<'a>(root: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
 }
 
 /// Checks that a name could be one of a directory's entries.
-pub(crate) fn check_name(name: &[u8]) -> Result<(), String> {
+pub(crate) fn check_name(name: &[u8]) -> Checked<()> {
     let reason = match name {
         b"" => "an empty name",
         b"." | b".." => "a name '.' or '..'",
         _ if name.len() > NAME_BYTES_MAX => {
-            return Err(format!(
+            return Err(Fault::name(format!(
                 "a name of {} bytes, expected at most {NAME_BYTES_MAX}",
                 name.len()
-            ));
+            )));
         }
         _ if memchr::memchr2(0, b'/', name).is_some() => "a name with a NUL or a slash",
         _ => return Ok(()),
     };
-    Err(reason.to_owned())
+    Err(Fault::name(reason))
 }
 
 /// Checks a path below the root, which is empty for the root itself.
-pub(crate) fn check(path: &[u8]) -> Result<(), String> {
+pub(crate) fn check(path: &[u8]) -> Checked<()> {
     if path.len() > PATH_BYTES_MAX {
-        return Err(format!("a path of {} bytes, expected at most {PATH_BYTES_MAX}", path.len()));
+        let length = path.len();
+        let reason = format!("a path of {length} bytes, expected at most {PATH_BYTES_MAX}");
+        return Err(Fault::name(reason));
     }
     if path.is_empty() {
         return Ok(());

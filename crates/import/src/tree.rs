@@ -8,11 +8,12 @@
 //! as root only.
 
 use crate::error::{Error, Place, Problems, Result};
+use crate::fault::{Checked, Fault};
 use crate::gathered::{Gathered, RootRule, input_root};
 use crate::path::{below, check, shown};
 use canopy_model::{
-    Access, Acl, Attributes, ClassId, ClassTable, FileType, Permissions, base_name, escape,
-    join_absolute, parent,
+    Access, Acl, Attributes, ClassId, ClassTable, Permissions, base_name, escape, join_absolute,
+    parent,
 };
 use rustc_hash::FxHashMap;
 use std::collections::HashMap;
@@ -146,16 +147,13 @@ impl Tree {
     }
 
     /// The part of a path of the input that is below the root, checked.
-    pub(crate) fn below_root<'a>(&self, raw: &'a [u8]) -> std::result::Result<&'a [u8], String> {
+    pub(crate) fn below_root<'a>(&self, raw: &'a [u8]) -> Checked<&'a [u8]> {
         let path = below(&self.input_root, raw);
         let path = path.ok_or_else(|| {
-            format!(
-                "{} is not below the root of the input, {}",
-                shown(raw),
-                shown(&self.input_root)
-            )
+            let (path, root) = (shown(raw), shown(&self.input_root));
+            Fault::name(format!("{path} is not below the root of the input, {root}"))
         })?;
-        check(path).map_err(|reason| format!("{}: {reason}", shown(raw)))?;
+        check(path).map_err(|fault| fault.within(shown(raw)))?;
         Ok(path)
     }
 
@@ -205,7 +203,7 @@ impl Tree {
                     problems.report(Error::record(
                         &names[*input as usize],
                         place.clone(),
-                        reason,
+                        Fault::contradiction(reason),
                     ))?;
                     doubtful.push((id, first));
                 } else {
@@ -259,7 +257,9 @@ impl Tree {
                 Some((input, place)) => Error::record(
                     &names[*input as usize],
                     place.clone(),
-                    format!("the directory above, {path_shown}, is missing in the input"),
+                    Fault::name(format!(
+                        "the directory above, {path_shown}, is missing in the input"
+                    )),
                 ),
                 None => Error::Input(format!("directory {path_shown} is missing in the input")),
             };
@@ -424,9 +424,6 @@ pub(crate) fn with_permissions<R>(
     unknown: bool,
     with: impl FnOnce(Permissions<'_>) -> R,
 ) -> R {
-    // Symbolic links have no ACL, and no permissions of their own.
-    let unreadable = matches!(acl, Some(Err(_))) && attributes.file_type() != FileType::Symlink;
-    let acl = acl.and_then(std::result::Result::ok);
-    let Attributes { mode, uid, gid, .. } = *attributes;
-    with(Permissions { mode, uid, gid, acl: acl.as_ref(), unknown: unknown || unreadable })
+    let permissions = Permissions::of_inode(attributes, acl.as_ref().map(|acl| acl.as_ref()));
+    with(Permissions { unknown: unknown || permissions.unknown, ..permissions })
 }

@@ -1,7 +1,7 @@
 //! The listings of one class, kept in memory until they become a shard.
 
 use crate::manifest::SealedRecord;
-use canopy_model::{Attributes, Listing, Rows, Xattr, compare_paths};
+use canopy_model::{Attributes, Listing, Rows, Xattr, XattrAccess, compare_paths, xattr_names};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -69,9 +69,9 @@ impl Builder {
             };
             target.push(row.name, *row.attributes, row.target);
             // Names for all who may see the listing; values go to the builders of their classes.
-            for xattr in rows.xattrs(at as usize).filter(|xattr| !xattr.key.starts_with("trusted."))
-            {
-                target.push_xattr(Xattr { key: xattr.key, value: None });
+            let xattrs = rows.xattrs(at as usize);
+            for Xattr { key, .. } in xattrs.filter(|xattr| XattrAccess::shows_name(xattr.key)) {
+                target.push_xattr(Xattr { key, value: None });
             }
         }
         let path_start = self.paths.len() as u32;
@@ -167,19 +167,8 @@ impl Builder {
     }
 }
 
-/// Names of extended attributes as the column `xattrs` has them; empty for none.
-pub(crate) fn joined_names<'a>(keys: impl Iterator<Item = &'a str>) -> String {
-    let mut joined = String::new();
-    for key in keys.filter(|key| !key.starts_with("trusted.")) {
-        if !joined.is_empty() {
-            joined.push(',');
-        }
-        for c in key.chars() {
-            if matches!(c, ',' | '\\') {
-                joined.push('\\');
-            }
-            joined.push(c);
-        }
-    }
-    joined
+/// Returns the names of extended attributes that all may know who know the entry, as the column
+/// `xattrs` has them; empty for none.
+pub(crate) fn shown_names<'a>(keys: impl Iterator<Item = &'a str>) -> String {
+    xattr_names::encode(keys.filter(|key| XattrAccess::shows_name(key)))
 }

@@ -12,9 +12,9 @@ use crate::disk::Disk;
 use crate::error::Result;
 use crate::names::{DirName, Names};
 use canopy_model::{Acl, AclEntry, AclTag, ClassId, ClassTable, Grant, GrantId};
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 /// Makes class directories, each once.
 pub(crate) struct ClassDirs {
@@ -41,7 +41,7 @@ impl ClassDirs {
     pub(crate) fn ensure(&self, table: &ClassTable, class: ClassId) -> Result<PathBuf> {
         let class = table.path_of(class);
         let path = self.names.class(&class);
-        let mut state = self.state.lock().expect("no thread panics while it holds the lock");
+        let mut state = self.state.lock();
         if !state.made.contains(&path) {
             let mut path = self.names.classes();
             self.make_once(&mut state, &path, None, table)?;
@@ -55,7 +55,7 @@ impl ClassDirs {
 
     /// How many grants could not be expressed, so that only root sees what they guard.
     pub(crate) fn closed_grants(&self) -> usize {
-        self.state.lock().expect("no thread panics while it holds the lock").closed.len()
+        self.state.lock().closed.len()
     }
 
     fn make_once(
@@ -72,7 +72,7 @@ impl ClassDirs {
         if !self.unprivileged {
             let grant = |id: GrantId| table.grant(id);
             let guard = match &name {
-                None | Some(DirName::Way(_)) => Guard::everyone(),
+                None | Some(DirName::Passage(_)) => Guard::everyone(),
                 Some(DirName::Grant(id)) => Guard::new(&grant(*id), &grant(*id)),
                 Some(DirName::Gate(gate)) => Guard::new(&grant(gate.search), &grant(gate.read)),
             };

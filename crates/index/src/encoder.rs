@@ -1,13 +1,13 @@
 //! Writes the files of a shard from a builder.
 
-use crate::builder::{Builder, Head, joined_names};
+use crate::builder::{Builder, Head, shown_names};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::names::Names;
 use crate::packed::PackedList;
-use crate::schema::{FENCE_ROWS, FileKind};
+use crate::schema::{FENCE_ROWS, FENCES_END, FENCES_KEY, FileKind};
 use crate::shard_record::{Cover, FileRecord, HardLink, ShardRecord};
-use crate::summaries::{BlockSummary, of_blocks};
+use crate::summaries::of_blocks;
 use arrow::array::{
     ArrayRef, BinaryArray, Int64Array, RecordBatch, StringBuilder, TimestampNanosecondArray,
     UInt32Array, UInt64Array,
@@ -151,9 +151,8 @@ impl Encoder<'_> {
         let heads = &builder.heads;
         let fences: Vec<&str> =
             heads.iter().step_by(FENCE_ROWS).map(|head| builder.path(head)).collect();
-        let fences = serde_json::to_string(&fences)
-            .map_err(|error| Error::io("encode", &output.path)(std::io::Error::other(error)))?;
-        output.writer.append_key_value_metadata(KeyValue::new("canopy.fences".to_owned(), fences));
+        let fences = KeyValue::new(FENCES_KEY.to_owned(), fences.join(FENCES_END));
+        output.writer.append_key_value_metadata(fences);
         for start in (0..heads.len()).step_by(BATCH_ROWS) {
             let range = start..heads.len().min(start + BATCH_ROWS);
             let (heads, sums, before) =
@@ -308,12 +307,10 @@ impl Encoder<'_> {
             };
             let mut summaries = Vec::with_capacity(blocks.len());
             let mut extensions = Vec::with_capacity(blocks.len());
-            for BlockSummary { summary, extensions: known, .. } in blocks {
-                summaries.push(postcard::to_extend(summary, Vec::new()).map_err(failed)?);
-                let mut counts: Vec<_> = summary.extensions.iter().collect();
-                counts.sort_unstable_by_key(|(extension, _)| *extension);
-                let counts = known.then(|| postcard::to_extend(&counts, Vec::new()));
-                extensions.push(counts.transpose().map_err(failed)?);
+            for block in blocks {
+                let (summary, counts) = block.encode().map_err(failed)?;
+                summaries.push(summary);
+                extensions.push(counts);
             }
             output.write(vec![
                 u32s(blocks.iter().map(|block| block.listings.start as u32)),
@@ -361,8 +358,8 @@ impl Encoder<'_> {
             sealed.extend((number as u32).to_le_bytes());
             let (nonce, mut record) = (
                 sealed.clone(),
-                serde_json::to_vec(record).map_err(|error| {
-                    Error::io("encode", &output.path)(std::io::Error::other(error))
+                postcard::to_extend(record, Vec::new()).map_err(|error| {
+                    Error::io("encode", &output.path)(std::io::Error::other(error.to_string()))
                 })?,
             );
             names.seal(path, &nonce, &mut record);
@@ -505,7 +502,7 @@ fn row_columns(
         columns.push(u64s(places.iter().map(|&at| attributes[at].rdev)));
     }
     if rows.has_xattrs() {
-        let names = |at: usize| joined_names(rows.xattrs(at).map(|xattr| xattr.key));
+        let names = |at: usize| shown_names(rows.xattrs(at).map(|xattr| xattr.key));
         let names: Vec<String> = places.iter().map(|&at| names(at)).collect();
         columns.push(strings(
             names.iter().map(|names| Some(names.as_str()).filter(|n| !n.is_empty())),

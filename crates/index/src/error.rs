@@ -1,5 +1,6 @@
 //! What can go wrong with an index, and what the caller should make of it.
 
+use canopy_model::ErrorKind;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -72,33 +73,12 @@ pub enum Error {
     NoTable(String),
 }
 
-/// What a caller should make of an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorKind {
-    /// What was asked for does not exist.
-    NotFound,
-    /// The user may not do this.
-    Denied,
-    /// The request itself is wrong.
-    Invalid,
-    /// Data on disk is damaged or of another version.
-    Corrupt,
-    /// It may work later or with more room.
-    Unavailable,
-    /// A fault of Canopy.
-    Internal,
-}
-
 impl Error {
     /// What a caller should make of it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::NoIndex(_) | Error::NoTable(_) => ErrorKind::NotFound,
-            Error::Io { source, .. } => match source.kind() {
-                io::ErrorKind::NotFound => ErrorKind::NotFound,
-                io::ErrorKind::PermissionDenied => ErrorKind::Denied,
-                _ => ErrorKind::Unavailable,
-            },
+            Error::Io { source, .. } => ErrorKind::of_io(source),
             Error::Corrupt { .. } | Error::Version { .. } => ErrorKind::Corrupt,
             Error::Locked(_) => ErrorKind::Unavailable,
             Error::Unsafe { .. } | Error::NameTaken { .. } | Error::TableTaken(_) => {

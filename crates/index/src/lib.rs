@@ -13,8 +13,8 @@
 //!     g3/                       those who pass grant 3
 //!       g9/                     those who pass grants 3 and 9
 //!     k4-5/                     a gate: those who pass grant 4 may enter, those who pass grant 5 list it
-//!       w5f0c.../               behind the gate: those who know the child whose hash this is
-//!         way-7.bin             the classes and gates below, up to the next gates
+//!       p5f0c.../               behind the gate: those who know the child whose hash this is
+//!         passage-7.bin         the classes and gates below, up to the next gates
 //!         g8/ ...
 //! ```
 //!
@@ -25,7 +25,7 @@
 //! says what is in a generation and `shard_record` what in a shard (`packed`: the parts of it that
 //! few commands need), `levels` what of it lies behind which gate; `own_tables` has the tables that
 //! the administrator adds; [`Index`] opens one generation and [`Shard`] answers from one shard's
-//! files. Everything that changes the disk goes through [`Disk`].
+//! files. `docs/format.md` draws all of it field by field. Everything that changes the disk goes through [`Disk`].
 //!
 //! Not its job: where listings come from, and what is asked of them.
 
@@ -36,6 +36,8 @@ pub mod column;
 mod disk;
 mod encoder;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod levels;
 mod manifest;
 mod names;
@@ -49,9 +51,10 @@ mod shard_record;
 mod summaries;
 mod writer;
 
+pub use canopy_model::ErrorKind;
 pub use column::{Column, ColumnId, Columns};
 pub use disk::{Disk, Faults};
-pub use error::{Error, ErrorKind, Result, parquet_write_error};
+pub use error::{Error, Result, parquet_write_error};
 pub use manifest::{SealedInode, SealedRecord, SourceRecord};
 pub use own_tables::{
     ColumnType, TableColumn, TableFile, TableFormat, TableKind, TableRead, TableRecord,

@@ -1,4 +1,4 @@
-//! The documents of an index: `CURRENT`, the catalog, ways and the manifests.
+//! The documents of an index: `CURRENT`, the catalog, passages and the manifests.
 //!
 //! Each is a line `canopy KIND FORMAT CRC32` (the CRC-32 of all that follows in hexadecimal) and
 //! the content. The content of `CURRENT` is one line of JSON, that of the others, which every
@@ -9,6 +9,7 @@
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
+use crate::names::Key;
 use crate::own_tables::{TableFileRecord, TableRecord};
 use crate::packed::PackedList;
 use crate::schema::FORMAT;
@@ -30,8 +31,8 @@ pub(crate) struct Current {
 /// What everybody may know of a generation: `catalog-GENERATION.bin`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Catalog {
-    /// The key of the index, in hexadecimal.
-    pub(crate) key: String,
+    /// The key of the index.
+    pub(crate) key: Key,
     /// By grant id.
     pub(crate) grants: Vec<GrantRecord>,
     /// What can be reached without going through a gate.
@@ -40,7 +41,7 @@ pub(crate) struct Catalog {
     pub(crate) tables: Vec<TableRecord>,
 }
 
-/// What can be reached from `classes`, or from the directory of a way, without going through
+/// What can be reached from `classes`, or from the directory of a passage, without going through
 /// another gate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Level {
@@ -74,10 +75,10 @@ pub(crate) struct GateRecord {
     pub(crate) read: u32,
 }
 
-/// What lies behind a way through a gate: `way-GENERATION.bin` in the directory of the way. The
-/// newest that is not beyond the generation that is read counts.
+/// What lies behind a passage through a gate: `passage-GENERATION.bin` in the directory of the
+/// passage. The newest that is not beyond the generation that is read counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Way {
+pub(crate) struct Passage {
     pub(crate) level: Level,
 }
 
@@ -120,14 +121,14 @@ pub(crate) struct Manifest {
 /// The manifests of all classes: `manifests-GENERATION.bin`, for root alone.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct AllManifests {
-    /// The key of the index, in hexadecimal.
-    pub(crate) key: String,
+    /// The key of the index.
+    pub(crate) key: Key,
     /// By grant id; for the writer.
     pub(crate) grants: PackedList<GrantRecord>,
     pub(crate) classes: Vec<ClassManifest>,
-    /// Generations in which the ways were written last, by directory below the index; for the
+    /// Generations in which the passages were written last, by the gates that lead there; for the
     /// writer.
-    pub(crate) ways: PackedList<(String, u64)>,
+    pub(crate) passages: PackedList<(Vec<GateStepRecord>, u64)>,
     /// Tables that were added to the index, by name.
     pub(crate) tables: Vec<TableRecord>,
     /// Queries of the derived ones, by name.
@@ -165,10 +166,8 @@ pub struct SourceRecord {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SealedRecord {
     /// The entry itself, in the class of those who may look it up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inode: Option<SealedInode>,
     /// Values of extended attributes that this class may see, keys and values escaped.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub xattrs: Vec<(String, String)>,
 }
 
@@ -183,10 +182,8 @@ pub struct SealedInode {
     #[serde(with = "AttributesRecord")]
     pub attributes: Attributes,
     /// Where it points if it is a symbolic link, escaped.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub target: String,
     /// Names of its extended attributes, joined as in the column `xattrs`.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub xattrs: String,
 }
 
@@ -247,14 +244,8 @@ impl GateRecord {
 
 impl ClassRecord {
     pub(crate) fn new(path: &ClassPath, manifest: u64) -> Self {
-        let numbers = |ids: &[GrantId]| ids.iter().map(|id| id.0).collect();
-        let step = |step: &GateStep| GateStepRecord {
-            grants: numbers(&step.grants),
-            gate: GateRecord::new(step.gate),
-            child: step.child.to_string(),
-        };
         ClassRecord {
-            gates: path.gates.iter().map(step).collect(),
+            gates: path.gates.iter().map(GateStepRecord::new).collect(),
             grants: numbers(&path.grants),
             manifest,
         }
@@ -280,6 +271,31 @@ impl ClassRecord {
     }
 }
 
+impl GateStepRecord {
+    pub(crate) fn new(step: &GateStep) -> Self {
+        GateStepRecord {
+            grants: numbers(&step.grants),
+            gate: GateRecord::new(step.gate),
+            child: step.child.to_string(),
+        }
+    }
+}
+
+impl From<&GateStepRecord> for GateStep {
+    fn from(record: &GateStepRecord) -> Self {
+        GateStep {
+            grants: record.grants.iter().copied().map(GrantId).collect(),
+            gate: record.gate.gate(),
+            child: record.child.as_str().into(),
+        }
+    }
+}
+
+/// The numbers of grants.
+pub(crate) fn numbers(ids: &[GrantId]) -> Vec<u32> {
+    ids.iter().map(|id| id.0).collect()
+}
+
 /// The kinds of documents.
 pub(crate) trait Document: Serialize + DeserializeOwned {
     /// The word in the first line.
@@ -297,8 +313,8 @@ impl Document for Catalog {
     const KIND: &'static str = "catalog";
 }
 
-impl Document for Way {
-    const KIND: &'static str = "way";
+impl Document for Passage {
+    const KIND: &'static str = "passage";
 }
 
 impl Document for Manifest {
@@ -317,14 +333,8 @@ pub(crate) fn write<D: Document>(
     mode: u32,
     sync: bool,
 ) -> Result<()> {
-    let other = |error: &dyn std::fmt::Display| std::io::Error::other(error.to_string());
-    let content = match D::JSON {
-        true => serde_json::to_vec(document)
-            .map(|json| [&json[..], b"\n"].concat())
-            .map_err(|e| other(&e)),
-        false => postcard::to_extend(document, Vec::new()).map_err(|e| other(&e)),
-    };
-    let content = content.map_err(Error::io("encode", path))?;
+    let content = encode_content(document)
+        .map_err(|error| Error::io("encode", path)(std::io::Error::other(error.to_string())))?;
     let mut file = disk.create(path, mode)?;
     let sum = crc32fast::hash(&content);
     writeln!(file, "canopy {} {FORMAT} {sum:08x}", D::KIND)
@@ -342,12 +352,15 @@ pub(crate) fn read<D: Document>(path: &Path) -> Result<D> {
     })
 }
 
-enum Fault {
+/// Why bytes are no document of a kind.
+#[derive(Debug)]
+pub(crate) enum Fault {
     Version(u32),
     Corrupt(String),
 }
 
-fn decode<D: Document>(text: &[u8]) -> std::result::Result<D, Fault> {
+/// Decodes a document with its first line.
+pub(crate) fn decode<D: Document>(text: &[u8]) -> std::result::Result<D, Fault> {
     let corrupt = |detail: String| Fault::Corrupt(detail);
     let line_end = text
         .iter()
@@ -370,10 +383,27 @@ fn decode<D: Document>(text: &[u8]) -> std::result::Result<D, Fault> {
     if u32::from_str_radix(sum, 16) != Ok(crc32fast::hash(content)) {
         return Err(corrupt("its checksum does not match".to_owned()));
     }
-    match D::JSON {
-        true => serde_json::from_slice(content).map_err(|error| corrupt(error.to_string())),
-        false => postcard::from_bytes(content).map_err(|error| corrupt(error.to_string())),
-    }
+    decode_content(content).map_err(|error| corrupt(error.to_string()))
+}
+
+/// Decodes what follows the first line of a document.
+pub(crate) fn decode_content<D: Document>(
+    content: &[u8],
+) -> std::result::Result<D, Box<dyn std::error::Error>> {
+    Ok(match D::JSON {
+        true => serde_json::from_slice(content)?,
+        false => postcard::from_bytes(content)?,
+    })
+}
+
+/// Encodes what follows the first line of a document.
+pub(crate) fn encode_content<D: Document>(
+    document: &D,
+) -> std::result::Result<Vec<u8>, Box<dyn std::error::Error>> {
+    Ok(match D::JSON {
+        true => [&serde_json::to_vec(document)?[..], b"\n"].concat(),
+        false => postcard::to_extend(document, Vec::new())?,
+    })
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
 //! What directories and files of an index are called.
 
-use crate::manifest::GateStepRecord;
 use crate::schema::FileKind;
-use canopy_model::{ClassPath, Gate, GrantId};
+use canopy_model::{ClassPath, Gate, GateStep, GrantId};
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The key of an index: makes the names of ways differ between indexes. Whoever may read the index
-/// may know it; what is secret is the name of the child that a way leads to.
+/// The key of an index: makes the names of passages differ between indexes. Whoever may read the
+/// index may know it; what is secret is the name of the child that a passage leads to.
 pub(crate) type Key = [u8; 32];
 
 /// The names in one index.
@@ -17,7 +16,7 @@ pub(crate) struct Names {
     key: Key,
 }
 
-/// A directory on the way to a class.
+/// A directory that leads to a class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DirName {
     /// Those who pass a grant.
@@ -25,7 +24,7 @@ pub(crate) enum DirName {
     /// Those who may search a gate.
     Gate(Gate),
     /// Those who know the child that this is the hash of.
-    Way(String),
+    Passage([u8; 16]),
 }
 
 impl fmt::Display for DirName {
@@ -33,7 +32,7 @@ impl fmt::Display for DirName {
         match self {
             DirName::Grant(id) => write!(formatter, "g{}", id.0),
             DirName::Gate(gate) => write!(formatter, "k{}-{}", gate.search.0, gate.read.0),
-            DirName::Way(hash) => write!(formatter, "w{hash}"),
+            DirName::Passage(hash) => write!(formatter, "p{}", hex::encode(hash)),
         }
     }
 }
@@ -58,7 +57,7 @@ impl Names {
         for step in &class.gates {
             steps.extend(step.grants.iter().map(|&id| DirName::Grant(id)));
             steps.push(DirName::Gate(step.gate));
-            steps.push(self.way(&step.child));
+            steps.push(self.passage(&step.child));
         }
         steps.extend(class.grants.iter().map(|&id| DirName::Grant(id)));
         steps
@@ -74,8 +73,14 @@ impl Names {
     }
 
     /// The directory, in that of a gate, of the child with this absolute path.
-    pub(crate) fn way(&self, child: &str) -> DirName {
-        DirName::Way(hex(&self.hash("way", child)))
+    pub(crate) fn passage(&self, child: &str) -> DirName {
+        DirName::Passage(self.hash("passage", child))
+    }
+
+    /// The directory behind the last of these gates.
+    pub(crate) fn behind(&self, gates: impl IntoIterator<Item = GateStep>) -> PathBuf {
+        let gates = gates.into_iter().collect();
+        self.class(&ClassPath { gates, grants: Vec::new() })
     }
 
     /// Sixteen bytes that tell a path from all others without naming it.
@@ -114,14 +119,14 @@ pub(crate) fn manifest(class: &Path, generation: u64) -> PathBuf {
     class.join(format!("manifest-{generation}.bin"))
 }
 
-/// What lies behind a way, in its directory.
-pub(crate) fn way(directory: &Path, generation: u64) -> PathBuf {
-    directory.join(format!("way-{generation}.bin"))
+/// What lies behind a passage, in its directory.
+pub(crate) fn passage(directory: &Path, generation: u64) -> PathBuf {
+    directory.join(format!("passage-{generation}.bin"))
 }
 
-/// The generation in the name of a file that [`way`] has named.
-pub(crate) fn way_generation(name: &str) -> Option<u64> {
-    name.strip_prefix("way-")?.strip_suffix(".bin")?.parse().ok()
+/// The generation in the name of a file that [`passage`] has named.
+pub(crate) fn passage_generation(name: &str) -> Option<u64> {
+    name.strip_prefix("passage-")?.strip_suffix(".bin")?.parse().ok()
 }
 
 pub(crate) fn shard_file(shard: &str, kind: FileKind) -> String {
@@ -135,29 +140,7 @@ pub(crate) fn table_file(table: &str, generation: u64) -> String {
 
 /// Whether a directory with this name leads to classes.
 pub(crate) fn leads_to_classes(name: &str) -> bool {
-    name == "classes" || (name.len() > 1 && name.starts_with(['g', 'k', 'w']))
-}
-
-impl From<&GateStepRecord> for canopy_model::GateStep {
-    fn from(record: &GateStepRecord) -> Self {
-        canopy_model::GateStep {
-            grants: record.grants.iter().copied().map(GrantId).collect(),
-            gate: record.gate.gate(),
-            child: record.child.as_str().into(),
-        }
-    }
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The bytes of hexadecimal digits.
-pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let byte = |pair: &[u8; 2]| Some((digit(pair[0])? << 4 | digit(pair[1])?) as u8);
-    if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
+    name == "classes" || (name.len() > 1 && name.starts_with(['g', 'k', 'p']))
 }
 
 #[cfg(test)]
@@ -174,12 +157,5 @@ mod tests {
         assert_ne!(&wrong, b"a record");
         names.seal("/home/ann", b"1", &mut bytes);
         assert_eq!(&bytes, b"a record");
-    }
-
-    #[test]
-    fn hexadecimal_digits_come_back() {
-        assert_eq!(unhex(&hex(&[0, 0xff, 0x1b])), Some(vec![0, 0xff, 0x1b]));
-        assert_eq!(unhex("0"), None);
-        assert_eq!(unhex("+1"), None);
     }
 }

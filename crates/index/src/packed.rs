@@ -55,9 +55,9 @@ impl<T> PartialEq for PackedList<T> {
     }
 }
 
-impl<T> fmt::Debug for PackedList<T> {
+impl<T: fmt::Debug + DeserializeOwned> fmt::Debug for PackedList<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "PackedList({} bytes)", self.bytes.len())
+        self.get().fmt(formatter)
     }
 }
 

@@ -2,10 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, Current, GrantRecord, Level, Manifest,
-    SourceRecord, Way,
+    self, AllManifests, Catalog, ClassManifest, Current, GrantRecord, Level, Manifest, Passage,
+    SourceRecord,
 };
-use crate::names::{self, DirName, Key, Names};
+use crate::names::{self, DirName, Names};
 use crate::own_tables::{TableFile, TableFileRecord, TableRecord};
 use crate::shard::{ClassPlace, Shard};
 use canopy_model::{Credentials, Grant, GrantId};
@@ -151,7 +151,7 @@ impl Index {
 
     fn add_all(&mut self, all: AllManifests) -> Result<()> {
         self.tables = Arc::new(Tables { records: all.tables, queries: all.queries });
-        let names = self.names(&all.key)?;
+        let names = Arc::new(Names::new(&self.path, all.key));
         self.classes = Classes { all: all.classes.len(), visible: all.classes.len() };
         for ClassManifest { class, manifest } in all.classes {
             let own = names.clone();
@@ -160,19 +160,12 @@ impl Index {
         Ok(())
     }
 
-    fn names(&self, key: &str) -> Result<Arc<Names>> {
-        let key = names::unhex(key).and_then(|key| Key::try_from(key).ok());
-        let corrupt =
-            || Error::corrupt(&self.path, "the key of its catalog is not one of 32 bytes");
-        Ok(Arc::new(Names::new(&self.path, key.ok_or_else(corrupt)?)))
-    }
-
     /// Tries the classes whose grants these credentials pass. The catalog only saves attempts: it
     /// is the kernel that lets the caller into a class directory or not.
     fn add_permitted(&mut self, who: Credentials) -> Result<()> {
         let path = names::catalog(&self.path, self.generation);
         let catalog: Catalog = manifest::read(&path)?;
-        let names = self.names(&catalog.key)?;
+        let names = Arc::new(Names::new(&self.path, catalog.key));
         let grants: Vec<_> = catalog.grants.iter().map(GrantRecord::grant).collect();
         self.tables = Arc::new(Tables { records: catalog.tables, queries: BTreeMap::new() });
         let classes = names.classes();
@@ -219,10 +212,10 @@ impl Index {
             }
             let gate = below(&local.grants).join(DirName::Gate(local.gate.gate()).to_string());
             match std::fs::read_dir(&gate) {
-                Ok(ways) => {
-                    for way in ways {
-                        let way = way.map_err(Error::io("list", &gate))?.path();
-                        self.add_way(doorkeeper, &way, known)?;
+                Ok(passages) => {
+                    for passage in passages {
+                        let passage = passage.map_err(Error::io("list", &gate))?.path();
+                        self.add_passage(doorkeeper, &passage, known)?;
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -240,15 +233,15 @@ impl Index {
     fn unlock(&mut self, doorkeeper: &Doorkeeper, gate: &Path, known: Option<&str>) -> Result<()> {
         let mut next = known;
         while let Some(child) = next.filter(|path| path.len() > 1) {
-            let way = gate.join(doorkeeper.names.way(child).to_string());
-            self.add_way(doorkeeper, &way, known)?;
+            let passage = gate.join(doorkeeper.names.passage(child).to_string());
+            self.add_passage(doorkeeper, &passage, known)?;
             next = child.rsplit_once('/').map(|(above, _)| above);
         }
         Ok(())
     }
 
-    /// Adds what lies behind a way, if there is one.
-    fn add_way(
+    /// Adds what lies behind a passage, if there is one.
+    fn add_passage(
         &mut self,
         doorkeeper: &Doorkeeper,
         directory: &Path,
@@ -267,15 +260,15 @@ impl Index {
             Err(error) => return Err(Error::io("list", directory)(error)),
         };
         let generations = files
-            .filter_map(|file| names::way_generation(file.ok()?.file_name().to_str()?))
+            .filter_map(|file| names::passage_generation(file.ok()?.file_name().to_str()?))
             .filter(|&generation| generation <= self.generation);
         let Some(newest) = generations.max() else { return Ok(()) };
-        let way: Way = manifest::read(&names::way(directory, newest))?;
-        self.add_level(doorkeeper, directory, &way.level, known)
+        let passage: Passage = manifest::read(&names::passage(directory, newest))?;
+        self.add_level(doorkeeper, directory, &passage.level, known)
     }
 
     /// What the caller sees from `path` (absolute, escaped): also what lies behind gates above it
-    /// that the caller may search but not list, since the path names the way.
+    /// that the caller may search but not list, since the path names the passage.
     pub fn seen_from(&self, path: &str) -> Result<Index> {
         let mut index = self.clone();
         let Some(doorkeeper) = self.doorkeeper.clone() else { return Ok(index) };

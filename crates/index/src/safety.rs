@@ -1,14 +1,13 @@
 //! Whether an index directory is safe from everybody but its writer.
 
 use crate::error::{Error, Result};
-use canopy_model::{Acl, AclTag};
+use canopy_model::{Acl, Permissions};
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const STICKY: u32 = 0o1000;
-const OTHERS_WRITE: u32 = 0o022;
 
 /// Checks that nobody but the caller (and root) can change the directory, or replace it by renaming
 /// it or one above it. The directory must exist. Returns its real path.
@@ -39,27 +38,19 @@ pub(crate) fn check(index: &Path, uid: u32) -> Result<PathBuf> {
     Ok(real)
 }
 
-/// Whether anybody but the owner may write. With an ACL the group bits of the mode are its mask, so
-/// they bound all its named entries.
+/// Returns whether anybody but `uid` and root may write to a directory.
 fn others_write(directory: &Path, metadata: &Metadata, uid: u32) -> io::Result<bool> {
-    if metadata.mode() & OTHERS_WRITE == 0 {
+    if Permissions::surely_written_by_owner_alone(metadata.mode()) {
         return Ok(false);
     }
-    if metadata.mode() & 0o002 != 0 {
-        return Ok(true);
-    }
-    // A mask with a write bit is harmless where no entry but root's or the owner's uses it.
     let mut value = vec![0; 64 * 1024];
+    // Without an ACL, or with one that cannot be read, the group bits count as what they are.
     let acl = match rustix::fs::getxattr(directory, Acl::XATTR_NAME, &mut value[..]) {
-        Ok(length) => Acl::decode(&value[..length]).map_err(io::Error::other)?,
-        Err(_) => return Ok(true),
+        Ok(length) => Some(Acl::decode(&value[..length]).map_err(io::Error::other)?),
+        Err(_) => None,
     };
-    Ok(acl.entries.iter().any(|entry| {
-        let harmless = match entry.tag {
-            AclTag::Owner | AclTag::Mask => true,
-            AclTag::User(named) => named == 0 || named == uid,
-            _ => false,
-        };
-        !harmless && entry.permissions & 0o2 != 0
-    }))
+    let (uid_of, gid) = (metadata.uid(), metadata.gid());
+    let acl = acl.as_ref();
+    let permissions = Permissions { mode: metadata.mode(), uid: uid_of, gid, acl, unknown: false };
+    Ok(permissions.others_may_write(uid))
 }

@@ -33,7 +33,7 @@
 //! of extension, count and bytes, likewise; null where they are too many to keep.
 //!
 //! A row of `sealed` has the first 16 bytes of a keyed hash of the entry's absolute path, and a
-//! nonce of 20 bytes and a `SealedRecord` as JSON, which is sealed with that path as the secret
+//! nonce of 20 bytes and a `SealedRecord` in Postcard, which is sealed with that path as the secret
 //! (see `names`).
 //!
 //! Of an inode's times only `mtime` is kept as such: `ctime = mtime + ctime_after_mtime`,
@@ -52,11 +52,17 @@ use parquet::schema::types::ColumnPath;
 use std::sync::{Arc, LazyLock};
 
 /// Format of everything in an index; others are refused.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 
 /// Distance of the fences in `listings`, and rows of its data pages and of those of `dirs`, where
 /// single rows are looked up.
 pub const FENCE_ROWS: usize = 512;
+
+/// Key of the fences in the footer of `listings`.
+pub(crate) const FENCES_KEY: &str = "canopy.fences";
+
+/// Between two fences: no path has a NUL.
+pub(crate) const FENCES_END: &str = "\0";
 
 /// Rows of a row group.
 pub const ROW_GROUP_ROWS: usize = 128 * 1024;

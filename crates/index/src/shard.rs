@@ -9,12 +9,12 @@ use crate::manifest::SealedRecord;
 use crate::names::Names;
 use crate::schema::{FileKind, ROW_GROUP_ROWS};
 use crate::shard_record::{Cover, HardLink, ShardRecord};
-use crate::summaries::BlockSummary;
+use crate::summaries::{self, BlockSummary};
 use arrow::array::{Array, RecordBatch, TimestampNanosecondArray};
 use arrow::datatypes::{Field, Schema};
 use arrow::error::ArrowError;
-use canopy_model::{Count, Summary};
 use lookup::Pages;
+use parking_lot::Mutex;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
@@ -24,7 +24,7 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetStatisticsPolicy};
 use parquet::file::statistics::Statistics;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 
 /// Rows that are decoded at a time where all are wanted.
 const BATCH_ROWS: usize = 2048;
@@ -92,12 +92,12 @@ impl Shard {
     /// Closes a file, whose memory serves the next one then. It is opened again where it is needed
     /// again.
     pub fn close(&self, kind: FileKind) {
-        *self.files[kind as usize].lock().expect("no thread panics while it holds the lock") = None;
+        *self.files[kind as usize].lock() = None;
     }
 
     fn open(&self, kind: FileKind) -> Result<Arc<OpenFile>> {
         let place = &self.files[kind as usize];
-        if let Some(open) = &*place.lock().expect("no thread panics while it holds the lock") {
+        if let Some(open) = &*place.lock() {
             return Ok(open.clone());
         }
         let path = self.path(kind);
@@ -118,7 +118,7 @@ impl Shard {
             ));
         }
         let open = Arc::new(OpenFile { path, file, metadata, pages: Pages::default() });
-        let mut place = place.lock().expect("no thread panics while it holds the lock");
+        let mut place = place.lock();
         // Another thread may have opened it meanwhile.
         Ok(place.get_or_insert(open).clone())
     }
@@ -186,7 +186,7 @@ impl Shard {
             let batch = batch?;
             let (first, end) = (FIRST_LISTING.of(&batch)?, END_LISTING.of(&batch)?);
             let (uids, gids) = (UID.of(&batch)?, GID.of(&batch)?);
-            let summaries = SUMMARY.of(&batch)?;
+            let encoded = SUMMARY.of(&batch)?;
             let lists = EXTENSIONS.find(&batch);
             for at in 0..batch.num_rows() {
                 let listings = first[at] as usize..end[at] as usize;
@@ -194,15 +194,9 @@ impl Shard {
                     return Err(corrupt(&"a block names listings that do not exist"));
                 }
                 let owner = (uids[at], gids[at]);
-                let mut summary: Summary =
-                    postcard::from_bytes(summaries.value(at)).map_err(|error| corrupt(&error))?;
                 let list = lists.filter(|lists| !lists.is_null(at)).map(|lists| lists.value(at));
-                if let Some(list) = list {
-                    let list: Vec<(&str, Count)> =
-                        postcard::from_bytes(list).map_err(|error| corrupt(&error))?;
-                    summary.extensions =
-                        list.into_iter().map(|(name, count)| (name.into(), count)).collect();
-                }
+                let summary =
+                    summaries::decode(encoded.value(at), list).map_err(|error| corrupt(&error))?;
                 found.push(BlockSummary { listings, owner, summary, extensions: list.is_some() });
             }
         }
@@ -222,16 +216,8 @@ impl Shard {
             let batch = batch?;
             let (hashes, sealed) = (HASH.of(&batch)?, SEALED.of(&batch)?);
             for at in (0..batch.num_rows()).filter(|&at| hashes.value(at) == hash) {
-                let corrupt = |detail: String| self.corrupt(FileKind::Sealed, detail);
-                let (nonce, record) = sealed
-                    .value(at)
-                    .split_at_checked(20)
-                    .ok_or_else(|| corrupt("a record is too short".to_owned()))?;
-                let mut record = record.to_vec();
-                self.place.names.seal(path, nonce, &mut record);
-                found.push(
-                    serde_json::from_slice(&record).map_err(|error| corrupt(error.to_string()))?,
-                );
+                let record = unsealed(&self.place.names, path, sealed.value(at));
+                found.push(record.map_err(|detail| self.corrupt(FileKind::Sealed, detail))?);
             }
         }
         Ok(found)
@@ -309,6 +295,18 @@ impl Shard {
         .map_err(|error| Error::corrupt(&open.path, error))?;
         Ok(ShardRead { reader, sums, path: open.path.clone() })
     }
+}
+
+/// Opens what was sealed with a path: a nonce and a [`SealedRecord`], or says what is wrong with it.
+pub(crate) fn unsealed(
+    names: &Names,
+    path: &str,
+    sealed: &[u8],
+) -> std::result::Result<SealedRecord, Box<dyn std::error::Error>> {
+    let (nonce, record) = sealed.split_at_checked(20).ok_or("a record is too short")?;
+    let mut record = record.to_vec();
+    names.seal(path, nonce, &mut record);
+    Ok(postcard::from_bytes(&record)?)
 }
 
 /// The row groups that hold any of the rows, and which rows of those row groups to read.

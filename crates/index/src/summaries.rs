@@ -6,7 +6,7 @@
 
 use crate::builder::Builder;
 use crate::shard_record::Cover;
-use canopy_model::{Parts, Summary};
+use canopy_model::{Count, Parts, Summary};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 
@@ -32,6 +32,28 @@ pub struct BlockSummary {
     /// Whether `summary` has extensions: not if they were not read, nor where they are too many,
     /// so that names have to be read.
     pub extensions: bool,
+}
+
+impl BlockSummary {
+    /// Encodes the values of the columns `summary` and `extensions`.
+    pub(crate) fn encode(&self) -> postcard::Result<(Vec<u8>, Option<Vec<u8>>)> {
+        let summary = postcard::to_extend(&self.summary, Vec::new())?;
+        let mut counts: Vec<_> = self.summary.extensions.iter().collect();
+        counts.sort_unstable_by_key(|(extension, _)| *extension);
+        let counts = self.extensions.then(|| postcard::to_extend(&counts, Vec::new()));
+        Ok((summary, counts.transpose()?))
+    }
+}
+
+/// Decodes the values of the columns `summary` and `extensions`; without the latter, the summary
+/// has no extensions.
+pub(crate) fn decode(summary: &[u8], extensions: Option<&[u8]>) -> postcard::Result<Summary> {
+    let mut summary: Summary = postcard::from_bytes(summary)?;
+    if let Some(extensions) = extensions {
+        let counts: Vec<(&str, Count)> = postcard::from_bytes(extensions)?;
+        summary.extensions = counts.into_iter().map(|(name, count)| (name.into(), count)).collect();
+    }
+    Ok(summary)
 }
 
 /// The summaries of a shard, by block, owner and group.

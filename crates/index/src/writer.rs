@@ -9,15 +9,15 @@
 //! 5. Remove what neither this generation nor the one before refers to. The one before stays for
 //!    readers that opened it.
 
-use crate::builder::{Builder, Value, joined_names};
+use crate::builder::{Builder, Value, shown_names};
 use crate::class_dirs::ClassDirs;
 use crate::disk::Disk;
 use crate::encoder::{ShardPlace, write_shard};
 use crate::error::{Error, Result};
 use crate::levels::levels;
 use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest,
-    SealedInode, SealedRecord, SourceRecord,
+    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GateStepRecord, GrantRecord,
+    Manifest, Passage, SealedInode, SealedRecord, SourceRecord,
 };
 use crate::names::{self, Key, Names};
 use crate::own_tables::TableRecord;
@@ -26,16 +26,18 @@ use crate::safety;
 use crate::schema::FileKind;
 use crate::shard_record::ShardRecord;
 use canopy_model::{
-    Acl, Attributes, ClassId, ClassTable, Listing, Permissions, escape, join, join_absolute,
+    Acl, ClassId, ClassTable, GateStep, Listing, Permissions, escape, join, join_absolute, parallel,
 };
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 mod tables;
 
@@ -68,7 +70,7 @@ pub struct NewSource {
     /// When the scan begins, in nanoseconds since 1970.
     pub scanned_ns: i64,
     /// Attributes of the root directory.
-    pub attributes: Attributes,
+    pub attributes: canopy_model::Attributes,
     /// Those who may look up the root.
     pub class: ClassId,
     /// Its extended attributes: names, and values with those who may see them.
@@ -92,7 +94,7 @@ pub struct Published {
     pub closed_grants: usize,
     /// Directories in gates that can be found only by those who may list the gate, since there are
     /// too many.
-    pub without_way: u64,
+    pub without_passage: u64,
 }
 
 /// Rows from which on what a thread has left of a class becomes a shard of its own.
@@ -113,9 +115,9 @@ pub struct Writer {
     /// Manifests by class, and the generation in which each was written last.
     classes: BTreeMap<ClassId, (u64, Manifest)>,
     changed: HashSet<ClassId>,
-    /// What lies behind each way as it was published last, and in which generation, by the
-    /// directory of the way.
-    ways: BTreeMap<PathBuf, (u64, manifest::Way)>,
+    /// What lies behind each passage as it was published last, and in which generation, by the
+    /// gates that lead there.
+    passages: BTreeMap<Vec<GateStep>, (u64, Passage)>,
     shards: Mutex<Vec<(ClassId, ShardRecord)>>,
     next_shard: AtomicU64,
     next_source: u32,
@@ -152,14 +154,10 @@ impl Writer {
         };
         let state: AllManifests = match current {
             Some(generation) => manifest::read(&names::all_manifests(&path, generation))?,
-            None => {
-                AllManifests { key: names::hex(&random_key(&path)?), ..AllManifests::default() }
-            }
+            None => AllManifests { key: random_key(&path)?, ..AllManifests::default() },
         };
         let all_path = names::all_manifests(&path, current.unwrap_or(0));
-        let key = names::unhex(&state.key).and_then(|key| Key::try_from(key).ok());
-        let key = key.ok_or_else(|| Error::corrupt(&all_path, "its key is not one of 32 bytes"))?;
-        let names = Names::new(&path, key);
+        let names = Names::new(&path, state.key);
         let corrupt = |error| Error::corrupt(&all_path, error);
         let grants = state.grants.get().map_err(corrupt)?;
         let table = ClassTable::with_grants(grants.iter().map(GrantRecord::grant));
@@ -178,7 +176,7 @@ impl Writer {
             dirs: ClassDirs::new(options.disk.clone(), names.clone(), uid != 0),
             salt: random_key(&path)?,
             names,
-            ways: BTreeMap::new(),
+            passages: BTreeMap::new(),
             roots: BTreeMap::new(),
             root_values: Mutex::default(),
             tables: state.tables,
@@ -196,13 +194,12 @@ impl Writer {
             next_source,
             _lock: lock,
         };
-        let (_, ways) = levels(&writer.class_records(), &writer.names);
-        let all_written: HashMap<_, _> =
-            state.ways.get().map_err(corrupt)?.iter().cloned().collect();
-        for (directory, way) in ways {
-            let known = directory.strip_prefix(&writer.path).ok().and_then(|below| below.to_str());
-            let written = known.and_then(|below| all_written.get(below)).copied().unwrap_or(0);
-            writer.ways.insert(directory, (written, way));
+        let all_written = state.passages.get().map_err(corrupt)?.iter();
+        let all_written: HashMap<Vec<GateStep>, u64> =
+            all_written.map(|(gates, written)| (steps(gates).collect(), *written)).collect();
+        for (gates, passage) in levels(&writer.class_records()).1 {
+            let written = all_written.get(&gates).copied().unwrap_or(0);
+            writer.passages.insert(gates, (written, passage));
         }
         writer.remove_unreferenced(current.unwrap_or(0))?;
         Ok(writer)
@@ -246,8 +243,8 @@ impl Writer {
         self.dirs.ensure(&self.table, class)?;
         self.roots.insert(id, new.root.clone());
         let keys = new.xattrs.iter().map(|(key, _)| key.as_str());
-        let xattrs = joined_names(keys);
-        let mut values = self.root_values.lock().expect("no thread panics while it holds the lock");
+        let xattrs = shown_names(keys);
+        let mut values = self.root_values.lock();
         for (key, value) in new.xattrs {
             let Some((value, class)) = value else { continue };
             let value = Value {
@@ -287,7 +284,7 @@ impl Writer {
                 order: Vec::new(),
             })
             .collect();
-        let mut values = self.root_values.lock().expect("no thread panics while it holds the lock");
+        let mut values = self.root_values.lock();
         for (_, class, value) in values.extract_if(.., |(id, ..)| *id == source) {
             writers[0].add(class, |builder| builder.push_value(value));
         }
@@ -296,7 +293,7 @@ impl Writer {
 
     /// Writes what is left in the shard writers, one shard a class, on as many threads.
     pub fn finish_shards(&self, writers: Vec<ShardWriter<'_>>) -> Result<()> {
-        let threads = writers.len();
+        let mut threads = vec![(); writers.len()];
         let mut left: FxHashMap<ClassId, Vec<Builder>> = FxHashMap::default();
         let mut source = 0;
         for writer in writers {
@@ -308,21 +305,11 @@ impl Writer {
         let joined =
             |(class, builders)| merged(builders).into_iter().map(move |builder| (class, builder));
         let mut left: Vec<(ClassId, Builder)> = left.into_iter().flat_map(joined).collect();
-        left.sort_by_key(|(_, builder)| builder.rows());
-        let queue = Mutex::new(left);
-        let next = || queue.lock().expect("no thread panics while it holds the lock").pop();
-        let work = || -> Result<()> {
-            while let Some((class, builder)) = next() {
-                self.write_shard(class, source, builder)?;
-            }
-            Ok(())
-        };
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            threads
-                .into_iter()
-                .try_for_each(|thread| thread.join().expect("writing a shard does not panic"))
-        })
+        left.sort_by_key(|(_, builder)| Reverse(builder.rows()));
+        parallel(&mut threads, left, |(), (class, builder)| {
+            self.write_shard(class, source, builder)
+        })?;
+        Ok(())
     }
 
     /// Publishes all sources that were begun since the index was opened, as one generation.
@@ -331,7 +318,7 @@ impl Writer {
         let mut published = Published { generation: self.generation, ..self.published };
         published.classes = self.classes.len() as u64;
         published.closed_grants = self.dirs.closed_grants();
-        published.without_way = self.table.without_way();
+        published.without_passage = self.table.without_passage();
         self.write_manifests()?;
 
         let disk = &self.options.disk;
@@ -347,9 +334,7 @@ impl Writer {
 
     /// Takes the shards that were written into the manifests of their classes.
     fn settle(&mut self) {
-        let shards = std::mem::take(
-            &mut *self.shards.lock().expect("no thread panics while it holds the lock"),
-        );
+        let shards = std::mem::take(&mut *self.shards.lock());
         for (class, shard) in shards {
             self.published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
             self.published.shards += 1;
@@ -372,29 +357,24 @@ impl Writer {
             }
         }
         let records = self.class_records();
-        let (level, ways) = levels(&records, &self.names);
-        let mut all_written = Vec::with_capacity(ways.len());
-        for (directory, way) in ways {
-            let written = match self.ways.get(&directory) {
-                Some((written, published)) if *published == way => *written,
+        let (level, passages) = levels(&records);
+        let mut all_written = Vec::with_capacity(passages.len());
+        for (gates, passage) in passages {
+            let records = gates.iter().map(GateStepRecord::new).collect();
+            let written = match self.passages.get(&gates) {
+                Some((written, published)) if *published == passage => *written,
                 _ => {
-                    let path = names::way(&directory, self.generation);
-                    manifest::write(disk, &path, &way, self.public_mode(), false)?;
+                    let path = names::passage(&self.names.behind(gates), self.generation);
+                    manifest::write(disk, &path, &passage, self.public_mode(), false)?;
                     self.generation
                 }
             };
-            let below = directory.strip_prefix(&self.path).unwrap_or(&directory);
-            all_written.push((below.to_string_lossy().into_owned(), written));
+            all_written.push((records, written));
         }
-        let key = names::hex(&self.names.key());
+        let key = self.names.key();
         let grants: Vec<_> =
             self.table.grants().iter().map(|grant| GrantRecord::new(grant)).collect();
-        let catalog = Catalog {
-            key: key.clone(),
-            grants: grants.clone(),
-            level,
-            tables: self.tables.clone(),
-        };
+        let catalog = Catalog { key, grants: grants.clone(), level, tables: self.tables.clone() };
         let path = names::catalog(&self.path, self.generation);
         manifest::write(disk, &path, &catalog, self.public_mode(), false)?;
         let manifests = self.classes.values().map(|(_, manifest)| manifest.clone());
@@ -407,7 +387,7 @@ impl Writer {
             key,
             grants: PackedList::new(grants).map_err(failed)?,
             classes: classes.map(|(class, manifest)| ClassManifest { class, manifest }).collect(),
-            ways: PackedList::new(all_written).map_err(failed)?,
+            passages: PackedList::new(all_written).map_err(failed)?,
             tables: self.tables.clone(),
             queries: self.queries.clone(),
         };
@@ -444,7 +424,7 @@ impl Writer {
             salt: self.salt_of(number),
         };
         let record = write_shard(place, builder)?;
-        self.shards.lock().expect("no thread panics while it holds the lock").push((class, record));
+        self.shards.lock().push((class, record));
         Ok(())
     }
 
@@ -470,10 +450,10 @@ impl Writer {
                 Err(error) => return Err(error),
             };
             kept.insert(names::catalog(&self.path, generation));
-            let ways = all.ways.get().map_err(|error| Error::corrupt(&all_path, error))?;
-            kept.extend(
-                ways.iter().map(|(way, written)| names::way(&self.path.join(way), *written)),
-            );
+            let passages = all.passages.get().map_err(|error| Error::corrupt(&all_path, error))?;
+            kept.extend(passages.iter().map(|(gates, written)| {
+                names::passage(&self.names.behind(steps(gates)), *written)
+            }));
             kept.insert(all_path);
             for ClassManifest { class, manifest } in &all.classes {
                 let directory = self.names.class(&class.path());
@@ -510,6 +490,11 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// The gates of a stored passage.
+fn steps(gates: &[GateStepRecord]) -> impl Iterator<Item = GateStep> {
+    gates.iter().map(GateStep::from)
 }
 
 /// Takes the lock of an index.
@@ -637,17 +622,16 @@ impl ShardWriter<'_> {
                 dev: listing.dev,
                 attributes: *row.attributes,
                 target: row.target.to_owned(),
-                xattrs: joined_names(rows.xattrs(at).map(|xattr| xattr.key)),
+                xattrs: shown_names(rows.xattrs(at).map(|xattr| xattr.key)),
             };
             let mut records: BTreeMap<ClassId, SealedRecord> = BTreeMap::new();
             records.entry(lookup).or_default().inode = Some(inode);
             let acl =
                 rows.xattrs(at).find(|xattr| xattr.key == Acl::XATTR_NAME).map(|xattr| xattr.value);
-            let decoded = acl.map(|value| value.and_then(|(value, _)| Acl::decode(value).ok()));
-            let Attributes { mode, uid, gid, .. } = *row.attributes;
-            let acl = decoded.as_ref().and_then(Option::as_ref);
-            let permissions =
-                Permissions { mode, uid, gid, acl, unknown: matches!(decoded, Some(None)) };
+            let acl =
+                acl.map(|value| value.and_then(|(value, _)| Acl::decode(value).ok()).ok_or(()));
+            let acl = acl.as_ref().map(Result::as_ref);
+            let permissions = Permissions::of_inode(row.attributes, acl);
             for xattr in rows.xattrs(at) {
                 let Some((value, _)) = xattr.value else { continue };
                 let class = writer.table.value_class(lookup, xattr.key, permissions);

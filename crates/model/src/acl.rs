@@ -4,9 +4,6 @@
 //! entries of 8 bytes: `u16` tag, `u16` permission bits (r 4, w 2, x 1), `u32` id (meaningful for
 //! named entries only).
 
-/// Name of the extended attribute that holds a file's access ACL.
-pub const XATTR_NAME: &str = "system.posix_acl_access";
-
 const VERSION: u32 = 2;
 const UNDEFINED_ID: u32 = u32::MAX;
 
@@ -59,7 +56,7 @@ pub enum AclError {
 
 impl Acl {
     /// Name of the extended attribute that holds a file's access ACL.
-    pub const XATTR_NAME: &'static str = XATTR_NAME;
+    pub const XATTR_NAME: &'static str = "system.posix_acl_access";
 
     /// Decodes the value of the attribute.
     pub fn decode(bytes: &[u8]) -> Result<Self, AclError> {

@@ -5,9 +5,10 @@
 //! that leads on. A class behind a gate is therefore the class in front of it, the gate, the path
 //! of that child, and a further set of grants.
 
-use crate::{Acl, Credentials, Grant, Wanted};
+use crate::{Credentials, Grant, Permissions, Wanted, XattrAccess};
+use parking_lot::RwLock;
 use std::collections::HashMap;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 /// Number of a grant within an index. Stays the same over generations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,7 +28,7 @@ pub struct Gate {
     pub read: GrantId,
 }
 
-/// One step through a gate on the way to a class.
+/// One step through a gate towards a class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GateStep {
     /// Grants to pass in front of the gate, sorted.
@@ -45,43 +46,6 @@ pub struct ClassPath {
     pub gates: Vec<GateStep>,
     /// Grants to pass behind them, sorted.
     pub grants: Vec<GrantId>,
-}
-
-/// The permissions of an inode.
-#[derive(Clone, Copy, Debug)]
-pub struct Permissions<'a> {
-    /// Mode, as in `st_mode`.
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Owning group.
-    pub gid: u32,
-    /// The access ACL, if there is one.
-    pub acl: Option<&'a Acl>,
-    /// Whether there is an ACL that could not be read: then nobody but root is let in.
-    pub unknown: bool,
-}
-
-impl Permissions<'_> {
-    /// Who passes the kernel's check for the wanted bits.
-    pub fn grant(&self, wanted: Wanted) -> Grant {
-        if self.unknown {
-            return Grant::nobody();
-        }
-        Grant::new(self.mode, self.uid, self.gid, self.acl, wanted)
-    }
-
-    fn to_list(self) -> Vec<Grant> {
-        if self.unknown {
-            return vec![Grant::nobody()];
-        }
-        Grant::to_list(self.mode, self.uid, self.gid, self.acl)
-    }
-
-    /// Whether the mode alone tells that whoever may search may read too.
-    fn surely_no_gate(&self) -> bool {
-        self.acl.is_none() && self.mode & 0o111 & !(self.mode >> 2) == 0
-    }
 }
 
 /// The classes that a directory makes of the class of those who may look it up.
@@ -111,15 +75,15 @@ struct Inner {
     class_ids: HashMap<Class, ClassId>,
     /// The class of a directory, by its parent's class and its own grant.
     restricted: HashMap<ClassId, HashMap<Arc<Grant>, ClassId>>,
-    /// How many children have a way of their own, by gate.
-    ways: HashMap<(ClassId, Gate), usize>,
+    /// How many children have a passage of their own, by gate.
+    passages: HashMap<(ClassId, Gate), usize>,
     /// Directories in gates that have none.
-    without_way: u64,
+    without_passage: u64,
 }
 
-/// Most children with a way of their own through gates of the same grants. Each costs some files;
+/// Most children with a passage of their own through gates of the same grants. Each costs some files;
 /// the children of a gate with more of them are left to those who may list it.
-const WAYS_MAX: usize = 1 << 16;
+const PASSAGES_MAX: usize = 1 << 16;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Class {
@@ -158,12 +122,10 @@ impl ClassTable {
             return class;
         }
         let known = |inner: &Inner| inner.restricted.get(&class)?.get(&grant).copied();
-        if let Some(id) =
-            known(&self.inner.read().expect("no thread panics while it holds the lock"))
-        {
+        if let Some(id) = known(&self.inner.read()) {
             return id;
         }
-        self.inner.write().expect("no thread panics while it holds the lock").restrict(class, grant)
+        self.inner.write().restrict(class, grant)
     }
 
     /// The classes of a directory with these permissions, which those of `class` may look up.
@@ -178,7 +140,7 @@ impl ClassTable {
         }
         let (search, read) = (directory.grant(Wanted::SEARCH), directory.grant(Wanted::READ));
         let lookup = self.restricted(class, search.clone());
-        let mut inner = self.inner.write().expect("no thread panics while it holds the lock");
+        let mut inner = self.inner.write();
         if search.implies(&read) || inner.implies(lookup, &read) {
             return open;
         }
@@ -191,42 +153,39 @@ impl ClassTable {
     /// escaped, and is asked only where the other one is a gate.
     pub fn below(&self, access: &Access, child: impl FnOnce() -> String) -> ClassId {
         let Some((class, gate)) = access.gate else { return access.listing };
-        let mut inner = self.inner.write().expect("no thread panics while it holds the lock");
-        let way = Class { behind: Some((class, gate, Arc::from(child()))), grants: Vec::new() };
-        if let Some(&known) = inner.class_ids.get(&way) {
+        let mut inner = self.inner.write();
+        let passage = Class { behind: Some((class, gate, Arc::from(child()))), grants: Vec::new() };
+        if let Some(&known) = inner.class_ids.get(&passage) {
             return known;
         }
-        let ways = inner.ways.entry((class, gate)).or_default();
-        if *ways == WAYS_MAX {
-            inner.without_way += 1;
+        let passages = inner.passages.entry((class, gate)).or_default();
+        if *passages == PASSAGES_MAX {
+            inner.without_passage += 1;
             return access.listing;
         }
-        *ways += 1;
-        inner.class(way)
+        *passages += 1;
+        inner.class(passage)
     }
 
     /// How many directories in gates can be found only by those who may list the gate, since there
     /// are too many.
-    pub fn without_way(&self) -> u64 {
-        self.inner.read().expect("no thread panics while it holds the lock").without_way
+    pub fn without_passage(&self) -> u64 {
+        self.inner.read().without_passage
     }
 
-    /// The class of those who may see the value of an extended attribute of an entry whose listing
-    /// is for `listing`. The kernel asks for read permission for `user.*` and for privilege for
-    /// `trusted.*`, and shows all others to whoever may look the entry up (xattr(7)).
+    /// Returns the class of those who may see the value of an extended attribute of an entry whose
+    /// listing is for `listing`.
     pub fn value_class(&self, listing: ClassId, key: &str, entry: Permissions<'_>) -> ClassId {
-        if key.starts_with("user.") {
-            self.restricted(listing, entry.grant(Wanted::READ))
-        } else if key.starts_with("trusted.") {
-            self.restricted(listing, Grant::nobody())
-        } else {
-            listing
+        match XattrAccess::of(key) {
+            XattrAccess::Lookup => listing,
+            XattrAccess::Read => self.restricted(listing, entry.grant(Wanted::READ)),
+            XattrAccess::Privilege => self.restricted(listing, Grant::nobody()),
         }
     }
 
     /// The class with this path. The grants in it must be known to the table.
     pub fn class_of(&self, path: &ClassPath) -> ClassId {
-        let mut inner = self.inner.write().expect("no thread panics while it holds the lock");
+        let mut inner = self.inner.write();
         let mut behind = None;
         for step in &path.gates {
             let front = inner.class(Class { behind, grants: step.grants.clone() });
@@ -237,7 +196,7 @@ impl ClassTable {
 
     /// What makes a class.
     pub fn path_of(&self, class: ClassId) -> ClassPath {
-        let inner = self.inner.read().expect("no thread panics while it holds the lock");
+        let inner = self.inner.read();
         let mut class = &inner.classes[class.0 as usize];
         let mut path = ClassPath { gates: Vec::new(), grants: class.grants.clone() };
         while let Some((front, gate, child)) = &class.behind {
@@ -254,18 +213,17 @@ impl ClassTable {
 
     /// A grant of the table. Panics if it has none with this id.
     pub fn grant(&self, id: GrantId) -> Arc<Grant> {
-        self.inner.read().expect("no thread panics while it holds the lock").grants[id.0 as usize]
-            .clone()
+        self.inner.read().grants[id.0 as usize].clone()
     }
 
     /// All grants, by id.
     pub fn grants(&self) -> Vec<Arc<Grant>> {
-        self.inner.read().expect("no thread panics while it holds the lock").grants.clone()
+        self.inner.read().grants.clone()
     }
 
     /// How many classes there are.
     pub fn len(&self) -> usize {
-        self.inner.read().expect("no thread panics while it holds the lock").classes.len()
+        self.inner.read().classes.len()
     }
 
     /// Whether there is no class; never true, as there is always [`ClassTable::EVERYONE`].
@@ -275,7 +233,7 @@ impl ClassTable {
 
     /// Whether these credentials belong to the class, given that they know the names behind gates.
     pub fn admits(&self, class: ClassId, who: &Credentials) -> bool {
-        let inner = self.inner.read().expect("no thread panics while it holds the lock");
+        let inner = self.inner.read();
         inner.needed(class).all(|id| inner.grants[id.0 as usize].passes(who))
     }
 }
@@ -406,12 +364,12 @@ mod tests {
     fn a_gate_with_too_many_children_leaves_the_rest_to_those_who_list_it() {
         let table = ClassTable::default();
         let gate = table.access(ClassTable::EVERYONE, permissions(0o711, 1, 1));
-        for child in 0..WAYS_MAX {
+        for child in 0..PASSAGES_MAX {
             assert_ne!(table.below(&gate, || format!("/gate/{child}")), gate.listing);
         }
-        assert_eq!(table.without_way(), 0);
+        assert_eq!(table.without_passage(), 0);
         assert_eq!(table.below(&gate, || "/gate/one-more".to_owned()), gate.listing);
         assert_ne!(table.below(&gate, || "/gate/0".to_owned()), gate.listing);
-        assert_eq!(table.without_way(), 1);
+        assert_eq!(table.without_passage(), 1);
     }
 }

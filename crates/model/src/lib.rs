@@ -16,8 +16,13 @@
 mod acl;
 mod attributes;
 mod class;
+mod error_kind;
+#[doc(hidden)]
+pub mod fuzzing;
 mod grant;
 mod name;
+mod parallel;
+mod permissions;
 mod rows;
 mod summary;
 mod totals;
@@ -25,9 +30,12 @@ pub mod xattr_names;
 
 pub use acl::{Acl, AclEntry, AclError, AclTag};
 pub use attributes::{Attributes, FileType};
-pub use class::{Access, ClassId, ClassPath, ClassTable, Gate, GateStep, GrantId, Permissions};
+pub use class::{Access, ClassId, ClassPath, ClassTable, Gate, GateStep, GrantId};
+pub use error_kind::ErrorKind;
 pub use grant::{Credentials, Grant, Wanted};
 pub use name::{base_name, compare_paths, escape, is_below, join, join_absolute, parent, unescape};
+pub use parallel::parallel;
+pub use permissions::{Permissions, XattrAccess};
 pub use rows::{Listing, Row, Rows, Sink, Xattr};
 pub use summary::{
     Count, Extrema, Histogram, NUMBERED, Parts, Summary, extension, month, size_class,

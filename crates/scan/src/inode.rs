@@ -45,19 +45,9 @@ pub(crate) fn access(
     directory: impl AsFd,
     attributes: &Attributes,
 ) -> Access {
-    let acl = access_acl(directory);
-    let known = acl.as_ref().ok().and_then(Option::as_ref);
-    classes.access(class, permissions(attributes, known, acl.is_err()))
-}
-
-/// The permissions of an inode with these attributes.
-pub(crate) fn permissions<'a>(
-    attributes: &Attributes,
-    acl: Option<&'a Acl>,
-    unknown: bool,
-) -> Permissions<'a> {
-    let Attributes { mode, uid, gid, .. } = *attributes;
-    Permissions { mode, uid, gid, acl, unknown }
+    let acl = access_acl(directory).transpose();
+    let acl = acl.as_ref().map(Result::as_ref);
+    classes.access(class, Permissions::of_inode(attributes, acl))
 }
 
 fn access_acl(directory: impl AsFd) -> Result<Option<Acl>, Errno> {

@@ -4,8 +4,7 @@
 //! working directory enters each directory and asks by bare names, so that no path is resolved
 //! twice; where a thread may not have one, it goes by `/proc/self/fd`.
 
-use crate::inode::permissions;
-use canopy_model::{Acl, Attributes, ClassId, ClassTable, FileType, Xattr, escape};
+use canopy_model::{Acl, Attributes, ClassId, ClassTable, Permissions, Xattr, escape};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
@@ -75,15 +74,9 @@ impl XattrReader {
                 self.ranges.iter().find(|(name, _)| &self.names[name.clone()] == key)?;
             Some(value.clone().map(|value| &self.values[value]))
         };
-        // Symbolic links have no ACL, and no permissions of their own.
-        let acl = match value_of(Acl::XATTR_NAME.as_bytes()) {
-            Some(Some(value)) => Acl::decode(value).map(Some).map_err(|_| ()),
-            Some(None) => Err(()),
-            None => Ok(None),
-        };
-        let unknown = acl.is_err() && attributes.file_type() != FileType::Symlink;
-        let acl = acl.ok().flatten();
-        let permissions = permissions(attributes, acl.as_ref(), unknown);
+        let acl = value_of(Acl::XATTR_NAME.as_bytes())
+            .map(|value| value.and_then(|value| Acl::decode(value).ok()).ok_or(()));
+        let permissions = Permissions::of_inode(attributes, acl.as_ref().map(Result::as_ref));
         for (name, value) in &self.ranges {
             let key = escape(&self.names[name.clone()]);
             let class = classes.value_class(listing, &key, permissions);

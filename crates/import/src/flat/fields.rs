@@ -1,6 +1,7 @@
 //! The columns of flat formats, one name and one meaning for all of them, and an entry as it is put
 //! together from them.
 
+use crate::fault::{Checked, Fault};
 use crate::number::{signed, size, unsigned, unsigned_32};
 use canopy_model::{Attributes, FileType};
 
@@ -54,8 +55,8 @@ pub(crate) struct Fields {
 impl Fields {
     /// Sets a column from its text. Columns of other names are no concern of an index. An empty
     /// text is as good as none, but for the path of the root.
-    pub(crate) fn set(&mut self, column: &str, text: &[u8]) -> Result<(), String> {
-        let named = |reason: String| format!("{column}: {reason}");
+    pub(crate) fn set(&mut self, column: &str, text: &[u8]) -> Checked<()> {
+        let named = |fault: Fault| fault.within(column);
         match column {
             "path" => self.path = Some(text.to_vec()),
             _ if text.is_empty() => {}
@@ -84,7 +85,7 @@ impl Fields {
     }
 
     /// Sets a column from a whole number: a time in seconds, a mode as `st_mode`.
-    pub(crate) fn set_number(&mut self, column: &str, number: i128) -> Result<(), String> {
+    pub(crate) fn set_number(&mut self, column: &str, number: i128) -> Checked<()> {
         match column {
             "mode" => self.set_mode(u64::try_from(number).unwrap_or(u64::MAX)),
             _ => self.set(column, number.to_string().as_bytes()),
@@ -104,29 +105,31 @@ impl Fields {
     }
 
     /// Sets the mode from `st_mode` as a number.
-    pub(crate) fn set_mode(&mut self, mode: u64) -> Result<(), String> {
+    pub(crate) fn set_mode(&mut self, mode: u64) -> Checked<()> {
         let mode = u32::try_from(mode).ok().filter(|&mode| mode <= 0o177_777);
-        self.mode = Some(mode.ok_or("mode: expected at most 0177777")?);
+        let expected = "mode: expected at most 0177777";
+        self.mode = Some(mode.ok_or_else(|| Fault::contradiction(expected))?);
         Ok(())
     }
 
     /// The attributes, once all columns are set.
-    pub(crate) fn attributes(&self) -> Result<Attributes, String> {
-        let needed = |column: &str| format!("no {column}");
+    pub(crate) fn attributes(&self) -> Checked<Attributes> {
+        let needed = |column: &'static str| Fault::missing(column);
         let mode = self.mode.ok_or_else(|| needed("mode"))?;
         let mode = match (mode & 0o170_000, self.kind) {
             (0, None) => return Err(needed("type")),
             (0, Some(kind)) => mode | kind,
             (of_mode, Some(kind)) if of_mode != kind => {
-                return Err(format!("mode {mode:o} does not agree with the type"));
+                let reason = format!("mode {mode:o} does not agree with the type");
+                return Err(Fault::contradiction(reason));
             }
             _ => mode,
         };
         if FileType::of_mode(mode) == FileType::Unknown {
-            return Err(format!("mode {mode:o} has no type"));
+            return Err(Fault::contradiction(format!("mode {mode:o} has no type")));
         }
         if FileType::of_mode(mode) != FileType::Symlink && !self.target.is_empty() {
-            return Err("a link's target on what is no symbolic link".to_owned());
+            return Err(Fault::contradiction("a link's target on what is no symbolic link"));
         }
         let size_bytes = self.size_bytes.ok_or_else(|| needed("size"))?;
         let mtime_ns = self.mtime_ns.ok_or_else(|| needed("mtime"))?;
@@ -149,7 +152,7 @@ impl Fields {
     }
 }
 
-fn kind(text: &[u8]) -> Result<u32, String> {
+fn kind(text: &[u8]) -> Checked<u32> {
     Ok(match text {
         b"f" | b"file" => 0o100_000,
         b"d" | b"dir" | b"directory" => 0o040_000,
@@ -159,17 +162,13 @@ fn kind(text: &[u8]) -> Result<u32, String> {
         b"b" | b"block" => 0o060_000,
         b"c" | b"char" => 0o020_000,
         _ => {
-            return Err(format!(
-                "type: got '{}', expected one of f, d, l, p, s, b, c",
-                text.escape_ascii()
-            ));
+            return Err(Fault::value(text, "one of f, d, l, p, s, b, c").within("type"));
         }
     })
 }
 
-fn octal(text: &[u8]) -> Result<u32, String> {
-    let invalid =
-        || format!("got '{}', expected an octal number up to 177777", text.escape_ascii());
+fn octal(text: &[u8]) -> Checked<u32> {
+    let invalid = || Fault::value(text, "an octal number up to 177777");
     if text.is_empty() || text.len() > 8 {
         return Err(invalid());
     }
@@ -181,7 +180,7 @@ fn octal(text: &[u8]) -> Result<u32, String> {
 }
 
 /// Seconds since 1970 with up to nine digits behind the point (more are cut off), or RFC 3339.
-pub(crate) fn time(text: &[u8]) -> Result<i64, String> {
+pub(crate) fn time(text: &[u8]) -> Checked<i64> {
     if text.len() > 5 && text[4] == b'-' {
         return rfc_3339(text);
     }
@@ -195,12 +194,12 @@ pub(crate) fn time(text: &[u8]) -> Result<i64, String> {
     Ok(seconds.saturating_mul(SECOND_NS).saturating_add(part))
 }
 
-fn fraction_ns(digits: &[u8]) -> Result<i64, String> {
+fn fraction_ns(digits: &[u8]) -> Checked<i64> {
     let mut part = 0;
     for at in 0..digits.len().max(9) {
         let digit = digits.get(at).map_or(0, |byte| byte.wrapping_sub(b'0'));
         if digit > 9 {
-            return Err(format!("got '{}', expected digits of a second", digits.escape_ascii()));
+            return Err(Fault::value(digits, "digits of a second"));
         }
         if at < 9 {
             part = part * 10 + i64::from(digit);
@@ -210,9 +209,8 @@ fn fraction_ns(digits: &[u8]) -> Result<i64, String> {
 }
 
 /// `2026-11-21T14:36:42.5Z`, or with an offset such as `+01:00`; a blank may stand for the `T`.
-fn rfc_3339(text: &[u8]) -> Result<i64, String> {
-    let invalid =
-        || format!("got '{}', expected seconds or a time as in RFC 3339", text.escape_ascii());
+fn rfc_3339(text: &[u8]) -> Checked<i64> {
+    let invalid = || Fault::value(text, "seconds or a time as in RFC 3339");
     let field = |range: std::ops::Range<usize>, most: i64| {
         let number = text.get(range).and_then(|digits| signed(digits).ok());
         number.filter(|number| (0..=most).contains(number)).ok_or_else(invalid)

@@ -5,6 +5,7 @@
 //! with any other byte was not encoded so; decoding it would let the names of files forge paths.
 
 use super::fields::Fields;
+use crate::fault::{Checked, Fault};
 use crate::number::{hex_2, size, unsigned};
 use memchr::{memchr, memmem};
 
@@ -24,14 +25,15 @@ const SHOW: [&str; 11] = [
 ];
 
 /// An entry from its line.
-pub(super) fn record(line: &[u8]) -> Result<Fields, String> {
-    let at = memmem::find(line, b" -- ").ok_or("no ' -- ' in front of a path")?;
+pub(super) fn record(line: &[u8]) -> Checked<Fields> {
+    let at =
+        memmem::find(line, b" -- ").ok_or_else(|| Fault::missing("' -- ' in front of a path"))?;
     let (mut rest, path) = (&line[..at], &line[at + b" -- ".len()..]);
     let mut fields = Fields::default();
     for column in ["ino", "generation", "snapshot"] {
         rest = rest.trim_ascii_start();
         let end = memchr(b' ', rest).unwrap_or(rest.len());
-        unsigned(&rest[..end]).map_err(|reason| format!("{column}: {reason}"))?;
+        unsigned(&rest[..end]).map_err(|fault| fault.within(column))?;
         // The others are no columns of ours, and are skipped.
         fields.set(column, &rest[..end])?;
         rest = &rest[end..];
@@ -39,15 +41,15 @@ pub(super) fn record(line: &[u8]) -> Result<Fields, String> {
     let show = decoded(rest.trim_ascii(), false)?;
     let values: Vec<&[u8]> = show.split(|&byte| byte == b'|').collect();
     if values.len() != SHOW.len() {
-        return Err(format!(
+        return Err(Fault::form(format!(
             "SHOW has {} values, expected {}: {}",
             values.len(),
             SHOW.len(),
             SHOW.join("|")
-        ));
+        )));
     }
     for (attribute, value) in SHOW.into_iter().zip(values) {
-        set(&mut fields, attribute, value).map_err(|reason| format!("{attribute}: {reason}"))?;
+        set(&mut fields, attribute, value).map_err(|fault| fault.within(attribute))?;
     }
     let mut path = decoded(path, true)?;
     // The root of a file system.
@@ -58,9 +60,9 @@ pub(super) fn record(line: &[u8]) -> Result<Fields, String> {
     Ok(fields)
 }
 
-fn set(fields: &mut Fields, attribute: &str, value: &[u8]) -> Result<(), String> {
+fn set(fields: &mut Fields, attribute: &str, value: &[u8]) -> Checked<()> {
     if value.is_empty() {
-        return Err("no value".to_owned());
+        return Err(Fault::missing("value"));
     }
     match attribute {
         "MODE" => fields.set_mode(mode(value)?),
@@ -78,16 +80,16 @@ fn set(fields: &mut Fields, attribute: &str, value: &[u8]) -> Result<(), String>
 }
 
 /// `2026-11-21 15:00:00.25`, which is UTC, as RFC 3339 has it.
-fn timestamp(value: &[u8]) -> Result<Vec<u8>, String> {
+fn timestamp(value: &[u8]) -> Checked<Vec<u8>> {
     match value {
         [_, _, _, _, b'-', .., b'0'..=b'9'] => Ok([value, b"Z"].concat()),
-        _ => Err(format!("got '{}', expected YYYY-MM-DD HH:MM:SS", value.escape_ascii())),
+        _ => Err(Fault::value(value, "YYYY-MM-DD HH:MM:SS")),
     }
 }
 
 /// `st_mode` from ten characters as ls(1) prints them.
-fn mode(value: &[u8]) -> Result<u64, String> {
-    let invalid = || format!("got '{}', expected ten characters as of ls -l", value.escape_ascii());
+fn mode(value: &[u8]) -> Checked<u64> {
+    let invalid = || Fault::value(value, "ten characters as of ls -l");
     let &[kind, ref bits @ ..] = value else { return Err(invalid()) };
     let kind = match kind {
         b'-' => 0o100_000,
@@ -128,14 +130,15 @@ fn mode(value: &[u8]) -> Result<u64, String> {
 
 /// The bytes that an encoded text stands for. `strict` says that all that has to be encoded must
 /// be.
-fn decoded(text: &[u8], strict: bool) -> Result<Vec<u8>, String> {
+fn decoded(text: &[u8], strict: bool) -> Checked<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let [first, behind @ ..] = rest {
         rest = behind;
         match *first {
             b'%' => {
-                let digits = rest.first_chunk::<2>().ok_or("a '%' without two digits behind it")?;
+                let missing = || Fault::form("a '%' without two digits behind it");
+                let digits = rest.first_chunk::<2>().ok_or_else(missing)?;
                 bytes.push(hex_2(*digits)?);
                 rest = &rest[2..];
             }
@@ -144,9 +147,9 @@ fn decoded(text: &[u8], strict: bool) -> Result<Vec<u8>, String> {
             }
             byte if strict => {
                 let byte = byte.escape_ascii();
-                return Err(format!(
+                return Err(Fault::form(format!(
                     "a path with a '{byte}' as it is: the external list needs ESCAPE '%'"
-                ));
+                )));
             }
             byte => bytes.push(byte),
         }

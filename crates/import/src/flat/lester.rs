@@ -6,6 +6,7 @@
 //! that does is the path. Lines that begin with `#` are the header and the footer of `ne2scan`.
 
 use super::fields::Fields;
+use crate::fault::{Checked, Fault};
 
 const COLUMNS: [&str; 8] = ["atime", "ctime", "mtime", "uid", "gid", "mode", "size", "ino"];
 
@@ -17,7 +18,7 @@ pub(super) enum Line {
     /// The header, after which a footer must come.
     Header,
     Footer,
-    Record(Result<Fields, String>),
+    Record(Checked<Fields>),
 }
 
 /// Tells what a line is.
@@ -29,7 +30,7 @@ pub(super) fn line(text: &[u8]) -> Line {
     }
 }
 
-fn record(text: &[u8]) -> Result<Fields, String> {
+fn record(text: &[u8]) -> Checked<Fields> {
     let mut fields = Fields::default();
     let mut rest = text;
     let next = |rest: &mut &[u8]| {
@@ -39,16 +40,16 @@ fn record(text: &[u8]) -> Result<Fields, String> {
         Some(value)
     };
     for column in COLUMNS {
-        let value = next(&mut rest).ok_or_else(|| format!("no {column}"))?;
+        let value = next(&mut rest).ok_or_else(|| Fault::missing(column))?;
         fields.set(column, &value)?;
     }
     for _ in 0..MORE_MAX {
         if !rest.starts_with(b"/") {
-            next(&mut rest).ok_or("no path")?;
+            next(&mut rest).ok_or_else(|| Fault::missing("path"))?;
         }
     }
     if !rest.starts_with(b"/") {
-        return Err("no absolute path where one should be".to_owned());
+        return Err(Fault::missing("absolute path where one should be"));
     }
     fields.path = Some(rest.to_vec());
     Ok(fields)

@@ -15,6 +15,7 @@ mod tests;
 
 use crate::emitter::{Counts, Emitter, Entry};
 use crate::error::{Error, Place, Problems, Result, RunError};
+use crate::fault::{Checked, Fault};
 use crate::gathered::{Gathered, RootRule};
 use crate::input::Input;
 use crate::path::{check, check_name, shown, trimmed};
@@ -53,7 +54,7 @@ pub(crate) struct Taker<'a> {
 
 impl Taker<'_> {
     /// Takes in a record, or what is wrong with it.
-    fn take(&mut self, place: Place, fields: std::result::Result<Fields, String>) -> Result<()> {
+    fn take(&mut self, place: Place, fields: Checked<Fields>) -> Result<()> {
         match fields.and_then(|fields| checked(fields)) {
             Ok((path, item)) if item.attributes.file_type() == FileType::Directory => {
                 let text = |(key, value): (Vec<u8>, Vec<u8>)| (escape(&key).into_owned(), value);
@@ -71,24 +72,23 @@ impl Taker<'_> {
         }
     }
 
-    fn problem(&self, place: Place, reason: impl Into<String>) -> Result<()> {
+    fn problem(&self, place: Place, reason: Fault) -> Result<()> {
         self.problems.report(Error::record(&self.names[self.input as usize], place, reason))
     }
 }
 
 /// The path of a record and its entry, which is not placed yet.
-fn checked(fields: Fields) -> std::result::Result<(Vec<u8>, Item), String> {
-    let path = fields.path.clone().ok_or("no path")?;
-    let named = |reason: String| format!("{}: {reason}", shown(&path));
+fn checked(fields: Fields) -> Checked<(Vec<u8>, Item)> {
+    let path = fields.path.clone().ok_or_else(|| Fault::missing("path"))?;
+    let named = |fault: Fault| fault.within(shown(&path));
     let attributes = fields.attributes().map_err(named)?;
     if memchr::memchr(0, &fields.target).is_some() {
-        return Err(named("a link's target with a NUL".to_owned()));
+        return Err(named(Fault::contradiction("a link's target with a NUL")));
     }
     if fields.xattrs.iter().any(|(key, _)| key.is_empty() || key.len() > 255 || key.contains(&0)) {
-        return Err(named(
-            "an extended attribute with an empty name, a NUL in it, or more than 255 bytes"
-                .to_owned(),
-        ));
+        return Err(named(Fault::name(
+            "an extended attribute with an empty name, a NUL in it, or more than 255 bytes",
+        )));
     }
     let (mut parent, mut name) = (&b""[..], &b""[..]);
     if attributes.file_type() != FileType::Directory {
@@ -178,13 +178,17 @@ impl Flat {
                     let (name, attributes, target) =
                         (&item.name[..], item.attributes, &item.target[..]);
                     let added = emitter.push(Entry { name, attributes, target, xattrs })?;
-                    if added { Ok(()) } else { Err("a second entry of this name") }
+                    if added {
+                        Ok(())
+                    } else {
+                        Err(Fault::contradiction("a second entry of this name"))
+                    }
                 }
-                _ => Err("its directory is missing in the input"),
+                _ => Err(Fault::name("its directory is missing in the input")),
             };
             if let Err(reason) = added {
                 let path = [&item.parent[..], b"/", &item.name].concat();
-                let reason = format!("{}: {reason}", shown(&path));
+                let reason = reason.within(shown(&path));
                 problems.report(Error::record(
                     &self.names[item.input as usize],
                     item.place,

@@ -7,6 +7,7 @@
 use super::Taker;
 use super::fields::{Fields, Holds};
 use crate::error::{Error, Place, Result};
+use crate::fault::{Checked, Fault};
 use crate::foreign_parquet::open_foreign_parquet;
 use crate::input::Input;
 use arrow::array::{Array, ArrowPrimitiveType, AsArray, RecordBatch};
@@ -37,7 +38,7 @@ pub(super) fn read(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
     let Some((mut reader, escaped)) = opened else { return Ok(()) };
     let mut row = 0;
     loop {
-        let batch = guarded(|| reader.next().transpose().map_err(|error| error.to_string()));
+        let batch = guarded(|| reader.next().transpose().map_err(Fault::decoder));
         match batch {
             Ok(Some(batch)) => take(&batch, escaped, &mut row, taker)?,
             Ok(None) => return Ok(()),
@@ -48,18 +49,15 @@ pub(super) fn read(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
 }
 
 /// What `decode` gives, or why it cannot, be it an error or a panic.
-fn guarded<T>(
-    decode: impl FnOnce() -> std::result::Result<T, String>,
-) -> std::result::Result<T, String> {
-    let damaged = |_| Err("the file is damaged: its lengths or offsets do not fit".to_owned());
+fn guarded<T>(decode: impl FnOnce() -> Checked<T>) -> Checked<T> {
+    let damaged = |_| Err(Fault::form("the file is damaged: its lengths or offsets do not fit"));
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(damaged)
 }
 
 /// A reader of the columns that matter, and whether texts are escaped. `None` for a table without
 /// rows.
-fn open(input: &Input) -> std::result::Result<Option<(ParquetRecordBatchReader, bool)>, String> {
-    let (file, metadata) =
-        open_foreign_parquet(input.file.try_clone().map_err(|error| error.to_string())?)?;
+fn open(input: &Input) -> Checked<Option<(ParquetRecordBatchReader, bool)>> {
+    let (file, metadata) = open_foreign_parquet(input.file.try_clone().map_err(Fault::decoder)?)?;
     let facts = metadata.metadata().file_metadata();
     let escaped = facts.created_by() == Some(EXPORTER);
     if facts.num_rows() <= 0 {
@@ -83,20 +81,20 @@ fn open(input: &Input) -> std::result::Result<Option<(ParquetRecordBatchReader, 
         Schema::new_with_metadata(fields, metadata.schema().metadata().clone()),
     ));
     let metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options)
-        .map_err(|error| error.to_string())?;
+        .map_err(Fault::decoder)?;
     let columns = ProjectionMask::roots(metadata.parquet_schema(), wanted);
     let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
         .with_projection(columns)
         .with_batch_size(BATCH_ROWS)
         .build();
-    Ok(Some((reader.map_err(|error| error.to_string())?, escaped)))
+    Ok(Some((reader.map_err(Fault::decoder)?, escaped)))
 }
 
 fn retyped(field: &Field, data_type: DataType) -> Arc<Field> {
     Arc::new(field.clone().with_data_type(data_type))
 }
 
-fn check_type(name: &str, holds: Holds, data_type: &DataType) -> std::result::Result<(), String> {
+fn check_type(name: &str, holds: Holds, data_type: &DataType) -> Checked<()> {
     let text = matches!(data_type, DataType::Utf8View | DataType::BinaryView | DataType::Null);
     let number = data_type.is_integer();
     let time = matches!(data_type, DataType::Timestamp(..));
@@ -105,7 +103,11 @@ fn check_type(name: &str, holds: Holds, data_type: &DataType) -> std::result::Re
         Holds::Number => (text || number, "whole numbers"),
         Holds::Time => (text || number || time, "times or whole numbers"),
     };
-    if fits { Ok(()) } else { Err(format!("column {name}: got {data_type}, expected {expected}")) }
+    if fits {
+        Ok(())
+    } else {
+        Err(Fault::form(format!("column {name}: got {data_type}, expected {expected}")))
+    }
 }
 
 fn take(batch: &RecordBatch, escaped: bool, row: &mut u64, taker: &mut Taker<'_>) -> Result<()> {
@@ -130,7 +132,7 @@ fn set(
     array: &dyn Array,
     at: usize,
     escaped: bool,
-) -> std::result::Result<(), String> {
+) -> Checked<()> {
     if array.is_null(at) {
         return Ok(());
     }

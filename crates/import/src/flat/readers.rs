@@ -4,6 +4,7 @@ use super::fields::Fields;
 use super::lester::{self, Line};
 use super::{Taker, gpfs};
 use crate::error::{Place, Result};
+use crate::fault::{Checked, Fault};
 use crate::input::{Blocks, Input};
 use crate::number::unsigned;
 use canopy_model::unescape;
@@ -53,7 +54,7 @@ const EXPORTED: &[&str] = &[
 ];
 
 /// Sets a column from a text of `canopy export`.
-fn set_exported(fields: &mut Fields, column: &str, text: &str) -> std::result::Result<(), String> {
+fn set_exported(fields: &mut Fields, column: &str, text: &str) -> Checked<()> {
     match column {
         "path" | "target" => fields.set(column, &unescape(text)),
         "mode" => fields.set_number(column, unsigned(text.as_bytes())?.into()),
@@ -66,7 +67,7 @@ fn set_exported(fields: &mut Fields, column: &str, text: &str) -> std::result::R
 pub(super) fn lines(
     input: &Input,
     taker: &mut Taker<'_>,
-    mut record: impl FnMut(&[u8]) -> Option<std::result::Result<Fields, String>>,
+    mut record: impl FnMut(&[u8]) -> Option<Checked<Fields>>,
 ) -> Result<()> {
     let mut pieces = Pieces::new(input, b'\n');
     let mut line = 0;
@@ -79,7 +80,7 @@ pub(super) fn lines(
         let place = Place::Line(line + 1, pieces.blocks.offset());
         let text = &pieces.blocks.bytes()[..length];
         if !ended && !lost {
-            taker.problem(place, "a line of more than 2 MiB")?;
+            taker.problem(place, Fault::form("a line of more than 2 MiB"))?;
         } else if ended && !lost && !text.trim_ascii().is_empty() {
             if let Some(fields) = record(text) {
                 taker.take(place, fields)?;
@@ -114,15 +115,15 @@ pub(super) fn lester(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
         }
     })?;
     if unfinished {
-        taker
-            .problem(Place::Offset(input.length), "no '#complete#' at the end: the list was cut")?;
+        let fault = Fault::missing("'#complete#' at the end: the list was cut");
+        taker.problem(Place::Offset(input.length), fault)?;
     }
     Ok(())
 }
 
-fn object(text: &[u8]) -> std::result::Result<Fields, String> {
-    let value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    let Value::Object(object) = value else { return Err("expected an object".to_owned()) };
+fn object(text: &[u8]) -> Checked<Fields> {
+    let value: Value = serde_json::from_slice(text).map_err(Fault::decoder)?;
+    let Value::Object(object) = value else { return Err(Fault::form("expected an object")) };
     let mut fields = Fields::default();
     // Nulls are left out there, so columns that can be null do not tell.
     let exported =
@@ -132,19 +133,22 @@ fn object(text: &[u8]) -> std::result::Result<Fields, String> {
             (_, Value::Null) => {}
             ("xattrs", Value::Object(xattrs)) => {
                 for (key, value) in xattrs {
-                    let value =
-                        value.as_str().ok_or_else(|| format!("xattrs: {key} is no string"))?;
+                    let value = value
+                        .as_str()
+                        .ok_or_else(|| Fault::form(format!("xattrs: {key} is no string")))?;
                     fields.xattrs.push((key.clone().into_bytes(), xattr_value(value)?));
                 }
             }
             ("mode", Value::Number(mode)) => {
-                fields.set_mode(mode.as_u64().ok_or("mode: expected a whole number")?)?;
+                let whole = || Fault::form("mode: expected a whole number");
+                fields.set_mode(mode.as_u64().ok_or_else(whole)?)?;
             }
             (column, Value::Number(number)) => fields.set(column, number.to_string().as_bytes())?,
             (column, Value::String(text)) if exported => set_exported(&mut fields, column, text)?,
             (column, Value::String(text)) => fields.set(column, text.as_bytes())?,
             ("xattrs" | "path" | "target" | "type" | "mode" | "uid" | "gid" | "size", _) => {
-                return Err(format!("{column}: expected a string or a number"));
+                let reason = format!("{column}: expected a string or a number");
+                return Err(Fault::form(reason));
             }
             _ => {}
         }
@@ -153,17 +157,9 @@ fn object(text: &[u8]) -> std::result::Result<Fields, String> {
 }
 
 /// A value as getfattr(1) prints it: in hexadecimal digits behind 0x, or as it is.
-fn xattr_value(text: &str) -> std::result::Result<Vec<u8>, String> {
+fn xattr_value(text: &str) -> Checked<Vec<u8>> {
     let Some(digits) = text.strip_prefix("0x") else { return Ok(text.as_bytes().to_vec()) };
-    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
-    let pair = |pair: &[u8; 2]| {
-        let digits = std::str::from_utf8(pair).ok().filter(|digits| !digits.starts_with('+'))?;
-        u8::from_str_radix(digits, 16).ok()
-    };
-    let value: Option<Vec<u8>> = pairs.iter().map(pair).collect();
-    value
-        .filter(|_| rest.is_empty())
-        .ok_or_else(|| "xattrs: expected hexadecimal digits behind 0x".to_owned())
+    hex::decode(digits).map_err(|_| Fault::form("xattrs: expected hexadecimal digits behind 0x"))
 }
 
 /// The output of find(1): `%y %m %U %G %s %n %i %b %T@ %A@ %C@ %B@ %p\0%l\0`.
@@ -172,15 +168,16 @@ pub(super) fn find(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
         "type", "mode", "uid", "gid", "size", "nlink", "ino", "blocks", "mtime", "atime", "ctime",
         "btime",
     ];
+    let missing = |column: &str| Fault::missing(format!("{column}: is the -printf as documented?"));
     let mut pieces = Pieces::new(input, 0);
     // The record whose link's target comes next.
-    let mut waiting: Option<(Place, std::result::Result<Fields, String>)> = None;
+    let mut waiting: Option<(Place, Checked<Fields>)> = None;
     while let Some(piece) = pieces.prepare()? {
         let place = Place::Offset(pieces.blocks.offset());
         let Piece::Whole(length) = piece else {
             // Where a record begins cannot be told any more.
-            return taker
-                .problem(place, "the file ends within a record, or a record has more than 2 MiB");
+            let reason = "the file ends within a record, or a record has more than 2 MiB";
+            return taker.problem(place, Fault::form(reason));
         };
         let text = &pieces.blocks.bytes()[..length];
         match waiting.take() {
@@ -193,15 +190,12 @@ pub(super) fn find(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
                 let mut parts = text.splitn(COLUMNS.len() + 1, |&byte| byte == b' ');
                 let mut fields = Fields::default();
                 let set = COLUMNS.iter().try_for_each(|column| {
-                    let part = parts
-                        .next()
-                        .ok_or_else(|| format!("no {column}: is the -printf as documented?"))?;
+                    let part = parts.next().ok_or_else(|| missing(column))?;
                     // What find prints for a time of birth that it does not know.
                     let unknown = *column == "btime" && part.starts_with(b"-1.-");
                     if unknown { Ok(()) } else { fields.set(column, part) }
                 });
-                let path =
-                    parts.next().ok_or_else(|| "no path: is the -printf as documented?".to_owned());
+                let path = parts.next().ok_or_else(|| missing("path"));
                 let fields = set.and(path).map(|path| {
                     fields.path = Some(path.to_vec());
                     fields
@@ -212,7 +206,7 @@ pub(super) fn find(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
         pieces.blocks.advance(length + 1);
     }
     match waiting {
-        Some((place, _)) => taker.problem(place, "the file ends within a record"),
+        Some((place, _)) => taker.problem(place, Fault::form("the file ends within a record")),
         None => Ok(()),
     }
 }
@@ -242,7 +236,7 @@ pub(super) fn csv(input: &Input, delimiter: u8, taker: &mut Taker<'_>) -> Result
             _ if values.len() == 1 && values[0].is_empty() => {}
             Some(columns) if columns.len() != values.len() => {
                 let reason = format!("{} values, expected {}", values.len(), columns.len());
-                taker.problem(place, reason)?;
+                taker.problem(place, Fault::form(reason))?;
             }
             Some(columns) => {
                 let mut fields = Fields::default();
@@ -267,11 +261,7 @@ pub(super) fn csv(input: &Input, delimiter: u8, taker: &mut Taker<'_>) -> Result
 const MAX_RECORD: usize = 1 << 20;
 
 /// Splits the record at the beginning of `bytes` into values (RFC 4180); returns its length.
-fn csv_record(
-    bytes: &[u8],
-    delimiter: u8,
-    values: &mut Vec<Vec<u8>>,
-) -> std::result::Result<usize, String> {
+fn csv_record(bytes: &[u8], delimiter: u8, values: &mut Vec<Vec<u8>>) -> Checked<usize> {
     values.clear();
     let mut at = 0;
     loop {
@@ -279,7 +269,8 @@ fn csv_record(
         if bytes.get(at) == Some(&b'"') {
             at += 1;
             loop {
-                let quote = memchr(b'"', &bytes[at..]).ok_or("a quoted value without an end")?;
+                let quote = memchr(b'"', &bytes[at..])
+                    .ok_or_else(|| Fault::form("a quoted value without an end"))?;
                 value.extend_from_slice(&bytes[at..at + quote]);
                 at += quote + 1;
                 if bytes.get(at) != Some(&b'"') {
@@ -304,7 +295,8 @@ fn csv_record(
             Some(b'\r') if bytes.get(at + 1) == Some(&b'\n') => return Ok(at + 2),
             None => return Ok(at),
             Some(other) => {
-                return Err(format!("got '{}' behind a quoted value", other.escape_ascii()));
+                let other = other.escape_ascii();
+                return Err(Fault::form(format!("got '{other}' behind a quoted value")));
             }
         }
     }

@@ -15,13 +15,13 @@ pub(crate) mod tests;
 
 use crate::emitter::{Counts, Emitter, Entry};
 use crate::error::{Error, Place, Problems, Result, RunError};
+use crate::fault::{Checked, Fault};
 use crate::gathered::{Gathered, RootRule};
 use crate::input::{Blocks, Input};
-use crate::parallel::parallel;
 use crate::path::{check_name, shown};
 use crate::tree::{MADE_UP, NO_DIR, Tree, Xattrs};
-use canopy_model::{ClassTable, Sink, escape};
-use record::{Fault, Layout, Pairs, RECORD_BYTES_MAX, Record, detect};
+use canopy_model::{ClassTable, Sink, escape, parallel};
+use record::{Layout, Pairs, RECORD_BYTES_MAX, Record, SplitError, detect};
 use std::path::PathBuf;
 
 /// How the records of a trace are written.
@@ -151,7 +151,7 @@ impl Trace {
                 b'e' => {}
                 _ => {
                     if let Err(reason) = stanza.add(&record, emitter)? {
-                        let reason = format!("{}: {reason}", shown(record.path));
+                        let reason = reason.within(shown(record.path));
                         problems.report(Error::record(
                             &input.path,
                             Place::Offset(offset),
@@ -159,7 +159,7 @@ impl Trace {
                         ))?;
                     }
                     if let Err(reason) = record.xattrs() {
-                        let reason = format!("{}: {reason}", shown(record.path));
+                        let reason = reason.within(shown(record.path));
                         problems.report(Error::record(
                             &input.path,
                             Place::Offset(offset),
@@ -203,9 +203,9 @@ impl Stanza {
         &self,
         record: &Record<'_>,
         emitter: &mut Emitter<'_, S>,
-    ) -> std::result::Result<std::result::Result<(), String>, RunError<S::Error>> {
+    ) -> std::result::Result<Checked<()>, RunError<S::Error>> {
         if self.dir == NO_DIR {
-            return Ok(Err("its directory was left out".to_owned()));
+            return Ok(Err(Fault::name("its directory was left out")));
         }
         let rest = record.path.strip_prefix(&self.path[..]);
         let name = match rest {
@@ -213,10 +213,9 @@ impl Stanza {
             Some([b'/', b'/', name @ ..] | [b'/', name @ ..]) => name,
             Some(name) if self.path.ends_with(b"/") => name,
             _ => {
-                return Ok(Err(format!(
-                    "not in the directory of its stanza, {}",
-                    shown(&self.path)
-                )));
+                let stanza = shown(&self.path);
+                let reason = format!("not in the directory of its stanza, {stanza}");
+                return Ok(Err(Fault::name(reason)));
             }
         };
         if let Err(reason) = check_name(name) {
@@ -228,12 +227,12 @@ impl Stanza {
         };
         let xattrs = record.xattrs().unwrap_or(Pairs::EMPTY);
         let added = emitter.push(Entry { name, attributes, target: record.target, xattrs })?;
-        Ok(if added { Ok(()) } else { Err("a second entry of this name".to_owned()) })
+        Ok(if added { Ok(()) } else { Err(Fault::contradiction("a second entry of this name")) })
     }
 }
 
 fn changed(input: &Input) -> Error {
-    Error::file(&input.path, "was changed while it was read")
+    Error::file(&input.path, Fault::form("was changed while it was read"))
 }
 
 /// The first pass over one file.
@@ -273,7 +272,7 @@ fn scout(
                 (range.start, range.first_dir) = (offset, found.gathered.len());
             }
             if let Err(reason) = gather(&record, &mut found.gathered, (number as u32, at.clone())) {
-                let reason = format!("{}: {reason}", shown(record.path));
+                let reason = reason.within(shown(record.path));
                 problems.report(Error::record(&input.path, at, reason))?;
             }
         }
@@ -285,11 +284,7 @@ fn scout(
 
 /// Adds a directory. One whose record is wrong in part is added with what can be told, for root
 /// alone.
-fn gather(
-    record: &Record<'_>,
-    gathered: &mut Gathered,
-    at: (u32, Place),
-) -> std::result::Result<(), String> {
+fn gather(record: &Record<'_>, gathered: &mut Gathered, at: (u32, Place)) -> Checked<()> {
     let (attributes, pairs) = (record.attributes(), record.xattrs());
     let unknown = attributes.is_err() || pairs.is_err();
     let fault = attributes.as_ref().err().or(pairs.as_ref().err()).cloned();
@@ -341,13 +336,15 @@ impl<'a> Records<'a> {
         self.blocks.offset()
     }
 
-    fn split(&self) -> std::result::Result<(Record<'_>, usize), String> {
-        Record::split(self.blocks.bytes(), self.layout).map_err(|fault| match fault {
-            Fault::Bad(reason) => reason,
-            Fault::Incomplete if self.blocks.is_last() => {
-                "the file ends within a record".to_owned()
+    fn split(&self) -> Checked<(Record<'_>, usize)> {
+        Record::split(self.blocks.bytes(), self.layout).map_err(|error| match error {
+            SplitError::Bad(fault) => fault,
+            SplitError::Incomplete if self.blocks.is_last() => {
+                Fault::form("the file ends within a record")
             }
-            Fault::Incomplete => format!("a record of more than {RECORD_BYTES_MAX} bytes"),
+            SplitError::Incomplete => {
+                Fault::form(format!("a record of more than {RECORD_BYTES_MAX} bytes"))
+            }
         })
     }
 

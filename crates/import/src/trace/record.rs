@@ -17,6 +17,7 @@
 //! record.
 
 use super::Form;
+use crate::fault::{Checked, Fault};
 use crate::number::{hex_4, seconds, size, unsigned, unsigned_32};
 use canopy_model::{Attributes, FileType};
 use memchr::{memchr, memchr_iter};
@@ -36,11 +37,17 @@ pub(crate) struct Layout {
 
 /// Why bytes are not a record.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum SplitError {
     /// They end too early.
     Incomplete,
     /// They cannot be one, whatever follows.
-    Bad(String),
+    Bad(Fault),
+}
+
+impl SplitError {
+    fn bad(reason: String) -> Self {
+        SplitError::Bad(Fault::form(reason))
+    }
 }
 
 /// The fields of a record, not yet looked at.
@@ -64,36 +71,38 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Fault> {
-        let taken = self.bytes.get(self.at..self.at + length).ok_or(Fault::Incomplete)?;
+    fn take(&mut self, length: usize) -> Result<&'a [u8], SplitError> {
+        let taken = self.bytes.get(self.at..self.at + length).ok_or(SplitError::Incomplete)?;
         self.at += length;
         Ok(taken)
     }
 
-    fn delimiter(&mut self, behind: &str) -> Result<(), Fault> {
+    fn delimiter(&mut self, behind: &str) -> Result<(), SplitError> {
         match self.bytes.get(self.at) {
-            None => Err(Fault::Incomplete),
+            None => Err(SplitError::Incomplete),
             Some(&byte) if byte == self.layout.delimiter => {
                 self.at += 1;
                 Ok(())
             }
             Some(&byte) => {
                 let got = byte.escape_ascii();
-                Err(Fault::Bad(format!("got '{got}' behind the {behind}, expected the delimiter")))
+                Err(SplitError::bad(format!(
+                    "got '{got}' behind the {behind}, expected the delimiter"
+                )))
             }
         }
     }
 
     /// A field up to the next delimiter.
-    fn plain(&mut self) -> Result<&'a [u8], Fault> {
+    fn plain(&mut self) -> Result<&'a [u8], SplitError> {
         let rest = &self.bytes[self.at..];
-        let length = memchr(self.layout.delimiter, rest).ok_or(Fault::Incomplete)?;
+        let length = memchr(self.layout.delimiter, rest).ok_or(SplitError::Incomplete)?;
         self.at += length + 1;
         Ok(&rest[..length])
     }
 
     /// A short field up to the next delimiter.
-    fn short(&mut self, what: &str) -> Result<&'a [u8], Fault> {
+    fn short(&mut self, what: &str) -> Result<&'a [u8], SplitError> {
         const LENGTH_MAX: usize = 24;
         let rest = &self.bytes[self.at..];
         let rest = &rest[..rest.len().min(LENGTH_MAX)];
@@ -102,20 +111,18 @@ impl<'a> Cursor<'a> {
                 self.at += length + 1;
                 Ok(&rest[..length])
             }
-            None if rest.len() < LENGTH_MAX => Err(Fault::Incomplete),
-            None => Err(Fault::Bad(format!(
-                "got '{}', expected a number as {what}",
-                rest.escape_ascii()
-            ))),
+            None if rest.len() < LENGTH_MAX => Err(SplitError::Incomplete),
+            None => Err(SplitError::Bad(Fault::value(rest, format!("a number as {what}")))),
         }
     }
 
-    fn length(&mut self, what: &str) -> Result<usize, Fault> {
+    fn length(&mut self, what: &str) -> Result<usize, SplitError> {
         let digits = self.take(4)?;
-        hex_4(digits).map_err(|reason| Fault::Bad(format!("length of the {what}: {reason}")))
+        hex_4(digits)
+            .map_err(|fault| SplitError::Bad(fault.within(format_args!("length of the {what}"))))
     }
 
-    fn text(&mut self, what: &str) -> Result<&'a [u8], Fault> {
+    fn text(&mut self, what: &str) -> Result<&'a [u8], SplitError> {
         if self.layout.form == Form::Plain {
             return self.plain();
         }
@@ -125,13 +132,13 @@ impl<'a> Cursor<'a> {
         Ok(text)
     }
 
-    fn xattrs(&mut self) -> Result<(&'a [u8], Option<usize>), Fault> {
+    fn xattrs(&mut self) -> Result<(&'a [u8], Option<usize>), SplitError> {
         if self.layout.form == Form::Plain {
             return Ok((self.plain()?, None));
         }
         let length = self.length("extended attributes")?;
         let Some(length) = length.checked_sub(4) else {
-            return Err(Fault::Bad(format!(
+            return Err(SplitError::bad(format!(
                 "extended attributes of {length} bytes, expected at least 4"
             )));
         };
@@ -144,7 +151,7 @@ impl<'a> Cursor<'a> {
 
 impl<'a> Record<'a> {
     /// Splits the record at the beginning of `bytes` into its fields; returns its length too.
-    pub(crate) fn split(bytes: &'a [u8], layout: Layout) -> Result<(Self, usize), Fault> {
+    pub(crate) fn split(bytes: &'a [u8], layout: Layout) -> Result<(Self, usize), SplitError> {
         const NUMBERS: [&str; 11] = [
             "inode",
             "mode",
@@ -189,7 +196,7 @@ impl<'a> Record<'a> {
             b"\n" => Ok((record, cursor.at)),
             other => {
                 let got = other.escape_ascii();
-                Err(Fault::Bad(format!(
+                Err(SplitError::bad(format!(
                     "got '{got}' behind the last field, expected the end of the line"
                 )))
             }
@@ -197,7 +204,7 @@ impl<'a> Record<'a> {
     }
 
     /// The attributes.
-    pub(crate) fn attributes(&self) -> Result<Attributes, String> {
+    pub(crate) fn attributes(&self) -> Checked<Attributes> {
         let [ino, mode, nlink, uid, gid, bytes, blksize, blocks, atime, mtime, ctime] =
             self.numbers;
         let attributes = Attributes {
@@ -216,16 +223,16 @@ impl<'a> Record<'a> {
             rdev: 0,
         };
         if attributes.file_type() != FileType::Symlink && !self.target.is_empty() {
-            return Err("a link's target on what is no symbolic link".to_owned());
+            return Err(Fault::contradiction("a link's target on what is no symbolic link"));
         }
         if memchr(0, self.target).is_some() {
-            return Err("a link's target with a NUL".to_owned());
+            return Err(Fault::contradiction("a link's target with a NUL"));
         }
         Ok(attributes)
     }
 
     /// The mode, which must agree with the type.
-    fn mode(&self, mode: u32) -> Result<u32, String> {
+    fn mode(&self, mode: u32) -> Checked<u32> {
         let file_type = FileType::of_mode(mode);
         let own = file_type.letter() as u8;
         let agrees = match file_type {
@@ -237,32 +244,32 @@ impl<'a> Record<'a> {
         if agrees && mode <= 0o177_777 {
             return Ok(mode);
         }
-        Err(format!("mode {mode:o} does not agree with type '{}'", self.kind.escape_ascii()))
+        let kind = self.kind.escape_ascii();
+        let reason = format!("mode {mode:o} does not agree with type '{kind}'");
+        Err(Fault::contradiction(reason))
     }
 
     /// Names and values of the extended attributes.
-    pub(crate) fn xattrs(&self) -> Result<Pairs<'a>, String> {
+    pub(crate) fn xattrs(&self) -> Checked<Pairs<'a>> {
         let found = memchr_iter(XATTR_DELIMITER, self.xattrs).count();
         let pairs = self.xattr_count.unwrap_or(found / 2);
         if found != 2 * pairs {
             // A value that holds the delimiter cannot be told from the next name.
-            return Err(format!(
-                "{found} delimiters in extended attributes, expected {}",
-                2 * pairs
-            ));
+            let expected = 2 * pairs;
+            let reason = format!("{found} delimiters in extended attributes, expected {expected}");
+            return Err(Fault::form(reason));
         }
         if self.xattrs.last().is_some_and(|&byte| byte != XATTR_DELIMITER) {
-            return Err("extended attributes do not end with their delimiter".to_owned());
+            return Err(Fault::form("extended attributes do not end with their delimiter"));
         }
         let pairs = Pairs { rest: self.xattrs };
         if pairs
             .clone()
             .any(|(key, _)| key.is_empty() || key.len() > 255 || memchr(0, key).is_some())
         {
-            return Err(
-                "an extended attribute with an empty name, a NUL in it, or more than 255 bytes"
-                    .to_owned(),
-            );
+            return Err(Fault::name(
+                "an extended attribute with an empty name, a NUL in it, or more than 255 bytes",
+            ));
         }
         Ok(pairs)
     }
@@ -295,17 +302,18 @@ impl<'a> Iterator for Pairs<'a> {
 ///
 /// A record cannot be one in both forms: what is the link's length in the prefixed form is the link
 /// in the plain one, and the first record is a directory, which has none.
-pub(crate) fn detect(bytes: &[u8], delimiter: u8) -> Result<Form, String> {
+pub(crate) fn detect(bytes: &[u8], delimiter: u8) -> Checked<Form> {
     let fault = |form| match Record::split(bytes, Layout { form, delimiter }) {
         Ok((record, _)) if record.kind != b'd' => {
-            Some("the first record is not a directory".to_owned())
+            Some(Fault::form("the first record is not a directory"))
         }
         Ok((record, _)) => record.attributes().err(),
-        Err(Fault::Bad(reason)) => Some(reason),
-        Err(Fault::Incomplete) => Some("the first record has no end".to_owned()),
+        Err(SplitError::Bad(fault)) => Some(fault),
+        Err(SplitError::Incomplete) => Some(Fault::form("the first record has no end")),
     };
     let Some(prefixed) = fault(Form::Prefixed) else { return Ok(Form::Prefixed) };
     let Some(plain) = fault(Form::Plain) else { return Ok(Form::Plain) };
     let looks_prefixed = bytes.get(..4).is_some_and(|digits| hex_4(digits).is_ok());
-    Err(format!("not a GUFI trace: {}", if looks_prefixed { prefixed } else { plain }))
+    let fault = if looks_prefixed { prefixed } else { plain };
+    Err(fault.within("not a GUFI trace"))
 }

@@ -4,12 +4,13 @@
 use super::{OpenFile, RowRange, Shard};
 use crate::column::*;
 use crate::error::{Error, Result};
-use crate::schema::{FENCE_ROWS, FileKind};
+use crate::schema::{FENCE_ROWS, FENCES_END, FENCES_KEY, FileKind};
 use crate::shard_record::{HardLink, Overlap};
 use arrow::array::RecordBatch;
 use canopy_model::{Totals, compare_paths, is_below};
+use parking_lot::Mutex;
 use std::cmp::Ordering;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 /// Pages that are kept of a shard: a subtree begins in one and ends in another.
 const KEPT_MAX: usize = 2;
@@ -178,7 +179,7 @@ impl Shard {
         let before = |path: &str| compare_paths(path, directory) == Ordering::Less;
         let first = self.partition_point(before)?;
         let end = self.partition_point(|path| before(path) || is_below(path, directory))?;
-        let clamp = |ordinal: usize| ordinal.clamp(within.start, within.end);
+        let clamp = |ordinal: usize| ordinal.max(within.start).min(within.end);
         Ok(clamp(first)..clamp(end))
     }
 
@@ -212,7 +213,7 @@ impl Shard {
 
     /// Columns of a page of `listings`.
     fn page(&self, kept: &Kept, columns: Columns, page: usize) -> Result<RecordBatch> {
-        let kept = || kept.0.lock().expect("no thread panics while it holds the lock");
+        let kept = || kept.0.lock();
         if let Some((_, batch)) = kept().iter().find(|(number, _)| *number == page) {
             return Ok(batch.clone());
         }
@@ -240,11 +241,10 @@ impl Shard {
         let metadata = open.metadata.metadata().file_metadata();
         let fences = metadata
             .key_value_metadata()
-            .and_then(|pairs| pairs.iter().find(|pair| pair.key == "canopy.fences"))
+            .and_then(|pairs| pairs.iter().find(|pair| pair.key == FENCES_KEY))
             .and_then(|pair| pair.value.as_deref())
             .ok_or_else(|| Error::corrupt(&open.path, "its fences are missing"))?;
-        let fences: Vec<String> =
-            serde_json::from_str(fences).map_err(|error| Error::corrupt(&open.path, error))?;
+        let fences: Vec<String> = fences.split(FENCES_END).map(str::to_owned).collect();
         if fences.len() != self.rows(FileKind::Listings).div_ceil(FENCE_ROWS) {
             return Err(Error::corrupt(&open.path, "it has a wrong number of fences"));
         }

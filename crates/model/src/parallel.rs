@@ -1,18 +1,18 @@
 //! Tasks on several threads.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Does each task on one of the workers, in about the order given. Returns the results in the order
-/// of the tasks. The first error ends the work of all.
-pub(crate) fn parallel<W: Send, T: Send, R: Send, E: Send>(
+/// Does each task on one of the workers, in about the order given, and returns the results in the
+/// order of the tasks. The first error ends the work of all. Blocks.
+pub fn parallel<W: Send, T: Send, R: Send, E: Send>(
     workers: &mut [W],
     tasks: Vec<T>,
     work: impl Fn(&mut W, T) -> Result<R, E> + Sync,
 ) -> Result<Vec<R>, E> {
     let queue = Mutex::new(tasks.into_iter().enumerate());
     let stopped = AtomicBool::new(false);
-    let next = || queue.lock().expect("no thread panics while it holds the lock").next();
+    let next = || queue.lock().next();
     let run = |worker: &mut W| -> Result<Vec<(usize, R)>, E> {
         let mut done = Vec::new();
         while let Some((number, task)) = next().filter(|_| !stopped.load(Ordering::Relaxed)) {

@@ -1,0 +1,8 @@
+//! The short run of the fuzz targets, for machines without a fuzzer.
+
+use canopy_model::fuzzing::{TARGETS, mutate_and_run};
+
+#[test]
+fn no_bytes_make_a_decoder_panic() {
+    TARGETS.iter().for_each(|target| mutate_and_run(target, 20_000));
+}
