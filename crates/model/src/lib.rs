@@ -21,6 +21,7 @@ mod name;
 mod rows;
 mod summary;
 mod totals;
+pub mod xattr_names;
 
 pub use acl::{Acl, AclEntry, AclError, AclTag};
 pub use attributes::{Attributes, FileType};

@@ -3,8 +3,11 @@
 //! its own.
 
 use super::entry::{Entry, Target};
-use canopy_model::FileType;
+use canopy_model::{FileType, xattr_names};
 use canopy_text::control;
+
+/// The attribute of a program that runs with capabilities.
+const CAPABILITY: &str = "security.capability";
 
 /// The keys of `LS_COLORS`, with what they stand for if it does not say.
 const KEYS: [(&str, Option<&str>); 24] = [
@@ -102,7 +105,7 @@ impl Colors {
             Target::Mode(mode) if self.as_target => mode,
             _ => attributes.mode,
         };
-        let capable = entry.inode.xattrs.split(',').any(|name| name == "security.capability");
+        let capable = xattr_names::has(&entry.inode.xattrs, CAPABILITY);
         let key = self.key(mode, attributes.nlink, capable);
         match key {
             "fi" => self.of_file(&entry.name),

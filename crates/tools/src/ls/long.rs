@@ -3,10 +3,13 @@
 use super::entry::{Entry, Target};
 use super::print::{Printer, Table};
 use super::{LsOptions, LsTime};
-use canopy_model::{FileType, unescape};
+use canopy_model::{FileType, unescape, xattr_names};
 use canopy_text::mode_string;
 use canopy_text::{group_name, user_name};
 use std::io::Write;
+
+/// The attributes that hold ACLs.
+const ACLS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
 
 impl Printer<'_> {
     pub(super) fn long(&mut self, table: &Table<'_>, beside: &[&Entry], lines: &mut Vec<u8>) {
@@ -101,7 +104,7 @@ impl Cells {
             _ => (id.to_string(), true),
         };
         let mut mode = mode_string(attributes.mode);
-        if entry.inode.xattrs.contains("system.posix_acl_") {
+        if ACLS.iter().any(|acl| xattr_names::has(&entry.inode.xattrs, acl)) {
             mode.push('+');
         } else if !entry.inode.xattrs.is_empty() {
             mode.push('@');
