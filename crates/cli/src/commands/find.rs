@@ -51,7 +51,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         terminal: stdout.is_terminal(),
         now_ns,
         // A name with an end of line must not look like another message.
-        tell: |text| message(text.replace('\n', "?")),
+        diagnostic: |text| message(text.replace('\n', "?")),
     };
     let mut output = BufWriter::with_capacity(1 << 16, stdout);
     let ended = match find.is_live() {

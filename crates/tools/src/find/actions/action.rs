@@ -1,15 +1,18 @@
-//! What find does with an entry that it has found.
+//! The actions: what find does with an entry that it has found.
 
+use super::entry::EntryView;
 use super::exec::Exec;
-use super::format::{Format, Found};
 use super::json::print_json;
 use super::long::print_long;
+use super::printf::PrintfFormat;
+use canopy_index::Columns;
+use canopy_index::column::*;
 
 /// An action.
 #[derive(Debug)]
 pub enum Action {
     /// `-print`, `-ls`, `-printf`, and `-fprint` and its like
-    Write(Form, Sink),
+    Write(EntryFormat, Destination),
     /// `-exec`, `-execdir`, `-ok`, `-okdir`
     Exec(Exec),
     /// `-quit`
@@ -22,7 +25,7 @@ pub enum Action {
 
 /// What is written of an entry.
 #[derive(Debug)]
-pub enum Form {
+pub enum EntryFormat {
     /// `-print`
     Line,
     /// `-print0`
@@ -30,70 +33,70 @@ pub enum Form {
     /// `-ls`
     List,
     /// `-printf`
-    Printf(Printf),
+    Printf(PrintfFormat),
     /// `--ndjson`, and `--json`, where objects are elements of one list
     Json,
 }
 
 /// Where an action writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sink {
+pub enum Destination {
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
-    /// A file, by its place in [`super::Find::files`].
+    /// A file, by its place in `Find::files`.
     File(usize),
 }
 
-/// A compiled format of `-printf`.
-#[derive(Debug)]
-pub struct Printf(pub(crate) Format);
-
-/// Columns of an object of `--json`.
-const JSON_COLUMNS: [&str; 13] = [
-    "ino", "mode", "nlink", "uid", "gid", "size", "blocks", "atime", "mtime", "ctime", "btime",
-    "target", "rdev",
-];
-
 impl Action {
-    /// The columns that it needs besides those of the path.
-    pub(crate) fn columns(&self) -> Vec<&'static str> {
+    /// Returns the columns that it needs besides those of the path.
+    pub(crate) fn columns(&self) -> Columns {
         match self {
-            Action::Write(form, _) => form.columns(),
-            Action::Exec(_) | Action::Quit | Action::Delete | Action::Count => Vec::new(),
+            Action::Write(format, _) => format.columns(),
+            Action::Exec(_) | Action::Quit | Action::Delete | Action::Count => Columns::NONE,
         }
     }
 
-    /// Whether it uses anything that the listing of an entry tells.
+    /// Returns the format of `-printf` and its like.
+    pub(crate) fn printf(&self) -> Option<&PrintfFormat> {
+        match self {
+            Action::Write(EntryFormat::Printf(format), _) => Some(format),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it uses anything that the listing of an entry tells.
     pub(crate) fn needs_listing(&self) -> bool {
         match self {
-            Action::Write(Form::Printf(format), _) => format.0.needs_listing(),
+            Action::Write(EntryFormat::Printf(format), _) => format.needs_listing(),
             Action::Write(..) | Action::Exec(_) => true,
             Action::Quit | Action::Delete | Action::Count => false,
         }
     }
 
-    /// Whether it prints the device of an entry.
+    /// Returns whether it prints the device of an entry.
     pub(crate) fn needs_device(&self) -> bool {
         match self {
-            Action::Write(Form::Printf(format), _) => format.0.has('D'),
-            Action::Write(form, _) => matches!(form, Form::Json),
+            Action::Write(EntryFormat::Printf(format), _) => format.has('D'),
+            Action::Write(format, _) => matches!(format, EntryFormat::Json),
             _ => false,
         }
     }
 
-    /// Whether it can be carried out on many rows at once, in any order.
-    pub(crate) fn is_simple(&self) -> bool {
+    /// Returns whether it can be carried out by many threads at once, in any order.
+    pub(crate) fn is_parallel(&self) -> bool {
         match self {
-            Action::Write(Form::Printf(format), Sink::Stdout) => !format.0.needs_known(),
-            Action::Write(_, sink) => *sink == Sink::Stdout,
+            Action::Write(EntryFormat::Printf(format), Destination::Stdout) => {
+                !format.needs_look_up()
+            }
+            Action::Write(_, to) => *to == Destination::Stdout,
             Action::Count | Action::Delete => true,
             Action::Exec(_) | Action::Quit => false,
         }
     }
 
-    /// Whether what follows hangs on its outcome.
+    /// Returns whether what follows depends on its outcome.
     pub(crate) fn decides(&self) -> bool {
         match self {
             Action::Exec(exec) => exec.decides(),
@@ -103,51 +106,43 @@ impl Action {
     }
 }
 
-impl Form {
-    fn columns(&self) -> Vec<&'static str> {
+impl EntryFormat {
+    fn columns(&self) -> Columns {
+        let listed = INO | MODE | NLINK | UID | GID | SIZE | BLOCKS | MTIME | TARGET | RDEV;
         match self {
-            Form::Line | Form::Zero => Vec::new(),
-            Form::List => {
-                vec![
-                    "ino", "mode", "nlink", "uid", "gid", "size", "blocks", "mtime", "target",
-                    "rdev",
-                ]
-            }
-            Form::Printf(format) => format.0.columns(),
-            Form::Json => JSON_COLUMNS.to_vec(),
+            EntryFormat::Line | EntryFormat::Zero => Columns::NONE,
+            EntryFormat::List => listed,
+            EntryFormat::Printf(format) => format.columns(),
+            EntryFormat::Json => listed | ATIME | CTIME | BTIME,
         }
     }
 
     /// Writes an entry. On a terminal, control characters in paths are shown as '?'.
     pub(crate) fn write(
         &self,
-        found: &Found<'_>,
+        entry: &EntryView<'_>,
         terminal: bool,
         now_ns: i64,
         output: &mut Vec<u8>,
     ) {
         match self {
-            Form::Line if terminal => {
-                output.extend(
-                    found
-                        .shown
-                        .iter()
-                        .map(|&byte| if byte < 32 || byte == 127 { b'?' } else { byte }),
-                );
+            EntryFormat::Line if terminal => {
+                let visible = |&byte: &u8| if byte.is_ascii_control() { b'?' } else { byte };
+                output.extend(entry.shown.iter().map(visible));
                 output.push(b'\n');
             }
-            Form::Line => {
-                output.extend_from_slice(found.shown);
+            EntryFormat::Line => {
+                output.extend_from_slice(entry.shown);
                 output.push(b'\n');
             }
-            Form::Zero => {
-                output.extend_from_slice(found.shown);
+            EntryFormat::Zero => {
+                output.extend_from_slice(entry.shown);
                 output.push(0);
             }
-            Form::List => print_long(found, now_ns, output),
-            Form::Printf(format) => format.0.print(found, output),
-            Form::Json => {
-                print_json(found, output);
+            EntryFormat::List => print_long(entry, now_ns, output),
+            EntryFormat::Printf(format) => format.print(entry, output),
+            EntryFormat::Json => {
+                print_json(entry, output);
                 output.push(b'\n');
             }
         }

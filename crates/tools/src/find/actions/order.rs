@@ -1,120 +1,122 @@
 //! `--sort`, `--reverse` and `-depth`: the order in which entries are acted on.
 
-use super::chunk::ChunkRow;
-use super::primary::Globals;
-use arrow::datatypes::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
+use crate::error::Result;
+use crate::find::language::Globals;
+use canopy_index::Columns;
+use canopy_index::column::*;
 use canopy_model::{compare_paths, is_below};
-use canopy_read::columns::{numbers, strings};
 use std::cmp::Ordering;
 
 /// What to sort by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Field {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SortField {
+    /// The path, in path order.
     Path,
+    /// The distance from the start.
     Depth,
-    /// A stored column.
-    Column(&'static str),
+    /// The last component of the path.
+    Name,
+    /// The inode number.
+    Inode,
+    /// An amount of space.
+    Space(Column<i64>),
+    /// A number of 32 bits.
+    Id(Column<u32>),
+    /// A time.
+    Time(Column<Time>),
 }
 
-/// A value to sort by.
-pub(super) enum Key<'a> {
+/// A value to sort by; those of one field are all of one kind.
+pub(crate) enum SortKey<'a> {
+    /// A path, escaped, in path order.
+    Path(&'a str),
+    /// A text, by its bytes.
     Text(&'a str),
+    /// A number.
     Number(i64),
 }
 
-impl Field {
-    /// The field that `--sort` names.
-    pub(super) fn named(name: &str) -> Result<Self, String> {
-        const COLUMNS: [&str; 11] = [
-            "name", "size", "blocks", "mtime", "atime", "ctime", "btime", "uid", "gid", "nlink",
-            "ino",
-        ];
-        match name {
-            "path" => Ok(Field::Path),
-            "depth" => Ok(Field::Depth),
-            "links" => Ok(Field::Column("nlink")),
-            _ => COLUMNS
-                .iter()
-                .find(|column| **column == name)
-                .map(|column| Field::Column(column))
-                .ok_or_else(|| {
-                    format!("--sort needs one of path, depth, {}, not '{name}'", COLUMNS.join(", "))
-                }),
+impl SortKey<'_> {
+    fn compare(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (SortKey::Path(a), SortKey::Path(b)) => compare_paths(a, b),
+            (SortKey::Text(a), SortKey::Text(b)) => a.cmp(b),
+            (SortKey::Number(a), SortKey::Number(b)) => a.cmp(b),
+            _ => Ordering::Equal,
         }
     }
+}
 
-    /// The column that it reads.
-    pub(super) fn column(self) -> Option<&'static str> {
+impl SortField {
+    /// Returns the field that `--sort` names.
+    pub(crate) fn named(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "path" => SortField::Path,
+            "depth" => SortField::Depth,
+            "name" => SortField::Name,
+            "size" => SortField::Space(SIZE),
+            "blocks" => SortField::Space(BLOCKS),
+            "mtime" => SortField::Time(MTIME),
+            "atime" => SortField::Time(ATIME),
+            "ctime" => SortField::Time(CTIME),
+            "btime" => SortField::Time(BTIME),
+            "uid" => SortField::Id(UID),
+            "gid" => SortField::Id(GID),
+            "nlink" | "links" => SortField::Id(NLINK),
+            "ino" => SortField::Inode,
+            _ => {
+                return Err(format!(
+                    "--sort needs one of path, depth, name, size, blocks, mtime, atime, ctime, \
+                     btime, uid, gid, nlink, ino, not '{name}'"
+                ));
+            }
+        })
+    }
+
+    /// Returns the column that it reads.
+    pub(crate) fn columns(self) -> Columns {
         match self {
-            Field::Column(name) => Some(name),
-            Field::Path | Field::Depth => None,
+            SortField::Path | SortField::Depth => Columns::NONE,
+            SortField::Name => NAME.into(),
+            SortField::Inode => INO.into(),
+            SortField::Space(column) => column.into(),
+            SortField::Id(column) => column.into(),
+            SortField::Time(column) => column.into(),
         }
     }
 }
 
 /// What can be put in order.
-pub(super) trait Row {
-    /// What it is sorted by.
-    fn key(&self, field: Field) -> Key<'_>;
-    /// The number of its start.
+pub(crate) trait Sortable {
+    /// Returns what it is sorted by.
+    fn key(&self, field: SortField) -> Result<SortKey<'_>>;
+    /// Returns the number of its start.
     fn start(&self) -> usize;
-    /// Its path as it is printed, escaped, without slashes at its end.
+    /// Returns its path as it is printed, escaped, without slashes at its end.
     fn shown(&self) -> &str;
 }
 
-impl Row for ChunkRow<'_> {
-    fn key(&self, field: Field) -> Key<'_> {
-        let (chunk, at) = (self.chunk, self.at);
-        let batch = &chunk.batch;
-        match field {
-            Field::Path => Key::Text(&chunk.shown[at]),
-            Field::Depth => Key::Number(i64::from(chunk.depths[at])),
-            Field::Column("name") => Key::Text(strings(batch, "name").value(at)),
-            Field::Column(name @ ("size" | "blocks")) => {
-                Key::Number(numbers::<Int64Type>(batch, name).value(at))
-            }
-            Field::Column(name @ ("uid" | "gid" | "nlink")) => {
-                Key::Number(i64::from(numbers::<UInt32Type>(batch, name).value(at)))
-            }
-            Field::Column("ino") => {
-                Key::Number(numbers::<UInt64Type>(batch, "ino").value(at) as i64)
-            }
-            Field::Column(time) => {
-                Key::Number(numbers::<TimestampNanosecondType>(batch, time).value(at))
-            }
-        }
-    }
-
-    fn start(&self) -> usize {
-        self.chunk.visit.number
-    }
-
-    fn shown(&self) -> &str {
-        self.chunk.shown[self.at].trim_end_matches('/')
-    }
-}
-
-/// The numbers of the rows in the order that is asked for. Rows that compare equal are in path
-/// order.
-pub(super) fn in_order<R: Row>(rows: &[R], globals: &Globals) -> Vec<usize> {
-    let compare = |a: &R, b: &R| match globals.sort {
-        Some(field) => {
-            let order = match (a.key(field), b.key(field)) {
-                (Key::Number(a), Key::Number(b)) => a.cmp(&b),
-                (Key::Text(a), Key::Text(b)) if field == Field::Path => compare_paths(a, b),
-                (Key::Text(a), Key::Text(b)) => a.cmp(b),
-                _ => Ordering::Equal,
-            };
-            order.then_with(|| compare_paths(a.shown(), b.shown()))
-        }
-        None => a.start().cmp(&b.start()).then_with(|| contents_first(a.shown(), b.shown())),
-    };
+/// Returns the numbers of the rows in the order that is asked for. Rows that compare equal are in
+/// path order.
+pub(crate) fn in_order<R: Sortable>(rows: &[R], globals: &Globals) -> Result<Vec<usize>> {
     let mut numbers: Vec<usize> = (0..rows.len()).collect();
-    numbers.sort_unstable_by(|&a, &b| compare(&rows[a], &rows[b]));
+    match globals.sort {
+        Some(field) => {
+            let keys = rows.iter().map(|row| row.key(field)).collect::<Result<Vec<_>>>()?;
+            numbers.sort_unstable_by(|&a, &b| {
+                let by_path = || compare_paths(rows[a].shown(), rows[b].shown());
+                keys[a].compare(&keys[b]).then_with(by_path)
+            });
+        }
+        None => numbers.sort_unstable_by(|&a, &b| {
+            let (a, b) = (&rows[a], &rows[b]);
+            a.start().cmp(&b.start()).then_with(|| contents_first(a.shown(), b.shown()))
+        }),
+    }
     if globals.reverse {
         numbers.reverse();
     }
-    numbers
+    Ok(numbers)
 }
 
 /// Path order, but directories behind what is in them.

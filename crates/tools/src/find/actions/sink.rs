@@ -1,45 +1,51 @@
-//! The careful way to act on what was found: row by row, in one thread at a time. Needed where an
-//! order is asked for, where files are written or commands run, and where an action decides what
-//! comes after it.
+//! Where actions are carried out.
+//!
+//! Rows that are only printed or counted are written by all threads in blocks. Where an order is
+//! asked for, where files are written or commands run, and where an action decides what comes after
+//! it, rows are acted on one by one, in one thread at a time.
 
-use super::action::{Action, Form, Printf, Sink};
-use super::chunk::{Chunk, ChunkRow};
+use super::action::{Action, Destination, EntryFormat};
+use super::entry::{EntryView, LookedUp};
 use super::exec::{Exec, Target, Waiting};
-use super::expr::Step;
-use super::format::{Found, Rare, file_name};
 use super::json::print_json;
-use super::known::UNKNOWN;
-use super::order::in_order;
-use super::parse::Find;
-use super::run::RunOptions;
+use super::order::{SortField, in_order};
+use super::printf::PrintfFormat;
 use crate::error::Result;
-use arrow::array::AsArray;
+use crate::find::evaluation::{Chunk, ChunkRow, RunOptions, Step};
+use crate::find::language::Find;
+use crate::find::messages::UNKNOWN_TARGET;
+use crate::find::path::file_name;
+use canopy_index::Columns;
+use canopy_index::column::TARGET;
 use canopy_model::{FileType, base_name, unescape};
-use canopy_read::columns::{InodeColumns, text_or_empty};
+use canopy_read::inode::{InodeColumns, text_or_empty};
 use canopy_read::links::Place;
+use parking_lot::{Mutex, MutexGuard};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
-/// Where actions are carried out.
-pub(super) struct Stage<'a> {
+/// Carries the actions of a find out; see the module.
+pub(crate) struct ActionSink<'a> {
     find: &'a Find,
     options: RunOptions,
-    careful: bool,
+    /// Whether rows are acted on one by one.
+    sequential: bool,
+    /// Whether `%F`, `%Y` or `%Z` is printed.
     looks_up: bool,
     done: AtomicBool,
     counted: AtomicU64,
-    inner: Mutex<Inner<'a>>,
+    state: Mutex<State<'a>>,
 }
 
-struct Inner<'a> {
+struct State<'a> {
     output: &'a mut (dyn Write + Send),
     files: Vec<BufWriter<&'a File>>,
     /// By action: the paths that wait for a command.
     waiting: Vec<Waiting>,
     /// Rows that wait until all are there to be sorted.
     held: Vec<Chunk>,
+    /// How many rows were acted on.
     acted: u64,
     /// Whether the list of `--json` has begun.
     listed: bool,
@@ -47,19 +53,16 @@ struct Inner<'a> {
     block: Vec<u8>,
 }
 
-impl<'a> Stage<'a> {
-    pub(super) fn new(
+impl<'a> ActionSink<'a> {
+    pub(crate) fn new(
         find: &'a Find,
         options: RunOptions,
         output: &'a mut (dyn Write + Send),
     ) -> Self {
         let globals = &find.globals;
-        let simple = find.actions.iter().all(Action::is_simple);
-        let looks_up = |action: &Action| match action {
-            Action::Write(Form::Printf(Printf(format)), _) => format.needs_known(),
-            _ => false,
-        };
-        let inner = Inner {
+        let mut formats = find.actions.iter().filter_map(Action::printf);
+        let parallel = find.actions.iter().all(Action::is_parallel);
+        let state = State {
             output,
             files: find.files.iter().map(|(_, file)| BufWriter::new(file)).collect(),
             waiting: find.actions.iter().map(|_| Waiting::default()).collect(),
@@ -69,177 +72,182 @@ impl<'a> Stage<'a> {
             failed: false,
             block: Vec::new(),
         };
-        Stage {
+        ActionSink {
             find,
             options,
-            careful: !simple || globals.holds() || globals.limit.is_some() || globals.json,
-            looks_up: find.actions.iter().any(looks_up),
+            sequential: !parallel || globals.holds() || globals.limit.is_some() || globals.json,
+            looks_up: formats.any(PrintfFormat::needs_look_up),
             done: AtomicBool::new(globals.limit == Some(0)),
             counted: AtomicU64::new(0),
-            inner: Mutex::new(inner),
+            state: Mutex::new(state),
         }
     }
 
-    /// Whether rows must come here instead of being printed by all threads.
-    pub(super) fn is_careful(&self) -> bool {
-        self.careful
+    /// Returns whether rows are acted on one by one instead of being printed by all threads.
+    pub(crate) fn is_sequential(&self) -> bool {
+        self.sequential
     }
 
-    /// Whether nothing but the number of rows matters.
-    pub(super) fn counts_only(&self) -> bool {
-        !self.careful && self.find.globals.count
+    /// Returns whether nothing but the number of rows matters.
+    pub(crate) fn counts_only(&self) -> bool {
+        !self.sequential && self.find.globals.count
     }
 
-    /// Whether nothing more is to be done.
-    pub(super) fn is_done(&self) -> bool {
+    /// Returns whether nothing more is to be done.
+    pub(crate) fn is_done(&self) -> bool {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// The column that the order asks for.
-    pub(super) fn order_column(&self) -> Option<&'static str> {
-        self.find.globals.sort.and_then(super::order::Field::column)
+    /// Returns the columns that rows are read with: those that actions, order and tests ask for, of
+    /// rows that are all directories or all not.
+    pub(crate) fn columns(&self, dirs: bool) -> Columns {
+        let mut columns = self.find.globals.sort.map(SortField::columns).unwrap_or_default();
+        self.find.actions.iter().for_each(|action| columns.add(action.columns()));
+        columns | self.find.expr.columns(dirs)
     }
 
     /// Counts rows.
-    pub(super) fn count(&self, rows: u64) {
+    pub(crate) fn count(&self, rows: u64) {
         self.counted.fetch_add(rows, Ordering::Relaxed);
     }
 
     /// Writes what was printed elsewhere.
-    pub(super) fn write(&self, block: &[u8]) -> Result<()> {
-        Ok(self.inner.lock().expect("no thread panics while it writes").output.write_all(block)?)
+    pub(crate) fn write(&self, block: &[u8]) -> Result<()> {
+        Ok(self.state.lock().output.write_all(block)?)
     }
 
-    /// Acts on the rows of a chunk, or holds them until all are there.
-    pub(super) fn take(&self, chunk: Chunk) -> Result<()> {
-        let mut inner = self.inner.lock().expect("no thread panics while it writes");
+    /// Acts on the rows of a chunk one by one, or holds them until all are there.
+    pub(crate) fn take(&self, chunk: Chunk) -> Result<()> {
+        let mut state = self.state.lock();
         if self.find.globals.holds() {
-            inner.held.push(chunk);
+            state.held.push(chunk);
             return Ok(());
         }
-        for at in 0..chunk.paths.len() {
+        for at in 0..chunk.len() {
             if self.is_done() {
                 break;
             }
-            self.row(&mut inner, &chunk, at)?;
+            self.row(&mut state, &chunk, at)?;
         }
         Ok(())
     }
 
-    /// Acts on all that was held, runs the commands that wait, and writes out. Whether anything
-    /// failed.
-    pub(super) fn finish(self) -> Result<bool> {
-        let mut inner = self.inner.lock().expect("no thread panics while it writes");
-        let held = std::mem::take(&mut inner.held);
+    /// Acts on all that was held, runs the commands that wait, and writes out. Returns whether a
+    /// command of a batch failed.
+    pub(crate) fn finish(self) -> Result<bool> {
+        let mut state = self.state.lock();
+        let held = std::mem::take(&mut state.held);
         let rows: Vec<ChunkRow<'_>> = held
             .iter()
-            .flat_map(|chunk| (0..chunk.paths.len()).map(move |at| ChunkRow { chunk, at }))
+            .flat_map(|chunk| (0..chunk.len()).map(move |at| ChunkRow { chunk, at }))
             .collect();
-        for number in in_order(&rows, &self.find.globals) {
+        for number in in_order(&rows, &self.find.globals)? {
             if self.is_done() {
                 break;
             }
             let ChunkRow { chunk, at } = rows[number];
-            self.row(&mut inner, chunk, at)?;
+            self.row(&mut state, chunk, at)?;
         }
         if self.find.globals.count {
             let counted = self.counted.load(Ordering::Relaxed);
-            writeln!(inner.output, "{counted}")?;
+            writeln!(state.output, "{counted}")?;
         }
         if self.find.globals.json {
-            let end: &[u8] = if inner.listed { b"\n]\n" } else { b"[]\n" };
-            inner.output.write_all(end)?;
+            let end: &[u8] = if state.listed { b"\n]\n" } else { b"[]\n" };
+            state.output.write_all(end)?;
         }
-        inner.flush()?;
+        state.flush()?;
         for (number, action) in self.find.actions.iter().enumerate() {
             if let Action::Exec(exec) = action {
-                let outcome = exec.run_waiting(&mut inner.waiting[number]);
-                self.note(&mut inner, outcome);
+                let outcome = exec.run_waiting(&mut state.waiting[number]);
+                self.note(&mut state, outcome);
             }
         }
-        Ok(inner.failed)
+        Ok(state.failed)
     }
 
     /// Evaluates the expression on one row and acts on it.
-    fn row(&self, inner: &mut Inner<'a>, chunk: &Chunk, at: usize) -> Result<()> {
-        let batch = chunk.batch.slice(at, 1);
-        chunk.visit.known.forget_problem(&chunk.shown[at]);
-        let shown = unescape(&chunk.shown[at]);
-        let start = &chunk.visit.start;
-        let depth = chunk.depths[at];
-        let targets = batch.column_by_name("target").map(|column| column.as_string::<i32>());
-        let target = text_or_empty(targets, 0);
-        let name = unescape(base_name(&chunk.shown[at]));
-        let attributes = InodeColumns::of(&batch).row(0);
-        let mut found = Found {
+    fn row(&self, state: &mut State<'a>, chunk: &Chunk, at: usize) -> Result<()> {
+        let Chunk { visit, batch, locations, .. } = chunk;
+        visit.facts.forget_problem(&locations.shown[at]);
+        let shown = unescape(&locations.shown[at]);
+        let start = &visit.start;
+        let depth = locations.depths[at];
+        let target = text_or_empty(TARGET.find(batch), at);
+        let name = unescape(base_name(&locations.shown[at]));
+        let mut entry = EntryView {
             shown: &shown,
             name: if depth == 0 { file_name(&start.given) } else { &name },
-            start: &chunk.visit.given,
+            start: &visit.given,
             link: &start.given,
             depth,
             target: &unescape(target),
-            dev: chunk.devs[at],
-            attributes,
-            rare: Rare::default(),
+            dev: locations.devs[at],
+            attributes: InodeColumns::of(batch).row(at),
+            looked_up: LookedUp::default(),
             directory: None,
         };
         if self.looks_up {
-            found.rare = rare(chunk, at, &found, target);
+            entry.looked_up = look_up(chunk, at, entry.attributes.file_type(), target);
         }
-        let rows = chunk.row(at, &batch);
         let mut acted = false;
-        let outcome = self.find.expr.carry_out(&rows, 0, &mut |step| match step {
+        let outcome = self.find.expr.carry_out(&chunk.rows(), at, &mut |step| match step {
             Step::Act(number) => {
                 acted = true;
-                self.act(inner, number, &found)
+                self.act(state, number, &entry)
             }
             Step::Prune => Ok(Some(true)),
         })?;
-        self.row_done(inner, acted, outcome);
+        self.row_done(state, acted, outcome);
         Ok(())
     }
 
-    fn row_done(&self, inner: &mut Inner<'a>, acted: bool, outcome: Option<bool>) {
-        inner.acted += u64::from(acted);
-        if outcome.is_none() || self.find.globals.limit.is_some_and(|limit| inner.acted >= limit) {
+    fn row_done(&self, state: &mut State<'a>, acted: bool, outcome: Option<bool>) {
+        state.acted += u64::from(acted);
+        if outcome.is_none() || self.find.globals.limit.is_some_and(|limit| state.acted >= limit) {
             self.done.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Has other threads wait until what is acted on next is done.
-    pub(super) fn begin(&self) -> Acting<'_, 'a> {
-        Acting { stage: self, inner: self.inner.lock().expect("no thread panics while it writes") }
+    /// Makes other threads wait until what is acted on next is done.
+    pub(crate) fn begin(&self) -> Acting<'_, 'a> {
+        Acting { sink: self, state: self.state.lock() }
     }
 
     /// Writes out what was written.
-    pub(super) fn flush(&self) -> Result<()> {
-        self.inner.lock().expect("no thread panics while it writes").flush()
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.state.lock().flush()
     }
 
-    fn act(&self, inner: &mut Inner<'a>, number: usize, found: &Found<'_>) -> Result<Option<bool>> {
+    fn act(
+        &self,
+        state: &mut State<'a>,
+        number: usize,
+        entry: &EntryView<'_>,
+    ) -> Result<Option<bool>> {
         match &self.find.actions[number] {
             Action::Quit => return Ok(None),
             Action::Delete => unreachable!("only a live search deletes, and does it itself"),
             Action::Count => self.count(1),
-            Action::Write(Form::Json, _) if self.find.globals.json => {
-                let mut block = if inner.listed { b",\n".to_vec() } else { b"[\n".to_vec() };
-                inner.listed = true;
-                print_json(found, &mut block);
-                inner.output.write_all(&block)?;
+            Action::Write(EntryFormat::Json, _) if self.find.globals.json => {
+                let mut block = if state.listed { b",\n".to_vec() } else { b"[\n".to_vec() };
+                state.listed = true;
+                print_json(entry, &mut block);
+                state.output.write_all(&block)?;
             }
-            Action::Write(form, sink) => {
-                let mut block = std::mem::take(&mut inner.block);
+            Action::Write(format, to) => {
+                let mut block = std::mem::take(&mut state.block);
                 block.clear();
-                let terminal = *sink == Sink::Stdout && self.options.terminal;
-                form.write(found, terminal, self.options.now_ns, &mut block);
-                match sink {
-                    Sink::Stdout => inner.output.write_all(&block)?,
-                    Sink::Stderr => std::io::stderr().write_all(&block)?,
-                    Sink::File(file) => inner.files[*file].write_all(&block)?,
+                let terminal = *to == Destination::Stdout && self.options.terminal;
+                format.write(entry, terminal, self.options.now_ns, &mut block);
+                match to {
+                    Destination::Stdout => state.output.write_all(&block)?,
+                    Destination::Stderr => std::io::stderr().write_all(&block)?,
+                    Destination::File(file) => state.files[*file].write_all(&block)?,
                 }
-                inner.block = block;
+                state.block = block;
             }
-            Action::Exec(exec) => return self.command(inner, number, exec, found).map(Some),
+            Action::Exec(exec) => return self.command(state, number, exec, entry).map(Some),
         }
         Ok(Some(true))
     }
@@ -247,54 +255,54 @@ impl<'a> Stage<'a> {
     /// Runs a command, or has the entry wait for one.
     fn command(
         &self,
-        inner: &mut Inner<'a>,
+        state: &mut State<'a>,
         number: usize,
         exec: &Exec,
-        found: &Found<'_>,
+        entry: &EntryView<'_>,
     ) -> Result<bool> {
         // Commands see what was written before, and write behind it.
-        inner.flush()?;
-        let Found { shown, link, directory, .. } = *found;
+        state.flush()?;
+        let EntryView { shown, link, directory, .. } = *entry;
         let target = Target { shown, start: link, is_start: shown == link, directory };
         if exec.batch {
-            let outcome = exec.wait(target, &mut inner.waiting[number]);
-            self.note(inner, outcome);
+            let outcome = exec.wait(target, &mut state.waiting[number]);
+            self.note(state, outcome);
             return Ok(true);
         }
         Ok(exec.run(target).unwrap_or_else(|error| {
-            (self.options.tell)(&error);
+            (self.options.diagnostic)(&error);
             false
         }))
     }
 
-    /// Commands of batches that fail make the search partial, as in find(1).
-    fn note(&self, inner: &mut Inner<'a>, outcome: std::result::Result<bool, String>) {
-        inner.failed |= !outcome.unwrap_or_else(|error| {
-            (self.options.tell)(&error);
+    /// Notes how a command of a batch ended: one that fails makes the search partial, as in find(1).
+    fn note(&self, state: &mut State<'a>, outcome: std::result::Result<bool, String>) {
+        state.failed |= !outcome.unwrap_or_else(|error| {
+            (self.options.diagnostic)(&error);
             false
         });
     }
 }
 
 /// Actions on one entry, while no other thread acts.
-pub(super) struct Acting<'s, 'a> {
-    stage: &'s Stage<'a>,
-    inner: MutexGuard<'s, Inner<'a>>,
+pub(crate) struct Acting<'s, 'a> {
+    sink: &'s ActionSink<'a>,
+    state: MutexGuard<'s, State<'a>>,
 }
 
 impl Acting<'_, '_> {
-    /// Carries an action out. Whether it is true; `None` ends it all.
-    pub(super) fn act(&mut self, number: usize, found: &Found<'_>) -> Result<Option<bool>> {
-        self.stage.act(&mut self.inner, number, found)
+    /// Carries an action out. Returns whether it is true; `None` ends the search.
+    pub(crate) fn act(&mut self, number: usize, entry: &EntryView<'_>) -> Result<Option<bool>> {
+        self.sink.act(&mut self.state, number, entry)
     }
 
     /// Notes what has become of the entry.
-    pub(super) fn row_done(&mut self, acted: bool, outcome: Option<bool>) {
-        self.stage.row_done(&mut self.inner, acted, outcome);
+    pub(crate) fn row_done(&mut self, acted: bool, outcome: Option<bool>) {
+        self.sink.row_done(&mut self.state, acted, outcome);
     }
 }
 
-impl Inner<'_> {
+impl State<'_> {
     fn flush(&mut self) -> Result<()> {
         self.output.flush()?;
         for file in &mut self.files {
@@ -304,23 +312,25 @@ impl Inner<'_> {
     }
 }
 
-/// What `%F`, `%Y` and `%Z` print.
-fn rare(chunk: &Chunk, at: usize, found: &Found<'_>, target: &str) -> Rare {
-    let (known, path) = (&chunk.visit.known, &chunk.paths[at]);
-    let file_type = found.attributes.file_type();
+/// Looks up what `%F`, `%Y` and `%Z` print.
+fn look_up(chunk: &Chunk, at: usize, file_type: FileType, target: &str) -> LookedUp {
+    let (facts, path) = (&chunk.visit.facts, &chunk.locations.paths[at]);
     let target_type = match file_type {
-        FileType::Symlink => match known.follow(path, target) {
+        FileType::Symlink => match facts.follow(path, target) {
             Place::There(reached) => reached.inode.attributes.file_type().letter(),
             Place::Missing | Place::NotDirectory => 'N',
             Place::Loop => 'L',
             Place::Unknown => {
-                known.problem(&chunk.shown[at], UNKNOWN);
+                facts.add_problem(&chunk.locations.shown[at], UNKNOWN_TARGET);
                 '?'
             }
         },
         other => other.letter(),
     };
-    let context =
-        known.contexts.get(path).map(|value| unescape(value).into_owned()).unwrap_or_default();
-    Rare { file_system: known.file_systems.name(chunk.devs[at]).to_owned(), target_type, context }
+    let context = facts.contexts.get(path).map(|value| unescape(value).into_owned());
+    LookedUp {
+        file_system: facts.file_systems.name(chunk.locations.devs[at]).to_owned(),
+        target_type,
+        context: context.unwrap_or_default(),
+    }
 }

@@ -1,53 +1,67 @@
-//! What tests ask of entries: [`Rows`] is answered by a batch of the index ([`Batch`]) and by an
-//! entry of the live file system.
+//! What tests ask of entries: [`Candidates`] is answered by a batch of the index ([`IndexRows`]) and
+//! by an entry of the live file system, so that each test is written once.
 
-use super::known::Known;
-use super::test::XattrTest;
-use arrow::array::{Array, AsArray, RecordBatch};
+use super::chunk::Locations;
+use super::facts::SubtreeFacts;
+use crate::error::Result;
+use crate::find::language::XattrTest;
+use arrow::array::{Array, RecordBatch};
 use arrow::buffer::BooleanBuffer;
-use arrow::datatypes::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
+use canopy_index::column::*;
 use canopy_model::{FileType, Wanted};
-use canopy_read::columns::{numbers, strings, text_or_empty};
+use canopy_read::inode::text_or_empty;
 use std::borrow::Cow;
 
-/// Entries by number. Names and paths are escaped. `None` stands for what cannot be told, of which
-/// no test is true.
-pub(crate) trait Rows {
+/// Entries by number. Names and paths are escaped. `None` stands for what cannot be known, of which
+/// no test is true. What is asked of many entries is given as a function of their number; getting
+/// that fails where a column was not read.
+pub(crate) trait Candidates {
+    /// How many there are.
     fn len(&self) -> usize;
-    fn names<'s>(&'s self) -> impl Fn(usize) -> Cow<'s, str>;
+    /// The last component of the path.
+    fn names<'s>(&'s self) -> Result<impl Fn(usize) -> Cow<'s, str>>;
     /// The path as it would be printed.
     fn shown(&self, at: usize) -> Cow<'_, str>;
-    fn types(&self) -> impl Fn(usize) -> Option<FileType>;
-    fn modes(&self) -> impl Fn(usize) -> Option<u32>;
-    fn sizes(&self) -> impl Fn(usize) -> Option<i64>;
-    fn inodes(&self) -> impl Fn(usize) -> Option<u64>;
-    /// `uid`, `gid` or `nlink`.
-    fn ids(&self, column: &str) -> impl Fn(usize) -> Option<u32>;
-    /// `atime`, `mtime`, `ctime` or `btime`.
-    fn times(&self, column: &str) -> impl Fn(usize) -> Option<i64>;
+    /// The type.
+    fn types(&self) -> Result<impl Fn(usize) -> Option<FileType>>;
+    /// Type and permissions.
+    fn modes(&self) -> Result<impl Fn(usize) -> Option<u32>>;
+    /// The size in bytes.
+    fn sizes(&self) -> Result<impl Fn(usize) -> Option<i64>>;
+    /// The inode number.
+    fn inodes(&self) -> Result<impl Fn(usize) -> Option<u64>>;
+    /// [`UID`], [`GID`] or [`NLINK`].
+    fn ids(&self, column: Column<u32>) -> Result<impl Fn(usize) -> Option<u32>>;
+    /// A time, in nanoseconds since 1970.
+    fn times(&self, column: Column<Time>) -> Result<impl Fn(usize) -> Option<i64>>;
+    /// The device.
     fn dev(&self, at: usize) -> Option<u64>;
     /// Where a symbolic link points, empty for all else.
     fn targets<'s>(&'s self) -> impl Fn(usize) -> Cow<'s, str>;
     /// Whether it is an empty file or directory.
-    fn empties(&self) -> impl Fn(usize) -> bool;
+    fn empties(&self) -> Result<impl Fn(usize) -> bool>;
     /// Whether an extended attribute passes.
-    fn xattrs(&self, test: &XattrTest) -> impl Fn(usize) -> bool;
+    fn xattrs(&self, test: &XattrTest) -> Result<impl Fn(usize) -> bool>;
     /// Whether the type of what it leads to, if that is not looked at anyway, is one of these.
-    fn leads_to(&self, types: &[FileType], at: usize) -> bool;
-    fn may_access(&self, wanted: Wanted, at: usize) -> bool;
+    fn leads_to(&self, types: &[FileType]) -> Result<impl Fn(usize) -> bool>;
+    /// Whether access(2) would grant the wanted bits.
+    fn may_access(&self, wanted: Wanted) -> Result<impl Fn(usize) -> bool>;
+    /// Whether it is on a file system of this type.
     fn is_on(&self, file_system: &str, at: usize) -> bool;
 }
 
-/// How a test is carried out: on some rows, or on one.
+/// How a test is carried out: on some candidates, or on one.
 pub(crate) trait Over {
+    /// A bit for each candidate, or one alone.
     type Outcome;
+    /// Asks `holds` of each by its number.
     fn each(self, holds: impl Fn(usize) -> bool) -> Self::Outcome;
 }
 
-/// The rows of a set, which is as long as there are rows.
+/// The candidates of a set, which has a bit for each.
 pub(crate) struct Among<'a>(pub(crate) &'a BooleanBuffer);
 
-/// One row.
+/// One candidate.
 pub(crate) struct One(pub(crate) usize);
 
 impl Over for Among<'_> {
@@ -84,106 +98,124 @@ impl Over for One {
     }
 }
 
-/// A batch of rows, all directories or all not, with what tests may ask besides columns.
-pub(crate) struct Batch<'a> {
+/// A batch of rows of the index, all directories or all not, with what tests may ask besides
+/// columns.
+#[derive(Clone, Copy)]
+pub(crate) struct IndexRows<'a> {
     /// The columns that the tests read.
     pub(crate) batch: &'a RecordBatch,
     /// Whether the rows are directories.
     pub(crate) dirs: bool,
     /// Whether the rows are what a symbolic link of their path leads to.
     pub(crate) via_link: bool,
-    /// The path of each row as it would be printed, escaped. Empty where no test asks for it.
-    pub(crate) shown: &'a [String],
-    /// The path of each row in the source. Empty where no test asks for it.
-    pub(crate) paths: &'a [String],
-    /// The device of each row. Empty where no test asks for the path.
-    pub(crate) devs: &'a [u64],
+    /// Where the rows are; empty where no test asks for it.
+    pub(crate) locations: &'a Locations,
     /// What is known besides.
-    pub(crate) known: &'a Known,
+    pub(crate) facts: &'a SubtreeFacts,
 }
 
-impl Rows for Batch<'_> {
+impl Candidates for IndexRows<'_> {
     fn len(&self) -> usize {
         self.batch.num_rows()
     }
 
-    fn names<'s>(&'s self) -> impl Fn(usize) -> Cow<'s, str> {
-        let names = strings(self.batch, "name");
-        |at| Cow::Borrowed(names.value(at))
+    fn names<'s>(&'s self) -> Result<impl Fn(usize) -> Cow<'s, str>> {
+        let names = NAME.of(self.batch)?;
+        Ok(|at| Cow::Borrowed(names.value(at)))
     }
 
     fn shown(&self, at: usize) -> Cow<'_, str> {
-        Cow::Borrowed(&self.shown[at])
+        Cow::Borrowed(&self.locations.shown[at])
     }
 
-    fn types(&self) -> impl Fn(usize) -> Option<FileType> {
-        let modes = numbers::<UInt32Type>(self.batch, "mode").values();
-        |at| Some(FileType::of_mode(modes[at]))
+    fn types(&self) -> Result<impl Fn(usize) -> Option<FileType>> {
+        let modes = MODE.of(self.batch)?;
+        Ok(|at| Some(FileType::of_mode(modes[at])))
     }
 
-    fn modes(&self) -> impl Fn(usize) -> Option<u32> {
-        let modes = numbers::<UInt32Type>(self.batch, "mode").values();
-        |at| Some(modes[at])
+    fn modes(&self) -> Result<impl Fn(usize) -> Option<u32>> {
+        let modes = MODE.of(self.batch)?;
+        Ok(|at| Some(modes[at]))
     }
 
-    fn sizes(&self) -> impl Fn(usize) -> Option<i64> {
-        let sizes = numbers::<Int64Type>(self.batch, "size").values();
-        |at| Some(sizes[at])
+    fn sizes(&self) -> Result<impl Fn(usize) -> Option<i64>> {
+        let sizes = SIZE.of(self.batch)?;
+        Ok(|at| Some(sizes[at]))
     }
 
-    fn inodes(&self) -> impl Fn(usize) -> Option<u64> {
-        let inodes = numbers::<UInt64Type>(self.batch, "ino").values();
-        |at| Some(inodes[at])
+    fn inodes(&self) -> Result<impl Fn(usize) -> Option<u64>> {
+        let inodes = INO.of(self.batch)?;
+        Ok(|at| Some(inodes[at]))
     }
 
-    fn ids(&self, column: &str) -> impl Fn(usize) -> Option<u32> {
-        let ids = numbers::<UInt32Type>(self.batch, column).values();
-        |at| Some(ids[at])
+    fn ids(&self, column: Column<u32>) -> Result<impl Fn(usize) -> Option<u32>> {
+        let ids = column.of(self.batch)?;
+        Ok(|at| Some(ids[at]))
     }
 
-    fn times(&self, column: &str) -> impl Fn(usize) -> Option<i64> {
-        let times = numbers::<TimestampNanosecondType>(self.batch, column).values();
-        |at| Some(times[at])
+    fn times(&self, column: Column<Time>) -> Result<impl Fn(usize) -> Option<i64>> {
+        let times = column.of(self.batch)?;
+        Ok(|at| Some(times[at]))
     }
 
     fn dev(&self, at: usize) -> Option<u64> {
-        Some(self.devs[at])
+        Some(self.locations.devs[at])
     }
 
     fn targets<'s>(&'s self) -> impl Fn(usize) -> Cow<'s, str> {
-        let targets = self.batch.column_by_name("target").map(|column| column.as_string::<i32>());
+        let targets = TARGET.find(self.batch);
         move |at| Cow::Borrowed(text_or_empty(targets, at))
     }
 
-    fn empties(&self) -> impl Fn(usize) -> bool {
-        let files = (!self.dirs).then(|| (self.types(), self.sizes()));
-        move |at| match &files {
+    fn empties(&self) -> Result<impl Fn(usize) -> bool> {
+        let files = match self.dirs {
+            true => None,
+            false => Some((self.types()?, self.sizes()?)),
+        };
+        Ok(move |at| match &files {
             Some((types, sizes)) => types(at) == Some(FileType::Regular) && sizes(at) == Some(0),
-            None => self.known.empty_dirs.contains(&self.paths[at]),
-        }
+            None => self.facts.empty_dirs.contains(&self.locations.paths[at]),
+        })
     }
 
-    fn xattrs(&self, test: &XattrTest) -> impl Fn(usize) -> bool {
-        let names = strings(self.batch, "xattrs");
-        let hits = &self.known.hits[test.number];
-        move |at| {
+    fn xattrs(&self, test: &XattrTest) -> Result<impl Fn(usize) -> bool> {
+        let names = XATTRS.of(self.batch)?;
+        let by_value = &self.facts.xattr_matches[test.number];
+        Ok(move |at| {
             (names.is_valid(at) && test.holds_in(names.value(at)))
-                || (!hits.is_empty() && hits.contains(&self.paths[at]))
-        }
+                || (!by_value.is_empty() && by_value.contains(&self.locations.paths[at]))
+        })
     }
 
-    fn leads_to(&self, types: &[FileType], at: usize) -> bool {
-        match self.via_link {
-            true => types.contains(&FileType::Symlink),
-            false => self.known.type_is(self, at, types),
-        }
+    fn leads_to(&self, types: &[FileType]) -> Result<impl Fn(usize) -> bool> {
+        let (modes, targets) = (MODE.of(self.batch)?, TARGET.find(self.batch));
+        Ok(move |at| match FileType::of_mode(modes[at]) {
+            _ if self.via_link => types.contains(&FileType::Symlink),
+            FileType::Symlink => {
+                let target = text_or_empty(targets, at);
+                self.facts.target_type_is(self.locations, at, target, types)
+            }
+            other => types.contains(&other),
+        })
     }
 
-    fn may_access(&self, wanted: Wanted, at: usize) -> bool {
-        self.known.may_access(self, at, wanted)
+    fn may_access(&self, wanted: Wanted) -> Result<impl Fn(usize) -> bool> {
+        let (modes, uids, gids) = (MODE.of(self.batch)?, UID.of(self.batch)?, GID.of(self.batch)?);
+        let (names, targets) = (XATTRS.of(self.batch)?, TARGET.find(self.batch));
+        Ok(move |at| match FileType::of_mode(modes[at]) {
+            FileType::Symlink => {
+                let target = text_or_empty(targets, at);
+                self.facts.may_access_target(self.locations, at, target, wanted)
+            }
+            _ => {
+                let names = text_or_empty(Some(names), at);
+                let owner = (modes[at], uids[at], gids[at]);
+                self.facts.may_access(&self.locations.paths[at], names, owner, wanted)
+            }
+        })
     }
 
     fn is_on(&self, file_system: &str, at: usize) -> bool {
-        self.known.file_systems.name(self.devs[at]) == file_system
+        self.facts.file_systems.name(self.locations.devs[at]) == file_system
     }
 }

@@ -1,166 +1,150 @@
-//! Rows with what their listings tell of them.
+//! Rows with where they are and what is known of their subtree.
 
-use super::rows::Batch;
-use super::run::bad_ordinal;
+use super::candidates::IndexRows;
 use super::visit::Visit;
 use crate::error::Result;
+use crate::find::actions::{SortField, SortKey, Sortable};
+use crate::find::path::{file_name, trim_slashes};
 use arrow::array::RecordBatch;
-use arrow::datatypes::UInt32Type;
-use canopy_index::{FileKind, Shard};
+use canopy_index::FileKind;
+use canopy_index::column::{INO, NAME};
 use canopy_model::{escape, join};
-use canopy_read::columns::{numbers, row_of, strings};
-use canopy_read::listings::ListingHeads;
-use canopy_read::locate::Start;
+use canopy_read::inode::one_row;
+use canopy_read::plan::{Placed, Unit};
 use std::sync::Arc;
 
 /// Where the rows of a batch are.
 #[derive(Default)]
-pub(super) struct Places {
+pub(crate) struct Locations {
+    /// The path of each as it would be printed, escaped.
+    pub(crate) shown: Vec<String>,
     /// The path of each in the source, escaped.
-    pub(super) paths: Vec<String>,
-    /// How many components the path of its listing has.
-    listing_depths: Vec<u32>,
-    /// The device of its listing.
-    pub(super) devs: Vec<u64>,
+    pub(crate) paths: Vec<String>,
+    /// How far below the start of the user each is.
+    pub(crate) depths: Vec<u32>,
+    /// The device of each one's directory.
+    pub(crate) devs: Vec<u64>,
 }
 
-impl Places {
-    /// Of a batch that has `listing` and `name`.
-    pub(super) fn of(shard: &Shard, batch: &RecordBatch) -> Result<Self> {
-        let listings = numbers::<UInt32Type>(batch, "listing").values();
-        let heads = ListingHeads::read_with_devices(shard, listings)?;
-        let names = strings(batch, "name");
-        let mut places = Places::default();
-        for (at, &listing) in listings.iter().enumerate() {
-            let head = heads.get(listing).ok_or_else(|| bad_ordinal(shard, FileKind::Listings))?;
-            places.paths.push(join(head.path, names.value(at)));
-            places.listing_depths.push(head.depth());
-            places.devs.extend(head.dev);
+impl Locations {
+    /// Looks up where rows of a visit are.
+    pub(crate) fn of(visit: &Visit, placed: &Placed) -> Result<Self> {
+        let names = NAME.of(&placed.batch)?;
+        let mut locations = Locations::default();
+        for (at, &listing) in placed.listings()?.iter().enumerate() {
+            let head = placed.head(listing)?;
+            let path = join(head.path, names.value(at));
+            locations.shown.push(visit.shown(&path));
+            locations.paths.push(path);
+            locations.depths.push(visit.depth_of_entries(&head));
+            locations.devs.extend(head.dev);
         }
-        Ok(places)
-    }
-}
-
-/// The path of an entry as it would be printed, escaped; `prefix` is the start as it was given,
-/// escaped.
-pub(super) fn shown(start: &Start, prefix: &str, path: &str) -> String {
-    let below = path.get(start.path.len()..).unwrap_or("").trim_start_matches('/');
-    let slash = if prefix.ends_with('/') { "" } else { "/" };
-    format!("{prefix}{slash}{below}")
-}
-
-/// Selected rows with all that tests and actions may ask of them.
-pub(super) struct Chunk {
-    pub(super) visit: Arc<Visit>,
-    pub(super) batch: RecordBatch,
-    dirs: bool,
-    via_link: bool,
-    pub(super) shown: Vec<String>,
-    pub(super) paths: Vec<String>,
-    pub(super) depths: Vec<u32>,
-    pub(super) devs: Vec<u64>,
-}
-
-impl Chunk {
-    /// Rows of a shard below a start.
-    pub(super) fn below(
-        visit: &Arc<Visit>,
-        shard: &Shard,
-        kind: FileKind,
-        batch: RecordBatch,
-    ) -> Result<Self> {
-        let Places { paths, listing_depths, devs } = Places::of(shard, &batch)?;
-        let prefix = escape(&visit.start.given).into_owned();
-        let shown = paths.iter().map(|path| shown(&visit.start, &prefix, path)).collect();
-        let (start, visit) = (visit.start.depth(), visit.clone());
-        let depths = listing_depths
-            .iter()
-            .map(|depth| (depth + 1).saturating_sub(start) + visit.depth)
-            .collect();
-        let dirs = kind == FileKind::Dirs;
-        Ok(Chunk { visit, batch, dirs, via_link: false, shown, paths, depths, devs })
+        Ok(locations)
     }
 
-    /// The start itself.
-    pub(super) fn of_start(visit: &Arc<Visit>) -> Self {
-        let start = &visit.start;
-        let given = escape(&start.given).into_owned();
-        let name = escape(trim_slashes(super::format::file_name(&start.given))).into_owned();
-        Chunk {
-            visit: visit.clone(),
-            batch: row_of(&name, &start.inode),
-            dirs: start.is_dir(),
-            via_link: visit.via_link,
-            shown: vec![given],
-            paths: vec![start.path.clone()],
+    fn of_start(visit: &Visit) -> Self {
+        Locations {
+            shown: vec![visit.shown_start.clone()],
+            paths: vec![visit.start.path.clone()],
             depths: vec![visit.depth],
-            devs: vec![start.inode.dev],
+            devs: vec![visit.start.inode.dev],
         }
     }
 
-    /// One row by itself.
-    pub(super) fn only(&self, at: usize) -> Self {
-        Chunk {
-            visit: self.visit.clone(),
-            batch: self.batch.slice(at, 1),
-            dirs: self.dirs,
-            via_link: self.via_link,
+    fn only(&self, at: usize) -> Self {
+        Locations {
             shown: vec![self.shown[at].clone()],
             paths: vec![self.paths[at].clone()],
             depths: vec![self.depths[at]],
             devs: vec![self.devs[at]],
         }
     }
+}
 
-    /// All rows, as tests see them.
-    pub(super) fn rows(&self) -> Batch<'_> {
-        Batch {
-            batch: &self.batch,
-            dirs: self.dirs,
-            via_link: self.via_link,
-            shown: &self.shown,
-            paths: &self.paths,
-            devs: &self.devs,
-            known: &self.visit.known,
+/// Selected rows, all directories or all not, with all that tests and actions may ask of them.
+pub(crate) struct Chunk {
+    pub(crate) visit: Arc<Visit>,
+    pub(crate) batch: RecordBatch,
+    pub(crate) locations: Locations,
+    dirs: bool,
+    via_link: bool,
+}
+
+impl Chunk {
+    /// Takes rows of a unit below the start of a visit.
+    pub(crate) fn below(visit: &Arc<Visit>, unit: &Unit, placed: Placed) -> Result<Self> {
+        let locations = Locations::of(visit, &placed)?;
+        let dirs = unit.kind == FileKind::Dirs;
+        Ok(Chunk { visit: visit.clone(), batch: placed.batch, locations, dirs, via_link: false })
+    }
+
+    /// Takes the start of a visit itself.
+    pub(crate) fn of_start(visit: &Arc<Visit>) -> Self {
+        let start = &visit.start;
+        let name = escape(trim_slashes(file_name(&start.given)));
+        Chunk {
+            visit: visit.clone(),
+            batch: one_row(&name, &start.inode),
+            locations: Locations::of_start(visit),
+            dirs: start.is_dir(),
+            via_link: visit.via_link,
         }
     }
 
-    /// One row; `batch` is that row.
-    pub(super) fn row<'r>(&'r self, at: usize, batch: &'r RecordBatch) -> Batch<'r> {
-        Batch {
-            batch,
+    /// Returns one row by itself.
+    pub(crate) fn only(&self, at: usize) -> Self {
+        Chunk {
+            visit: self.visit.clone(),
+            batch: self.batch.slice(at, 1),
+            locations: self.locations.only(at),
+            ..*self
+        }
+    }
+
+    /// Returns how many rows there are.
+    pub(crate) fn len(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    /// Returns the rows as tests see them.
+    pub(crate) fn rows(&self) -> IndexRows<'_> {
+        IndexRows {
+            batch: &self.batch,
             dirs: self.dirs,
             via_link: self.via_link,
-            shown: &self.shown[at..=at],
-            paths: &self.paths[at..=at],
-            devs: &self.devs[at..=at],
-            known: &self.visit.known,
+            locations: &self.locations,
+            facts: &self.visit.facts,
         }
     }
 }
 
 /// One row of a chunk.
 #[derive(Clone, Copy)]
-pub(super) struct ChunkRow<'c> {
-    pub(super) chunk: &'c Chunk,
-    pub(super) at: usize,
+pub(crate) struct ChunkRow<'c> {
+    pub(crate) chunk: &'c Chunk,
+    pub(crate) at: usize,
 }
 
-pub(super) fn trim_slashes(name: &[u8]) -> &[u8] {
-    let end = name.iter().rposition(|&byte| byte != b'/').map_or(name.len().min(1), |at| at + 1);
-    &name[..end]
-}
+impl Sortable for ChunkRow<'_> {
+    fn key(&self, field: SortField) -> Result<SortKey<'_>> {
+        let Chunk { batch, locations, .. } = self.chunk;
+        let at = self.at;
+        Ok(match field {
+            SortField::Path => SortKey::Path(&locations.shown[at]),
+            SortField::Depth => SortKey::Number(i64::from(locations.depths[at])),
+            SortField::Name => SortKey::Text(NAME.of(batch)?.value(at)),
+            SortField::Inode => SortKey::Number(INO.of(batch)?[at] as i64),
+            SortField::Space(column) => SortKey::Number(column.of(batch)?[at]),
+            SortField::Id(column) => SortKey::Number(i64::from(column.of(batch)?[at])),
+            SortField::Time(column) => SortKey::Number(column.of(batch)?[at]),
+        })
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    fn start(&self) -> usize {
+        self.chunk.visit.number
+    }
 
-    #[test]
-    fn a_name_is_searched_without_its_slashes() {
-        for (path, name) in
-            [(&b"/"[..], &b"/"[..]), (b"//", b"/"), (b"a/b/", b"b"), (b".", b"."), (b"a", b"a")]
-        {
-            assert_eq!(trim_slashes(super::super::format::file_name(path)), name);
-        }
+    fn shown(&self) -> &str {
+        self.chunk.locations.shown[self.at].trim_end_matches('/')
     }
 }

@@ -3,6 +3,7 @@
 use super::test::{Outcomes, Test};
 use crate::error::Result;
 use crate::find::actions::Action;
+use canopy_index::Columns;
 use std::sync::Arc;
 
 /// An expression. Actions and pruning are true where they are reached.
@@ -81,6 +82,13 @@ impl Expr {
     /// Returns whether it is the same for all rows.
     pub(crate) fn is_constant(&self) -> bool {
         !self.any(&|expr| matches!(expr, Expr::Test(test) if !matches!(**test, Test::Always(_))))
+    }
+
+    /// Returns the columns that its tests read of rows that are all directories or all not.
+    pub(crate) fn columns(&self, dirs: bool) -> Columns {
+        let mut columns = Columns::NONE;
+        self.each_test(&mut |test| columns.add(test.columns(dirs)));
+        columns
     }
 
     /// Calls `visit` with every test.

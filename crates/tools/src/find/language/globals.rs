@@ -63,4 +63,3 @@ impl Globals {
         Action::Write(format, Destination::Stdout)
     }
 }
-

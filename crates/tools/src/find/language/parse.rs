@@ -248,9 +248,11 @@ impl<'a> Parser<'a> {
         }
         if self.actions.iter().any(|action| matches!(action, Action::Delete)) {
             if !globals.live {
-                return Err("-delete changes the file system, which a search of an index does not: \
+                return Err(
+                    "-delete changes the file system, which a search of an index does not: \
                     add --live"
-                    .to_owned());
+                        .to_owned(),
+                );
             }
             if expr.prunes() && !globals.depth_asked {
                 return Err("The -delete action automatically turns on -depth, but -prune does \
@@ -281,9 +283,8 @@ impl<'a> Parser<'a> {
         if let Some(at) = self.files.iter().position(|(known, _)| known == path) {
             return Ok(Destination::File(at));
         }
-        let file = File::create(path).map_err(|error| {
-            format!("‘{}’: {}", path.to_string_lossy(), system_message(&error))
-        })?;
+        let file = File::create(path)
+            .map_err(|error| format!("‘{}’: {}", path.to_string_lossy(), system_message(&error)))?;
         self.files.push((path.to_owned(), file));
         Ok(Destination::File(self.files.len() - 1))
     }

@@ -249,11 +249,9 @@ impl Parser<'_> {
             "-user" => {
                 id(UID, user_id(&text), format!("‘{text}’ is not the name of a known user"))?
             }
-            "-group" => id(
-                GID,
-                group_id(&text),
-                format!("‘{text}’ is not the name of an existing group"),
-            )?,
+            "-group" => {
+                id(GID, group_id(&text), format!("‘{text}’ is not the name of an existing group"))?
+            }
             "-perm" => parse_perm(&text)?,
             "-used" => used_test(&text)?,
             "-fstype" => Test::FileSystem(text.into_owned()),
@@ -310,7 +308,8 @@ impl Parser<'_> {
             true => std::fs::metadata(file).or_else(|_| std::fs::symlink_metadata(file)),
             false => std::fs::symlink_metadata(file),
         };
-        metadata.map_err(|error| format!("‘{}’: {}", file.to_string_lossy(), system_message(&error)))
+        metadata
+            .map_err(|error| format!("‘{}’: {}", file.to_string_lossy(), system_message(&error)))
     }
 
     fn glob(&mut self, name: &str) -> Result<Glob, String> {

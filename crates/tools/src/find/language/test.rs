@@ -158,10 +158,7 @@ impl Outcomes {
     /// Returns what may come of asking whether values between two bounds are larger than `after` and
     /// at most `until`.
     fn within((after, until): (i64, i64), (low, high): (i64, i64)) -> Self {
-        Outcomes {
-            may_pass: high > after && low <= until,
-            may_fail: low <= after || high > until,
-        }
+        Outcomes { may_pass: high > after && low <= until, may_fail: low <= after || high > until }
     }
 }
 
