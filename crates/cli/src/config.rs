@@ -6,6 +6,7 @@
 
 use crate::outcome::message;
 use anyhow::{Context, bail, ensure};
+use canopy_scan::Mount;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStringExt;
@@ -253,9 +254,8 @@ pub fn prune_patterns(settings: &Settings, root: &Path) -> anyhow::Result<Vec<St
     let mut paths: Vec<PathBuf> =
         settings.prune_paths.iter().flatten().map(PathBuf::from).collect();
     if let Some(types) = settings.prune_fs.as_ref().filter(|types| !types.is_empty()) {
-        let mounts =
-            std::fs::read("/proc/self/mountinfo").context("cannot list what is mounted")?;
-        paths.extend(mount_points(&mounts, types));
+        let mounts = canopy_scan::mounts().context("cannot list what is mounted")?;
+        paths.extend(mount_points(mounts, types));
     }
     for path in paths {
         // What is named as a source is scanned, whatever is configured.
@@ -278,32 +278,10 @@ fn literal(text: &str) -> String {
     text.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// Where file systems of some types are mounted, from the lines of `/proc/self/mountinfo`.
-fn mount_points(mounts: &[u8], types: &[String]) -> Vec<PathBuf> {
-    let lines = mounts.split(|&byte| byte == b'\n');
-    let point = |line: &[u8]| {
-        let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
-        let separator = fields.iter().position(|field| *field == b"-")?;
-        let of_type = fields.get(separator + 1)?;
-        let point = fields.get(4)?;
-        let is_pruned = types.iter().any(|known| known.as_bytes() == *of_type);
-        is_pruned.then(|| PathBuf::from(OsString::from_vec(unescaped(point))))
-    };
-    lines.filter_map(point).collect()
-}
-
-/// The kernel writes blanks, tabs, ends of lines and backslashes as `\` and three octal digits.
-fn unescaped(field: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut at = 0;
-    while at < field.len() {
-        let digits = field.get(at + 1..at + 4).filter(|_| field[at] == b'\\');
-        let code =
-            digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        bytes.push(code.unwrap_or(field[at]));
-        at += if code.is_some() { 4 } else { 1 };
-    }
-    bytes
+/// Returns where file systems of some types are mounted.
+fn mount_points(mounts: Vec<Mount>, types: &[String]) -> impl Iterator<Item = PathBuf> {
+    let pruned = mounts.into_iter().filter(|mount| types.contains(&mount.file_system));
+    pruned.map(|mount| PathBuf::from(OsString::from_vec(mount.point)))
 }
 
 #[cfg(test)]
@@ -351,9 +329,12 @@ mod tests {
 
     #[test]
     fn mounts_and_paths_become_patterns() {
-        let mounts = b"22 1 0:20 / /proc rw - proc proc rw\n30 1 0:30 / /data/nfs\\040share rw shared:1 - nfs4 h:/x rw\n";
+        let mounts = b"22 1 0:20 / /proc rw - proc proc rw\n\
+            30 1 0:30 / /data/nfs\\040share rw shared:1 - nfs4 h:/x rw\n";
         let types = ["nfs4".to_owned()];
-        assert_eq!(mount_points(mounts, &types), [PathBuf::from("/data/nfs share")]);
+        let points: Vec<PathBuf> =
+            mount_points(canopy_scan::parse_mounts(mounts), &types).collect();
+        assert_eq!(points, [PathBuf::from("/data/nfs share")]);
         let settings = Settings {
             prune_names: Some(vec!["a*b".to_owned()]),
             prune_paths: Some(vec![

@@ -214,7 +214,17 @@ impl Placed {
 
     /// The listing that a row is in.
     pub fn listing(&self, at: usize) -> Result<ListingHead<'_>> {
-        self.heads.expect(&self.shard, self.kind, LISTING.of(&self.batch)?[at])
+        self.head(self.ordinals()?[at])
+    }
+
+    /// Returns the ordinal of the listing of each row.
+    pub fn ordinals(&self) -> Result<&[u32]> {
+        Ok(LISTING.of(&self.batch)?)
+    }
+
+    /// Returns the head of a listing, by its ordinal, that some row is in.
+    pub fn head(&self, listing: u32) -> Result<ListingHead<'_>> {
+        self.heads.expect(&self.shard, self.kind, listing)
     }
 
     /// The path of a row in its source, escaped; of a batch with `name`.

@@ -7,13 +7,14 @@
 //! elsewhere. The class of a listing comes from the descriptor that it was read from.
 //!
 //! `root` opens a source and computes who may reach it; `walk` is the walk; `stealing` shares it
-//! among threads; `inode` and `xattrs` talk to the kernel. The live search of `canopy_query` uses
-//! `stealing` and [`look_at`] too.
+//! among threads; `inode` and `xattrs` talk to the kernel; `mounts` reads what is mounted. The live
+//! search of `canopy_tools` uses `stealing`, `mounts` and [`look_at`] too.
 //!
 //! Not its job: what becomes of the listings.
 
 mod exclude;
 mod inode;
+mod mounts;
 mod root;
 mod stealing;
 mod walk;
@@ -21,6 +22,7 @@ mod xattrs;
 
 pub use exclude::{Excludes, InvalidGlob};
 pub use inode::{look_at, look_at_open};
+pub use mounts::{Mount, mounts, parse_mounts};
 pub use root::{Root, RootError};
 pub use stealing::{Stack, share};
 pub use walk::{Counts, ScanError, ScanOptions, Step, scan};

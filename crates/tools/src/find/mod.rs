@@ -1,39 +1,25 @@
 //! `find`: GNU find's language, answered from the index.
 //!
-//! `parse` turns arguments into an [`Expr`], `primary` knows the words and `arguments` what follows
-//! them; `test` holds the tests, each with the columns that it reads, its evaluation over rows and
-//! its bounds for pruning; `rows` says what tests ask of them. `run` plans and reads the index;
-//! `live` walks the file system instead. What only writes lines is printed by all threads
-//! (`print`); where order, single files or commands matter, `stage` goes row by row. A new test is
-//! one variant of [`Test`] with an arm in each of the functions of `test`, and a line in `primary`;
-//! a new action is one of [`action::Action`] with an arm in each of its functions and in `stage`.
+//! | room | for |
+//! | --- | --- |
+//! | `language` | what the arguments mean: [`parse`], words, expression, tests |
+//! | `evaluation` | which rows of the index the expression selects |
+//! | `actions` | what is done with them: print, run commands, count |
+//! | `live` | the same on the file system itself, with the tests and actions of the index |
 //!
-//! [`Test`]: test::Test
+//! A new test is a variant of `language::Test`, with an arm in each function of it (columns, bounds),
+//! a line in `language/primary.rs`, and an arm in `evaluation/check.rs`; what it asks of an entry is
+//! a function of `evaluation::Candidates`, which rows of the index and live entries answer. A new
+//! action is a variant of `actions::Action`, with an arm in each function of it, a line in
+//! `language/primary.rs`, and an arm in `ActionSink::act` and in `live/act.rs`.
 
-mod action;
-mod arguments;
-mod chunk;
-mod exec;
-mod expr;
-mod following;
-mod format;
-mod gather;
-mod json;
-mod known;
+mod actions;
+mod evaluation;
+mod language;
 mod live;
-mod long;
-mod moment;
-mod order;
-mod parse;
-mod primary;
-mod print;
-mod rows;
-mod run;
-mod stage;
-mod test;
-mod visit;
+mod messages;
+mod path;
 
-pub use expr::Expr;
+pub use evaluation::{FindOutcome, RunOptions, run};
+pub use language::{Find, parse};
 pub use live::run_live;
-pub use parse::{Find, parse};
-pub use run::{Ended, RunOptions, run};

@@ -1,14 +1,12 @@
 //! Evaluates entries of a live search and acts on them.
 
 use super::dir::{Dir, Stat};
-use super::entry::Entry;
+use super::entry::LiveEntry;
 use super::{Live, Search, Tree};
 use crate::error::{Error, Result};
-use crate::find::action::{Action, Sink};
-use crate::find::chunk::trim_slashes;
-use crate::find::expr::Step;
-use crate::find::order::Field;
-use crate::find::stage::Acting;
+use crate::find::actions::{Acting, Action, Destination, SortField};
+use crate::find::evaluation::Step;
+use crate::find::path::trim_slashes;
 use canopy_model::{FileType, escape};
 use rustix::fd::AsFd;
 use rustix::fs::CWD;
@@ -48,16 +46,17 @@ impl<'w, 'a> Actor<'w, 'a> {
         Actor { search, block: Vec::new(), counted: 0, written: Instant::now() }
     }
 
-    /// Does with an entry, which is in `dir`, what is to be done. Whether it is pruned.
-    pub(super) fn meet(&mut self, entry: &Entry<'_>, dir: Option<&Arc<Dir>>) -> Result<bool> {
+    /// Evaluates the expression on an entry, which is in `dir`, now or when all are there. Returns
+    /// whether it is pruned.
+    pub(super) fn meet(&mut self, entry: &LiveEntry<'_>, dir: Option<&Arc<Dir>>) -> Result<bool> {
         if entry.depth < self.search.live.find.globals.depth_min {
             return Ok(false);
         }
-        if self.search.live.holds { Ok(self.hold(entry, dir)) } else { self.evaluate(entry) }
+        if self.search.live.holds { self.hold(entry, dir) } else { self.evaluate(entry) }
     }
 
-    /// Evaluates the expression on an entry and acts on it. Whether it is pruned.
-    pub(super) fn evaluate(&mut self, entry: &Entry<'_>) -> Result<bool> {
+    /// Evaluates the expression on an entry and acts on it. Returns whether it is pruned.
+    pub(super) fn evaluate(&mut self, entry: &LiveEntry<'_>) -> Result<bool> {
         let (mut pruned, mut acted) = (false, false);
         let mut acting: Option<Acting<'_, '_>> = None;
         let expr = &self.search.live.find.expr;
@@ -70,8 +69,7 @@ impl<'w, 'a> Actor<'w, 'a> {
                 acted = true;
                 self.act(number, entry, &mut acting)
             }
-        });
-        let outcome: Option<bool> = outcome?;
+        })?;
         if let Some(mut acting) = acting {
             acting.row_done(acted, outcome);
         }
@@ -84,19 +82,19 @@ impl<'w, 'a> Actor<'w, 'a> {
     fn act(
         &mut self,
         number: usize,
-        entry: &Entry<'_>,
+        entry: &LiveEntry<'_>,
         acting: &mut Option<Acting<'w, 'a>>,
     ) -> Result<Option<bool>> {
-        let Search { live, stage, .. } = self.search;
-        if stage.is_careful() {
-            let acting = acting.get_or_insert_with(|| stage.begin());
-            if stage.is_done() {
+        let Search { live, sink, .. } = self.search;
+        if sink.is_sequential() {
+            let acting = acting.get_or_insert_with(|| sink.begin());
+            if sink.is_done() {
                 return Ok(None);
             }
             return match &live.find.actions[number] {
                 Action::Delete => Ok(Some(entry.delete())),
-                _ => match entry.found(&live.needs[number]) {
-                    Some(found) => acting.act(number, &found),
+                _ => match entry.view(&live.needs[number]) {
+                    Some(view) => acting.act(number, &view),
                     None => Ok(Some(false)),
                 },
             };
@@ -104,45 +102,46 @@ impl<'w, 'a> Actor<'w, 'a> {
         match &live.find.actions[number] {
             Action::Delete => return Ok(Some(entry.delete())),
             Action::Count => self.counted += 1,
-            Action::Write(form, Sink::Stdout) => match entry.found(&live.needs[number]) {
-                Some(found) => {
+            Action::Write(format, Destination::Stdout) => match entry.view(&live.needs[number]) {
+                Some(view) => {
                     let options = &live.options;
-                    form.write(&found, options.terminal, options.now_ns, &mut self.block);
+                    format.write(&view, options.terminal, options.now_ns, &mut self.block);
                 }
                 None => return Ok(Some(false)),
             },
             Action::Write(..) | Action::Exec(_) | Action::Quit => {
-                unreachable!("the stage is careful with them")
+                unreachable!("they are sequential")
             }
         }
         Ok(Some(true))
     }
 
     /// Evaluates the expression on an entry and holds it for later if anything is to be done.
-    /// Whether it is pruned.
-    fn hold(&self, entry: &Entry<'_>, dir: Option<&Arc<Dir>>) -> bool {
-        let reached = self.search.live.find.expr.evaluate(entry, &self.search.live.find.actions);
+    /// Returns whether it is pruned.
+    fn hold(&self, entry: &LiveEntry<'_>, dir: Option<&Arc<Dir>>) -> Result<bool> {
+        let find = self.search.live.find;
+        let reached = find.expr.evaluate(entry, &find.actions)?;
         if reached.actions.iter().any(|rows| rows.value(0)) {
-            let field = self.search.live.find.globals.sort.and_then(Field::column);
-            let sorts_by_stat = field.is_some_and(|name| name != "name");
+            let sorts_by_stat = !matches!(
+                find.globals.sort,
+                None | Some(SortField::Path | SortField::Depth | SortField::Name)
+            );
             let held = Held {
                 tree: entry.tree.number,
                 depth: entry.depth,
-                stat: if sorts_by_stat {
-                    entry.stat()
-                } else {
-                    entry.stat.get().and_then(Option::as_ref)
-                }
-                .copied(),
+                stat: match sorts_by_stat {
+                    true => entry.stat().copied(),
+                    false => entry.stat.get().copied().flatten(),
+                },
                 dir: dir.cloned(),
                 name: entry.name.to_owned(),
                 shown: entry.shown.to_vec(),
                 escaped: escape(trim_slashes(entry.shown)).into_owned(),
                 hint: entry.hint,
             };
-            self.search.held.lock().expect("no thread panics while it holds the lock").push(held);
+            self.search.held.lock().push(held);
         }
-        reached.pruned.value(0)
+        Ok(reached.pruned.value(0))
     }
 
     /// Writes out what has waited for long.
@@ -151,7 +150,7 @@ impl<'w, 'a> Actor<'w, 'a> {
             && (self.search.live.options.terminal || self.written.elapsed() > BLOCK_AGE)
         {
             self.write()?;
-            self.search.stage.flush()?;
+            self.search.sink.flush()?;
         }
         Ok(())
     }
@@ -159,7 +158,7 @@ impl<'w, 'a> Actor<'w, 'a> {
     /// Writes out what has been collected.
     pub(super) fn write(&mut self) -> Result<()> {
         if !self.block.is_empty() {
-            self.search.stage.write(&self.block)?;
+            self.search.sink.write(&self.block)?;
         }
         self.block.clear();
         self.written = Instant::now();
@@ -168,23 +167,23 @@ impl<'w, 'a> Actor<'w, 'a> {
 
     /// Writes out what is left.
     pub(super) fn finish(mut self) -> Result<()> {
-        self.search.stage.count(self.counted);
+        self.search.sink.count(self.counted);
         self.write()
     }
 }
 
 impl Held {
-    /// Its path as it is compared.
+    /// Returns its path as it is compared.
     pub(super) fn escaped(&self) -> &str {
         &self.escaped
     }
 
-    /// Calls `act` with the entry, whose directory is opened again. What has gone is told.
+    /// Calls `act` with the entry, whose directory is opened again. There is a diagnostic if it has gone.
     pub(super) fn with_entry<T>(
         &self,
         live: &Live<'_>,
         trees: &[Tree<'_>],
-        act: impl FnOnce(&Entry<'_>) -> Result<T>,
+        act: impl FnOnce(&LiveEntry<'_>) -> Result<T>,
     ) -> Result<()> {
         let opened = match self.dir.as_ref().map(|dir| dir.descriptor(live)).transpose() {
             Ok(opened) => opened,
@@ -194,7 +193,7 @@ impl Held {
             }
         };
         let place = (opened.as_ref().map_or(CWD, |opened| opened.as_fd()), &*self.name);
-        act(&Entry::new(
+        act(&LiveEntry::new(
             live,
             &trees[self.tree],
             place,
@@ -207,7 +206,7 @@ impl Held {
     }
 }
 
-/// For those who wait in places where no error can be given back.
+/// Keeps the first error where none can be returned.
 pub(super) fn keep_error(first: &mut Option<Error>, outcome: Result<()>) {
     if let Err(error) = outcome {
         first.get_or_insert(error);

@@ -1,14 +1,16 @@
 //! Directories of a live search: each knows the one above it, from whose descriptor it is opened.
 
 use super::{Live, Tree};
+use crate::find::path::push_component;
 use canopy_model::Attributes;
 use canopy_scan::look_at_open;
+use parking_lot::Mutex;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 /// Attributes and device.
 pub(super) type Stat = (Attributes, u64);
@@ -47,8 +49,8 @@ impl Dir {
         })
     }
 
-    /// Opens the directory to be read. `None` if it is on another file system than the search stays
-    /// on.
+    /// Opens the directory to be read. Returns `None` if it is on another file system than the search
+    /// stays on.
     pub(super) fn open(
         &self,
         live: &Live<'_>,
@@ -64,8 +66,7 @@ impl Dir {
             }
         }
         if self.depth < live.open_depth {
-            *self.opened.lock().expect("no thread panics while it holds the lock") =
-                Some(opened.clone());
+            *self.opened.lock() = Some(opened.clone());
         }
         Ok(Some(opened))
     }
@@ -81,17 +82,17 @@ impl Dir {
         }
     }
 
-    /// The descriptor of a directory that has been read. Where it was closed, it and those above it
+    /// Returns the descriptor of a directory that has been read. Where it was closed, it and those above it
     /// are opened again; that the directory found is still the same is checked.
     pub(super) fn descriptor(&self, live: &Live<'_>) -> Result<Arc<OwnedFd>, Errno> {
-        if let Some(opened) = self.is_open() {
+        if let Some(opened) = self.opened() {
             return Ok(opened);
         }
         let mut closed = vec![self];
         let mut above = self.above.as_deref();
         let mut base = None;
         while let Some(dir) = above {
-            base = dir.is_open();
+            base = dir.opened();
             if base.is_some() {
                 break;
             }
@@ -110,16 +111,16 @@ impl Dir {
         base.ok_or(Errno::NOENT)
     }
 
-    fn is_open(&self) -> Option<Arc<OwnedFd>> {
-        self.opened.lock().expect("no thread panics while it holds the lock").clone()
+    fn opened(&self) -> Option<Arc<OwnedFd>> {
+        self.opened.lock().clone()
     }
 
     /// Closes the directory: nothing in it waits.
     pub(super) fn close(&self) {
-        *self.opened.lock().expect("no thread panics while it holds the lock") = None;
+        *self.opened.lock() = None;
     }
 
-    /// This directory or the one above it that is `id`, device and inode.
+    /// Returns this directory or the one above it that is `id`, device and inode.
     pub(super) fn same_above(&self, id: (u64, u64)) -> Option<&Dir> {
         let mut dir = Some(self);
         while let Some(here) = dir {
@@ -141,7 +142,7 @@ impl Dir {
         }
         path.extend_from_slice(tree.given);
         for name in names.into_iter().rev() {
-            append_name(path, name.to_bytes());
+            push_component(path, name.to_bytes());
         }
     }
 }
@@ -155,14 +156,6 @@ impl Drop for Dir {
             above = dir.above.take();
         }
     }
-}
-
-/// Adds a name to the path of its directory.
-pub(super) fn append_name(path: &mut Vec<u8>, name: &[u8]) {
-    if path.last() != Some(&b'/') {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
 }
 
 /// Opens a directory for reading.

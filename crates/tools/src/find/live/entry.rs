@@ -3,10 +3,13 @@
 
 use super::dir::{Stat, open_dir};
 use super::{Live, Needs, Tree};
-use crate::find::chunk::trim_slashes;
-use crate::find::format::{Found, Rare, file_name};
-use crate::find::rows::Rows;
-use crate::find::test::XattrTest;
+use crate::error::Result;
+use crate::find::actions::{EntryView, LookedUp};
+use crate::find::evaluation::Candidates;
+use crate::find::language::XattrTest;
+use crate::find::path::{file_name, trim_slashes};
+use canopy_index::ColumnId;
+use canopy_index::column::*;
 use canopy_model::{Attributes, FileType, Wanted, escape};
 use canopy_scan::look_at;
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -21,7 +24,7 @@ use std::mem::MaybeUninit;
 const XATTR_BYTES_MAX: usize = 64 * 1024;
 
 /// One entry.
-pub(super) struct Entry<'e> {
+pub(super) struct LiveEntry<'e> {
     pub(super) live: &'e Live<'e>,
     pub(super) tree: &'e Tree<'e>,
     /// The directory that it is in, and its name there; of a start, the working directory and the
@@ -33,14 +36,15 @@ pub(super) struct Entry<'e> {
     pub(super) depth: u32,
     /// Its type, as far as that is known without looking.
     pub(super) hint: Option<FileType>,
-    /// Attributes; `None` where they cannot be had, which has been told.
+    /// Attributes; `None` where they cannot be had, of which there was a diagnostic.
     pub(super) stat: OnceCell<Option<Stat>>,
-    told: Cell<bool>,
+    /// Whether there was a diagnostic.
+    diagnosed: Cell<bool>,
     target: OnceCell<Vec<u8>>,
 }
 
-impl<'e> Entry<'e> {
-    /// An entry at a place: a directory and a name in it.
+impl<'e> LiveEntry<'e> {
+    /// Makes an entry at a place: a directory and a name in it.
     pub(super) fn new(
         live: &'e Live<'e>,
         tree: &'e Tree<'e>,
@@ -51,16 +55,16 @@ impl<'e> Entry<'e> {
         stat: Option<Stat>,
     ) -> Self {
         let stat = stat.map_or_else(OnceCell::new, |stat| OnceCell::from(Some(stat)));
-        let (told, target) = (Cell::new(false), OnceCell::new());
-        Entry { live, tree, directory, name, shown, depth, hint, stat, told, target }
+        let (diagnosed, target) = (Cell::new(false), OnceCell::new());
+        LiveEntry { live, tree, directory, name, shown, depth, hint, stat, diagnosed, target }
     }
 
-    /// Whether it is looked at through symbolic links.
+    /// Returns whether it is looked at through symbolic links.
     fn follows(&self) -> bool {
         self.live.find.globals.follows(self.depth)
     }
 
-    /// The last component of its path.
+    /// Returns the last component of its path.
     fn base(&self) -> &[u8] {
         if self.depth == 0 { file_name(self.shown) } else { self.name.to_bytes() }
     }
@@ -81,16 +85,16 @@ impl<'e> Entry<'e> {
         self.hint.or_else(|| self.stat().map(|(attributes, _)| attributes.file_type()))
     }
 
-    /// Tells what is wrong, once.
+    /// Says what is wrong, once.
     pub(super) fn problem(&self, errno: Errno) {
         let gone = errno == Errno::NOENT && self.live.find.globals.ignores_races && self.depth > 0;
-        if !gone && !self.told.replace(true) {
+        if !gone && !self.diagnosed.replace(true) {
             self.live.problem(self.shown, &errno.into());
         }
     }
 
-    /// What actions see of it. `None` if it cannot be told.
-    pub(super) fn found(&self, needs: &Needs) -> Option<Found<'_>> {
+    /// Returns what actions see of it; `None` if that cannot be had.
+    pub(super) fn view(&self, needs: &Needs) -> Option<EntryView<'_>> {
         let (attributes, dev) = match needs {
             Needs { stat: true, .. } => *self.stat()?,
             Needs { file_type: true, .. } => {
@@ -98,7 +102,7 @@ impl<'e> Entry<'e> {
             }
             _ => (Attributes::default(), 0),
         };
-        Some(Found {
+        Some(EntryView {
             shown: self.shown,
             name: self.base(),
             start: self.tree.given,
@@ -107,7 +111,7 @@ impl<'e> Entry<'e> {
             target: if needs.target { self.target_bytes() } else { b"" },
             dev,
             attributes,
-            rare: self.rare(needs, dev),
+            looked_up: self.look_up(needs, dev),
             directory: (self.depth > 0).then_some(self.directory),
         })
     }
@@ -122,8 +126,8 @@ impl<'e> Entry<'e> {
         })
     }
 
-    fn rare(&self, needs: &Needs, dev: u64) -> Rare {
-        Rare {
+    fn look_up(&self, needs: &Needs, dev: u64) -> LookedUp {
+        LookedUp {
             file_system: if needs.file_system {
                 self.live.file_systems.name(dev).to_owned()
             } else {
@@ -138,7 +142,7 @@ impl<'e> Entry<'e> {
         }
     }
 
-    /// `%Y`
+    /// Returns what `%Y` prints.
     fn target_type(&self) -> char {
         match self.file_type() {
             Some(FileType::Symlink) => match self.look(true) {
@@ -155,7 +159,7 @@ impl<'e> Entry<'e> {
         }
     }
 
-    /// A path for system calls that take no descriptor.
+    /// Returns a path for system calls that take no descriptor.
     fn system_path(&self) -> CString {
         if self.depth == 0 {
             return self.name.to_owned();
@@ -233,7 +237,7 @@ impl<'e> Entry<'e> {
         })
     }
 
-    /// Removes it. Whether that went well.
+    /// Removes it. Returns whether that went well.
     pub(super) fn delete(&self) -> bool {
         // As find(1): the working directory itself stays.
         if self.depth == 0 && self.name == c"." {
@@ -258,56 +262,43 @@ impl<'e> Entry<'e> {
     }
 }
 
-impl Rows for Entry<'_> {
+impl Candidates for LiveEntry<'_> {
     fn len(&self) -> usize {
         1
     }
 
-    fn names<'s>(&'s self) -> impl Fn(usize) -> Cow<'s, str> {
-        |_| escape(trim_slashes(self.base()))
+    fn names<'s>(&'s self) -> Result<impl Fn(usize) -> Cow<'s, str>> {
+        Ok(|_| escape(trim_slashes(self.base())))
     }
 
     fn shown(&self, _: usize) -> Cow<'_, str> {
         escape(self.shown)
     }
 
-    fn types(&self) -> impl Fn(usize) -> Option<FileType> {
-        |_| self.file_type()
+    fn types(&self) -> Result<impl Fn(usize) -> Option<FileType>> {
+        Ok(|_| self.file_type())
     }
 
-    fn modes(&self) -> impl Fn(usize) -> Option<u32> {
-        |_| Some(self.stat()?.0.mode)
+    fn modes(&self) -> Result<impl Fn(usize) -> Option<u32>> {
+        Ok(|_| Some(self.stat()?.0.mode))
     }
 
-    fn sizes(&self) -> impl Fn(usize) -> Option<i64> {
-        |_| Some(self.stat()?.0.size_bytes)
+    fn sizes(&self) -> Result<impl Fn(usize) -> Option<i64>> {
+        Ok(|_| Some(self.stat()?.0.size_bytes))
     }
 
-    fn inodes(&self) -> impl Fn(usize) -> Option<u64> {
-        |_| Some(self.stat()?.0.ino)
+    fn inodes(&self) -> Result<impl Fn(usize) -> Option<u64>> {
+        Ok(|_| Some(self.stat()?.0.ino))
     }
 
-    fn ids(&self, column: &str) -> impl Fn(usize) -> Option<u32> {
-        move |_| {
-            let (attributes, _) = self.stat()?;
-            Some(match column {
-                "uid" => attributes.uid,
-                "gid" => attributes.gid,
-                _ => attributes.nlink,
-            })
-        }
+    fn ids(&self, column: Column<u32>) -> Result<impl Fn(usize) -> Option<u32>> {
+        let attribute = attribute(column.id());
+        Ok(move |_| Some(attribute(&self.stat()?.0) as u32))
     }
 
-    fn times(&self, column: &str) -> impl Fn(usize) -> Option<i64> {
-        move |_| {
-            let (attributes, _) = self.stat()?;
-            Some(match column {
-                "atime" => attributes.atime_ns,
-                "ctime" => attributes.ctime_ns,
-                "btime" => attributes.btime_ns,
-                _ => attributes.mtime_ns,
-            })
-        }
+    fn times(&self, column: Column<Time>) -> Result<impl Fn(usize) -> Option<i64>> {
+        let attribute = attribute(column.id());
+        Ok(move |_| Some(attribute(&self.stat()?.0)))
     }
 
     fn dev(&self, _: usize) -> Option<u64> {
@@ -321,40 +312,44 @@ impl Rows for Entry<'_> {
         }
     }
 
-    fn empties(&self) -> impl Fn(usize) -> bool {
-        |_| self.is_empty()
+    fn empties(&self) -> Result<impl Fn(usize) -> bool> {
+        Ok(|_| self.is_empty())
     }
 
-    fn xattrs(&self, test: &XattrTest) -> impl Fn(usize) -> bool {
-        |_| self.has_xattr(test)
+    fn xattrs(&self, test: &XattrTest) -> Result<impl Fn(usize) -> bool> {
+        Ok(|_| self.has_xattr(test))
     }
 
-    fn leads_to(&self, types: &[FileType], _: usize) -> bool {
-        let Some((own, dev)) = self.stat() else { return false };
-        let other_way = match self.follows() {
-            true => self.look(false),
-            false if own.file_type() != FileType::Symlink => Ok((*own, *dev)),
-            false => match self.look(true) {
-                Err(Errno::NOENT | Errno::NOTDIR) => self.look(false),
-                other => other,
-            },
-        };
-        match other_way {
-            Ok((attributes, _)) => types.contains(&attributes.file_type()),
-            Err(errno) => {
-                self.problem(errno);
-                false
+    fn leads_to(&self, types: &[FileType]) -> Result<impl Fn(usize) -> bool> {
+        Ok(|_| {
+            let Some((own, dev)) = self.stat() else { return false };
+            let other_way = match self.follows() {
+                true => self.look(false),
+                false if own.file_type() != FileType::Symlink => Ok((*own, *dev)),
+                false => match self.look(true) {
+                    Err(Errno::NOENT | Errno::NOTDIR) => self.look(false),
+                    other => other,
+                },
+            };
+            match other_way {
+                Ok((attributes, _)) => types.contains(&attributes.file_type()),
+                Err(errno) => {
+                    self.problem(errno);
+                    false
+                }
             }
-        }
+        })
     }
 
-    fn may_access(&self, wanted: Wanted, _: usize) -> bool {
+    fn may_access(&self, wanted: Wanted) -> Result<impl Fn(usize) -> bool> {
         let access = match wanted {
             Wanted::READ => Access::READ_OK,
             Wanted::WRITE => Access::WRITE_OK,
             _ => Access::EXEC_OK,
         };
-        rustix::fs::accessat(self.directory, self.name, access, AtFlags::empty()).is_ok()
+        Ok(move |_| {
+            rustix::fs::accessat(self.directory, self.name, access, AtFlags::empty()).is_ok()
+        })
     }
 
     fn is_on(&self, file_system: &str, _: usize) -> bool {
@@ -364,7 +359,25 @@ impl Rows for Entry<'_> {
     }
 }
 
-/// A type as in `st_mode`.
+/// Returns how to get the attribute that the index keeps in a column of numbers or times.
+pub(super) fn attribute(column: ColumnId) -> fn(&Attributes) -> i64 {
+    const ATTRIBUTES: [(ColumnId, fn(&Attributes) -> i64); 10] = [
+        (INO.id(), |attributes| attributes.ino as i64),
+        (NLINK.id(), |attributes| i64::from(attributes.nlink)),
+        (UID.id(), |attributes| i64::from(attributes.uid)),
+        (GID.id(), |attributes| i64::from(attributes.gid)),
+        (SIZE.id(), |attributes| attributes.size_bytes),
+        (BLOCKS.id(), |attributes| attributes.blocks),
+        (ATIME.id(), |attributes| attributes.atime_ns),
+        (MTIME.id(), |attributes| attributes.mtime_ns),
+        (CTIME.id(), |attributes| attributes.ctime_ns),
+        (BTIME.id(), |attributes| attributes.btime_ns),
+    ];
+    let known = ATTRIBUTES.iter().find(|(known, _)| *known == column);
+    known.map_or(|_| 0, |(_, attribute)| *attribute)
+}
+
+/// Returns a type as in `st_mode`.
 fn type_bits(file_type: FileType) -> u32 {
     match file_type {
         FileType::Regular => 0o100_000,

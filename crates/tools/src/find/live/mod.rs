@@ -9,7 +9,7 @@
 //! 3. Each entry is evaluated as soon as its name is read. It is looked at with statx only if a
 //!    test or action asks for what the directory does not tell (`entry`).
 //! 4. What only prints is collected by each thread and written in large blocks; all else goes
-//!    through the stage, one entry at a time (`act`).
+//!    through the action sink, one entry at a time (`act`).
 //! 5. With `--sort` or `--reverse`, entries on which something is to be done are held until all are
 //!    there.
 
@@ -18,22 +18,22 @@ mod dir;
 mod entry;
 mod walk;
 
-use super::action::{Action, Form, Printf};
-use super::exec::message;
-use super::format::Format;
-use super::known::{FileSystems, file_system_loop, quoted};
-use super::order::in_order;
-use super::parse::Find;
-use super::run::{Ended, RunOptions};
-use super::stage::Stage;
-use super::test::Test;
 use crate::error::Result;
+use crate::find::actions::{
+    Action, ActionSink, PrintfFormat, SortField, SortKey, Sortable, in_order,
+};
+use crate::find::evaluation::{FileSystems, FindOutcome, RunOptions};
+use crate::find::language::{Find, Test};
+use crate::find::messages::{file_system_loop, quoted, system_message};
 use act::{Actor, Held};
+use canopy_index::column::{INO, TARGET};
+use entry::attribute;
+use parking_lot::Mutex;
 use std::ffi::CString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock};
 
 /// Descriptors that are left to others when their number decides how many directories may be open.
 const DESCRIPTORS_KEPT: u64 = 64;
@@ -41,7 +41,7 @@ const DESCRIPTORS_KEPT: u64 = 64;
 /// A live search and what becomes of what it finds.
 struct Search<'s, 'a> {
     live: Live<'s>,
-    stage: &'s Stage<'a>,
+    sink: &'s ActionSink<'a>,
     /// Entries that wait until all are there.
     held: Mutex<Vec<Held>>,
 }
@@ -84,33 +84,32 @@ struct Tree<'a> {
     dev: OnceLock<u64>,
 }
 
-/// Carries a find out on the live file system. As [`super::run`], but without an index.
+/// Carries a find out on the live file system, as [`super::run`] does on an index. Blocks.
 pub fn run_live(
     find: &Find,
     options: RunOptions,
     output: &mut (dyn Write + Send),
-) -> Result<Ended> {
-    let stage = Stage::new(find, options, output);
+) -> Result<FindOutcome> {
+    let sink = ActionSink::new(find, options, output);
     let trees: Vec<Tree<'_>> = find.starts.iter().enumerate().map(Tree::new).collect();
-    let search = Search { live: Live::new(find, options), stage: &stage, held: Mutex::default() };
+    let search = Search { live: Live::new(find, options), sink: &sink, held: Mutex::default() };
     for tree in &trees {
         walk::walk(&search, tree)?;
-        if stage.is_done() {
+        if sink.is_done() {
             break;
         }
     }
     act_in_order(&search, &trees)?;
     let partial = search.live.partial.load(Ordering::Relaxed);
-    Ok(Ended { failed: Vec::new(), partial: stage.finish()? || partial })
+    Ok(FindOutcome { failed: Vec::new(), partial: sink.finish()? || partial })
 }
 
 /// Acts on what was held.
 fn act_in_order(search: &Search<'_, '_>, trees: &[Tree<'_>]) -> Result<()> {
-    let held =
-        std::mem::take(&mut *search.held.lock().expect("no thread panics while it holds the lock"));
+    let held = std::mem::take(&mut *search.held.lock());
     let mut actor = Actor::new(search);
-    for row in in_order(&held, &search.live.find.globals) {
-        if search.stage.is_done() {
+    for row in in_order(&held, &search.live.find.globals)? {
+        if search.sink.is_done() {
             break;
         }
         held[row].with_entry(&search.live, trees, |entry| actor.evaluate(entry))?;
@@ -132,16 +131,19 @@ impl<'s> Live<'s> {
         let globals = &find.globals;
         let needs: Vec<Needs> = find.actions.iter().map(Needs::of).collect();
         let knows_mounts =
-            find.asks(&|test| matches!(test, Test::FileSystem(_))) || find.prints('F');
+            find.has_test(&|test| matches!(test, Test::FileSystem(_))) || find.prints('F');
         let holds = globals.holds();
         let runs = find.actions.iter().any(|action| matches!(action, Action::Exec(_)));
         Live {
             find,
             options,
-            file_systems: if knows_mounts { FileSystems::mounted() } else { FileSystems::none() },
+            file_systems: match knows_mounts {
+                true => FileSystems::mounted(),
+                false => FileSystems::default(),
+            },
             looks_first: globals.depth_first
                 && (needs.iter().any(|needs| needs.stat)
-                    || find.asks(&|test| !test.reads_names_only())),
+                    || find.has_test(&|test| !test.reads_names_only())),
             needs,
             holds,
             open_depth: if holds { 0 } else { open_depth(options.threads, runs) },
@@ -149,26 +151,26 @@ impl<'s> Live<'s> {
         }
     }
 
-    /// Tells what is wrong with an entry, whose path is `shown`.
+    /// Says what is wrong with an entry, whose path is `shown`.
     fn problem(&self, shown: &[u8], error: &std::io::Error) {
-        self.tell(&format!("{}: {}", quoted(shown), message(error)));
+        self.diagnose(&format!("{}: {}", quoted(shown), system_message(error)));
     }
 
     fn cannot_delete(&self, shown: &[u8], error: &std::io::Error) {
-        self.tell(&format!("cannot delete {}: {}", quoted(shown), message(error)));
+        self.diagnose(&format!("cannot delete {}: {}", quoted(shown), system_message(error)));
     }
 
-    fn tell_of_loop(&self, shown: &[u8], above: &[u8]) {
-        self.tell(&file_system_loop(shown, above));
+    fn found_loop(&self, shown: &[u8], above: &[u8]) {
+        self.diagnose(&file_system_loop(shown, above));
     }
 
-    fn tell(&self, text: &str) {
-        (self.options.tell)(text);
+    fn diagnose(&self, text: &str) {
+        (self.options.diagnostic)(text);
         self.partial.store(true, Ordering::Relaxed);
     }
 }
 
-/// How deep directories may stay open while those below are read. Commands keep the limit of
+/// Returns how deep directories may stay open while those below are read. Commands keep the limit of
 /// descriptors that they would have.
 fn open_depth(threads: usize, runs_commands: bool) -> u32 {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -181,16 +183,12 @@ fn open_depth(threads: usize, runs_commands: bool) -> u32 {
 
 impl Needs {
     fn of(action: &Action) -> Self {
-        let columns = action.columns();
-        let format = match action {
-            Action::Write(Form::Printf(Printf(format)), _) => Some(format),
-            _ => None,
-        };
+        let (columns, format) = (action.columns(), action.printf());
         let has = |letter| format.is_some_and(|format| format.has(letter));
         Needs {
-            stat: format.map_or(!columns.is_empty(), Format::needs_attributes),
+            stat: format.map_or(!columns.is_empty(), PrintfFormat::needs_attributes),
             file_type: has('y'),
-            target: columns.contains(&"target"),
+            target: columns.has(TARGET),
             target_type: has('Y'),
             file_system: has('F'),
             context: has('Z'),
@@ -198,24 +196,18 @@ impl Needs {
     }
 }
 
-impl super::order::Row for Held {
-    fn key(&self, field: super::order::Field) -> super::order::Key<'_> {
-        use super::order::{Field, Key};
-        let (a, _) = self.stat.unwrap_or_default();
-        Key::Number(match field {
-            Field::Path => return Key::Text(self.escaped()),
-            Field::Column("name") => return Key::Text(canopy_model::base_name(self.escaped())),
-            Field::Depth => i64::from(self.depth),
-            Field::Column("size") => a.size_bytes,
-            Field::Column("blocks") => a.blocks,
-            Field::Column("uid") => i64::from(a.uid),
-            Field::Column("gid") => i64::from(a.gid),
-            Field::Column("nlink") => i64::from(a.nlink),
-            Field::Column("ino") => a.ino as i64,
-            Field::Column("atime") => a.atime_ns,
-            Field::Column("ctime") => a.ctime_ns,
-            Field::Column("btime") => a.btime_ns,
-            Field::Column(_) => a.mtime_ns,
+impl Sortable for Held {
+    fn key(&self, field: SortField) -> Result<SortKey<'_>> {
+        let (attributes, _) = self.stat.unwrap_or_default();
+        let number = |column| SortKey::Number(attribute(column)(&attributes));
+        Ok(match field {
+            SortField::Path => SortKey::Path(self.escaped()),
+            SortField::Depth => SortKey::Number(i64::from(self.depth)),
+            SortField::Name => SortKey::Text(canopy_model::base_name(self.escaped())),
+            SortField::Inode => number(INO.id()),
+            SortField::Space(column) => number(column.id()),
+            SortField::Id(column) => number(column.id()),
+            SortField::Time(column) => number(column.id()),
         })
     }
 

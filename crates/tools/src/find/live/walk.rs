@@ -1,10 +1,11 @@
 //! The walk of a live search: directories are the pieces of work that threads share.
 
 use super::act::{Actor, keep_error};
-use super::dir::{Dir, Stat, append_name};
-use super::entry::Entry;
+use super::dir::{Dir, Stat};
+use super::entry::LiveEntry;
 use super::{Live, Search, Tree};
 use crate::error::Result;
+use crate::find::path::push_component;
 use canopy_model::FileType;
 use canopy_scan::{Stack, look_at, share};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,9 +34,9 @@ pub(super) fn walk(search: &Search<'_, '_>, tree: &Tree<'_>) -> Result<()> {
 /// What a look has found.
 enum Looked {
     There(Stat),
-    /// Nothing is known but the name, which has been told.
+    /// Nothing is known but the name, of which there was a diagnostic.
     Unknown,
-    /// It is left out, which has been told.
+    /// It is left out, of which there was a diagnostic.
     LeftOut,
 }
 
@@ -78,7 +79,7 @@ impl<'w, 'a> Walker<'w, 'a> {
         while let Some(dir) = stack.take(|| keep_error(&mut failed, self.actor.pause())) {
             let outcome = self.read(dir, stack).and_then(|()| self.actor.pause());
             keep_error(&mut failed, outcome);
-            if failed.is_some() || self.search.stage.is_done() {
+            if failed.is_some() || self.search.sink.is_done() {
                 stack.stop();
             }
         }
@@ -86,7 +87,7 @@ impl<'w, 'a> Walker<'w, 'a> {
         failed.map_or(written, Err)
     }
 
-    /// Looks at the start and acts on it. Gives it as a directory if it is to be read.
+    /// Looks at the start and acts on it. Returns it as a directory if it is to be read.
     fn start(&mut self) -> Result<Option<Arc<Dir>>> {
         let (live, tree) = (self.live, self.tree);
         let globals = &live.find.globals;
@@ -110,9 +111,9 @@ impl<'w, 'a> Walker<'w, 'a> {
             return Ok(Some(dir()));
         }
         let hint = Some(stat.0.file_type());
-        let entry = Entry::new(live, tree, (CWD, &tree.name), tree.given, 0, hint, Some(stat));
+        let entry = LiveEntry::new(live, tree, (CWD, &tree.name), tree.given, 0, hint, Some(stat));
         let pruned = self.actor.meet(&entry, None)?;
-        Ok((below && !pruned && !self.search.stage.is_done()).then(dir))
+        Ok((below && !pruned && !self.search.sink.is_done()).then(dir))
     }
 
     /// Reads one directory, acts on what is in it and puts its subdirectories on the stack.
@@ -154,7 +155,7 @@ impl<'w, 'a> Walker<'w, 'a> {
                         continue;
                     }
                     self.entry(dir, opened.as_fd(), name, file_type(entry.file_type()))?;
-                    if self.search.stage.is_done() {
+                    if self.search.sink.is_done() {
                         break;
                     }
                 }
@@ -181,7 +182,8 @@ impl<'w, 'a> Walker<'w, 'a> {
         let (live, depth) = (self.live, dir.depth + 1);
         let globals = &live.find.globals;
         let shown = self.path.with_name(name.to_bytes());
-        let mut entry = Entry::new(live, self.tree, (directory, name), shown, depth, hint, None);
+        let mut entry =
+            LiveEntry::new(live, self.tree, (directory, name), shown, depth, hint, None);
         if globals.follow_all
             && matches!(hint, None | Some(FileType::Symlink | FileType::Directory))
         {
@@ -225,7 +227,7 @@ impl<'w, 'a> Walker<'w, 'a> {
                 break;
             }
             dir.close();
-            if self.search.stage.is_done() {
+            if self.search.sink.is_done() {
                 return Ok(());
             }
             let mut shown = Vec::new();
@@ -234,8 +236,9 @@ impl<'w, 'a> Walker<'w, 'a> {
                 Ok(opened) => {
                     let directory = opened.as_ref().map_or(CWD, |opened| opened.as_fd());
                     let (place, hint) = ((directory, &*dir.name), Some(FileType::Directory));
-                    let entry =
-                        Entry::new(self.live, self.tree, place, &shown, dir.depth, hint, dir.stat);
+                    let entry = LiveEntry::new(
+                        self.live, self.tree, place, &shown, dir.depth, hint, dir.stat,
+                    );
                     self.actor.meet(&entry, dir.above.as_ref())?;
                 }
                 Err(errno) => self.live.problem(&shown, &errno.into()),
@@ -249,7 +252,7 @@ impl<'w, 'a> Walker<'w, 'a> {
 
 /// Looks at what an entry leads to, where all links are followed. A directory that is one of those
 /// above it is left out.
-fn look_through(entry: &Entry<'_>, dir: &Arc<Dir>, tree: &Tree<'_>) -> Looked {
+fn look_through(entry: &LiveEntry<'_>, dir: &Arc<Dir>, tree: &Tree<'_>) -> Looked {
     let stat = match entry.look(true) {
         Err(Errno::NOENT) => entry.look(false),
         Err(Errno::NOTDIR) => {
@@ -274,7 +277,7 @@ fn look_through(entry: &Entry<'_>, dir: &Arc<Dir>, tree: &Tree<'_>) -> Looked {
     {
         let mut path = Vec::new();
         above.append_path(tree, &mut path);
-        entry.live.tell_of_loop(entry.shown, &path);
+        entry.live.found_loop(entry.shown, &path);
         return Looked::LeftOut;
     }
     Looked::There(stat)
@@ -299,7 +302,7 @@ impl Path {
         }
         self.text.truncate(self.above_length);
         match &dir.above {
-            Some(_) => append_name(&mut self.text, dir.name.to_bytes()),
+            Some(_) => push_component(&mut self.text, dir.name.to_bytes()),
             None => self.text.extend_from_slice(tree.given),
         }
         self.length = self.text.len();
@@ -312,21 +315,21 @@ impl Path {
 
     fn with_name(&mut self, name: &[u8]) -> &[u8] {
         self.text.truncate(self.length);
-        append_name(&mut self.text, name);
+        push_component(&mut self.text, name);
         &self.text
     }
 }
 
-fn file_type(told: rustix::fs::FileType) -> Option<FileType> {
-    use rustix::fs::FileType as Told;
-    Some(match told {
-        Told::RegularFile => FileType::Regular,
-        Told::Directory => FileType::Directory,
-        Told::Symlink => FileType::Symlink,
-        Told::Fifo => FileType::Fifo,
-        Told::Socket => FileType::Socket,
-        Told::BlockDevice => FileType::Block,
-        Told::CharacterDevice => FileType::Character,
-        Told::Unknown => return None,
+fn file_type(hint: rustix::fs::FileType) -> Option<FileType> {
+    use rustix::fs::FileType as Hint;
+    Some(match hint {
+        Hint::RegularFile => FileType::Regular,
+        Hint::Directory => FileType::Directory,
+        Hint::Symlink => FileType::Symlink,
+        Hint::Fifo => FileType::Fifo,
+        Hint::Socket => FileType::Socket,
+        Hint::BlockDevice => FileType::Block,
+        Hint::CharacterDevice => FileType::Character,
+        Hint::Unknown => return None,
     })
 }

@@ -1,6 +1,8 @@
 //! `-exec`, `-execdir`, `-ok` and `-okdir`: commands that the asking user runs on live paths. No
 //! shell is involved, and a name is never anything but (a part of) one argument.
 
+use crate::find::messages::{quoted, system_message};
+use crate::find::path::trim_slashes;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, Write};
@@ -30,7 +32,7 @@ pub struct Exec {
 pub(crate) struct Waiting {
     paths: Vec<Vec<u8>>,
     bytes: usize,
-    directory: Option<(Vec<u8>, Place)>,
+    directory: Option<(Vec<u8>, WorkingDirectory)>,
 }
 
 /// An entry to run a command on.
@@ -48,9 +50,10 @@ pub(crate) struct Target<'a> {
 
 /// A directory to run a command in.
 #[derive(Debug)]
-enum Place {
+enum WorkingDirectory {
     Open(OwnedFd),
-    Here,
+    /// That of find itself.
+    Own,
 }
 
 impl Exec {
@@ -84,23 +87,23 @@ impl Exec {
         Ok(Exec { words, batch, in_directory, ask })
     }
 
-    /// Whether its truth is that of the command: that of a batch is always true.
+    /// Returns whether it is true only if the command ends well: a batch is always true.
     pub(crate) fn decides(&self) -> bool {
         !self.batch
     }
 
-    /// Runs the command on one entry. Whether it ended well.
+    /// Runs the command on one entry. Returns whether it ended well.
     pub(crate) fn run(&self, target: Target<'_>) -> Result<bool, String> {
         let argument = self.argument(target);
         let words: Vec<Vec<u8>> = self.words.iter().map(|word| replace(word, &argument)).collect();
-        if self.ask && !asked(&self.words[0], target.shown) {
+        if self.ask && !is_confirmed(&self.words[0], target.shown) {
             return Ok(false);
         }
-        run_in(&words, &[], &self.place(target)?, self.ask)
+        run_in(&words, &[], &self.working_directory(target)?, self.ask)
     }
 
-    /// Adds an entry to a batch; runs the command if no more fit. Whether all commands that ran
-    /// ended well.
+    /// Adds an entry to a batch; runs the command first if no more fit. Returns whether the command,
+    /// if it ran, ended well.
     pub(crate) fn wait(&self, target: Target<'_>, waiting: &mut Waiting) -> Result<bool, String> {
         let mut well = true;
         let directory =
@@ -111,7 +114,7 @@ impl Exec {
             well = self.run_waiting(waiting)?;
         }
         if waiting.paths.is_empty() {
-            waiting.directory = Some((directory, self.place(target)?));
+            waiting.directory = Some((directory, self.working_directory(target)?));
             let environment = std::env::vars_os().map(|(key, value)| key.len() + value.len() + 10);
             waiting.bytes = 2048
                 + environment.sum::<usize>()
@@ -122,13 +125,13 @@ impl Exec {
         Ok(well)
     }
 
-    /// Runs the command on the paths that wait, if there are any.
+    /// Runs the command on the paths that wait, if there are any. Returns whether it ended well.
     pub(crate) fn run_waiting(&self, waiting: &mut Waiting) -> Result<bool, String> {
         let paths = std::mem::take(&mut waiting.paths);
-        let place = waiting.directory.take();
+        let directory = waiting.directory.take();
         waiting.bytes = 0;
-        match place {
-            Some((_, place)) if !paths.is_empty() => run_in(&self.words, &paths, &place, false),
+        match directory {
+            Some((_, opened)) if !paths.is_empty() => run_in(&self.words, &paths, &opened, false),
             _ => Ok(true),
         }
     }
@@ -137,7 +140,7 @@ impl Exec {
         if !self.in_directory {
             return target.shown.to_vec();
         }
-        let trimmed = trim(target.shown);
+        let trimmed = trim_slashes(target.shown);
         match trimmed.iter().rposition(|&byte| byte == b'/') {
             _ if trimmed == b"/" => trimmed.to_vec(),
             Some(at) => [b"./", &trimmed[at + 1..]].concat(),
@@ -145,38 +148,36 @@ impl Exec {
         }
     }
 
-    /// The directory of an entry. What lies between it and the start must not have become a
-    /// symbolic link since the index was made: somebody else may own it.
-    fn place(&self, target: Target<'_>) -> Result<Place, String> {
+    /// Opens the directory of an entry if the command runs there. What lies between it and the start
+    /// must not have become a symbolic link since the index was made: somebody else may own it.
+    fn working_directory(&self, target: Target<'_>) -> Result<WorkingDirectory, String> {
         if !self.in_directory {
-            return Ok(Place::Here);
+            return Ok(WorkingDirectory::Own);
         }
         let directory = directory_of(target.shown);
+        let failed =
+            |error: std::io::Error| format!("{}: {}", quoted(directory), system_message(&error));
         if let Some(open) = target.directory {
-            return open.try_clone_to_owned().map(Place::Open).map_err(|error| {
-                format!("‘{}’: {}", String::from_utf8_lossy(directory), message(&error))
-            });
+            return open.try_clone_to_owned().map(WorkingDirectory::Open).map_err(failed);
         }
-        let failed = |errno: rustix::io::Errno| {
-            format!("‘{}’: {}", String::from_utf8_lossy(directory), message(&errno.into()))
-        };
+        let failed = |errno: rustix::io::Errno| failed(errno.into());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = if target.is_start { directory } else { target.start };
         let top = rustix::fs::open(OsStr::from_bytes(top), flags, Mode::empty()).map_err(failed)?;
         if target.is_start {
-            return Ok(Place::Open(top));
+            return Ok(WorkingDirectory::Open(top));
         }
         let below = directory.get(target.start.len()..).unwrap_or_default();
         let below = below.strip_prefix(b"/").unwrap_or(below);
         let below: &[u8] = if below.is_empty() { b"." } else { below };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         openat2(&top, Path::new(OsStr::from_bytes(below)), flags, Mode::empty(), resolve)
-            .map(Place::Open)
+            .map(WorkingDirectory::Open)
             .map_err(failed)
     }
 }
 
-/// A relative directory in `PATH` would run what lies in the directories of others.
+/// Fails where `PATH` has a relative directory: it would run what lies in the directories of others.
 fn safe_path(name: &str) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let relative =
@@ -185,14 +186,14 @@ fn safe_path(name: &str) -> Result<(), String> {
         None => Ok(()),
         _ if path.is_empty() => Ok(()),
         Some(b"" | b".") => Err(format!(
-            "The current directory is included in the PATH environment variable, which is insecure in combination \
-             with the {name} action of find.  Please remove the current directory from your $PATH (that is, remove \
-             \".\", doubled colons, or leading or trailing colons)"
+            "The current directory is included in the PATH environment variable, which is insecure \
+             in combination with the {name} action of find.  Please remove the current directory \
+             from your $PATH (that is, remove \".\", doubled colons, or leading or trailing colons)"
         )),
         Some(entry) => Err(format!(
-            "The relative path ‘{}’ is included in the PATH environment variable, which is insecure in combination \
-             with the {name} action of find.  Please remove that entry from $PATH",
-            String::from_utf8_lossy(entry)
+            "The relative path {} is included in the PATH environment variable, which is insecure \
+             in combination with the {name} action of find.  Please remove that entry from $PATH",
+            quoted(entry)
         )),
     }
 }
@@ -200,13 +201,13 @@ fn safe_path(name: &str) -> Result<(), String> {
 fn run_in(
     words: &[Vec<u8>],
     paths: &[Vec<u8>],
-    place: &Place,
+    directory: &WorkingDirectory,
     quiet: bool,
 ) -> Result<bool, String> {
     let os = |word: &Vec<u8>| OsString::from_vec(word.clone());
     let mut command = Command::new(os(&words[0]));
     command.args(words[1..].iter().chain(paths).map(os));
-    if let Place::Open(directory) = place {
+    if let WorkingDirectory::Open(directory) = directory {
         // The child has the descriptor until it becomes the command.
         command.current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()));
     }
@@ -216,16 +217,11 @@ fn run_in(
     let status = command.status();
     status
         .map(|status| status.success())
-        .map_err(|error| format!("‘{}’: {}", String::from_utf8_lossy(&words[0]), message(&error)))
+        .map_err(|error| format!("{}: {}", quoted(&words[0]), system_message(&error)))
 }
 
-/// What the system calls an error, without its number.
-pub(crate) fn message(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
-fn asked(program: &[u8], shown: &[u8]) -> bool {
+/// Asks the user whether to run a command, for `-ok`.
+fn is_confirmed(program: &[u8], shown: &[u8]) -> bool {
     let visible = |text: &[u8]| -> String {
         let text = String::from_utf8_lossy(text);
         text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
@@ -252,13 +248,8 @@ fn cost(word: &[u8]) -> usize {
     word.len() + 1 + size_of::<usize>()
 }
 
-fn trim(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|&byte| byte != b'/').map_or(path.len().min(1), |at| at + 1);
-    &path[..end]
-}
-
 fn directory_of(path: &[u8]) -> &[u8] {
-    let trimmed = trim(path);
+    let trimmed = trim_slashes(path);
     match trimmed.iter().rposition(|&byte| byte == b'/') {
         Some(0) => b"/",
         Some(at) => &trimmed[..at],

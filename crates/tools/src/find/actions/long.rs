@@ -1,15 +1,14 @@
 //! The lines of `-ls`.
 
-use super::format::Found;
+use super::entry::EntryView;
 use canopy_model::FileType;
 use canopy_text::clock::date;
-use canopy_text::mode_string;
-use canopy_text::{group_or_number, user_or_number};
+use canopy_text::{group_or_number, mode_string, user_or_number};
 use std::io::Write;
 
 /// Prints an entry as `-ls` does.
-pub(crate) fn print_long(found: &Found<'_>, now_ns: i64, output: &mut Vec<u8>) {
-    let attributes = &found.attributes;
+pub(crate) fn print_long(entry: &EntryView<'_>, now_ns: i64, output: &mut Vec<u8>) {
+    let attributes = &entry.attributes;
     let size = match attributes.file_type() {
         FileType::Block | FileType::Character => {
             let (major, minor) =
@@ -30,10 +29,10 @@ pub(crate) fn print_long(found: &Found<'_>, now_ns: i64, output: &mut Vec<u8>) {
         group_or_number(attributes.gid),
     );
     line.expect("writing to memory does not fail");
-    quote(found.shown, output);
+    quote(entry.shown, output);
     if attributes.file_type() == FileType::Symlink {
         output.extend_from_slice(b" -> ");
-        quote(found.target, output);
+        quote(entry.target, output);
     }
     output.push(b'\n');
 }

@@ -1,113 +1,26 @@
 //! The words of find's language: tests, actions and options.
 
-use super::action::{Action, Form, Printf, Sink};
 use super::arguments::{
     days_test, invalid, minutes_test, parse_number, parse_perm, parse_size, parse_types,
     time_column, used_test,
 };
-use super::exec::{Exec, message};
 use super::expr::Expr;
-use super::format::Format;
 use super::moment::{SECOND_NS, end_of_day, parse_moment};
-use super::order::Field;
-use super::parse::{Parser, always};
+use super::parse::Parser;
 use super::test::{Number, Test, XattrTest};
+use crate::find::actions::{Action, Destination, EntryFormat, Exec, PrintfFormat, SortField};
+use crate::find::messages::system_message;
+use canopy_index::column::{Column, GID, MTIME, NLINK, UID};
 use canopy_model::Wanted;
-use canopy_text::Glob;
 use canopy_text::regular::{Syntax, compile};
-use canopy_text::{group_id, user_id};
-use std::ffi::{OsStr, OsString};
+use canopy_text::{Glob, group_id, user_id};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-/// Options, which hold for the whole search wherever they stand.
-#[derive(Debug)]
-pub(crate) struct Globals {
-    /// Smallest and largest distance from the start.
-    pub(crate) depth_min: u32,
-    pub(crate) depth_max: u32,
-    /// `-depth`, also where `-delete` asks for it
-    pub(crate) depth_first: bool,
-    /// `-depth` itself
-    pub(crate) depth_asked: bool,
-    /// `-xdev`, `-mount`
-    pub(crate) one_file_system: bool,
-    /// `-H`, `-L`
-    pub(crate) follow_starts: bool,
-    /// `-L`, `-follow`
-    pub(crate) follow_all: bool,
-    /// `-ignore_readdir_race`
-    pub(crate) ignores_races: bool,
-    /// `--live`
-    pub(crate) live: bool,
-    /// `-files0-from`
-    pub(crate) starts_from: Option<OsString>,
-    /// `--sort`
-    pub(crate) sort: Option<Field>,
-    /// `--reverse`
-    pub(crate) reverse: bool,
-    /// `--limit`
-    pub(crate) limit: Option<u64>,
-    /// `--count`
-    pub(crate) count: bool,
-    /// `--json`, `--ndjson`, `--0`
-    pub(crate) json: bool,
-    pub(crate) ndjson: bool,
-    pub(crate) zero: bool,
-}
-
-impl Default for Globals {
-    fn default() -> Self {
-        Globals {
-            depth_min: 0,
-            depth_max: u32::MAX,
-            depth_first: false,
-            depth_asked: false,
-            one_file_system: false,
-            follow_starts: false,
-            follow_all: false,
-            ignores_races: false,
-            live: false,
-            starts_from: None,
-            sort: None,
-            reverse: false,
-            limit: None,
-            count: false,
-            json: false,
-            ndjson: false,
-            zero: false,
-        }
-    }
-}
-
-impl Globals {
-    /// Whether entries are held until all are there, to be put in order. A live search goes depth
-    /// first by itself.
-    pub(super) fn holds(&self) -> bool {
-        let ordered = self.sort.is_some() || self.reverse || (self.depth_first && !self.live);
-        ordered && !self.count
-    }
-
-    /// Whether what is so far below a start is looked at through symbolic links.
-    pub(super) fn follows(&self, depth: u32) -> bool {
-        self.follow_all || (self.follow_starts && depth == 0)
-    }
-
-    /// The action of an expression that has none.
-    pub(super) fn implied_action(&self) -> Action {
-        let form = match () {
-            () if self.count => return Action::Count,
-            () if self.json || self.ndjson => Form::Json,
-            () if self.zero => Form::Zero,
-            () => Form::Line,
-        };
-        Action::Write(form, Sink::Stdout)
-    }
-}
-
 impl Parser<'_> {
-    /// Options that stand before the start paths.
+    /// Takes the options that stand before the start paths.
     pub(super) fn leading_options(&mut self) -> Result<(), String> {
         while let Some(word) = self.peek() {
             match word {
@@ -144,7 +57,7 @@ impl Parser<'_> {
         self.peek().map(|_| ()).ok_or_else(|| format!("missing argument to `{name}'"))
     }
 
-    /// Options that find(1) does not have. Whether it was one.
+    /// Takes an option that find(1) does not have. Returns whether it was one.
     fn extra(&mut self, name: &str) -> Result<bool, String> {
         match name {
             "--live" => self.globals.live = true,
@@ -155,7 +68,7 @@ impl Parser<'_> {
             "--0" => self.globals.zero = true,
             "--sort" => {
                 let field = self.argument(name)?.to_string_lossy();
-                self.globals.sort = Some(Field::named(&field)?);
+                self.globals.sort = Some(SortField::named(&field)?);
             }
             "--limit" => {
                 let number = self.argument(name)?.to_string_lossy();
@@ -176,7 +89,7 @@ impl Parser<'_> {
             return Err(format!("paths must precede expression: `{name}'"));
         }
         if self.extra(&name)? || self.option(&name)? {
-            return Ok(always());
+            return Ok(Expr::always(true));
         }
         if let Some(expr) = self.action(&name)? {
             return Ok(expr);
@@ -186,7 +99,7 @@ impl Parser<'_> {
             .ok_or_else(|| format!("unknown predicate `{name}'"))
     }
 
-    /// Options of find(1). Whether it was one.
+    /// Takes an option of find(1). Returns whether it was one.
     fn option(&mut self, name: &str) -> Result<bool, String> {
         match name {
             "-maxdepth" => self.globals.depth_max = self.levels(name)?,
@@ -221,29 +134,29 @@ impl Parser<'_> {
 
     fn action(&mut self, name: &str) -> Result<Option<Expr>, String> {
         Ok(Some(match name {
-            "-print" => self.write(Form::Line, Sink::Stdout),
-            "-print0" => self.write(Form::Zero, Sink::Stdout),
-            "-ls" => self.write(Form::List, Sink::Stdout),
+            "-print" => self.write(EntryFormat::Line, Destination::Stdout),
+            "-print0" => self.write(EntryFormat::Zero, Destination::Stdout),
+            "-ls" => self.write(EntryFormat::List, Destination::Stdout),
             "-printf" => {
-                let form = self.format(name)?;
-                self.write(form, Sink::Stdout)
+                let format = self.printf(name)?;
+                self.write(format, Destination::Stdout)
             }
             "-fprint" | "-fprint0" | "-fls" => {
-                let sink = self.sink(name)?;
-                let form = match name {
-                    "-fprint" => Form::Line,
-                    "-fprint0" => Form::Zero,
-                    _ => Form::List,
+                let to = self.destination(name)?;
+                let format = match name {
+                    "-fprint" => EntryFormat::Line,
+                    "-fprint0" => EntryFormat::Zero,
+                    _ => EntryFormat::List,
                 };
-                self.write(form, sink)
+                self.write(format, to)
             }
             "-fprintf" => {
                 if let [file] = self.rest {
                     return Err(invalid(name, &file.to_string_lossy()));
                 }
-                let sink = self.sink(name)?;
-                let form = self.format(name)?;
-                self.write(form, sink)
+                let to = self.destination(name)?;
+                let format = self.printf(name)?;
+                self.write(format, to)
             }
             "-exec" | "-execdir" | "-ok" | "-okdir" => {
                 let exec = Exec::parse(name, &mut self.rest)?;
@@ -259,9 +172,9 @@ impl Parser<'_> {
         }))
     }
 
-    fn format(&mut self, name: &str) -> Result<Form, String> {
+    fn printf(&mut self, name: &str) -> Result<EntryFormat, String> {
         let format = self.argument(name)?.as_bytes();
-        Ok(Form::Printf(Printf(Format::new(format, &mut self.warnings)?)))
+        Ok(EntryFormat::Printf(PrintfFormat::new(format, &mut self.warnings)?))
     }
 
     fn test(&mut self, name: &str) -> Result<Option<Test>, String> {
@@ -303,7 +216,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// Tests with an argument that is text.
+    /// Takes a test with an argument that is text.
     fn text_test(&mut self, name: &str) -> Result<Option<Test>, String> {
         if let Some(test) = self.newer_xy(name)? {
             return Ok(Some(test));
@@ -321,26 +234,24 @@ impl Parser<'_> {
             return Err(invalid(name, name));
         }
         let text = self.argument(name)?.to_string_lossy();
-        let id = |column, id: Option<u32>, unknown: String| {
+        let id = |column: Column<u32>, id: Option<u32>, unknown: String| {
             id.map(|id| Test::Id(column, Number::Exactly(i64::from(id)))).ok_or(unknown)
         };
-        let column = time_column(char::from(name.as_bytes()[1])).unwrap_or("mtime");
+        let column = time_column(char::from(name.as_bytes()[1])).unwrap_or(MTIME);
         Ok(Some(match name {
             "-type" => Test::Type(parse_types(name, &text)?),
             "-xtype" => Test::TargetType(parse_types(name, &text)?),
             "-size" => parse_size(&text)?,
-            "-uid" => Test::Id("uid", parse_number(name, &text)?),
-            "-gid" => Test::Id("gid", parse_number(name, &text)?),
-            "-links" => Test::Id("nlink", parse_number(name, &text)?),
+            "-uid" => Test::Id(UID, parse_number(name, &text)?),
+            "-gid" => Test::Id(GID, parse_number(name, &text)?),
+            "-links" => Test::Id(NLINK, parse_number(name, &text)?),
             "-inum" => Test::Inode(parse_number(name, &text)?),
             "-user" => {
-                id("uid", user_id(&text), format!("‘{text}’ is not the name of a known user"))?
+                id(UID, user_id(&text), format!("‘{text}’ is not the name of a known user"))?
             }
-            "-group" => id(
-                "gid",
-                group_id(&text),
-                format!("‘{text}’ is not the name of an existing group"),
-            )?,
+            "-group" => {
+                id(GID, group_id(&text), format!("‘{text}’ is not the name of an existing group"))?
+            }
             "-perm" => parse_perm(&text)?,
             "-used" => used_test(&text)?,
             "-fstype" => Test::FileSystem(text.into_owned()),
@@ -349,7 +260,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// `-newerXY`
+    /// Takes a test of `-newerXY`.
     fn newer_xy(&mut self, name: &str) -> Result<Option<Test>, String> {
         let Some(letters) = name.strip_prefix("-newer") else { return Ok(None) };
         let letters: Vec<char> = letters.chars().collect();
@@ -364,7 +275,8 @@ impl Parser<'_> {
         self.newer(of, than, name).map(Some)
     }
 
-    /// Entries of which one time is later than a time of a file, or a given one (`t`).
+    /// Takes the argument of a test for entries of which one time is later than a time of a file,
+    /// or than a given one (`t`).
     fn newer(&mut self, of: char, than: char, name: &str) -> Result<Test, String> {
         let reference = match than {
             't' => {
@@ -384,11 +296,11 @@ impl Parser<'_> {
                 seconds.saturating_mul(SECOND_NS).saturating_add(rest)
             }
         };
-        let column = time_column(of).unwrap_or("mtime");
+        let column = time_column(of).unwrap_or(MTIME);
         Ok(Test::Time(column, reference, i64::MAX))
     }
 
-    /// What the live file system says of the file that is the argument of `name`.
+    /// Asks the live file system about the file that is the argument of `name`.
     fn metadata(&mut self, name: &str) -> Result<std::fs::Metadata, String> {
         let file = self.argument(name)?;
         let follow = self.globals.follow_starts;
@@ -396,7 +308,8 @@ impl Parser<'_> {
             true => std::fs::metadata(file).or_else(|_| std::fs::symlink_metadata(file)),
             false => std::fs::symlink_metadata(file),
         };
-        metadata.map_err(|error| format!("‘{}’: {}", file.to_string_lossy(), message(&error)))
+        metadata
+            .map_err(|error| format!("‘{}’: {}", file.to_string_lossy(), system_message(&error)))
     }
 
     fn glob(&mut self, name: &str) -> Result<Glob, String> {

@@ -5,14 +5,15 @@ use chrono::{DateTime, Days, Local, Months, NaiveDate, NaiveDateTime, NaiveTime,
 pub(super) const SECOND_NS: i64 = 1_000_000_000;
 pub(super) const DAY_NS: i64 = 86_400 * SECOND_NS;
 
-/// The end of the local day, from which `-daystart` lets ages count, in nanoseconds since 1970.
+/// Returns the end of the local day, from which ages count with `-daystart`, in nanoseconds since
+/// 1970.
 pub(super) fn end_of_day(now_ns: i64) -> i64 {
     let now = DateTime::from_timestamp_nanos(now_ns).with_timezone(&Local);
     let start = now.date_naive().and_time(NaiveTime::MIN);
     nanoseconds(start).unwrap_or(now_ns).saturating_add(DAY_NS)
 }
 
-/// A moment as people write it: `@SECONDS`, a date, a time of today, both (also with a zone at the
+/// Parses a moment as people write it: `@SECONDS`, a date, a time of today, both (also with a zone at the
 /// end), `now`, `today`, `yesterday`, `tomorrow`, `N UNITS [ago]`, `last UNIT`, `next UNIT`. `None`
 /// for everything else.
 pub(super) fn parse_moment(text: &str, now_ns: i64) -> Option<i64> {

@@ -3,17 +3,18 @@
 
 use super::moment::{DAY_NS, SECOND_NS};
 use super::test::{Number, PermMatch, Test};
+use canopy_index::column::{ATIME, BTIME, CTIME, Column, MTIME, Time};
 use canopy_model::FileType;
 
 const MINUTE_NS: i64 = 60 * SECOND_NS;
 
-/// The column of a time by find's letter: `a`, `B`, `c` or `m`.
-pub(super) fn time_column(letter: char) -> Option<&'static str> {
+/// Returns the column of a time by find's letter: `a`, `B`, `c` or `m`.
+pub(super) fn time_column(letter: char) -> Option<Column<Time>> {
     Some(match letter {
-        'a' => "atime",
-        'B' => "btime",
-        'c' => "ctime",
-        'm' => "mtime",
+        'a' => ATIME,
+        'B' => BTIME,
+        'c' => CTIME,
+        'm' => MTIME,
         _ => return None,
     })
 }
@@ -40,7 +41,7 @@ pub(super) fn parse_number(name: &str, text: &str) -> Result<Number, String> {
     signed_number(text).ok_or_else(|| invalid(name, text))
 }
 
-/// The letters of `-type` and `-xtype`.
+/// Parses the letters of `-type` and `-xtype`.
 pub(super) fn parse_types(name: &str, text: &str) -> Result<Vec<FileType>, String> {
     let mut types = Vec::new();
     let mut letters = text.chars();
@@ -95,10 +96,10 @@ pub(super) fn parse_size(text: &str) -> Result<Test, String> {
     Ok(Test::Size(number, unit))
 }
 
-/// `-mtime` and its like: `n` means from n to n + 1 days ago. The second by which `-n` reaches
+/// Parses the argument of `-mtime` and its like: `n` means from n to n + 1 days ago. The second by which `-n` reaches
 /// further is GNU find's.
 pub(super) fn days_test(
-    column: &'static str,
+    column: Column<Time>,
     now_ns: i64,
     name: &str,
     text: &str,
@@ -115,9 +116,9 @@ pub(super) fn days_test(
     Ok(Test::Time(column, after, until))
 }
 
-/// `-mmin` and its like: `n` means from n - 1 to n minutes ago.
+/// Parses the argument of `-mmin` and its like: `n` means from n - 1 to n minutes ago.
 pub(super) fn minutes_test(
-    column: &'static str,
+    column: Column<Time>,
     now_ns: i64,
     name: &str,
     text: &str,
@@ -132,7 +133,8 @@ pub(super) fn minutes_test(
     Ok(Test::Time(column, after, until))
 }
 
-/// `-used`: how long after its last change an entry was last read; `n` means from n - 1 to n days.
+/// Parses the argument of `-used`, how long after its last change an entry was last read: `n`
+/// means from n - 1 to n days.
 pub(super) fn used_test(text: &str) -> Result<Test, String> {
     let (kind, days) =
         amount(text, DAY_NS).ok_or_else(|| format!("Invalid argument {text} to -used"))?;
@@ -143,7 +145,7 @@ pub(super) fn used_test(text: &str) -> Result<Test, String> {
     })
 }
 
-/// A decimal number with find's sign, times a unit. The number of the kind means nothing.
+/// Parses a decimal number with find's sign, times a unit. The number in the kind means nothing.
 fn amount(text: &str, unit_ns: i64) -> Option<(Number, i64)> {
     let (make, digits) = split_sign(text);
     let number: f64 = digits.parse().ok().filter(|number: &f64| number.is_finite())?;
@@ -167,7 +169,7 @@ pub(super) fn parse_perm(text: &str) -> Result<Test, String> {
     bits.map(|bits| Test::Perm(bits, kind)).ok_or_else(|| format!("invalid mode ‘{text}’"))
 }
 
-/// The bits that a symbolic mode such as `u=rw,g+x` makes of none.
+/// Returns the bits that a symbolic mode such as `u=rw,g+x` makes of none.
 fn symbolic_mode(text: &str) -> Option<u32> {
     let mut mode = 0_u32;
     for clause in text.split(',') {

@@ -4,10 +4,11 @@
 //! `-o`; `,`. An expression without an action is `( EXPRESSION ) -print`. Messages are those of
 //! find(1).
 
-use super::action::{Action, Form, Sink};
 use super::expr::Expr;
-use super::primary::Globals;
+use super::globals::Globals;
 use super::test::Test;
+use crate::find::actions::{Action, Destination, EntryFormat};
+use crate::find::messages::system_message;
 use canopy_text::regular::Syntax;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -29,22 +30,22 @@ pub struct Find {
 }
 
 impl Find {
-    /// Whether it searches the file system itself.
+    /// Returns whether it searches the file system itself.
     pub fn is_live(&self) -> bool {
         self.globals.live
     }
 
-    /// Whether there is such a test.
-    pub(crate) fn asks(&self, of: &dyn Fn(&Test) -> bool) -> bool {
-        let mut asked = false;
-        self.expr.each_test(&mut |test| asked |= of(test));
-        asked
+    /// Returns whether it has such a test.
+    pub(crate) fn has_test(&self, is: &dyn Fn(&Test) -> bool) -> bool {
+        let mut found = false;
+        self.expr.each_test(&mut |test| found |= is(test));
+        found
     }
 
-    /// Whether `-printf` and its like print this directive.
+    /// Returns whether `-printf` and its like print this directive.
     pub(crate) fn prints(&self, letter: char) -> bool {
         self.actions.iter().any(|action| match action {
-            Action::Write(Form::Printf(format), _) => format.0.has(letter),
+            Action::Write(EntryFormat::Printf(format), _) => format.has(letter),
             _ => false,
         })
     }
@@ -60,7 +61,7 @@ pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
         actions: Vec::new(),
         files: Vec::new(),
         warnings: Vec::new(),
-        globals: Globals::default(),
+        globals: Globals { depth_max: u32::MAX, ..Globals::default() },
         xattr_tests: 0,
         syntax: Syntax::Emacs,
     };
@@ -69,7 +70,7 @@ pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
     let (starts, rest) = parser.rest.split_at(starts.unwrap_or(parser.rest.len()));
     let mut starts = starts.to_vec();
     parser.rest = rest;
-    let mut expr = if parser.rest.is_empty() { always() } else { parser.list()? };
+    let mut expr = if parser.rest.is_empty() { Expr::always(true) } else { parser.list()? };
     if parser.peek() == Some(b")") {
         return Err("you have too many ')'".to_owned());
     }
@@ -86,9 +87,9 @@ pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
     }
     parser.check(&expr)?;
     if parser.globals.depth_first {
-        expr.forget_pruning();
+        expr.ignore_pruning();
     }
-    expr.cheapest_first();
+    expr.put_cheapest_first();
     if parser.only_quits() {
         parser.actions.push(parser.globals.implied_action());
         expr = expr.and(Expr::Action(parser.actions.len() - 1));
@@ -100,13 +101,13 @@ pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
     Ok(Find { starts, warnings, expr, actions, files, globals })
 }
 
-/// Whether an argument ends the start paths.
+/// Returns whether an argument ends the start paths.
 fn is_expression(argument: &OsString) -> bool {
     let bytes = argument.as_bytes();
     (bytes.starts_with(b"-") && bytes.len() > 1) || matches!(bytes, b"(" | b"!")
 }
 
-/// The start paths of `-files0-from`.
+/// Reads the start paths of `-files0-from`.
 fn starts_from(file: &OsStr) -> Result<Vec<OsString>, String> {
     let read = match file.as_bytes() {
         b"-" => {
@@ -116,7 +117,7 @@ fn starts_from(file: &OsStr) -> Result<Vec<OsString>, String> {
         _ => std::fs::read(file),
     };
     let shown = file.to_string_lossy();
-    let bytes = read.map_err(|error| format!("‘{shown}’: {}", super::exec::message(&error)))?;
+    let bytes = read.map_err(|error| format!("‘{shown}’: {}", system_message(&error)))?;
     let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
     if bytes.is_empty() {
         return Ok(Vec::new());
@@ -128,10 +129,6 @@ fn starts_from(file: &OsStr) -> Result<Vec<OsString>, String> {
             path => Ok(OsString::from_vec(path.to_vec())),
         })
         .collect()
-}
-
-pub(super) fn always() -> Expr {
-    Expr::always(true)
 }
 
 pub(super) struct Parser<'a> {
@@ -159,7 +156,7 @@ impl<'a> Parser<'a> {
         Some(first)
     }
 
-    /// The argument of `name`.
+    /// Takes the argument of `name`.
     pub(super) fn argument(&mut self, name: &str) -> Result<&'a OsStr, String> {
         self.next().ok_or_else(|| format!("missing argument to `{name}'"))
     }
@@ -194,7 +191,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Takes an operator and sees to it that something follows.
+    /// Takes an operator; fails where nothing follows.
     fn operator(&mut self) -> Result<(), String> {
         let name = self.next().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         match self.peek() {
@@ -236,12 +233,12 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Whether no action keeps the implied one away, as `-quit` alone does not.
+    /// Returns whether the implied action is wanted: `-quit` does not replace it.
     fn only_quits(&self) -> bool {
         self.actions.iter().all(|action| matches!(action, Action::Quit))
     }
 
-    /// What only the whole expression tells.
+    /// Checks what only the whole expression tells.
     fn check(&self, expr: &Expr) -> Result<(), String> {
         let globals = &self.globals;
         let shaped = globals.count || globals.json || globals.ndjson || globals.zero;
@@ -252,52 +249,48 @@ impl<'a> Parser<'a> {
         if self.actions.iter().any(|action| matches!(action, Action::Delete)) {
             if !globals.live {
                 return Err(
-                    "-delete changes the file system, which a search of an index does not: add --live"
+                    "-delete changes the file system, which a search of an index does not: \
+                    add --live"
                         .to_owned(),
                 );
             }
             if expr.prunes() && !globals.depth_asked {
-                return Err(
-                    "The -delete action automatically turns on -depth, but -prune does nothing when \
-                            -depth is in effect.  If you want to carry on anyway, just explicitly use the \
-                            -depth option."
-                        .to_owned(),
-                );
+                return Err("The -delete action automatically turns on -depth, but -prune does \
+                    nothing when -depth is in effect.  If you want to carry on anyway, just \
+                    explicitly use the -depth option."
+                    .to_owned());
             }
         }
         if (!globals.live || globals.holds())
             && !globals.depth_first
             && expr.prunes_by_outcome(&self.actions)
         {
-            return Err(
-                "-prune cannot hang on the outcome of a command where entries are chosen before any command \
-                        runs, as in an index or with --sort"
-                    .to_owned(),
-            );
+            return Err("-prune cannot hang on the outcome of a command where entries are chosen \
+                before any command runs, as in an index or with --sort"
+                .to_owned());
         }
         Ok(())
     }
 
-    /// The place of a file that an action writes to, which is opened once.
-    pub(super) fn sink(&mut self, name: &str) -> Result<Sink, String> {
+    /// Takes the file that an action writes to. A file that is named twice is opened once.
+    pub(super) fn destination(&mut self, name: &str) -> Result<Destination, String> {
         let path = self.argument(name)?;
         match path.as_bytes() {
-            b"/dev/stdout" => return Ok(Sink::Stdout),
-            b"/dev/stderr" => return Ok(Sink::Stderr),
+            b"/dev/stdout" => return Ok(Destination::Stdout),
+            b"/dev/stderr" => return Ok(Destination::Stderr),
             _ => {}
         }
         if let Some(at) = self.files.iter().position(|(known, _)| known == path) {
-            return Ok(Sink::File(at));
+            return Ok(Destination::File(at));
         }
-        let file = File::create(path).map_err(|error| {
-            format!("‘{}’: {}", path.to_string_lossy(), super::exec::message(&error))
-        })?;
+        let file = File::create(path)
+            .map_err(|error| format!("‘{}’: {}", path.to_string_lossy(), system_message(&error)))?;
         self.files.push((path.to_owned(), file));
-        Ok(Sink::File(self.files.len() - 1))
+        Ok(Destination::File(self.files.len() - 1))
     }
 
-    pub(super) fn write(&mut self, form: Form, sink: Sink) -> Expr {
-        self.act(Action::Write(form, sink))
+    pub(super) fn write(&mut self, format: EntryFormat, to: Destination) -> Expr {
+        self.act(Action::Write(format, to))
     }
 
     pub(super) fn act(&mut self, action: Action) -> Expr {

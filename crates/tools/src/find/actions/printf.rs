@@ -1,54 +1,25 @@
-//! The format of `-printf`, and the pieces of `-ls`.
+//! The format of `-printf`.
 
-use canopy_model::{Attributes, FileType};
+use super::entry::EntryView;
+use crate::find::path::trim_slashes;
+use canopy_index::Columns;
+use canopy_index::column::*;
+use canopy_model::Attributes;
 use canopy_text::clock::{ctime, time_of, time_value};
-use canopy_text::{Flags, control};
-use canopy_text::{group_name, user_name};
-use rustix::fd::BorrowedFd;
+use canopy_text::{Flags, control, group_name, mode_string, user_name};
 use std::io::Write;
-
-/// One entry, as actions see it.
-pub(crate) struct Found<'a> {
-    /// The path to print; empty where no action needs it (see [`Format::needs_listing`]).
-    pub(crate) shown: &'a [u8],
-    /// Its last component.
-    pub(crate) name: &'a [u8],
-    /// The start path, as it was given.
-    pub(crate) start: &'a [u8],
-    /// The followed link through which it was found, else the start path.
-    pub(crate) link: &'a [u8],
-    /// How far below the start it is.
-    pub(crate) depth: u32,
-    /// Where it points, if it is a symbolic link.
-    pub(crate) target: &'a [u8],
-    /// Device that holds it.
-    pub(crate) dev: u64,
-    pub(crate) attributes: Attributes,
-    /// What only some directives ask for.
-    pub(crate) rare: Rare,
-    /// Its directory, where that is open: in a live search, but for starts.
-    pub(crate) directory: Option<BorrowedFd<'a>>,
-}
-
-/// What `%F`, `%Y` and `%Z` print.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Rare {
-    pub(crate) file_system: String,
-    pub(crate) target_type: char,
-    pub(crate) context: Vec<u8>,
-}
 
 /// A compiled format.
 #[derive(Debug)]
-pub(crate) struct Format {
-    pieces: Vec<Piece>,
+pub(crate) struct PrintfFormat {
+    segments: Vec<Segment>,
 }
 
 #[derive(Debug)]
-enum Piece {
+enum Segment {
     Text(Vec<u8>),
     Directive {
-        what: What,
+        value: Value,
         flags: Flags,
     },
     /// `\c`: print nothing more.
@@ -56,15 +27,15 @@ enum Piece {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum Value {
     Plain(char),
     Time(char, char),
 }
 
-impl Format {
+impl PrintfFormat {
     /// Compiles a format. What find(1) would warn of is added to the warnings.
     pub(crate) fn new(format: &[u8], warnings: &mut Vec<String>) -> Result<Self, String> {
-        let mut pieces = Vec::new();
+        let mut segments = Vec::new();
         let mut text = Vec::new();
         let mut rest = format;
         while let Some((&byte, after)) = rest.split_first() {
@@ -73,8 +44,8 @@ impl Format {
                 b'\\' => match escape_sequence(&mut rest, warnings) {
                     Some(bytes) => text.extend(bytes),
                     None => {
-                        pieces.push(Piece::Text(std::mem::take(&mut text)));
-                        pieces.push(Piece::Stop);
+                        segments.push(Segment::Text(std::mem::take(&mut text)));
+                        segments.push(Segment::Stop);
                         break;
                     }
                 },
@@ -85,9 +56,9 @@ impl Format {
                 b'%' => {
                     let before = rest;
                     match directive(&mut rest, warnings)? {
-                        Some(piece) => {
-                            pieces.push(Piece::Text(std::mem::take(&mut text)));
-                            pieces.push(piece);
+                        Some(segment) => {
+                            segments.push(Segment::Text(std::mem::take(&mut text)));
+                            segments.push(segment);
                         }
                         None => {
                             text.push(b'%');
@@ -98,90 +69,92 @@ impl Format {
                 byte => text.push(byte),
             }
         }
-        pieces.push(Piece::Text(text));
-        Ok(Format { pieces })
+        segments.push(Segment::Text(text));
+        Ok(PrintfFormat { segments })
     }
 
-    /// The columns that it needs besides those of the path.
-    pub(crate) fn columns(&self) -> Vec<&'static str> {
-        let columns = self.pieces.iter().flat_map(|piece| match piece {
-            Piece::Directive { what: What::Plain(letter), .. } => columns_of(*letter),
-            Piece::Directive { what: What::Time(letter, _), .. } => {
-                columns_of(letter.to_ascii_lowercase())
+    /// Returns the columns that it needs besides those of the path.
+    pub(crate) fn columns(&self) -> Columns {
+        self.segments.iter().fold(Columns::NONE, |columns, segment| match segment {
+            Segment::Directive { value: Value::Plain(letter), .. } => columns | columns_of(*letter),
+            Segment::Directive { value: Value::Time(letter, _), .. } => {
+                columns | columns_of(letter.to_ascii_lowercase())
             }
-            Piece::Text(_) | Piece::Stop => &[],
-        });
-        columns.copied().collect()
+            Segment::Text(_) | Segment::Stop => columns,
+        })
     }
 
     /// Prints an entry.
-    pub(crate) fn print(&self, found: &Found<'_>, output: &mut Vec<u8>) {
-        for piece in &self.pieces {
-            match piece {
-                Piece::Text(text) => output.extend_from_slice(text),
-                Piece::Stop => return,
-                Piece::Directive { what, flags } if flags.is_plain() => value(*what, found, output),
-                Piece::Directive { what: What::Plain('d'), flags } => {
-                    flags.signed(i64::from(found.depth), output);
+    pub(crate) fn print(&self, entry: &EntryView<'_>, output: &mut Vec<u8>) {
+        for segment in &self.segments {
+            match segment {
+                Segment::Text(text) => output.extend_from_slice(text),
+                Segment::Stop => return,
+                Segment::Directive { value, flags } if flags.is_plain() => {
+                    write_value(*value, entry, output)
                 }
-                Piece::Directive { what: What::Plain('m'), flags } => {
-                    flags.number(format!("{:o}", found.attributes.mode & 0o7777), "0", output);
+                Segment::Directive { value: Value::Plain('d'), flags } => {
+                    flags.signed(i64::from(entry.depth), output);
                 }
-                Piece::Directive { what, flags } => {
+                Segment::Directive { value: Value::Plain('m'), flags } => {
+                    flags.number(format!("{:o}", entry.attributes.mode & 0o7777), "0", output);
+                }
+                Segment::Directive { value, flags } => {
                     let mut text = Vec::new();
-                    value(*what, found, &mut text);
+                    write_value(*value, entry, &mut text);
                     flags.text(text, output);
                 }
             }
         }
     }
 
-    /// Whether it prints anything that the listing of an entry tells: its path, depth or device.
+    /// Returns whether it prints anything that the listing of an entry tells: its path, depth or device.
     pub(crate) fn needs_listing(&self) -> bool {
-        self.pieces.iter().any(|piece| match piece {
-            Piece::Directive { what: What::Plain(letter), .. } => "phPHdDFYZ".contains(*letter),
+        self.segments.iter().any(|segment| match segment {
+            Segment::Directive { value: Value::Plain(letter), .. } => "phPHdDFYZ".contains(*letter),
             _ => false,
         })
     }
 
-    /// Whether it prints anything but what names and types tell.
+    /// Returns whether it prints anything but what names and types tell.
     pub(crate) fn needs_attributes(&self) -> bool {
-        self.pieces.iter().any(|piece| match piece {
-            Piece::Directive { what: What::Plain(letter), .. } => !"fpPhHdyZ".contains(*letter),
-            Piece::Directive { what: What::Time(..), .. } => true,
-            Piece::Text(_) | Piece::Stop => false,
+        self.segments.iter().any(|segment| match segment {
+            Segment::Directive { value: Value::Plain(letter), .. } => !"fpPhHdyZ".contains(*letter),
+            Segment::Directive { value: Value::Time(..), .. } => true,
+            Segment::Text(_) | Segment::Stop => false,
         })
     }
 
-    /// Whether it prints anything that has to be looked up elsewhere: `%F`, `%Y` or `%Z`.
-    pub(crate) fn needs_known(&self) -> bool {
+    /// Returns whether it prints what has to be looked up elsewhere: `%F`, `%Y` or `%Z`.
+    pub(crate) fn needs_look_up(&self) -> bool {
         "FYZ".chars().any(|letter| self.has(letter))
     }
 
-    /// Whether it has this directive.
+    /// Returns whether it has this directive.
     pub(crate) fn has(&self, letter: char) -> bool {
-        let is = |piece: &Piece| matches!(piece, Piece::Directive { what: What::Plain(l), .. } if *l == letter);
-        self.pieces.iter().any(is)
+        self.segments.iter().any(|segment| {
+            matches!(segment, Segment::Directive { value: Value::Plain(l), .. } if *l == letter)
+        })
     }
 }
 
-fn columns_of(letter: char) -> &'static [&'static str] {
+fn columns_of(letter: char) -> Columns {
     match letter {
-        's' => &["size"],
-        'b' | 'k' => &["blocks"],
-        'S' => &["blocks", "size"],
-        'm' | 'M' | 'y' => &["mode"],
-        'u' | 'U' => &["uid"],
-        'g' | 'G' => &["gid"],
-        'i' => &["ino"],
-        'n' => &["nlink"],
-        'l' => &["target"],
-        'Y' => &["target", "mode"],
-        't' => &["mtime"],
-        'a' => &["atime"],
-        'c' => &["ctime"],
-        'B' => &["btime"],
-        _ => &[],
+        's' => SIZE.into(),
+        'b' | 'k' => BLOCKS.into(),
+        'S' => BLOCKS | SIZE,
+        'm' | 'M' | 'y' => MODE.into(),
+        'u' | 'U' => UID.into(),
+        'g' | 'G' => GID.into(),
+        'i' => INO.into(),
+        'n' => NLINK.into(),
+        'l' => TARGET.into(),
+        'Y' => TARGET | MODE,
+        't' => MTIME.into(),
+        'a' => ATIME.into(),
+        'c' => CTIME.into(),
+        'B' => BTIME.into(),
+        _ => Columns::NONE,
     }
 }
 
@@ -213,7 +186,7 @@ fn escape_sequence(rest: &mut &[u8], warnings: &mut Vec<String>) -> Option<Vec<u
 }
 
 /// Reads what follows a '%'. `None` stands for what is no directive and printed as it is.
-fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Piece>, String> {
+fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Segment>, String> {
     let flags = Flags::read(rest, b"");
     let mut next = || {
         let (&byte, after) = rest.split_first().ok_or("error: % at end of format string")?;
@@ -221,7 +194,7 @@ fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Piec
         Ok::<u8, String>(byte)
     };
     let byte = next()?;
-    let what = match char::from(byte) {
+    let value = match char::from(byte) {
         letter @ ('A' | 'B' | 'C' | 'T') => {
             let Ok(kind) = next() else {
                 let warning = format!(
@@ -230,9 +203,9 @@ fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Piec
                 warnings.push(warning);
                 return Ok(None);
             };
-            What::Time(letter, char::from(kind))
+            Value::Time(letter, char::from(kind))
         }
-        letter if "abcdDfFgGhHiklmMnpPsStuUyYZ".contains(letter) => What::Plain(letter),
+        letter if "abcdDfFgGhHiklmMnpPsStuUyYZ".contains(letter) => Value::Plain(letter),
         letter @ ('{' | '[' | '(') => {
             return Err(format!(
                 "error: the format directive `%{letter}' is reserved for future use"
@@ -243,36 +216,36 @@ fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Piec
             return Ok(None);
         }
     };
-    Ok(Some(Piece::Directive { what, flags }))
+    Ok(Some(Segment::Directive { value, flags }))
 }
 
-fn value(what: What, found: &Found<'_>, output: &mut Vec<u8>) {
-    let attributes = &found.attributes;
+fn write_value(value: Value, entry: &EntryView<'_>, output: &mut Vec<u8>) {
+    let attributes = &entry.attributes;
     let Attributes { mode, uid, gid, blocks, .. } = *attributes;
-    let letter = match what {
-        What::Time(letter, kind) => {
+    let letter = match value {
+        Value::Time(letter, kind) => {
             return output
                 .extend_from_slice(time_value(time_of(letter, attributes), kind).as_bytes());
         }
-        What::Plain(letter) => letter,
+        Value::Plain(letter) => letter,
     };
     let written = match letter {
-        'p' => return output.extend_from_slice(found.shown),
-        'f' => return output.extend_from_slice(found.name),
-        'h' => return output.extend_from_slice(directory_name(trim_slashes(found.shown))),
-        'P' => return output.extend_from_slice(below(found)),
-        'H' => return output.extend_from_slice(found.start),
-        'l' => return output.extend_from_slice(found.target),
-        'F' => return output.extend_from_slice(found.rare.file_system.as_bytes()),
-        'Z' => return output.extend_from_slice(&found.rare.context),
-        'Y' => write!(output, "{}", found.rare.target_type),
+        'p' => return output.extend_from_slice(entry.shown),
+        'f' => return output.extend_from_slice(entry.name),
+        'h' => return output.extend_from_slice(directory_name(trim_slashes(entry.shown))),
+        'P' => return output.extend_from_slice(below(entry)),
+        'H' => return output.extend_from_slice(entry.start),
+        'l' => return output.extend_from_slice(entry.target),
+        'F' => return output.extend_from_slice(entry.looked_up.file_system.as_bytes()),
+        'Z' => return output.extend_from_slice(&entry.looked_up.context),
+        'Y' => write!(output, "{}", entry.looked_up.target_type),
         's' => write!(output, "{}", attributes.size_bytes),
         'b' => write!(output, "{blocks}"),
         'k' => write!(output, "{}", blocks / 2 + blocks % 2),
-        'd' => write!(output, "{}", found.depth),
-        'D' => write!(output, "{}", found.dev),
+        'd' => write!(output, "{}", entry.depth),
+        'D' => write!(output, "{}", entry.dev),
         'm' => write!(output, "{:o}", mode & 0o7777),
-        'M' => write!(output, "{}", canopy_text::mode_string(mode)),
+        'M' => write!(output, "{}", mode_string(mode)),
         'u' => write_name(user_name(uid), uid, output),
         'U' => write!(output, "{uid}"),
         'g' => write_name(group_name(gid), gid, output),
@@ -294,7 +267,7 @@ fn write_name(name: Option<String>, id: u32, output: &mut Vec<u8>) -> std::io::R
     }
 }
 
-/// Space taken over size, as C's `%g` prints it.
+/// Formats space taken over size as C's `%g` prints it.
 fn sparseness(attributes: &Attributes) -> String {
     let (blocks, size) = (attributes.blocks as f64, attributes.size_bytes as f64);
     if attributes.size_bytes == 0 {
@@ -303,7 +276,7 @@ fn sparseness(attributes: &Attributes) -> String {
     general(512.0 * blocks / size)
 }
 
-/// A number with six significant digits and no trailing zeros: C's `%g`.
+/// Formats a number with six significant digits and no trailing zeros: C's `%g`.
 fn general(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
@@ -323,15 +296,6 @@ fn general(value: f64) -> String {
     format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
 }
 
-/// The last component of a path, as `%f`.
-pub(crate) fn file_name(path: &[u8]) -> &[u8] {
-    let trimmed = trim_slashes(path);
-    match trimmed.iter().rposition(|&byte| byte == b'/') {
-        Some(at) if trimmed.len() > 1 => &path[at + 1..],
-        _ => path,
-    }
-}
-
 fn directory_name(path: &[u8]) -> &[u8] {
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(at) => &path[..at],
@@ -339,12 +303,7 @@ fn directory_name(path: &[u8]) -> &[u8] {
     }
 }
 
-fn trim_slashes(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|&byte| byte != b'/').map_or(1, |at| at + 1);
-    &path[..end.min(path.len())]
-}
-
-fn below<'a>(found: &Found<'a>) -> &'a [u8] {
-    let rest = &found.shown[found.start.len().min(found.shown.len())..];
+fn below<'a>(entry: &EntryView<'a>) -> &'a [u8] {
+    let rest = &entry.shown[entry.start.len().min(entry.shown.len())..];
     rest.strip_prefix(b"/").unwrap_or(rest)
 }

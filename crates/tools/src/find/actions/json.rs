@@ -1,6 +1,6 @@
 //! An entry as an object of JSON. Names that are not UTF-8 are escaped, as in SQL.
 
-use super::format::Found;
+use super::entry::EntryView;
 use canopy_model::{FileType, escape};
 use canopy_text::{group_or_number, user_or_number};
 use chrono::{DateTime, SecondsFormat};
@@ -8,19 +8,20 @@ use std::io::Write;
 
 /// Prints `{"path":...}` without an end of line. Times are RFC 3339 in UTC, sizes bytes, blocks 512
 /// bytes.
-pub(crate) fn print_json(found: &Found<'_>, output: &mut Vec<u8>) {
-    let a = &found.attributes;
+pub(crate) fn print_json(entry: &EntryView<'_>, output: &mut Vec<u8>) {
+    let a = &entry.attributes;
     output.push(b'{');
-    text("path", &escape(found.shown), output);
+    text("path", &escape(entry.shown), output);
     output.push(b',');
-    text("name", &escape(found.name), output);
+    text("name", &escape(entry.name), output);
     let time = |ns| DateTime::from_timestamp_nanos(ns).to_rfc3339_opts(SecondsFormat::Nanos, true);
     let numbers = write!(
         output,
-        ",\"type\":\"{}\",\"depth\":{},\"dev\":{},\"ino\":{},\"mode\":{},\"nlink\":{},\"uid\":{},\"gid\":{},",
+        ",\"type\":\"{}\",\"depth\":{},\"dev\":{},\"ino\":{},\"mode\":{},\"nlink\":{},\
+        \"uid\":{},\"gid\":{},",
         a.file_type().letter(),
-        found.depth,
-        found.dev,
+        entry.depth,
+        entry.dev,
         a.ino,
         a.mode & 0o7777,
         a.nlink,
@@ -33,7 +34,8 @@ pub(crate) fn print_json(found: &Found<'_>, output: &mut Vec<u8>) {
     text("group", &group_or_number(a.gid), output);
     let rest = write!(
         output,
-        ",\"size\":{},\"blocks\":{},\"atime\":\"{}\",\"mtime\":\"{}\",\"ctime\":\"{}\",\"btime\":\"{}\"",
+        ",\"size\":{},\"blocks\":{},\"atime\":\"{}\",\"mtime\":\"{}\",\"ctime\":\"{}\",\
+        \"btime\":\"{}\"",
         a.size_bytes,
         a.blocks,
         time(a.atime_ns),
@@ -44,7 +46,7 @@ pub(crate) fn print_json(found: &Found<'_>, output: &mut Vec<u8>) {
     rest.expect("writing to memory does not fail");
     if a.file_type() == FileType::Symlink {
         output.push(b',');
-        text("target", &escape(found.target), output);
+        text("target", &escape(entry.target), output);
     }
     output.push(b'}');
 }

@@ -1,0 +1,80 @@
+//! What is mounted, as `/proc/self/mountinfo` tells it; see proc_pid_mountinfo(5).
+
+use std::io;
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Device of its files.
+    pub dev: u64,
+    /// Where it is mounted, as the bytes of an absolute path.
+    pub point: Vec<u8>,
+    /// Type of the file system, as mount(8) calls it.
+    pub file_system: String,
+}
+
+/// Reads what is mounted where this process sees it. Fails where the system does not tell.
+pub fn mounts() -> io::Result<Vec<Mount>> {
+    Ok(parse_mounts(&std::fs::read("/proc/self/mountinfo")?))
+}
+
+/// Parses the lines of `/proc/self/mountinfo`. Lines of another form are left out.
+pub fn parse_mounts(text: &[u8]) -> Vec<Mount> {
+    text.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    // Mount, parent, device, root, mount point, options, any number of optional fields, a hyphen,
+    // type, device name, options of the file system.
+    let mut fields = line.split(|&byte| byte == b' ');
+    let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
+    let dev = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
+    let point = unescape_octal(fields.nth(1)?);
+    fields.find(|field| *field == b"-")?;
+    let file_system = unescape_octal(fields.next()?);
+    let file_system = String::from_utf8_lossy(&file_system).into_owned();
+    Some(Mount { dev, point, file_system })
+}
+
+/// Returns what a field stands for: the kernel writes blanks, tabs, ends of lines and backslashes
+/// as a backslash and three octal digits.
+fn unescape_octal(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut at = 0;
+    while at < field.len() {
+        let digits = field.get(at + 1..at + 4).filter(|_| field[at] == b'\\');
+        let code =
+            digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(code.unwrap_or(field[at]));
+        at += if code.is_some() { 4 } else { 1 };
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_mountinfo_become_mounts() {
+        let text = b"22 1 0:20 / /proc rw - proc proc rw\n\
+            30 1 8:1 / /data/nfs\\040share\\134\\011 rw shared:1 master:2 - nfs4 h:/x rw\n\
+            31 1 0:x / /wrong rw - ext4 /dev/sda rw\n\
+            32 1 0:31 / /cut\n";
+        let mount = |dev, point: &[u8], file_system: &str| Mount {
+            dev,
+            point: point.to_vec(),
+            file_system: file_system.to_owned(),
+        };
+        let expected = [
+            mount(rustix::fs::makedev(0, 20), b"/proc", "proc"),
+            mount(rustix::fs::makedev(8, 1), b"/data/nfs share\\\t", "nfs4"),
+        ];
+        assert_eq!(parse_mounts(text), expected);
+    }
+
+    #[test]
+    fn the_root_is_mounted() {
+        assert!(mounts().unwrap().iter().any(|mount| mount.point == b"/"));
+    }
+}

@@ -1,0 +1,36 @@
+//! An entry as actions see it, whether it comes from the index or from the live file system.
+
+use canopy_model::Attributes;
+use rustix::fd::BorrowedFd;
+
+/// One entry, as actions see it.
+pub(crate) struct EntryView<'a> {
+    /// The path to print; empty where no action needs it (see [`super::Action::needs_listing`]).
+    pub(crate) shown: &'a [u8],
+    /// Its last component.
+    pub(crate) name: &'a [u8],
+    /// The start path, as it was given.
+    pub(crate) start: &'a [u8],
+    /// The followed link through which it was found, else the start path.
+    pub(crate) link: &'a [u8],
+    /// How far below the start it is.
+    pub(crate) depth: u32,
+    /// Where it points, if it is a symbolic link.
+    pub(crate) target: &'a [u8],
+    /// Device that holds it.
+    pub(crate) dev: u64,
+    /// Those that actions ask for; others may be zero.
+    pub(crate) attributes: Attributes,
+    /// What only some directives ask for.
+    pub(crate) looked_up: LookedUp,
+    /// Its directory, where that is open: in a live search, but for starts.
+    pub(crate) directory: Option<BorrowedFd<'a>>,
+}
+
+/// What `%F`, `%Y` and `%Z` print.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LookedUp {
+    pub(crate) file_system: String,
+    pub(crate) target_type: char,
+    pub(crate) context: Vec<u8>,
+}

@@ -1,0 +1,21 @@
+//! The actions: what is done with the entries that the expression selects. [`Action`] says what an
+//! action needs; rows that no order, command or file concerns are printed by all threads (`print`),
+//! all others go through the [`ActionSink`], one at a time.
+
+mod action;
+mod entry;
+mod exec;
+mod json;
+mod long;
+mod order;
+mod print;
+mod printf;
+mod sink;
+
+pub(crate) use action::{Action, Destination, EntryFormat};
+pub(crate) use entry::{EntryView, LookedUp};
+pub(crate) use exec::Exec;
+pub(crate) use order::{SortField, SortKey, Sortable, in_order};
+pub(crate) use print::Printer;
+pub(crate) use printf::PrintfFormat;
+pub(crate) use sink::{Acting, ActionSink};

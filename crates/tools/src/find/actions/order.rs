@@ -1,0 +1,130 @@
+//! `--sort`, `--reverse` and `-depth`: the order in which entries are acted on.
+
+use crate::error::Result;
+use crate::find::language::Globals;
+use canopy_index::Columns;
+use canopy_index::column::*;
+use canopy_model::{compare_paths, is_below};
+use std::cmp::Ordering;
+
+/// What to sort by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SortField {
+    /// The path, in path order.
+    Path,
+    /// The distance from the start.
+    Depth,
+    /// The last component of the path.
+    Name,
+    /// The inode number.
+    Inode,
+    /// An amount of space.
+    Space(Column<i64>),
+    /// A number of 32 bits.
+    Id(Column<u32>),
+    /// A time.
+    Time(Column<Time>),
+}
+
+/// A value to sort by; those of one field are all of one kind.
+pub(crate) enum SortKey<'a> {
+    /// A path, escaped, in path order.
+    Path(&'a str),
+    /// A text, by its bytes.
+    Text(&'a str),
+    /// A number.
+    Number(i64),
+}
+
+impl SortKey<'_> {
+    fn compare(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (SortKey::Path(a), SortKey::Path(b)) => compare_paths(a, b),
+            (SortKey::Text(a), SortKey::Text(b)) => a.cmp(b),
+            (SortKey::Number(a), SortKey::Number(b)) => a.cmp(b),
+            _ => Ordering::Equal,
+        }
+    }
+}
+
+impl SortField {
+    /// Returns the field that `--sort` names.
+    pub(crate) fn named(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "path" => SortField::Path,
+            "depth" => SortField::Depth,
+            "name" => SortField::Name,
+            "size" => SortField::Space(SIZE),
+            "blocks" => SortField::Space(BLOCKS),
+            "mtime" => SortField::Time(MTIME),
+            "atime" => SortField::Time(ATIME),
+            "ctime" => SortField::Time(CTIME),
+            "btime" => SortField::Time(BTIME),
+            "uid" => SortField::Id(UID),
+            "gid" => SortField::Id(GID),
+            "nlink" | "links" => SortField::Id(NLINK),
+            "ino" => SortField::Inode,
+            _ => {
+                return Err(format!(
+                    "--sort needs one of path, depth, name, size, blocks, mtime, atime, ctime, \
+                     btime, uid, gid, nlink, ino, not '{name}'"
+                ));
+            }
+        })
+    }
+
+    /// Returns the column that it reads.
+    pub(crate) fn columns(self) -> Columns {
+        match self {
+            SortField::Path | SortField::Depth => Columns::NONE,
+            SortField::Name => NAME.into(),
+            SortField::Inode => INO.into(),
+            SortField::Space(column) => column.into(),
+            SortField::Id(column) => column.into(),
+            SortField::Time(column) => column.into(),
+        }
+    }
+}
+
+/// What can be put in order.
+pub(crate) trait Sortable {
+    /// Returns what it is sorted by.
+    fn key(&self, field: SortField) -> Result<SortKey<'_>>;
+    /// Returns the number of its start.
+    fn start(&self) -> usize;
+    /// Returns its path as it is printed, escaped, without slashes at its end.
+    fn shown(&self) -> &str;
+}
+
+/// Returns the numbers of the rows in the order that is asked for. Rows that compare equal are in
+/// path order.
+pub(crate) fn in_order<R: Sortable>(rows: &[R], globals: &Globals) -> Result<Vec<usize>> {
+    let mut numbers: Vec<usize> = (0..rows.len()).collect();
+    match globals.sort {
+        Some(field) => {
+            let keys = rows.iter().map(|row| row.key(field)).collect::<Result<Vec<_>>>()?;
+            numbers.sort_unstable_by(|&a, &b| {
+                let by_path = || compare_paths(rows[a].shown(), rows[b].shown());
+                keys[a].compare(&keys[b]).then_with(by_path)
+            });
+        }
+        None => numbers.sort_unstable_by(|&a, &b| {
+            let (a, b) = (&rows[a], &rows[b]);
+            a.start().cmp(&b.start()).then_with(|| contents_first(a.shown(), b.shown()))
+        }),
+    }
+    if globals.reverse {
+        numbers.reverse();
+    }
+    Ok(numbers)
+}
+
+/// Path order, but directories behind what is in them.
+fn contents_first(a: &str, b: &str) -> Ordering {
+    match a == b {
+        true => Ordering::Equal,
+        false if is_below(a, b) => Ordering::Less,
+        false if is_below(b, a) => Ordering::Greater,
+        false => compare_paths(a, b),
+    }
+}

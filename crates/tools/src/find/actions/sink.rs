@@ -1,0 +1,336 @@
+//! Where actions are carried out.
+//!
+//! Rows that are only printed or counted are written by all threads in blocks. Where an order is
+//! asked for, where files are written or commands run, and where an action decides what comes after
+//! it, rows are acted on one by one, in one thread at a time.
+
+use super::action::{Action, Destination, EntryFormat};
+use super::entry::{EntryView, LookedUp};
+use super::exec::{Exec, Target, Waiting};
+use super::json::print_json;
+use super::order::{SortField, in_order};
+use super::printf::PrintfFormat;
+use crate::error::Result;
+use crate::find::evaluation::{Chunk, ChunkRow, RunOptions, Step};
+use crate::find::language::Find;
+use crate::find::messages::UNKNOWN_TARGET;
+use crate::find::path::file_name;
+use canopy_index::Columns;
+use canopy_index::column::TARGET;
+use canopy_model::{FileType, base_name, unescape};
+use canopy_read::inode::{InodeColumns, text_or_empty};
+use canopy_read::links::Place;
+use parking_lot::{Mutex, MutexGuard};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Carries the actions of a find out; see the module.
+pub(crate) struct ActionSink<'a> {
+    find: &'a Find,
+    options: RunOptions,
+    /// Whether rows are acted on one by one.
+    sequential: bool,
+    /// Whether `%F`, `%Y` or `%Z` is printed.
+    looks_up: bool,
+    done: AtomicBool,
+    counted: AtomicU64,
+    state: Mutex<State<'a>>,
+}
+
+struct State<'a> {
+    output: &'a mut (dyn Write + Send),
+    files: Vec<BufWriter<&'a File>>,
+    /// By action: the paths that wait for a command.
+    waiting: Vec<Waiting>,
+    /// Rows that wait until all are there to be sorted.
+    held: Vec<Chunk>,
+    /// How many rows were acted on.
+    acted: u64,
+    /// Whether the list of `--json` has begun.
+    listed: bool,
+    failed: bool,
+    block: Vec<u8>,
+}
+
+impl<'a> ActionSink<'a> {
+    pub(crate) fn new(
+        find: &'a Find,
+        options: RunOptions,
+        output: &'a mut (dyn Write + Send),
+    ) -> Self {
+        let globals = &find.globals;
+        let mut formats = find.actions.iter().filter_map(Action::printf);
+        let parallel = find.actions.iter().all(Action::is_parallel);
+        let state = State {
+            output,
+            files: find.files.iter().map(|(_, file)| BufWriter::new(file)).collect(),
+            waiting: find.actions.iter().map(|_| Waiting::default()).collect(),
+            held: Vec::new(),
+            acted: 0,
+            listed: false,
+            failed: false,
+            block: Vec::new(),
+        };
+        ActionSink {
+            find,
+            options,
+            sequential: !parallel || globals.holds() || globals.limit.is_some() || globals.json,
+            looks_up: formats.any(PrintfFormat::needs_look_up),
+            done: AtomicBool::new(globals.limit == Some(0)),
+            counted: AtomicU64::new(0),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Returns whether rows are acted on one by one instead of being printed by all threads.
+    pub(crate) fn is_sequential(&self) -> bool {
+        self.sequential
+    }
+
+    /// Returns whether nothing but the number of rows matters.
+    pub(crate) fn counts_only(&self) -> bool {
+        !self.sequential && self.find.globals.count
+    }
+
+    /// Returns whether nothing more is to be done.
+    pub(crate) fn is_done(&self) -> bool {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Returns the columns that rows are read with: those that actions, order and tests ask for, of
+    /// rows that are all directories or all not.
+    pub(crate) fn columns(&self, dirs: bool) -> Columns {
+        let mut columns = self.find.globals.sort.map(SortField::columns).unwrap_or_default();
+        self.find.actions.iter().for_each(|action| columns.add(action.columns()));
+        columns | self.find.expr.columns(dirs)
+    }
+
+    /// Counts rows.
+    pub(crate) fn count(&self, rows: u64) {
+        self.counted.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Writes what was printed elsewhere.
+    pub(crate) fn write(&self, block: &[u8]) -> Result<()> {
+        Ok(self.state.lock().output.write_all(block)?)
+    }
+
+    /// Acts on the rows of a chunk one by one, or holds them until all are there.
+    pub(crate) fn take(&self, chunk: Chunk) -> Result<()> {
+        let mut state = self.state.lock();
+        if self.find.globals.holds() {
+            state.held.push(chunk);
+            return Ok(());
+        }
+        for at in 0..chunk.len() {
+            if self.is_done() {
+                break;
+            }
+            self.row(&mut state, &chunk, at)?;
+        }
+        Ok(())
+    }
+
+    /// Acts on all that was held, runs the commands that wait, and writes out. Returns whether a
+    /// command of a batch failed.
+    pub(crate) fn finish(self) -> Result<bool> {
+        let mut state = self.state.lock();
+        let held = std::mem::take(&mut state.held);
+        let rows: Vec<ChunkRow<'_>> = held
+            .iter()
+            .flat_map(|chunk| (0..chunk.len()).map(move |at| ChunkRow { chunk, at }))
+            .collect();
+        for number in in_order(&rows, &self.find.globals)? {
+            if self.is_done() {
+                break;
+            }
+            let ChunkRow { chunk, at } = rows[number];
+            self.row(&mut state, chunk, at)?;
+        }
+        if self.find.globals.count {
+            let counted = self.counted.load(Ordering::Relaxed);
+            writeln!(state.output, "{counted}")?;
+        }
+        if self.find.globals.json {
+            let end: &[u8] = if state.listed { b"\n]\n" } else { b"[]\n" };
+            state.output.write_all(end)?;
+        }
+        state.flush()?;
+        for (number, action) in self.find.actions.iter().enumerate() {
+            if let Action::Exec(exec) = action {
+                let outcome = exec.run_waiting(&mut state.waiting[number]);
+                self.note(&mut state, outcome);
+            }
+        }
+        Ok(state.failed)
+    }
+
+    /// Evaluates the expression on one row and acts on it.
+    fn row(&self, state: &mut State<'a>, chunk: &Chunk, at: usize) -> Result<()> {
+        let Chunk { visit, batch, locations, .. } = chunk;
+        visit.facts.forget_problem(&locations.shown[at]);
+        let shown = unescape(&locations.shown[at]);
+        let start = &visit.start;
+        let depth = locations.depths[at];
+        let target = text_or_empty(TARGET.find(batch), at);
+        let name = unescape(base_name(&locations.shown[at]));
+        let mut entry = EntryView {
+            shown: &shown,
+            name: if depth == 0 { file_name(&start.given) } else { &name },
+            start: &visit.given,
+            link: &start.given,
+            depth,
+            target: &unescape(target),
+            dev: locations.devs[at],
+            attributes: InodeColumns::of(batch).row(at),
+            looked_up: LookedUp::default(),
+            directory: None,
+        };
+        if self.looks_up {
+            entry.looked_up = look_up(chunk, at, entry.attributes.file_type(), target);
+        }
+        let mut acted = false;
+        let outcome = self.find.expr.carry_out(&chunk.rows(), at, &mut |step| match step {
+            Step::Act(number) => {
+                acted = true;
+                self.act(state, number, &entry)
+            }
+            Step::Prune => Ok(Some(true)),
+        })?;
+        self.row_done(state, acted, outcome);
+        Ok(())
+    }
+
+    fn row_done(&self, state: &mut State<'a>, acted: bool, outcome: Option<bool>) {
+        state.acted += u64::from(acted);
+        if outcome.is_none() || self.find.globals.limit.is_some_and(|limit| state.acted >= limit) {
+            self.done.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes other threads wait until what is acted on next is done.
+    pub(crate) fn begin(&self) -> Acting<'_, 'a> {
+        Acting { sink: self, state: self.state.lock() }
+    }
+
+    /// Writes out what was written.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.state.lock().flush()
+    }
+
+    fn act(
+        &self,
+        state: &mut State<'a>,
+        number: usize,
+        entry: &EntryView<'_>,
+    ) -> Result<Option<bool>> {
+        match &self.find.actions[number] {
+            Action::Quit => return Ok(None),
+            Action::Delete => unreachable!("only a live search deletes, and does it itself"),
+            Action::Count => self.count(1),
+            Action::Write(EntryFormat::Json, _) if self.find.globals.json => {
+                let mut block = if state.listed { b",\n".to_vec() } else { b"[\n".to_vec() };
+                state.listed = true;
+                print_json(entry, &mut block);
+                state.output.write_all(&block)?;
+            }
+            Action::Write(format, to) => {
+                let mut block = std::mem::take(&mut state.block);
+                block.clear();
+                let terminal = *to == Destination::Stdout && self.options.terminal;
+                format.write(entry, terminal, self.options.now_ns, &mut block);
+                match to {
+                    Destination::Stdout => state.output.write_all(&block)?,
+                    Destination::Stderr => std::io::stderr().write_all(&block)?,
+                    Destination::File(file) => state.files[*file].write_all(&block)?,
+                }
+                state.block = block;
+            }
+            Action::Exec(exec) => return self.command(state, number, exec, entry).map(Some),
+        }
+        Ok(Some(true))
+    }
+
+    /// Runs a command, or has the entry wait for one.
+    fn command(
+        &self,
+        state: &mut State<'a>,
+        number: usize,
+        exec: &Exec,
+        entry: &EntryView<'_>,
+    ) -> Result<bool> {
+        // Commands see what was written before, and write behind it.
+        state.flush()?;
+        let EntryView { shown, link, directory, .. } = *entry;
+        let target = Target { shown, start: link, is_start: shown == link, directory };
+        if exec.batch {
+            let outcome = exec.wait(target, &mut state.waiting[number]);
+            self.note(state, outcome);
+            return Ok(true);
+        }
+        Ok(exec.run(target).unwrap_or_else(|error| {
+            (self.options.diagnostic)(&error);
+            false
+        }))
+    }
+
+    /// Notes how a command of a batch ended: one that fails makes the search partial, as in find(1).
+    fn note(&self, state: &mut State<'a>, outcome: std::result::Result<bool, String>) {
+        state.failed |= !outcome.unwrap_or_else(|error| {
+            (self.options.diagnostic)(&error);
+            false
+        });
+    }
+}
+
+/// Actions on one entry, while no other thread acts.
+pub(crate) struct Acting<'s, 'a> {
+    sink: &'s ActionSink<'a>,
+    state: MutexGuard<'s, State<'a>>,
+}
+
+impl Acting<'_, '_> {
+    /// Carries an action out. Returns whether it is true; `None` ends the search.
+    pub(crate) fn act(&mut self, number: usize, entry: &EntryView<'_>) -> Result<Option<bool>> {
+        self.sink.act(&mut self.state, number, entry)
+    }
+
+    /// Notes what has become of the entry.
+    pub(crate) fn row_done(&mut self, acted: bool, outcome: Option<bool>) {
+        self.sink.row_done(&mut self.state, acted, outcome);
+    }
+}
+
+impl State<'_> {
+    fn flush(&mut self) -> Result<()> {
+        self.output.flush()?;
+        for file in &mut self.files {
+            file.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// Looks up what `%F`, `%Y` and `%Z` print.
+fn look_up(chunk: &Chunk, at: usize, file_type: FileType, target: &str) -> LookedUp {
+    let (facts, path) = (&chunk.visit.facts, &chunk.locations.paths[at]);
+    let target_type = match file_type {
+        FileType::Symlink => match facts.follow(path, target) {
+            Place::There(reached) => reached.inode.attributes.file_type().letter(),
+            Place::Missing | Place::NotDirectory => 'N',
+            Place::Loop => 'L',
+            Place::Unknown => {
+                facts.add_problem(&chunk.locations.shown[at], UNKNOWN_TARGET);
+                '?'
+            }
+        },
+        other => other.letter(),
+    };
+    let context = facts.contexts.get(path).map(|value| unescape(value).into_owned());
+    LookedUp {
+        file_system: facts.file_systems.name(chunk.locations.devs[at]).to_owned(),
+        target_type,
+        context: context.unwrap_or_default(),
+    }
+}

@@ -1,0 +1,100 @@
+//! The tests, carried out over candidates: all that are asked for at once, or one.
+
+use super::candidates::{Among, Candidates, Over};
+use crate::error::Result;
+use crate::find::language::{PermMatch, Test};
+use arrow::buffer::BooleanBuffer;
+use canopy_index::column::{ATIME, CTIME, GID, UID};
+use canopy_text::{group_name, user_name};
+
+impl Test {
+    /// Returns which candidates of `among` pass.
+    pub(crate) fn evaluate(
+        &self,
+        rows: &impl Candidates,
+        among: &BooleanBuffer,
+    ) -> Result<BooleanBuffer> {
+        match self {
+            Test::Always(true) => Ok(among.clone()),
+            Test::Always(false) => Ok(BooleanBuffer::new_unset(rows.len())),
+            _ => self.check(rows, Among(among)),
+        }
+    }
+
+    /// Carries the test out over candidates.
+    pub(crate) fn check<O: Over>(&self, rows: &impl Candidates, over: O) -> Result<O::Outcome> {
+        Ok(match self {
+            Test::Always(outcome) => over.each(|_| *outcome),
+            Test::Name(glob) => {
+                let names = rows.names()?;
+                over.each(|at| glob.matches(&names(at)))
+            }
+            Test::Path(glob) => over.each(|at| glob.matches(&rows.shown(at))),
+            Test::Regex(regex) => over.each(|at| regex.is_match(&rows.shown(at))),
+            Test::Type(types) => {
+                let kinds = rows.types()?;
+                over.each(|at| kinds(at).is_some_and(|kind| types.contains(&kind)))
+            }
+            Test::Size(number, unit) => {
+                let (after, until) = number.span(*unit);
+                let sizes = rows.sizes()?;
+                over.each(|at| sizes(at).is_some_and(|size| after < size && size <= until))
+            }
+            Test::Empty => over.each(rows.empties()?),
+            Test::Time(column, after, until) => {
+                let times = rows.times(*column)?;
+                over.each(|at| times(at).is_some_and(|time| *after < time && time <= *until))
+            }
+            Test::Id(column, number) => {
+                let ids = rows.ids(*column)?;
+                over.each(|at| ids(at).is_some_and(|id| number.holds(i64::from(id))))
+            }
+            Test::Inode(number) => {
+                let inodes = rows.inodes()?;
+                over.each(|at| inodes(at).is_some_and(|inode| number.holds(inode as i64)))
+            }
+            Test::Xattr(test) => over.each(rows.xattrs(test)?),
+            Test::Target(glob) => {
+                let targets = rows.targets();
+                over.each(|at| match &*targets(at) {
+                    "" => false,
+                    target => glob.matches(target),
+                })
+            }
+            Test::TargetType(types) => over.each(rows.leads_to(types)?),
+            Test::NoUser => {
+                let ids = rows.ids(UID)?;
+                over.each(|at| ids(at).is_some_and(|id| user_name(id).is_none()))
+            }
+            Test::NoGroup => {
+                let ids = rows.ids(GID)?;
+                over.each(|at| ids(at).is_some_and(|id| group_name(id).is_none()))
+            }
+            Test::Used(after, until) => {
+                let (read, changed) = (rows.times(ATIME)?, rows.times(CTIME)?);
+                over.each(|at| {
+                    let span = read(at)
+                        .zip(changed(at))
+                        .map(|(read, changed)| read.saturating_sub(changed));
+                    span.is_some_and(|span| *after < span && span <= *until)
+                })
+            }
+            Test::SameFile(dev, ino) => {
+                let inodes = rows.inodes()?;
+                over.each(|at| inodes(at) == Some(*ino) && rows.dev(at) == Some(*dev))
+            }
+            Test::FileSystem(name) => over.each(|at| rows.is_on(name, at)),
+            Test::Access(wanted) => over.each(rows.may_access(*wanted)?),
+            Test::Perm(bits, kind) => {
+                let modes = rows.modes()?;
+                over.each(|at| {
+                    modes(at).is_some_and(|mode| match kind {
+                        PermMatch::Exactly => mode & 0o7777 == *bits,
+                        PermMatch::All => mode & bits == *bits,
+                        PermMatch::Any => *bits == 0 || mode & bits != 0,
+                    })
+                })
+            }
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! What tests and directives may ask besides the columns of a row: empty directories, values of
+//! extended attributes, who asks, types of file systems, and where symbolic links lead. `preload`
+//! reads it.
+
+use super::chunk::Locations;
+use crate::find::messages::{TOO_MANY_LINKS, UNKNOWN_TARGET, quoted};
+use canopy_index::SourceRecord;
+use canopy_model::{Acl, Credentials, FileType, Grant, Wanted, unescape, xattr_names};
+use canopy_read::links::{Links, Place};
+use canopy_read::locate::absolute_path;
+use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
+
+/// What is known of the subtree of one start.
+pub(crate) struct SubtreeFacts {
+    /// Directories that are known to be empty.
+    pub(crate) empty_dirs: FxHashSet<String>,
+    /// Paths in the source that pass tests of extended attributes that need values, by the number
+    /// of the test.
+    pub(crate) xattr_matches: Vec<FxHashSet<String>>,
+    /// Values of the access ACLs that the caller may see, escaped, by path in the source.
+    pub(crate) acls: FxHashMap<String, String>,
+    /// Security contexts likewise.
+    pub(crate) contexts: FxHashMap<String, String>,
+    /// Who asks.
+    pub(crate) caller: Credentials,
+    /// Types of mounted file systems.
+    pub(crate) file_systems: FileSystems,
+    /// The source of the start.
+    pub(crate) source: SourceRecord,
+    /// Where links lead.
+    pub(crate) links: Arc<Links>,
+    /// What could not be done with links that were followed.
+    pub(crate) link_problems: Mutex<Vec<String>>,
+    /// What could not be answered, by the path as it is shown.
+    pub(crate) problems: Mutex<FxHashMap<String, String>>,
+}
+
+impl SubtreeFacts {
+    /// Returns whether the type of what a link leads to is one of these: that of the link where it
+    /// leads nowhere.
+    pub(crate) fn target_type_is(
+        &self,
+        locations: &Locations,
+        at: usize,
+        target: &str,
+        types: &[FileType],
+    ) -> bool {
+        match self.follow(&locations.paths[at], target) {
+            Place::There(reached) => types.contains(&reached.inode.attributes.file_type()),
+            Place::Missing | Place::NotDirectory => types.contains(&FileType::Symlink),
+            // As to find(1), this is an error.
+            Place::Loop => {
+                self.add_problem(&locations.shown[at], TOO_MANY_LINKS);
+                false
+            }
+            Place::Unknown => {
+                self.add_problem(&locations.shown[at], UNKNOWN_TARGET);
+                false
+            }
+        }
+    }
+
+    /// Returns whether access(2) would grant the wanted bits of what a link leads to.
+    pub(crate) fn may_access_target(
+        &self,
+        locations: &Locations,
+        at: usize,
+        target: &str,
+        wanted: Wanted,
+    ) -> bool {
+        match self.follow(&locations.paths[at], target) {
+            Place::There(reached) => {
+                let (inode, a) = (&reached.inode, &reached.inode.attributes);
+                self.may_access(&reached.path, &inode.xattrs, (a.mode, a.uid, a.gid), wanted)
+            }
+            Place::Missing | Place::NotDirectory | Place::Loop => false,
+            Place::Unknown => {
+                self.add_problem(&locations.shown[at], UNKNOWN_TARGET);
+                false
+            }
+        }
+    }
+
+    /// Returns whether access(2) would grant the wanted bits to the caller, as far as mode, owner,
+    /// group and ACL tell. `xattrs` are the names of extended attributes of the entry at `path`.
+    pub(crate) fn may_access(
+        &self,
+        path: &str,
+        xattrs: &str,
+        (mode, uid, gid): (u32, u32, u32),
+        wanted: Wanted,
+    ) -> bool {
+        let has_acl = xattr_names::has(xattrs, Acl::XATTR_NAME);
+        let acl = self.acls.get(path).and_then(|value| Acl::decode(&unescape(value)).ok());
+        let grant = match (has_acl, acl) {
+            (true, None) => Grant::of_hidden_acl(mode, uid, wanted),
+            (_, acl) => Grant::new(mode, uid, gid, acl.as_ref(), wanted),
+        };
+        grant.passes_access(&self.caller, mode, wanted)
+    }
+
+    /// Returns where the link at a path of the source leads.
+    pub(crate) fn follow(&self, path: &str, target: &str) -> Place {
+        self.links.follow(&absolute_path(&self.source, path), target)
+    }
+
+    /// Notes what is wrong with an entry.
+    pub(crate) fn add_problem(&self, shown: &str, what: &str) {
+        let text = format!("{}: {what}", quoted(&unescape(shown)));
+        self.problems.lock().insert(shown.to_owned(), text);
+    }
+
+    /// Notes what could not be done with a link that was followed, whatever comes of evaluating it.
+    pub(crate) fn add_link_problem(&self, text: String) {
+        self.link_problems.lock().push(text);
+    }
+
+    /// Forgets what was wrong with an entry that is now evaluated again: rows are selected before
+    /// the outcome of commands is known, so more tests were asked than find(1) asks.
+    pub(crate) fn forget_problem(&self, shown: &str) {
+        let mut problems = self.problems.lock();
+        if !problems.is_empty() {
+            problems.remove(shown);
+        }
+    }
+
+    /// Returns all that was noted, in order.
+    pub(crate) fn diagnostics(&self) -> Vec<String> {
+        let (links, problems) = (self.link_problems.lock(), self.problems.lock());
+        let mut diagnostics: Vec<String> = links.iter().chain(problems.values()).cloned().collect();
+        diagnostics.sort();
+        diagnostics.dedup();
+        diagnostics
+    }
+}
+
+/// Types of file systems by device, as far as they are mounted here.
+#[derive(Default)]
+pub(crate) struct FileSystems(FxHashMap<u64, String>);
+
+impl FileSystems {
+    /// Asks the system what is mounted. Knows nothing where that fails.
+    pub(crate) fn mounted() -> Self {
+        let mounts = canopy_scan::mounts().unwrap_or_default().into_iter();
+        FileSystems(mounts.map(|mount| (mount.dev, mount.file_system)).collect())
+    }
+
+    /// Returns whether a file system of this type is mounted.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.values().any(|known| known == name)
+    }
+
+    /// Returns the type of the file system of a device, as mount(8) calls it.
+    pub(crate) fn name(&self, dev: u64) -> &str {
+        self.0.get(&dev).map_or("unknown", String::as_str)
+    }
+}

@@ -1,0 +1,26 @@
+//! The evaluation: which rows of the index an expression selects.
+//!
+//! `search` plans and reads; `ranges` says which rows it looks at and `select` which of them pass.
+//! `candidates` is what tests ask of entries, `check` the tests and `evaluate` the expression over
+//! them. `visit` is where a search begins, with what `preload` reads ahead (`facts`); `follow` goes
+//! where links lead.
+
+mod candidates;
+mod check;
+mod chunk;
+mod evaluate;
+mod facts;
+mod follow;
+mod preload;
+mod ranges;
+mod search;
+mod select;
+mod visit;
+
+pub(crate) use candidates::Candidates;
+pub(crate) use chunk::{Chunk, ChunkRow};
+pub(crate) use evaluate::Step;
+pub(crate) use facts::FileSystems;
+pub use search::{FindOutcome, RunOptions, run};
+pub(crate) use select::Selected;
+pub(crate) use visit::Visit;

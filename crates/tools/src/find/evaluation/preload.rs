@@ -1,0 +1,122 @@
+//! Reads ahead what is known of the subtree of a start besides the columns of its rows, as far as
+//! the expression asks.
+
+use super::facts::{FileSystems, SubtreeFacts};
+use crate::error::Result;
+use crate::find::language::{Find, Test, XattrTest};
+use canopy_index::FileKind;
+use canopy_index::column::*;
+use canopy_model::{Acl, Credentials, join};
+use canopy_read::links::Links;
+use canopy_read::locate::{Start, read_xattrs, xattrs_of};
+use canopy_read::plan::{BATCH_ROWS, below};
+use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
+
+/// Reads what the expression may ask of the subtree of a start.
+pub(crate) fn preload(find: &Find, start: &Start, links: &Arc<Links>) -> Result<SubtreeFacts> {
+    let asks_access = find.has_test(&|test| matches!(test, Test::Access(_)));
+    let asks_empty = find.has_test(&|test| matches!(test, Test::Empty));
+    let asks_mounts =
+        find.has_test(&|test| matches!(test, Test::FileSystem(_))) || find.prints('F');
+    let values_if = |asked: bool, key: &str| match asked {
+        true => xattr_values(start, key),
+        false => Ok(FxHashMap::default()),
+    };
+    Ok(SubtreeFacts {
+        empty_dirs: if asks_empty { empty_dirs(start)? } else { FxHashSet::default() },
+        xattr_matches: xattr_matches(find, start)?,
+        acls: values_if(asks_access, Acl::XATTR_NAME)?,
+        contexts: values_if(find.prints('Z'), "security.selinux")?,
+        caller: if asks_access { caller() } else { Credentials::new(0, []) },
+        file_systems: if asks_mounts { FileSystems::mounted() } else { FileSystems::default() },
+        source: start.source.clone(),
+        links: links.clone(),
+        link_problems: Mutex::default(),
+        problems: Mutex::default(),
+    })
+}
+
+/// Returns the credentials by which access(2) judges the caller.
+fn caller() -> Credentials {
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    let groups = groups.into_iter().chain([rustix::process::getgid()]).map(|gid| gid.as_raw());
+    Credentials::new(rustix::process::getuid().as_raw(), groups)
+}
+
+/// Returns the directories of the subtree that have a listing without entries.
+fn empty_dirs(start: &Start) -> Result<FxHashSet<String>> {
+    let mut empty = FxHashSet::default();
+    let mut continued = FxHashSet::default();
+    for range in below(&start.view, start.source.id, &start.path)? {
+        let columns = PATH | PART | FILES | SYMLINKS | OTHERS | SUBDIRS;
+        let listings = std::slice::from_ref(&range.listings);
+        for batch in range.shard.read(FileKind::Listings, columns, listings, BATCH_ROWS)? {
+            let batch = batch?;
+            let (paths, parts) = (PATH.of(&batch)?, PART.of(&batch)?);
+            let counts =
+                [FILES.of(&batch)?, SYMLINKS.of(&batch)?, OTHERS.of(&batch)?, SUBDIRS.of(&batch)?];
+            for at in 0..batch.num_rows() {
+                if counts.iter().all(|count| count[at] == 0) {
+                    empty.insert(paths.value(at).to_owned());
+                } else if parts[at] > 0 {
+                    continued.insert(paths.value(at).to_owned());
+                }
+            }
+        }
+    }
+    empty.retain(|path| !continued.contains(path));
+    Ok(empty)
+}
+
+/// Calls `visit` with each extended attribute of the source whose value the caller may see: a way
+/// to get the path of its entry, its name and its value, all escaped.
+fn each_value(start: &Start, mut visit: impl FnMut(&dyn Fn() -> String, &str, &str)) -> Result<()> {
+    for shard in start.view.shards_of(start.source.id) {
+        for batch in read_xattrs(shard)? {
+            let batch = batch?;
+            let (paths, names) = (VALUE_PATH.of(&batch)?, NAME.of(&batch)?);
+            let (keys, values) = (KEY.of(&batch)?, VALUE.of(&batch)?);
+            for at in 0..batch.num_rows() {
+                let path = || join(paths.value(at), names.value(at));
+                visit(&path, keys.value(at), values.value(at));
+            }
+        }
+    }
+    for (key, value) in xattrs_of(&start.view, &start.source, &start.path)? {
+        visit(&|| start.path.clone(), &key, &value);
+    }
+    Ok(())
+}
+
+/// Returns the values of one extended attribute that the caller may see, by path.
+fn xattr_values(start: &Start, wanted: &str) -> Result<FxHashMap<String, String>> {
+    let mut found = FxHashMap::default();
+    each_value(start, |path, key, value| {
+        if key == wanted {
+            found.insert(path(), value.to_owned());
+        }
+    })?;
+    Ok(found)
+}
+
+/// Returns the paths that pass each test of extended attributes, by the number of the test, if
+/// names in listings are not enough for any of them.
+fn xattr_matches(find: &Find, start: &Start) -> Result<Vec<FxHashSet<String>>> {
+    let mut tests: Vec<&XattrTest> = Vec::new();
+    find.expr.each_test(&mut |test| {
+        if let Test::Xattr(test) = test {
+            tests.push(test);
+        }
+    });
+    let mut matches = vec![FxHashSet::default(); tests.len()];
+    if tests.iter().any(|test| test.reads_values()) {
+        each_value(start, |path, key, value| {
+            for test in tests.iter().filter(|test| test.holds(key, value)) {
+                matches[test.number].insert(path());
+            }
+        })?;
+    }
+    Ok(matches)
+}

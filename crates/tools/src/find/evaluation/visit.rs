@@ -1,0 +1,139 @@
+//! Where a search of the index begins: at a start of the user, or with `-L` at what a link below
+//! one leads to.
+
+use super::RunOptions;
+use super::facts::SubtreeFacts;
+use super::follow::Ancestors;
+use super::preload::preload;
+use crate::error::Result;
+use crate::find::language::Find;
+use crate::find::messages::{NOT_A_DIRECTORY, TOO_MANY_LINKS, UNKNOWN_TARGET, quoted};
+use canopy_index::Index;
+use canopy_model::{FileType, escape};
+use canopy_read::links::{Links, Place};
+use canopy_read::listings::ListingHead;
+use canopy_read::locate::{Start, absolute_path, locate, to_path};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// A start with what is known of its subtree; with `-L`, also what a link below a start leads to.
+pub(crate) struct Visit {
+    /// Its place among the starts.
+    pub(crate) number: usize,
+    pub(crate) start: Start,
+    /// How many components the path of the start has.
+    pub(super) start_depth: u32,
+    /// The path of the start as it is printed, escaped.
+    pub(crate) shown_start: String,
+    /// The path of the start, as the user gave it; `start` has that of the link.
+    pub(crate) given: Vec<u8>,
+    /// How far below the start of the user it is.
+    pub(crate) depth: u32,
+    /// Whether a symbolic link leads to it, which is followed.
+    pub(crate) via_link: bool,
+    pub(crate) facts: SubtreeFacts,
+    /// Directories above the link that leads here, from start to start.
+    pub(crate) ancestors: Vec<Ancestors>,
+    /// Those of them that lie below the start, by path in the source, with what is then said.
+    pub(crate) loops: Vec<(String, String)>,
+    /// With `-xdev`: the device of the start of the user.
+    pub(crate) device: Option<u64>,
+}
+
+impl Visit {
+    /// Begins at a start of the user, of which facts are read as far as the expression asks.
+    pub(crate) fn new(
+        find: &Find,
+        number: usize,
+        start: Start,
+        links: &Arc<Links>,
+    ) -> Result<Self> {
+        Ok(Visit {
+            number,
+            start_depth: start.depth(),
+            shown_start: escape(&start.given).into_owned(),
+            given: start.given.clone(),
+            depth: 0,
+            via_link: false,
+            facts: preload(find, &start, links)?,
+            ancestors: Vec::new(),
+            loops: Vec::new(),
+            device: None,
+            start,
+        })
+    }
+
+    /// Returns the path of an entry of the source below the start as it is printed, escaped.
+    pub(crate) fn shown(&self, path: &str) -> String {
+        let below = path.get(self.start.path.len()..).unwrap_or("").trim_start_matches('/');
+        let slash = if self.shown_start.ends_with('/') { "" } else { "/" };
+        format!("{}{slash}{below}", self.shown_start)
+    }
+
+    /// Returns how far below the start of the user the entries of a listing are.
+    pub(crate) fn depth_of_entries(&self, listing: &ListingHead<'_>) -> u32 {
+        (listing.depth() + 1).saturating_sub(self.start_depth) + self.depth
+    }
+
+    /// Returns how far below the start of the user an entry of the source is.
+    pub(crate) fn depth_of(&self, path: &str) -> u32 {
+        (path.split('/').count() as u32).saturating_sub(self.start_depth) + self.depth
+    }
+}
+
+/// Finds the start at a path; with `-H` and `-L`, where it leads. Returns no visit where the start
+/// leads nowhere, and whether a diagnostic was given.
+pub(crate) fn start_at(
+    index: &Index,
+    find: &Find,
+    number: usize,
+    given: &OsStr,
+    options: RunOptions,
+) -> Result<(Option<Visit>, bool)> {
+    let start = locate(index, given)?;
+    let links = Arc::new(Links::new(start.view.clone()));
+    let visit = |start: Start, via_link: bool| -> Result<Option<Visit>> {
+        let visit = Visit::new(find, number, start, &links)?;
+        let device = match find.globals.one_file_system {
+            true => device(&visit.start)?,
+            false => None,
+        };
+        Ok(Some(Visit { via_link, device, ..visit }))
+    };
+    if !find.globals.follow_starts || start.inode.attributes.file_type() != FileType::Symlink {
+        return Ok((visit(start, false)?, false));
+    }
+    let say = |what: &str| (options.diagnostic)(&format!("{}: {what}", quoted(given.as_bytes())));
+    match links.follow(&absolute_path(&start.source, &start.path), &start.inode.target) {
+        Place::There(reached) => {
+            let there = locate(index, to_path(&reached.absolute).as_os_str())?;
+            Ok((visit(Start { given: start.given, ..there }, true)?, false))
+        }
+        Place::Missing => Ok((visit(start, false)?, false)),
+        Place::Loop => {
+            say(TOO_MANY_LINKS);
+            Ok((None, true))
+        }
+        Place::NotDirectory => {
+            say(NOT_A_DIRECTORY);
+            Ok((None, true))
+        }
+        Place::Unknown => {
+            say(UNKNOWN_TARGET);
+            Ok((visit(start, false)?, true))
+        }
+    }
+}
+
+/// Returns the device of the start directory's own listing, which is not that of its parent's where
+/// something is mounted.
+fn device(start: &Start) -> Result<Option<u64>> {
+    for shard in start.view.shards_of(start.source.id) {
+        let listings = shard.listings_at(&start.path)?;
+        if !listings.is_empty() {
+            return Ok(Some(shard.device_of(listings.start)?));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,14 @@
+//! The language: what find's words mean, as values. It reads neither an index nor entries.
+
+mod arguments;
+mod expr;
+mod globals;
+mod moment;
+mod parse;
+mod primary;
+mod test;
+
+pub(crate) use expr::Expr;
+pub(crate) use globals::Globals;
+pub use parse::{Find, parse};
+pub(crate) use test::{PermMatch, Test, XattrTest};

@@ -1,0 +1,27 @@
+//! What find says of entries that it cannot look at, in find(1)'s words.
+
+/// What is said of a link that the index cannot follow.
+pub(crate) const UNKNOWN_TARGET: &str = "the index does not know where this link leads";
+
+/// What is said of a link that leads to itself, or through too many others.
+pub(crate) const TOO_MANY_LINKS: &str = "Too many levels of symbolic links";
+
+/// What is said of a link that leads through something that is no directory.
+pub(crate) const NOT_A_DIRECTORY: &str = "Not a directory";
+
+/// Quotes a path as find(1) does in messages.
+pub(crate) fn quoted(path: &[u8]) -> String {
+    format!("‘{}’", String::from_utf8_lossy(path))
+}
+
+/// Returns what is said of a directory that is one of those above it.
+pub(crate) fn file_system_loop(shown: &[u8], above: &[u8]) -> String {
+    let (shown, above) = (quoted(shown), quoted(above));
+    format!("File system loop detected; {shown} is part of the same file system loop as {above}.")
+}
+
+/// Returns what the system calls an error, without its number.
+pub(crate) fn system_message(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
