@@ -1,7 +1,7 @@
 //! `canopy-sql` beside `canopy`: where it is looked for, and what happens without it or with another
 //! version's. Needs root.
 
-mod common;
+use crate::common;
 
 use common::Place;
 use std::collections::BTreeMap;
