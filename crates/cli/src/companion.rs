@@ -1,6 +1,8 @@
-//! `canopy-sql`: the command with the SQL engine inside, in whose place `canopy` is small and starts fast.
+//! Finds and runs `canopy-sql`, the command with the SQL engine inside, so that `canopy` itself
+//! stays small and starts fast.
 //!
-//! It is looked for beside `canopy` itself and in `../libexec/canopy`, nowhere else, and must be of the same version.
+//! It is looked for beside `canopy` itself and in `../libexec/canopy`, never in `$PATH`, and must be
+//! of the same version.
 
 use crate::Engine;
 use crate::outcome::Outcome;
@@ -13,10 +15,10 @@ use std::process::Command;
 
 const NAME: &str = "canopy-sql";
 
-/// In which variable `canopy` says what version it is of.
+/// The variable in which `canopy` tells `canopy-sql` its version.
 const VARIABLE: &str = "CANOPY_COMPANION_OF";
 
-/// The version of the command and of the indexes that it reads.
+/// Returns the version of the command and of the indexes that it reads.
 fn version() -> String {
     format!("{} (index format {FORMAT})", env!("CARGO_PKG_VERSION"))
 }
@@ -25,7 +27,7 @@ fn version() -> String {
 pub fn check_version(engine: Option<&Engine>) -> anyhow::Result<()> {
     match std::env::var(VARIABLE) {
         Ok(other) if engine.is_some() && other != version() => bail!(
-            "{NAME} is of version {}, canopy of {}: install both from one package",
+            "{NAME} has version {}, canopy {}: install both from one package",
             version(),
             other.escape_debug()
         ),
@@ -33,7 +35,7 @@ pub fn check_version(engine: Option<&Engine>) -> anyhow::Result<()> {
     }
 }
 
-/// Carries this command line out in `canopy-sql`, in the place of this process. Returns only if it cannot.
+/// Replaces this process by `canopy-sql` with the same arguments. Returns only if that fails.
 pub fn run() -> anyhow::Result<Outcome> {
     let path = path()?;
     let error =
@@ -41,7 +43,8 @@ pub fn run() -> anyhow::Result<Outcome> {
     Err(error).with_context(|| format!("cannot run {}", path.display()))
 }
 
-/// Returns whether `canopy-sql` has to do this in our place: the index has derived tables, which have to be computed anew.
+/// Returns whether `canopy-sql` has to write this index in our place: it has derived tables, which
+/// have to be computed anew.
 pub fn must_refresh(writer: &Writer, engine: Option<&Engine>) -> bool {
     engine.is_none() && writer.has_derived_tables()
 }
@@ -53,7 +56,8 @@ fn path() -> anyhow::Result<PathBuf> {
     let found = places.iter().find(|path| path.exists());
     found.cloned().with_context(|| {
         format!(
-            "SQL is in {NAME}, which is not installed: it belongs beside canopy, in {}",
+            "{NAME} is not installed, which SQL and indexes with derived tables need: it belongs \
+             beside canopy, in {}",
             directory.display()
         )
     })

@@ -1,7 +1,7 @@
 //! The command line: one file a command under `commands`; exit codes are decided in `outcome`.
 //!
-//! There are two commands made of it: `canopy`, and `canopy-sql` with the SQL engine inside, which `canopy` runs for what
-//! needs it (`companion`). Users see one.
+//! Two programs are made of it: `canopy`, and `canopy-sql` with the SQL engine inside, which `canopy`
+//! runs for what needs it (`companion`). Users see one command.
 
 pub mod commands;
 mod companion;
@@ -16,18 +16,20 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What needs the SQL engine, as `canopy-sql` has it.
+/// The functions that need the SQL engine, which only `canopy-sql` has.
 #[derive(Clone, Copy)]
 pub struct Engine {
     /// Carries out `canopy sql`.
     pub sql: fn(Option<PathBuf>, commands::sql::Arguments) -> anyhow::Result<Outcome>,
     /// Carries out `canopy table`.
     pub table: fn(Option<PathBuf>, commands::table::Arguments) -> anyhow::Result<Outcome>,
-    /// Computes all derived tables anew, on so many threads, for what the writer publishes next.
+    /// Computes all derived tables anew, with that many threads, for the generation that the writer
+    /// publishes next.
     pub refresh: fn(&mut Writer, usize) -> anyhow::Result<Outcome>,
 }
 
-/// Carries out what the command line asks for; without an engine, `canopy-sql` does what needs one.
+/// Parses and runs the command line and returns its exit code. Without an engine, `canopy-sql` is run
+/// for what needs one.
 pub fn main(engine: Option<&Engine>) -> ExitCode {
     let done = companion::check_version(engine)
         .and_then(|()| commands::run(options::Cli::parse(), engine));

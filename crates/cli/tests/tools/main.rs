@@ -1,11 +1,17 @@
 //! du, ls and stat against GNU's tools: the same command lines, generated and chosen, on trees with
 //! every kind of entry, as root and as users, byte for byte. What differs on purpose is in
-//! `docs/differences.md`. Needs root.
+//! `docs/differences.md`. Reports and exports too, in modules that say what they ask. Needs root.
+
+#![recursion_limit = "256"]
 
 #[path = "../common/mod.rs"]
 mod common;
 mod du;
+mod export;
 mod extras;
 mod ls;
 mod place;
+mod report;
+mod report_oracle;
+mod roundtrip;
 mod stat;

@@ -1,6 +1,6 @@
 //! Manual pages, help, and what goes into packages. Needs man(1), strip(1) and root.
 
-mod common;
+use crate::common;
 
 use common::Place;
 use std::collections::BTreeSet;

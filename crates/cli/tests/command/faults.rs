@@ -1,7 +1,7 @@
 //! Killed runs, readers during publication, sources that change under the scan, and wrong input.
 //! Needs root.
 
-mod common;
+use crate::common;
 
 use common::{Place, random_tree, seeded};
 use rand::RngExt;

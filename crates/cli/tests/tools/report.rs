@@ -1,10 +1,8 @@
 //! Every number of a report equals one computed from a live walk as the user who asks: random
 //! trees, random credentials, and find(1) and du(1) run with the same credentials. Needs root.
 
-#![recursion_limit = "256"]
-
-mod common;
-mod report_oracle;
+use crate::common;
+use crate::report_oracle;
 
 use common::{Place, User, all_paths, random_tree, seeded};
 use rand::RngExt;

@@ -1,6 +1,6 @@
 //! The tables of statistics against what find(1) shows the same user on the live tree. Needs root.
 
-mod common;
+use crate::common;
 
 use canopy_model::escape;
 use common::{Place, User, all_paths, random_tree, random_xattrs, seeded};

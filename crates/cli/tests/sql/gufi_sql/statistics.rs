@@ -1,7 +1,7 @@
 //! What the statistics of gufi_stats are, computed from the tree.
 
-use crate::cases::{Answer, by, extension, rows, user};
-use crate::tree::{Row, Tree};
+use super::cases::{Answer, by, extension, rows, user};
+use super::tree::{Row, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 

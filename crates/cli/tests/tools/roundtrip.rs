@@ -1,7 +1,7 @@
 //! A tree that goes into an index, out as a trace and into an index again is the same for every
 //! user. Needs root.
 
-mod common;
+use crate::common;
 
 use common::{Place, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
 use std::ffi::OsStr;

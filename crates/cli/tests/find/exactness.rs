@@ -2,7 +2,7 @@
 //! credentials, and find(1) and du(1) as the oracle, run with the same credentials. 2,000 cases in
 //! all. Needs root.
 
-mod common;
+use crate::common;
 
 use common::{Place, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
 use rand::RngExt;

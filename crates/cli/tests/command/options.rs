@@ -1,7 +1,7 @@
 //! Every option of every command is named in a test of that command; and what all commands have
 //! alike. Needs root.
 
-mod common;
+use crate::common;
 
 use common::Place;
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,8 +4,7 @@
 //!
 //! With GUFI_BIN set to the directory of GUFI's programs, GUFI answers the same questions too.
 
-#[path = "../common/mod.rs"]
-mod common;
+use crate::common;
 
 macro_rules! row {
     ($($value:expr),* $(,)?) => { vec![$($value.to_string()),*] };
@@ -157,7 +156,7 @@ fn questions_of_gufis_documents_have_the_same_answers() {
 
 /// The statements of a table of the document, by what stands before them.
 fn documented(section: &str) -> Vec<(String, String)> {
-    let document = include_str!("../../../../docs/coming-from-gufi.md");
+    let document = include_str!("../../../../../docs/coming-from-gufi.md");
     let start = document.find(&format!("\n## {section}\n")).expect("the document has this section");
     let section = document[start + 1..].split("\n## ").next().unwrap();
     let cells = section.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix("` |"));

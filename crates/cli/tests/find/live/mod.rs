@@ -1,8 +1,7 @@
 //! `find --live` against find(1), and `-L` in an index, on a tree with every kind of entry: what is
 //! printed, what is told and exit codes, as root and as other users. Needs root.
 
-#[path = "../common/mod.rs"]
-mod common;
+use crate::common;
 mod delete;
 mod place;
 

@@ -1,7 +1,7 @@
 //! `-delete`: what find(1) removes, and nothing else.
 
+use super::place::{Trial, deep_tree, listed};
 use crate::common::{Place, User, all_paths, assert_same, command_as, random_tree, seeded};
-use crate::place::{Trial, deep_tree, listed};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,7 +1,7 @@
 //! What an index must never tell: cases by name, each as the user who must not learn it. Needs
 //! root.
 
-mod common;
+use crate::common;
 
 use common::{Place, User};
 use std::ffi::OsStr;

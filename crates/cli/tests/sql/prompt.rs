@@ -1,7 +1,7 @@
 //! `canopy sql` at a prompt, from files and from pipes, with the real command on a pseudo terminal.
 //! Needs root and script(1).
 
-mod common;
+use crate::common;
 
 use common::{Place, User};
 use std::ffi::OsStr;

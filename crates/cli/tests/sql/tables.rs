@@ -1,11 +1,11 @@
 //! Tables that the administrator adds: attached files are read with the rights of the asking user,
 //! and derived tables show each user what that user's own query would. Needs root.
 
-mod common;
+use crate::common;
 
 use canopy_index::{Disk, Faults, Index, NewSource, Writer, WriterOptions};
 use canopy_model::{Attributes, ClassTable, escape};
-use canopy_query::sql;
+use canopy_sql as sql;
 use common::{Place, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
 use rand::RngExt;
 use std::ffi::OsStr;

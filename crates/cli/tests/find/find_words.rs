@@ -1,7 +1,7 @@
 //! The rest of find's language against find(1): links, access, commands, files, order, wrong
 //! expressions, generated ones, as root and as other users. Needs root.
 
-mod common;
+use crate::common;
 
 use common::{
     Place, User, all_paths, assert_contents_first, assert_same, random_tree, seeded, sorted,

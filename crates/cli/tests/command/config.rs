@@ -1,6 +1,6 @@
 //! The configuration: which place counts, what is refused, what an index leaves out. Needs root.
 
-mod common;
+use crate::common;
 
 use common::Place;
 use std::fs;

@@ -4,7 +4,7 @@
 //! With GUFI_BIN set to the directory of GUFI's programs, traces and indexes that GUFI makes are
 //! imported too.
 
-mod common;
+use crate::common;
 
 use canopy_import::{Counts, Format, Import, Request};
 use canopy_model::{ClassId, ClassTable, Credentials, Listing, Sink, unescape};

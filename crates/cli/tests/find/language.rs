@@ -1,7 +1,7 @@
 //! find's language against find(1), on random trees and the same command lines; SQL against find.
 //! Needs root.
 
-mod common;
+use crate::common;
 
 use common::{Place, assert_same, random_tree, seeded, sorted};
 use std::ffi::OsStr;

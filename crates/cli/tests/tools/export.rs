@@ -1,7 +1,7 @@
 //! Exports against find(1) and du(1), as root and as users on random trees, each format read back;
 //! GUFI's own programs against ours if GUFI_BIN names their directory. Needs root.
 
-mod common;
+use crate::common;
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{

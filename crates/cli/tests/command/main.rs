@@ -1,0 +1,13 @@
+//! Tests of the command as a whole, of what fills an index and of packages: each module says what it
+//! asks. They need root.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod companion;
+mod completions;
+mod config;
+mod faults;
+mod import;
+mod options;
+mod packaging;
+mod workspace;

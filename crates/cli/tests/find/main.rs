@@ -1,0 +1,9 @@
+//! Tests of find, and of who sees what: each module says what it asks. They need root.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod exactness;
+mod find_words;
+mod language;
+mod live;
+mod secrets;

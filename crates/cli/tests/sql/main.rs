@@ -1,0 +1,8 @@
+//! Tests of SQL, its prompt and its tables: each module says what it asks. They need root.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod gufi_sql;
+mod prompt;
+mod statistics;
+mod tables;
