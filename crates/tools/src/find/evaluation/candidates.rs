@@ -1,5 +1,5 @@
-//! What tests ask of entries: [`Candidates`] is answered by a batch of the index ([`IndexRows`]) and
-//! by an entry of the live file system, so that each test is written once.
+//! What tests ask of entries: [`Candidates`] is answered by a batch of the index ([`IndexRows`])
+//! and by an entry of the live file system, so that each test is written once.
 
 use super::chunk::Locations;
 use super::facts::SubtreeFacts;

@@ -175,7 +175,8 @@ impl Held {
         &self.escaped
     }
 
-    /// Calls `act` with the entry, whose directory is opened again. There is a diagnostic if it has gone.
+    /// Calls `act` with the entry, whose directory is opened again. There is a diagnostic if it has
+    /// gone.
     pub(super) fn with_entry<T>(
         &self,
         live: &Live<'_>,

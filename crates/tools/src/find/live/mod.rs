@@ -169,8 +169,8 @@ impl<'s> Live<'s> {
     }
 }
 
-/// Returns how deep directories may stay open while those below are read. Commands keep the limit of
-/// descriptors that they would have.
+/// Returns how deep directories may stay open while those below are read. Commands keep the limit
+/// of descriptors that they would have.
 fn open_depth(threads: usize, runs_commands: bool) -> u32 {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((256, 256));
