@@ -7,11 +7,11 @@
 //! | `actions` | what is done with them: print, run commands, count |
 //! | `live` | the same on the file system itself, with the tests and actions of the index |
 //!
-//! A new test is a variant of `language::Test`, with an arm in each function of it (columns, bounds),
-//! a line in `language/primary.rs`, and an arm in `evaluation/check.rs`; what it asks of an entry is
-//! a function of `evaluation::Candidates`, which rows of the index and live entries answer. A new
-//! action is a variant of `actions::Action`, with an arm in each function of it, a line in
-//! `language/primary.rs`, and an arm in `ActionSink::act` and in `live/act.rs`.
+//! A new test is a variant of `language::Test`, with an arm in each function of it (columns,
+//! bounds), a line in `language/primary.rs`, and an arm in `evaluation/check.rs`; what it asks of
+//! an entry is a function of `evaluation::Candidates`, which rows of the index and live entries
+//! answer. A new action is a variant of `actions::Action`, with an arm in each function of it, a
+//! line in `language/primary.rs`, and an arm in `ActionSink::act` and in `live/act.rs`.
 
 mod actions;
 mod evaluation;

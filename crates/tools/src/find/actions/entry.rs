@@ -1,5 +1,7 @@
 //! An entry as actions see it, whether it comes from the index or from the live file system.
 
+use canopy_index::ColumnId;
+use canopy_index::column::*;
 use canopy_model::Attributes;
 use rustix::fd::BorrowedFd;
 
@@ -33,4 +35,23 @@ pub(crate) struct LookedUp {
     pub(crate) file_system: String,
     pub(crate) target_type: char,
     pub(crate) context: Vec<u8>,
+}
+
+/// Returns how to get the attribute that the index keeps in a column of numbers or times.
+pub(crate) fn attribute(column: ColumnId) -> fn(&Attributes) -> i64 {
+    const ATTRIBUTES: [(ColumnId, fn(&Attributes) -> i64); 11] = [
+        (INO.id(), |attributes| attributes.ino as i64),
+        (MODE.id(), |attributes| i64::from(attributes.mode)),
+        (NLINK.id(), |attributes| i64::from(attributes.nlink)),
+        (UID.id(), |attributes| i64::from(attributes.uid)),
+        (GID.id(), |attributes| i64::from(attributes.gid)),
+        (SIZE.id(), |attributes| attributes.size_bytes),
+        (BLOCKS.id(), |attributes| attributes.blocks),
+        (ATIME.id(), |attributes| attributes.atime_ns),
+        (MTIME.id(), |attributes| attributes.mtime_ns),
+        (CTIME.id(), |attributes| attributes.ctime_ns),
+        (BTIME.id(), |attributes| attributes.btime_ns),
+    ];
+    let known = ATTRIBUTES.iter().find(|(known, _)| *known == column);
+    known.map_or(|_| 0, |(_, attribute)| *attribute)
 }

@@ -102,8 +102,8 @@ impl Exec {
         run_in(&words, &[], &self.working_directory(target)?, self.ask)
     }
 
-    /// Adds an entry to a batch; runs the command first if no more fit. Returns whether the command,
-    /// if it ran, ended well.
+    /// Adds an entry to a batch; runs the command first if no more fit. Returns whether the
+    /// command, if it ran, ended well.
     pub(crate) fn wait(&self, target: Target<'_>, waiting: &mut Waiting) -> Result<bool, String> {
         let mut well = true;
         let directory =
@@ -148,8 +148,9 @@ impl Exec {
         }
     }
 
-    /// Opens the directory of an entry if the command runs there. What lies between it and the start
-    /// must not have become a symbolic link since the index was made: somebody else may own it.
+    /// Opens the directory of an entry if the command runs there. What lies between it and the
+    /// start must not have become a symbolic link since the index was made: somebody else may own
+    /// it.
     fn working_directory(&self, target: Target<'_>) -> Result<WorkingDirectory, String> {
         if !self.in_directory {
             return Ok(WorkingDirectory::Own);
@@ -177,7 +178,8 @@ impl Exec {
     }
 }
 
-/// Fails where `PATH` has a relative directory: it would run what lies in the directories of others.
+/// Fails where `PATH` has a relative directory: it would run what lies in the directories of
+/// others.
 fn safe_path(name: &str) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let relative =

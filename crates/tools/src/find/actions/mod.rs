@@ -13,7 +13,7 @@ mod printf;
 mod sink;
 
 pub(crate) use action::{Action, Destination, EntryFormat};
-pub(crate) use entry::{EntryView, LookedUp};
+pub(crate) use entry::{EntryView, LookedUp, attribute};
 pub(crate) use exec::Exec;
 pub(crate) use order::{SortField, SortKey, Sortable, in_order};
 pub(crate) use print::Printer;

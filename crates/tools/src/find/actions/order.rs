@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 use crate::find::language::Globals;
-use canopy_index::Columns;
 use canopy_index::column::*;
+use canopy_index::{ColumnId, Columns};
 use canopy_model::{compare_paths, is_below};
 use std::cmp::Ordering;
 
@@ -16,14 +16,8 @@ pub(crate) enum SortField {
     Depth,
     /// The last component of the path.
     Name,
-    /// The inode number.
-    Inode,
-    /// An amount of space.
-    Space(Column<i64>),
-    /// A number of 32 bits.
-    Id(Column<u32>),
-    /// A time.
-    Time(Column<Time>),
+    /// An attribute that a column keeps.
+    Attribute(ColumnId),
 }
 
 /// A value to sort by; those of one field are all of one kind.
@@ -50,27 +44,31 @@ impl SortKey<'_> {
 impl SortField {
     /// Returns the field that `--sort` names.
     pub(crate) fn named(name: &str) -> Result<Self, String> {
-        Ok(match name {
-            "path" => SortField::Path,
-            "depth" => SortField::Depth,
-            "name" => SortField::Name,
-            "size" => SortField::Space(SIZE),
-            "blocks" => SortField::Space(BLOCKS),
-            "mtime" => SortField::Time(MTIME),
-            "atime" => SortField::Time(ATIME),
-            "ctime" => SortField::Time(CTIME),
-            "btime" => SortField::Time(BTIME),
-            "uid" => SortField::Id(UID),
-            "gid" => SortField::Id(GID),
-            "nlink" | "links" => SortField::Id(NLINK),
-            "ino" => SortField::Inode,
+        const COLUMNS: [ColumnId; 10] = [
+            SIZE.id(),
+            BLOCKS.id(),
+            MTIME.id(),
+            ATIME.id(),
+            CTIME.id(),
+            BTIME.id(),
+            UID.id(),
+            GID.id(),
+            NLINK.id(),
+            INO.id(),
+        ];
+        match name {
+            "path" => Ok(SortField::Path),
+            "depth" => Ok(SortField::Depth),
+            "name" => Ok(SortField::Name),
+            "links" => Ok(SortField::Attribute(NLINK.id())),
             _ => {
-                return Err(format!(
-                    "--sort needs one of path, depth, name, size, blocks, mtime, atime, ctime, \
-                     btime, uid, gid, nlink, ino, not '{name}'"
-                ));
+                let column = COLUMNS.into_iter().find(|column| column.name() == name);
+                column.map(SortField::Attribute).ok_or_else(|| {
+                    let names = COLUMNS.map(ColumnId::name).join(", ");
+                    format!("--sort needs one of path, depth, name, {names}, not '{name}'")
+                })
             }
-        })
+        }
     }
 
     /// Returns the column that it reads.
@@ -78,10 +76,7 @@ impl SortField {
         match self {
             SortField::Path | SortField::Depth => Columns::NONE,
             SortField::Name => NAME.into(),
-            SortField::Inode => INO.into(),
-            SortField::Space(column) => column.into(),
-            SortField::Id(column) => column.into(),
-            SortField::Time(column) => column.into(),
+            SortField::Attribute(column) => column.into(),
         }
     }
 }

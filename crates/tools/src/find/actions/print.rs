@@ -43,14 +43,6 @@ struct Directory {
     dev: u64,
 }
 
-/// The names of the rows of a unit, where tests have read them.
-struct KnownNames<'a> {
-    names: &'a StringArray,
-    raw: bool,
-    /// How many of them were taken.
-    taken: usize,
-}
-
 impl<'s, 'a> Printer<'s, 'a> {
     /// Makes one that prints the rows of a visit.
     pub(crate) fn new(
@@ -79,19 +71,21 @@ impl<'s, 'a> Printer<'s, 'a> {
         let mut columns = self.columns | Columns::from(LISTING).when(self.needs_listing);
         // Something has to be read for the number of rows of a batch.
         let known = selected.names.as_ref().filter(|_| !columns.is_empty());
-        let mut known = known.map(KnownNames::new);
+        let known = known.map(|names| (names, is_raw(names)));
         if known.is_none() {
             columns.add(NAME);
         }
+        let mut before = 0;
         let mut actions = selected.actions();
         let mut directory = Directory::default();
         let mut block = Vec::with_capacity(BLOCK_BYTES + (BLOCK_BYTES >> 3));
         for batch in unit.read_rows(columns, &selected.ranges)? {
             let batch = batch?;
-            let (names, raw) = match &mut known {
-                Some(known) => (&known.take(batch.num_rows()), known.raw),
+            let (names, raw) = match known {
+                Some((names, raw)) => (&names.slice(before, batch.num_rows()), raw),
                 None => (NAME.of(&batch)?, is_raw(NAME.of(&batch)?)),
             };
+            before += batch.num_rows();
             let inodes = InodeColumns::of(&batch);
             let targets = TARGET.find(&batch);
             let placed = match self.needs_listing {
@@ -174,19 +168,6 @@ impl Directory {
         self.depth = visit.depth_of_entries(&head);
         self.dev = head.dev.unwrap_or_default();
         Ok(())
-    }
-}
-
-impl<'a> KnownNames<'a> {
-    fn new(names: &'a StringArray) -> Self {
-        KnownNames { names, raw: is_raw(names), taken: 0 }
-    }
-
-    /// Takes the names of the next rows.
-    fn take(&mut self, rows: usize) -> StringArray {
-        let names = self.names.slice(self.taken, rows);
-        self.taken += rows;
-        names
     }
 }
 

@@ -108,7 +108,8 @@ impl PrintfFormat {
         }
     }
 
-    /// Returns whether it prints anything that the listing of an entry tells: its path, depth or device.
+    /// Returns whether it prints anything that the listing of an entry tells: its path, depth or
+    /// device.
     pub(crate) fn needs_listing(&self) -> bool {
         self.segments.iter().any(|segment| match segment {
             Segment::Directive { value: Value::Plain(letter), .. } => "phPHdDFYZ".contains(*letter),

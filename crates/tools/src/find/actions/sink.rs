@@ -275,7 +275,8 @@ impl<'a> ActionSink<'a> {
         }))
     }
 
-    /// Notes how a command of a batch ended: one that fails makes the search partial, as in find(1).
+    /// Notes how a command of a batch ended: one that fails makes the search partial, as in
+    /// find(1).
     fn note(&self, state: &mut State<'a>, outcome: std::result::Result<bool, String>) {
         state.failed |= !outcome.unwrap_or_else(|error| {
             (self.options.diagnostic)(&error);

@@ -1,5 +1,5 @@
-//! What tests ask of entries: [`Candidates`] is answered by a batch of the index ([`IndexRows`]) and
-//! by an entry of the live file system, so that each test is written once.
+//! What tests ask of entries: [`Candidates`] is answered by a batch of the index ([`IndexRows`])
+//! and by an entry of the live file system, so that each test is written once.
 
 use super::chunk::Locations;
 use super::facts::SubtreeFacts;
@@ -24,16 +24,8 @@ pub(crate) trait Candidates {
     fn shown(&self, at: usize) -> Cow<'_, str>;
     /// The type.
     fn types(&self) -> Result<impl Fn(usize) -> Option<FileType>>;
-    /// Type and permissions.
-    fn modes(&self) -> Result<impl Fn(usize) -> Option<u32>>;
-    /// The size in bytes.
-    fn sizes(&self) -> Result<impl Fn(usize) -> Option<i64>>;
-    /// The inode number.
-    fn inodes(&self) -> Result<impl Fn(usize) -> Option<u64>>;
-    /// [`UID`], [`GID`] or [`NLINK`].
-    fn ids(&self, column: Column<u32>) -> Result<impl Fn(usize) -> Option<u32>>;
-    /// A time, in nanoseconds since 1970.
-    fn times(&self, column: Column<Time>) -> Result<impl Fn(usize) -> Option<i64>>;
+    /// An attribute that a column keeps.
+    fn numbers<T: Numeric>(&self, column: Column<T>) -> Result<impl Fn(usize) -> Option<i64>>;
     /// The device.
     fn dev(&self, at: usize) -> Option<u64>;
     /// Where a symbolic link points, empty for all else.
@@ -49,6 +41,24 @@ pub(crate) trait Candidates {
     /// Whether it is on a file system of this type.
     fn is_on(&self, file_system: &str, at: usize) -> bool;
 }
+
+/// A type of values that are numbers.
+pub(crate) trait Numeric: Value {
+    /// Returns the value of a row; one of 64 bits without a sign is wrapped.
+    fn get(values: &Self::Slice<'_>, at: usize) -> i64;
+}
+
+macro_rules! numeric {
+    ($($value:ty),*) => {
+        $(impl Numeric for $value {
+            fn get(values: &Self::Slice<'_>, at: usize) -> i64 {
+                values[at] as i64
+            }
+        })*
+    };
+}
+
+numeric!(u32, u64, i64, Time);
 
 /// How a test is carried out: on some candidates, or on one.
 pub(crate) trait Over {
@@ -133,29 +143,9 @@ impl Candidates for IndexRows<'_> {
         Ok(|at| Some(FileType::of_mode(modes[at])))
     }
 
-    fn modes(&self) -> Result<impl Fn(usize) -> Option<u32>> {
-        let modes = MODE.of(self.batch)?;
-        Ok(|at| Some(modes[at]))
-    }
-
-    fn sizes(&self) -> Result<impl Fn(usize) -> Option<i64>> {
-        let sizes = SIZE.of(self.batch)?;
-        Ok(|at| Some(sizes[at]))
-    }
-
-    fn inodes(&self) -> Result<impl Fn(usize) -> Option<u64>> {
-        let inodes = INO.of(self.batch)?;
-        Ok(|at| Some(inodes[at]))
-    }
-
-    fn ids(&self, column: Column<u32>) -> Result<impl Fn(usize) -> Option<u32>> {
-        let ids = column.of(self.batch)?;
-        Ok(|at| Some(ids[at]))
-    }
-
-    fn times(&self, column: Column<Time>) -> Result<impl Fn(usize) -> Option<i64>> {
-        let times = column.of(self.batch)?;
-        Ok(|at| Some(times[at]))
+    fn numbers<T: Numeric>(&self, column: Column<T>) -> Result<impl Fn(usize) -> Option<i64>> {
+        let values = column.of(self.batch)?;
+        Ok(move |at| Some(T::get(&values, at)))
     }
 
     fn dev(&self, at: usize) -> Option<u64> {
@@ -170,10 +160,10 @@ impl Candidates for IndexRows<'_> {
     fn empties(&self) -> Result<impl Fn(usize) -> bool> {
         let files = match self.dirs {
             true => None,
-            false => Some((self.types()?, self.sizes()?)),
+            false => Some((self.types()?, SIZE.of(self.batch)?)),
         };
         Ok(move |at| match &files {
-            Some((types, sizes)) => types(at) == Some(FileType::Regular) && sizes(at) == Some(0),
+            Some((types, sizes)) => types(at) == Some(FileType::Regular) && sizes[at] == 0,
             None => self.facts.empty_dirs.contains(&self.locations.paths[at]),
         })
     }

@@ -4,7 +4,7 @@ use super::candidates::{Among, Candidates, Over};
 use crate::error::Result;
 use crate::find::language::{PermMatch, Test};
 use arrow::buffer::BooleanBuffer;
-use canopy_index::column::{ATIME, CTIME, GID, UID};
+use canopy_index::column::{ATIME, CTIME, GID, INO, MODE, SIZE, UID};
 use canopy_text::{group_name, user_name};
 
 impl Test {
@@ -37,21 +37,21 @@ impl Test {
             }
             Test::Size(number, unit) => {
                 let (after, until) = number.span(*unit);
-                let sizes = rows.sizes()?;
+                let sizes = rows.numbers(SIZE)?;
                 over.each(|at| sizes(at).is_some_and(|size| after < size && size <= until))
             }
             Test::Empty => over.each(rows.empties()?),
             Test::Time(column, after, until) => {
-                let times = rows.times(*column)?;
+                let times = rows.numbers(*column)?;
                 over.each(|at| times(at).is_some_and(|time| *after < time && time <= *until))
             }
             Test::Id(column, number) => {
-                let ids = rows.ids(*column)?;
-                over.each(|at| ids(at).is_some_and(|id| number.holds(i64::from(id))))
+                let ids = rows.numbers(*column)?;
+                over.each(|at| ids(at).is_some_and(|id| number.holds(id)))
             }
             Test::Inode(number) => {
-                let inodes = rows.inodes()?;
-                over.each(|at| inodes(at).is_some_and(|inode| number.holds(inode as i64)))
+                let inodes = rows.numbers(INO)?;
+                over.each(|at| inodes(at).is_some_and(|inode| number.holds(inode)))
             }
             Test::Xattr(test) => over.each(rows.xattrs(test)?),
             Test::Target(glob) => {
@@ -63,15 +63,15 @@ impl Test {
             }
             Test::TargetType(types) => over.each(rows.leads_to(types)?),
             Test::NoUser => {
-                let ids = rows.ids(UID)?;
-                over.each(|at| ids(at).is_some_and(|id| user_name(id).is_none()))
+                let ids = rows.numbers(UID)?;
+                over.each(|at| ids(at).is_some_and(|id| user_name(id as u32).is_none()))
             }
             Test::NoGroup => {
-                let ids = rows.ids(GID)?;
-                over.each(|at| ids(at).is_some_and(|id| group_name(id).is_none()))
+                let ids = rows.numbers(GID)?;
+                over.each(|at| ids(at).is_some_and(|id| group_name(id as u32).is_none()))
             }
             Test::Used(after, until) => {
-                let (read, changed) = (rows.times(ATIME)?, rows.times(CTIME)?);
+                let (read, changed) = (rows.numbers(ATIME)?, rows.numbers(CTIME)?);
                 over.each(|at| {
                     let span = read(at)
                         .zip(changed(at))
@@ -80,18 +80,18 @@ impl Test {
                 })
             }
             Test::SameFile(dev, ino) => {
-                let inodes = rows.inodes()?;
-                over.each(|at| inodes(at) == Some(*ino) && rows.dev(at) == Some(*dev))
+                let inodes = rows.numbers(INO)?;
+                over.each(|at| inodes(at) == Some(*ino as i64) && rows.dev(at) == Some(*dev))
             }
             Test::FileSystem(name) => over.each(|at| rows.is_on(name, at)),
             Test::Access(wanted) => over.each(rows.may_access(*wanted)?),
             Test::Perm(bits, kind) => {
-                let modes = rows.modes()?;
+                let (modes, bits) = (rows.numbers(MODE)?, i64::from(*bits));
                 over.each(|at| {
                     modes(at).is_some_and(|mode| match kind {
-                        PermMatch::Exactly => mode & 0o7777 == *bits,
-                        PermMatch::All => mode & bits == *bits,
-                        PermMatch::Any => *bits == 0 || mode & bits != 0,
+                        PermMatch::Exactly => mode & 0o7777 == bits,
+                        PermMatch::All => mode & bits == bits,
+                        PermMatch::Any => bits == 0 || mode & bits != 0,
                     })
                 })
             }

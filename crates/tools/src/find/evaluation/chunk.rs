@@ -3,13 +3,13 @@
 use super::candidates::IndexRows;
 use super::visit::Visit;
 use crate::error::Result;
-use crate::find::actions::{SortField, SortKey, Sortable};
+use crate::find::actions::{SortField, SortKey, Sortable, attribute};
 use crate::find::path::{file_name, trim_slashes};
 use arrow::array::RecordBatch;
 use canopy_index::FileKind;
-use canopy_index::column::{INO, NAME};
+use canopy_index::column::NAME;
 use canopy_model::{escape, join};
-use canopy_read::inode::one_row;
+use canopy_read::inode::{InodeColumns, one_row};
 use canopy_read::plan::{Placed, Unit};
 use std::sync::Arc;
 
@@ -30,7 +30,13 @@ impl Locations {
     /// Looks up where rows of a visit are.
     pub(crate) fn of(visit: &Visit, placed: &Placed) -> Result<Self> {
         let names = NAME.of(&placed.batch)?;
-        let mut locations = Locations::default();
+        let rows = placed.batch.num_rows();
+        let mut locations = Locations {
+            shown: Vec::with_capacity(rows),
+            paths: Vec::with_capacity(rows),
+            depths: Vec::with_capacity(rows),
+            devs: Vec::with_capacity(rows),
+        };
         for (at, &listing) in placed.ordinals()?.iter().enumerate() {
             let head = placed.head(listing)?;
             let path = join(head.path, names.value(at));
@@ -133,10 +139,9 @@ impl Sortable for ChunkRow<'_> {
             SortField::Path => SortKey::Path(&locations.shown[at]),
             SortField::Depth => SortKey::Number(i64::from(locations.depths[at])),
             SortField::Name => SortKey::Text(NAME.of(batch)?.value(at)),
-            SortField::Inode => SortKey::Number(INO.of(batch)?[at] as i64),
-            SortField::Space(column) => SortKey::Number(column.of(batch)?[at]),
-            SortField::Id(column) => SortKey::Number(i64::from(column.of(batch)?[at])),
-            SortField::Time(column) => SortKey::Number(column.of(batch)?[at]),
+            SortField::Attribute(column) => {
+                SortKey::Number(attribute(column)(&InodeColumns::of(batch).row(at)))
+            }
         })
     }
 

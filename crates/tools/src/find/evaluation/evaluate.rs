@@ -45,8 +45,8 @@ impl Expr {
     }
 
     /// Does as [`Expr::eval`] where the outcome of some actions is only known when they have been
-    /// carried out. Returns the rows in which the expression may be true, and those in which it may be
-    /// false.
+    /// carried out. Returns the rows in which the expression may be true, and those in which it may
+    /// be false.
     fn eval_maybe(
         &self,
         rows: &impl Candidates,

@@ -17,7 +17,7 @@ mod search;
 mod select;
 mod visit;
 
-pub(crate) use candidates::Candidates;
+pub(crate) use candidates::{Candidates, Numeric};
 pub(crate) use chunk::{Chunk, ChunkRow};
 pub(crate) use evaluate::Step;
 pub(crate) use facts::FileSystems;

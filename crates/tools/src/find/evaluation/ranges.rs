@@ -13,8 +13,8 @@ use canopy_read::work::in_parallel;
 use parking_lot::Mutex;
 
 impl Search<'_, '_> {
-    /// Returns the rows below the start, less those too near (unless `near`), too far or pruned, cut
-    /// into units.
+    /// Returns the rows below the start, less those too near (unless `near`), too far or pruned,
+    /// cut into units.
     pub(super) fn units(&self, ranges: &[ShardRange], near: bool) -> Result<Vec<Unit>> {
         let mut units = Vec::new();
         for range in ranges {
@@ -48,8 +48,8 @@ impl Search<'_, '_> {
         Ok((merge_ranges(entries), merge_ranges(dirs)))
     }
 
-    /// Returns the listings of a range between two depths that are neither pruned nor on another file
-    /// system than the search stays on.
+    /// Returns the listings of a range between two depths that are neither pruned nor on another
+    /// file system than the search stays on.
     fn allowed_listings(
         &self,
         range: &ShardRange,

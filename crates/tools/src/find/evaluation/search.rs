@@ -5,9 +5,9 @@
 //! 2. Take the shards with listings below it (`canopy_read::plan`); narrow each to the rows that
 //!    `-maxdepth`, `-mindepth`, `-xdev` and `-prune` leave (`ranges`), cut at row groups into units
 //!    of work for all threads to take from.
-//! 3. In a unit, read only the columns of tests that bounds do not settle and evaluate the expression
-//!    (`select`); then read the names, paths and printed columns of the rows that are left, and
-//!    write them out as one block (`actions`).
+//! 3. In a unit, read only the columns of tests that bounds do not settle and evaluate the
+//!    expression (`select`); then read the names, paths and printed columns of the rows that are
+//!    left, and write them out as one block (`actions`).
 
 use super::chunk::Chunk;
 use super::select::Selected;

@@ -137,7 +137,8 @@ impl Search<'_, '_> {
             columns.add(LISTING | NAME);
         }
         let mut hits = Vec::new();
-        let mut numbers = RowNumbers::new(&unit.rows);
+        // The range that has the row, how many rows are before it, and before the batch.
+        let (mut range, mut passed, mut before) = (0, 0, 0);
         for batch in unit.read(columns)? {
             let batch = batch?;
             // Who asks for the path of a row reads its listing.
@@ -156,12 +157,18 @@ impl Search<'_, '_> {
             for at in reached.any().set_indices() {
                 let is_loop = loops.iter().any(|(path, _)| *path == locations.paths[at]);
                 let is_link = |modes: &[u32]| FileType::of_mode(modes[at]) == FileType::Symlink;
-                if !is_loop && !modes.is_some_and(is_link) {
-                    let (row, actions) = (numbers.of(at), reached.bits(at));
-                    hits.push(Hit { at, row, actions, pruned: reached.pruned.value(at) });
+                if is_loop || modes.is_some_and(is_link) {
+                    continue;
                 }
+                while before + at >= passed + unit.rows[range].len() {
+                    passed += unit.rows[range].len();
+                    range += 1;
+                }
+                let row = unit.rows[range].start + (before + at - passed);
+                let (actions, pruned) = (reached.bits(at), reached.pruned.value(at));
+                hits.push(Hit { at, row, actions, pruned });
             }
-            numbers.advance(batch.num_rows());
+            before += batch.num_rows();
             each(&batch, &hits);
         }
         Ok(())
@@ -173,35 +180,5 @@ impl Reached {
     pub(super) fn bits(&self, at: usize) -> u64 {
         let actions = self.actions.iter().enumerate();
         actions.fold(0, |bits, (number, rows)| bits | u64::from(rows.value(at)) << number)
-    }
-}
-
-/// The numbers in the file of rows that are read in batches.
-struct RowNumbers<'a> {
-    ranges: &'a [RowRange],
-    /// How many rows the ranges before these have.
-    passed: usize,
-    /// How many rows the batches before this one have.
-    before: usize,
-}
-
-impl<'a> RowNumbers<'a> {
-    fn new(ranges: &'a [RowRange]) -> Self {
-        RowNumbers { ranges, passed: 0, before: 0 }
-    }
-
-    /// Returns the number of a row of the batch; of rows that ascend.
-    fn of(&mut self, at: usize) -> usize {
-        let at = self.before + at;
-        while at >= self.passed + self.ranges[0].len() {
-            self.passed += self.ranges[0].len();
-            self.ranges = &self.ranges[1..];
-        }
-        self.ranges[0].start + (at - self.passed)
-    }
-
-    /// Goes to the next batch.
-    fn advance(&mut self, rows: usize) {
-        self.before += rows;
     }
 }

@@ -51,7 +51,8 @@ pub(super) fn parse_types(name: &str, text: &str) -> Result<Vec<FileType>, Strin
                 format!("Arguments to {name} should contain at least one letter")
             } else {
                 format!(
-                    "Last file type in list argument to {name} is missing, i.e., list is ending on: ','"
+                    "Last file type in list argument to {name} is missing, i.e., list is ending \
+                     on: ','"
                 )
             });
         };
@@ -96,8 +97,8 @@ pub(super) fn parse_size(text: &str) -> Result<Test, String> {
     Ok(Test::Size(number, unit))
 }
 
-/// Parses the argument of `-mtime` and its like: `n` means from n to n + 1 days ago. The second by which `-n` reaches
-/// further is GNU find's.
+/// Parses the argument of `-mtime` and its like: `n` means from n to n + 1 days ago. The second by
+/// which `-n` reaches further is GNU find's.
 pub(super) fn days_test(
     column: Column<Time>,
     now_ns: i64,

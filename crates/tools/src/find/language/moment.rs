@@ -13,9 +13,9 @@ pub(super) fn end_of_day(now_ns: i64) -> i64 {
     nanoseconds(start).unwrap_or(now_ns).saturating_add(DAY_NS)
 }
 
-/// Parses a moment as people write it: `@SECONDS`, a date, a time of today, both (also with a zone at the
-/// end), `now`, `today`, `yesterday`, `tomorrow`, `N UNITS [ago]`, `last UNIT`, `next UNIT`. `None`
-/// for everything else.
+/// Parses a moment as people write it: `@SECONDS`, a date, a time of today, both (also with a zone
+/// at the end), `now`, `today`, `yesterday`, `tomorrow`, `N UNITS [ago]`, `last UNIT`, `next UNIT`.
+/// `None` for everything else.
 pub(super) fn parse_moment(text: &str, now_ns: i64) -> Option<i64> {
     let text = text.trim();
     if let Some(seconds) = text.strip_prefix('@') {

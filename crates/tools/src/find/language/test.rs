@@ -1,5 +1,5 @@
-//! The tests of find: what they ask, which columns tell it, and what bounds of those columns settle.
-//! How rows are tested is in `evaluation`.
+//! The tests of find: what they ask, which columns tell it, and what bounds of those columns
+//! settle. How rows are tested is in `evaluation`.
 
 use crate::error::Result;
 use canopy_index::column::*;
@@ -155,8 +155,8 @@ pub struct Outcomes {
 impl Outcomes {
     const EITHER: Outcomes = Outcomes { may_pass: true, may_fail: true };
 
-    /// Returns what may come of asking whether values between two bounds are larger than `after` and
-    /// at most `until`.
+    /// Returns what may come of asking whether values between two bounds are larger than `after`
+    /// and at most `until`.
     fn within((after, until): (i64, i64), (low, high): (i64, i64)) -> Self {
         Outcomes { may_pass: high > after && low <= until, may_fail: low <= after || high > until }
     }

@@ -122,10 +122,7 @@ impl<'w, 'a> Actor<'w, 'a> {
         let find = self.search.live.find;
         let reached = find.expr.evaluate(entry, &find.actions)?;
         if reached.actions.iter().any(|rows| rows.value(0)) {
-            let sorts_by_stat = !matches!(
-                find.globals.sort,
-                None | Some(SortField::Path | SortField::Depth | SortField::Name)
-            );
+            let sorts_by_stat = matches!(find.globals.sort, Some(SortField::Attribute(_)));
             let held = Held {
                 tree: entry.tree.number,
                 depth: entry.depth,
@@ -178,7 +175,8 @@ impl Held {
         &self.escaped
     }
 
-    /// Calls `act` with the entry, whose directory is opened again. There is a diagnostic if it has gone.
+    /// Calls `act` with the entry, whose directory is opened again. There is a diagnostic if it has
+    /// gone.
     pub(super) fn with_entry<T>(
         &self,
         live: &Live<'_>,

@@ -49,8 +49,8 @@ impl Dir {
         })
     }
 
-    /// Opens the directory to be read. Returns `None` if it is on another file system than the search
-    /// stays on.
+    /// Opens the directory to be read. Returns `None` if it is on another file system than the
+    /// search stays on.
     pub(super) fn open(
         &self,
         live: &Live<'_>,
@@ -82,8 +82,8 @@ impl Dir {
         }
     }
 
-    /// Returns the descriptor of a directory that has been read. Where it was closed, it and those above it
-    /// are opened again; that the directory found is still the same is checked.
+    /// Returns the descriptor of a directory that has been read. Where it was closed, it and those
+    /// above it are opened again; that the directory found is still the same is checked.
     pub(super) fn descriptor(&self, live: &Live<'_>) -> Result<Arc<OwnedFd>, Errno> {
         if let Some(opened) = self.opened() {
             return Ok(opened);

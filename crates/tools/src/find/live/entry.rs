@@ -4,12 +4,11 @@
 use super::dir::{Stat, open_dir};
 use super::{Live, Needs, Tree};
 use crate::error::Result;
-use crate::find::actions::{EntryView, LookedUp};
-use crate::find::evaluation::Candidates;
+use crate::find::actions::{EntryView, LookedUp, attribute};
+use crate::find::evaluation::{Candidates, Numeric};
 use crate::find::language::XattrTest;
 use crate::find::path::{file_name, trim_slashes};
-use canopy_index::ColumnId;
-use canopy_index::column::*;
+use canopy_index::column::Column;
 use canopy_model::{Attributes, FileType, Wanted, escape};
 use canopy_scan::look_at;
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -279,24 +278,7 @@ impl Candidates for LiveEntry<'_> {
         Ok(|_| self.file_type())
     }
 
-    fn modes(&self) -> Result<impl Fn(usize) -> Option<u32>> {
-        Ok(|_| Some(self.stat()?.0.mode))
-    }
-
-    fn sizes(&self) -> Result<impl Fn(usize) -> Option<i64>> {
-        Ok(|_| Some(self.stat()?.0.size_bytes))
-    }
-
-    fn inodes(&self) -> Result<impl Fn(usize) -> Option<u64>> {
-        Ok(|_| Some(self.stat()?.0.ino))
-    }
-
-    fn ids(&self, column: Column<u32>) -> Result<impl Fn(usize) -> Option<u32>> {
-        let attribute = attribute(column.id());
-        Ok(move |_| Some(attribute(&self.stat()?.0) as u32))
-    }
-
-    fn times(&self, column: Column<Time>) -> Result<impl Fn(usize) -> Option<i64>> {
+    fn numbers<T: Numeric>(&self, column: Column<T>) -> Result<impl Fn(usize) -> Option<i64>> {
         let attribute = attribute(column.id());
         Ok(move |_| Some(attribute(&self.stat()?.0)))
     }
@@ -357,24 +339,6 @@ impl Candidates for LiveEntry<'_> {
         known.has(file_system)
             && self.stat().is_some_and(|(_, dev)| known.name(*dev) == file_system)
     }
-}
-
-/// Returns how to get the attribute that the index keeps in a column of numbers or times.
-pub(super) fn attribute(column: ColumnId) -> fn(&Attributes) -> i64 {
-    const ATTRIBUTES: [(ColumnId, fn(&Attributes) -> i64); 10] = [
-        (INO.id(), |attributes| attributes.ino as i64),
-        (NLINK.id(), |attributes| i64::from(attributes.nlink)),
-        (UID.id(), |attributes| i64::from(attributes.uid)),
-        (GID.id(), |attributes| i64::from(attributes.gid)),
-        (SIZE.id(), |attributes| attributes.size_bytes),
-        (BLOCKS.id(), |attributes| attributes.blocks),
-        (ATIME.id(), |attributes| attributes.atime_ns),
-        (MTIME.id(), |attributes| attributes.mtime_ns),
-        (CTIME.id(), |attributes| attributes.ctime_ns),
-        (BTIME.id(), |attributes| attributes.btime_ns),
-    ];
-    let known = ATTRIBUTES.iter().find(|(known, _)| *known == column);
-    known.map_or(|_| 0, |(_, attribute)| *attribute)
 }
 
 /// Returns a type as in `st_mode`.

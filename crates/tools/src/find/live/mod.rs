@@ -20,14 +20,13 @@ mod walk;
 
 use crate::error::Result;
 use crate::find::actions::{
-    Action, ActionSink, PrintfFormat, SortField, SortKey, Sortable, in_order,
+    Action, ActionSink, PrintfFormat, SortField, SortKey, Sortable, attribute, in_order,
 };
 use crate::find::evaluation::{FileSystems, FindOutcome, RunOptions};
 use crate::find::language::{Find, Test};
 use crate::find::messages::{file_system_loop, quoted, system_message};
 use act::{Actor, Held};
-use canopy_index::column::{INO, TARGET};
-use entry::attribute;
+use canopy_index::column::TARGET;
 use parking_lot::Mutex;
 use std::ffi::CString;
 use std::io::Write;
@@ -170,8 +169,8 @@ impl<'s> Live<'s> {
     }
 }
 
-/// Returns how deep directories may stay open while those below are read. Commands keep the limit of
-/// descriptors that they would have.
+/// Returns how deep directories may stay open while those below are read. Commands keep the limit
+/// of descriptors that they would have.
 fn open_depth(threads: usize, runs_commands: bool) -> u32 {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((256, 256));
@@ -199,15 +198,11 @@ impl Needs {
 impl Sortable for Held {
     fn key(&self, field: SortField) -> Result<SortKey<'_>> {
         let (attributes, _) = self.stat.unwrap_or_default();
-        let number = |column| SortKey::Number(attribute(column)(&attributes));
         Ok(match field {
             SortField::Path => SortKey::Path(self.escaped()),
             SortField::Depth => SortKey::Number(i64::from(self.depth)),
             SortField::Name => SortKey::Text(canopy_model::base_name(self.escaped())),
-            SortField::Inode => number(INO.id()),
-            SortField::Space(column) => number(column.id()),
-            SortField::Id(column) => number(column.id()),
-            SortField::Time(column) => number(column.id()),
+            SortField::Attribute(column) => SortKey::Number(attribute(column)(&attributes)),
         })
     }
 
