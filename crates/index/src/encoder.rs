@@ -31,7 +31,7 @@ const INLINE_LINKS_MAX: usize = 1024;
 const COVERS_MAX: usize = 16;
 
 /// Where a shard goes and what it is called.
-pub(crate) struct ShardPlace<'a> {
+pub(crate) struct ShardTarget<'a> {
     pub(crate) disk: &'a Disk,
     pub(crate) directory: &'a Path,
     pub(crate) id: String,
@@ -42,7 +42,7 @@ pub(crate) struct ShardPlace<'a> {
 }
 
 /// Writes all files of a shard. They are durable only after a sync.
-pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result<ShardRecord> {
+pub(crate) fn write_shard(place: ShardTarget<'_>, mut builder: Builder) -> Result<ShardRecord> {
     builder.sort();
     let mut record = ShardRecord {
         id: place.id.clone(),
@@ -86,8 +86,8 @@ pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result
     Ok(record)
 }
 
-/// What entries with several links count too often, by their links and how many each has, as far as
-/// all of an entry's are here; and the links of the others.
+/// Finds what entries with several links count too often, by their links and how many each has,
+/// as far as all of an entry's are here; and the links of the others.
 fn once(links: &[(HardLink, u32)]) -> (Totals, Vec<HardLink>) {
     #[derive(Default)]
     struct Names {
@@ -114,15 +114,15 @@ fn once(links: &[(HardLink, u32)]) -> (Totals, Vec<HardLink>) {
 }
 
 struct Encoder<'a> {
-    place: &'a ShardPlace<'a>,
+    place: &'a ShardTarget<'a>,
     record: &'a mut ShardRecord,
     covers: &'a [Cover],
     /// Checksums of the files written so far, by kind.
     checksums: &'a mut [Vec<u32>],
 }
 
-/// A list for the manifest.
-fn packed<T: Serialize>(place: &ShardPlace<'_>, list: Vec<T>) -> Result<PackedList<T>> {
+/// Encodes a list for the manifest.
+fn packed<T: Serialize>(place: &ShardTarget<'_>, list: Vec<T>) -> Result<PackedList<T>> {
     PackedList::new(list).map_err(|error| {
         Error::io("encode the manifest of", place.directory)(std::io::Error::other(
             error.to_string(),
@@ -586,7 +586,7 @@ fn covers(builder: &Builder, before: &[Totals]) -> Vec<Cover> {
         .collect()
 }
 
-/// The deepest directory that is or is above both paths, and its depth.
+/// Returns the deepest directory that is or is above both paths, and its depth.
 fn common_directory<'a>(a: &'a str, b: &str) -> (&'a str, usize) {
     let mut depth = 0;
     let mut end = 0;

@@ -12,7 +12,7 @@
 use crate::builder::{Builder, Value, shown_names};
 use crate::class_dirs::ClassDirs;
 use crate::disk::Disk;
-use crate::encoder::{ShardPlace, write_shard};
+use crate::encoder::{ShardTarget, write_shard};
 use crate::error::{Error, Result};
 use crate::levels::levels;
 use crate::manifest::{
@@ -205,12 +205,12 @@ impl Writer {
         Ok(writer)
     }
 
-    /// The classes of the index, for computing those of listings.
+    /// Returns the classes of the index, for computing those of listings.
     pub fn classes(&self) -> &ClassTable {
         &self.table
     }
 
-    /// Real path of the index.
+    /// Returns the real path of the index.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -269,7 +269,7 @@ impl Writer {
         Ok(id)
     }
 
-    /// A shard writer for each thread.
+    /// Returns a shard writer for each thread.
     pub fn shard_writers(&self, source: u32) -> Vec<ShardWriter<'_>> {
         let share = self.options.memory_bytes / self.options.threads.max(1);
         let mut writers: Vec<ShardWriter<'_>> = (0..self.options.threads.max(1))
@@ -394,7 +394,7 @@ impl Writer {
         manifest::write(disk, &path, &all, 0o600, false)
     }
 
-    /// The classes that hold anything, in the order of `classes`.
+    /// Returns the classes that hold anything, in the order of `classes`.
     fn class_records(&self) -> Vec<ClassRecord> {
         let record = |(&class, (written, _)): (&ClassId, &(u64, Manifest))| {
             ClassRecord::new(&self.table.path_of(class), *written)
@@ -406,8 +406,8 @@ impl Writer {
         if self.unprivileged { 0o600 } else { 0o644 }
     }
 
-    /// The class in which a listing of `class` is kept: an index that is built without privilege
-    /// has one.
+    /// Returns the class in which a listing of `class` is kept: an index that is built without
+    /// privilege has one.
     fn effective(&self, class: ClassId) -> ClassId {
         if self.unprivileged { ClassTable::EVERYONE } else { class }
     }
@@ -415,7 +415,7 @@ impl Writer {
     fn write_shard(&self, class: ClassId, source: u32, builder: Builder) -> Result<()> {
         let number = self.next_shard.fetch_add(1, Ordering::Relaxed);
         let directory = self.dirs.ensure(&self.table, class)?;
-        let place = ShardPlace {
+        let place = ShardTarget {
             disk: &self.options.disk,
             directory: &directory,
             id: format!("{}-{number}", self.generation),
@@ -492,7 +492,7 @@ impl Writer {
     }
 }
 
-/// The gates of a stored passage.
+/// Returns the gates of a stored passage.
 fn steps(gates: &[GateStepRecord]) -> impl Iterator<Item = GateStep> {
     gates.iter().map(GateStep::from)
 }
@@ -527,7 +527,7 @@ fn merged(builders: Vec<Builder>) -> Vec<Builder> {
     joined
 }
 
-/// A key that nobody can guess.
+/// Returns a key that nobody can guess.
 fn random_key(index: &Path) -> Result<Key> {
     let mut key = Key::default();
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut key));

@@ -7,7 +7,7 @@
 //! elsewhere. The class of a listing comes from the descriptor that it was read from.
 //!
 //! `root` opens a source and computes who may reach it; `walk` is the walk; `stealing` shares it
-//! among threads; `inode` and `xattrs` talk to the kernel. The live search of `canopy_query` uses
+//! among threads; `inode` and `xattrs` talk to the kernel. The live search of `canopy_tools` uses
 //! `stealing` and [`look_at`] too.
 //!
 //! Not its job: what becomes of the listings.
@@ -24,4 +24,4 @@ pub use inode::{look_at, look_at_open};
 pub use root::{Root, RootError};
 pub use stealing::{Stack, share};
 pub use walk::{Counts, ScanError, ScanOptions, Step, scan};
-pub use xattrs::Found as FoundXattr;
+pub use xattrs::FoundXattr;
