@@ -243,12 +243,12 @@ impl ColumnId {
         self.row().name
     }
 
-    /// Returns the type of its values.
+    /// The type of its values.
     pub fn data_type(self) -> DataType {
         (self.row().data_type)()
     }
 
-    /// Returns whether a row may have no value.
+    /// Whether a row may have no value.
     pub fn is_nullable(self) -> bool {
         self.row().nullable
     }

@@ -7,7 +7,7 @@
 //! elsewhere. The class of a listing comes from the descriptor that it was read from.
 //!
 //! `root` opens a source and computes who may reach it; `walk` is the walk; `stealing` shares it
-//! among threads; `inode` and `xattrs` talk to the kernel. The live search of `canopy_tools` uses
+//! among threads; `inode` and `xattrs` talk to the kernel. The live search of `canopy_query` uses
 //! `stealing` and [`look_at`] too.
 //!
 //! Not its job: what becomes of the listings.
