@@ -34,6 +34,7 @@ mod block_file;
 mod builder;
 mod class_dirs;
 pub mod column;
+mod covers;
 mod disk;
 mod encoder;
 mod error;
