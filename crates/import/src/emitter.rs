@@ -23,7 +23,7 @@ pub struct Counts {
 }
 
 /// An entry that is not a directory.
-pub(crate) struct Entry<'a, X> {
+pub(crate) struct NewEntry<'a, X> {
     pub name: &'a [u8],
     pub attributes: Attributes,
     pub target: &'a [u8],
@@ -83,7 +83,7 @@ impl<'a, S: Sink<Error: std::error::Error>> Emitter<'a, S> {
 
     /// Adds an entry, which is not a directory. Returns false, and adds nothing, if the directory
     /// has one of this name.
-    pub(crate) fn push<'b, X>(&mut self, entry: Entry<'_, X>) -> Result<bool, RunError<S::Error>>
+    pub(crate) fn push<'b, X>(&mut self, entry: NewEntry<'_, X>) -> Result<bool, RunError<S::Error>>
     where
         X: Iterator<Item = (&'b [u8], &'b [u8])> + Clone,
     {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A place in an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Position {
     /// Bytes from the beginning of the file.
     Offset(u64),
     /// A line, from 1, that begins so many bytes from the beginning of the file.
@@ -19,12 +19,12 @@ pub enum Place {
     Row(u64),
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Position {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Place::Offset(offset) => write!(f, "byte {offset}"),
-            Place::Line(line, offset) => write!(f, "line {line}, byte {offset}"),
-            Place::Row(row) => write!(f, "row {row}"),
+            Position::Offset(offset) => write!(f, "byte {offset}"),
+            Position::Line(line, offset) => write!(f, "line {line}, byte {offset}"),
+            Position::Row(row) => write!(f, "row {row}"),
         }
     }
 }
@@ -48,7 +48,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// Where the record begins.
-        place: Place,
+        place: Position,
         /// What is wrong with it.
         reason: Fault,
     },
@@ -83,7 +83,7 @@ impl Error {
         move |source| Error::Io { action, path, source }
     }
 
-    pub(crate) fn record(path: &Path, place: Place, reason: Fault) -> Self {
+    pub(crate) fn record(path: &Path, place: Position, reason: Fault) -> Self {
         Error::Record { path: path.to_owned(), place, reason }
     }
 
@@ -116,12 +116,12 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// No problems yet.
+    /// Returns no problems yet.
     pub fn new(lenient: bool) -> Self {
         Problems { lenient, ..Problems::default() }
     }
 
-    /// Whether the import goes on in spite of problems.
+    /// Returns whether the import goes on in spite of problems.
     pub fn lenient(&self) -> bool {
         self.lenient
     }
@@ -138,12 +138,12 @@ impl Problems {
         Ok(())
     }
 
-    /// How many there were.
+    /// Returns how many there were.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// The first few.
+    /// Returns the first few.
     pub fn first(&self) -> Vec<String> {
         self.first.lock().clone()
     }

@@ -132,8 +132,8 @@ impl Compact<'_> {
         None
     }
 
-    /// The type of the next field of a struct, whose number goes to `field`, or `Some(None)` at its
-    /// end.
+    /// Reads the type of the next field of a struct, whose number goes to `field`, or
+    /// `Some(None)` at its end.
     fn field(&mut self, field: &mut i16) -> Option<Option<u8>> {
         let head = self.byte()?;
         if head == 0 {
@@ -149,7 +149,7 @@ impl Compact<'_> {
         Some(Some(head & 0xF))
     }
 
-    /// The type and the number of the elements of a list.
+    /// Reads the type and the number of the elements of a list.
     fn list(&mut self) -> Option<(u8, u64)> {
         let head = self.byte()?;
         let count = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };

@@ -33,7 +33,8 @@ pub fn open_foreign_sqlite(path: &Path) -> Checked<Connection> {
     Ok(connection)
 }
 
-/// The plain tables of a database, by name: views and virtual tables run what the database says.
+/// Returns the plain tables of a database, by name: views and virtual tables run what the database
+/// says.
 pub fn plain_sqlite_tables(connection: &Connection) -> Checked<Vec<String>> {
     let query = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' \
                  AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name";

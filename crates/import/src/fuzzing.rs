@@ -1,5 +1,5 @@
-//! Entry points for fuzzing: each format of `canopy import` from the bytes of a file to listings. No
-//! part of the interface of this crate.
+//! NewEntry points for fuzzing: each format of `canopy import` from the bytes of a file to
+//! listings. No part of the interface of this crate.
 
 use crate::{Counts, Form, Format, Import, Request};
 use canopy_model::fuzzing::Target;
@@ -98,7 +98,7 @@ const LESTER: &[u8] = b"#IDENT#|0.9|1.42.7|1385000000|Thu Nov 21|mds|/dev/sdb|0|
     9|8|7|1000|100|100644|5|13|3:1f,2:a0|0x200000400:0x1:0x0|/a/x|y\n\
     9|8|7|1000|100|120777|3|14||/a/l\n9|8|7|1000|100|100600|0|15|/a/plain\n#complete#1385000100\n";
 
-/// A record of a trace, in either form.
+/// Returns a record of a trace, in either form.
 fn record(form: Form, path: &str, kind: char, mode: u32, target: &str, pairs: &str) -> Vec<u8> {
     let text = |text: &str| match form {
         Form::Prefixed => format!("{:04x}{text}", text.len()),
@@ -139,7 +139,7 @@ fn plain_seeds() -> Vec<Vec<u8>> {
     vec![trace_seed(Form::Plain)]
 }
 
-/// The database of a directory with one file in it.
+/// Returns the database of a directory with one file in it.
 fn gufi_index_seeds() -> Vec<Vec<u8>> {
     const STATEMENTS: &str = "PRAGMA page_size = 512;
         CREATE TABLE summary(inode TEXT, mode INT64, nlink INT64, uid INT64, gid INT64, size INT64,

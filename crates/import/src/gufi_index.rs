@@ -10,11 +10,11 @@
 //! 1. The first pass walks the directories and reads their attributes.
 //! 2. The second pass reads the entries, directories in parallel.
 
-use crate::emitter::{Counts, Emitter, Entry};
-use crate::error::{Error, Place, Problems, Result, RunError};
+use crate::emitter::{Counts, Emitter, NewEntry};
+use crate::error::{Error, Position, Problems, Result, RunError};
 use crate::fault::{Checked, Fault};
+use crate::first_pass::{FirstPass, RootRule};
 use crate::foreign_sqlite::{open_foreign_sqlite, plain_sqlite_tables};
-use crate::gathered::{Gathered, RootRule};
 use crate::number::unsigned;
 use crate::path::{check_name, shown};
 use crate::tree::{MADE_UP, NO_DIR, Tree, Xattrs};
@@ -51,13 +51,13 @@ pub(crate) struct GufiIndex {
 type XattrsByInode = FxHashMap<Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>>;
 
 impl GufiIndex {
-    /// The first pass.
+    /// Makes the first pass.
     pub(crate) fn open(
         root: &Path,
         asked_root: Option<&[u8]>,
         problems: &Problems,
     ) -> Result<(Self, Tree)> {
-        let (mut gathered, mut found) = (Gathered::default(), Vec::new());
+        let (mut gathered, mut found) = (FirstPass::default(), Vec::new());
         // Paths below the root with their places on disk.
         let mut waiting: Vec<(Vec<u8>, PathBuf)> = vec![(Vec::new(), root.to_owned())];
         while let Some((path, directory)) = waiting.pop() {
@@ -69,7 +69,7 @@ impl GufiIndex {
                     (MADE_UP, true, Xattrs::new())
                 }
             };
-            gathered.push(&path, attributes, unknown, xattrs, (0, Place::Offset(0)));
+            gathered.push(&path, attributes, unknown, xattrs, (0, Position::Offset(0)));
             for name in subdirs {
                 let child =
                     if path.is_empty() { name.clone() } else { [&path[..], b"/", &name].concat() };
@@ -84,7 +84,7 @@ impl GufiIndex {
         Ok((GufiIndex { dirs }, tree))
     }
 
-    /// The second pass.
+    /// Makes the second pass.
     pub(crate) fn run<S: Sink<Error: std::error::Error>>(
         &self,
         tree: &Tree,
@@ -112,7 +112,7 @@ impl GufiIndex {
     }
 }
 
-/// Names of the directories in a directory, in order. Symbolic links are not followed.
+/// Returns the names of the directories in a directory, in order. Symbolic links are not followed.
 fn subdirs(directory: &Path) -> Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(Error::io("list", directory))? {
@@ -196,7 +196,7 @@ fn read_entries<S: Sink<Error: std::error::Error>>(
             Err(error) => return Ok(report(error.into())?),
         };
         if let Err(fault) = add_entry(row, &xattrs, emitter)? {
-            problems.report(Error::record(&path, Place::Row(number), fault))?;
+            problems.report(Error::record(&path, Position::Row(number), fault))?;
         }
     }
 }
@@ -223,7 +223,7 @@ fn add_entry<S: Sink<Error: std::error::Error>>(
     let target = if attributes.file_type() == FileType::Symlink { target } else { b"" };
     let own = bytes(row, 0).ok().and_then(|inode| xattrs.get(inode)).map_or(&[][..], Vec::as_slice);
     let xattrs = own.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));
-    let added = emitter.push(Entry { name, attributes, target, xattrs })?;
+    let added = emitter.push(NewEntry { name, attributes, target, xattrs })?;
     Ok(if added {
         Ok(())
     } else {
@@ -231,7 +231,7 @@ fn add_entry<S: Sink<Error: std::error::Error>>(
     })
 }
 
-/// The extended attributes of a directory's entries, those in other databases too.
+/// Returns the extended attributes of a directory's entries, those in other databases too.
 fn all_xattrs(database: &Connection, directory: &Path) -> Checked<XattrsByInode> {
     let mut xattrs = XattrsByInode::default();
     add_xattrs(database, &mut xattrs)?;
@@ -268,7 +268,7 @@ fn add_xattrs(database: &Connection, xattrs: &mut XattrsByInode) -> Checked<()> 
     Ok(())
 }
 
-/// The bytes of a text or blob; none for NULL.
+/// Returns the bytes of a text or blob; none for NULL.
 fn bytes<'a>(row: &'a Row<'_>, column: usize) -> Checked<&'a [u8]> {
     match row.get_ref(column)? {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Ok(bytes),

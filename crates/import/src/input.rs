@@ -72,12 +72,12 @@ pub(crate) struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    /// The bytes in the window.
+    /// Returns the bytes in the window.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.filled]
     }
 
-    /// Where the window begins in the file.
+    /// Returns where the window begins in the file.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
@@ -88,7 +88,7 @@ impl Blocks<'_> {
         self.offset += bytes as u64;
     }
 
-    /// Whether the window reaches the end of the part.
+    /// Returns whether the window reaches the end of the part.
     pub(crate) fn is_last(&self) -> bool {
         self.offset + self.bytes().len() as u64 >= self.end
     }

@@ -13,12 +13,12 @@
 mod emitter;
 mod error;
 mod fault;
+mod first_pass;
 mod flat;
 mod foreign_parquet;
 mod foreign_sqlite;
 #[doc(hidden)]
 pub mod fuzzing;
-mod gathered;
 mod gufi_index;
 mod input;
 mod number;
@@ -27,7 +27,7 @@ mod trace;
 mod tree;
 
 pub use emitter::Counts;
-pub use error::{Error, Place, Problems, Result, RunError};
+pub use error::{Error, Position, Problems, Result, RunError};
 pub use fault::Fault;
 pub use foreign_parquet::{BoundedFile, BoundedReader, open_foreign_parquet};
 pub use foreign_sqlite::{open_foreign_sqlite, plain_sqlite_tables};
@@ -85,7 +85,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request with the defaults, without any file yet.
+    /// Returns a request with the defaults, without any file yet.
     pub fn new(format: Format) -> Self {
         Request {
             format,
@@ -118,7 +118,7 @@ enum Reader {
 }
 
 /// An extended attribute, and its value with those who may see it.
-pub type Found = (String, Option<(Vec<u8>, ClassId)>);
+pub type FoundXattr = (String, Option<(Vec<u8>, ClassId)>);
 
 impl Import {
     /// Makes the first pass. Blocks.
@@ -161,23 +161,24 @@ impl Import {
         Ok(Import { tree, reader, problems, root_dir })
     }
 
-    /// Absolute path of the root, escaped.
+    /// Returns the absolute path of the root, escaped.
     pub fn root(&self) -> &str {
         &self.tree.root
     }
 
-    /// Attributes of the root.
+    /// Returns the attributes of the root.
     pub fn attributes(&self) -> Attributes {
         self.tree.dirs[self.root_dir as usize].attributes
     }
 
-    /// Those who may look up the root: everybody, as nothing is known of the directories above it.
+    /// Returns those who may look up the root: everybody, as nothing is known of the directories
+    /// above it.
     pub fn root_class(&self) -> ClassId {
         ClassTable::EVERYONE
     }
 
-    /// Extended attributes of the root.
-    pub fn xattrs(&self, classes: &ClassTable) -> Vec<Found> {
+    /// Returns the extended attributes of the root.
+    pub fn xattrs(&self, classes: &ClassTable) -> Vec<FoundXattr> {
         let found = self.tree.xattr_classes(self.root_dir, ClassTable::EVERYONE, classes);
         found
             .into_iter()
@@ -213,7 +214,7 @@ impl Import {
         }
     }
 
-    /// What was left out so far.
+    /// Returns what was left out so far.
     pub fn problems(&self) -> &Problems {
         &self.problems
     }

@@ -5,7 +5,7 @@ use crate::fault::{Checked, Fault};
 /// Nanoseconds in a second.
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// A decimal number without a sign.
+/// Reads a decimal number without a sign.
 pub(crate) fn unsigned(text: &[u8]) -> Checked<u64> {
     let invalid = || Fault::value(text, "a number");
     if text.is_empty() || text.len() > 20 {
@@ -23,7 +23,7 @@ pub(crate) fn unsigned(text: &[u8]) -> Checked<u64> {
     Ok(number)
 }
 
-/// A decimal number that may have a sign.
+/// Reads a decimal number that may have a sign.
 pub(crate) fn signed(text: &[u8]) -> Checked<i64> {
     let out_of_range = |_| Fault::value(text, "a number of 64 bits");
     match text.strip_prefix(b"-") {
@@ -35,24 +35,24 @@ pub(crate) fn signed(text: &[u8]) -> Checked<i64> {
     }
 }
 
-/// A number of at most 32 bits.
+/// Reads a number of at most 32 bits.
 pub(crate) fn unsigned_32(text: &[u8]) -> Checked<u32> {
     let number = unsigned(text)?;
     u32::try_from(number).map_err(|_| Fault::Range { got: number, expected: "a number of 32 bits" })
 }
 
-/// A size or a count that must fit an `i64`.
+/// Reads a size or a count that must fit an `i64`.
 pub(crate) fn size(text: &[u8]) -> Checked<i64> {
     let number = unsigned(text)?;
     i64::try_from(number).map_err(|_| Fault::Range { got: number, expected: "less than 2^63" })
 }
 
-/// Whole seconds since 1970, as nanoseconds; what does not fit is clamped.
+/// Reads whole seconds since 1970, as nanoseconds; what does not fit is clamped.
 pub(crate) fn seconds(text: &[u8]) -> Checked<i64> {
     Ok(signed(text)?.saturating_mul(SECOND_NS))
 }
 
-/// Four hexadecimal digits.
+/// Reads four hexadecimal digits.
 pub(crate) fn hex_4(text: &[u8]) -> Checked<usize> {
     let invalid = || Fault::value(text, "4 hexadecimal digits");
     let mut bytes = [0; 2];
@@ -60,7 +60,7 @@ pub(crate) fn hex_4(text: &[u8]) -> Checked<usize> {
     Ok(u16::from_be_bytes(bytes).into())
 }
 
-/// A byte from two hexadecimal digits.
+/// Reads a byte from two hexadecimal digits.
 pub(crate) fn hex_2(digits: [u8; 2]) -> Checked<u8> {
     let invalid = || Fault::value(&digits, "2 hexadecimal digits");
     let mut byte = [0];

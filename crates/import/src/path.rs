@@ -8,13 +8,13 @@ const PATH_BYTES_MAX: usize = 65_535;
 /// Longest name; no file system that Linux knows has longer ones.
 const NAME_BYTES_MAX: usize = 4095;
 
-/// The path without slashes at its end.
+/// Returns the path without slashes at its end.
 pub(crate) fn trimmed(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
     &path[..end]
 }
 
-/// What two paths have in common at their beginnings: whole components.
+/// Returns what two paths have in common at their beginnings: whole components.
 pub(crate) fn common<'a>(a: &'a [u8], b: &[u8]) -> &'a [u8] {
     let same = a.iter().zip(b).take_while(|(x, y)| x == y).count();
     let ends = |path: &[u8]| path.len() == same || path[same] == b'/';
@@ -25,9 +25,9 @@ pub(crate) fn common<'a>(a: &'a [u8], b: &[u8]) -> &'a [u8] {
     trimmed(&a[..slash])
 }
 
-/// The path below `root`, which has no slash at its end. `None` if it lies elsewhere. Several
-/// slashes behind the root count as one: scanners that were started with a slash at the end of a
-/// path print them so.
+/// Returns the path below `root`, which has no slash at its end. `None` if it lies elsewhere.
+/// Several slashes behind the root count as one: scanners that were started with a slash at the end
+/// of a path print them so.
 pub(crate) fn below<'a>(root: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     let rest = path.strip_prefix(root)?;
     if !root.is_empty() && !rest.is_empty() && rest[0] != b'/' {
@@ -67,7 +67,7 @@ pub(crate) fn check(path: &[u8]) -> Checked<()> {
     path.split(|&byte| byte == b'/').try_for_each(check_name)
 }
 
-/// A path for messages: its first bytes, with those that do not print made visible.
+/// Returns a path for messages: its first bytes, with those that do not print made visible.
 pub(crate) fn shown(path: &[u8]) -> String {
     const SHOWN: usize = 200;
     let more = if path.len() > SHOWN { "..." } else { "" };

@@ -7,9 +7,9 @@
 //! for sure (a missing directory, an ACL that cannot be read, two records for one directory) counts
 //! as root only.
 
-use crate::error::{Error, Place, Problems, Result};
+use crate::error::{Error, Position, Problems, Result};
 use crate::fault::{Checked, Fault};
-use crate::gathered::{Gathered, RootRule, input_root};
+use crate::first_pass::{FirstPass, RootRule, input_root};
 use crate::path::{below, check, shown};
 use canopy_model::{
     Access, Acl, Attributes, ClassId, ClassTable, Permissions, base_name, escape, join_absolute,
@@ -77,7 +77,7 @@ impl Tree {
     /// Puts together what threads have gathered. Returns the number in the tree of each directory
     /// gathered, by thread.
     pub(crate) fn build(
-        gathered: Vec<Gathered>,
+        gathered: Vec<FirstPass>,
         asked_root: Option<&[u8]>,
         rule: RootRule,
         names: &[PathBuf],
@@ -91,7 +91,7 @@ impl Tree {
         let mut tree = Tree {
             root,
             input_root,
-            dirs: Vec::with_capacity(gathered.iter().map(Gathered::len).sum()),
+            dirs: Vec::with_capacity(gathered.iter().map(FirstPass::len).sum()),
             first_made_up: 0,
             paths: String::new(),
             xattrs: FxHashMap::default(),
@@ -117,10 +117,10 @@ impl Tree {
     /// Takes in the directories of one thread.
     fn take(
         &mut self,
-        mut gathered: Gathered,
+        mut gathered: FirstPass,
         names: &[PathBuf],
         problems: &Problems,
-        places: &mut Vec<(u32, Place)>,
+        places: &mut Vec<(u32, Position)>,
     ) -> Result<Vec<u32>> {
         let mut xattrs = std::mem::take(&mut gathered.xattrs);
         let mut numbers = Vec::with_capacity(gathered.len());
@@ -146,7 +146,7 @@ impl Tree {
         Ok(numbers)
     }
 
-    /// The part of a path of the input that is below the root, checked.
+    /// Returns the part of a path of the input that is below the root, checked.
     pub(crate) fn below_root<'a>(&self, raw: &'a [u8]) -> Checked<&'a [u8]> {
         let path = below(&self.input_root, raw);
         let path = path.ok_or_else(|| {
@@ -182,7 +182,7 @@ impl Tree {
     fn link(
         &mut self,
         names: &[PathBuf],
-        places: &[(u32, Place)],
+        places: &[(u32, Position)],
         problems: &Problems,
     ) -> Result<FxHashMap<u32, u32>> {
         let mut left_out = FxHashMap::default();
@@ -246,7 +246,7 @@ impl Tree {
         &mut self,
         missing: HashMap<String, u32>,
         names: &[PathBuf],
-        places: &[(u32, Place)],
+        places: &[(u32, Position)],
         problems: &Problems,
     ) -> Result<()> {
         let mut missing: Vec<(String, u32)> = missing.into_iter().collect();
@@ -314,7 +314,7 @@ impl Tree {
         Permissions { mode: MADE_UP.mode, uid: 0, gid: 0, acl: None, unknown: true }
     }
 
-    /// The root's number.
+    /// Returns the root's number.
     pub(crate) fn root_dir(&self) -> Option<u32> {
         let is_root = |(id, dir): &(usize, &Dir)| dir.path_bytes == 0 && dir.parent as usize == *id;
         self.dirs.iter().enumerate().find(is_root).map(|(id, _)| id as u32)
@@ -332,46 +332,46 @@ impl Tree {
         with_permissions(&dir.attributes, acl, dir.unknown, with)
     }
 
-    /// Who may see a directory's listing. Meaningless before [`Tree::classify`].
+    /// Returns who may see a directory's listing. Meaningless before [`Tree::classify`].
     pub(crate) fn access(&self, id: u32) -> Access {
         self.accesses[id as usize]
     }
 
-    /// The path below the root, escaped.
+    /// Returns the path below the root, escaped.
     pub(crate) fn path(&self, id: u32) -> &str {
         let dir = &self.dirs[id as usize];
         &self.paths[dir.path_start..dir.path_start + dir.path_bytes as usize]
     }
 
-    /// The directories by path.
+    /// Returns the directories by path.
     pub(crate) fn ids(&self) -> HashMap<&str, u32> {
         let used = (0..self.dirs.len() as u32).filter(|&id| self.is_used(id));
         used.map(|id| (self.path(id), id)).collect()
     }
 
-    /// Whether the directory is one of the tree: not a second record of another.
+    /// Returns whether the directory is one of the tree: not a second record of another.
     pub(crate) fn is_used(&self, id: u32) -> bool {
         self.dirs[id as usize].parent != NO_DIR
     }
 
-    /// The last component of the path.
+    /// Returns the last component of the path.
     pub(crate) fn name(&self, id: u32) -> &str {
         base_name(self.path(id))
     }
 
-    /// The subdirectories.
+    /// Returns the subdirectories.
     pub(crate) fn children(&self, id: u32) -> &[u32] {
         let at = |id: u32| self.first_child[id as usize] as usize;
         &self.children[at(id)..at(id + 1)]
     }
 
-    /// The extended attributes.
+    /// Returns the extended attributes.
     pub(crate) fn xattrs(&self, id: u32) -> &[(String, Vec<u8>)] {
         self.xattrs.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// The extended attributes of a directory with those who may see their values, where its own
-    /// listing is for `listing`.
+    /// Returns the extended attributes of a directory with those who may see their values, where
+    /// its own listing is for `listing`.
     pub(crate) fn xattr_classes<'a>(
         &'a self,
         id: u32,

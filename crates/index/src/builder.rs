@@ -125,22 +125,22 @@ impl Builder {
         self.sealed.push((path, record));
     }
 
-    /// The path of a listing.
+    /// Returns the path of a listing.
     pub(crate) fn path(&self, head: &Head) -> &str {
         &self.paths[head.path.start as usize..head.path.end as usize]
     }
 
-    /// How many entries there are.
+    /// Returns how many entries there are.
     pub(crate) fn rows(&self) -> usize {
         self.entries.len() + self.dirs.len() + self.values.len() + self.sealed.len()
     }
 
-    /// Whether there is nothing.
+    /// Returns whether there is nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.heads.is_empty() && self.values.is_empty() && self.sealed.is_empty()
     }
 
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub(crate) fn bytes(&self) -> usize {
         self.heads.capacity() * size_of::<Head>()
             + self.paths.capacity()
@@ -151,7 +151,7 @@ impl Builder {
             + self.text_bytes
     }
 
-    /// Whether no further listing of ordinary size may be added.
+    /// Returns whether no further listing of ordinary size may be added.
     pub(crate) fn is_full(&self) -> bool {
         self.rows() >= SHARD_ROWS_MAX || self.heads.len() >= SHARD_ROWS_MAX
     }

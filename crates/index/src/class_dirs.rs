@@ -37,7 +37,7 @@ impl ClassDirs {
         ClassDirs { disk, names, unprivileged, state: Mutex::default() }
     }
 
-    /// The directory of a class, made if there is none.
+    /// Returns the directory of a class, made if there is none.
     pub(crate) fn ensure(&self, table: &ClassTable, class: ClassId) -> Result<PathBuf> {
         let class = table.path_of(class);
         let path = self.names.class(&class);
@@ -53,7 +53,7 @@ impl ClassDirs {
         Ok(path)
     }
 
-    /// How many grants could not be expressed, so that only root sees what they guard.
+    /// Returns how many grants could not be expressed, so that only root sees what they guard.
     pub(crate) fn closed_grants(&self) -> usize {
         self.state.lock().closed.len()
     }
@@ -135,13 +135,13 @@ impl Guard {
         Guard { users, gid, group: owning, groups: groups.collect(), other }
     }
 
-    /// The mode that expresses it without an ACL, if one can.
+    /// Returns the mode that expresses it without an ACL, if one can.
     fn mode(&self) -> Option<u32> {
         let plain = self.users.is_empty() && self.groups.is_empty();
         plain.then(|| 0o700 | u32::from(self.group) << 3 | u32::from(self.other))
     }
 
-    /// The ACL that expresses it.
+    /// Returns the ACL that expresses it.
     fn acl(&self) -> Acl {
         let entry = |tag, permissions| AclEntry { tag, permissions };
         let mut entries = vec![entry(AclTag::Owner, 0o7)];
@@ -186,8 +186,8 @@ mod tests {
         }
     }
 
-    /// A gate's directory has the gate's own outcomes for search and read, whatever its mode and
-    /// ACL.
+    /// A gate's directory has the gate's own outcomes for search and read, whatever its
+    /// mode and ACL.
     #[test]
     fn gates_say_what_the_gate_says() {
         let entry = |tag, permissions| AclEntry { tag, permissions };

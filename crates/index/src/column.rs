@@ -1,7 +1,8 @@
 //! The columns of a shard's files: one row a column, and typed access to what was read of them.
 //!
-//! [`Column`] knows the type of its values, so that reading one gives them as what they are; [`ColumnId`] is a column whatever its
-//! type, and [`Columns`] a set of them, as [`crate::Shard::read`] takes it. Which file has which columns is in `schema`.
+//! [`Column`] knows the type of its values, so that reading one gives them as what they are;
+//! [`ColumnId`] is a column whatever its type, and [`Columns`] a set of them, as
+//! [`crate::Shard::read`] takes it. Which file has which columns is in `schema`.
 
 use crate::error::{Error, Result};
 use arrow::array::{ArrayRef, AsArray, BinaryArray, RecordBatch, StringArray};
@@ -17,7 +18,7 @@ pub trait Value {
     /// The values of a column in a batch, by row.
     type Slice<'a>;
 
-    /// The type of a column of them.
+    /// Returns the type of a column of them.
     fn data_type() -> DataType;
 
     /// Gives the values of an array; `None` if it is of another type.
@@ -62,7 +63,7 @@ values! {
     Bytes, &'a BinaryArray, DataType::Binary, array => array.as_binary_opt();
 }
 
-/// The type of all columns of times.
+/// Returns the type of all columns of times.
 pub fn time_type() -> DataType {
     Time::data_type()
 }
@@ -125,8 +126,9 @@ macro_rules! columns {
 
 use Coding::{Delta, Dictionary, Lz4, Plain, Sum};
 
-// Name in the file; whether it is null where there is none; coding; whether the smallest and the largest value of each row group
-// are kept, so that searches can skip row groups. Figures and reasons are in `bench/RESULTS.md`.
+// Name in the file; whether it is null where there is none; coding; whether the smallest and the
+// largest value of each row group are kept, so that searches can skip row groups. Figures and
+// reasons are in `bench/RESULTS.md`.
 columns! {
     /// Path of a directory below the root of its source, escaped.
     PATH: Text = "path", false, Plain, false;
@@ -231,12 +233,12 @@ impl ColumnId {
         &ROWS[usize::from(self.0)]
     }
 
-    /// The column of this name; of `path`, that of listings.
+    /// Returns the column of this name; of `path`, that of listings.
     pub fn named(name: &str) -> Option<Self> {
         (0..ROWS.len() as u8).map(ColumnId).find(|column| column.name() == name)
     }
 
-    /// The name in the file.
+    /// Returns the name in the file.
     pub fn name(self) -> &'static str {
         self.row().name
     }
@@ -261,7 +263,7 @@ impl ColumnId {
         self.row().nullable
     }
 
-    /// Whether the smallest and the largest value of each row group are kept.
+    /// Returns whether the smallest and the largest value of each row group are kept.
     pub(crate) fn has_bounds(self) -> bool {
         self.row().bounds
     }
@@ -270,7 +272,7 @@ impl ColumnId {
         self.row().coding
     }
 
-    /// The columns whose sum it is; none for one that is stored.
+    /// Returns the columns whose sum it is; none for one that is stored.
     pub(crate) fn summands(self) -> &'static [ColumnId] {
         match self.coding() {
             Sum(summands) => summands,
@@ -280,12 +282,12 @@ impl ColumnId {
 }
 
 impl<T> Column<T> {
-    /// The column, whatever its type.
+    /// Returns the column, whatever its type.
     pub const fn id(self) -> ColumnId {
         self.id
     }
 
-    /// The name in the file.
+    /// Returns the name in the file.
     pub fn name(self) -> &'static str {
         self.id.name()
     }
@@ -297,12 +299,12 @@ impl<T> Column<T> {
 }
 
 impl<T: Value> Column<T> {
-    /// The values in a batch, by row. Fails if the batch was read without this column.
+    /// Returns the values in a batch, by row. Fails if the batch was read without this column.
     pub fn of(self, batch: &RecordBatch) -> Result<T::Slice<'_>> {
         self.find(batch).ok_or(Error::NotRead(self.name()))
     }
 
-    /// The values in a batch, by row; `None` if the batch was read without this column.
+    /// Returns the values in a batch, by row; `None` if the batch was read without this column.
     pub fn find(self, batch: &RecordBatch) -> Option<T::Slice<'_>> {
         T::of(batch.column_by_name(self.name())?)
     }
@@ -350,7 +352,7 @@ impl Columns {
     /// No columns.
     pub const NONE: Columns = Columns(0);
 
-    /// These columns.
+    /// Returns these columns.
     pub const fn of(columns: &[ColumnId]) -> Self {
         let (mut set, mut at) = (0, 0);
         while at < columns.len() {
@@ -365,7 +367,7 @@ impl Columns {
         self.0 |= more.into().0;
     }
 
-    /// These columns if a condition holds, else none.
+    /// Returns these columns if a condition holds, else none.
     pub fn when(self, condition: bool) -> Self {
         if condition { self } else { Columns::NONE }
     }
@@ -380,7 +382,7 @@ impl Columns {
         self.0 == 0
     }
 
-    /// The columns, in the order of the table above.
+    /// Returns the columns, in the order of the table above.
     pub fn iter(self) -> impl Iterator<Item = ColumnId> {
         (0..ROWS.len() as u8).map(ColumnId).filter(move |&column| self.has(column))
     }

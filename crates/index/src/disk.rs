@@ -30,7 +30,7 @@ impl Faults {
         Arc::new(Faults { left: AtomicI64::new(after), errno, lasting })
     }
 
-    /// Whether the failure has happened.
+    /// Returns whether the failure has happened.
     pub fn struck(&self) -> bool {
         self.left.load(Ordering::Relaxed) < 0
     }
@@ -51,7 +51,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk on which operations fail as told.
+    /// Returns a disk on which operations fail as `faults` says.
     pub fn with_faults(faults: Arc<Faults>) -> Self {
         Disk { faults: Some(faults) }
     }
@@ -120,8 +120,8 @@ impl Disk {
         set().map_err(Error::io("set the permissions of", path))
     }
 
-    /// Whether a directory of root's has exactly this owning group, mode (without an ACL) or ACL.
-    /// What is as it should be is left alone, since readers come through it meanwhile.
+    /// Returns whether a directory of root's has exactly this owning group, mode (without an ACL)
+    /// or ACL. What is as it should be is left alone, since readers come through it meanwhile.
     pub(crate) fn is_guarded(
         &self,
         dir: &OwnedFd,

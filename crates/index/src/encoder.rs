@@ -1,6 +1,7 @@
 //! Writes the files of a shard from a builder.
 
 use crate::builder::{Builder, Head, shown_names};
+use crate::covers::{common_directory, covers};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::names::Names;
@@ -27,11 +28,8 @@ const BATCH_ROWS: usize = 4096;
 /// Most rows of `hardlinks` that go into the manifest instead of a file.
 const INLINE_LINKS_MAX: usize = 1024;
 
-/// Most covers of a shard.
-const COVERS_MAX: usize = 16;
-
 /// Where a shard goes and what it is called.
-pub(crate) struct ShardPlace<'a> {
+pub(crate) struct ShardTarget<'a> {
     pub(crate) disk: &'a Disk,
     pub(crate) directory: &'a Path,
     pub(crate) id: String,
@@ -42,7 +40,7 @@ pub(crate) struct ShardPlace<'a> {
 }
 
 /// Writes all files of a shard. They are durable only after a sync.
-pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result<ShardRecord> {
+pub(crate) fn write_shard(place: ShardTarget<'_>, mut builder: Builder) -> Result<ShardRecord> {
     builder.sort();
     let mut record = ShardRecord {
         id: place.id.clone(),
@@ -86,8 +84,8 @@ pub(crate) fn write_shard(place: ShardPlace<'_>, mut builder: Builder) -> Result
     Ok(record)
 }
 
-/// What entries with several links count too often, by their links and how many each has, as far as
-/// all of an entry's are here; and the links of the others.
+/// Finds what entries with several links count too often, by their links and how many each has,
+/// as far as all of an entry's are here; and the links of the others.
 fn once(links: &[(HardLink, u32)]) -> (Totals, Vec<HardLink>) {
     #[derive(Default)]
     struct Names {
@@ -114,15 +112,15 @@ fn once(links: &[(HardLink, u32)]) -> (Totals, Vec<HardLink>) {
 }
 
 struct Encoder<'a> {
-    place: &'a ShardPlace<'a>,
+    place: &'a ShardTarget<'a>,
     record: &'a mut ShardRecord,
     covers: &'a [Cover],
     /// Checksums of the files written so far, by kind.
     checksums: &'a mut [Vec<u32>],
 }
 
-/// A list for the manifest.
-fn packed<T: Serialize>(place: &ShardPlace<'_>, list: Vec<T>) -> Result<PackedList<T>> {
+/// Encodes a list for the manifest.
+fn packed<T: Serialize>(place: &ShardTarget<'_>, list: Vec<T>) -> Result<PackedList<T>> {
     PackedList::new(list).map_err(|error| {
         Error::io("encode the manifest of", place.directory)(std::io::Error::other(
             error.to_string(),
@@ -552,52 +550,6 @@ fn strings<'a>(values: impl Iterator<Item = Option<&'a str>>) -> ArrayRef {
     let mut builder = StringBuilder::with_capacity(BATCH_ROWS, BATCH_ROWS * 24);
     values.for_each(|value| builder.append_option(value));
     Arc::new(builder.finish())
-}
-
-/// Splits the listings where neighbours have least in common, into at most [`COVERS_MAX`] ranges.
-/// `before` are the running totals, one more than there are listings.
-fn covers(builder: &Builder, before: &[Totals]) -> Vec<Cover> {
-    let heads = &builder.heads;
-    if heads.is_empty() {
-        return Vec::new();
-    }
-    let shared: Vec<usize> = heads
-        .windows(2)
-        .map(|pair| common_directory(builder.path(&pair[0]), builder.path(&pair[1])).1)
-        .collect();
-    let deepest = heads.iter().map(|head| head.depth as usize).max().unwrap_or(0);
-    let limit = (0..=deepest)
-        .take_while(|&limit| shared.iter().filter(|&&depth| depth <= limit).count() < COVERS_MAX)
-        .last();
-    let splits = |at: &usize| limit.is_some_and(|limit| shared[at - 1] <= limit);
-    let mut ends: Vec<usize> = (1..heads.len()).filter(splits).collect();
-    ends.push(heads.len());
-    let mut first = 0;
-    ends.into_iter()
-        .map(|end| {
-            let (low, high) = (builder.path(&heads[first]), builder.path(&heads[end - 1]));
-            let mut totals = before[end];
-            totals -= before[first];
-            let prefix = common_directory(low, high).0.to_owned();
-            let cover = Cover { prefix, first: first as u32, end: end as u32, totals };
-            first = end;
-            cover
-        })
-        .collect()
-}
-
-/// The deepest directory that is or is above both paths, and its depth.
-fn common_directory<'a>(a: &'a str, b: &str) -> (&'a str, usize) {
-    let mut depth = 0;
-    let mut end = 0;
-    for (x, y) in a.split('/').zip(b.split('/')) {
-        if x != y || x.is_empty() {
-            break;
-        }
-        end += x.len() + usize::from(depth > 0);
-        depth += 1;
-    }
-    (&a[..end], depth)
 }
 
 #[cfg(test)]

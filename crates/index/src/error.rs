@@ -74,7 +74,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What a caller should make of it.
+    /// Returns what a caller should make of it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::NoIndex(_) | Error::NoTable(_) => ErrorKind::NotFound,
@@ -98,7 +98,8 @@ impl Error {
     }
 }
 
-/// What went wrong with the file that a Parquet file was written to: the library hides it in its own error.
+/// Returns what went wrong with the file that a Parquet file was written to: the library hides it
+/// in its own error.
 pub fn parquet_write_error(error: parquet::errors::ParquetError) -> io::Error {
     use parquet::errors::ParquetError;
     match error {

@@ -69,7 +69,7 @@ fn content<D: Document + Debug>(bytes: &[u8]) {
     assert_eq!(format!("{again:?}"), shown);
 }
 
-/// As [`content`], and what the writer does with it.
+/// Decodes as [`content`] does, and does with it what the writer does.
 fn manifests(bytes: &[u8]) {
     content::<AllManifests>(bytes);
     let Ok(all) = manifest::decode_content::<AllManifests>(bytes) else { return };

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// What lies behind each passage, by the gates that lead there.
 pub(crate) type Passages = BTreeMap<Vec<GateStep>, Passage>;
 
-/// The level of the catalog, and the passages.
+/// Returns the level of the catalog, and the passages.
 pub(crate) fn levels(classes: &[ClassRecord]) -> (Level, Passages) {
     let mut first = Level::default();
     let mut passages = Passages::new();

@@ -12,7 +12,7 @@
 //!     table-NAME-7.parquet      rows of a derived table that are computed from this class alone
 //!     g3/                       those who pass grant 3
 //!       g9/                     those who pass grants 3 and 9
-//!     k4-5/                     a gate: those who pass grant 4 may enter, those who pass grant 5 list it
+//!     k4-5/                     a gate: those who pass grant 4 enter, those who pass 5 list it
 //!       p5f0c.../               behind the gate: those who know the child whose hash this is
 //!         passage-7.bin         the classes and gates below, up to the next gates
 //!         g8/ ...
@@ -25,7 +25,8 @@
 //! says what is in a generation and `shard_record` what in a shard (`packed`: the parts of it that
 //! few commands need), `levels` what of it lies behind which gate; `own_tables` has the tables that
 //! the administrator adds; [`Index`] opens one generation and [`Shard`] answers from one shard's
-//! files. `docs/format.md` draws all of it field by field. Everything that changes the disk goes through [`Disk`].
+//! files. `docs/format.md` draws all of it field by field. Everything that changes the disk goes
+//! through [`Disk`].
 //!
 //! Not its job: where listings come from, and what is asked of them.
 
@@ -33,6 +34,7 @@ mod block_file;
 mod builder;
 mod class_dirs;
 pub mod column;
+mod covers;
 mod disk;
 mod encoder;
 mod error;

@@ -258,7 +258,7 @@ impl ClassRecord {
         }
     }
 
-    /// The ids of all grants that it names.
+    /// Returns the ids of all grants that it names.
     pub(crate) fn grant_ids(&self) -> impl Iterator<Item = u32> {
         let step = |step: &GateStepRecord| {
             step.grants
@@ -291,7 +291,7 @@ impl From<&GateStepRecord> for GateStep {
     }
 }
 
-/// The numbers of grants.
+/// Returns the numbers of grants.
 pub(crate) fn numbers(ids: &[GrantId]) -> Vec<u32> {
     ids.iter().map(|id| id.0).collect()
 }

@@ -46,12 +46,12 @@ impl Names {
         self.key
     }
 
-    /// The directory that holds the directories of all classes.
+    /// Returns the directory that holds the directories of all classes.
     pub(crate) fn classes(&self) -> PathBuf {
         self.index.join("classes")
     }
 
-    /// The directories that lead to a class.
+    /// Returns the directories that lead to a class.
     pub(crate) fn steps(&self, class: &ClassPath) -> Vec<DirName> {
         let mut steps = Vec::new();
         for step in &class.gates {
@@ -63,7 +63,7 @@ impl Names {
         steps
     }
 
-    /// The directory of a class.
+    /// Returns the directory of a class.
     pub(crate) fn class(&self, class: &ClassPath) -> PathBuf {
         let mut path = self.classes().into_os_string();
         for step in self.steps(class) {
@@ -72,18 +72,18 @@ impl Names {
         path.into()
     }
 
-    /// The directory, in that of a gate, of the child with this absolute path.
+    /// Returns the directory, in that of a gate, of the child with this absolute path.
     pub(crate) fn passage(&self, child: &str) -> DirName {
         DirName::Passage(self.hash("passage", child))
     }
 
-    /// The directory behind the last of these gates.
+    /// Returns the directory behind the last of these gates.
     pub(crate) fn behind(&self, gates: impl IntoIterator<Item = GateStep>) -> PathBuf {
         let gates = gates.into_iter().collect();
         self.class(&ClassPath { gates, grants: Vec::new() })
     }
 
-    /// Sixteen bytes that tell a path from all others without naming it.
+    /// Returns sixteen bytes that tell a path from all others without naming it.
     pub(crate) fn hash(&self, purpose: &str, path: &str) -> [u8; 16] {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(purpose.as_bytes()).update(b"\0").update(path.as_bytes());
@@ -119,12 +119,12 @@ pub(crate) fn manifest(class: &Path, generation: u64) -> PathBuf {
     class.join(format!("manifest-{generation}.bin"))
 }
 
-/// What lies behind a passage, in its directory.
+/// Returns the path of the document of a passage in its directory.
 pub(crate) fn passage(directory: &Path, generation: u64) -> PathBuf {
     directory.join(format!("passage-{generation}.bin"))
 }
 
-/// The generation in the name of a file that [`passage`] has named.
+/// Returns the generation in the name of a file that [`passage`] has named.
 pub(crate) fn passage_generation(name: &str) -> Option<u64> {
     name.strip_prefix("passage-")?.strip_suffix(".bin")?.parse().ok()
 }
@@ -138,7 +138,7 @@ pub(crate) fn table_file(table: &str, generation: u64) -> String {
     format!("table-{table}-{generation}.parquet")
 }
 
-/// Whether a directory with this name leads to classes.
+/// Returns whether a directory with this name leads to classes.
 pub(crate) fn leads_to_classes(name: &str) -> bool {
     name == "classes" || (name.len() > 1 && name.starts_with(['g', 'k', 'p']))
 }

@@ -100,7 +100,7 @@ pub enum ColumnType {
 }
 
 impl ColumnType {
-    /// The type that holds values of a type of Arrow; `None` if none does.
+    /// Returns the type that holds values of a type of Arrow; `None` if none does.
     pub fn of(data_type: &DataType) -> Option<Self> {
         use DataType::*;
         Some(match data_type {
@@ -117,7 +117,7 @@ impl ColumnType {
         })
     }
 
-    /// The type of Arrow that it is kept as.
+    /// Returns the type of Arrow that it is kept as.
     pub fn data_type(self) -> DataType {
         match self {
             ColumnType::Text => DataType::Utf8,
@@ -132,7 +132,7 @@ impl ColumnType {
     }
 }
 
-/// The columns of a derived table as Arrow has them.
+/// Returns the columns of a derived table as Arrow has them.
 pub fn table_schema(columns: &[TableColumn]) -> SchemaRef {
     let field = |column: &TableColumn| Field::new(&column.name, column.holds.data_type(), true);
     Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
@@ -169,12 +169,12 @@ impl TableFile {
         TableFile { record, path }
     }
 
-    /// How many rows it has.
+    /// Returns how many rows it has.
     pub fn rows(&self) -> u64 {
         self.record.file.rows
     }
 
-    /// Its size in bytes.
+    /// Returns its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.record.file.bytes
     }
@@ -219,7 +219,7 @@ impl Iterator for TableRead {
 pub struct WrittenRows(pub(crate) TableFileRecord);
 
 impl WrittenRows {
-    /// How many they are.
+    /// Returns how many they are.
     pub fn rows(&self) -> u64 {
         self.0.file.rows
     }

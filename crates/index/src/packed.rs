@@ -25,7 +25,8 @@ impl<T: Serialize> PackedList<T> {
 }
 
 impl<T: DeserializeOwned> PackedList<T> {
-    /// The list. Decoded at most once, or at most once by each thread that asks at the same time.
+    /// Returns the list. Decoded at most once, or at most once by each thread that asks at the same
+    /// time.
     pub(crate) fn get(&self) -> postcard::Result<&[T]> {
         if let Some(list) = self.list.get() {
             return Ok(list);
@@ -37,7 +38,7 @@ impl<T: DeserializeOwned> PackedList<T> {
 }
 
 impl<T> PackedList<T> {
-    /// Whether it has nothing in it; decodes nothing.
+    /// Returns whether it has nothing in it; decodes nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -7,7 +7,7 @@ use crate::manifest::{
 };
 use crate::names::{self, DirName, Names};
 use crate::own_tables::{TableFile, TableFileRecord, TableRecord};
-use crate::shard::{ClassPlace, Shard};
+use crate::shard::{ClassDir, Shard};
 use canopy_model::{Credentials, Grant, GrantId};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,7 +38,7 @@ pub struct Index {
 
 /// What one class has of derived tables, untouched until a query asks.
 struct ClassTables {
-    place: Arc<ClassPlace>,
+    place: Arc<ClassDir>,
     files: Vec<TableFileRecord>,
 }
 
@@ -124,8 +124,8 @@ impl Index {
         }
     }
 
-    /// What every reader of one class sees, and nothing else. `sources` are those that its shards
-    /// belong to: whoever reads a listing may look up the root above it.
+    /// Returns what every reader of one class sees, and nothing else. `sources` are those that its
+    /// shards belong to: whoever reads a listing may look up the root above it.
     pub(crate) fn of_class(
         names: &Names,
         directory: &Path,
@@ -135,7 +135,7 @@ impl Index {
     ) -> Self {
         let own_roots = manifest.sources.iter().map(|source| source.id).collect();
         let at = directory.to_owned();
-        let place = Arc::new(ClassPlace::new(Arc::new(names.clone()), || at));
+        let place = Arc::new(ClassDir::new(Arc::new(names.clone()), || at));
         let shards = manifest.shards.iter();
         Index {
             shards: shards
@@ -155,7 +155,7 @@ impl Index {
         self.classes = Classes { all: all.classes.len(), visible: all.classes.len() };
         for ClassManifest { class, manifest } in all.classes {
             let own = names.clone();
-            self.add(ClassPlace::new(names.clone(), move || own.class(&class.path())), manifest);
+            self.add(ClassDir::new(names.clone(), move || own.class(&class.path())), manifest);
         }
         Ok(())
     }
@@ -200,7 +200,7 @@ impl Index {
             match manifest::read::<Manifest>(&names::manifest(&directory, class.manifest)) {
                 Ok(manifest) => {
                     self.classes.visible += 1;
-                    self.add(ClassPlace::new(doorkeeper.names.clone(), || directory), manifest);
+                    self.add(ClassDir::new(doorkeeper.names.clone(), || directory), manifest);
                 }
                 Err(error) if denied(&error) => {}
                 Err(error) => return Err(error),
@@ -267,8 +267,8 @@ impl Index {
         self.add_level(doorkeeper, directory, &passage.level, known)
     }
 
-    /// What the caller sees from `path` (absolute, escaped): also what lies behind gates above it
-    /// that the caller may search but not list, since the path names the passage.
+    /// Returns what the caller sees from `path` (absolute, escaped): also what lies behind gates
+    /// above it that the caller may search but not list, since the path names the passage.
     pub fn seen_from(&self, path: &str) -> Result<Index> {
         let mut index = self.clone();
         let Some(doorkeeper) = self.doorkeeper.clone() else { return Ok(index) };
@@ -280,7 +280,7 @@ impl Index {
         Ok(index)
     }
 
-    fn add(&mut self, place: ClassPlace, manifest: Manifest) {
+    fn add(&mut self, place: ClassDir, manifest: Manifest) {
         let place = Arc::new(place);
         self.sources.extend(manifest.sources);
         if !manifest.tables.is_empty() {
@@ -291,58 +291,58 @@ impl Index {
         self.shards.extend(shards.map(|shard| Arc::new(Shard::new(shard, place.clone()))));
     }
 
-    /// Where it is.
+    /// Returns where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Number of the generation.
+    /// Returns the number of the generation.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// When the generation was published, in nanoseconds since 1970.
+    /// Returns when the generation was published, in nanoseconds since 1970.
     pub fn published_ns(&self) -> i64 {
         self.published_ns
     }
 
-    /// The sources that the caller may know of, by root.
+    /// Returns the sources that the caller may know of, by root.
     pub fn sources(&self) -> &[SourceRecord] {
         &self.sources
     }
 
-    /// The shards that the caller may read, of all sources.
+    /// Returns the shards that the caller may read, of all sources.
     pub fn shards(&self) -> &[Arc<Shard>] {
         &self.shards
     }
 
-    /// The shards of one source.
+    /// Returns the shards of one source.
     pub fn shards_of(&self, source: u32) -> impl Iterator<Item = &Arc<Shard>> {
         self.shards.iter().filter(move |shard| shard.record().source == source)
     }
 
-    /// Whether the root of a source is an entry of its own here. In the view of one class it is
-    /// not, unless that class has the record of it.
+    /// Returns whether the root of a source is an entry of its own here. In the view of one class
+    /// it is not, unless that class has the record of it.
     pub fn shows_root(&self, source: &SourceRecord) -> bool {
         self.own_roots.as_ref().is_none_or(|roots| roots.contains(&source.id))
     }
 
-    /// Whether this is the view of one class, and not what a user sees.
+    /// Returns whether this is the view of one class, and not what a user sees.
     pub fn is_one_class(&self) -> bool {
         self.own_roots.is_some()
     }
 
-    /// The tables that were added to the index, by name.
+    /// Returns the tables that were added to the index, by name.
     pub fn tables(&self) -> &[TableRecord] {
         &self.tables.records
     }
 
-    /// The query of a derived table; `None` unless the caller is the writer of the index.
+    /// Returns the query of a derived table; `None` unless the caller is the writer of the index.
     pub fn table_query(&self, table: &str) -> Option<&str> {
         self.tables.queries.get(table).map(String::as_str)
     }
 
-    /// The files with rows of a derived table that the caller may read.
+    /// Returns the files with rows of a derived table that the caller may read.
     pub fn table_files(&self, table: &str) -> Vec<TableFile> {
         let files = self
             .table_files
@@ -352,7 +352,7 @@ impl Index {
         files.map(|(class, file)| TableFile::new(file.clone(), &class.place.directory)).collect()
     }
 
-    /// How many classes there are.
+    /// Returns how many classes there are.
     pub fn classes(&self) -> Classes {
         self.classes
     }
@@ -362,7 +362,7 @@ fn denied(error: &Error) -> bool {
     matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// The credentials by which the kernel judges the caller's access to files.
+/// Returns the credentials by which the kernel judges the caller's access to files.
 fn credentials(path: &Path) -> Result<Credentials> {
     let groups =
         rustix::process::getgroups().map_err(|errno| Error::io("read", path)(errno.into()))?;

@@ -40,9 +40,11 @@
 //! `btime = mtime + btime_after_mtime` and `atime = btime + atime_after_btime`, in nanoseconds,
 //! wrapping. [`crate::Shard::read`] gives the times themselves.
 //!
-//! The `listings` file carries in its key-value metadata, under `canopy.fences`, a JSON array with
-//! the path of every [`FENCE_ROWS`]th row from row 0; its data pages hold as many rows, so a
+//! The `listings` file carries in its key-value metadata, under `canopy.fences`, the path of every
+//! [`FENCE_ROWS`]th row from row 0, one NUL between two; its data pages hold as many rows, so a
 //! look-up decodes one page.
+//!
+//! `docs/format.md` says all of this byte by byte.
 
 use crate::column::*;
 use arrow::datatypes::{Field, Schema, SchemaRef};
@@ -107,7 +109,7 @@ impl FileKind {
     /// How many kinds there are.
     pub const COUNT: usize = 8;
 
-    /// The word that file names use.
+    /// Returns the word that file names use.
     pub fn name(self) -> &'static str {
         match self {
             FileKind::Listings => "listings",
@@ -121,7 +123,7 @@ impl FileKind {
         }
     }
 
-    /// The columns, in the order in which they are written.
+    /// Returns the columns, in the order in which they are written.
     pub fn columns(self) -> &'static [ColumnId] {
         match self {
             FileKind::Listings => LISTINGS,
@@ -135,14 +137,14 @@ impl FileKind {
         }
     }
 
-    /// The columns as Arrow has them.
+    /// Returns the columns as Arrow has them.
     pub fn schema(self) -> SchemaRef {
         static SCHEMAS: LazyLock<[SchemaRef; FileKind::COUNT]> =
             LazyLock::new(|| FileKind::ALL.map(|kind| Arc::new(Schema::new(fields(kind)))));
         SCHEMAS[self as usize].clone()
     }
 
-    /// How a file of so many rows is written.
+    /// Says how a file of so many rows is written.
     pub(crate) fn properties(self, rows: usize) -> WriterProperties {
         properties(self, rows)
     }
@@ -205,7 +207,7 @@ fn fields(kind: FileKind) -> Vec<Field> {
 /// memory for each column, which costs more than reading a small file.
 const ZSTD_ROWS_MIN: usize = 8 * 1024;
 
-/// How each column is written. Figures and reasons are in `bench/RESULTS.md`.
+/// Says how each column is written. Figures and reasons are in `bench/RESULTS.md`.
 fn properties(kind: FileKind, rows: usize) -> WriterProperties {
     let page_rows = match kind {
         FileKind::Listings | FileKind::Dirs => FENCE_ROWS,
@@ -237,4 +239,52 @@ fn properties(kind: FileKind, rows: usize) -> WriterProperties {
         }
     }
     builder.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::datatypes::DataType;
+
+    /// Returns what `docs/format.md` says of the columns below a heading: name, type, encoding,
+    /// bounds.
+    fn documented(heading: &str) -> Vec<[String; 4]> {
+        let page = include_str!("../../../docs/format.md");
+        let section = page.split(&format!("\n**{heading}**")).nth(1).expect("a table of each file");
+        let section = section.split("\n**").next().unwrap_or_default();
+        let section = section.split("\n## ").next().unwrap_or_default();
+        let rows =
+            section.lines().filter(|line| line.starts_with("| `") || line.contains("*inode*"));
+        rows.flat_map(|row| {
+            let mut cells = row.split('|').skip(1).map(|cell| cell.trim().replace('`', ""));
+            let cells = std::array::from_fn(|_| cells.next().unwrap_or_default());
+            if cells[0] == "*inode*" { documented("inode") } else { vec![cells] }
+        })
+        .collect()
+    }
+
+    #[test]
+    fn the_page_about_the_format_has_every_column() {
+        for kind in FileKind::ALL {
+            let columns = kind.columns().iter().map(|id| {
+                let holds = match id.data_type() {
+                    DataType::UInt32 => "u32",
+                    DataType::UInt64 => "u64",
+                    DataType::Int64 => "i64",
+                    DataType::Utf8 => "text",
+                    DataType::Binary => "bytes",
+                    _ => "time",
+                };
+                let encoding = match id.coding() {
+                    Coding::Dictionary => "dictionary",
+                    Coding::Delta => "delta",
+                    _ => "plain",
+                };
+                let null = if id.is_nullable() { ", null" } else { "" };
+                let bounds = if id.has_bounds() { "yes" } else { "no" };
+                [id.name(), &format!("{holds}{null}"), encoding, bounds].map(str::to_owned)
+            });
+            assert_eq!(documented(kind.name()), columns.collect::<Vec<_>>(), "{}", kind.name());
+        }
+    }
 }

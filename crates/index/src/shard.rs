@@ -36,23 +36,23 @@ pub type RowRange = Range<usize>;
 /// stay open until [`Shard::close`].
 pub struct Shard {
     record: ShardRecord,
-    place: Arc<ClassPlace>,
+    place: Arc<ClassDir>,
     files: [Mutex<Option<Arc<OpenFile>>>; FileKind::COUNT],
 }
 
 /// Where the shards of one class are.
-pub(crate) struct ClassPlace {
+pub(crate) struct ClassDir {
     /// Worked out when it is first needed: most commands open few classes of those they may read.
     pub(crate) directory: LazyLock<PathBuf, Box<dyn FnOnce() -> PathBuf + Send>>,
     pub(crate) names: Arc<Names>,
 }
 
-impl ClassPlace {
+impl ClassDir {
     pub(crate) fn new(
         names: Arc<Names>,
         directory: impl FnOnce() -> PathBuf + Send + 'static,
     ) -> Self {
-        ClassPlace { directory: LazyLock::new(Box::new(directory)), names }
+        ClassDir { directory: LazyLock::new(Box::new(directory)), names }
     }
 }
 
@@ -65,26 +65,26 @@ struct OpenFile {
 }
 
 impl Shard {
-    pub(crate) fn new(record: ShardRecord, place: Arc<ClassPlace>) -> Self {
+    pub(crate) fn new(record: ShardRecord, place: Arc<ClassDir>) -> Self {
         Shard { record, place, files: Default::default() }
     }
 
-    /// What the manifest says of it.
+    /// Returns what the manifest says of it.
     pub fn record(&self) -> &ShardRecord {
         &self.record
     }
 
-    /// How many rows one of its files has.
+    /// Returns how many rows one of its files has.
     pub fn rows(&self, kind: FileKind) -> usize {
         self.record.rows(kind) as usize
     }
 
-    /// Path of one of its files, for messages.
+    /// Returns the path of one of its files, for messages.
     pub fn path(&self, kind: FileKind) -> PathBuf {
         self.place.directory.join(self.record.file_name(kind))
     }
 
-    /// An error that says that a file of this shard does not hold what it must.
+    /// Returns an error that says that a file of this shard does not hold what it must.
     pub fn corrupt(&self, kind: FileKind, detail: impl std::fmt::Display) -> Error {
         Error::corrupt(&self.path(kind), detail)
     }
@@ -123,24 +123,24 @@ impl Shard {
         Ok(place.get_or_insert(open).clone())
     }
 
-    /// What a list of the manifest says.
+    /// Decodes a list of the manifest.
     fn unpacked<'a, T>(&self, list: postcard::Result<&'a [T]>) -> Result<&'a [T]> {
         list.map_err(|error| {
             Error::corrupt(&self.place.directory, format!("its manifest: {error}"))
         })
     }
 
-    /// Consecutive ranges of listings that together are all of the shard.
+    /// Returns the consecutive ranges of listings that together are all of the shard.
     pub fn covers(&self) -> Result<&[Cover]> {
         self.unpacked(self.record.covers.get())
     }
 
-    /// Whether any of its entries has several links.
+    /// Returns whether any of its entries has several links.
     pub fn has_hardlinks(&self) -> bool {
         !self.record.links.is_empty() || self.record.file(FileKind::Hardlinks).is_some()
     }
 
-    /// The entries with several links in a range of listings, by listing.
+    /// Returns the entries with several links in a range of listings, by listing.
     pub fn hardlinks(&self, listings: &RowRange) -> Result<Vec<HardLink>> {
         let within = |link: &HardLink| listings.contains(&(link.listing as usize));
         if self.record.file(FileKind::Hardlinks).is_none() {
@@ -169,8 +169,8 @@ impl Shard {
         Ok(found)
     }
 
-    /// The statistics of its blocks of listings, by block, owner and group, with extensions or
-    /// without. Listings without entries may be in no block.
+    /// Returns the statistics of its blocks of listings, by block, owner and group, with extensions
+    /// or without. Listings without entries may be in no block.
     pub fn summaries(&self, extensions: bool) -> Result<Vec<BlockSummary>> {
         let mut found = Vec::new();
         if self.record.file(FileKind::Summaries).is_none() {
@@ -203,7 +203,7 @@ impl Shard {
         Ok(found)
     }
 
-    /// What the shard has sealed for those who know an absolute path, escaped.
+    /// Opens what the shard has sealed for those who know an absolute path, escaped.
     pub fn unseal(&self, path: &str) -> Result<Vec<SealedRecord>> {
         let mut found = Vec::new();
         if self.record.file(FileKind::Sealed).is_none() {
@@ -223,8 +223,8 @@ impl Shard {
         Ok(found)
     }
 
-    /// The smallest and largest value of a column in each row group, where known. Columns of numbers
-    /// and times that searches ask for have them; see `column`.
+    /// Returns the smallest and largest value of a column in each row group, where known. Columns
+    /// of numbers and times that searches ask for have them; see `column`.
     pub fn bounds(
         &self,
         kind: FileKind,
@@ -257,7 +257,7 @@ impl Shard {
         Ok(bounds.collect())
     }
 
-    /// The rows of each row group of a file.
+    /// Returns the rows of each row group of a file.
     pub fn row_groups(&self, kind: FileKind) -> Vec<RowRange> {
         let rows = self.rows(kind);
         (0..rows)
@@ -297,7 +297,8 @@ impl Shard {
     }
 }
 
-/// Opens what was sealed with a path: a nonce and a [`SealedRecord`], or says what is wrong with it.
+/// Opens what was sealed with a path: a nonce and a [`SealedRecord`], or says what is wrong with
+/// it.
 pub(crate) fn unsealed(
     names: &Names,
     path: &str,
@@ -309,7 +310,7 @@ pub(crate) fn unsealed(
     Ok(postcard::from_bytes(&record)?)
 }
 
-/// The row groups that hold any of the rows, and which rows of those row groups to read.
+/// Returns the row groups that hold any of the rows, and which rows of those row groups to read.
 fn select(row_groups: &[RowRange], rows: &[RowRange]) -> (Vec<usize>, RowSelection) {
     let mut groups = Vec::new();
     let mut selectors = Vec::new();
@@ -336,7 +337,7 @@ fn select(row_groups: &[RowRange], rows: &[RowRange]) -> (Vec<usize>, RowSelecti
     (groups, RowSelection::from(selectors))
 }
 
-/// How a file of a kind is read: of its footer, only what [`Shard`] uses.
+/// Says how a file of a kind is read: of its footer, only what [`Shard`] uses.
 fn reader_options(kind: FileKind) -> ArrowReaderOptions {
     static OPTIONS: LazyLock<[ArrowReaderOptions; FileKind::COUNT]> = LazyLock::new(|| {
         FileKind::ALL.map(|kind| {
@@ -390,7 +391,7 @@ fn with_sums(
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
 }
 
-/// Bounds of the sum of columns in each row group, from the bounds of each column.
+/// Returns the bounds of the sum of columns in each row group, from the bounds of each column.
 fn sums_of_bounds(columns: &[Vec<Option<(i64, i64)>>]) -> Vec<Option<(i64, i64)>> {
     let groups = columns.iter().map(Vec::len).min().unwrap_or(0);
     let sum = |group: usize| {

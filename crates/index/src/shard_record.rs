@@ -65,12 +65,12 @@ pub struct HardLink {
 }
 
 impl HardLink {
-    /// Device and inode number.
+    /// Returns the device and inode number.
     pub fn id(&self) -> (u64, u64) {
         (self.dev, self.ino)
     }
 
-    /// What it adds to totals.
+    /// Returns what it adds to totals.
     pub fn once(&self) -> Totals {
         Totals { entries: 1, bytes: self.size_bytes, blocks: self.blocks, ..Totals::default() }
     }
@@ -123,7 +123,7 @@ pub(crate) enum Overlap {
 }
 
 impl Overlap {
-    /// How listings that are all at or below `prefix` lie to the subtree of `directory`.
+    /// Returns how listings that are all at or below `prefix` lie to the subtree of `directory`.
     pub(crate) fn of(prefix: &str, directory: &str) -> Self {
         if is_below(prefix, directory) {
             Overlap::Inside
@@ -136,22 +136,22 @@ impl Overlap {
 }
 
 impl ShardRecord {
-    /// The record of one of its files.
+    /// Returns the record of one of its files.
     pub fn file(&self, kind: FileKind) -> Option<FileRecord> {
         self.files[kind as usize]
     }
 
-    /// How many rows one of its files has.
+    /// Returns how many rows one of its files has.
     pub fn rows(&self, kind: FileKind) -> u64 {
         self.file(kind).map_or(0, |file| file.rows)
     }
 
-    /// Size of all its files in bytes.
+    /// Returns the size of all its files in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().flatten().map(|file| file.bytes).sum()
     }
 
-    /// Name of one of its files.
+    /// Returns the name of one of its files.
     pub(crate) fn file_name(&self, kind: FileKind) -> String {
         names::shard_file(&self.id, kind)
     }

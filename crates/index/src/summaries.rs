@@ -56,7 +56,7 @@ pub(crate) fn decode(summary: &[u8], extensions: Option<&[u8]>) -> postcard::Res
     Ok(summary)
 }
 
-/// The summaries of a shard, by block, owner and group.
+/// Returns the summaries of a shard, by block, owner and group.
 pub(crate) fn of_blocks(builder: &Builder, covers: &[Cover]) -> Vec<BlockSummary> {
     let mut found = Vec::new();
     for listings in blocks(builder, covers) {

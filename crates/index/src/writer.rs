@@ -12,12 +12,12 @@
 use crate::builder::{Builder, Value, shown_names};
 use crate::class_dirs::ClassDirs;
 use crate::disk::Disk;
-use crate::encoder::{ShardPlace, write_shard};
+use crate::encoder::{ShardTarget, write_shard};
 use crate::error::{Error, Result};
 use crate::levels::levels;
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GateStepRecord, GrantRecord,
-    Manifest, Passage, SealedInode, SealedRecord, SourceRecord,
+    Manifest, Passage, SourceRecord,
 };
 use crate::names::{self, Key, Names};
 use crate::own_tables::TableRecord;
@@ -25,9 +25,7 @@ use crate::packed::PackedList;
 use crate::safety;
 use crate::schema::FileKind;
 use crate::shard_record::ShardRecord;
-use canopy_model::{
-    Acl, ClassId, ClassTable, GateStep, Listing, Permissions, escape, join, join_absolute, parallel,
-};
+use canopy_model::{ClassId, ClassTable, GateStep, escape, parallel};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -36,10 +34,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod shard_writer;
 mod tables;
+
+pub use shard_writer::ShardWriter;
 
 /// How to write.
 #[derive(Clone, Debug)]
@@ -205,12 +205,12 @@ impl Writer {
         Ok(writer)
     }
 
-    /// The classes of the index, for computing those of listings.
+    /// Returns the classes of the index, for computing those of listings.
     pub fn classes(&self) -> &ClassTable {
         &self.table
     }
 
-    /// Real path of the index.
+    /// Returns the real path of the index.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -269,21 +269,12 @@ impl Writer {
         Ok(id)
     }
 
-    /// A shard writer for each thread.
+    /// Returns a shard writer for each thread.
     pub fn shard_writers(&self, source: u32) -> Vec<ShardWriter<'_>> {
         let share = self.options.memory_bytes / self.options.threads.max(1);
-        let mut writers: Vec<ShardWriter<'_>> = (0..self.options.threads.max(1))
-            .map(|_| ShardWriter {
-                writer: self,
-                source,
-                builders: FxHashMap::default(),
-                bytes: 0,
-                // A vector that grows doubles: half of the share is left for that.
-                bytes_max: share / 2,
-                full: Vec::new(),
-                order: Vec::new(),
-            })
-            .collect();
+        // A vector that grows doubles: half of the share is left for that.
+        let new = |_| ShardWriter::new(self, source, share / 2);
+        let mut writers: Vec<_> = (0..self.options.threads.max(1)).map(new).collect();
         let mut values = self.root_values.lock();
         for (_, class, value) in values.extract_if(.., |(id, ..)| *id == source) {
             writers[0].add(class, |builder| builder.push_value(value));
@@ -394,7 +385,7 @@ impl Writer {
         manifest::write(disk, &path, &all, 0o600, false)
     }
 
-    /// The classes that hold anything, in the order of `classes`.
+    /// Returns the classes that hold anything, in the order of `classes`.
     fn class_records(&self) -> Vec<ClassRecord> {
         let record = |(&class, (written, _)): (&ClassId, &(u64, Manifest))| {
             ClassRecord::new(&self.table.path_of(class), *written)
@@ -406,8 +397,8 @@ impl Writer {
         if self.unprivileged { 0o600 } else { 0o644 }
     }
 
-    /// The class in which a listing of `class` is kept: an index that is built without privilege
-    /// has one.
+    /// Returns the class in which a listing of `class` is kept: an index that is built without
+    /// privilege has one.
     fn effective(&self, class: ClassId) -> ClassId {
         if self.unprivileged { ClassTable::EVERYONE } else { class }
     }
@@ -415,7 +406,7 @@ impl Writer {
     fn write_shard(&self, class: ClassId, source: u32, builder: Builder) -> Result<()> {
         let number = self.next_shard.fetch_add(1, Ordering::Relaxed);
         let directory = self.dirs.ensure(&self.table, class)?;
-        let place = ShardPlace {
+        let place = ShardTarget {
             disk: &self.options.disk,
             directory: &directory,
             id: format!("{}-{number}", self.generation),
@@ -492,7 +483,7 @@ impl Writer {
     }
 }
 
-/// The gates of a stored passage.
+/// Returns the gates of a stored passage.
 fn steps(gates: &[GateStepRecord]) -> impl Iterator<Item = GateStep> {
     gates.iter().map(GateStep::from)
 }
@@ -527,7 +518,7 @@ fn merged(builders: Vec<Builder>) -> Vec<Builder> {
     joined
 }
 
-/// A key that nobody can guess.
+/// Returns a key that nobody can guess.
 fn random_key(index: &Path) -> Result<Key> {
     let mut key = Key::default();
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut key));
@@ -539,119 +530,4 @@ fn now_ns() -> i64 {
     let since =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// Takes in the listings of one thread.
-pub struct ShardWriter<'a> {
-    writer: &'a Writer,
-    source: u32,
-    builders: FxHashMap<ClassId, Builder>,
-    bytes: usize,
-    bytes_max: usize,
-    /// Classes whose builders take no more.
-    full: Vec<ClassId>,
-    order: Vec<u32>,
-}
-
-impl ShardWriter<'_> {
-    /// Takes in a listing. Blocks while a shard is written, when this thread's share of memory is
-    /// used up.
-    pub fn push(&mut self, listing: &Listing<'_>) -> Result<()> {
-        self.push_values(listing);
-        if let Some(lookup) = listing.access.lookup
-            && !self.writer.unprivileged
-        {
-            self.push_sealed(listing, lookup);
-        }
-        let class = self.writer.effective(listing.access.listing);
-        let mut order = std::mem::take(&mut self.order);
-        self.add(class, |builder| builder.push(listing, &mut order));
-        self.order = order;
-        for class in std::mem::take(&mut self.full) {
-            self.flush(class)?;
-        }
-        while self.bytes > self.bytes_max {
-            let Some(largest) = self.largest() else { break };
-            self.flush(largest)?;
-        }
-        Ok(())
-    }
-
-    /// Adds to the builder of a class.
-    fn add(&mut self, class: ClassId, push: impl FnOnce(&mut Builder)) {
-        let builder = self.builders.entry(self.writer.effective(class)).or_default();
-        let before = builder.bytes();
-        push(builder);
-        self.bytes += builder.bytes() - before;
-        if builder.is_full() {
-            self.full.push(self.writer.effective(class));
-        }
-    }
-
-    /// Adds the values of extended attributes to the classes of those who may see them.
-    fn push_values(&mut self, listing: &Listing<'_>) {
-        let rows = listing.rows;
-        if !rows.has_xattrs() {
-            return;
-        }
-        let path: Arc<str> = listing.path.into();
-        for (at, row) in rows.iter().enumerate() {
-            for xattr in rows.xattrs(at) {
-                let Some((value, class)) = xattr.value else { continue };
-                let value = Value {
-                    path: path.clone(),
-                    name: row.name.to_owned(),
-                    key: xattr.key.to_owned(),
-                    value: escape(value).into_owned(),
-                    attributes: *row.attributes,
-                };
-                self.add(class, |builder| builder.push_value(value));
-            }
-        }
-    }
-
-    /// Adds the entries of a gate for those who may look them up but not list them.
-    fn push_sealed(&mut self, listing: &Listing<'_>, lookup: ClassId) {
-        let rows = listing.rows;
-        let (writer, source) = (self.writer, self.source);
-        let root = writer.roots.get(&source).map_or("", String::as_str);
-        for (at, row) in rows.iter().enumerate() {
-            let path = join_absolute(root, &join(listing.path, row.name));
-            let inode = SealedInode {
-                source,
-                dev: listing.dev,
-                attributes: *row.attributes,
-                target: row.target.to_owned(),
-                xattrs: shown_names(rows.xattrs(at).map(|xattr| xattr.key)),
-            };
-            let mut records: BTreeMap<ClassId, SealedRecord> = BTreeMap::new();
-            records.entry(lookup).or_default().inode = Some(inode);
-            let acl =
-                rows.xattrs(at).find(|xattr| xattr.key == Acl::XATTR_NAME).map(|xattr| xattr.value);
-            let acl =
-                acl.map(|value| value.and_then(|(value, _)| Acl::decode(value).ok()).ok_or(()));
-            let acl = acl.as_ref().map(Result::as_ref);
-            let permissions = Permissions::of_inode(row.attributes, acl);
-            for xattr in rows.xattrs(at) {
-                let Some((value, _)) = xattr.value else { continue };
-                let class = writer.table.value_class(lookup, xattr.key, permissions);
-                let value = (xattr.key.to_owned(), escape(value).into_owned());
-                records.entry(class).or_default().xattrs.push(value);
-            }
-            for (class, record) in records {
-                self.add(class, |builder| builder.push_sealed(path.clone(), record));
-            }
-        }
-    }
-
-    fn largest(&self) -> Option<ClassId> {
-        let filled = self.builders.iter().filter(|(_, builder)| !builder.is_empty());
-        filled.max_by_key(|(_, builder)| builder.bytes()).map(|(&class, _)| class)
-    }
-
-    fn flush(&mut self, class: ClassId) -> Result<()> {
-        let Some(builder) = self.builders.remove(&class) else { return Ok(()) };
-        self.bytes -= builder.bytes();
-        self.writer.write_shard(class, self.source, builder)
-    }
 }

@@ -152,7 +152,7 @@ fn columns(writer: &Writer) -> Vec<TableColumn> {
 
 /// All that the public API tells of an index, but when it was published, sizes of files, and names
 /// that the key of the index makes.
-fn told_by(index: &Path) -> String {
+fn description(index: &Path) -> String {
     let opened = Index::open(index).unwrap();
     let mut text = String::new();
     let classes = opened.classes();
@@ -169,14 +169,14 @@ fn told_by(index: &Path) -> String {
             writeln!(text, "{}", pretty_format_batches(&batches).unwrap()).unwrap();
         }
     }
-    let shards = opened.shards().iter().map(|shard| told_by_shard(index, shard));
+    let shards = opened.shards().iter().map(|shard| description_shard(index, shard));
     // In an order that no hash decides.
     let shards: BTreeMap<String, String> = shards.collect();
     shards.iter().for_each(|(place, says)| text.push_str(&format!("\nshard in {place}\n{says}")));
     text
 }
 
-fn told_by_shard(index: &Path, shard: &Shard) -> (String, String) {
+fn description_shard(index: &Path, shard: &Shard) -> (String, String) {
     let mut text = String::new();
     let record = shard.record();
     let facts = (record.source, record.totals, record.parts, &record.prefix);
@@ -295,14 +295,14 @@ fn the_golden_index_says_what_it_said() {
     if std::env::var_os("CANOPY_WRITE_GOLDEN").is_some() {
         write(&index);
         copy(&index, &golden("format-6"));
-        std::fs::write(golden("format-6.txt"), told_by(&index)).unwrap();
+        std::fs::write(golden("format-6.txt"), description(&index)).unwrap();
         std::fs::write(golden("format-6.public.txt"), documents(&index, true)).unwrap();
         std::fs::write(golden("format-6.documents.txt"), documents(&index, false)).unwrap();
         std::fs::remove_dir_all(&index).unwrap();
     }
     assert_eq!(FORMAT, 6, "a new format has a golden index of its own");
     copy(&golden("format-6"), &index);
-    same_as_kept("format-6.txt", &told_by(&index));
+    same_as_kept("format-6.txt", &description(&index));
     same_as_kept("format-6.documents.txt", &documents(&index, false));
 }
 
@@ -312,7 +312,7 @@ fn the_writer_of_today_says_the_same() {
     let index = place.path().join("index");
     write(&index);
     if rustix::process::geteuid().is_root() {
-        same_as_kept("format-6.txt", &told_by(&index));
+        same_as_kept("format-6.txt", &description(&index));
         same_as_kept("format-6.public.txt", &documents(&index, true));
     }
 }

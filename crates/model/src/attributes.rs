@@ -53,7 +53,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// The type that a mode's upper bits name.
+    /// Returns the type that a mode's upper bits name.
     pub fn of_mode(mode: u32) -> Self {
         match mode & 0o170_000 {
             0o100_000 => FileType::Regular,
@@ -67,7 +67,7 @@ impl FileType {
         }
     }
 
-    /// The letter by which find(1) calls the type.
+    /// Returns the letter by which find(1) calls the type.
     pub fn letter(self) -> char {
         match self {
             FileType::Regular => 'f',
@@ -83,7 +83,7 @@ impl FileType {
 }
 
 impl Attributes {
-    /// The inode's type.
+    /// Returns the inode's type.
     pub fn file_type(&self) -> FileType {
         FileType::of_mode(self.mode)
     }

@@ -81,8 +81,8 @@ struct Inner {
     without_passage: u64,
 }
 
-/// Most children with a passage of their own through gates of the same grants. Each costs some files;
-/// the children of a gate with more of them are left to those who may list it.
+/// Most children with a passage of their own through gates of the same grants. Each costs some
+/// files; the children of a gate with more of them are left to those who may list it.
 const PASSAGES_MAX: usize = 1 << 16;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -102,7 +102,7 @@ impl ClassTable {
     /// The class that everybody belongs to.
     pub const EVERYONE: ClassId = ClassId(0);
 
-    /// A table that knows these grants already, numbered in order.
+    /// Returns a table that knows these grants already, numbered in order.
     pub fn with_grants(grants: impl IntoIterator<Item = Grant>) -> Self {
         let mut inner = Inner::default();
         for grant in grants {
@@ -116,7 +116,7 @@ impl ClassTable {
         ClassTable { inner: RwLock::new(inner) }
     }
 
-    /// The class of those who belong to `class` and pass `grant`.
+    /// Returns the class of those who belong to `class` and pass `grant`.
     pub fn restricted(&self, class: ClassId, grant: Grant) -> ClassId {
         if grant.is_everyone() {
             return class;
@@ -128,7 +128,8 @@ impl ClassTable {
         self.inner.write().restrict(class, grant)
     }
 
-    /// The classes of a directory with these permissions, which those of `class` may look up.
+    /// Returns the classes of a directory with these permissions, which those of `class` may look
+    /// up.
     pub fn access(&self, class: ClassId, directory: Permissions<'_>) -> Access {
         let listing = directory
             .to_list()
@@ -149,8 +150,8 @@ impl ClassTable {
         Access { listing, lookup: Some(lookup), gate: Some((class, gate)) }
     }
 
-    /// The class of those who may look up a directory in another one. `child` is its absolute path,
-    /// escaped, and is asked only where the other one is a gate.
+    /// Returns the class of those who may look up a directory in another one. `child` is its
+    /// absolute path, escaped, and is asked only where the other one is a gate.
     pub fn below(&self, access: &Access, child: impl FnOnce() -> String) -> ClassId {
         let Some((class, gate)) = access.gate else { return access.listing };
         let mut inner = self.inner.write();
@@ -167,8 +168,8 @@ impl ClassTable {
         inner.class(passage)
     }
 
-    /// How many directories in gates can be found only by those who may list the gate, since there
-    /// are too many.
+    /// Returns how many directories in gates can be found only by those who may list the gate,
+    /// since there are too many.
     pub fn without_passage(&self) -> u64 {
         self.inner.read().without_passage
     }
@@ -183,7 +184,7 @@ impl ClassTable {
         }
     }
 
-    /// The class with this path. The grants in it must be known to the table.
+    /// Returns the class with this path. The grants in it must be known to the table.
     pub fn class_of(&self, path: &ClassPath) -> ClassId {
         let mut inner = self.inner.write();
         let mut behind = None;
@@ -194,7 +195,7 @@ impl ClassTable {
         inner.class(Class { behind, grants: path.grants.clone() })
     }
 
-    /// What makes a class.
+    /// Returns what makes a class.
     pub fn path_of(&self, class: ClassId) -> ClassPath {
         let inner = self.inner.read();
         let mut class = &inner.classes[class.0 as usize];
@@ -211,27 +212,28 @@ impl ClassTable {
         path
     }
 
-    /// A grant of the table. Panics if it has none with this id.
+    /// Returns a grant of the table. Panics if it has none with this id.
     pub fn grant(&self, id: GrantId) -> Arc<Grant> {
         self.inner.read().grants[id.0 as usize].clone()
     }
 
-    /// All grants, by id.
+    /// Returns all grants, by id.
     pub fn grants(&self) -> Vec<Arc<Grant>> {
         self.inner.read().grants.clone()
     }
 
-    /// How many classes there are.
+    /// Returns how many classes there are.
     pub fn len(&self) -> usize {
         self.inner.read().classes.len()
     }
 
-    /// Whether there is no class; never true, as there is always [`ClassTable::EVERYONE`].
+    /// Returns whether there is no class; never true, as there is always [`ClassTable::EVERYONE`].
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether these credentials belong to the class, given that they know the names behind gates.
+    /// Returns whether these credentials belong to the class, given that they know the names behind
+    /// gates.
     pub fn admits(&self, class: ClassId, who: &Credentials) -> bool {
         let inner = self.inner.read();
         inner.needed(class).all(|id| inner.grants[id.0 as usize].passes(who))
@@ -239,7 +241,7 @@ impl ClassTable {
 }
 
 impl Inner {
-    /// All grants that members of a class pass.
+    /// Returns all grants that members of a class pass.
     fn needed(&self, class: ClassId) -> impl Iterator<Item = GrantId> {
         let mut next = Some(class);
         std::iter::from_fn(move || {
@@ -256,7 +258,7 @@ impl Inner {
         .flatten()
     }
 
-    /// Whether all members of a class pass a grant, as far as single grants tell.
+    /// Returns whether all members of a class pass a grant, as far as single grants tell.
     fn implies(&self, class: ClassId, grant: &Grant) -> bool {
         self.needed(class).any(|id| self.grants[id.0 as usize].implies(grant))
     }

@@ -49,7 +49,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Credentials of a user with these groups.
+    /// Returns the credentials of a user with these groups.
     pub fn new(uid: u32, gids: impl IntoIterator<Item = u32>) -> Self {
         let mut gids: Vec<u32> = gids.into_iter().collect();
         gids.sort_unstable();
@@ -57,7 +57,7 @@ impl Credentials {
         Credentials { uid, gids }
     }
 
-    /// Whether these credentials pass every check.
+    /// Returns whether these credentials pass every check.
     pub fn is_root(&self) -> bool {
         self.uid == 0
     }
@@ -73,7 +73,8 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// The grant of an inode with this mode, owner, group and access ACL for the wanted bits.
+    /// Returns the grant of an inode with this mode, owner, group and access ACL for the wanted
+    /// bits.
     pub fn new(mode: u32, uid: u32, gid: u32, acl: Option<&Acl>, wanted: Wanted) -> Self {
         let mut grant = Grant {
             users: BTreeMap::new(),
@@ -90,9 +91,9 @@ impl Grant {
         grant.normalized()
     }
 
-    /// The grants that together say who may list a directory and look at what is in it. The kernel
-    /// checks for read and for search one after the other, so a member of two groups may have
-    /// one from each; only an ACL that allows this needs two grants.
+    /// Returns the grants that together say who may list a directory and look at what is in it. The
+    /// kernel checks for read and for search one after the other, so a member of two groups may
+    /// have one from each; only an ACL that allows this needs two grants.
     pub fn to_list(mode: u32, uid: u32, gid: u32, acl: Option<&Acl>) -> Vec<Self> {
         let mask = |acl: &Acl| {
             acl.entries
@@ -135,28 +136,29 @@ impl Grant {
         }
     }
 
-    /// As [`Grant::new`] where an inode has an ACL that is not known: only the owner, whom no ACL
-    /// concerns, is granted anything.
+    /// Returns what [`Grant::new`] does, where an inode has an ACL that is not known: only the
+    /// owner, whom no ACL concerns, is granted anything.
     pub fn of_hidden_acl(mode: u32, uid: u32, wanted: Wanted) -> Self {
         let users = BTreeMap::from([(uid, wanted.granted_by(mode >> 6))]);
         Grant { users, groups: BTreeMap::new(), other: false }.normalized()
     }
 
-    /// Whether access(2) grants a file of this mode, whose grant for the wanted bits this is. It
-    /// differs from [`Grant::passes`] in one thing: root executes a file only if somebody may.
+    /// Returns whether access(2) grants a file of this mode, whose grant for the wanted bits this
+    /// is. It differs from [`Grant::passes`] in one thing: root executes a file only if somebody
+    /// may.
     pub fn passes_access(&self, who: &Credentials, mode: u32, wanted: Wanted) -> bool {
         let is_dir = mode & 0o170_000 == 0o040_000;
         let root_may = wanted != Wanted::EXECUTE || is_dir || mode & 0o111 != 0;
         self.passes(who) && (!who.is_root() || root_may)
     }
 
-    /// The grant that nobody but root passes: what is assumed of a directory whose ACL cannot be
-    /// read.
+    /// Returns the grant that nobody but root passes: what is assumed of a directory whose ACL
+    /// cannot be read.
     pub fn nobody() -> Self {
         Grant { users: BTreeMap::new(), groups: BTreeMap::new(), other: false }
     }
 
-    /// A grant from its parts, for decoding one that was stored.
+    /// Returns a grant from its parts, for decoding one that was stored.
     pub fn from_parts(
         users: impl IntoIterator<Item = (u32, bool)>,
         groups: impl IntoIterator<Item = (u32, bool)>,
@@ -194,17 +196,17 @@ impl Grant {
         &self.groups
     }
 
-    /// The outcome for everybody else.
+    /// Returns the outcome for everybody else.
     pub fn other(&self) -> bool {
         self.other
     }
 
-    /// Whether everybody passes.
+    /// Returns whether everybody passes.
     pub fn is_everyone(&self) -> bool {
         self.other && self.users.is_empty() && self.groups.is_empty()
     }
 
-    /// Whether these credentials pass.
+    /// Returns whether these credentials pass.
     pub fn passes(&self, who: &Credentials) -> bool {
         if who.is_root() {
             return true;
@@ -219,8 +221,8 @@ impl Grant {
         matching.any(|&granted| granted)
     }
 
-    /// Whether all who pass this grant pass `other` too, whatever users and groups there are.
-    /// Exact.
+    /// Returns whether all who pass this grant pass `other` too, whatever users and groups there
+    /// are. Exact.
     pub fn implies(&self, other: &Grant) -> bool {
         if !self.groups_imply(other) {
             return false;
@@ -237,9 +239,9 @@ impl Grant {
         })
     }
 
-    /// Implication for a user whom neither grant names. A set of groups that refutes it needs at
-    /// most two members: one that passes here without passing there, and one that is denied
-    /// there.
+    /// Returns whether this grant implies `other` for a user whom neither names. A set of groups
+    /// that refutes it needs at most two members: one that passes here without passing there, and
+    /// one that is denied there.
     fn groups_imply(&self, other: &Grant) -> bool {
         let denied_there =
             || other.groups.iter().filter(|(_, granted)| !**granted).map(|(gid, _)| gid);

@@ -15,7 +15,7 @@ use std::cmp::Ordering;
 const ESCAPE_BASE: u32 = 0x10_FF00;
 const ESCAPE_FIRST: char = '\u{10FF80}';
 
-/// The escaped form of a name or path: valid UTF-8 from any bytes.
+/// Escapes a name or path: valid UTF-8 from any bytes.
 pub fn escape(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) if !holds_escapes(text) => Cow::Borrowed(text),
@@ -49,7 +49,7 @@ fn escape_slow(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes that an escaped name or path stands for.
+/// Returns the bytes that an escaped name or path stands for.
 pub fn unescape(text: &str) -> Cow<'_, [u8]> {
     if !holds_escapes(text) {
         return Cow::Borrowed(text.as_bytes());
@@ -65,7 +65,7 @@ pub fn unescape(text: &str) -> Cow<'_, [u8]> {
     Cow::Owned(bytes)
 }
 
-/// Path order: compares two escaped paths component by component.
+/// Compares two escaped paths in path order: component by component.
 pub fn compare_paths(a: &str, b: &str) -> Ordering {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     match a.iter().zip(b).position(|(x, y)| x != y) {
@@ -77,19 +77,19 @@ pub fn compare_paths(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Whether `path` is `directory` or lies below it. Both are relative to the same root, whose path
-/// is empty.
+/// Returns whether `path` is `directory` or lies below it. Both are relative to the same root,
+/// whose path is empty.
 pub fn is_below(path: &str, directory: &str) -> bool {
     directory.is_empty()
         || path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The path of `name` in `directory`; a directory with an empty path is the root.
+/// Returns the path of `name` in `directory`; a directory with an empty path is the root.
 pub fn join(directory: &str, name: &str) -> String {
     if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
 }
 
-/// The absolute path of `path`, which is below a root whose absolute path is `root`.
+/// Returns the absolute path of `path`, which is below a root whose absolute path is `root`.
 pub fn join_absolute(root: &str, path: &str) -> String {
     match (root, path) {
         ("/", path) => format!("/{path}"),
@@ -98,7 +98,7 @@ pub fn join_absolute(root: &str, path: &str) -> String {
     }
 }
 
-/// The path of the directory that holds `path`, or `None` for the root.
+/// Returns the path of the directory that holds `path`, or `None` for the root.
 pub fn parent(path: &str) -> Option<&str> {
     if path.is_empty() {
         return None;
@@ -106,7 +106,7 @@ pub fn parent(path: &str) -> Option<&str> {
     Some(path.rsplit_once('/').map_or("", |(parent, _)| parent))
 }
 
-/// The last component of a path.
+/// Returns the last component of a path.
 pub fn base_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }

@@ -73,7 +73,7 @@ impl Rows {
         });
     }
 
-    /// The extended attributes of the entry in row `at`.
+    /// Returns the extended attributes of the entry in row `at`.
     pub fn xattrs(&self, at: usize) -> impl Iterator<Item = Xattr<'_>> {
         let first = self.xattrs.partition_point(|place| (place.row as usize) < at);
         self.xattrs[first..].iter().take_while(move |place| place.row as usize == at).map(|place| {
@@ -87,17 +87,17 @@ impl Rows {
         })
     }
 
-    /// Whether any entry has extended attributes.
+    /// Returns whether any entry has extended attributes.
     pub fn has_xattrs(&self) -> bool {
         !self.xattrs.is_empty()
     }
 
-    /// How many entries there are.
+    /// Returns how many entries there are.
     pub fn len(&self) -> usize {
         self.attributes.len()
     }
 
-    /// Whether there is no entry.
+    /// Returns whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.attributes.is_empty()
     }
@@ -111,7 +111,7 @@ impl Rows {
         self.bytes.clear();
     }
 
-    /// Bytes of memory held, those reserved for more rows included.
+    /// Returns the bytes of memory held, those reserved for more rows included.
     pub fn capacity_bytes(&self) -> usize {
         self.attributes.capacity() * size_of::<Attributes>()
             + self.text.capacity()
@@ -120,33 +120,33 @@ impl Rows {
             + self.bytes.capacity()
     }
 
-    /// Bytes of names, targets and extended attributes.
+    /// Returns the bytes of names, targets and extended attributes.
     pub fn bytes(&self) -> usize {
         self.text.len() + self.bytes.len()
     }
 
-    /// The attributes of all entries, by row.
+    /// Returns the attributes of all entries, by row.
     pub fn attributes(&self) -> &[Attributes] {
         &self.attributes
     }
 
-    /// The name in row `at`. Panics if there is no such row.
+    /// Returns the name in row `at`. Panics if there is no such row.
     pub fn name(&self, at: usize) -> &str {
         let start = if at == 0 { 0 } else { self.ends[2 * at - 1] };
         &self.text[start as usize..self.ends[2 * at] as usize]
     }
 
-    /// The target in row `at`. Panics if there is no such row.
+    /// Returns the target in row `at`. Panics if there is no such row.
     pub fn target(&self, at: usize) -> &str {
         &self.text[self.ends[2 * at] as usize..self.ends[2 * at + 1] as usize]
     }
 
-    /// The entry in row `at`. Panics if there is no such row.
+    /// Returns the entry in row `at`. Panics if there is no such row.
     pub fn row(&self, at: usize) -> Row<'_> {
         Row { name: self.name(at), attributes: &self.attributes[at], target: self.target(at) }
     }
 
-    /// All entries, in the order in which they were added.
+    /// Returns all entries, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = Row<'_>> {
         (0..self.len()).map(|at| self.row(at))
     }

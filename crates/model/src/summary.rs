@@ -26,7 +26,7 @@ impl std::ops::AddAssign for Count {
 pub struct Histogram(Vec<(i32, Count)>);
 
 impl Histogram {
-    /// The classes with anything in them, in ascending order.
+    /// Returns the classes with anything in them, in ascending order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (i32, Count)> {
         self.0.iter().copied()
     }
@@ -202,7 +202,7 @@ impl Summary {
         }
     }
 
-    /// How many entries there are.
+    /// Returns how many entries there are.
     pub fn entries(&self) -> i64 {
         self.types.iter().sum()
     }
@@ -211,19 +211,19 @@ impl Summary {
 /// Stands for extensions such as those of `log.001` and `log.002`.
 pub const NUMBERED: &str = "#";
 
-/// The class of a size in a histogram by powers of two: 0 for no bytes, n for 2^(n-1) up to but not
-/// including 2^n bytes.
+/// Returns the class of a size in a histogram by powers of two: 0 for no bytes, n for 2^(n-1) up to
+/// but not including 2^n bytes.
 pub fn size_class(size_bytes: i64) -> i32 {
     // No file system gives a negative size; such a one counts as none.
     (i64::BITS - size_bytes.max(0).leading_zeros()) as i32
 }
 
-/// The smallest size in bytes of a class of [`size_class`].
+/// Returns the smallest size in bytes of a class of [`size_class`].
 pub fn size_class_min(class: i32) -> i64 {
     if class <= 0 { 0 } else { 1i64.checked_shl(class as u32 - 1).unwrap_or(i64::MAX) }
 }
 
-/// The month of a time in UTC, counted from January 1970, which is 0.
+/// Returns the month of a time in UTC, counted from January 1970, which is 0.
 pub fn month(time_ns: i64) -> i32 {
     // Howard Hinnant's days-to-civil algorithm, in which a year begins in March.
     let days = time_ns.div_euclid(86_400_000_000_000) + 719_468;
@@ -236,8 +236,8 @@ pub fn month(time_ns: i64) -> i32 {
     ((era * 400 + year_of_era - 1970) * 12 + months_since_march + 2) as i32
 }
 
-/// What follows the last dot of a name; `None` if there is nothing or the name only begins with a
-/// dot.
+/// Returns what follows the last dot of a name; `None` if there is nothing or the name only begins
+/// with a dot.
 pub fn extension(name: &str) -> Option<&str> {
     let (stem, extension) = name.rsplit_once('.')?;
     (!stem.is_empty() && !extension.is_empty()).then_some(extension)

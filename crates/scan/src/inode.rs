@@ -18,8 +18,8 @@ pub(crate) fn open_dir(parent: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno>
     }
 }
 
-/// Attributes of an entry of a directory and its device; `follow` says whether those of what a
-/// symbolic link leads to.
+/// Looks at an entry of a directory: returns its attributes and its device; `follow` says whether
+/// those of what a symbolic link leads to.
 pub fn look_at(
     directory: impl AsFd,
     name: &CStr,
@@ -31,14 +31,14 @@ pub fn look_at(
     Ok(attributes(&rustix::fs::statx(directory, name, flags, mask)?))
 }
 
-/// Attributes of an open directory and its device.
+/// Returns the attributes of an open directory and its device.
 pub fn look_at_open(directory: impl AsFd) -> Result<(Attributes, u64), Errno> {
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     Ok(attributes(&rustix::fs::statx(directory, c"", AtFlags::EMPTY_PATH, mask)?))
 }
 
-/// The classes of an open directory, which those of `class` may look up. Where its ACL cannot be
-/// read, only root is let in.
+/// Returns the classes of an open directory, which those of `class` may look up. Where its ACL
+/// cannot be read, only root is let in.
 pub(crate) fn access(
     classes: &ClassTable,
     class: ClassId,

@@ -26,4 +26,4 @@ pub use mounts::{Mount, mounts, parse_mounts};
 pub use root::{Root, RootError};
 pub use stealing::{Stack, share};
 pub use walk::{Counts, ScanError, ScanOptions, Step, scan};
-pub use xattrs::Found as FoundXattr;
+pub use xattrs::FoundXattr;

@@ -1,7 +1,7 @@
 //! The root of a source: where it is, and who may reach it.
 
 use crate::inode::{access, look_at_open, open_dir};
-use crate::xattrs::{Found, XattrReader};
+use crate::xattrs::{FoundXattr, XattrReader};
 use canopy_model::{Attributes, ClassId, ClassTable, escape};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -63,9 +63,9 @@ impl Root {
         Ok(Root { path: real, attributes, dev, class, directory })
     }
 
-    /// The extended attributes of the root, each with those who may see its value. What cannot be
-    /// read is left out.
-    pub fn xattrs(&self, classes: &ClassTable) -> Vec<Found> {
+    /// Returns the extended attributes of the root, each with those who may see its value. What
+    /// cannot be read is left out.
+    pub fn xattrs(&self, classes: &ClassTable) -> Vec<FoundXattr> {
         let mut reader = XattrReader::staying();
         let mut found = Vec::new();
         if reader.enter(&self.directory).is_ok() {
@@ -78,7 +78,7 @@ impl Root {
         found
     }
 
-    /// The path, escaped.
+    /// Returns the path, escaped.
     pub fn escaped_path(&self) -> String {
         escape(self.path.as_os_str().as_bytes()).into_owned()
     }

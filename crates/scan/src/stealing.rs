@@ -54,8 +54,8 @@ pub fn share<T: Send, S: Send, R: Send>(
 }
 
 impl<T> Stack<'_, T> {
-    /// The next piece; the one taken before is done. Waits for others to make some, and calls
-    /// `idle` first. `None` when all is done or stopped.
+    /// Takes the next piece; the one taken before is done. Waits for others to make some, and
+    /// calls `idle` first. `None` when all is done or stopped.
     pub fn take(&self, mut idle: impl FnMut()) -> Option<T> {
         if self.working.take() {
             self.pool.waiting.fetch_sub(1, Ordering::AcqRel);

@@ -66,7 +66,7 @@ pub struct ScanError {
 }
 
 impl ScanError {
-    /// Whether the entry went away during the walk.
+    /// Returns whether the entry went away during the walk.
     pub fn vanished(&self) -> bool {
         self.errno == Errno::NOENT || (self.step == Step::List && self.errno == Errno::NOTDIR)
     }
@@ -104,7 +104,7 @@ pub fn scan<S: Sink>(
         root_path: root.escaped_path(),
     };
     let first = Task {
-        place: Place::Root(root.directory),
+        location: Location::Root(root.directory),
         path: String::new(),
         depth: 0,
         class: root.class,
@@ -114,14 +114,14 @@ pub fn scan<S: Sink>(
 
 /// A directory that is still to be read.
 struct Task {
-    place: Place,
+    location: Location,
     path: String,
     depth: u32,
     /// Class of the listing that the directory is in.
     class: ClassId,
 }
 
-enum Place {
+enum Location {
     Root(OwnedFd),
     Below(Arc<OwnedFd>, CString),
 }
@@ -250,9 +250,9 @@ impl<'a, S: Sink> Thread<'a, S> {
 
     /// Opens a directory. `None` if its contents are to be left out.
     fn open(&self, task: Task) -> Result<Option<Opened>, Errno> {
-        let directory = match task.place {
-            Place::Root(directory) => directory,
-            Place::Below(parent, name) => open_dir(&*parent, &name)?,
+        let directory = match task.location {
+            Location::Root(directory) => directory,
+            Location::Below(parent, name) => open_dir(&*parent, &name)?,
         };
         let (attributes, dev) = look_at_open(&directory)?;
         let options = self.walk.options;
@@ -373,7 +373,7 @@ impl<'a, S: Sink> Thread<'a, S> {
                 class: self.walk.classes.below(&opened.access, absolute),
                 path,
                 depth: opened.depth + 1,
-                place: Place::Below(opened.directory.clone(), name),
+                location: Location::Below(opened.directory.clone(), name),
             });
         }
     }

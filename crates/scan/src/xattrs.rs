@@ -14,7 +14,7 @@ const BYTES_MAX: usize = 64 * 1024;
 
 /// The name of an extended attribute, and its value with those who may see it, where it can be
 /// read.
-pub type Found = (String, Option<(Vec<u8>, ClassId)>);
+pub type FoundXattr = (String, Option<(Vec<u8>, ClassId)>);
 
 /// Reads extended attributes in one thread.
 #[derive(Default)]
@@ -30,8 +30,8 @@ pub(crate) struct XattrReader {
 }
 
 impl XattrReader {
-    /// A reader that leaves the thread's working directory alone, by which its caller may have
-    /// relative paths.
+    /// Returns a reader that leaves the thread's working directory alone, by which its caller may
+    /// have relative paths.
     pub(crate) fn staying() -> Self {
         XattrReader { own_directory: Some(false), ..XattrReader::default() }
     }

@@ -16,7 +16,7 @@ pub(crate) enum Holds {
 }
 
 impl Holds {
-    /// What a column of this name holds. `None` for those that [`Fields::set`] skips.
+    /// Returns what a column of this name holds. `None` for those that [`Fields::set`] skips.
     pub(crate) fn of(column: &str) -> Option<Self> {
         Some(match column {
             "path" | "target" | "type" => Holds::Text,
@@ -112,7 +112,7 @@ impl Fields {
         Ok(())
     }
 
-    /// The attributes, once all columns are set.
+    /// Checks the columns that were set and puts the attributes together.
     pub(crate) fn attributes(&self) -> Checked<Attributes> {
         let needed = |column: &'static str| Fault::missing(column);
         let mode = self.mode.ok_or_else(|| needed("mode"))?;
@@ -179,7 +179,8 @@ fn octal(text: &[u8]) -> Checked<u32> {
     if mode > 0o177_777 { Err(invalid()) } else { Ok(mode) }
 }
 
-/// Seconds since 1970 with up to nine digits behind the point (more are cut off), or RFC 3339.
+/// Reads seconds since 1970 with up to nine digits behind the point (more are cut off), or RFC
+/// 3339.
 pub(crate) fn time(text: &[u8]) -> Checked<i64> {
     if text.len() > 5 && text[4] == b'-' {
         return rfc_3339(text);
@@ -208,7 +209,8 @@ fn fraction_ns(digits: &[u8]) -> Checked<i64> {
     Ok(part)
 }
 
-/// `2026-11-21T14:36:42.5Z`, or with an offset such as `+01:00`; a blank may stand for the `T`.
+/// Reads `2026-11-21T14:36:42.5Z`, or with an offset such as `+01:00`; a blank may stand for the
+/// `T`.
 fn rfc_3339(text: &[u8]) -> Checked<i64> {
     let invalid = || Fault::value(text, "seconds or a time as in RFC 3339");
     let field = |range: std::ops::Range<usize>, most: i64| {

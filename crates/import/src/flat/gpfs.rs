@@ -24,7 +24,7 @@ const SHOW: [&str; 11] = [
     "CREATION_TIME",
 ];
 
-/// An entry from its line.
+/// Reads an entry from its line.
 pub(super) fn record(line: &[u8]) -> Checked<Fields> {
     let at =
         memmem::find(line, b" -- ").ok_or_else(|| Fault::missing("' -- ' in front of a path"))?;
@@ -79,7 +79,7 @@ fn set(fields: &mut Fields, attribute: &str, value: &[u8]) -> Checked<()> {
     }
 }
 
-/// `2026-11-21 15:00:00.25`, which is UTC, as RFC 3339 has it.
+/// Writes `2026-11-21 15:00:00.25`, which is UTC, as RFC 3339 has it.
 fn timestamp(value: &[u8]) -> Checked<Vec<u8>> {
     match value {
         [_, _, _, _, b'-', .., b'0'..=b'9'] => Ok([value, b"Z"].concat()),
@@ -87,7 +87,7 @@ fn timestamp(value: &[u8]) -> Checked<Vec<u8>> {
     }
 }
 
-/// `st_mode` from ten characters as ls(1) prints them.
+/// Reads `st_mode` from ten characters as ls(1) prints them.
 fn mode(value: &[u8]) -> Checked<u64> {
     let invalid = || Fault::value(value, "ten characters as of ls -l");
     let &[kind, ref bits @ ..] = value else { return Err(invalid()) };
@@ -128,8 +128,8 @@ fn mode(value: &[u8]) -> Checked<u64> {
     Ok(mode)
 }
 
-/// The bytes that an encoded text stands for. `strict` says that all that has to be encoded must
-/// be.
+/// Decodes an encoded text. `strict` says that all that has to be encoded
+/// must be.
 fn decoded(text: &[u8], strict: bool) -> Checked<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -13,10 +13,10 @@ mod spool;
 #[cfg(test)]
 mod tests;
 
-use crate::emitter::{Counts, Emitter, Entry};
-use crate::error::{Error, Place, Problems, Result, RunError};
+use crate::emitter::{Counts, Emitter, NewEntry};
+use crate::error::{Error, Position, Problems, Result, RunError};
 use crate::fault::{Checked, Fault};
-use crate::gathered::{Gathered, RootRule};
+use crate::first_pass::{FirstPass, RootRule};
 use crate::input::Input;
 use crate::path::{check, check_name, shown, trimmed};
 use crate::tree::Tree;
@@ -44,17 +44,17 @@ pub(crate) struct Flat {
 }
 
 /// Takes in records.
-pub(crate) struct Taker<'a> {
-    gathered: Gathered,
+pub(crate) struct Collector<'a> {
+    gathered: FirstPass,
     spool: Spool,
     problems: &'a Problems,
     names: &'a [PathBuf],
     input: u32,
 }
 
-impl Taker<'_> {
+impl Collector<'_> {
     /// Takes in a record, or what is wrong with it.
-    fn take(&mut self, place: Place, fields: Checked<Fields>) -> Result<()> {
+    fn take(&mut self, place: Position, fields: Checked<Fields>) -> Result<()> {
         match fields.and_then(|fields| checked(fields)) {
             Ok((path, item)) if item.attributes.file_type() == FileType::Directory => {
                 let text = |(key, value): (Vec<u8>, Vec<u8>)| (escape(&key).into_owned(), value);
@@ -72,12 +72,12 @@ impl Taker<'_> {
         }
     }
 
-    fn problem(&self, place: Place, reason: Fault) -> Result<()> {
+    fn problem(&self, place: Position, reason: Fault) -> Result<()> {
         self.problems.report(Error::record(&self.names[self.input as usize], place, reason))
     }
 }
 
-/// The path of a record and its entry, which is not placed yet.
+/// Returns the path of a record and its entry, which is not placed yet.
 fn checked(fields: Fields) -> Checked<(Vec<u8>, Item)> {
     let path = fields.path.clone().ok_or_else(|| Fault::missing("path"))?;
     let named = |fault: Fault| fault.within(shown(&path));
@@ -102,7 +102,7 @@ fn checked(fields: Fields) -> Checked<(Vec<u8>, Item)> {
         parent: parent.to_vec(),
         name: name.to_vec(),
         input: 0,
-        place: Place::Offset(0),
+        place: Position::Offset(0),
         attributes,
         target: fields.target,
         xattrs: fields.xattrs,
@@ -111,7 +111,7 @@ fn checked(fields: Fields) -> Checked<(Vec<u8>, Item)> {
 }
 
 impl Flat {
-    /// The first pass.
+    /// Makes the first pass.
     pub(crate) fn open(
         format: FlatFormat,
         files: &[PathBuf],
@@ -121,27 +121,27 @@ impl Flat {
         problems: &Problems,
     ) -> Result<(Flat, Tree)> {
         let spool = Spool::new(memory_bytes);
-        let mut taker =
-            Taker { gathered: Gathered::default(), spool, problems, names: files, input: 0 };
+        let mut collector =
+            Collector { gathered: FirstPass::default(), spool, problems, names: files, input: 0 };
         for (number, file) in files.iter().enumerate() {
-            taker.input = number as u32;
+            collector.input = number as u32;
             let input = Input::open(file)?;
             match format {
-                FlatFormat::Ndjson => readers::ndjson(&input, &mut taker)?,
-                FlatFormat::Csv => readers::csv(&input, delimiter.unwrap_or(b','), &mut taker)?,
-                FlatFormat::Find => readers::find(&input, &mut taker)?,
-                FlatFormat::Parquet => parquet::read(&input, &mut taker)?,
-                FlatFormat::GpfsPolicy => readers::gpfs_policy(&input, &mut taker)?,
-                FlatFormat::Lester => readers::lester(&input, &mut taker)?,
+                FlatFormat::Ndjson => readers::ndjson(&input, &mut collector)?,
+                FlatFormat::Csv => readers::csv(&input, delimiter.unwrap_or(b','), &mut collector)?,
+                FlatFormat::Find => readers::find(&input, &mut collector)?,
+                FlatFormat::Parquet => parquet::read(&input, &mut collector)?,
+                FlatFormat::GpfsPolicy => readers::gpfs_policy(&input, &mut collector)?,
+                FlatFormat::Lester => readers::lester(&input, &mut collector)?,
             }
         }
-        let Taker { gathered, spool, .. } = taker;
+        let Collector { gathered, spool, .. } = collector;
         let rule = if format == FlatFormat::Lester { RootRule::Top } else { RootRule::Below };
         let (tree, _) = Tree::build(vec![gathered], root, rule, files, problems)?;
         Ok((Flat { spool, names: files.to_vec() }, tree))
     }
 
-    /// The second pass. Entries come from one merge, so one thread hands them over.
+    /// Makes the second pass. Entries come from one merge, so one thread hands them over.
     pub(crate) fn run<S: Sink<Error: std::error::Error>>(
         &mut self,
         tree: &Tree,
@@ -177,7 +177,7 @@ impl Flat {
                     let xattrs = item.xattrs.iter().map(|(key, value)| (&key[..], &value[..]));
                     let (name, attributes, target) =
                         (&item.name[..], item.attributes, &item.target[..]);
-                    let added = emitter.push(Entry { name, attributes, target, xattrs })?;
+                    let added = emitter.push(NewEntry { name, attributes, target, xattrs })?;
                     if added {
                         Ok(())
                     } else {

@@ -4,9 +4,9 @@
 //! rows name it. The decoder is meant for honest files: where it panics on others, that is an error
 //! of the file here.
 
-use super::Taker;
+use super::Collector;
 use super::fields::{Fields, Holds};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Position, Result};
 use crate::fault::{Checked, Fault};
 use crate::foreign_parquet::open_foreign_parquet;
 use crate::input::Input;
@@ -33,29 +33,29 @@ const BATCH_ROWS: usize = 4096;
 const EXPORTER: &str = "canopy";
 
 /// Reads a file.
-pub(super) fn read(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
+pub(super) fn read(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
     let opened = guarded(|| open(input)).map_err(|reason| Error::file(&input.path, reason))?;
     let Some((mut reader, escaped)) = opened else { return Ok(()) };
     let mut row = 0;
     loop {
         let batch = guarded(|| reader.next().transpose().map_err(Fault::decoder));
         match batch {
-            Ok(Some(batch)) => take(&batch, escaped, &mut row, taker)?,
+            Ok(Some(batch)) => take(&batch, escaped, &mut row, collector)?,
             Ok(None) => return Ok(()),
             // Where the next row begins cannot be told any more.
-            Err(reason) => return taker.problem(Place::Row(row + 1), reason),
+            Err(reason) => return collector.problem(Position::Row(row + 1), reason),
         }
     }
 }
 
-/// What `decode` gives, or why it cannot, be it an error or a panic.
+/// Returns what `decode` gives, or why it cannot, be it an error or a panic.
 fn guarded<T>(decode: impl FnOnce() -> Checked<T>) -> Checked<T> {
     let damaged = |_| Err(Fault::form("the file is damaged: its lengths or offsets do not fit"));
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(damaged)
 }
 
-/// A reader of the columns that matter, and whether texts are escaped. `None` for a table without
-/// rows.
+/// Returns a reader of the columns that matter, and whether texts are escaped. `None` for a table
+/// without rows.
 fn open(input: &Input) -> Checked<Option<(ParquetRecordBatchReader, bool)>> {
     let (file, metadata) = open_foreign_parquet(input.file.try_clone().map_err(Fault::decoder)?)?;
     let facts = metadata.metadata().file_metadata();
@@ -110,7 +110,12 @@ fn check_type(name: &str, holds: Holds, data_type: &DataType) -> Checked<()> {
     }
 }
 
-fn take(batch: &RecordBatch, escaped: bool, row: &mut u64, taker: &mut Taker<'_>) -> Result<()> {
+fn take(
+    batch: &RecordBatch,
+    escaped: bool,
+    row: &mut u64,
+    collector: &mut Collector<'_>,
+) -> Result<()> {
     let schema = batch.schema();
     let names: Vec<String> =
         schema.fields().iter().map(|field| field.name().to_lowercase()).collect();
@@ -120,7 +125,7 @@ fn take(batch: &RecordBatch, escaped: bool, row: &mut u64, taker: &mut Taker<'_>
         let mut columns = names.iter().zip(batch.columns());
         let set =
             columns.try_for_each(|(name, column)| set(&mut fields, name, column, at, escaped));
-        taker.take(Place::Row(*row), set.map(|()| fields))?;
+        collector.take(Position::Row(*row), set.map(|()| fields))?;
     }
     Ok(())
 }

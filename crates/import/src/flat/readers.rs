@@ -2,8 +2,8 @@
 
 use super::fields::Fields;
 use super::lester::{self, Line};
-use super::{Taker, gpfs};
-use crate::error::{Place, Result};
+use super::{Collector, gpfs};
+use crate::error::{Position, Result};
 use crate::fault::{Checked, Fault};
 use crate::input::{Blocks, Input};
 use crate::number::unsigned;
@@ -11,35 +11,35 @@ use canopy_model::unescape;
 use memchr::memchr;
 use serde_json::Value;
 
-/// Goes through a file piece by piece, each up to an end byte.
-struct Pieces<'a> {
+/// Goes through a file segment by segment, each up to an end byte.
+struct Segments<'a> {
     blocks: Blocks<'a>,
     end: u8,
 }
 
-enum Piece {
+enum Segment {
     /// So many bytes before the end byte.
     Whole(usize),
     /// So many bytes without an end: the end of the file, or more than a record may have.
     Open(usize),
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> Segments<'a> {
     fn new(input: &'a Input, end: u8) -> Self {
-        Pieces { blocks: input.blocks(0, input.length), end }
+        Segments { blocks: input.blocks(0, input.length), end }
     }
 
-    /// Has the next piece in the window.
-    fn prepare(&mut self) -> Result<Option<Piece>> {
+    /// Has the next segment in the window.
+    fn prepare(&mut self) -> Result<Option<Segment>> {
         let mut searched = 0;
         loop {
             let bytes = self.blocks.bytes();
             if let Some(at) = memchr(self.end, &bytes[searched..]) {
-                return Ok(Some(Piece::Whole(searched + at)));
+                return Ok(Some(Segment::Whole(searched + at)));
             }
             searched = bytes.len();
             if !self.blocks.more()? {
-                return Ok(if searched == 0 { None } else { Some(Piece::Open(searched)) });
+                return Ok(if searched == 0 { None } else { Some(Segment::Open(searched)) });
             }
         }
     }
@@ -66,48 +66,48 @@ fn set_exported(fields: &mut Fields, column: &str, text: &str) -> Checked<()> {
 /// line that is none.
 pub(super) fn lines(
     input: &Input,
-    taker: &mut Taker<'_>,
+    collector: &mut Collector<'_>,
     mut record: impl FnMut(&[u8]) -> Option<Checked<Fields>>,
 ) -> Result<()> {
-    let mut pieces = Pieces::new(input, b'\n');
+    let mut segments = Segments::new(input, b'\n');
     let mut line = 0;
     let mut lost = false;
-    while let Some(piece) = pieces.prepare()? {
-        let (length, ended) = match piece {
-            Piece::Whole(length) => (length, true),
-            Piece::Open(length) => (length, pieces.blocks.is_last()),
+    while let Some(segment) = segments.prepare()? {
+        let (length, ended) = match segment {
+            Segment::Whole(length) => (length, true),
+            Segment::Open(length) => (length, segments.blocks.is_last()),
         };
-        let place = Place::Line(line + 1, pieces.blocks.offset());
-        let text = &pieces.blocks.bytes()[..length];
+        let place = Position::Line(line + 1, segments.blocks.offset());
+        let text = &segments.blocks.bytes()[..length];
         if !ended && !lost {
-            taker.problem(place, Fault::form("a line of more than 2 MiB"))?;
+            collector.problem(place, Fault::form("a line of more than 2 MiB"))?;
         } else if ended && !lost && !text.trim_ascii().is_empty() {
             if let Some(fields) = record(text) {
-                taker.take(place, fields)?;
+                collector.take(place, fields)?;
             }
         }
         line += u64::from(ended);
         lost = !ended;
-        let end = usize::from(matches!(piece, Piece::Whole(_)));
-        pieces.blocks.advance(length + end);
+        let end = usize::from(matches!(segment, Segment::Whole(_)));
+        segments.blocks.advance(length + end);
     }
     Ok(())
 }
 
-/// NDJSON: an object a line.
-pub(super) fn ndjson(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
-    lines(input, taker, |text| Some(object(text)))
+/// Reads NDJSON: an object a line.
+pub(super) fn ndjson(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
+    lines(input, collector, |text| Some(object(text)))
 }
 
-/// File lists of mmapplypolicy: an entry a line.
-pub(super) fn gpfs_policy(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
-    lines(input, taker, |text| Some(gpfs::record(text)))
+/// Reads file lists of mmapplypolicy: an entry a line.
+pub(super) fn gpfs_policy(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
+    lines(input, collector, |text| Some(gpfs::record(text)))
 }
 
-/// What Lester prints: an entry a line.
-pub(super) fn lester(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
+/// Reads what Lester prints: an entry a line.
+pub(super) fn lester(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
     let mut unfinished = false;
-    lines(input, taker, |text| match lester::line(text) {
+    lines(input, collector, |text| match lester::line(text) {
         Line::Record(fields) => Some(fields),
         mark => {
             unfinished = matches!(mark, Line::Header);
@@ -116,7 +116,7 @@ pub(super) fn lester(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
     })?;
     if unfinished {
         let fault = Fault::missing("'#complete#' at the end: the list was cut");
-        taker.problem(Place::Offset(input.length), fault)?;
+        collector.problem(Position::Offset(input.length), fault)?;
     }
     Ok(())
 }
@@ -156,35 +156,35 @@ fn object(text: &[u8]) -> Checked<Fields> {
     Ok(fields)
 }
 
-/// A value as getfattr(1) prints it: in hexadecimal digits behind 0x, or as it is.
+/// Decodes a value as getfattr(1) prints it: in hexadecimal digits behind 0x, or as it is.
 fn xattr_value(text: &str) -> Checked<Vec<u8>> {
     let Some(digits) = text.strip_prefix("0x") else { return Ok(text.as_bytes().to_vec()) };
     hex::decode(digits).map_err(|_| Fault::form("xattrs: expected hexadecimal digits behind 0x"))
 }
 
-/// The output of find(1): `%y %m %U %G %s %n %i %b %T@ %A@ %C@ %B@ %p\0%l\0`.
-pub(super) fn find(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
+/// Reads the output of find(1): `%y %m %U %G %s %n %i %b %T@ %A@ %C@ %B@ %p\0%l\0`.
+pub(super) fn find(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
     const COLUMNS: [&str; 12] = [
         "type", "mode", "uid", "gid", "size", "nlink", "ino", "blocks", "mtime", "atime", "ctime",
         "btime",
     ];
     let missing = |column: &str| Fault::missing(format!("{column}: is the -printf as documented?"));
-    let mut pieces = Pieces::new(input, 0);
+    let mut segments = Segments::new(input, 0);
     // The record whose link's target comes next.
-    let mut waiting: Option<(Place, Checked<Fields>)> = None;
-    while let Some(piece) = pieces.prepare()? {
-        let place = Place::Offset(pieces.blocks.offset());
-        let Piece::Whole(length) = piece else {
+    let mut waiting: Option<(Position, Checked<Fields>)> = None;
+    while let Some(segment) = segments.prepare()? {
+        let place = Position::Offset(segments.blocks.offset());
+        let Segment::Whole(length) = segment else {
             // Where a record begins cannot be told any more.
             let reason = "the file ends within a record, or a record has more than 2 MiB";
-            return taker.problem(place, Fault::form(reason));
+            return collector.problem(place, Fault::form(reason));
         };
-        let text = &pieces.blocks.bytes()[..length];
+        let text = &segments.blocks.bytes()[..length];
         match waiting.take() {
             Some((place, fields)) => {
                 let fields =
                     fields.and_then(|mut fields| fields.set("target", text).map(|()| fields));
-                taker.take(place, fields)?;
+                collector.take(place, fields)?;
             }
             None => {
                 let mut parts = text.splitn(COLUMNS.len() + 1, |&byte| byte == b' ');
@@ -203,16 +203,17 @@ pub(super) fn find(input: &Input, taker: &mut Taker<'_>) -> Result<()> {
                 waiting = Some((place, fields));
             }
         }
-        pieces.blocks.advance(length + 1);
+        segments.blocks.advance(length + 1);
     }
     match waiting {
-        Some((place, _)) => taker.problem(place, Fault::form("the file ends within a record")),
+        Some((place, _)) => collector.problem(place, Fault::form("the file ends within a record")),
         None => Ok(()),
     }
 }
 
-/// CSV: a line of column names, then a record a line; values may be quoted and hold line ends then.
-pub(super) fn csv(input: &Input, delimiter: u8, taker: &mut Taker<'_>) -> Result<()> {
+/// Reads CSV: a line of column names, then a record a line; values may be quoted and hold line ends
+/// then.
+pub(super) fn csv(input: &Input, delimiter: u8, collector: &mut Collector<'_>) -> Result<()> {
     let mut blocks = input.blocks(0, input.length);
     let mut columns: Option<Vec<String>> = None;
     let mut line = 1;
@@ -224,11 +225,11 @@ pub(super) fn csv(input: &Input, delimiter: u8, taker: &mut Taker<'_>) -> Result
         if blocks.bytes().is_empty() {
             return Ok(());
         }
-        let place = Place::Line(line, blocks.offset());
+        let place = Position::Line(line, blocks.offset());
         let length = match csv_record(blocks.bytes(), delimiter, &mut values) {
             Ok(length) => length,
             // Where a record begins cannot be told any more.
-            Err(reason) => return taker.problem(place, reason),
+            Err(reason) => return collector.problem(place, reason),
         };
         line += memchr::memchr_iter(b'\n', &blocks.bytes()[..length]).count() as u64;
         blocks.advance(length);
@@ -236,7 +237,7 @@ pub(super) fn csv(input: &Input, delimiter: u8, taker: &mut Taker<'_>) -> Result
             _ if values.len() == 1 && values[0].is_empty() => {}
             Some(columns) if columns.len() != values.len() => {
                 let reason = format!("{} values, expected {}", values.len(), columns.len());
-                taker.problem(place, Fault::form(reason))?;
+                collector.problem(place, Fault::form(reason))?;
             }
             Some(columns) => {
                 let mut fields = Fields::default();
@@ -247,7 +248,7 @@ pub(super) fn csv(input: &Input, delimiter: u8, taker: &mut Taker<'_>) -> Result
                         _ => fields.set(column, value),
                     }
                 });
-                taker.take(place, set.map(|()| fields))?;
+                collector.take(place, set.map(|()| fields))?;
             }
             None => {
                 let name = |value: &Vec<u8>| String::from_utf8_lossy(value).trim().to_lowercase();
@@ -261,6 +262,9 @@ pub(super) fn csv(input: &Input, delimiter: u8, taker: &mut Taker<'_>) -> Result
 const MAX_RECORD: usize = 1 << 20;
 
 /// Splits the record at the beginning of `bytes` into values (RFC 4180); returns its length.
+///
+/// csv-core would take a quoted value without an end, and text behind a closing quote, for values;
+/// here they are faults, since what follows could be anything.
 fn csv_record(bytes: &[u8], delimiter: u8, values: &mut Vec<Vec<u8>>) -> Checked<usize> {
     values.clear();
     let mut at = 0;

@@ -4,7 +4,7 @@
 //! a run to a temporary file without a name. At the end, all runs are merged. Without any run on
 //! disk, nothing is written.
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Position, Result};
 use canopy_model::Attributes;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -18,7 +18,7 @@ pub(crate) struct Item {
     pub parent: Vec<u8>,
     pub name: Vec<u8>,
     pub input: u32,
-    pub place: Place,
+    pub place: Position,
     pub attributes: Attributes,
     pub target: Vec<u8>,
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -27,7 +27,7 @@ pub(crate) struct Item {
 impl Item {
     fn key(&self) -> (&[u8], &[u8], u32, u64) {
         let at = match self.place {
-            Place::Offset(at) | Place::Line(at, _) | Place::Row(at) => at,
+            Position::Offset(at) | Position::Line(at, _) | Position::Row(at) => at,
         };
         (&self.parent, &self.name, self.input, at)
     }
@@ -45,9 +45,9 @@ impl Item {
     fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
         let a = &self.attributes;
         let (kind, x, y) = match self.place {
-            Place::Offset(x) => (0, x, 0),
-            Place::Line(x, y) => (1, x, y),
-            Place::Row(x) => (2, x, 0),
+            Position::Offset(x) => (0, x, 0),
+            Position::Line(x, y) => (1, x, y),
+            Position::Row(x) => (2, x, 0),
         };
         let signed = [a.size_bytes, a.blocks, a.atime_ns, a.mtime_ns, a.ctime_ns, a.btime_ns];
         let small = [
@@ -92,9 +92,9 @@ impl Item {
         let (parent, name, target) = (text()?, text()?, text()?);
         let xattrs = (0..pairs).map(|_| Ok((text()?, text()?))).collect::<std::io::Result<_>>()?;
         let place = match kind {
-            0 => Place::Offset(x),
-            1 => Place::Line(x, y),
-            _ => Place::Row(x),
+            0 => Position::Offset(x),
+            1 => Position::Line(x, y),
+            _ => Position::Row(x),
         };
         let attributes = Attributes {
             ino,
@@ -177,7 +177,7 @@ impl Spool {
         Ok(())
     }
 
-    /// All entries, sorted. Can be asked for again.
+    /// Returns all entries, sorted. Can be asked for again.
     pub(crate) fn sorted(&mut self) -> Result<Merge<'_>> {
         if self.runs.is_empty() {
             self.items.sort();
@@ -232,7 +232,7 @@ impl Merge<'_> {
         Ok(())
     }
 
-    /// The next entry.
+    /// Returns the next entry, or `None` behind the last one.
     pub(crate) fn next(&mut self) -> Result<Option<Item>> {
         match self.heap.pop() {
             Some(Reverse((item, number))) => {
@@ -244,7 +244,7 @@ impl Merge<'_> {
     }
 }
 
-/// The directory and the name of a path below the root, which is not empty.
+/// Returns the directory and the name of a path below the root, which is not empty.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -262,7 +262,7 @@ mod tests {
             parent: format!("d{}", number * 7919 % 13).into_bytes(),
             name: format!("n{}", number * 104_729 % 1009).into_bytes(),
             input: 0,
-            place: Place::Line(number, number * 10),
+            place: Position::Line(number, number * 10),
             attributes: Attributes { ino: number, size_bytes: -1, ..Attributes::default() },
             target: vec![b't'; (number % 3) as usize],
             xattrs: vec![(b"user.k".to_vec(), vec![0; (number % 5) as usize])],

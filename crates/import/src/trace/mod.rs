@@ -13,10 +13,10 @@ mod record;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::emitter::{Counts, Emitter, Entry};
-use crate::error::{Error, Place, Problems, Result, RunError};
+use crate::emitter::{Counts, Emitter, NewEntry};
+use crate::error::{Error, Position, Problems, Result, RunError};
 use crate::fault::{Checked, Fault};
-use crate::gathered::{Gathered, RootRule};
+use crate::first_pass::{FirstPass, RootRule};
 use crate::input::{Blocks, Input};
 use crate::path::{check_name, shown};
 use crate::tree::{MADE_UP, NO_DIR, Tree, Xattrs};
@@ -61,8 +61,8 @@ struct Range {
 
 /// What the first pass finds in a file.
 #[derive(Default)]
-struct Scouted {
-    gathered: Gathered,
+struct ScannedFile {
+    gathered: FirstPass,
     ranges: Vec<Range>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct TraceOptions<'a> {
 }
 
 impl Trace {
-    /// The first pass.
+    /// Makes the first pass.
     pub(crate) fn open(
         files: &[PathBuf],
         options: &TraceOptions<'_>,
@@ -98,7 +98,7 @@ impl Trace {
         Ok((Trace { inputs, ranges, dirs }, tree))
     }
 
-    /// The second pass.
+    /// Makes the second pass.
     pub(crate) fn run<S: Sink<Error: std::error::Error>>(
         &self,
         tree: &Tree,
@@ -154,7 +154,7 @@ impl Trace {
                         let reason = reason.within(shown(record.path));
                         problems.report(Error::record(
                             &input.path,
-                            Place::Offset(offset),
+                            Position::Offset(offset),
                             reason,
                         ))?;
                     }
@@ -162,7 +162,7 @@ impl Trace {
                         let reason = reason.within(shown(record.path));
                         problems.report(Error::record(
                             &input.path,
-                            Place::Offset(offset),
+                            Position::Offset(offset),
                             reason,
                         ))?;
                     }
@@ -226,7 +226,7 @@ impl Stanza {
             Err(reason) => return Ok(Err(reason)),
         };
         let xattrs = record.xattrs().unwrap_or(Pairs::EMPTY);
-        let added = emitter.push(Entry { name, attributes, target: record.target, xattrs })?;
+        let added = emitter.push(NewEntry { name, attributes, target: record.target, xattrs })?;
         Ok(if added { Ok(()) } else { Err(Fault::contradiction("a second entry of this name")) })
     }
 }
@@ -235,14 +235,14 @@ fn changed(input: &Input) -> Error {
     Error::file(&input.path, Fault::form("was changed while it was read"))
 }
 
-/// The first pass over one file.
+/// Makes the first pass over one file.
 fn scout(
     number: usize,
     input: &Input,
     options: &TraceOptions<'_>,
     problems: &Problems,
-) -> Result<Scouted> {
-    let mut found = Scouted::default();
+) -> Result<ScannedFile> {
+    let mut found = ScannedFile::default();
     if input.length == 0 {
         return Ok(found);
     }
@@ -253,7 +253,7 @@ fn scout(
     let mut lost = false;
     while records.prepare()? {
         let offset = records.offset();
-        let at = Place::Offset(offset);
+        let at = Position::Offset(offset);
         let (record, length) = match records.split() {
             Ok(split) => split,
             Err(reason) => {
@@ -284,7 +284,7 @@ fn scout(
 
 /// Adds a directory. One whose record is wrong in part is added with what can be told, for root
 /// alone.
-fn gather(record: &Record<'_>, gathered: &mut Gathered, at: (u32, Place)) -> Checked<()> {
+fn gather(record: &Record<'_>, gathered: &mut FirstPass, at: (u32, Position)) -> Checked<()> {
     let (attributes, pairs) = (record.attributes(), record.xattrs());
     let unknown = attributes.is_err() || pairs.is_err();
     let fault = attributes.as_ref().err().or(pairs.as_ref().err()).cloned();
@@ -303,7 +303,7 @@ fn layout(input: &Input, options: &TraceOptions<'_>) -> Result<Layout> {
     let mut blocks = input.blocks(0, input.length);
     while blocks.bytes().len() < RECORD_BYTES_MAX && blocks.more()? {}
     let form = detect(blocks.bytes(), delimiter);
-    let form = form.map_err(|reason| Error::record(&input.path, Place::Offset(0), reason))?;
+    let form = form.map_err(|reason| Error::record(&input.path, Position::Offset(0), reason))?;
     Ok(Layout { form, delimiter })
 }
 

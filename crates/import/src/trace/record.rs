@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! record  := name D type D number{11} link D xattrs D number{5} text D text D pinode D LF
-//! number  := decimal D: inode, mode, nlink, uid, gid, size, blksize, blocks, atime, mtime, ctime (seconds);
+//! number  := decimal D: inode, mode, nlink, uid, gid, size, blksize, blocks, atime, mtime, ctime;
+//!            times are in seconds;
 //!            behind xattrs: creation time and four integers of the file system, which are not used
 //! D       := the delimiter, 0x1E unless told otherwise
 //! xattrs  := (name U value U)*, U is 0x1F
@@ -93,7 +94,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A field up to the next delimiter.
+    /// Takes a field up to the next delimiter.
     fn plain(&mut self) -> Result<&'a [u8], SplitError> {
         let rest = &self.bytes[self.at..];
         let length = memchr(self.layout.delimiter, rest).ok_or(SplitError::Incomplete)?;
@@ -101,7 +102,7 @@ impl<'a> Cursor<'a> {
         Ok(&rest[..length])
     }
 
-    /// A short field up to the next delimiter.
+    /// Takes a short field up to the next delimiter.
     fn short(&mut self, what: &str) -> Result<&'a [u8], SplitError> {
         const LENGTH_MAX: usize = 24;
         let rest = &self.bytes[self.at..];
@@ -203,7 +204,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The attributes.
+    /// Returns the attributes.
     pub(crate) fn attributes(&self) -> Checked<Attributes> {
         let [ino, mode, nlink, uid, gid, bytes, blksize, blocks, atime, mtime, ctime] =
             self.numbers;
@@ -231,7 +232,7 @@ impl<'a> Record<'a> {
         Ok(attributes)
     }
 
-    /// The mode, which must agree with the type.
+    /// Checks the mode, which must agree with the type.
     fn mode(&self, mode: u32) -> Checked<u32> {
         let file_type = FileType::of_mode(mode);
         let own = file_type.letter() as u8;

@@ -87,7 +87,7 @@ fn import(files: &[&[u8]], lenient: bool) -> Result<(Seen, u64), Error> {
     import_with(files, |request| request.lenient = lenient)
 }
 
-/// A record in the prefixed form.
+/// Returns a record in the prefixed form.
 fn record(path: &[u8], kind: char, mode: u32, target: &[u8], xattrs: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut pairs = Vec::new();
     for (key, value) in xattrs {
@@ -109,7 +109,7 @@ fn record(path: &[u8], kind: char, mode: u32, target: &[u8], xattrs: &[(&[u8], &
     line
 }
 
-/// A record in the plain form.
+/// Returns a record in the plain form.
 fn plain(path: &str, kind: char, mode: u32, target: &str, xattrs: &str) -> String {
     format!(
         "{path}\x1e{kind}\x1e77\x1e{mode}\x1e1\x1e1000\x1e100\x1e5\x1e4096\x1e8\x1e1\x1e2\x1e-3\x1e{target}\x1e{xattrs}\

@@ -38,8 +38,8 @@ const NUMBERS: Columns = Columns::of(&[
 ]);
 
 impl Shard {
-    /// The listings of a directory and all below it, as a range of ordinals. Opens no file where
-    /// the covers tell.
+    /// Returns the listings of a directory and all below it, as a range of ordinals. Opens no file
+    /// where the covers tell.
     pub fn listings_below(&self, directory: &str) -> Result<RowRange> {
         match Overlap::of(&self.record.prefix, directory) {
             Overlap::Outside => return Ok(0..0),
@@ -62,7 +62,8 @@ impl Shard {
         Ok(found.unwrap_or(0..0))
     }
 
-    /// The listing of a directory itself: no, one or, of a huge directory, several ordinals.
+    /// Returns the listing of a directory itself: no, one or, of a huge directory, several
+    /// ordinals.
     pub fn listings_at(&self, directory: &str) -> Result<RowRange> {
         let may_hold = |prefix: &str| match Overlap::of(prefix, directory) {
             Overlap::Outside => false,
@@ -81,7 +82,7 @@ impl Shard {
         Ok(first..end)
     }
 
-    /// Sums over all entries below a directory. Opens no file where the covers tell.
+    /// Returns the sums over all entries below a directory. Opens no file where the covers tell.
     pub fn totals_below(&self, directory: &str) -> Result<Totals> {
         match Overlap::of(&self.record.prefix, directory) {
             Overlap::Outside => return Ok(Totals::default()),
@@ -102,9 +103,9 @@ impl Shard {
         Ok(totals)
     }
 
-    /// If all of the shard is below a directory and its manifest tells: the sums over all entries,
-    /// with those once that have several links but no name elsewhere, and the links of the
-    /// others that have several.
+    /// Returns, if all of the shard is below a directory and its manifest says so, the sums over
+    /// all entries, with those once that have several links but no name elsewhere, and the links of
+    /// the others that have several.
     pub fn once_below(&self, directory: &str) -> Result<Option<(Totals, &[HardLink])>> {
         match (Overlap::of(&self.record.prefix, directory), &self.record.open_links) {
             (Overlap::Inside, Some(open)) => {
@@ -116,8 +117,8 @@ impl Shard {
         }
     }
 
-    /// Whether the manifest alone tells the sums over all entries below a directory, and their hard
-    /// links.
+    /// Returns whether the manifest alone has the sums over all entries below a directory, and
+    /// their hard links.
     pub fn tells_totals_below(&self, directory: &str) -> bool {
         match Overlap::of(&self.record.prefix, directory) {
             Overlap::Outside => true,
@@ -126,14 +127,15 @@ impl Shard {
         }
     }
 
-    /// Sums over the entries of a range of listings.
+    /// Returns the sums over the entries of a range of listings.
     fn totals_of(&self, listings: RowRange) -> Result<Totals> {
         let mut totals = self.totals_before(listings.end)?;
         totals -= self.totals_before(listings.start)?;
         Ok(totals)
     }
 
-    /// The entries and the directories of a range of listings, as ranges of rows of these files.
+    /// Returns the entries and the directories of a range of listings, as ranges of rows of these
+    /// files.
     pub fn rows_of(&self, listings: RowRange) -> Result<(RowRange, RowRange)> {
         let (first, end) = (self.totals_before(listings.start)?, self.totals_before(listings.end)?);
         let range = |first: i64, end: i64, kind| {
@@ -149,14 +151,14 @@ impl Shard {
         ))
     }
 
-    /// The device of the directory that a listing is of.
+    /// Returns the device of the directory that a listing is of.
     pub fn device_of(&self, listing: usize) -> Result<u64> {
         let (batch, row) = self.numbers(listing)?;
         Ok(DEV.of(&batch)?[row])
     }
 
-    /// The running totals before a listing. The last ordinal but one past the end gives those of
-    /// all.
+    /// Returns the running totals before a listing. The last ordinal but one past the end gives
+    /// those of all.
     fn totals_before(&self, listing: usize) -> Result<Totals> {
         if listing == 0 {
             return Ok(Totals::default());
@@ -174,7 +176,7 @@ impl Shard {
         })
     }
 
-    /// The listings among `within` that are a directory or below it.
+    /// Returns the listings among `within` that are a directory or below it.
     fn search(&self, directory: &str, within: RowRange) -> Result<RowRange> {
         let before = |path: &str| compare_paths(path, directory) == Ordering::Less;
         let first = self.partition_point(before)?;
@@ -183,8 +185,8 @@ impl Shard {
         Ok(clamp(first)..clamp(end))
     }
 
-    /// The number of listings at the front whose paths fulfil a condition that none fulfils after
-    /// them.
+    /// Returns the number of listings at the front whose paths fulfil a condition that none fulfils
+    /// after them.
     fn partition_point(&self, holds: impl Fn(&str) -> bool) -> Result<usize> {
         let open = self.open(FileKind::Listings)?;
         let fences = self.fences(&open)?;
@@ -204,7 +206,7 @@ impl Shard {
         Ok(page * FENCE_ROWS + first)
     }
 
-    /// The page of [`NUMBERS`] that a listing is in, and its row there.
+    /// Returns the page of [`NUMBERS`] that a listing is in, and its row there.
     fn numbers(&self, listing: usize) -> Result<(RecordBatch, usize)> {
         let open = self.open(FileKind::Listings)?;
         let batch = self.page(&open.pages.numbers, NUMBERS, listing / FENCE_ROWS)?;

@@ -12,7 +12,7 @@ use crate::reader::Index;
 use canopy_model::ClassId;
 
 impl Writer {
-    /// The tables that were added, by name.
+    /// Returns the tables that were added, by name.
     pub fn tables(&self) -> &[TableRecord] {
         &self.tables
     }
@@ -22,7 +22,7 @@ impl Writer {
         self.tables.iter().any(|table| matches!(table.kind, TableKind::Derived { .. }))
     }
 
-    /// The query of a derived table.
+    /// Returns the query of a derived table.
     pub fn table_query(&self, name: &str) -> Option<&str> {
         self.queries.get(name).map(String::as_str)
     }
@@ -79,13 +79,14 @@ impl Writer {
         }
     }
 
-    /// The classes that hold anything, what was written since the last publication among it.
+    /// Returns the classes that hold anything, what was written since the last publication among
+    /// it.
     pub fn held_classes(&mut self) -> Vec<ClassId> {
         self.settle();
         self.classes.keys().copied().collect()
     }
 
-    /// What every reader of a class sees; of no class, nothing.
+    /// Returns what every reader of a class sees; of no class, nothing.
     pub fn view(&self, class: Option<ClassId>) -> Index {
         let empty = Default::default();
         let held = class.and_then(|class| self.classes.get(&class)).map(|(_, manifest)| manifest);
@@ -105,7 +106,7 @@ impl Writer {
         )
     }
 
-    /// A writer for the rows that a class has of a derived table.
+    /// Returns a writer for the rows that a class has of a derived table.
     pub fn table_writer(&self, class: ClassId, name: &str) -> Result<TableWriter> {
         let known = self.tables.iter().find(|table| table.name == name);
         let Some(TableRecord { kind: TableKind::Derived { columns, .. }, .. }) = known else {

@@ -1,6 +1,6 @@
 //! What the first pass gathers: directories as the input has them, and which of them is the root.
 
-use crate::error::{Error, Place, Problems, Result};
+use crate::error::{Error, Position, Problems, Result};
 use crate::path::{below, common, trimmed};
 use crate::tree::Xattrs;
 use canopy_model::Attributes;
@@ -19,23 +19,23 @@ pub(crate) enum RootRule {
 
 /// The directories that one thread has found, in the order of its input.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
+pub(crate) struct FirstPass {
     paths: Vec<u8>,
-    dirs: Vec<GatheredDir>,
+    dirs: Vec<FoundDir>,
     pub(crate) xattrs: FxHashMap<u32, Xattrs>,
 }
 
 /// A directory as a record tells of it.
 #[derive(Debug)]
-pub(crate) struct GatheredDir {
+pub(crate) struct FoundDir {
     path_end: usize,
     pub attributes: Attributes,
     pub unknown: bool,
     pub input: u32,
-    pub place: Place,
+    pub place: Position,
 }
 
-impl Gathered {
+impl FirstPass {
     /// Adds a directory. `unknown` says that its permissions are not known for sure.
     pub(crate) fn push(
         &mut self,
@@ -43,29 +43,23 @@ impl Gathered {
         attributes: Attributes,
         unknown: bool,
         xattrs: Xattrs,
-        at: (u32, Place),
+        at: (u32, Position),
     ) {
         if !xattrs.is_empty() {
             self.xattrs.insert(self.dirs.len() as u32, xattrs);
         }
         self.paths.extend_from_slice(path);
         let (input, place) = at;
-        self.dirs.push(GatheredDir {
-            path_end: self.paths.len(),
-            attributes,
-            unknown,
-            input,
-            place,
-        });
+        self.dirs.push(FoundDir { path_end: self.paths.len(), attributes, unknown, input, place });
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub(crate) fn len(&self) -> usize {
         self.dirs.len()
     }
 
-    /// Their paths, as the input has them, and what else is known.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &GatheredDir)> {
+    /// Returns their paths, as the input has them, and what else is known.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &FoundDir)> {
         let mut start = 0;
         self.dirs.iter().map(move |dir| {
             let path = &self.paths[start..dir.path_end];
@@ -81,12 +75,12 @@ impl Gathered {
 /// and what the real root keeps from others would be open. So it is taken only where nothing can be
 /// missing unnoticed.
 pub(crate) fn input_root(
-    gathered: &[Gathered],
+    gathered: &[FirstPass],
     asked: Option<&[u8]>,
     rule: RootRule,
     problems: &Problems,
 ) -> Result<Vec<u8>> {
-    let mut paths = gathered.iter().flat_map(Gathered::iter).map(|(path, _)| path);
+    let mut paths = gathered.iter().flat_map(FirstPass::iter).map(|(path, _)| path);
     let Some(first) = paths.next() else {
         return Err(Error::Input("the input has no directory".to_owned()));
     };
