@@ -3,6 +3,7 @@
 //! Not its job: output, arguments, SQL, and deciding who may see what. It reads the shards that `canopy_index` could open,
 //! which are those that the kernel let the caller into.
 
+pub mod ages;
 pub mod columns;
 pub mod contents;
 pub mod cursor;

@@ -7,13 +7,13 @@
 use super::lines::{Line, Lines};
 use super::{DuOptions, Measure};
 use crate::error::Result;
-use crate::report::breakdown::{AGES, add_ages};
 use canopy_index::column::*;
 use canopy_model::{Attributes, Count, FileType, NUMBERED, Parts, Summary, month};
+use canopy_read::ages::{AGES, add_ages};
 use canopy_read::locate::Start;
 use canopy_read::summaries::{ByOwner, Wanted, of_subtree};
 use canopy_read::totals::Subtree;
-use canopy_text::{group_name, user_name};
+use canopy_text::{group_or_number, user_or_number};
 use std::collections::BTreeMap;
 
 /// What the entries of a subtree are told apart by.
@@ -29,7 +29,7 @@ pub enum By {
     Age,
 }
 
-/// Gives the lines of one start.
+/// Puts the lines of one start.
 pub(super) fn print(start: &Start, options: &DuOptions, lines: &mut Lines<'_>) -> Result<()> {
     let by = options.by.unwrap_or(By::User);
     let wanted = wanted(by);
@@ -41,11 +41,9 @@ pub(super) fn print(start: &Start, options: &DuOptions, lines: &mut Lines<'_>) -
     let mut ages = vec![Count::default(); AGES.len()];
     for ((uid, gid), summary) in summaries {
         match by {
-            By::User => {
-                add(&mut sums, name(user_name(uid), uid), of_summary(options.measure, &summary))
-            }
+            By::User => add(&mut sums, user_or_number(uid), of_summary(options.measure, &summary)),
             By::Group => {
-                add(&mut sums, name(group_name(gid), gid), of_summary(options.measure, &summary))
+                add(&mut sums, group_or_number(gid), of_summary(options.measure, &summary))
             }
             By::Extension => {
                 for (extension, count) in &summary.extensions {
@@ -64,7 +62,7 @@ pub(super) fn print(start: &Start, options: &DuOptions, lines: &mut Lines<'_>) -
     Ok(())
 }
 
-/// What has to be known of entries.
+/// Returns what has to be known of entries.
 fn wanted(by: By) -> Wanted {
     let columns = MODE | UID | GID | SIZE | BLOCKS;
     let columns = match by {
@@ -99,10 +97,6 @@ fn of_count(measure: Measure, count: Count) -> i64 {
 fn add(sums: &mut BTreeMap<String, i64>, key: String, size: i64) {
     let sum = sums.entry(key).or_default();
     *sum = sum.saturating_add(size);
-}
-
-fn name(name: Option<String>, id: u32) -> String {
-    name.unwrap_or_else(|| id.to_string())
 }
 
 fn extension_name(extension: &str) -> String {

@@ -17,7 +17,6 @@
 //!
 //! Not its job: deciding who may see what. All rows come from shards that the caller could open.
 
-pub(crate) mod breakdown;
 mod details;
 mod entries;
 mod facts;

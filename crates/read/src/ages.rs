@@ -1,9 +1,9 @@
-//! Spans of ages, for the section of ages and for what du says of ages.
+//! Ages in whole calendar months, in the spans by which people are told of them.
 
 use canopy_model::{Count, Histogram};
 
-/// Spans of months by which ages are shown.
-pub(crate) const AGES: [(&str, i32, Option<i32>); 11] = [
+/// Spans of months: what each is called, its first month and its last one, if it has one.
+pub const AGES: [(&str, i32, Option<i32>); 11] = [
     ("in the future", -1, Some(-1)),
     ("this month", 0, Some(0)),
     ("1 month", 1, Some(1)),
@@ -17,12 +17,13 @@ pub(crate) const AGES: [(&str, i32, Option<i32>); 11] = [
     ("10 years and more", 120, None),
 ];
 
-/// Adds months to the [`AGES`] that they were before the month of a scan.
-pub(crate) fn add_ages(classes: &mut [Count], months: &Histogram, scanned: i32) {
+/// Adds what is known of months to the [`AGES`] that they were before the month of a scan; `counts`
+/// has one for each span.
+pub fn add_ages(counts: &mut [Count], months: &Histogram, scanned: i32) {
     for (month, count) in months.iter() {
         let age = (scanned - month).max(-1);
         let at = AGES.iter().rposition(|(_, from, _)| *from <= age).unwrap_or(0);
-        classes[at] += count;
+        counts[at] += count;
     }
 }
 
@@ -46,9 +47,9 @@ mod tests {
         ] {
             let mut months = Histogram::default();
             months.add(500 - age, Count { entries: 1, bytes: 2 });
-            let mut classes = vec![Count::default(); AGES.len()];
-            add_ages(&mut classes, &months, 500);
-            assert_eq!(classes[label].entries, 1, "{age}");
+            let mut counts = vec![Count::default(); AGES.len()];
+            add_ages(&mut counts, &months, 500);
+            assert_eq!(counts[label].entries, 1, "{age}");
         }
     }
 
