@@ -90,13 +90,14 @@ impl ReportSection for Names {
     }
 }
 
-/// Returns whether a text is printable ASCII, as nearly all names are. Without an early end, this is
-/// done for many bytes at once.
+/// Returns whether a text is printable ASCII, as nearly all names are. Without an early end, this
+/// is done for many bytes at once.
 fn is_plain(text: &[u8]) -> bool {
     text.iter().fold(true, |plain, byte| plain & (b' '..0x7F).contains(byte))
 }
 
 /// Returns whether a character changes the direction of the text around it.
 pub(in crate::report) fn turns_text(c: char) -> bool {
-    matches!(c, '\u{200E}' | '\u{200F}' | '\u{061C}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+    let marks = matches!(c, '\u{200E}' | '\u{200F}' | '\u{061C}');
+    marks || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
