@@ -47,8 +47,8 @@ impl<T: Sum> TreeFold<T> {
         TreeFold { path: path.to_owned(), open: vec![first] }
     }
 
-    /// Goes to a directory at or below the first one, and gives what it holds by itself, to be added
-    /// to. A directory may come several times in a row.
+    /// Goes to a directory at or below the first one, and gives what it holds by itself, to be
+    /// added to. A directory may come several times in a row.
     pub fn enter<E>(
         &mut self,
         path: &str,
@@ -71,8 +71,8 @@ impl<T: Sum> TreeFold<T> {
         self.enter_through_with(path, |_, _| T::default(), each)
     }
 
-    /// As [`TreeFold::enter_through`]; `begin` makes what a directory begins with, from what the one
-    /// around it holds by itself and from its own name.
+    /// As [`TreeFold::enter_through`]; `begin` makes what a directory begins with, from what the
+    /// one around it holds by itself and from its own name.
     pub fn enter_through_with<E>(
         &mut self,
         path: &str,

@@ -1,7 +1,7 @@
 //! Reports: who and what takes how much, and which entries stand out.
 //!
-//! `sections` has the sections, one struct in one file each, and lists them once. They say what they
-//! need; `facts` reads that, stage by stage, and answers each as soon as all is there:
+//! `sections` has the sections, one struct in one file each, and lists them once. They say what
+//! they need; `facts` reads that, stage by stage, and answers each as soon as all is there:
 //!
 //! 1. `statistics` adds up what the index keeps: usage by owner and kind, histograms.
 //! 2. `entries` passes once over entries and directories for what no statistics tell, with the
@@ -17,7 +17,6 @@
 //!
 //! Not its job: deciding who may see what. All rows come from shards that the caller could open.
 
-pub(crate) mod breakdown;
 mod details;
 mod entries;
 mod facts;

@@ -1,13 +1,13 @@
 //! What adds up: usage by owner and kind, and histograms, from the statistics that the index keeps.
 
 use super::ReportOptions;
-use super::breakdown::{AGES, add_ages};
 use super::parts::Part;
 use super::sections::Section;
 use crate::error::Result;
 use canopy_index::column::{INODE, NAME, XATTRS};
 use canopy_index::{Columns, FileKind};
 use canopy_model::{Count, Parts, Summary, month};
+use canopy_read::ages::{AGES, add_ages};
 use canopy_read::locate::Start;
 use canopy_read::summaries::{self, ByOwner, Wanted};
 use canopy_read::totals::Subtree;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 /// What one listing holds, or one directory in all parts of its listing.
 #[derive(Clone, Copy, Default)]
-pub(in super::super) struct Held {
+pub(in crate::report) struct Held {
     /// Directories among them.
-    pub(in super::super) entries: i64,
+    pub(in crate::report) entries: i64,
     /// Of those that are not directories.
-    pub(in super::super) bytes: i64,
+    pub(in crate::report) bytes: i64,
     /// All of them.
     pub(super) sums: Sums,
 }

@@ -1,19 +1,13 @@
 //! Ages.
 
-use super::super::breakdown::AGES;
-use super::super::facts::Facts;
-use super::super::format::grouped;
-use super::super::view::{Block, table};
-use super::{Need, ReportSection};
-use crate::error::Result;
+use super::*;
 use canopy_model::Count;
-use canopy_text::human_size;
-use serde::Serialize;
+use canopy_read::ages::AGES;
 
 /// Ages in calendar months (UTC) before the scan, of entries that are not directories; from the
 /// youngest class that occurs to the oldest.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Ages {
+pub(in crate::report) struct Ages {
     /// Since the last change of the contents.
     modified: Vec<AgeClass>,
     /// Since the last access.
@@ -37,12 +31,8 @@ impl ReportSection for Ages {
         "By calendar month (UTC) before the scan, of entries that are not directories; \
          bars by bytes.",
     );
-
+    const NEEDS: &'static [Need] = &[Need::Statistics];
     type Entries = ();
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Statistics]
-    }
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         let statistics = &facts.statistics;

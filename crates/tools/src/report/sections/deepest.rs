@@ -1,15 +1,10 @@
 //! The deepest directories.
 
-use super::super::facts::Facts;
-use super::super::format::visible;
-use super::super::view::{Block, table};
-use super::{Need, ReportSection};
-use crate::error::Result;
-use serde::Serialize;
+use super::*;
 
 /// The directories that are most levels below the path that was asked about.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Deepest(Vec<DeepDirectory>);
+pub(in crate::report) struct Deepest(Vec<DeepDirectory>);
 
 #[derive(Clone, Debug, Serialize)]
 struct DeepDirectory {
@@ -20,12 +15,8 @@ struct DeepDirectory {
 impl ReportSection for Deepest {
     const TITLE: &'static str = "Deepest directories";
     const NOTE: Option<&'static str> = Some("Levels below the path asked about.");
-
+    const NEEDS: &'static [Need] = &[Need::Listings];
     type Entries = ();
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Listings]
-    }
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         let deepest = std::mem::take(&mut facts.listings.deepest);

@@ -1,20 +1,11 @@
 //! Directories with most in them.
 
-use super::super::facts::Facts;
-use super::super::format::{grouped, visible};
-use super::super::listings::Held;
-use super::super::parts::RowId;
-use super::super::statistics::mean_and_deviation;
-use super::super::top_k::TopK;
-use super::super::view::{Block, table};
-use super::{Need, ReportSection};
-use crate::error::Result;
-use canopy_text::human_size;
-use serde::Serialize;
+use super::*;
+use crate::report::listings::Held;
 
 /// What single directories hold, without those below them.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Directories {
+pub(in crate::report) struct Directories {
     /// How many can be listed.
     listed: i64,
     mean_entries: f64,
@@ -42,7 +33,7 @@ struct LargeDirectory {
 
 /// What the pass over listings collects.
 #[derive(Default)]
-pub(in super::super) struct DirectorySizes {
+pub(in crate::report) struct DirectorySizes {
     listed: i64,
     entries: i64,
     squares: u128,
@@ -52,13 +43,13 @@ pub(in super::super) struct DirectorySizes {
 
 impl DirectorySizes {
     /// Begins with none.
-    pub(in super::super) fn new(top: usize) -> Self {
+    pub(in crate::report) fn new(top: usize) -> Self {
         let (most_entries, most_bytes) = (TopK::new(top), TopK::new(top));
         DirectorySizes { most_entries, most_bytes, ..DirectorySizes::default() }
     }
 
     /// Takes in what one directory holds.
-    pub(in super::super) fn add(&mut self, id: RowId, held: &Held) {
+    pub(in crate::report) fn add(&mut self, id: RowId, held: &Held) {
         self.listed += 1;
         self.entries += held.entries;
         let entries = u128::from(held.entries.unsigned_abs());
@@ -68,7 +59,7 @@ impl DirectorySizes {
     }
 
     /// Takes in the directories of another worker.
-    pub(in super::super) fn merge(&mut self, other: DirectorySizes) {
+    pub(in crate::report) fn merge(&mut self, other: DirectorySizes) {
         self.listed += other.listed;
         self.entries += other.entries;
         self.squares = self.squares.saturating_add(other.squares);
@@ -80,12 +71,8 @@ impl DirectorySizes {
 impl ReportSection for Directories {
     const TITLE: &'static str = "Directories with most in them";
     const NOTE: Option<&'static str> = Some("Without what is in directories below.");
-
+    const NEEDS: &'static [Need] = &[Need::Listings];
     type Entries = ();
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Listings]
-    }
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         let found = std::mem::take(&mut facts.listings.directories);

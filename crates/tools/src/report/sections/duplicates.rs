@@ -9,28 +9,19 @@
 //! Memory: 8 bytes a file, and some 60 bytes for each of up to a million files that share
 //! their hash.
 
-use super::super::details;
-use super::super::entries::{EntryBatch, EntryCollector, Scope};
-use super::super::facts::Facts;
-use super::super::format::{date, grouped, visible};
-use super::super::parts::Part;
-use super::super::view::{Block, table};
-use super::{Need, ReportSection};
-use crate::error::Result;
-use canopy_index::Columns;
+use super::*;
+use crate::report::details;
 use canopy_index::column::{INO, LISTING, MODE, MTIME, NAME, NLINK, SIZE};
 use canopy_read::listings::ListingHeads;
 use canopy_read::work::{by_workers, in_parallel};
-use canopy_text::human_size;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashSet, FxHasher};
-use serde::Serialize;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::LazyLock;
 
 /// Regular files of the same size, mtime and name, but for hard links of one inode.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(in super::super) struct Duplicates {
+pub(in crate::report) struct Duplicates {
     groups: i64,
     /// Files in them.
     files: i64,
@@ -85,12 +76,8 @@ impl ReportSection for Duplicates {
         "Files of the same size, modification time and name: compare their contents before \
          removing any.",
     );
-
+    const NEEDS: &'static [Need] = &[Need::Entries];
     type Entries = KeyHashes;
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Entries]
-    }
 
     /// `None` if there are more rows than can be compared.
     fn answer(facts: &mut Facts<'_>, hashes: KeyHashes) -> Result<Option<Self>> {
@@ -178,7 +165,7 @@ impl Key<'_> {
 
 /// The hashes of all files, 32 bits each besides those that choose the piece, with numbers of rows.
 /// That is enough to find nearly all files that have no duplicate.
-pub(in super::super) struct KeyHashes {
+pub(in crate::report) struct KeyHashes {
     /// By the first bits of their hashes.
     pieces: Vec<Vec<u64>>,
     /// Set if there are more rows than have numbers.

@@ -1,42 +1,35 @@
 //! Empty directories.
 
-use super::super::facts::Facts;
-use super::super::format::{grouped, visible};
-use super::super::parts::RowId;
-use super::super::top_k::TopK;
-use super::super::view::{Block, table};
-use super::{Need, ReportSection};
-use crate::error::Result;
-use serde::Serialize;
+use super::*;
 
 /// Directories with nothing in them.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Empty {
+pub(in crate::report) struct Empty {
     count: i64,
     first: Vec<String>,
 }
 
 /// What the pass over listings collects.
 #[derive(Default)]
-pub(in super::super) struct EmptyDirectories {
+pub(in crate::report) struct EmptyDirectories {
     count: i64,
     first: TopK,
 }
 
 impl EmptyDirectories {
     /// Begins with none.
-    pub(in super::super) fn new(top: usize) -> Self {
+    pub(in crate::report) fn new(top: usize) -> Self {
         EmptyDirectories { count: 0, first: TopK::new(top) }
     }
 
     /// Takes in a directory.
-    pub(in super::super) fn add(&mut self, id: RowId) {
+    pub(in crate::report) fn add(&mut self, id: RowId) {
         self.count += 1;
         self.first.offer(0, id);
     }
 
     /// Takes in the directories of another worker.
-    pub(in super::super) fn merge(&mut self, other: EmptyDirectories) {
+    pub(in crate::report) fn merge(&mut self, other: EmptyDirectories) {
         self.count += other.count;
         self.first.merge(other.first);
     }
@@ -44,12 +37,8 @@ impl EmptyDirectories {
 
 impl ReportSection for Empty {
     const TITLE: &'static str = "Empty directories";
-
+    const NEEDS: &'static [Need] = &[Need::Listings];
     type Entries = ();
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Listings]
-    }
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         let EmptyDirectories { count, first } = std::mem::take(&mut facts.listings.empty);

@@ -1,20 +1,13 @@
 //! By extension.
 
-use super::super::facts::Facts;
-use super::super::format::{grouped, visible};
-use super::super::statistics::Usage;
-use super::super::view::Block;
 use super::owners::{Breakdown, EACH_NAME};
-use super::{Need, ReportSection};
-use crate::error::Result;
+use super::*;
 use canopy_model::{Count, NUMBERED};
-use canopy_text::human_size;
-use serde::Serialize;
 use std::cmp::Reverse;
 
 /// What the names that end alike use, those with most bytes first.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Extensions(Breakdown<ExtensionUsage>);
+pub(in crate::report) struct Extensions(Breakdown<ExtensionUsage>);
 
 #[derive(Clone, Debug, Serialize)]
 struct ExtensionUsage {
@@ -27,12 +20,8 @@ struct ExtensionUsage {
 impl ReportSection for Extensions {
     const TITLE: &'static str = "By extension";
     const NOTE: Option<&'static str> = Some(EACH_NAME);
-
+    const NEEDS: &'static [Need] = &[Need::Statistics];
     type Entries = ();
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Statistics]
-    }
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         // They take more memory than all other statistics, and nobody else asks for them.

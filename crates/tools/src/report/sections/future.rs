@@ -1,24 +1,15 @@
 //! Files that were modified in the future.
 
-use super::super::entries::{EntryBatch, EntryCollector, Scope, may_exceed};
-use super::super::facts::Facts;
-use super::super::format::grouped;
-use super::super::parts::Part;
-use super::super::top_k::TopK;
-use super::super::view::Block;
-use super::lists::{Flagged, FlaggedRows, entries_table};
-use super::{Need, ReportSection};
-use crate::error::Result;
-use canopy_index::Columns;
+use super::*;
+use crate::report::entries::may_exceed;
 use canopy_index::column::{MODE, MTIME};
-use serde::Serialize;
 
 /// Regular files that were modified after the scan began.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Future(Flagged);
+pub(in crate::report) struct Future(Flagged);
 
 /// What is collected of them.
-pub(in super::super) struct FutureRows(FlaggedRows);
+pub(in crate::report) struct FutureRows(FlaggedRows);
 
 impl EntryCollector for FutureRows {
     fn new(scope: &Scope<'_>) -> Self {
@@ -51,12 +42,8 @@ impl ReportSection for Future {
     const TITLE: &'static str = "Modified in the future";
     const NOTE: Option<&'static str> =
         Some("Regular files whose modification time lies after the scan began.");
-
+    const NEEDS: &'static [Need] = &[Need::Entries];
     type Entries = FutureRows;
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Entries]
-    }
 
     fn answer(facts: &mut Facts<'_>, found: FutureRows) -> Result<Option<Self>> {
         Ok(Some(Future(found.0.answer(facts))))

@@ -1,19 +1,12 @@
 //! Inodes with several names.
 
-use super::super::details::EntryDetails;
-use super::super::facts::Facts;
-use super::super::format::{grouped, visible};
-use super::super::view::{Block, table};
-use super::{Need, ReportSection};
-use crate::error::Result;
-use canopy_text::human_size;
+use super::*;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
 use std::cmp::Reverse;
 
 /// Inodes with several names, which are not directories.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(in super::super) struct Links {
+pub(in crate::report) struct Links {
     /// Inodes with two or more names here.
     inodes: i64,
     /// Their names.
@@ -47,12 +40,8 @@ struct Names<'a> {
 
 impl ReportSection for Links {
     const TITLE: &'static str = "Hard links";
-
+    const NEEDS: &'static [Need] = &[Need::Links];
     type Entries = ();
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Links]
-    }
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         let mut links = Links { names_elsewhere: facts.links.single, ..Links::default() };

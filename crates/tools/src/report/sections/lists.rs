@@ -1,23 +1,18 @@
 //! Lists of entries: what several sections show.
 
-use super::super::details::ListedEntry;
-use super::super::facts::Facts;
-use super::super::format::{date, grouped, name_or_id, visible};
-use super::super::parts::RowId;
-use super::super::top_k::TopK;
-use super::super::view::{Block, Table, table};
+use super::*;
+use crate::report::format::name_or_id;
 use canopy_text::{human_size, mode_string};
-use serde::Serialize;
 
 /// Some entries of so many.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(in super::super) struct Flagged {
+pub(in crate::report) struct Flagged {
     pub(super) count: i64,
     pub(super) first: Vec<ListedEntry>,
 }
 
 /// What is collected of them.
-pub(in super::super) struct FlaggedRows {
+pub(in crate::report) struct FlaggedRows {
     pub(super) count: i64,
     pub(super) first: TopK,
 }

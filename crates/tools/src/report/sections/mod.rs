@@ -11,28 +11,33 @@ mod duplicates;
 mod empty;
 mod extensions;
 mod future;
-mod largest;
 mod links;
 mod lists;
 mod names;
 mod outliers;
 mod owners;
 mod permissions;
+mod ranked;
 mod sizes;
 mod sparse;
 mod symlinks;
-mod times;
 mod totals;
 mod trees;
 mod types;
 
+// Sections take these from here.
+use super::details::{EntryDetails, ListedEntry};
 use super::entries::{EntryBatch, EntryCollector, Scope};
 use super::facts::Facts;
-use super::parts::Part;
+use super::format::{date, grouped, visible};
+use super::parts::{Part, RowId};
+use super::statistics::{Usage, mean_and_deviation};
 use super::top_k::TopK;
-use super::view::{Block, View};
+use super::view::{Block, Table, View, table};
 use crate::error::Result;
 use canopy_index::{Columns, FileKind};
+use canopy_text::human_size;
+use lists::{Flagged, FlaggedRows, entries_table, flagged_blocks, user};
 use serde::Serialize;
 
 pub(super) use directories::DirectorySizes;
@@ -69,8 +74,11 @@ pub(super) trait ReportSection: Sized {
     /// What it collects in the pass over entries; `()` if nothing.
     type Entries: EntryCollector;
 
-    /// Says what it needs, in a report on the entries of one owner or on all.
-    fn needs(owned: bool) -> &'static [Need];
+    /// What it needs.
+    const NEEDS: &'static [Need];
+
+    /// What it needs in a report on the entries of one owner.
+    const NEEDS_OF_OWNER: &'static [Need] = Self::NEEDS;
 
     /// Answers it when all it needs is there; `None` if there is no answer.
     fn answer(facts: &mut Facts<'_>, collected: Self::Entries) -> Result<Option<Self>>;
@@ -98,7 +106,10 @@ macro_rules! sections {
             }
 
             fn needs(self, owned: bool) -> &'static [Need] {
-                match self { $(Section::$Section => $module::$Section::needs(owned),)* }
+                match self {
+                    $(Section::$Section if owned => $module::$Section::NEEDS_OF_OWNER,
+                    Section::$Section => $module::$Section::NEEDS,)*
+                }
             }
         }
 
@@ -195,11 +206,11 @@ sections! {
     extensions: extensions::Extensions,
     sizes: sizes::Sizes,
     ages: ages::Ages,
-    largest: largest::Largest,
-    newest: times::Newest,
-    oldest: times::Oldest,
-    used: times::Used,
-    unused: times::Unused,
+    largest: ranked::Largest,
+    newest: ranked::Newest,
+    oldest: ranked::Oldest,
+    used: ranked::Used,
+    unused: ranked::Unused,
     trees: trees::Trees,
     outliers: outliers::Outliers,
     directories: directories::Directories,

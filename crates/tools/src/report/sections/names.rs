@@ -1,21 +1,12 @@
 //! Names that are hard to type.
 
-use super::super::entries::{EntryBatch, EntryCollector, Scope};
-use super::super::facts::Facts;
-use super::super::parts::Part;
-use super::super::top_k::TopK;
-use super::super::view::Block;
-use super::lists::{Flagged, FlaggedRows, flagged_blocks};
-use super::{Need, ReportSection};
-use crate::error::Result;
-use canopy_index::Columns;
+use super::*;
 use canopy_index::column::NAME;
 use canopy_model::unescape;
-use serde::Serialize;
 
 /// Names that are hard to type or mislead the eye.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Names {
+pub(in crate::report) struct Names {
     /// With control characters, such as an end of line.
     control: Flagged,
     /// That are not UTF-8.
@@ -25,7 +16,7 @@ pub(in super::super) struct Names {
 }
 
 /// What is collected of them.
-pub(in super::super) struct OddNames {
+pub(in crate::report) struct OddNames {
     control: FlaggedRows,
     not_utf8: FlaggedRows,
     direction: FlaggedRows,
@@ -79,12 +70,8 @@ impl EntryCollector for OddNames {
 
 impl ReportSection for Names {
     const TITLE: &'static str = "Names that are hard to type";
-
+    const NEEDS: &'static [Need] = &[Need::Dirs, Need::Entries];
     type Entries = OddNames;
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Dirs, Need::Entries]
-    }
 
     fn answer(facts: &mut Facts<'_>, found: OddNames) -> Result<Option<Self>> {
         Ok(Some(Names {
@@ -103,13 +90,14 @@ impl ReportSection for Names {
     }
 }
 
-/// Returns whether a text is printable ASCII, as nearly all names are. Without an early end, this is
-/// done for many bytes at once.
+/// Returns whether a text is printable ASCII, as nearly all names are. Without an early end, this
+/// is done for many bytes at once.
 fn is_plain(text: &[u8]) -> bool {
     text.iter().fold(true, |plain, byte| plain & (b' '..0x7F).contains(byte))
 }
 
 /// Returns whether a character changes the direction of the text around it.
-pub(in super::super) fn turns_text(c: char) -> bool {
-    matches!(c, '\u{200E}' | '\u{200F}' | '\u{061C}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+pub(in crate::report) fn turns_text(c: char) -> bool {
+    let marks = matches!(c, '\u{200E}' | '\u{200F}' | '\u{061C}');
+    marks || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }

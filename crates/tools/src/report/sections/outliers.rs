@@ -1,17 +1,10 @@
 //! Directories unlike their siblings.
 
-use super::super::facts::Facts;
-use super::super::format::{grouped, visible};
-use super::super::statistics::mean_and_deviation;
-use super::super::tree_sums::{TreeSum, TreeSums};
-use super::super::view::{Block, table};
 use super::trees::Tree;
-use super::{Need, ReportSection};
-use crate::error::Result;
+use super::*;
+use crate::report::tree_sums::{TreeSum, TreeSums};
 use canopy_model::compare_paths;
-use canopy_text::human_size;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
 
 /// Standard deviations from the mean of its siblings from which on a tree is shown, as
 /// gufi_find_outliers has it.
@@ -20,7 +13,7 @@ const DEVIATIONS_MIN: f64 = 3.0;
 /// The trees whose space is far from the mean of the trees in the same directory, the farthest
 /// first.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Outliers(Vec<Outlier>);
+pub(in crate::report) struct Outliers(Vec<Outlier>);
 
 #[derive(Clone, Debug, Serialize)]
 struct Outlier {
@@ -38,12 +31,8 @@ impl ReportSection for Outliers {
     const TITLE: &'static str = "Directories unlike their siblings";
     const NOTE: Option<&'static str> =
         Some("Space is 3 or more standard deviations from the mean of the directories beside it.");
-
+    const NEEDS: &'static [Need] = &[Need::Links, Need::Trees, Need::Listings];
     type Entries = ();
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Links, Need::Trees, Need::Listings]
-    }
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         let top = facts.options.top;

@@ -1,15 +1,10 @@
 //! By user, by group, and what belongs to owners without a name.
 
-use super::super::Owner;
-use super::super::facts::Facts;
-use super::super::format::{grouped, owner_name};
-use super::super::statistics::Usage;
-use super::super::view::{Block, table};
-use super::{Need, ReportSection};
-use crate::error::Result;
+use super::*;
+use crate::report::Owner;
+use crate::report::format::owner_name;
 use canopy_text::{group_name, human_size, user_name};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
 use std::cmp::Reverse;
 
 /// What the sections that break usage down count.
@@ -59,17 +54,13 @@ struct OwnerUsage {
 
 /// What each user has, those who take most space first.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Users(Breakdown<OwnerUsage>);
+pub(in crate::report) struct Users(Breakdown<OwnerUsage>);
 
 impl ReportSection for Users {
     const TITLE: &'static str = "By user";
     const NOTE: Option<&'static str> = Some(EACH_NAME);
-
+    const NEEDS: &'static [Need] = &[Need::Statistics];
     type Entries = ();
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Statistics]
-    }
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         Ok(Some(Users(by_owner(&facts.statistics.users, user_name, facts.options.top))))
@@ -82,17 +73,13 @@ impl ReportSection for Users {
 
 /// What each group has, likewise.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Groups(Breakdown<OwnerUsage>);
+pub(in crate::report) struct Groups(Breakdown<OwnerUsage>);
 
 impl ReportSection for Groups {
     const TITLE: &'static str = "By group";
     const NOTE: Option<&'static str> = Some(EACH_NAME);
-
+    const NEEDS: &'static [Need] = &[Need::Statistics];
     type Entries = ();
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Statistics]
-    }
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         Ok(Some(Groups(by_owner(&facts.statistics.groups, group_name, facts.options.top))))
@@ -131,7 +118,7 @@ fn usage_cells(usage: &Usage) -> Vec<String> {
 
 /// What belongs to users and groups that the system has no name for, but for directories.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Owners {
+pub(in crate::report) struct Owners {
     without_user: Usage,
     without_group: Usage,
 }
@@ -140,12 +127,8 @@ impl ReportSection for Owners {
     const TITLE: &'static str = "Owners without a name";
     const NOTE: Option<&'static str> =
         Some("Ids that this system has no name for, of entries that are not directories.");
-
+    const NEEDS: &'static [Need] = &[Need::Statistics];
     type Entries = ();
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Statistics]
-    }
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         let nameless = |owners: &FxHashMap<u32, Usage>, name: fn(u32) -> Option<String>| {

@@ -1,21 +1,11 @@
 //! Permissions that deserve a look.
 
-use super::super::entries::{EntryBatch, EntryCollector, Scope};
-use super::super::facts::Facts;
-use super::super::format::grouped;
-use super::super::parts::Part;
-use super::super::top_k::TopK;
-use super::super::view::Block;
-use super::lists::{Flagged, FlaggedRows, flagged_blocks};
-use super::{Need, ReportSection};
-use crate::error::Result;
+use super::*;
 use canopy_index::column::MODE;
-use canopy_index::{Columns, FileKind};
-use serde::Serialize;
 
 /// Permissions that deserve a look.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Permissions {
+pub(in crate::report) struct Permissions {
     /// Regular files that everybody may write.
     world_writable_files: Flagged,
     /// Directories that everybody may write, where everybody may remove what others have made (no
@@ -30,7 +20,7 @@ pub(in super::super) struct Permissions {
 }
 
 /// What is collected of them.
-pub(in super::super) struct PermissionRows {
+pub(in crate::report) struct PermissionRows {
     writable_files: FlaggedRows,
     writable_dirs: FlaggedRows,
     sticky: i64,
@@ -97,12 +87,8 @@ impl EntryCollector for PermissionRows {
 
 impl ReportSection for Permissions {
     const TITLE: &'static str = "Permissions to look at";
-
+    const NEEDS: &'static [Need] = &[Need::Dirs, Need::Entries];
     type Entries = PermissionRows;
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Dirs, Need::Entries]
-    }
 
     fn answer(facts: &mut Facts<'_>, found: PermissionRows) -> Result<Option<Self>> {
         Ok(Some(Permissions {

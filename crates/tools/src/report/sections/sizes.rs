@@ -1,23 +1,13 @@
 //! Sizes.
 
-use super::super::entries::{EntryBatch, EntryCollector, Scope};
-use super::super::facts::Facts;
-use super::super::format::grouped;
-use super::super::parts::Part;
-use super::super::statistics::mean_and_deviation;
-use super::super::view::{Block, table};
-use super::{Need, ReportSection};
-use crate::error::Result;
-use canopy_index::Columns;
+use super::*;
 use canopy_index::column::SIZE;
 use canopy_model::{Count, Summary, size_class, size_class_min};
-use canopy_text::human_size;
-use serde::Serialize;
 use std::ops::RangeInclusive;
 
 /// Sizes of entries that are not directories.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Sizes {
+pub(in crate::report) struct Sizes {
     entries: i64,
     mean_bytes: f64,
     median_bytes: f64,
@@ -38,7 +28,7 @@ struct SizeClass {
 }
 
 /// What statistics do not tell.
-pub(in super::super) struct ExactSizes {
+pub(in crate::report) struct ExactSizes {
     /// Size classes of which all sizes are kept, for the median.
     kept: Option<RangeInclusive<i32>>,
     sizes: Vec<i64>,
@@ -77,12 +67,8 @@ impl EntryCollector for ExactSizes {
 impl ReportSection for Sizes {
     const TITLE: &'static str = "Sizes";
     const NOTE: Option<&'static str> = Some("Of entries that are not directories; bars by number.");
-
+    const NEEDS: &'static [Need] = &[Need::Statistics, Need::Entries];
     type Entries = ExactSizes;
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Statistics, Need::Entries]
-    }
 
     fn answer(facts: &mut Facts<'_>, mut exact: ExactSizes) -> Result<Option<Self>> {
         let whole = &facts.statistics.whole;

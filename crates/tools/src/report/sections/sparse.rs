@@ -1,23 +1,11 @@
 //! Sparse files.
 
-use super::super::details::ListedEntry;
-use super::super::entries::{EntryBatch, EntryCollector, Scope};
-use super::super::facts::Facts;
-use super::super::format::grouped;
-use super::super::parts::Part;
-use super::super::top_k::TopK;
-use super::super::view::Block;
-use super::lists::{Flagged, FlaggedRows, entries_table};
-use super::{Need, ReportSection};
-use crate::error::Result;
-use canopy_index::Columns;
+use super::*;
 use canopy_index::column::{BLOCKS, MODE, SIZE};
-use canopy_text::human_size;
-use serde::Serialize;
 
 /// Regular files that take less space than their size.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Sparse {
+pub(in crate::report) struct Sparse {
     count: i64,
     /// What they do not take.
     saved_bytes: i64,
@@ -25,7 +13,7 @@ pub(in super::super) struct Sparse {
 }
 
 /// What is collected of them.
-pub(in super::super) struct SparseRows {
+pub(in crate::report) struct SparseRows {
     saved_bytes: i64,
     rows: FlaggedRows,
 }
@@ -63,12 +51,8 @@ impl EntryCollector for SparseRows {
 
 impl ReportSection for Sparse {
     const TITLE: &'static str = "Sparse files";
-
+    const NEEDS: &'static [Need] = &[Need::Entries];
     type Entries = SparseRows;
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Entries]
-    }
 
     fn answer(facts: &mut Facts<'_>, found: SparseRows) -> Result<Option<Self>> {
         let Flagged { count, first } = found.rows.answer(facts);

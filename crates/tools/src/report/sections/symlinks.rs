@@ -3,16 +3,10 @@
 //! Names are looked up for all links at once, in rounds: each reads the paths of the listings once,
 //! and the names in those listings that some link leads through.
 
-use super::super::details::{self, Detail, EntryDetails};
-use super::super::entries::{EntryBatch, EntryCollector, Scope};
-use super::super::facts::Facts;
-use super::super::format::{grouped, visible};
-use super::super::parts::{Part, RowId};
-use super::super::view::{Block, table};
-use super::{Need, ReportSection};
-use crate::error::Result;
+use super::*;
+use crate::report::details::{self, Detail};
 use canopy_index::column::{FIRST_DIR, FIRST_ENTRY, MODE, NAME, PATH, TARGET};
-use canopy_index::{Columns, FileKind, Index, RowRange, Shard};
+use canopy_index::{Index, RowRange, Shard};
 use canopy_model::is_below;
 use canopy_read::inode::text_or_empty;
 use canopy_read::links::{End, Name, Trail};
@@ -21,14 +15,13 @@ use canopy_read::plan::BATCH_ROWS;
 use canopy_read::work::in_parallel;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
-use serde::Serialize;
 
 const TYPE: u32 = 0o170_000;
 const SYMLINK: u32 = 0o120_000;
 
 /// Where symbolic links lead, as far as the index tells.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(in super::super) struct Symlinks {
+pub(in crate::report) struct Symlinks {
     symlinks: i64,
     broken: FlaggedLinks,
     /// Those that lead to themselves, or through more than 40 others.
@@ -51,7 +44,7 @@ struct SymbolicLink {
 }
 
 /// The rows of symbolic links.
-pub(in super::super) struct SymlinkRows(Vec<RowId>);
+pub(in crate::report) struct SymlinkRows(Vec<RowId>);
 
 impl EntryCollector for SymlinkRows {
     fn new(_: &Scope<'_>) -> Self {
@@ -76,12 +69,8 @@ impl EntryCollector for SymlinkRows {
 impl ReportSection for Symlinks {
     const TITLE: &'static str = "Symbolic links";
     const NOTE: Option<&'static str> = Some("As far as the index tells where they lead.");
-
+    const NEEDS: &'static [Need] = &[Need::Entries];
     type Entries = SymlinkRows;
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Entries]
-    }
 
     fn answer(facts: &mut Facts<'_>, rows: SymlinkRows) -> Result<Option<Self>> {
         let threads = facts.options.threads;

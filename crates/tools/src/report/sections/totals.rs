@@ -1,18 +1,12 @@
 //! Totals.
 
-use super::super::facts::Facts;
-use super::super::format::grouped;
-use super::super::view::Block;
-use super::{Need, ReportSection};
-use crate::error::Result;
+use super::*;
 use canopy_model::Totals as Sum;
 use canopy_read::totals::{Seen, Subtree};
-use canopy_text::human_size;
-use serde::Serialize;
 
 /// Sums over everything, the directories that were asked about among it.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(in super::super) struct Totals {
+pub(in crate::report) struct Totals {
     /// Everything that has a name.
     entries: i64,
     /// Directories among them.
@@ -37,13 +31,11 @@ pub(in super::super) struct Totals {
 
 impl ReportSection for Totals {
     const TITLE: &'static str = "Totals";
-
+    const NEEDS: &'static [Need] = &[Need::Statistics];
     type Entries = ();
 
-    fn needs(owned: bool) -> &'static [Need] {
-        // Of an owner's entries, no sums are kept in which an inode counts once.
-        if owned { &[Need::Statistics, Need::Dirs, Need::Links] } else { &[Need::Statistics] }
-    }
+    /// Of an owner's entries, no sums are kept in which an inode counts once.
+    const NEEDS_OF_OWNER: &'static [Need] = &[Need::Statistics, Need::Dirs, Need::Links];
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         let once = facts.once()?;
@@ -79,7 +71,7 @@ impl ReportSection for Totals {
 }
 
 /// Adds up everything, each inode once, as du(1) does. Asked for by [`Facts::once`].
-pub(in super::super) fn once(facts: &Facts<'_>) -> Result<Sum> {
+pub(in crate::report) fn once(facts: &Facts<'_>) -> Result<Sum> {
     let options = facts.options;
     let own = facts.starts.iter().map(|start| &start.inode.attributes);
     let own = own.filter(|own| options.owner.is_none_or(|owner| owner == own.uid));

@@ -1,22 +1,15 @@
 //! The largest directories with all below them.
 
-use super::super::facts::Facts;
-use super::super::format::{grouped, visible};
-use super::super::link_names::LinkNames;
-use super::super::parts::RowId;
-use super::super::tree_sums::{TreeSum, TreeSums, child_key, start_key};
-use super::super::view::{Block, table};
-use super::{Need, ReportSection};
-use crate::error::Result;
+use super::*;
+use crate::report::link_names::LinkNames;
+use crate::report::tree_sums::{TreeSum, TreeSums, child_key, start_key};
 use canopy_model::{compare_paths, join_absolute};
-use canopy_text::human_size;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
 use std::cmp::Reverse;
 
 /// The trees that take most space, of directories that can be listed.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Trees(Vec<Tree>);
+pub(in crate::report) struct Trees(Vec<Tree>);
 
 /// A directory with all below it; hard links count once.
 #[derive(Clone, Debug, Serialize)]
@@ -38,12 +31,8 @@ impl Tree {
 impl ReportSection for Trees {
     const TITLE: &'static str = "Largest directories, with all below";
     const NOTE: Option<&'static str> = Some("As du; hard links count once in each.");
-
+    const NEEDS: &'static [Need] = &[Need::Links, Need::Trees, Need::Listings];
     type Entries = ();
-
-    fn needs(_: bool) -> &'static [Need] {
-        &[Need::Links, Need::Trees, Need::Listings]
-    }
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         let top = facts.options.top;
@@ -81,7 +70,7 @@ impl ReportSection for Trees {
 }
 
 /// Takes further names of inodes off the trees that have them twice.
-pub(in super::super) fn count_once(trees: &mut TreeSums, links: &LinkNames<'_>) {
+pub(in crate::report) fn count_once(trees: &mut TreeSums, links: &LinkNames<'_>) {
     // Neighbouring names of an inode both lie in a tree exactly if their deepest common directory
     // does.
     let mut last: FxHashMap<(u128, u64, u64), &str> = FxHashMap::default();

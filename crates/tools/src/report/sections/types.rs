@@ -1,12 +1,7 @@
 //! By type.
 
-use super::super::facts::Facts;
-use super::super::format::grouped;
-use super::super::view::{Block, table};
 use super::totals::Totals;
-use super::{Need, ReportSection};
-use crate::error::Result;
-use serde::Serialize;
+use super::*;
 
 /// The words for types, in the order of [`canopy_model::Summary::TYPES`].
 const TYPES: [&str; 7] =
@@ -14,7 +9,7 @@ const TYPES: [&str; 7] =
 
 /// How many there are of each type that occurs.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Types(Vec<TypeCount>);
+pub(in crate::report) struct Types(Vec<TypeCount>);
 
 #[derive(Clone, Debug, Serialize)]
 struct TypeCount {
@@ -25,12 +20,9 @@ struct TypeCount {
 
 impl ReportSection for Types {
     const TITLE: &'static str = "By type";
-
+    const NEEDS: &'static [Need] = Totals::NEEDS;
+    const NEEDS_OF_OWNER: &'static [Need] = Totals::NEEDS_OF_OWNER;
     type Entries = ();
-
-    fn needs(owned: bool) -> &'static [Need] {
-        Totals::needs(owned)
-    }
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         let directories = ("directory", facts.once()?.dirs);
