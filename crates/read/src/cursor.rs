@@ -19,6 +19,7 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
+    /// Begins at the first of some rows.
     pub fn new(
         shard: &'a Shard,
         kind: FileKind,

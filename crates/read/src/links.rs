@@ -10,8 +10,9 @@ use crate::inode::Inode;
 use crate::locate::{look_up, source_of};
 use canopy_index::Index;
 use canopy_model::{FileType, base_name, join_absolute, parent};
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Links that the kernel follows for one path.
 const LINKS_MAX: u32 = 40;
@@ -38,16 +39,20 @@ pub struct Reached {
     pub absolute: String,
     /// Its path in its source.
     pub path: String,
+    /// What it is.
     pub inode: Inode,
 }
 
 /// What a name in a directory is.
 #[derive(Clone, Debug)]
 pub enum Name {
+    /// A directory.
     Directory,
     /// A symbolic link with this target.
     Link(String),
+    /// Something else.
     Other,
+    /// Nothing.
     Missing,
     /// Nobody can tell.
     Unseen,
@@ -58,9 +63,13 @@ pub enum Name {
 pub enum End {
     /// At the entry with this absolute path.
     There(String),
+    /// At nothing.
     Missing,
+    /// At something in what is no directory.
     NotDirectory,
+    /// At itself, or after too many links.
     Loop,
+    /// Where the index does not know.
     Unknown,
 }
 
@@ -234,7 +243,7 @@ impl Links {
             Directory::Listed(names) => Ok(names.get(base_name(&path)).cloned()),
             Directory::Large => look_up(),
             Directory::Unlisted(names) => {
-                let known = || names.lock().expect("no thread panics while it holds the lock");
+                let known = || names.lock();
                 if let Some(inode) = known().get(base_name(&path)) {
                     return Ok(inode.clone());
                 }
@@ -252,7 +261,7 @@ impl Links {
     }
 
     fn directory(&self, absolute: &str) -> Result<Arc<Directory>> {
-        let known = || self.known.lock().expect("no thread panics while it holds the lock");
+        let known = || self.known.lock();
         if let Some(directory) = known().by_path.get(absolute) {
             return Ok(directory.clone());
         }

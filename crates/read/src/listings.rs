@@ -8,6 +8,7 @@ use canopy_index::{Columns, FileKind, RowRange, Shard};
 
 /// What a row's listing says.
 pub struct ListingHead<'a> {
+    /// Path of the directory, escaped.
     pub path: &'a str,
     /// `None` where devices were not asked for.
     pub dev: Option<u64>,

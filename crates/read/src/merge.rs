@@ -22,9 +22,13 @@ const ROWS_MAX: usize = 2 << 20;
 
 /// A listing and where its rows are.
 pub struct Directory {
+    /// Path of the directory below the root of the source, escaped.
     pub path: String,
+    /// Which part of a huge directory it is, from 0.
     pub part: u32,
+    /// Its device.
     pub dev: u64,
+    /// Attributes of the directory.
     pub attributes: Attributes,
     first_entry: usize,
     first_dir: usize,
@@ -32,9 +36,13 @@ pub struct Directory {
 
 /// Entries and directories of the listing that comes next.
 pub struct Rows<'m, 'a> {
+    /// Those that are no directories, the next ones of these rows.
     pub entries: &'m mut Cursor<'a>,
+    /// How many of them belong to the listing.
     pub entry_count: usize,
+    /// The directories in it, likewise.
     pub dirs: &'m mut Cursor<'a>,
+    /// How many of them belong to the listing.
     pub dir_count: usize,
 }
 

@@ -15,8 +15,8 @@ use arrow::array::{Array, RecordBatch, StringArray};
 use canopy_index::column::*;
 use canopy_index::{BlockSummary, Columns, FileKind, RowRange, Shard};
 use canopy_model::{Parts, Summary};
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use std::sync::Mutex;
 
 /// Entries of a part of a shard below which blocks are not worth reading.
 const ENTRIES_MIN: usize = 4096;
@@ -27,6 +27,7 @@ pub type ByOwner = FxHashMap<(u32, u32), Summary>;
 /// What has to be known of entries for the statistics that are asked for.
 #[derive(Clone, Debug)]
 pub struct Wanted {
+    /// Which statistics.
     pub parts: Parts,
     /// Columns of the entries; what comes of others is not to be used.
     pub columns: Columns,
@@ -47,11 +48,11 @@ pub fn of_subtree(subtree: &Subtree<'_>, wanted: &Wanted) -> Result<ByOwner> {
     let start = |_| Ok(ByOwner::default());
     let work = |found: &mut ByOwner, shard: &&Shard| of_shard(shard, subtree.path, wanted, found);
     let finish = |found: ByOwner| {
-        merge_into(&mut sum.lock().expect("no thread panics while it holds the lock"), found);
+        merge_into(&mut sum.lock(), found);
         Ok(())
     };
     by_workers(subtree.threads.clamp(1, shards.len().max(1)), &shards, start, work, finish)?;
-    Ok(sum.into_inner().expect("no thread panics while it holds the lock"))
+    Ok(sum.into_inner())
 }
 
 /// Adds statistics to others.

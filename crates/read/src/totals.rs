@@ -13,8 +13,8 @@ use crate::work::in_parallel;
 use canopy_index::column::*;
 use canopy_index::{FileKind, HardLink, Index, RowRange, Shard};
 use canopy_model::{Totals, compare_paths, join};
+use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
-use std::sync::Mutex;
 
 /// Look-ups in shards for which a thread is started.
 const THREAD_LOOKUPS: usize = 8;
@@ -24,10 +24,13 @@ pub type Seen = FxHashSet<(u64, u64)>;
 
 /// A directory and all below it, as far as the caller sees it.
 pub struct Subtree<'a> {
+    /// The index as the caller sees it.
     pub index: &'a Index,
+    /// Number of its source.
     pub source: u32,
     /// Path below the root of the source, escaped.
     pub path: &'a str,
+    /// How many threads look shards up.
     pub threads: usize,
 }
 
@@ -35,7 +38,9 @@ pub struct Subtree<'a> {
 /// directories.
 #[derive(Clone, Debug)]
 pub struct Node {
+    /// Its path below the root of the source, escaped.
     pub path: String,
+    /// What it adds.
     pub own: Totals,
 }
 
@@ -43,15 +48,19 @@ pub struct Node {
 pub struct Link {
     /// Path of the listing that it is in.
     pub listing: String,
+    /// Device and inode.
     pub id: (u64, u64),
+    /// What the entry adds to totals, once.
     pub once: Totals,
 }
 
 impl<'a> Subtree<'a> {
+    /// The subtree of an entry that a user named.
     pub fn of(start: &'a Start, threads: usize) -> Self {
         Subtree { index: &start.view, source: start.source.id, path: &start.path, threads }
     }
 
+    /// The shards of its source.
     pub fn shards(&self) -> Vec<&'a Shard> {
         self.index.shards_of(self.source).map(|shard| shard.as_ref()).collect()
     }
@@ -74,7 +83,7 @@ impl<'a> Subtree<'a> {
                 true => shard.hardlinks(&shard.listings_below(self.path)?)?,
                 false => Vec::new(),
             };
-            let mut found = found.lock().expect("no thread panics while it holds the lock");
+            let mut found = found.lock();
             found.0 += totals;
             found.1.extend(links);
             Ok(())
@@ -84,7 +93,7 @@ impl<'a> Subtree<'a> {
         for shard in self.shards() {
             match if alone { shard.once_below(self.path)? } else { None } {
                 Some((totals, links)) => {
-                    let mut found = found.lock().expect("no thread panics while it holds the lock");
+                    let mut found = found.lock();
                     found.0 += totals;
                     found.1.extend_from_slice(links);
                 }
@@ -95,8 +104,7 @@ impl<'a> Subtree<'a> {
             shards.into_iter().partition(|shard| shard.tells_totals_below(self.path));
         told.into_iter().try_for_each(add)?;
         in_parallel(self.threads.min(asked.len() / THREAD_LOOKUPS), &asked, |shard| add(shard))?;
-        let (mut totals, links) =
-            found.into_inner().expect("no thread panics while it holds the lock");
+        let (mut totals, links) = found.into_inner();
         seen.reserve(links.len());
         for (id, once) in links.iter().map(counted) {
             if !seen.insert(id) {
@@ -115,11 +123,11 @@ impl<'a> Subtree<'a> {
             &shards,
             |shard| -> Result<()> {
                 let totals = shard.totals_below(self.path)?;
-                *sum.lock().expect("no thread panics while it holds the lock") += totals;
+                *sum.lock() += totals;
                 Ok(())
             },
         )?;
-        Ok(sum.into_inner().expect("no thread panics while it holds the lock"))
+        Ok(sum.into_inner())
     }
 
     /// The directories down to `depth` components in path order, deeper ones added to those above
@@ -135,13 +143,12 @@ impl<'a> Subtree<'a> {
             listing_nodes(shard, &listings, &mut nodes)?;
             let listed = std::mem::take(&mut nodes.nodes);
             dir_nodes(shard, &listings, &mut nodes)?;
-            let mut all = all.lock().expect("no thread panics while it holds the lock");
+            let mut all = all.lock();
             all.extend(listed);
             all.extend(nodes.nodes);
             Ok(())
         })?;
-        let mut all: Vec<Node> =
-            all.into_inner().expect("no thread panics while it holds the lock");
+        let mut all: Vec<Node> = all.into_inner();
         all.sort_by(|a, b| compare_paths(&a.path, &b.path));
         all.dedup_by(|later, first| {
             let same = later.path == first.path;
@@ -170,10 +177,10 @@ impl<'a> Subtree<'a> {
                 let listing = heads.get(row.listing).ok_or_else(bad)?.path.to_owned();
                 found.push(Link { listing, id, once });
             }
-            all.lock().expect("no thread panics while it holds the lock").extend(found);
+            all.lock().extend(found);
             Ok(())
         })?;
-        let mut all = all.into_inner().expect("no thread panics while it holds the lock");
+        let mut all = all.into_inner();
         all.sort_by(|a: &Link, b: &Link| compare_paths(&a.listing, &b.listing));
         Ok(all)
     }

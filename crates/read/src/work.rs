@@ -1,6 +1,6 @@
 //! Work on many pieces by several threads.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Does `work` on every piece, on so many threads, in no certain order. The first error ends it.
@@ -31,14 +31,14 @@ pub fn by_workers<T: Sync, S, E: Send>(
             work(&mut state, piece)?;
         }
         // Pieces also run out when another worker has failed: what is kept is then worth nothing.
-        if failed.lock().expect("no thread panics while it holds the lock").is_some() {
+        if failed.lock().is_some() {
             return Ok(());
         }
         finish(state)
     };
     let run = |number: usize| {
         if let Err(error) = run(number) {
-            failed.lock().expect("no thread panics while it holds the lock").get_or_insert(error);
+            failed.lock().get_or_insert(error);
             next.store(pieces.len(), Ordering::Relaxed);
         }
     };
@@ -48,5 +48,5 @@ pub fn by_workers<T: Sync, S, E: Send>(
         }
         run(0);
     });
-    failed.into_inner().expect("no thread panics while it holds the lock").map_or(Ok(()), Err)
+    failed.into_inner().map_or(Ok(()), Err)
 }
