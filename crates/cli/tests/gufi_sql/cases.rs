@@ -48,11 +48,11 @@ pub(crate) fn rows<'a>(
 }
 
 pub(crate) fn user(row: &Row) -> String {
-    canopy_query::user_name(row.meta.uid()).unwrap_or_else(|| row.meta.uid().to_string())
+    canopy_text::user_name(row.meta.uid()).unwrap_or_else(|| row.meta.uid().to_string())
 }
 
 pub(crate) fn group(row: &Row) -> String {
-    canopy_query::group_name(row.meta.gid()).unwrap_or_else(|| row.meta.gid().to_string())
+    canopy_text::group_name(row.meta.gid()).unwrap_or_else(|| row.meta.gid().to_string())
 }
 
 /// What date(1) and ls(1) would show of these.
