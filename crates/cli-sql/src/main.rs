@@ -1,4 +1,5 @@
-//! The `canopy-sql` command: `canopy` with the SQL engine inside, which `canopy` runs where a command needs it.
+//! The `canopy-sql` command: `canopy` with the SQL engine inside, which `canopy` runs where a
+//! command needs it.
 
 mod prompt;
 mod sql;

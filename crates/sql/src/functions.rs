@@ -17,7 +17,7 @@ use std::sync::Arc;
 ///
 /// | function | of | gives |
 /// | --- | --- | --- |
-/// | `user_name(uid)`, `group_name(gid)` | an id | the name, or the id as text where there is none |
+/// | `user_name(uid)`, `group_name(gid)` | an id | the name, or the id where there is none |
 /// | `human_size(bytes)` | a number | text such as `4.0K` |
 /// | `extension(name)` | a name or path | what follows its last dot, or null |
 /// | `depth(path)` | a path | how many components it has |

@@ -44,8 +44,11 @@ pub struct Session {
 /// The statement that a session works on, for other threads.
 #[derive(Clone, Default)]
 pub struct Running {
-    statement: Arc<Mutex<Option<(AbortHandle, Arc<Counters>)>>>,
+    statement: Arc<Mutex<Option<Statement>>>,
 }
+
+/// How to stop a statement, and what its threads count.
+type Statement = (AbortHandle, Arc<Counters>);
 
 /// How far a statement is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,7 +146,8 @@ impl Session {
         done.unwrap_or(Err(Error::Stopped))
     }
 
-    /// Returns the names of all tables, sorted; those of the views for GUFI only in a session for them.
+    /// Returns the names of all tables, sorted; those of the views for GUFI only in a session for
+    /// them.
     pub fn tables(&self) -> Vec<String> {
         let added = self.index.tables().iter().map(|table| table.name.clone());
         let schemas: &[&str] = if self.gufi { &["public", gufi::SCHEMA] } else { &["public"] };
@@ -157,8 +161,8 @@ impl Session {
         added.chain(named).collect::<BTreeSet<String>>().into_iter().collect()
     }
 
-    /// Returns the names and types of the columns of a table, in their order. Opens the file of an attached
-    /// table.
+    /// Returns the names and types of the columns of a table, in their order. Opens the file of an
+    /// attached table.
     pub fn columns(&self, table: &str) -> Result<Vec<(String, String)>> {
         let runtime = self.runtime.as_ref().expect("it is there until the session is dropped");
         let table = runtime.block_on(self.context.table_provider(table))?;

@@ -3,13 +3,13 @@
 //! | table | a row is |
 //! | --- | --- |
 //! | `summaries` | a directory that can be listed, with statistics of its entries |
-//! | `summaries_by_user`, `summaries_by_group` | a directory that can be listed and an owner or group of entries in it |
 //! | `trees` | a directory, with statistics of all entries at and below it |
-//! | `trees_by_user`, `trees_by_group` | a directory, and an owner or group of entries at or below it |
 //!
-//! All have `path` (absolute), `source` and `depth`, and the columns of [`STATISTICS`]. In `trees`,
-//! `entries`, `size` and `blocks` count hard links once, as du does; every other statistic, and all
-//! of the tables by owner and group, count each name.
+//! Of `summaries_by_user`, `summaries_by_group`, `trees_by_user` and `trees_by_group`, a row is
+//! such a directory and an owner or group of those entries. All have `path` (absolute), `source`
+//! and `depth`, and the columns of [`STATISTICS`]. In `trees`, `entries`, `size` and `blocks` count
+//! hard links once, as du does; every other statistic, and all of the tables by owner and group,
+//! count each name.
 
 use super::queue::{self, Batches};
 use super::restriction::Restriction;

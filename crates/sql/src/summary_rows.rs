@@ -197,10 +197,7 @@ impl Reader {
 
     fn batch(&self, source: &SourceRecord, rows: &[Row]) -> Result<RecordBatch> {
         let summaries: Vec<&Summary> = rows.iter().map(|row| &row.summary).collect();
-        let columns = self.columns.iter().map(|column| match column {
-            SummaryColumn::Statistic(statistic) => statistic.array(&summaries),
-            column => array(column, source, rows),
-        });
+        let columns = self.columns.iter().map(|column| array(column, source, rows, &summaries));
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         let schema = self.schema.clone();
         Ok(RecordBatch::try_new_with_options(schema, columns.collect(), &options)?)
@@ -269,7 +266,13 @@ fn own_totals(inode: &Inode) -> Totals {
     }
 }
 
-fn array(column: &SummaryColumn, source: &SourceRecord, rows: &[Row]) -> ArrayRef {
+/// Makes a column of rows, whose summaries are given too.
+fn array(
+    column: &SummaryColumn,
+    source: &SourceRecord,
+    rows: &[Row],
+    summaries: &[&Summary],
+) -> ArrayRef {
     let numbers = |value: &dyn Fn(&Row) -> i64| -> ArrayRef {
         Arc::new(Int64Array::from_iter_values(rows.iter().map(value)))
     };
@@ -292,9 +295,6 @@ fn array(column: &SummaryColumn, source: &SourceRecord, rows: &[Row]) -> ArrayRe
         SummaryColumn::Entries => numbers(&|row| row.summary.entries()),
         SummaryColumn::Subdirs => numbers(&|row| row.subdirs),
         SummaryColumn::Total(_, value) => numbers(&|row| row.totals.as_ref().map_or(0, value)),
-        SummaryColumn::Statistic(statistic) => {
-            let summaries: Vec<&Summary> = rows.iter().map(|row| &row.summary).collect();
-            statistic.array(&summaries)
-        }
+        SummaryColumn::Statistic(statistic) => statistic.array(summaries),
     }
 }

@@ -62,8 +62,8 @@ impl Words {
         }
     }
 
-    /// Returns where the word before `at` begins, and what it can become: tables behind FROM or JOIN,
-    /// otherwise columns, functions, tables and SQL's own words.
+    /// Returns where the word before `at` begins, and what it can become: tables behind FROM or
+    /// JOIN, otherwise columns, functions, tables and SQL's own words.
     pub fn complete(&self, line: &str, at: usize) -> (usize, Vec<String>) {
         let before = &line[..at];
         if let Some(command) = before.trim_start().strip_prefix('.') {

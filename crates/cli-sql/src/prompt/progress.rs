@@ -3,10 +3,11 @@
 
 use canopy_sql::{Progress, Running};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -51,7 +52,7 @@ impl Drop for Display {
 
 /// Ends a display, and returns when nothing of it is left on the screen.
 fn end(shown: &Mutex<Option<Shown>>) {
-    let shown = shown.lock().expect("no thread panics while it holds the lock").take();
+    let shown = shown.lock().take();
     if let Some(Shown { _end, thread }) = shown {
         drop(_end);
         // A display that failed has nothing on the screen either.

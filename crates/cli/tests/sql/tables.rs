@@ -5,7 +5,7 @@ use crate::common;
 
 use canopy_index::{Disk, Faults, Index, NewSource, Writer, WriterOptions};
 use canopy_model::{Attributes, ClassTable, escape};
-use canopy_sql as sql;
+use canopy_sql::refresh;
 use common::{Place, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
 use rand::RngExt;
 use std::ffi::OsStr;
@@ -472,7 +472,7 @@ fn any_failing_operation_leaves_the_old_rows() {
             let made = (|| -> Result<(), Box<dyn std::error::Error>> {
                 let mut writer =
                     Writer::open(&index, WriterOptions { disk, ..WriterOptions::default() })?;
-                sql::refresh(&mut writer, "t", 1)?;
+                refresh(&mut writer, "t", 1)?;
                 writer.publish()?;
                 Ok(())
             })();

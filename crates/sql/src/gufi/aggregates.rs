@@ -58,7 +58,7 @@ impl Aggregate {
         states: usize,
         new: New,
     ) -> Self {
-        // Versions of GUFI differ in whether categories are told to be sorted.
+        // Only some versions of GUFI take whether categories are to be sorted.
         let kind = match name {
             "category_hist" | "extension_hist" => {
                 vec![TypeSignature::Any(2), TypeSignature::Any(3)]

@@ -3,7 +3,7 @@
 //!
 //! | in GUFI | here |
 //! | --- | --- |
-//! | `path()`, `rpath(sname, sroll)`, `level()`, ... | columns that the views have besides those that `*` shows |
+//! | `path()`, `rpath(sname, sroll)`, `level()`, ... | columns that `*` does not show |
 //! | `"text"` that names no column | `'text'` |
 //! | `LIKE` | `ILIKE` |
 //! | `a REGEXP b`, `regexp(b, a)` | `regexp_like(a, b)` |
@@ -26,7 +26,8 @@ use std::ops::ControlFlow;
 /// What a view that has the hidden columns too is called.
 pub(super) const WITH_PATHS: &str = " with paths";
 
-/// Returns the names of the tables that a statement reads, without schemas, and whether each is a view of GUFI's.
+/// Returns the names of the tables that a statement reads, without schemas, and whether each is a
+/// view of GUFI's.
 pub(super) fn tables(statement: &Statement, gufi: bool) -> Vec<(String, bool)> {
     let mut names = Vec::new();
     let _: ControlFlow<()> = visit_relations(statement, |name| {

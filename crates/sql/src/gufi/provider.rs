@@ -64,7 +64,8 @@ impl fmt::Debug for Views {
 
 #[async_trait]
 impl SchemaProvider for Views {
-    /// Names the views, or the index's own tables where those come first: both are found under either.
+    /// Names the views, or the index's own tables where those come first: both are found under
+    /// either.
     fn table_names(&self) -> Vec<String> {
         match self.first {
             true => NAMES_OF_VIEWS.map(str::to_owned).to_vec(),

@@ -237,8 +237,8 @@ pub(super) fn tree_columns(per: Per) -> Vec<Column> {
     columns
 }
 
-/// Writes the directories that can be listed, one row each; with sums only if they are asked for, since a huge
-/// directory is kept in parts.
+/// Writes the directories that can be listed, one row each; with sums only if they are asked for,
+/// since a huge directory is kept in parts.
 pub(super) fn listings(needs: Needs, below: Option<&str>) -> String {
     let below = below.map_or("true".to_owned(), |directory| {
         format!("gufi_listed_below(path, {})", literal(directory))

@@ -105,8 +105,9 @@ pub(super) fn size(bytes: f64) -> Option<String> {
     Some(format!("{value:.1}{}", unit.map(String::from).unwrap_or_default()))
 }
 
-/// Returns how many blocks a size fills. The block is `[COUNT][UNIT]`, where the unit is a letter (powers
-/// of 1024), `KiB` and the like, or `KB` (powers of 1000). Without a count the unit is appended.
+/// Returns how many blocks a size fills. The block is `[COUNT][UNIT]`, where the unit is a letter
+/// (powers of 1024), `KiB` and the like, or `KB` (powers of 1000). Without a count the unit is
+/// appended.
 pub(super) fn blocks(size: i64, block: &str) -> Result<String> {
     let bad = || Error::BlockUnit(block.to_owned());
     let size = u64::try_from(size).map_err(|_| Error::Size(size))?;
@@ -129,7 +130,8 @@ pub(super) fn blocks(size: i64, block: &str) -> Result<String> {
     Ok(format!("{}{}", size.div_ceil(bytes), if digits == 0 { unit } else { "" }))
 }
 
-/// Returns what follows the last dot, which may be the first character; nothing where nothing follows.
+/// Returns what follows the last dot, which may be the first character; nothing where nothing
+/// follows.
 pub(super) fn extension(name: &str) -> Option<&str> {
     let at = name.rfind('.')?;
     Some(&name[at + 1..]).filter(|extension| !extension.is_empty())

@@ -19,8 +19,8 @@ pub(super) fn texts(values: &ArrayRef) -> Result<StringArray> {
     Ok(cast(values, &DataType::Utf8)?.as_string::<i32>().clone())
 }
 
-/// Reads values as whole numbers. Of text, the number that it begins with, or null; of times, seconds
-/// since 1970.
+/// Reads values as whole numbers. Of text, the number that it begins with, or null; of times,
+/// seconds since 1970.
 pub(super) fn integers(values: &ArrayRef) -> Result<Int64Array> {
     if is_text(values) {
         let texts = texts(values)?;

@@ -136,8 +136,8 @@ async fn plan(context: &SessionContext, query: &str) -> Result<DataFrame> {
     }
 }
 
-/// Returns the columns of the answer as they are stored. Everybody may know their names, so none is made of
-/// the query's text.
+/// Returns the columns of the answer as they are stored. Everybody may know their names, so none is
+/// made of the query's text.
 fn columns(frame: &DataFrame) -> Result<Vec<TableColumn>> {
     let mut columns: Vec<TableColumn> = Vec::new();
     let mut names = HashSet::new();

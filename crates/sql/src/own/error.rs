@@ -11,8 +11,8 @@ use std::path::PathBuf;
 pub enum TableError {
     /// The name is not one that a table may have.
     #[error(
-        "'{0}' cannot be the name of a table: take lower-case letters, digits and '_', no digit in front and at most \
-         64 in all"
+        "'{0}' cannot be the name of a table: take lower-case letters, digits and '_', no digit in \
+         front and at most 64 in all"
     )]
     BadName(String),
     /// The index has a table of this name itself.
@@ -67,8 +67,8 @@ pub enum TableError {
     Added,
     /// A derived table has no rows until it is made again.
     #[error(
-        "a source was indexed since and it could not be derived again; whoever writes the index runs 'canopy table \
-         refresh'"
+        "a source was indexed since and it could not be derived again; whoever writes the index \
+         runs 'canopy table refresh'"
     )]
     Stale,
 }

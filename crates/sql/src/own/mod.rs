@@ -31,7 +31,6 @@ use datafusion::error::Result;
 use datafusion::logical_expr::TableType;
 use datafusion::prelude::SessionContext;
 use derived::DerivedTable;
-use std::fmt;
 use std::sync::Arc;
 
 /// Makes the tables known that were added to the index.
