@@ -94,7 +94,7 @@ impl<'s, 'a> Printer<'s, 'a> {
                 }
                 false => None,
             };
-            let listings = placed.as_ref().map(Placed::listings).transpose()?;
+            let listings = placed.as_ref().map(Placed::ordinals).transpose()?;
             for at in 0..batch.num_rows() {
                 if let (Some(placed), Some(listings)) = (&placed, listings) {
                     directory.enter(placed, listings[at], self.visit)?;
