@@ -7,6 +7,7 @@ use canopy::{Outcome, message, say};
 use canopy_index::{Disk, Index, TableFormat, TableKind, TableRecord, Writer, WriterOptions};
 use canopy_read::to_path;
 use canopy_sql::{AttachedFormat, DerivedRows};
+use canopy_text::safe::one_line;
 use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -113,12 +114,12 @@ fn list(index: &Index, as_json: bool) -> anyhow::Result<()> {
     for table in index.tables() {
         let what = match &table.kind {
             TableKind::Attached { file, format } => {
-                let file = to_path(file).display().to_string().escape_debug().to_string();
+                let file = one_line(&to_path(file).display().to_string());
                 match format {
                     TableFormat::Csv => format!("csv      {file}"),
                     TableFormat::Parquet => format!("parquet  {file}"),
                     TableFormat::Sqlite { table } => {
-                        format!("sqlite   {file}: {}", table.escape_debug())
+                        format!("sqlite   {file}: {}", one_line(table))
                     }
                 }
             }
@@ -132,7 +133,7 @@ fn list(index: &Index, as_json: bool) -> anyhow::Result<()> {
         };
         writeln!(output, "{:<20} {what}", table.name)?;
         if let Some(query) = index.table_query(&table.name) {
-            writeln!(output, "{:<20} {}", "", query.escape_debug())?;
+            writeln!(output, "{:<20} {}", "", one_line(query))?;
         }
     }
     Ok(())

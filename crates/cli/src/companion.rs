@@ -1,8 +1,8 @@
 //! Finds and runs `canopy-sql`, the command with the SQL engine inside, so that `canopy` itself
 //! stays small and starts fast.
 //!
-//! It is looked for beside `canopy` itself and in `../libexec/canopy`, never in `$PATH`, and must be
-//! of the same version.
+//! It is looked for beside `canopy` itself and in `../libexec/canopy`, never in `$PATH`, and must
+//! be of the same version.
 
 use crate::Engine;
 use crate::outcome::Outcome;

@@ -1,7 +1,7 @@
 //! The command line: one file a command under `commands`; exit codes are decided in `outcome`.
 //!
-//! Two programs are made of it: `canopy`, and `canopy-sql` with the SQL engine inside, which `canopy`
-//! runs for what needs it (`companion`). Users see one command.
+//! Two programs are made of it: `canopy`, and `canopy-sql` with the SQL engine inside, which
+//! `canopy` runs for what needs it (`companion`). Users see one command.
 
 pub mod commands;
 mod companion;
@@ -23,13 +23,13 @@ pub struct Engine {
     pub sql: fn(Option<PathBuf>, commands::sql::Arguments) -> anyhow::Result<Outcome>,
     /// Carries out `canopy table`.
     pub table: fn(Option<PathBuf>, commands::table::Arguments) -> anyhow::Result<Outcome>,
-    /// Computes all derived tables anew, with that many threads, for the generation that the writer
-    /// publishes next.
+    /// Computes all derived tables anew, with that many threads, for the generation that the
+    /// writer publishes next.
     pub refresh: fn(&mut Writer, usize) -> anyhow::Result<Outcome>,
 }
 
-/// Parses and runs the command line and returns its exit code. Without an engine, `canopy-sql` is run
-/// for what needs one.
+/// Parses and runs the command line and returns its exit code. Without an engine, `canopy-sql` is
+/// run for what needs one.
 pub fn main(engine: Option<&Engine>) -> ExitCode {
     let done = companion::check_version(engine)
         .and_then(|()| commands::run(options::Cli::parse(), engine));

@@ -41,7 +41,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether the configuration matters: what explains canopy works with a broken one too.
+    /// Returns whether the configuration matters: what explains canopy works with a broken one too.
     pub fn is_configured(&self) -> bool {
         !matches!(self, Command::Help(_) | Command::Completions(_) | Command::Man(_))
     }

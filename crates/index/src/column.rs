@@ -258,7 +258,7 @@ impl ColumnId {
         batch.column_by_name(self.name()).ok_or(Error::NotRead(self.name()))
     }
 
-    /// Whether a row may have no value.
+    /// Returns whether a row may have no value.
     pub fn is_nullable(self) -> bool {
         self.row().nullable
     }
@@ -413,22 +413,5 @@ impl<T, C: Into<Columns>> BitOr<C> for Column<T> {
 
     fn bitor(self, other: C) -> Columns {
         Columns::from(self) | other
-    }
-}
-
-// For callers that still name columns by text.
-impl From<&[&str]> for Columns {
-    fn from(names: &[&str]) -> Self {
-        names.iter().filter_map(|name| ColumnId::named(name)).collect()
-    }
-}
-impl<const N: usize> From<&[&str; N]> for Columns {
-    fn from(names: &[&str; N]) -> Self {
-        Columns::from(&names[..])
-    }
-}
-impl From<&Vec<&str>> for Columns {
-    fn from(names: &Vec<&str>) -> Self {
-        Columns::from(&names[..])
     }
 }

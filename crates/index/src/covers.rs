@@ -1,5 +1,5 @@
-//! The covers of a shard: ranges of its listings that have a deep directory in common, so that their
-//! sums answer for most directories without opening a file.
+//! The covers of a shard: ranges of its listings that have a deep directory in common, so that
+//! their sums answer for most directories without opening a file.
 
 use crate::builder::Builder;
 use crate::shard_record::Cover;

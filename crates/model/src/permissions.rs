@@ -63,6 +63,9 @@ impl<'a> Permissions<'a> {
     }
 }
 
+/// How names begin that nobody without privilege is shown.
+const PRIVILEGED: &str = "trusted.";
+
 /// What the kernel asks of those who want to see an extended attribute (xattr(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrAccess {
@@ -79,11 +82,16 @@ impl XattrAccess {
     pub fn of(key: &str) -> Self {
         if key.starts_with("user.") {
             XattrAccess::Read
-        } else if key.starts_with("trusted.") {
+        } else if key.starts_with(PRIVILEGED) {
             XattrAccess::Privilege
         } else {
             XattrAccess::Lookup
         }
+    }
+
+    /// Returns whether names that begin with a text may be among those that are not shown.
+    pub fn may_hide(start: &str) -> bool {
+        PRIVILEGED.starts_with(start) || start.starts_with(PRIVILEGED)
     }
 
     /// Returns whether whoever may look an entry up sees that it has the attribute of this name.

@@ -26,7 +26,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether a path that the user gave has no answer, which leaves the answers for other paths.
+    /// Returns whether a path that the user gave has no answer, which leaves the answers for other
+    /// paths.
     pub fn is_of_path(&self) -> bool {
         matches!(self, Error::NotCovered { .. } | Error::NotFound(_))
     }

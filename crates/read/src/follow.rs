@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::inode::Inode;
-use crate::links::{Links, Place, parent_of};
+use crate::links::{Links, Resolved, parent_of};
 use crate::locate::{Start, absolute_path, locate, to_path};
 use canopy_index::Index;
 use canopy_model::{FileType, join_absolute};
@@ -35,7 +35,7 @@ pub fn inode_followed(
     start: &Start,
 ) -> std::result::Result<Inode, Lost> {
     match links.follow(&absolute_path(&start.source, &start.path), &start.inode.target) {
-        Place::There(reached) => Ok(reached.inode),
+        Resolved::Entry(reached) => Ok(reached.inode),
         _ => followed(index, links, start.clone()).map(|found| found.inode),
     }
 }
@@ -50,11 +50,11 @@ pub fn followed(index: &Index, links: &Links, start: Start) -> std::result::Resu
     let link = absolute_path(&start.source, &start.path);
     let target = &start.inode.target;
     let reached = match links.follow(&link, target) {
-        Place::There(reached) => reached.absolute,
-        Place::Missing | Place::NotDirectory | Place::Loop => return Err(Lost::Missing),
-        Place::Unknown if target.is_empty() => return Err(Lost::Missing),
-        Place::Unknown if target.starts_with('/') => target.clone(),
-        Place::Unknown => join_absolute(parent_of(&link), target),
+        Resolved::Entry(reached) => reached.absolute,
+        Resolved::Missing | Resolved::NotDirectory | Resolved::Loop => return Err(Lost::Missing),
+        Resolved::Unknown if target.is_empty() => return Err(Lost::Missing),
+        Resolved::Unknown if target.starts_with('/') => target.clone(),
+        Resolved::Unknown => join_absolute(parent_of(&link), target),
     };
     let found = match locate(index, to_path(&reached).as_os_str()) {
         Ok(found) => found,

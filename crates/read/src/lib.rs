@@ -1,12 +1,12 @@
 //! The read path: from paths that a user gives to batches of rows, and to sums of subtrees.
 //!
-//! Not its job: output, arguments, SQL, and deciding who may see what. It reads the shards that `canopy_index` could open,
-//! which are those that the kernel let the caller into.
+//! Not its job: output, arguments, SQL, and deciding who may see what. It reads the shards that
+//! `canopy_index` could open, which are those that the kernel let the caller into.
 
 pub mod ages;
-pub mod columns;
 pub mod contents;
 pub mod cursor;
+pub mod depth_first;
 mod error;
 pub mod fold;
 pub mod follow;
@@ -14,7 +14,6 @@ pub mod inode;
 pub mod links;
 pub mod listings;
 pub mod locate;
-pub mod merge;
 pub mod plan;
 pub mod summaries;
 pub mod totals;

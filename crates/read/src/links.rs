@@ -19,9 +19,9 @@ const LINKS_MAX: u32 = 40;
 
 /// What a link leads to.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum Resolved {
     /// This.
-    There(Box<Reached>),
+    Entry(Box<ResolvedEntry>),
     /// Nothing.
     Missing,
     /// Something in what is no directory.
@@ -34,7 +34,7 @@ pub enum Place {
 
 /// An entry that a link leads to.
 #[derive(Clone, Debug)]
-pub struct Reached {
+pub struct ResolvedEntry {
     /// Its absolute path, escaped.
     pub absolute: String,
     /// Its path in its source.
@@ -45,7 +45,7 @@ pub struct Reached {
 
 /// What a name in a directory is.
 #[derive(Clone, Debug)]
-pub enum Name {
+pub enum NameKind {
     /// A directory.
     Directory,
     /// A symbolic link with this target.
@@ -60,9 +60,9 @@ pub enum Name {
 
 /// Where following a link ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum TrailEnd {
     /// At the entry with this absolute path.
-    There(String),
+    At(String),
     /// At nothing.
     Missing,
     /// At something in what is no directory.
@@ -108,8 +108,8 @@ impl Trail {
     pub fn go(
         &mut self,
         index: &Index,
-        mut known: impl FnMut(&str, &str) -> Result<Option<Name>>,
-    ) -> Result<Option<End>> {
+        mut known: impl FnMut(&str, &str) -> Result<Option<NameKind>>,
+    ) -> Result<Option<TrailEnd>> {
         while let Some(name) = self.rest.pop() {
             match name.as_str() {
                 "." => continue,
@@ -121,8 +121,8 @@ impl Trail {
             }
             let path = join_absolute(&self.directory, &name);
             let what = match leads_to_source(index, &path) {
-                true => Name::Directory,
-                false if source_of(index, &self.directory).is_none() => Name::Unseen,
+                true => NameKind::Directory,
+                false if source_of(index, &self.directory).is_none() => NameKind::Unseen,
                 false => match known(&self.directory, &name)? {
                     Some(what) => what,
                     None => {
@@ -132,18 +132,18 @@ impl Trail {
                 },
             };
             match what {
-                Name::Directory => self.directory = path,
-                Name::Other if self.rest.is_empty() => return Ok(Some(End::There(path))),
-                Name::Other => return Ok(Some(End::NotDirectory)),
-                Name::Missing => return Ok(Some(End::Missing)),
-                Name::Unseen => return Ok(Some(End::Unknown)),
-                Name::Link(_) if self.links >= LINKS_MAX => return Ok(Some(End::Loop)),
+                NameKind::Directory => self.directory = path,
+                NameKind::Other if self.rest.is_empty() => return Ok(Some(TrailEnd::At(path))),
+                NameKind::Other => return Ok(Some(TrailEnd::NotDirectory)),
+                NameKind::Missing => return Ok(Some(TrailEnd::Missing)),
+                NameKind::Unseen => return Ok(Some(TrailEnd::Unknown)),
+                NameKind::Link(_) if self.links >= LINKS_MAX => return Ok(Some(TrailEnd::Loop)),
                 // A target that could not be read.
-                Name::Link(target) if target.is_empty() => return Ok(Some(End::Unknown)),
-                Name::Link(target) => self.lead(&target),
+                NameKind::Link(target) if target.is_empty() => return Ok(Some(TrailEnd::Unknown)),
+                NameKind::Link(target) => self.lead(&target),
             }
         }
-        Ok(Some(End::There(self.directory.clone())))
+        Ok(Some(TrailEnd::At(self.directory.clone())))
     }
 
     /// Calls `ask` with the next name and its directory, and with those that come after it if all
@@ -197,39 +197,39 @@ impl Links {
 
     /// Where the link at an absolute path leads; both escaped. A file that cannot be read counts as
     /// unknown.
-    pub fn follow(&self, absolute: &str, target: &str) -> Place {
+    pub fn follow(&self, absolute: &str, target: &str) -> Resolved {
         match target {
-            "" => Place::Unknown,
-            target => self.go(parent_of(absolute), target).unwrap_or(Place::Unknown),
+            "" => Resolved::Unknown,
+            target => self.go(parent_of(absolute), target).unwrap_or(Resolved::Unknown),
         }
     }
 
-    fn go(&self, directory: &str, target: &str) -> Result<Place> {
+    fn go(&self, directory: &str, target: &str) -> Result<Resolved> {
         let known = |directory: &str, name: &str| {
             let path = join_absolute(directory, name);
             Ok(Some(match self.inode(&path)? {
                 Some(inode) => match inode.attributes.file_type() {
-                    FileType::Directory => Name::Directory,
-                    FileType::Symlink => Name::Link(inode.target),
-                    _ => Name::Other,
+                    FileType::Directory => NameKind::Directory,
+                    FileType::Symlink => NameKind::Link(inode.target),
+                    _ => NameKind::Other,
                 },
-                None if self.lists(directory)? => Name::Missing,
-                None => Name::Unseen,
+                None if self.lists(directory)? => NameKind::Missing,
+                None => NameKind::Unseen,
             }))
         };
         Ok(match Trail::new(directory, target).go(&self.index, known)? {
-            Some(End::There(absolute)) => {
+            Some(TrailEnd::At(absolute)) => {
                 match (self.inode(&absolute)?, source_of(&self.index, &absolute)) {
                     (Some(inode), Some((_, path))) => {
-                        Place::There(Box::new(Reached { absolute, path, inode }))
+                        Resolved::Entry(Box::new(ResolvedEntry { absolute, path, inode }))
                     }
-                    _ => Place::Unknown,
+                    _ => Resolved::Unknown,
                 }
             }
-            Some(End::Missing) => Place::Missing,
-            Some(End::NotDirectory) => Place::NotDirectory,
-            Some(End::Loop) => Place::Loop,
-            Some(End::Unknown) | None => Place::Unknown,
+            Some(TrailEnd::Missing) => Resolved::Missing,
+            Some(TrailEnd::NotDirectory) => Resolved::NotDirectory,
+            Some(TrailEnd::Loop) => Resolved::Loop,
+            Some(TrailEnd::Unknown) | None => Resolved::Unknown,
         })
     }
 
@@ -254,8 +254,8 @@ impl Links {
         }
     }
 
-    /// Whether the caller sees the listing of a directory, so that what is not in it does not
-    /// exist.
+    /// Returns whether the caller sees the listing of a directory, so that what is not in it does
+    /// not exist.
     fn lists(&self, absolute: &str) -> Result<bool> {
         Ok(!matches!(*self.directory(absolute)?, Directory::Unlisted(_)))
     }
@@ -293,7 +293,8 @@ pub fn parent_of(absolute: &str) -> &str {
     }
 }
 
-/// Whether a path is that of a source or of a directory above one: those are real directories.
+/// Returns whether a path is that of a source or of a directory above one: those are real
+/// directories.
 fn leads_to_source(index: &Index, path: &str) -> bool {
     let leads = |root: &str| {
         root == path || root.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))

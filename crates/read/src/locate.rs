@@ -29,7 +29,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.inode.attributes.file_type() == FileType::Directory
     }

@@ -101,8 +101,8 @@ pub fn units_below(index: &Index, source: u32, path: &str, kind: FileKind) -> Re
 }
 
 impl ShardRange {
-    /// The rows of a file that belong to the listings: of `listings`, `entries` and `dirs`; all rows
-    /// of the others, whose rows do not begin where a listing tells.
+    /// The rows of a file that belong to the listings: of `listings`, `entries` and `dirs`; all
+    /// rows of the others, whose rows do not begin where a listing tells.
     pub fn rows(&self, kind: FileKind) -> Result<RowRange> {
         Ok(match kind {
             FileKind::Listings => self.listings.clone(),
@@ -170,8 +170,8 @@ impl Unit {
         Ok(self.shard.read(self.kind, columns, rows, BATCH_ROWS)?)
     }
 
-    /// Reads columns of some rows of `entries` or `dirs` with their names and paths; with `devices`,
-    /// also the device of their directories.
+    /// Reads columns of some rows of `entries` or `dirs` with their names and paths; with
+    /// `devices`, also the device of their directories.
     pub fn read_placed(
         &self,
         columns: impl Into<Columns>,
@@ -183,8 +183,8 @@ impl Unit {
         Ok(read.map(move |batch| Placed::new(&shard, kind, batch?, devices)))
     }
 
-    /// Closes the files of a shard that has no other unit of this kind: their memory serves the next
-    /// one. To be called when the unit has been read.
+    /// Closes the files of a shard that has no other unit of this kind: their memory serves the
+    /// next one. To be called when the unit has been read.
     pub fn close(&self) {
         close_small(&self.shard, self.kind);
     }

@@ -4,10 +4,10 @@
 //! entries are only read of the blocks at both ends of the subtree's range in a shard. Those of
 //! single directories are made of their entries.
 
+use crate::depth_first;
 use crate::error::{Error, Result};
 use crate::fold::{Folded, Sum, TreeFold};
 use crate::inode::InodeColumns;
-use crate::merge;
 use crate::plan::BATCH_ROWS;
 use crate::totals::Subtree;
 use crate::work::by_workers;
@@ -26,23 +26,23 @@ pub type ByOwner = FxHashMap<(u32, u32), Summary>;
 
 /// What has to be known of entries for the statistics that are asked for.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct StatisticsRequest {
     /// Which statistics.
     pub parts: Parts,
     /// Columns of the entries; what comes of others is not to be used.
     pub columns: Columns,
 }
 
-impl Wanted {
+impl StatisticsRequest {
     /// All statistics.
     pub fn all() -> Self {
         let columns = INODE | NAME | XATTRS;
-        Wanted { parts: Parts::ALL, columns }
+        StatisticsRequest { parts: Parts::ALL, columns }
     }
 }
 
 /// The statistics of all entries at and below a directory, as far as the caller sees them.
-pub fn of_subtree(subtree: &Subtree<'_>, wanted: &Wanted) -> Result<ByOwner> {
+pub fn of_subtree(subtree: &Subtree<'_>, wanted: &StatisticsRequest) -> Result<ByOwner> {
     let sum = Mutex::new(ByOwner::default());
     let shards = subtree.shards();
     let start = |_| Ok(ByOwner::default());
@@ -67,7 +67,12 @@ pub fn merge_into(sum: &mut ByOwner, more: ByOwner) {
     }
 }
 
-fn of_shard(shard: &Shard, directory: &str, wanted: &Wanted, found: &mut ByOwner) -> Result<()> {
+fn of_shard(
+    shard: &Shard,
+    directory: &str,
+    wanted: &StatisticsRequest,
+    found: &mut ByOwner,
+) -> Result<()> {
     let listings = shard.listings_below(directory)?;
     let (entries, _) = shard.rows_of(listings.clone())?;
     if entries.is_empty() {
@@ -117,7 +122,7 @@ fn add_block(found: &mut ByOwner, block: &BlockSummary, parts: Parts) {
 pub fn of_listings<K: PartialEq>(
     shard: &Shard,
     listings: RowRange,
-    wanted: &Wanted,
+    wanted: &StatisticsRequest,
     key: impl Fn((u32, u32)) -> K,
 ) -> Result<Vec<(u32, K, Summary)>> {
     let mut found: Vec<(u32, K, Summary)> = Vec::new();
@@ -145,7 +150,7 @@ pub fn of_listings<K: PartialEq>(
 pub fn of_rows(
     shard: &Shard,
     rows: &[RowRange],
-    wanted: &Wanted,
+    wanted: &StatisticsRequest,
     owner: u32,
     found: &mut ByOwner,
 ) -> Result<()> {
@@ -179,7 +184,7 @@ impl Entry<'_> {
 fn read_entries(
     shard: &Shard,
     rows: &RowRange,
-    wanted: &Wanted,
+    wanted: &StatisticsRequest,
     mut each: impl FnMut(u32, (u32, u32), Entry<'_>),
 ) -> Result<()> {
     if rows.is_empty() {
@@ -215,13 +220,13 @@ fn each_entry(
 /// to a leaf at a time.
 pub fn of_each_subtree<K: Ord + Copy, E: From<Error>>(
     start: &crate::locate::Start,
-    wanted: &Wanted,
+    wanted: &StatisticsRequest,
     key: impl Fn((u32, u32)) -> K,
     mut each: impl FnMut(&str, Vec<(K, Summary)>) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut each = |folded: Folded<'_, ByKey<K>>| each(folded.path, folded.total.0);
     let mut fold = TreeFold::new(start.path.as_str());
-    merge::in_order(start, wanted.columns, |directory, rows| -> Result<(), E> {
+    depth_first::in_order(start, wanted.columns, |directory, rows| -> Result<(), E> {
         // Directories on the way that have no listing, since they can only be entered, have
         // statistics all the same.
         let own = fold.enter_through(&directory.path, &mut each)?;

@@ -20,7 +20,7 @@ use rustc_hash::FxHashSet;
 const THREAD_LOOKUPS: usize = 8;
 
 /// Device and inode of what has been counted.
-pub type Seen = FxHashSet<(u64, u64)>;
+pub type SeenInodes = FxHashSet<(u64, u64)>;
 
 /// A directory and all below it, as far as the caller sees it.
 pub struct Subtree<'a> {
@@ -37,7 +37,7 @@ pub struct Subtree<'a> {
 /// What one directory adds to the totals of those above it: itself and its entries that are not
 /// directories.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct DirectoryTotals {
     /// Its path below the root of the source, escaped.
     pub path: String,
     /// What it adds.
@@ -45,7 +45,7 @@ pub struct Node {
 }
 
 /// A further sighting of an entry with several links.
-pub struct Link {
+pub struct LinkSighting {
     /// Path of the listing that it is in.
     pub listing: String,
     /// Device and inode.
@@ -67,15 +67,15 @@ impl<'a> Subtree<'a> {
 
     /// As [`Subtree::sum`], where nothing was seen before, and nobody asks later what was.
     pub fn sum_alone(&self) -> Result<Totals> {
-        self.sum_of(&mut Seen::default(), true)
+        self.sum_of(&mut SeenInodes::default(), true)
     }
 
     /// Sums over everything below the directory, less links that were seen before.
-    pub fn sum(&self, seen: &mut Seen) -> Result<Totals> {
+    pub fn sum(&self, seen: &mut SeenInodes) -> Result<Totals> {
         self.sum_of(seen, false)
     }
 
-    fn sum_of(&self, seen: &mut Seen, alone: bool) -> Result<Totals> {
+    fn sum_of(&self, seen: &mut SeenInodes, alone: bool) -> Result<Totals> {
         let found = Mutex::new((Totals::default(), Vec::new()));
         let add = |shard: &Shard| -> Result<()> {
             let totals = shard.totals_below(self.path)?;
@@ -132,7 +132,7 @@ impl<'a> Subtree<'a> {
 
     /// The directories down to `depth` components in path order, deeper ones added to those above
     /// them. A directory that cannot be listed is there with itself alone.
-    pub fn nodes(&self, depth: usize) -> Result<Vec<Node>> {
+    pub fn nodes(&self, depth: usize) -> Result<Vec<DirectoryTotals>> {
         let all = Mutex::new(Vec::new());
         in_parallel(self.threads, &self.shards(), |shard| -> Result<()> {
             let listings = shard.listings_below(self.path)?;
@@ -148,7 +148,7 @@ impl<'a> Subtree<'a> {
             all.extend(nodes.nodes);
             Ok(())
         })?;
-        let mut all: Vec<Node> = all.into_inner();
+        let mut all: Vec<DirectoryTotals> = all.into_inner();
         all.sort_by(|a, b| compare_paths(&a.path, &b.path));
         all.dedup_by(|later, first| {
             let same = later.path == first.path;
@@ -161,7 +161,7 @@ impl<'a> Subtree<'a> {
     }
 
     /// All sightings of entries with several links, in path order of their listings.
-    pub fn links(&self) -> Result<Vec<Link>> {
+    pub fn links(&self) -> Result<Vec<LinkSighting>> {
         let all = Mutex::new(Vec::new());
         let shards: Vec<&Shard> =
             self.shards().into_iter().filter(|shard| shard.has_hardlinks()).collect();
@@ -175,13 +175,13 @@ impl<'a> Subtree<'a> {
                 let bad =
                     || shard.corrupt(FileKind::Hardlinks, "it names a listing that does not exist");
                 let listing = heads.get(row.listing).ok_or_else(bad)?.path.to_owned();
-                found.push(Link { listing, id, once });
+                found.push(LinkSighting { listing, id, once });
             }
             all.lock().extend(found);
             Ok(())
         })?;
         let mut all = all.into_inner();
-        all.sort_by(|a: &Link, b: &Link| compare_paths(&a.listing, &b.listing));
+        all.sort_by(|a: &LinkSighting, b: &LinkSighting| compare_paths(&a.listing, &b.listing));
         Ok(all)
     }
 }
@@ -194,7 +194,7 @@ fn counted(link: &HardLink) -> ((u64, u64), Totals) {
 /// Nodes in the making; neighbours with the same path become one.
 struct Nodes {
     depth: usize,
-    nodes: Vec<Node>,
+    nodes: Vec<DirectoryTotals>,
 }
 
 impl Nodes {
@@ -202,7 +202,7 @@ impl Nodes {
         let path = truncated(path, self.depth);
         match self.nodes.last_mut() {
             Some(last) if last.path == path => last.own += own,
-            _ => self.nodes.push(Node { path: path.to_owned(), own }),
+            _ => self.nodes.push(DirectoryTotals { path: path.to_owned(), own }),
         }
     }
 }

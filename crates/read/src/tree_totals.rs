@@ -2,17 +2,17 @@
 
 use crate::error::{Error, Result};
 use crate::fold::{Sum, fold_tree};
-use crate::totals::{Node, Subtree};
+use crate::totals::{DirectoryTotals, Subtree};
 use canopy_model::{Totals, compare_paths, is_below, parent};
 use rustc_hash::FxHashMap;
 
 /// Subtree totals of every directory of a subtree, in path order, each link counted once in every
 /// directory above it.
-pub fn tree_totals(subtree: &Subtree<'_>, own: Totals) -> Result<Vec<Node>> {
+pub fn tree_totals(subtree: &Subtree<'_>, own: Totals) -> Result<Vec<DirectoryTotals>> {
     let mut nodes = subtree.nodes(usize::MAX)?;
     match nodes.first_mut() {
         Some(first) if first.path == subtree.path => first.own += own,
-        _ => nodes.insert(0, Node { path: subtree.path.to_owned(), own }),
+        _ => nodes.insert(0, DirectoryTotals { path: subtree.path.to_owned(), own }),
     }
     // Neighbouring links of an inode both lie in a directory exactly if their deepest common
     // directory does.

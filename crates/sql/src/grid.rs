@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use std::borrow::Cow;
+use canopy_text::safe;
 use std::fmt::Write as _;
 use std::io::Write;
 use unicode_width::UnicodeWidthStr;
@@ -70,8 +70,8 @@ impl<'a> Grid<'a> {
     }
 
     fn shown(&self, text: String) -> String {
-        match self.style.escaped && text.contains(disturbs) {
-            true => escaped(&text, self.style.lines).into_owned(),
+        match self.style.escaped {
+            true => safe::table_cell(&text, self.style.lines).into_owned(),
             false => text,
         }
     }
@@ -140,30 +140,6 @@ impl<'a> Grid<'a> {
 fn lines(text: &str, style: Style) -> impl Iterator<Item = &str> {
     let end = if style.lines { '\n' } else { '\0' };
     text.split(end).take(if style.lines { usize::MAX } else { 1 })
-}
-
-/// Whether a character would do something else on a terminal than show itself.
-fn disturbs(character: char) -> bool {
-    // The last are those that turn the direction of what follows.
-    character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// A text for a terminal, with `\n`, `\x1b` and the like for what would disturb it; ends of lines
-/// stay if lines count.
-fn escaped(text: &str, lines: bool) -> Cow<'_, str> {
-    let mut shown = String::with_capacity(text.len() + 8);
-    for character in text.chars() {
-        match character {
-            '\n' if lines => shown.push('\n'),
-            '\n' | '\t' | '\r' => shown.extend(character.escape_default()),
-            c if c.is_control() => {
-                write!(shown, "\\x{:02x}", u32::from(c)).expect("a text takes everything")
-            }
-            c if disturbs(c) => shown.extend(c.escape_unicode()),
-            c => shown.push(c),
-        }
-    }
-    Cow::Owned(shown)
 }
 
 #[cfg(test)]

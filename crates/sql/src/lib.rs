@@ -28,7 +28,7 @@ mod summary_rows;
 mod tables;
 
 pub use error::{Error, Result};
-pub use output::{AnswerFormat, Visible};
+pub use output::AnswerFormat;
 pub use own::{
     AttachedFormat, DerivedRows, FileError, TableError, attach, check_name, derive, refresh,
     refresh_all,

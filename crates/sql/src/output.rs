@@ -97,47 +97,6 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Writes to a terminal what was not made for one: control characters other than ends of lines and
-/// tabs become '?'.
-pub struct Visible<W> {
-    inner: W,
-    /// Whether the byte before can begin one of the control characters of two bytes.
-    after_lead: bool,
-}
-
-impl<W> Visible<W> {
-    /// Puts a writer in front of another, which it hands whole buffers to.
-    pub fn new(inner: W) -> Self {
-        Visible { inner, after_lead: false }
-    }
-}
-
-impl<W: Write> Write for Visible<W> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.write_all(bytes)?;
-        Ok(bytes.len())
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        let mut shown = bytes.to_vec();
-        for byte in &mut shown {
-            let second = self.after_lead && matches!(*byte, 0x80..=0x9f);
-            self.after_lead = *byte == 0xc2;
-            if second {
-                // U+00BF: the first byte may be written already.
-                *byte = 0xbf;
-            } else if matches!(*byte, 0..=8 | 11..=31 | 127) {
-                *byte = b'?';
-            }
-        }
-        self.inner.write_all(&shown)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.inner.flush()
-    }
-}
-
 /// Turns lists and structures into text, since CSV has none.
 fn flat(batch: &RecordBatch) -> std::result::Result<RecordBatch, ArrowError> {
     let options = FormatOptions::default();

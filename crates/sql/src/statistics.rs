@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field, Fields};
 use canopy_index::column::*;
 use canopy_index::{ColumnId, Columns};
 use canopy_model::{Count, Histogram, Summary, size_class_min};
-use canopy_read::summaries::Wanted;
+use canopy_read::summaries::StatisticsRequest;
 use chrono::NaiveDate;
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ pub(super) static STATISTICS: [Statistic; 34] = [
 
 impl Statistic {
     /// Adds what has to be known of entries for it.
-    pub(super) fn add_to(&self, wanted: &mut Wanted) {
+    pub(super) fn add_to(&self, wanted: &mut StatisticsRequest) {
         let parts = &mut wanted.parts;
         parts.owners |= self.columns == UID.into() || self.columns == GID.into();
         parts.histograms |= matches!(self.value, Sizes | Months(_));

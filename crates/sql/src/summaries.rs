@@ -23,7 +23,7 @@ use canopy_index::column::{GID, UID};
 use canopy_index::{ColumnId, Columns, Index, Shard, SourceRecord};
 use canopy_model::{Parts, Totals};
 use canopy_read::plan::{self, ShardRange};
-use canopy_read::summaries::Wanted;
+use canopy_read::summaries::StatisticsRequest;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
@@ -153,8 +153,8 @@ impl Table {
     }
 
     /// Returns what has to be known of entries for some columns.
-    fn wanted(&self, columns: &[SummaryColumn]) -> Wanted {
-        let mut wanted = Wanted { parts: Parts::default(), columns: Columns::NONE };
+    fn wanted(&self, columns: &[SummaryColumn]) -> StatisticsRequest {
+        let mut wanted = StatisticsRequest { parts: Parts::default(), columns: Columns::NONE };
         for column in columns {
             if let SummaryColumn::Statistic(statistic) = column {
                 statistic.add_to(&mut wanted);

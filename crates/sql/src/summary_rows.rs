@@ -13,8 +13,8 @@ use canopy_model::{FileType, Summary, Totals, compare_paths};
 use canopy_read::Inode;
 use canopy_read::locate::{Start, absolute_path, look_up};
 use canopy_read::plan::{self, BATCH_ROWS, ShardRange};
-use canopy_read::summaries::{self, ByOwner, Wanted};
-use canopy_read::totals::{Node, Seen, Subtree};
+use canopy_read::summaries::{self, ByOwner, StatisticsRequest};
+use canopy_read::totals::{DirectoryTotals, SeenInodes, Subtree};
 use canopy_read::tree_totals::tree_totals;
 use datafusion::error::Result;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct Reader {
     /// The same as the engine has them.
     pub(super) schema: SchemaRef,
     /// What they need.
-    pub(super) wanted: Wanted,
+    pub(super) wanted: StatisticsRequest,
     /// Threads for what is added up of several shards.
     pub(super) threads: usize,
 }
@@ -145,7 +145,7 @@ impl Reader {
         let mut totals = None;
         if self.by == By::All {
             let mut sum = own_totals(&inode);
-            sum += subtree.sum(&mut Seen::default())?;
+            sum += subtree.sum(&mut SeenInodes::default())?;
             totals = Some(sum);
             if keys.is_empty() {
                 keys.push((0, Summary::default()));
@@ -209,7 +209,7 @@ struct Trees<'a> {
     reader: &'a Reader,
     source: &'a SourceRecord,
     /// What counts hard links once, of each directory; none of tables by owner or group.
-    nodes: Vec<Node>,
+    nodes: Vec<DirectoryTotals>,
     /// Whether the row of a node has been made.
     given: Vec<bool>,
     rows: Vec<Row>,

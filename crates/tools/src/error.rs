@@ -30,7 +30,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether a path that the user gave has no answer, which leaves the answers for other paths.
+    /// Returns whether a path that the user gave has no answer, which leaves the answers for other
+    /// paths.
     pub fn is_of_path(&self) -> bool {
         matches!(self, Error::Read(error) if error.is_of_path())
     }

@@ -115,7 +115,7 @@ impl Validator for Typing {
     }
 }
 
-/// Whether Enter ends what is typed: a command, or statements with their semicolons.
+/// Returns whether Enter ends what is typed: a command, or statements with their semicolons.
 fn is_whole(mut text: &str) -> bool {
     loop {
         text = &text[blank(text)..];

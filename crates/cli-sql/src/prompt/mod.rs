@@ -17,7 +17,8 @@ pub use interrupt::hold_interrupts;
 
 use anyhow::Context;
 use canopy::message;
-use canopy_sql::{AnswerFormat, Error, Session, Visible, blank, statement_end};
+use canopy_sql::{AnswerFormat, Error, Session, blank, statement_end};
+use canopy_text::safe::TerminalWriter;
 use dot::Flow;
 use editor::{Editor, Typed};
 use progress::Display;
@@ -126,7 +127,7 @@ impl Prompt {
         let target: Box<dyn Write + Send> = match &self.file {
             Some(file) => Box::new(file.try_clone().context("cannot write the answer")?),
             None if terminal && self.format != AnswerFormat::Table => {
-                Box::new(Visible::new(stdout))
+                Box::new(TerminalWriter::new(stdout))
             }
             None => Box::new(stdout),
         };

@@ -9,12 +9,12 @@ use anyhow::Context;
 use canopy_index::{Disk, NewSource, Writer, WriterOptions};
 use canopy_scan::{Counts, Excludes, Root, ScanError, ScanOptions, Step, scan};
 use canopy_text::human_size;
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -214,13 +214,13 @@ impl ErrorFile {
         let path = base.join(std::ffi::OsStr::from_bytes(&error.path));
         let reason = std::io::Error::from(error.errno);
         let path = path.as_os_str().as_bytes().escape_ascii();
-        let mut file = self.file.lock().expect("no thread panics while it holds the lock");
+        let mut file = self.file.lock();
         // A full disk shows when the file is finished.
         drop(writeln!(file, "{step} {path}: {reason}"));
     }
 
     fn finish(self) -> anyhow::Result<()> {
-        let mut file = self.file.into_inner().expect("no thread panics while it holds the lock");
+        let mut file = self.file.into_inner();
         file.flush().context("cannot write the list of errors")
     }
 }

@@ -1,5 +1,5 @@
-//! `canopy-sql` beside `canopy`: where it is looked for, and what happens without it or with another
-//! version's. Needs root.
+//! `canopy-sql` beside `canopy`: where it is looked for, and what happens without it or with
+//! another version's. Needs root.
 
 use crate::common;
 

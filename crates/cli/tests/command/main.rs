@@ -1,5 +1,5 @@
-//! Tests of the command as a whole, of what fills an index and of packages: each module says what it
-//! asks. They need root.
+//! Tests of the command as a whole, of what fills an index and of packages: each module says what
+//! it asks. They need root.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -4,6 +4,7 @@
 
 use super::values::{integers, texts};
 use arrow::array::{ArrayRef, BooleanArray, Int64Array, ListBuilder, StringArray, StringBuilder};
+use canopy_model::xattr_names;
 use datafusion::error::Result;
 use std::sync::Arc;
 
@@ -71,23 +72,11 @@ pub(super) fn xattr_counts(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(Int64Array::from_iter_values(lists.iter().map(count))))
 }
 
-/// The names in the index's list of them: joined by ',', with '\' before each ',' and '\' that is
-/// part of one.
+/// Returns the names of users' attributes in the index's list of names.
 fn split(list: &str) -> Vec<String> {
-    let mut names = vec![String::new()];
-    let mut characters = list.chars();
-    while let Some(character) = characters.next() {
-        let last = names.last_mut().expect("there is always one");
-        match character {
-            ',' => names.push(String::new()),
-            '\\' => last.extend(characters.next()),
-            // It would end the name.
-            END => last.push('?'),
-            _ => last.push(character),
-        }
-    }
-    names.retain(|name| name.starts_with("user."));
-    names
+    let names = xattr_names::decode(list).filter(|name| name.starts_with("user."));
+    // This byte would end the name.
+    names.map(|name| name.replace(END, "?")).collect()
 }
 
 /// Returns whether paths are directories or at or below them.

@@ -11,7 +11,7 @@ use canopy_index::column::*;
 use canopy_model::{Attributes, Count, FileType, NUMBERED, Parts, Summary, month};
 use canopy_read::ages::{AGES, add_ages};
 use canopy_read::locate::Start;
-use canopy_read::summaries::{ByOwner, Wanted, of_subtree};
+use canopy_read::summaries::{ByOwner, StatisticsRequest, of_subtree};
 use canopy_read::totals::Subtree;
 use canopy_text::{group_or_number, user_or_number};
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ pub(super) fn print(start: &Start, options: &DuOptions, lines: &mut Lines<'_>) -
 }
 
 /// Returns what has to be known of entries.
-fn wanted(by: By) -> Wanted {
+fn wanted(by: By) -> StatisticsRequest {
     let columns = MODE | UID | GID | SIZE | BLOCKS;
     let columns = match by {
         By::User | By::Group => columns,
@@ -71,7 +71,7 @@ fn wanted(by: By) -> Wanted {
         By::Age => columns | MTIME | ATIME,
     };
     let parts = Parts { owners: false, histograms: by == By::Age, extensions: by == By::Extension };
-    Wanted { parts, columns }
+    StatisticsRequest { parts, columns }
 }
 
 fn of_entry(start: &Start, parts: Parts) -> ByOwner {

@@ -15,7 +15,7 @@ use canopy_model::{Attributes, Totals, compare_paths, escape, is_below, join};
 use canopy_read::fold::fold_tree;
 use canopy_read::follow::locate_followed;
 use canopy_read::locate::{Start, locate, with_one_slash};
-use canopy_read::totals::{Node, Seen, Subtree, truncated};
+use canopy_read::totals::{DirectoryTotals, SeenInodes, Subtree, truncated};
 use canopy_text::{Glob, SizeForm, TimeStyle};
 use lines::{Line, Lines};
 use std::ffi::{OsStr, OsString};
@@ -142,7 +142,8 @@ pub fn run(
     // The grand total's time is at least 1970, as in du(1).
     let sum = Tally { time_ns: 0, ..Tally::default() };
     let alone = paths.len() == 1;
-    let mut du = Du { options, alone, seen: Seen::default(), counted: Vec::new(), lines, sum };
+    let mut du =
+        Du { options, alone, seen: SeenInodes::default(), counted: Vec::new(), lines, sum };
     let mut failed = Vec::new();
     for given in paths {
         let given = OsStr::from_bytes(with_one_slash(given.as_bytes()));
@@ -226,7 +227,7 @@ struct Du<'a> {
     /// Whether there is but one argument.
     alone: bool,
     /// Links that were counted already, over all arguments.
-    seen: Seen,
+    seen: SeenInodes,
     counted: Vec<Counted>,
     lines: Lines<'a>,
     sum: Tally,
@@ -333,7 +334,7 @@ impl Du<'_> {
         let own = Tally::of_dir(&start.inode.attributes, self.options).totals;
         match nodes.first_mut() {
             Some(first) if first.path == start.path => first.own += own,
-            _ => nodes.insert(0, Node { path: start.path.clone(), own }),
+            _ => nodes.insert(0, DirectoryTotals { path: start.path.clone(), own }),
         }
         let links = if self.options.count_links { Vec::new() } else { subtree.links()? };
         for link in links {
@@ -348,7 +349,7 @@ impl Du<'_> {
     }
 
     /// Puts the lines of nodes in path order, the start first. Returns the sum of all.
-    fn put_tree(&mut self, start: &Start, nodes: &[Node], shown: u32) -> Result<Tally> {
+    fn put_tree(&mut self, start: &Start, nodes: &[DirectoryTotals], shown: u32) -> Result<Tally> {
         let mut all = Totals::default();
         let directories = nodes.iter().map(|node| (node.path.as_str(), node.own));
         fold_tree(&start.path, directories, |folded| {

@@ -8,9 +8,9 @@ use crate::error::Result;
 use canopy_index::Columns;
 use canopy_index::column::*;
 use canopy_model::{Attributes, escape, is_below, join};
+use canopy_read::depth_first::{self, ListedDirectory, ListingRows};
 use canopy_read::inode::InodeColumns;
 use canopy_read::locate::Start;
-use canopy_read::merge::{self, Directory, Rows};
 
 /// Puts the lines of a start and what is below it. Returns the sum of all.
 pub(super) fn walk(du: &mut Du<'_>, start: &Start) -> Result<Tally> {
@@ -20,7 +20,7 @@ pub(super) fn walk(du: &mut Du<'_>, start: &Start) -> Result<Tally> {
     let own = Tally::of_dir(&start.inode.attributes, du.options);
     let first = OpenDirectory { path: start.path.clone(), own, ..OpenDirectory::default() };
     let mut walk = Walk { du, start, given, counted, open: vec![first] };
-    merge::in_order(start, columns, |directory, rows| walk.listing(directory, rows))?;
+    depth_first::in_order(start, columns, |directory, rows| walk.listing(directory, rows))?;
     let mut sum = Tally::default();
     while !walk.open.is_empty() {
         sum = walk.close()?;
@@ -72,7 +72,7 @@ struct File {
 
 impl Walk<'_, '_, '_> {
     /// Takes a listing in.
-    fn listing(&mut self, directory: &Directory, rows: Rows<'_, '_>) -> Result<()> {
+    fn listing(&mut self, directory: &ListedDirectory, rows: ListingRows<'_, '_>) -> Result<()> {
         while self.open.len() > 1 && !is_below(&directory.path, &self.top().path) {
             self.close()?;
         }

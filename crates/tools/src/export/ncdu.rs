@@ -10,9 +10,9 @@ use arrow::array::RecordBatch;
 use canopy_index::column::{BLOCKS, GID, INO, MODE, MTIME, NAME, NLINK, SIZE, UID};
 use canopy_index::{Columns, RowRange};
 use canopy_model::{Attributes, FileType, is_below, unescape};
+use canopy_read::depth_first::{self, ListedDirectory, ListingRows};
 use canopy_read::inode::InodeColumns;
 use canopy_read::locate::{Start, absolute_path};
-use canopy_read::merge::{self, Directory, Rows};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
@@ -36,7 +36,7 @@ pub(super) fn write(start: &Start, now_s: i64, output: &Mutex<Output>) -> Result
     tree.text("\",\"timestamp\":");
     push_number(&mut tree.blocks.buffer, now_s);
     tree.text("}");
-    merge::in_order(start, COLUMNS, |directory, rows| tree.directory(directory, rows))?;
+    depth_first::in_order(start, COLUMNS, |directory, rows| tree.directory(directory, rows))?;
     if tree.open.is_empty() {
         tree.open_start(true);
     }
@@ -62,11 +62,11 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    fn directory(&mut self, directory: &Directory, rows: Rows<'_, '_>) -> Result<()> {
+    fn directory(&mut self, directory: &ListedDirectory, rows: ListingRows<'_, '_>) -> Result<()> {
         if directory.part == 0 || self.open.last().is_none_or(|open| open.path != directory.path) {
             self.enter(directory);
         }
-        let Rows { entries, entry_count, dirs, dir_count } = rows;
+        let ListingRows { entries, entry_count, dirs, dir_count } = rows;
         entries.take(entry_count, |batch, rows| self.entries(batch, rows))?;
         let mut pending = Vec::with_capacity(dir_count);
         dirs.take(dir_count, |batch, rows| -> Result<()> {
@@ -84,7 +84,7 @@ impl Tree<'_> {
     }
 
     /// Closes what is done, and opens the directory and whatever is missing above it.
-    fn enter(&mut self, directory: &Directory) {
+    fn enter(&mut self, directory: &ListedDirectory) {
         if self.open.is_empty() {
             self.open_start(directory.path != self.start.path);
             if directory.path == self.start.path {

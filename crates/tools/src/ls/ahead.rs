@@ -4,9 +4,9 @@
 use super::entry::LsEntry;
 use crate::error::Result;
 use canopy_model::compare_paths;
+use canopy_read::depth_first::{DepthFirst, ListedDirectory, ListingRows};
 use canopy_read::inode::{ENTRY, inodes};
 use canopy_read::locate::Start;
-use canopy_read::merge::{Directory, Merge, Rows};
 use canopy_read::totals::Subtree;
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
@@ -18,7 +18,7 @@ const HELD_MAX: i64 = 1_000_000;
 
 /// The contents of the directories at and below a start.
 pub(super) struct ReadAhead<'a> {
-    merge: Merge<'a>,
+    merge: DepthFirst<'a>,
     /// Directories by path, in path order. All of the first one's listing is there if a second one
     /// is, or no more comes.
     ready: VecDeque<(String, Vec<LsEntry>)>,
@@ -31,7 +31,7 @@ impl<'a> ReadAhead<'a> {
     /// Begins at a start, for directories that are asked for in path order or not. Returns `None`
     /// where that would take too much memory.
     pub(super) fn new(start: &'a Start, path_order: bool) -> Result<Option<Self>> {
-        let merge = Merge::new(start, ENTRY)?;
+        let merge = DepthFirst::new(start, ENTRY)?;
         let mut ahead =
             ReadAhead { merge, ready: VecDeque::new(), ended: false, held: FxHashMap::default() };
         if !path_order {
@@ -70,20 +70,22 @@ impl<'a> ReadAhead<'a> {
     /// Reads the next listing, which may be a further part of the last directory.
     fn read(&mut self) -> Result<()> {
         let ready = &mut self.ready;
-        let more = self.merge.next(|directory: &Directory, rows: Rows<'_, '_>| -> Result<()> {
-            if ready.back().is_none_or(|(path, _)| *path != directory.path) {
-                ready.push_back((directory.path.clone(), Vec::new()));
-            }
-            let Some((_, all)) = ready.back_mut() else { return Ok(()) };
-            let Rows { entries, entry_count, dirs, dir_count } = rows;
-            for (cursor, count) in [(entries, entry_count), (dirs, dir_count)] {
-                cursor.take(count, |batch, rows| -> Result<()> {
-                    all.extend(inodes(batch, rows, directory.dev)?.map(LsEntry::new));
-                    Ok(())
-                })?;
-            }
-            Ok(())
-        })?;
+        let more = self.merge.next(
+            |directory: &ListedDirectory, rows: ListingRows<'_, '_>| -> Result<()> {
+                if ready.back().is_none_or(|(path, _)| *path != directory.path) {
+                    ready.push_back((directory.path.clone(), Vec::new()));
+                }
+                let Some((_, all)) = ready.back_mut() else { return Ok(()) };
+                let ListingRows { entries, entry_count, dirs, dir_count } = rows;
+                for (cursor, count) in [(entries, entry_count), (dirs, dir_count)] {
+                    cursor.take(count, |batch, rows| -> Result<()> {
+                        all.extend(inodes(batch, rows, directory.dev)?.map(LsEntry::new));
+                        Ok(())
+                    })?;
+                }
+                Ok(())
+            },
+        )?;
         self.ended = !more;
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Numbers, dates and names in reports, as people read them.
 
 use super::Owner;
-use super::sections::turns_text;
+use canopy_text::safe::report_name;
 use chrono::{DateTime, Local};
 
 /// Formats a number with commas between thousands.
@@ -22,31 +22,6 @@ pub(super) fn date(time_ns: i64) -> String {
     DateTime::from_timestamp_nanos(time_ns).with_timezone(&Local).format("%Y-%m-%d").to_string()
 }
 
-/// Formats a name or path, escaped as the index has it, with all that would not be seen as it is
-/// made visible.
-pub(super) fn visible(escaped: &str) -> String {
-    let mut text = String::with_capacity(escaped.len());
-    for c in escaped.chars() {
-        match c {
-            '\\' => text.push_str("\\\\"),
-            '\n' => text.push_str("\\n"),
-            '\t' => text.push_str("\\t"),
-            '\u{10FF80}'.. => text.push_str(&format!("\\x{:02x}", u32::from(c) & 0xFF)),
-            c if c.is_control() && u32::from(c) < 0x80 => {
-                text.push_str(&format!("\\x{:02x}", u32::from(c)))
-            }
-            c if c.is_control()
-                || turns_text(c)
-                || matches!(c, '\u{200B}'..='\u{200D}' | '\u{FEFF}' | '\u{2028}' | '\u{2029}') =>
-            {
-                text.push_str(&format!("\\u{{{:x}}}", u32::from(c)));
-            }
-            c => text.push(c),
-        }
-    }
-    text
-}
-
 /// Names a user or group, else gives its number.
 pub(super) fn owner_name(owner: &Owner) -> String {
     name_or_id(owner.id, owner.name.as_deref())
@@ -54,7 +29,7 @@ pub(super) fn owner_name(owner: &Owner) -> String {
 
 /// Gives the name of an owner, else the number.
 pub(super) fn name_or_id(id: u32, name: Option<&str>) -> String {
-    name.map_or_else(|| id.to_string(), visible)
+    name.map_or_else(|| id.to_string(), report_name)
 }
 
 #[cfg(test)]
@@ -71,7 +46,7 @@ mod tests {
             ("ü \u{202e}gpj.exe".as_bytes(), "ü \\u{202e}gpj.exe"),
             (b"back\\slash", "back\\\\slash"),
         ] {
-            assert_eq!(visible(&escape(name)), shown);
+            assert_eq!(report_name(&escape(name)), shown);
         }
     }
 

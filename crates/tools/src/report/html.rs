@@ -4,9 +4,10 @@
 //! which then run none.
 
 use super::Report;
-use super::format::{owner_name, visible};
+use super::format::owner_name;
 use super::view::{Block, Table, View, views};
 use crate::error::Result;
+use canopy_text::safe::report_name;
 use std::io::Write;
 
 const STYLE: &str = include_str!("page.css");
@@ -15,7 +16,8 @@ const STYLE: &str = include_str!("page.css");
 /// escapes.
 pub fn write_html(report: &Report, output: &mut dyn Write) -> Result<()> {
     let views = views(report);
-    let names: Vec<String> = report.paths.iter().map(|covered| visible(&covered.path)).collect();
+    let names: Vec<String> =
+        report.paths.iter().map(|covered| report_name(&covered.path)).collect();
     let title = match names.as_slice() {
         [] => "Nothing to see".to_owned(),
         [path] => path.clone(),

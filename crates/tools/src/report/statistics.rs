@@ -9,7 +9,7 @@ use canopy_index::{Columns, FileKind};
 use canopy_model::{Count, Parts, Summary, month};
 use canopy_read::ages::{AGES, add_ages};
 use canopy_read::locate::Start;
-use canopy_read::summaries::{self, ByOwner, Wanted};
+use canopy_read::summaries::{self, ByOwner, StatisticsRequest};
 use canopy_read::totals::Subtree;
 use canopy_read::work::by_workers;
 use parking_lot::Mutex;
@@ -53,7 +53,7 @@ pub(super) fn statistics(
     options: &ReportOptions,
 ) -> Result<Statistics> {
     let extensions = options.sections.has(Section::Extensions);
-    let mut wanted = Wanted::all();
+    let mut wanted = StatisticsRequest::all();
     wanted.parts = Parts { owners: false, histograms: true, extensions };
     wanted.columns = INODE | XATTRS | Columns::from(NAME).when(extensions);
     let none = vec![Count::default(); AGES.len()];
@@ -93,7 +93,12 @@ impl Statistics {
 
 /// Adds up the statistics of an owner's entries, from their rows: those that the index keeps would
 /// have to be read for all owners.
-fn of_owner(parts: &[&Part<'_>], wanted: &Wanted, owner: u32, threads: usize) -> Result<ByOwner> {
+fn of_owner(
+    parts: &[&Part<'_>],
+    wanted: &StatisticsRequest,
+    owner: u32,
+    threads: usize,
+) -> Result<ByOwner> {
     let all = Mutex::new(ByOwner::default());
     let work = |found: &mut ByOwner, part: &&Part<'_>| -> Result<()> {
         summaries::of_rows(&part.shard, &part.rows, wanted, owner, found)?;

@@ -1,9 +1,10 @@
 //! A report as text for people.
 
 use super::Report;
-use super::format::{owner_name, visible};
+use super::format::owner_name;
 use super::view::{Block, Table, View, views};
 use crate::error::Result;
+use canopy_text::safe::report_name;
 use std::io::Write;
 
 /// Characters of the longest bar.
@@ -37,7 +38,7 @@ fn heading(report: &Report, output: &mut dyn Write) -> Result<()> {
     for covered in &report.paths {
         let scanned = canopy_text::clock::full_time(covered.scanned_ns);
         let scanned = scanned.split('.').next().unwrap_or("");
-        writeln!(output, "Report of {}, scanned {scanned}", visible(&covered.path))?;
+        writeln!(output, "Report of {}, scanned {scanned}", report_name(&covered.path))?;
     }
     if report.paths.is_empty() {
         writeln!(output, "Report of nothing: the index shows you no source")?;

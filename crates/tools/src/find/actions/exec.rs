@@ -3,6 +3,7 @@
 
 use crate::find::messages::{quoted, system_message};
 use crate::find::path::trim_slashes;
+use canopy_text::safe;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, Write};
@@ -224,11 +225,8 @@ fn run_in(
 
 /// Asks the user whether to run a command, for `-ok`.
 fn is_confirmed(program: &[u8], shown: &[u8]) -> bool {
-    let visible = |text: &[u8]| -> String {
-        let text = String::from_utf8_lossy(text);
-        text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-    };
-    eprint!("< {} ... {} > ? ", visible(program), visible(shown));
+    let [program, shown] = [program, shown].map(String::from_utf8_lossy);
+    eprint!("< {} ... {} > ? ", safe::message_line(&program), safe::message_line(&shown));
     std::io::stderr().flush().ok();
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer).is_ok() && answer.starts_with(['y', 'Y'])

@@ -78,7 +78,7 @@ impl PrintfFormat {
         self.segments.iter().fold(Columns::NONE, |columns, segment| match segment {
             Segment::Directive { value: Value::Plain(letter), .. } => columns | columns_of(*letter),
             Segment::Directive { value: Value::Time(letter, _), .. } => {
-                columns | columns_of(letter.to_ascii_lowercase())
+                columns | columns_of(if *letter == 'B' { 'B' } else { letter.to_ascii_lowercase() })
             }
             Segment::Text(_) | Segment::Stop => columns,
         })

@@ -19,7 +19,7 @@ use canopy_index::Columns;
 use canopy_index::column::TARGET;
 use canopy_model::{FileType, base_name, unescape};
 use canopy_read::inode::{InodeColumns, text_or_empty};
-use canopy_read::links::Place;
+use canopy_read::links::Resolved;
 use parking_lot::{Mutex, MutexGuard};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -318,10 +318,10 @@ fn look_up(chunk: &Chunk, at: usize, file_type: FileType, target: &str) -> Looke
     let (facts, path) = (&chunk.visit.facts, &chunk.locations.paths[at]);
     let target_type = match file_type {
         FileType::Symlink => match facts.follow(path, target) {
-            Place::There(reached) => reached.inode.attributes.file_type().letter(),
-            Place::Missing | Place::NotDirectory => 'N',
-            Place::Loop => 'L',
-            Place::Unknown => {
+            Resolved::Entry(reached) => reached.inode.attributes.file_type().letter(),
+            Resolved::Missing | Resolved::NotDirectory => 'N',
+            Resolved::Loop => 'L',
+            Resolved::Unknown => {
                 facts.add_problem(&chunk.locations.shown[at], UNKNOWN_TARGET);
                 '?'
             }

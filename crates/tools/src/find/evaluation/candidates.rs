@@ -30,15 +30,16 @@ pub(crate) trait Candidates {
     fn dev(&self, at: usize) -> Option<u64>;
     /// Where a symbolic link points, empty for all else.
     fn targets<'s>(&'s self) -> impl Fn(usize) -> Cow<'s, str>;
-    /// Whether it is an empty file or directory.
+    /// Returns whether it is an empty file or directory.
     fn empties(&self) -> Result<impl Fn(usize) -> bool>;
-    /// Whether an extended attribute passes.
+    /// Returns whether an extended attribute passes.
     fn xattrs(&self, test: &XattrTest) -> Result<impl Fn(usize) -> bool>;
-    /// Whether the type of what it leads to, if that is not looked at anyway, is one of these.
+    /// Returns whether the type of what it leads to, if that is not looked at anyway, is one of
+    /// these.
     fn leads_to(&self, types: &[FileType]) -> Result<impl Fn(usize) -> bool>;
-    /// Whether access(2) would grant the wanted bits.
+    /// Returns whether access(2) would grant the wanted bits.
     fn may_access(&self, wanted: Wanted) -> Result<impl Fn(usize) -> bool>;
-    /// Whether it is on a file system of this type.
+    /// Returns whether it is on a file system of this type.
     fn is_on(&self, file_system: &str, at: usize) -> bool;
 }
 

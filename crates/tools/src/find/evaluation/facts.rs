@@ -6,7 +6,7 @@ use super::chunk::Locations;
 use crate::find::messages::{TOO_MANY_LINKS, UNKNOWN_TARGET, quoted};
 use canopy_index::SourceRecord;
 use canopy_model::{Acl, Credentials, FileType, Grant, Wanted, unescape, xattr_names};
-use canopy_read::links::{Links, Place};
+use canopy_read::links::{Links, Resolved};
 use canopy_read::locate::absolute_path;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -48,14 +48,14 @@ impl SubtreeFacts {
         types: &[FileType],
     ) -> bool {
         match self.follow(&locations.paths[at], target) {
-            Place::There(reached) => types.contains(&reached.inode.attributes.file_type()),
-            Place::Missing | Place::NotDirectory => types.contains(&FileType::Symlink),
+            Resolved::Entry(reached) => types.contains(&reached.inode.attributes.file_type()),
+            Resolved::Missing | Resolved::NotDirectory => types.contains(&FileType::Symlink),
             // As to find(1), this is an error.
-            Place::Loop => {
+            Resolved::Loop => {
                 self.add_problem(&locations.shown[at], TOO_MANY_LINKS);
                 false
             }
-            Place::Unknown => {
+            Resolved::Unknown => {
                 self.add_problem(&locations.shown[at], UNKNOWN_TARGET);
                 false
             }
@@ -71,12 +71,12 @@ impl SubtreeFacts {
         wanted: Wanted,
     ) -> bool {
         match self.follow(&locations.paths[at], target) {
-            Place::There(reached) => {
+            Resolved::Entry(reached) => {
                 let (inode, a) = (&reached.inode, &reached.inode.attributes);
                 self.may_access(&reached.path, &inode.xattrs, (a.mode, a.uid, a.gid), wanted)
             }
-            Place::Missing | Place::NotDirectory | Place::Loop => false,
-            Place::Unknown => {
+            Resolved::Missing | Resolved::NotDirectory | Resolved::Loop => false,
+            Resolved::Unknown => {
                 self.add_problem(&locations.shown[at], UNKNOWN_TARGET);
                 false
             }
@@ -102,7 +102,7 @@ impl SubtreeFacts {
     }
 
     /// Returns where the link at a path of the source leads.
-    pub(crate) fn follow(&self, path: &str, target: &str) -> Place {
+    pub(crate) fn follow(&self, path: &str, target: &str) -> Resolved {
         self.links.follow(&absolute_path(&self.source, path), target)
     }
 

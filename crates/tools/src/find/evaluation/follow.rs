@@ -17,7 +17,7 @@ use canopy_index::RowRange;
 use canopy_index::column::{MODE, TARGET};
 use canopy_model::{FileType, compare_paths, is_below, unescape};
 use canopy_read::inode::{ENTRY, text_or_empty};
-use canopy_read::links::{Place, Reached, parent_of};
+use canopy_read::links::{Resolved, ResolvedEntry, parent_of};
 use canopy_read::locate::{Start, absolute_path, locate, source_of, to_path};
 use canopy_read::plan::Unit;
 use std::sync::Arc;
@@ -92,21 +92,21 @@ impl Search<'_, '_> {
         let shown = || quoted(&unescape(&locations.shown[at]));
         let add_problem = |what| facts.add_link_problem(format!("{}: {what}", shown()));
         match facts.follow(&locations.paths[at], text_or_empty(TARGET.find(&chunk.batch), at)) {
-            Place::There(reached) => return self.visit_next(chunk, at, &reached),
-            Place::Loop => {
+            Resolved::Entry(reached) => return self.visit_next(chunk, at, &reached),
+            Resolved::Loop => {
                 add_problem(TOO_MANY_LINKS);
                 return Ok(());
             }
-            Place::NotDirectory => add_problem(NOT_A_DIRECTORY),
-            Place::Unknown => add_problem(UNKNOWN_TARGET),
-            Place::Missing => {}
+            Resolved::NotDirectory => add_problem(NOT_A_DIRECTORY),
+            Resolved::Unknown => add_problem(UNKNOWN_TARGET),
+            Resolved::Missing => {}
         }
         let near = locations.depths[at] < self.find.globals.depth_min;
         self.act_alone(chunk.only(at), near).map(|_| ())
     }
 
     /// Has what a link leads to visited, unless it is a directory above the link.
-    fn visit_next(&self, chunk: &Chunk, at: usize, reached: &Reached) -> Result<()> {
+    fn visit_next(&self, chunk: &Chunk, at: usize, reached: &ResolvedEntry) -> Result<()> {
         let visit = self.visit;
         let shown = unescape(&chunk.locations.shown[at]).into_owned();
         let link = absolute_path(&self.start.source, &chunk.locations.paths[at]);

@@ -10,7 +10,7 @@ use crate::find::language::Find;
 use crate::find::messages::{NOT_A_DIRECTORY, TOO_MANY_LINKS, UNKNOWN_TARGET, quoted};
 use canopy_index::Index;
 use canopy_model::{FileType, escape};
-use canopy_read::links::{Links, Place};
+use canopy_read::links::{Links, Resolved};
 use canopy_read::listings::ListingHead;
 use canopy_read::locate::{Start, absolute_path, locate, to_path};
 use std::ffi::OsStr;
@@ -106,20 +106,20 @@ pub(crate) fn start_at(
     }
     let say = |what: &str| (options.diagnostic)(&format!("{}: {what}", quoted(given.as_bytes())));
     match links.follow(&absolute_path(&start.source, &start.path), &start.inode.target) {
-        Place::There(reached) => {
+        Resolved::Entry(reached) => {
             let there = locate(index, to_path(&reached.absolute).as_os_str())?;
             Ok((visit(Start { given: start.given, ..there }, true)?, false))
         }
-        Place::Missing => Ok((visit(start, false)?, false)),
-        Place::Loop => {
+        Resolved::Missing => Ok((visit(start, false)?, false)),
+        Resolved::Loop => {
             say(TOO_MANY_LINKS);
             Ok((None, true))
         }
-        Place::NotDirectory => {
+        Resolved::NotDirectory => {
             say(NOT_A_DIRECTORY);
             Ok((None, true))
         }
-        Place::Unknown => {
+        Resolved::Unknown => {
             say(UNKNOWN_TARGET);
             Ok((visit(start, false)?, true))
         }

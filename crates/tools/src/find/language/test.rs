@@ -4,7 +4,7 @@
 use crate::error::Result;
 use canopy_index::column::*;
 use canopy_index::{ColumnId, Columns};
-use canopy_model::{FileType, Wanted, xattr_names};
+use canopy_model::{FileType, Wanted, XattrAccess, xattr_names};
 use canopy_text::Glob;
 use regex::Regex;
 
@@ -126,10 +126,7 @@ impl XattrTest {
     /// Returns whether names in listings are not enough: where a value is asked for, or a name that
     /// listings do not tell.
     pub(crate) fn reads_values(&self) -> bool {
-        const HIDDEN: &str = "trusted.";
-        let may_be_hidden =
-            HIDDEN.starts_with(&self.key_start) || self.key_start.starts_with(HIDDEN);
-        self.value.is_some() || may_be_hidden
+        self.value.is_some() || XattrAccess::may_hide(&self.key_start)
     }
 
     /// Returns whether an attribute passes.

@@ -96,10 +96,10 @@ impl ReportSection for Directories {
             (format!("{:.1}", self.stdev_entries), "standard deviation"),
         ]);
         let entries = table(&[("entries", true), ("path", false)], &self.most_entries, |row| {
-            vec![grouped(row.entries), visible(&row.path)]
+            vec![grouped(row.entries), report_name(&row.path)]
         });
         let bytes = table(&[("sizes", true), ("path", false)], &self.most_bytes, |row| {
-            vec![human_size(row.bytes), visible(&row.path)]
+            vec![human_size(row.bytes), report_name(&row.path)]
         });
         let (entries, bytes) =
             (entries.titled("Most entries"), bytes.titled("Most bytes in files"));

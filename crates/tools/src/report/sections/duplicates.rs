@@ -116,7 +116,7 @@ impl ReportSection for Duplicates {
             ("paths", false),
         ];
         let table = table(&columns, &self.largest, |group| {
-            let mut paths: Vec<String> = group.paths.iter().map(|path| visible(path)).collect();
+            let mut paths: Vec<String> = group.paths.iter().map(|path| report_name(path)).collect();
             let more = group.files - group.files.min(paths.len() as i64);
             if more > 0 {
                 paths.push(format!("(and {} more)", grouped(more)));

@@ -47,7 +47,7 @@ impl ReportSection for Empty {
     }
 
     fn blocks(&self) -> Vec<Block> {
-        let mut table = table(&[("path", false)], &self.first, |path| vec![visible(path)]);
+        let mut table = table(&[("path", false)], &self.first, |path| vec![report_name(path)]);
         if self.count > self.first.len() as i64 && !self.first.is_empty() {
             table = table.titled(format!("The first {}", self.first.len()));
         }

@@ -44,7 +44,7 @@ impl ReportSection for Extensions {
         let name = |extension: &str| match extension {
             "" => "(none)".to_owned(),
             NUMBERED => "(number)".to_owned(),
-            extension => format!(".{}", visible(extension)),
+            extension => format!(".{}", report_name(extension)),
         };
         vec![self.0.block(
             &[("sizes", true), ("entries", true), ("extension", false)],

@@ -92,7 +92,7 @@ impl ReportSection for Links {
                 human_size(inode.saved_disk_bytes),
                 human_size(inode.bytes),
                 format!("{} of {}", inode.names, inode.nlink),
-                visible(&inode.path),
+                report_name(&inode.path),
             ]
         });
         vec![known, table.block()]

@@ -51,7 +51,7 @@ pub(super) fn entries_table(entries: &[ListedEntry]) -> Table {
             human_size(entry.disk_bytes),
             date(entry.mtime_ns),
             user(entry),
-            visible(&entry.path),
+            report_name(&entry.path),
         ]
     })
 }
@@ -67,7 +67,7 @@ pub(super) fn flagged_blocks(lists: &[(&'static str, &Flagged)]) -> Vec<Block> {
             _ => (*what).to_owned(),
         };
         let table = table(&columns, &flagged.first, |entry| {
-            vec![mode_string(entry.mode), user(entry), visible(&entry.path)]
+            vec![mode_string(entry.mode), user(entry), report_name(&entry.path)]
         });
         blocks.push(table.titled(title).block());
     }

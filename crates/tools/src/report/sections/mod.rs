@@ -29,7 +29,7 @@ mod types;
 use super::details::{EntryDetails, ListedEntry};
 use super::entries::{EntryBatch, EntryCollector, Scope};
 use super::facts::Facts;
-use super::format::{date, grouped, visible};
+use super::format::{date, grouped};
 use super::parts::{Part, RowId};
 use super::statistics::{Usage, mean_and_deviation};
 use super::top_k::TopK;
@@ -37,12 +37,12 @@ use super::view::{Block, Table, View, table};
 use crate::error::Result;
 use canopy_index::{Columns, FileKind};
 use canopy_text::human_size;
+use canopy_text::safe::report_name;
 use lists::{Flagged, FlaggedRows, entries_table, flagged_blocks, user};
 use serde::Serialize;
 
 pub(super) use directories::DirectorySizes;
 pub(super) use empty::EmptyDirectories;
-pub(super) use names::turns_text;
 pub(super) use totals::once;
 pub(super) use trees::count_once;
 

@@ -3,6 +3,7 @@
 use super::*;
 use canopy_index::column::NAME;
 use canopy_model::unescape;
+use canopy_text::safe::turns_text;
 
 /// Names that are hard to type or mislead the eye.
 #[derive(Clone, Debug, Serialize)]
@@ -94,10 +95,4 @@ impl ReportSection for Names {
 /// is done for many bytes at once.
 fn is_plain(text: &[u8]) -> bool {
     text.iter().fold(true, |plain, byte| plain & (b' '..0x7F).contains(byte))
-}
-
-/// Returns whether a character changes the direction of the text around it.
-pub(in crate::report) fn turns_text(c: char) -> bool {
-    let marks = matches!(c, '\u{200E}' | '\u{200F}' | '\u{061C}');
-    marks || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }

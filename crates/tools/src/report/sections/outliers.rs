@@ -77,7 +77,7 @@ impl ReportSection for Outliers {
                 human_size(row.mean_disk_bytes.round() as i64),
                 format!("{:+.1}", row.deviations),
                 grouped(row.siblings - 1),
-                visible(&row.tree.path),
+                report_name(&row.tree.path),
             ]
         });
         vec![table.block()]

@@ -9,7 +9,7 @@ use canopy_index::column::{FIRST_DIR, FIRST_ENTRY, MODE, NAME, PATH, TARGET};
 use canopy_index::{Index, RowRange, Shard};
 use canopy_model::is_below;
 use canopy_read::inode::text_or_empty;
-use canopy_read::links::{End, Name, Trail};
+use canopy_read::links::{NameKind, Trail, TrailEnd};
 use canopy_read::locate::{Start, absolute_path, source_of};
 use canopy_read::plan::BATCH_ROWS;
 use canopy_read::work::in_parallel;
@@ -96,7 +96,7 @@ impl ReportSection for Symlinks {
             if !flagged.first.is_empty() {
                 let columns = [("target", false), ("path", false)];
                 let table = table(&columns, &flagged.first, |link| {
-                    vec![visible(&link.target), visible(&link.path)]
+                    vec![report_name(&link.target), report_name(&link.path)]
                 });
                 blocks.push(table.titled(title).block());
             }
@@ -107,14 +107,14 @@ impl ReportSection for Symlinks {
 
 impl Symlinks {
     /// Adds links, which are in the order in which they are shown, and where they lead.
-    fn add(&mut self, links: &[&EntryDetails], ends: Vec<End>, top: usize) {
+    fn add(&mut self, links: &[&EntryDetails], ends: Vec<TrailEnd>, top: usize) {
         self.symlinks += links.len() as i64;
         for (link, end) in links.iter().zip(ends) {
             match end {
-                End::There(_) => {}
-                End::Unknown => self.unknown += 1,
-                End::Missing | End::NotDirectory => self.broken.add(link, top),
-                End::Loop => self.loops.add(link, top),
+                TrailEnd::At(_) => {}
+                TrailEnd::Unknown => self.unknown += 1,
+                TrailEnd::Missing | TrailEnd::NotDirectory => self.broken.add(link, top),
+                TrailEnd::Loop => self.loops.add(link, top),
             }
         }
     }
@@ -139,12 +139,12 @@ struct Walk {
 type Names = FxHashMap<String, FxHashSet<String>>;
 
 /// What names are, by absolute path of their directory.
-type Known = FxHashMap<String, FxHashMap<String, Name>>;
+type Known = FxHashMap<String, FxHashMap<String, NameKind>>;
 
 /// Follows links of one start, and tells where each leads.
-fn follow(start: &Start, links: &[&EntryDetails], threads: usize) -> Result<Vec<End>> {
+fn follow(start: &Start, links: &[&EntryDetails], threads: usize) -> Result<Vec<TrailEnd>> {
     let index = &*start.view;
-    let mut ends = vec![End::Unknown; links.len()];
+    let mut ends = vec![TrailEnd::Unknown; links.len()];
     let mut known = Known::default();
     let begin = |(number, link): (usize, &&EntryDetails)| Walk {
         number,
@@ -173,7 +173,7 @@ fn follow(start: &Start, links: &[&EntryDetails], threads: usize) -> Result<Vec<
     Ok(ends)
 }
 
-fn find<'k>(known: &'k Known, directory: &str, name: &str) -> Option<&'k Name> {
+fn find<'k>(known: &'k Known, directory: &str, name: &str) -> Option<&'k NameKind> {
     known.get(directory)?.get(name)
 }
 
@@ -228,7 +228,7 @@ fn look_up(index: &Index, wanted: Names, threads: usize, known: &mut Known) -> R
         known.entry(directory).or_default().insert(name, what);
     }
     for (directory, names) in wanted {
-        let missing = if seen.contains(&directory) { Name::Missing } else { Name::Unseen };
+        let missing = if seen.contains(&directory) { NameKind::Missing } else { NameKind::Unseen };
         let here = known.entry(directory).or_default();
         for name in names {
             here.entry(name).or_insert_with(|| missing.clone());
@@ -238,7 +238,7 @@ fn look_up(index: &Index, wanted: Names, threads: usize, known: &mut Known) -> R
 }
 
 /// Directories that have been seen, and what the wanted names in them are.
-type NamesSeen = (Vec<String>, Vec<(String, String, Name)>);
+type NamesSeen = (Vec<String>, Vec<(String, String, NameKind)>);
 
 /// Names to look up in one source, by path of their directory in it.
 type WantedNames<'a> = FxHashMap<String, &'a FxHashSet<String>>;
@@ -272,9 +272,9 @@ fn names_in(shard: &Shard, wanted: &WantedNames<'_>) -> Result<NamesSeen> {
                     continue;
                 }
                 let what = match modes.map(|modes| modes[at] & TYPE) {
-                    None => Name::Directory,
-                    Some(SYMLINK) => Name::Link(text_or_empty(targets, at).to_owned()),
-                    Some(_) => Name::Other,
+                    None => NameKind::Directory,
+                    Some(SYMLINK) => NameKind::Link(text_or_empty(targets, at).to_owned()),
+                    Some(_) => NameKind::Other,
                 };
                 found.push((path.clone(), name.to_owned(), what));
             }

@@ -2,7 +2,7 @@
 
 use super::*;
 use canopy_model::Totals as Sum;
-use canopy_read::totals::{Seen, Subtree};
+use canopy_read::totals::{SeenInodes, Subtree};
 
 /// Sums over everything, the directories that were asked about among it.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -88,7 +88,7 @@ pub(in crate::report) fn once(facts: &Facts<'_>) -> Result<Sum> {
         once -= facts.links.surplus();
         return Ok(once);
     }
-    let mut seen = Seen::default();
+    let mut seen = SeenInodes::default();
     for start in facts.starts {
         let subtree = Subtree::of(start, options.threads);
         once += match facts.starts.len() {

@@ -61,7 +61,7 @@ impl ReportSection for Trees {
                 human_size(tree.disk_bytes),
                 human_size(tree.bytes),
                 grouped(tree.inodes),
-                visible(&tree.path),
+                report_name(&tree.path),
             ]
         });
         let most = self.0.first().map_or(0, |tree| tree.disk_bytes);

@@ -17,11 +17,11 @@ use std::collections::{BinaryHeap, VecDeque};
 /// Listings read at a time from one shard.
 const LISTINGS: usize = 2048;
 
-/// Rows held in memory over all shards, about.
+/// ListingRows held in memory over all shards, about.
 const ROWS_MAX: usize = 2 << 20;
 
 /// A listing and where its rows are.
-pub struct Directory {
+pub struct ListedDirectory {
     /// Path of the directory below the root of the source, escaped.
     pub path: String,
     /// Which part of a huge directory it is, from 0.
@@ -35,7 +35,7 @@ pub struct Directory {
 }
 
 /// Entries and directories of the listing that comes next.
-pub struct Rows<'m, 'a> {
+pub struct ListingRows<'m, 'a> {
     /// Those that are no directories, the next ones of these rows.
     pub entries: &'m mut Cursor<'a>,
     /// How many of them belong to the listing.
@@ -52,21 +52,21 @@ pub struct Rows<'m, 'a> {
 pub fn in_order<E: From<Error>>(
     start: &Start,
     columns: impl Into<Columns>,
-    mut each: impl FnMut(&Directory, Rows<'_, '_>) -> Result<(), E>,
+    mut each: impl FnMut(&ListedDirectory, ListingRows<'_, '_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut merge = Merge::new(start, columns)?;
+    let mut merge = DepthFirst::new(start, columns)?;
     while merge.next(&mut each)? {}
     Ok(())
 }
 
 /// As [`in_order`], one listing at a time.
-pub struct Merge<'a> {
+pub struct DepthFirst<'a> {
     heap: BinaryHeap<Next<'a>>,
     columns: Columns,
     chunk_rows: usize,
 }
 
-impl<'a> Merge<'a> {
+impl<'a> DepthFirst<'a> {
     /// Begins at a start.
     pub fn new(start: &'a Start, columns: impl Into<Columns>) -> Result<Self> {
         let columns = columns.into();
@@ -83,13 +83,13 @@ impl<'a> Merge<'a> {
             }
         }
         let chunk_rows = (ROWS_MAX / heap.len().max(1)).clamp(512, 8192);
-        Ok(Merge { heap, columns, chunk_rows })
+        Ok(DepthFirst { heap, columns, chunk_rows })
     }
 
     /// Calls `each` for the next listing. Whether there was one.
     pub fn next<E: From<Error>>(
         &mut self,
-        mut each: impl FnMut(&Directory, Rows<'_, '_>) -> Result<(), E>,
+        mut each: impl FnMut(&ListedDirectory, ListingRows<'_, '_>) -> Result<(), E>,
     ) -> Result<bool, E> {
         let mut called = false;
         while !called {
@@ -154,10 +154,10 @@ struct Open<'a> {
     listings: Cursor<'a>,
     /// Listings that were not read.
     left: usize,
-    ready: VecDeque<Directory>,
+    ready: VecDeque<ListedDirectory>,
     entries: Cursor<'a>,
     dirs: Cursor<'a>,
-    /// Rows past those of the last listing.
+    /// ListingRows past those of the last listing.
     ends: (usize, usize),
 }
 
@@ -186,7 +186,7 @@ impl<'a> Open<'a> {
         })
     }
 
-    fn peek(&mut self) -> Result<Option<&Directory>> {
+    fn peek(&mut self) -> Result<Option<&ListedDirectory>> {
         // The one after the next says where the next one's rows end.
         while self.ready.len() < 2 && self.left > 0 {
             let count = self.left.min(LISTINGS);
@@ -195,7 +195,7 @@ impl<'a> Open<'a> {
                 let inodes = InodeColumns::of(batch);
                 let (paths, parts, devs) = (PATH.of(batch)?, PART.of(batch)?, DEV.of(batch)?);
                 let (entries, dirs) = (FIRST_ENTRY.of(batch)?, FIRST_DIR.of(batch)?);
-                ready.extend(rows.map(|at| Directory {
+                ready.extend(rows.map(|at| ListedDirectory {
                     path: paths.value(at).to_owned(),
                     part: parts[at],
                     dev: devs[at],
@@ -210,11 +210,11 @@ impl<'a> Open<'a> {
         Ok(self.ready.front())
     }
 
-    fn rows(&mut self, directory: &Directory) -> Result<Rows<'_, 'a>> {
+    fn rows(&mut self, directory: &ListedDirectory) -> Result<ListingRows<'_, 'a>> {
         let ends = self.ready.front().map_or(self.ends, |next| (next.first_entry, next.first_dir));
         let bad = || self.shard.corrupt(FileKind::Listings, "its ordinals are out of order");
         let entry_count = ends.0.checked_sub(directory.first_entry).ok_or_else(bad)?;
         let dir_count = ends.1.checked_sub(directory.first_dir).ok_or_else(bad)?;
-        Ok(Rows { entries: &mut self.entries, entry_count, dirs: &mut self.dirs, dir_count })
+        Ok(ListingRows { entries: &mut self.entries, entry_count, dirs: &mut self.dirs, dir_count })
     }
 }
