@@ -182,8 +182,11 @@ fn of_file(file: &Path, text: &str) -> anyhow::Result<Settings> {
                 bail!("{}: unknown key '{name}'; known are {known}", place(key.span().start));
             }
         };
-        one.and_then(|()| Ok(settings = std::mem::take(&mut settings).checked()?))
-            .with_context(|| place(key.span().start))?;
+        one.and_then(|()| {
+            let _: () = settings = std::mem::take(&mut settings).checked()?;
+            Ok(())
+        })
+        .with_context(|| place(key.span().start))?;
     }
     Ok(settings)
 }

@@ -3,6 +3,9 @@
 //! Two programs are made of it: `canopy`, and `canopy-sql` with the SQL engine inside, which
 //! `canopy` runs for what needs it (`companion`). Users see one command.
 
+// Docs of arguments are what `--help` prints: those without any are shown by their names alone.
+#![allow(missing_docs)]
+
 pub mod commands;
 mod companion;
 mod config;

@@ -1,8 +1,9 @@
 //! What must hold when the disk fails: the old generation stays whole, the next writer succeeds,
 //! nothing piles up.
 
+use canopy_index::column::{ATIME, BTIME, BTIME_AFTER_MTIME, CTIME};
 use canopy_index::{
-    Disk, Error, Faults, FileKind, Index, NewSource, Result, Writer, WriterOptions,
+    Columns, Disk, Error, Faults, FileKind, Index, NewSource, Result, Writer, WriterOptions,
 };
 use canopy_model::{Attributes, ClassTable, Listing, Permissions, Rows};
 use std::path::{Path, PathBuf};
@@ -64,15 +65,13 @@ fn read_all(index: &Path) -> Result<u64> {
     let mut entries = 0;
     for shard in index.shards() {
         for kind in FileKind::ALL.into_iter().filter(|&kind| shard.rows(kind) > 0) {
-            let schema = kind.schema();
-            let mut columns: Vec<&str> =
-                schema.fields().iter().map(|field| field.name().as_str()).collect();
-            if matches!(kind, FileKind::Entries | FileKind::Listings) {
-                columns.extend(["atime", "ctime", "btime"]);
+            let mut columns: Columns = kind.columns().iter().copied().collect();
+            if columns.has(BTIME_AFTER_MTIME) {
+                columns.add(ATIME | CTIME | BTIME);
             }
             let rows = 0..shard.rows(kind);
             let mut read = 0;
-            for batch in shard.read(kind, &columns, std::slice::from_ref(&rows), 1000)? {
+            for batch in shard.read(kind, columns, std::slice::from_ref(&rows), 1000)? {
                 read += batch?.num_rows();
             }
             assert_eq!(read, shard.rows(kind));

@@ -123,19 +123,3 @@ pub(super) fn arrow_error(error: ArrowError) -> Error {
         other => Error::Output(std::io::Error::other(other)),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_characters_reach_no_terminal_even_in_pieces() {
-        let text = "ü\u{1b}[1m,\u{9b}2J\u{7f}\r\tz\n£";
-        for size in 1..5 {
-            let mut shown = Vec::new();
-            let mut visible = Visible::new(&mut shown);
-            text.as_bytes().chunks(size).for_each(|piece| visible.write_all(piece).unwrap());
-            assert_eq!(String::from_utf8(shown).unwrap(), "ü?[1m,¿2J??\tz\n£");
-        }
-    }
-}

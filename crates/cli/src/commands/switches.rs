@@ -139,10 +139,10 @@ fn given<T: Tool>(matches: &ArgMatches) -> Vec<(&'static Switch<T>, OsString)> {
         if matches.value_source(switch.id) != Some(ValueSource::CommandLine) {
             continue;
         }
-        let Some(indices) = matches.indices_of(switch.id) else { continue };
+        let Some(mut indices) = matches.indices_of(switch.id) else { continue };
         match switch.effect {
             Effect::Flag(_) => {
-                given.extend(indices.last().map(|at| (at, switch, OsString::new())));
+                given.extend(indices.next_back().map(|at| (at, switch, OsString::new())));
             }
             _ => {
                 let values = matches.get_many::<OsString>(switch.id).into_iter().flatten();

@@ -18,6 +18,14 @@ use std::time::{Duration, SystemTime};
 pub const UIDS: [u32; 5] = [2001, 2002, 2003, 2004, 0];
 pub const GIDS: [u32; 5] = [3001, 3002, 3003, 3004, 0];
 
+/// The path of a command that was built with the tests, which lie in a directory beside it.
+pub fn built(command: &str) -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let path = own.ancestors().nth(2).unwrap().join(command);
+    assert!(path.exists(), "build both commands first: {} is missing", path.display());
+    path
+}
+
 /// A directory that every user can search, with a copy of the command that every user can run.
 pub struct Place {
     pub dir: tempfile::TempDir,
@@ -30,9 +38,9 @@ impl Place {
         let dir = tempfile::tempdir_in("/tmp").unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let canopy = dir.path().join("canopy");
-        fs::copy(env!("CARGO_BIN_EXE_canopy"), &canopy).unwrap();
+        fs::copy(built("canopy"), &canopy).unwrap();
         fs::set_permissions(&canopy, fs::Permissions::from_mode(0o755)).unwrap();
-        let companion = Path::new(env!("CARGO_BIN_EXE_canopy")).with_file_name("canopy-sql");
+        let companion = built("canopy-sql");
         let beside = dir.path().join("canopy-sql");
         if fs::hard_link(&companion, &beside).is_err() {
             fs::copy(&companion, &beside).unwrap();

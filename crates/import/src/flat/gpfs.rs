@@ -101,7 +101,7 @@ fn mode(value: &[u8]) -> Checked<u64> {
         b'c' => 0o020_000,
         _ => return Err(invalid()),
     };
-    let ([triples @ ..], []) = bits.as_chunks::<3>() else { return Err(invalid()) };
+    let (triples, []) = bits.as_chunks::<3>() else { return Err(invalid()) };
     let [user, group, others] = triples else { return Err(invalid()) };
     let special = [(user, b's', 0o4000), (group, b's', 0o2000), (others, b't', 0o1000)];
     let mut mode = kind;

@@ -14,6 +14,7 @@ const COLUMNS: [&str; 8] = ["atime", "ctime", "mtime", "uid", "gid", "mode", "si
 const MORE_MAX: usize = 2;
 
 /// What a line is.
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub(super) enum Line {
     /// The header, after which a footer must come.
     Header,

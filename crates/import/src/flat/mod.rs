@@ -55,7 +55,7 @@ pub(crate) struct Collector<'a> {
 impl Collector<'_> {
     /// Takes in a record, or what is wrong with it.
     fn take(&mut self, place: Position, fields: Checked<Fields>) -> Result<()> {
-        match fields.and_then(|fields| checked(fields)) {
+        match fields.and_then(checked) {
             Ok((path, item)) if item.attributes.file_type() == FileType::Directory => {
                 let text = |(key, value): (Vec<u8>, Vec<u8>)| (escape(&key).into_owned(), value);
                 let xattrs = item.xattrs.into_iter().map(text).collect();

@@ -81,10 +81,12 @@ pub(super) fn lines(
         let text = &segments.blocks.bytes()[..length];
         if !ended && !lost {
             collector.problem(place, Fault::form("a line of more than 2 MiB"))?;
-        } else if ended && !lost && !text.trim_ascii().is_empty() {
-            if let Some(fields) = record(text) {
-                collector.take(place, fields)?;
-            }
+        } else if ended
+            && !lost
+            && !text.trim_ascii().is_empty()
+            && let Some(fields) = record(text)
+        {
+            collector.take(place, fields)?;
         }
         line += u64::from(ended);
         lost = !ended;

@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(powers(2, 8), "2;8;2;2;0:1;1:1;2:1;");
         assert_eq!(powers(10, 3), "10;3;2;2;0:3;");
         assert_eq!(
-            combined::<Modes>(&[numbers.clone()]),
+            combined::<Modes>(std::slice::from_ref(&numbers)),
             "000:2;001:1;002:1;005:1;560:1;750:1;775:1;"
         );
         let ages = |reference| combined::<Ages>(&[numbers.clone(), same(reference, rows)]);
@@ -455,7 +455,7 @@ mod tests {
         assert_eq!(combined::<Categories>(&kept(0)), "1;5:a.txt:2;");
         assert_eq!(combined::<Extensions>(&kept(1)), "4;6:no-ext:2;3:txt:3;1:x:1;1:z:1;");
         assert_eq!(combined::<Extensions>(&kept(0)), "2;6:no-ext:2;3:txt:3;");
-        assert_eq!(combined::<MostFrequent>(&[names.clone()]), "5:a.txt:2;");
+        assert_eq!(combined::<MostFrequent>(std::slice::from_ref(&names)), "5:a.txt:2;");
         assert_eq!(counted::<MostFrequent>(&[words(&[Some("a"), Some("b")])]).answer(), None);
         assert_eq!(
             counted::<Powers>(&[names, same(2, rows), same(8, rows)]).text(),

@@ -226,7 +226,7 @@ pub fn ls(
                 single.push(LsEntry { name: start.given, inode: start.inode, target });
             }
             Err(error) if error.is_of_path() => ls.failed.add(error, true),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
     }
     sort(options, &mut single, |entry| entry);
@@ -372,7 +372,7 @@ fn sort<T>(options: &LsOptions, items: &mut [T], entry: impl Fn(&T) -> &LsEntry)
             SortBy::Name | SortBy::None => Ordering::Equal,
             SortBy::Time => time(b).cmp(&time(a)),
             SortBy::Size => size(b).cmp(&size(a)),
-            SortBy::Extension => ending(&a.name).cmp(&ending(&b.name)),
+            SortBy::Extension => ending(&a.name).cmp(ending(&b.name)),
         };
         let order = first.then_with(|| a.name.cmp(&b.name));
         if options.reverse && options.sort != SortBy::None { order.reverse() } else { order }

@@ -66,7 +66,7 @@ pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
         syntax: Syntax::Emacs,
     };
     parser.leading_options()?;
-    let starts = parser.rest.iter().position(|argument| is_expression(argument));
+    let starts = parser.rest.iter().position(is_expression);
     let (starts, rest) = parser.rest.split_at(starts.unwrap_or(parser.rest.len()));
     let mut starts = starts.to_vec();
     parser.rest = rest;

@@ -26,13 +26,14 @@ impl ReportSection for Extensions {
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         // They take more memory than all other statistics, and nobody else asks for them.
         let extensions = std::mem::take(&mut facts.statistics.whole.extensions);
-        let mut all: Vec<_> = extensions.iter().collect();
-        let rank = |row: &(&Box<str>, &Count)| (Reverse(row.1.bytes), Reverse(row.1.entries));
+        let mut all: Vec<(&str, &Count)> =
+            extensions.iter().map(|(name, count)| (&**name, count)).collect();
+        let rank = |row: &(&str, &Count)| (Reverse(row.1.bytes), Reverse(row.1.entries));
         all.sort_unstable_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.0.cmp(b.0)));
         let others = all.split_off(facts.options.top.min(all.len()));
         let mut rest = Usage::default();
         others.iter().for_each(|(_, count)| rest.add(&usage(count)));
-        let row = |(extension, count): (&Box<str>, &Count)| ExtensionUsage {
+        let row = |(extension, count): (&str, &Count)| ExtensionUsage {
             extension: extension.to_string(),
             count: *count,
         };

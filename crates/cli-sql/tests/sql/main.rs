@@ -1,6 +1,6 @@
 //! Tests of SQL, its prompt and its tables: each module says what it asks. They need root.
 
-#[path = "../common/mod.rs"]
+#[path = "../../../cli/tests/common/mod.rs"]
 mod common;
 mod gufi_sql;
 mod prompt;
