@@ -9,9 +9,9 @@ use crate::outcome::Outcome;
 use anyhow::{Context, bail};
 use canopy_index::Writer;
 use canopy_index::schema::FORMAT;
-use std::os::unix::process::CommandExt;
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::process::Command;
 
 const NAME: &str = "canopy-sql";
 
@@ -25,11 +25,11 @@ fn version() -> String {
 
 /// Fails if this is the companion of another version's `canopy`.
 pub fn check_version(engine: Option<&Engine>) -> anyhow::Result<()> {
-    match std::env::var(VARIABLE) {
-        Ok(other) if engine.is_some() && other != version() => bail!(
+    match std::env::var_os(VARIABLE) {
+        Some(other) if engine.is_some() && *other != *version() => bail!(
             "{NAME} has version {}, canopy {}: install both from one package",
             version(),
-            other.escape_debug()
+            other.to_string_lossy().escape_debug()
         ),
         _ => Ok(()),
     }
@@ -38,9 +38,27 @@ pub fn check_version(engine: Option<&Engine>) -> anyhow::Result<()> {
 /// Replaces this process by `canopy-sql` with the same arguments. Returns only if that fails.
 pub fn run() -> anyhow::Result<Outcome> {
     let path = path()?;
-    let error =
-        Command::new(&path).args(std::env::args_os().skip(1)).env(VARIABLE, version()).exec();
-    Err(error).with_context(|| format!("cannot run {}", path.display()))
+    // It would look for its companion in turn, for ever.
+    anyhow::ensure!(
+        std::env::var_os(VARIABLE).is_none(),
+        "{} has no SQL inside: install canopy and {NAME} from one package",
+        path.display()
+    );
+    let cannot = || format!("cannot run {}", path.display());
+    let text = |text: OsString| CString::new(text.into_vec()).with_context(cannot);
+    let program = text(path.clone().into())?;
+    let arguments = std::env::args_os().map(text).collect::<anyhow::Result<Vec<CString>>>()?;
+    let mut variables = Vec::new();
+    for (mut name, value) in std::env::vars_os() {
+        name.push("=");
+        name.push(value);
+        variables.push(text(name)?);
+    }
+    variables.push(text(format!("{VARIABLE}={}", version()).into())?);
+    // Not through the shell that execvp(3) would take for a file without a program in it: an empty
+    // one, as a full disk leaves it, would do nothing and succeed.
+    let Err(errno) = nix::unistd::execve(&program, &arguments, &variables);
+    Err(std::io::Error::from(errno)).with_context(cannot)
 }
 
 /// Returns whether `canopy-sql` has to write this index in our place: it has derived tables, which
@@ -50,7 +68,8 @@ pub fn must_refresh(writer: &Writer, engine: Option<&Engine>) -> bool {
 }
 
 fn path() -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot tell where canopy is")?;
+    // Where /proc is not mounted, only the place of packages is known.
+    let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/usr/bin/canopy"));
     let directory = own.parent().unwrap_or(&own);
     let places = [directory.join(NAME), directory.join("../libexec/canopy").join(NAME)];
     let found = places.iter().find(|path| path.exists());

@@ -1,4 +1,4 @@
-//! NewEntry points for fuzzing: each format of `canopy import` from the bytes of a file to
+//! Entry points for fuzzing: each format of `canopy import` from the bytes of a file to
 //! listings. No part of the interface of this crate.
 
 use crate::{Counts, Form, Format, Import, Request};

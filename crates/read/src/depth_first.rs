@@ -17,7 +17,7 @@ use std::collections::{BinaryHeap, VecDeque};
 /// Listings read at a time from one shard.
 const LISTINGS: usize = 2048;
 
-/// ListingRows held in memory over all shards, about.
+/// Rows held in memory over all shards, about.
 const ROWS_MAX: usize = 2 << 20;
 
 /// A listing and where its rows are.
@@ -157,7 +157,7 @@ struct Open<'a> {
     ready: VecDeque<ListedDirectory>,
     entries: Cursor<'a>,
     dirs: Cursor<'a>,
-    /// ListingRows past those of the last listing.
+    /// Rows past those of the last listing.
     ends: (usize, usize),
 }
 

@@ -54,8 +54,7 @@ impl<T: Sum> TreeFold<T> {
         path: &str,
         mut each: impl FnMut(Folded<'_, T>) -> Result<(), E>,
     ) -> Result<&mut T, E> {
-        self.leave(path, &mut each)?;
-        if self.path != path {
+        if self.leave(path, &mut each)? && self.path != path {
             self.open(path, path.len(), T::default());
         }
         Ok(&mut self.top().own)
@@ -79,10 +78,12 @@ impl<T: Sum> TreeFold<T> {
         mut begin: impl FnMut(&T, &str) -> T,
         mut each: impl FnMut(Folded<'_, T>) -> Result<(), E>,
     ) -> Result<&mut T, E> {
-        self.leave(path, &mut each)?;
-        while self.path.len() < path.len() {
+        let is_below = self.leave(path, &mut each)?;
+        while is_below && self.path.len() < path.len() {
             let name_at = self.path.len() + usize::from(!self.path.is_empty());
-            let end = path[name_at..].find('/').map_or(path.len(), |slash| name_at + slash);
+            // An empty component, which only a damaged index has, counts with the one behind it.
+            let name = path[name_at..].trim_start_matches('/');
+            let end = name.find('/').map_or(path.len(), |slash| path.len() - name.len() + slash);
             let own = begin(&self.top().own, &path[name_at..end]);
             self.open(path, end, own);
         }
@@ -110,16 +111,17 @@ impl<T: Sum> TreeFold<T> {
         self.open.push(Open { end, own, below: T::default() });
     }
 
-    /// Gives those that a path is not below.
+    /// Gives those that a path is not below. Returns whether it is at or below the one that is
+    /// innermost then: in a damaged index it may not even be below the first, with which it counts.
     fn leave<E>(
         &mut self,
         path: &str,
         each: &mut impl FnMut(Folded<'_, T>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    ) -> Result<bool, E> {
         while self.open.len() > 1 && !is_below(path, &self.path) {
             self.close(each)?;
         }
-        Ok(())
+        Ok(is_below(path, &self.path))
     }
 
     /// Gives the innermost directory and adds it to the one around it.
@@ -200,5 +202,29 @@ mod tests {
         let Ok(()) = fold.finish(&mut each);
         let expected = [("x/a/b", 1), ("x/a/c", 1), ("x/a", 2), ("x", 2)];
         assert_eq!(given, expected.map(|(path, total)| (path.to_owned(), total)));
+    }
+
+    #[test]
+    fn paths_of_a_damaged_index_end_too() {
+        let mut given = Vec::new();
+        let mut each = |folded: Folded<'_, i64>| {
+            given.push((folded.path.to_owned(), folded.total));
+            Ok::<_, Infallible>(())
+        };
+        let mut fold = TreeFold::new("");
+        for path in ["/", "//a/b", "a//", "a/ü"] {
+            let Ok(own) = fold.enter_through(path, &mut each);
+            *own += 1;
+        }
+        let Ok(()) = fold.finish(&mut each);
+        assert_eq!(given.last(), Some(&(String::new(), 4)));
+        let mut fold = TreeFold::<i64>::new("ab");
+        for path in ["ü", "", "abc/d"] {
+            let Ok(own) = fold.enter_through(path, |_| Ok::<_, Infallible>(()));
+            *own += 1;
+            let Ok(own) = fold.enter(path, |_| Ok::<_, Infallible>(()));
+            *own += 1;
+        }
+        assert_eq!(fold.path, "ab");
     }
 }

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::inode::Inode;
 use crate::locate::{look_up, source_of};
 use canopy_index::Index;
-use canopy_model::{FileType, base_name, join_absolute, parent};
+use canopy_model::{FileType, base_name, join_absolute};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -287,9 +287,9 @@ impl Links {
 
 /// The directory of an absolute path.
 pub fn parent_of(absolute: &str) -> &str {
-    match parent(absolute.trim_start_matches('/')) {
-        Some(above) if !above.is_empty() => &absolute[..above.len() + 1],
-        _ => "/",
+    match absolute.rfind('/') {
+        None | Some(0) => "/",
+        Some(end) => &absolute[..end],
     }
 }
 

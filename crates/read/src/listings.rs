@@ -94,8 +94,8 @@ impl ListingHeads {
         Some(ListingHead { path, dev: DEV.find(batch).map(|devs| devs[row]) })
     }
 
-    /// The head of a listing that a row of a file of the shard names; a file that names none that
-    /// there is is damaged.
+    /// The head of a listing that a row of a file of the shard names; a file that names one
+    /// that does not exist is damaged.
     pub fn expect(&self, shard: &Shard, kind: FileKind, listing: u32) -> Result<ListingHead<'_>> {
         let bad = || shard.corrupt(kind, "it names a listing that does not exist").into();
         self.get(listing).ok_or_else(bad)

@@ -145,7 +145,7 @@ pub fn units(shard: &Arc<Shard>, kind: FileKind, rows: &[RowRange]) -> Vec<Unit>
 
 impl Unit {
     /// Number of its row group.
-    pub fn row_group(&self) -> usize {
+    fn row_group(&self) -> usize {
         self.rows.first().map_or(0, |rows| rows.start / ROW_GROUP_ROWS)
     }
 

@@ -143,3 +143,18 @@ fn an_index_with_derived_tables_stays_as_it_is_without_canopy_sql() {
     place.index(&index, &tree);
     assert_answers(&ask(&place.canopy, &index));
 }
+
+#[test]
+fn a_companion_that_is_none_is_an_error() {
+    let (place, index) = indexed();
+    let companion = place.path("canopy-sql");
+    fs::remove_file(&companion).unwrap();
+    // As a full disk leaves it: execvp(3) would have a shell run it, which succeeds.
+    fs::write(&companion, "").unwrap();
+    fs::set_permissions(&companion, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_refused(&ask(&place.canopy, &index), "cannot run");
+    fs::remove_file(&companion).unwrap();
+    // It would run itself for ever.
+    symlink("canopy", &companion).unwrap();
+    assert_refused(&ask(&place.canopy, &index), "has no SQL inside");
+}

@@ -92,7 +92,7 @@ const EXPRESSIONS: &[&str] = &[
     "-type l -printf %Y|%l\\n",
     "-printf %5Y|%-3y|%10F|\\n",
     "-printf %Q|%5d|%-|\\q|\\n",
-    "-printf %A@|%AH|%Aj|%TA|%TB|%Th|%TI|%Tk|%Tl|%Tp|%Tr|%TR|%TX|%TD|%Td|%Te|%TU|%Tw|%TW|%Tx|%Ty|%TG|%Tg|%TV|%Tu|%Ts|%BY|%Bk|%Bs|\\n",
+    "-printf %A@|%AH|%Aj|%TA|%TB|%Th|%TI|%Tk|%Tl|%Tp|%Tr|%TR|%TX|%TD|%Td|%Te|%TU|%Tw|%TW|%Tx|%Ty|%TG|%Tg|%TV|%Tu|%Ts|\\n",
     "-printf %Aq|%TQ|%Cf|%TE|%TJ|%Ti|%To|%Tv|%TK|%TL|%TN|%TO|%TC|%Tg|%TP|\\n",
     "-printf \\101\\t\\\\|%%|%p\\n",
     "-printf %p\\cnever",

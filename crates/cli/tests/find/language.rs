@@ -239,3 +239,19 @@ fn relative_trees_are_indexed_one_after_the_other() {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// The birth of what lies below the start once was 1970: another column had been read.
+#[test]
+fn births_are_read_below_the_start() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("file"), "x").unwrap();
+    place.index(&index, &tree);
+    let arguments = ["-type", "f", "-printf", "%Bs\n"].map(OsStr::new);
+    let words: Vec<&OsStr> =
+        [OsStr::new("find"), tree.as_os_str()].into_iter().chain(arguments).collect();
+    let printed = place.canopy(&index, &words);
+    let birth = Command::new("stat").args(["-c", "%W"]).arg(tree.join("file")).output().unwrap();
+    assert_eq!(printed.stdout, birth.stdout);
+}
