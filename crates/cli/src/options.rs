@@ -4,6 +4,7 @@ use crate::config::settings;
 use crate::outcome::message;
 use anyhow::Context;
 use canopy_index::Index;
+use canopy_model::OwnerLimits;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -90,6 +91,24 @@ pub fn threads(asked: Option<usize>) -> usize {
         .or(settings().threads)
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
         .clamp(1, 1024)
+}
+
+/// What the directories and files of one owner may ask of an index.
+#[derive(clap::Args, Clone, Copy)]
+pub struct OwnerLimitOptions {
+    /// Access classes that the directories and files of one owner may ask for (root: any number);
+    /// what goes beyond is for that owner and root alone
+    #[arg(long, value_name = "N", default_value_t = OwnerLimits::default().classes)]
+    owner_classes: usize,
+    /// Users and groups that the permissions and ACLs of one owner may name, likewise
+    #[arg(long, value_name = "N", default_value_t = OwnerLimits::default().names)]
+    owner_names: usize,
+}
+
+impl From<OwnerLimitOptions> for OwnerLimits {
+    fn from(options: OwnerLimitOptions) -> Self {
+        OwnerLimits { classes: options.owner_classes, names: options.owner_names }
+    }
 }
 
 /// An amount of memory.

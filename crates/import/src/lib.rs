@@ -33,7 +33,7 @@ pub use foreign_parquet::{BoundedFile, BoundedReader, open_foreign_parquet};
 pub use foreign_sqlite::{open_foreign_sqlite, plain_sqlite_tables};
 pub use trace::Form;
 
-use canopy_model::{Attributes, ClassId, ClassTable, Sink, unescape};
+use canopy_model::{Approach, Attributes, Audience, ClassTable, Sink, unescape};
 use flat::{Flat, FlatFormat};
 use gufi_index::GufiIndex;
 use std::path::PathBuf;
@@ -118,7 +118,7 @@ enum Reader {
 }
 
 /// An extended attribute, and its value with those who may see it.
-pub type FoundXattr = (String, Option<(Vec<u8>, ClassId)>);
+pub type FoundXattr = (String, Option<(Vec<u8>, Audience)>);
 
 impl Import {
     /// Makes the first pass. Blocks.
@@ -173,16 +173,16 @@ impl Import {
 
     /// Returns those who may look up the root: everybody, as nothing is known of the directories
     /// above it.
-    pub fn root_class(&self) -> ClassId {
-        ClassTable::EVERYONE
+    pub fn root_approach(&self) -> Approach {
+        Approach::EVERYONE
     }
 
     /// Returns the extended attributes of the root.
     pub fn xattrs(&self, classes: &ClassTable) -> Vec<FoundXattr> {
-        let found = self.tree.xattr_classes(self.root_dir, ClassTable::EVERYONE, classes);
+        let found = self.tree.xattr_audiences(self.root_dir, Approach::EVERYONE.audience, classes);
         found
             .into_iter()
-            .map(|(key, value, class)| (key.to_owned(), Some((value.to_vec(), class))))
+            .map(|(key, value, audience)| (key.to_owned(), Some((value.to_vec(), audience))))
             .collect()
     }
 

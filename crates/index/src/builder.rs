@@ -1,6 +1,5 @@
 //! The listings of one class, kept in memory until they become a shard.
 
-use crate::manifest::SealedRecord;
 use canopy_model::{Attributes, Listing, Rows, Xattr, XattrAccess, compare_paths, xattr_names};
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,13 +20,12 @@ pub(crate) struct Builder {
     pub(crate) dirs: Rows,
     /// Values of extended attributes of entries, whose listings may be of another class.
     pub(crate) values: Vec<Value>,
-    /// Entries of gates: absolute path and record.
-    pub(crate) sealed: Vec<(String, SealedRecord)>,
-    /// Bytes of memory held by `values` and `sealed` besides their elements.
+    /// Bytes of memory held by `values` besides their elements.
     text_bytes: usize,
 }
 
 /// The value of an extended attribute.
+#[derive(Clone)]
 pub(crate) struct Value {
     /// Path of the entry's directory.
     pub(crate) path: Arc<str>,
@@ -105,7 +103,6 @@ impl Builder {
             }
         }
         self.values.extend(other.values);
-        self.sealed.extend(other.sealed);
         self.text_bytes += other.text_bytes;
     }
 
@@ -115,16 +112,6 @@ impl Builder {
         self.values.push(value);
     }
 
-    /// Adds an entry of a gate.
-    pub(crate) fn push_sealed(&mut self, path: String, record: SealedRecord) {
-        let inode =
-            record.inode.as_ref().map_or(0, |inode| inode.target.len() + inode.xattrs.len());
-        let values: usize =
-            record.xattrs.iter().map(|(key, value)| key.len() + value.len() + 48).sum();
-        self.text_bytes += path.capacity() + inode + values;
-        self.sealed.push((path, record));
-    }
-
     /// Returns the path of a listing.
     pub(crate) fn path(&self, head: &Head) -> &str {
         &self.paths[head.path.start as usize..head.path.end as usize]
@@ -132,12 +119,12 @@ impl Builder {
 
     /// Returns how many entries there are.
     pub(crate) fn rows(&self) -> usize {
-        self.entries.len() + self.dirs.len() + self.values.len() + self.sealed.len()
+        self.entries.len() + self.dirs.len() + self.values.len()
     }
 
     /// Returns whether there is nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.heads.is_empty() && self.values.is_empty() && self.sealed.is_empty()
+        self.heads.is_empty() && self.values.is_empty()
     }
 
     /// Returns the bytes of memory held.
@@ -147,7 +134,6 @@ impl Builder {
             + self.entries.capacity_bytes()
             + self.dirs.capacity_bytes()
             + self.values.capacity() * size_of::<Value>()
-            + self.sealed.capacity() * size_of::<(String, SealedRecord)>()
             + self.text_bytes
     }
 

@@ -9,13 +9,11 @@
 //!   classes/                    the class of everybody: its manifest and its shards
 //!     manifest-7.bin
 //!     7-0-listings.parquet ...
+//!     7-1-sealed.bin            what members of the class find behind gates if they know its path
+//!     gated/                    shards that only a sealed record names
 //!     table-NAME-7.parquet      rows of a derived table that are computed from this class alone
 //!     g3/                       those who pass grant 3
 //!       g9/                     those who pass grants 3 and 9
-//!     k4-5/                     a gate: those who pass grant 4 enter, those who pass 5 list it
-//!       p5f0c.../               behind the gate: those who know the child whose hash this is
-//!         passage-7.bin         the classes and gates below, up to the next gates
-//!         g8/ ...
 //! ```
 //!
 //! Module by module: [`Writer`] takes listings in, one [`ShardWriter`] a thread, and publishes;
@@ -23,7 +21,8 @@
 //! files as `schema` describes them, `summaries` makes the statistics among them;
 //! `class_dirs` makes the directories that the kernel guards and `names` names them; `manifest`
 //! says what is in a generation and `shard_record` what in a shard (`packed`: the parts of it that
-//! few commands need), `levels` what of it lies behind which gate; `own_tables` has the tables that
+//! few commands need), `sealed` and `sealed_rows` what is found by name alone, which `passages`
+//! opens for a caller; `own_tables` has the tables that
 //! the administrator adds; [`Index`] opens one generation and [`Shard`] answers from one shard's
 //! files. `docs/format.md` draws all of it field by field. Everything that changes the disk goes
 //! through [`Disk`].
@@ -40,14 +39,16 @@ mod encoder;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
-mod levels;
 mod manifest;
 mod names;
 mod own_tables;
 mod packed;
+mod passages;
 mod reader;
 mod safety;
 pub mod schema;
+mod sealed;
+mod sealed_rows;
 mod shard;
 mod shard_record;
 mod summaries;
@@ -57,13 +58,14 @@ pub use canopy_model::ErrorKind;
 pub use column::{Column, ColumnId, Columns};
 pub use disk::{Disk, Faults};
 pub use error::{Error, Result, parquet_write_error};
-pub use manifest::{SealedInode, SealedRecord, SourceRecord};
+pub use manifest::SourceRecord;
 pub use own_tables::{
     ColumnType, TableColumn, TableFile, TableFormat, TableKind, TableRead, TableRecord,
     TableWriter, WrittenRows, table_schema,
 };
 pub use reader::{Classes, Index};
 pub use schema::FileKind;
+pub use sealed::{SealedInode, SealedRecord};
 pub use shard::{RowRange, Shard, ShardRead};
 pub use shard_record::{Cover, FileRecord, HardLink, ShardRecord};
 pub use summaries::BlockSummary;

@@ -14,26 +14,29 @@ use crate::class_dirs::ClassDirs;
 use crate::disk::Disk;
 use crate::encoder::{ShardTarget, write_shard};
 use crate::error::{Error, Result};
-use crate::levels::levels;
 use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GateStepRecord, GrantRecord,
-    Manifest, Passage, SourceRecord,
+    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest,
+    SourceRecord,
 };
 use crate::names::{self, Key, Names};
 use crate::own_tables::TableRecord;
 use crate::packed::PackedList;
 use crate::safety;
 use crate::schema::FileKind;
+use crate::sealed::{self, SealedBuilder, SealedFile, SealedTarget};
 use crate::shard_record::ShardRecord;
-use canopy_model::{ClassId, ClassTable, GateStep, escape, parallel};
+use canopy_model::{
+    Approach, Audience, ClassId, ClassTable, GrantId, OwnerLimits, escape, parallel,
+};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod shard_writer;
@@ -48,13 +51,20 @@ pub struct WriterOptions {
     pub memory_bytes: usize,
     /// How many threads write.
     pub threads: usize,
+    /// What the directories of one owner may ask for.
+    pub limits: OwnerLimits,
     /// The disk, with faults for tests.
     pub disk: Disk,
 }
 
 impl Default for WriterOptions {
     fn default() -> Self {
-        WriterOptions { memory_bytes: 256 << 20, threads: 1, disk: Disk::default() }
+        WriterOptions {
+            memory_bytes: 256 << 20,
+            threads: 1,
+            limits: OwnerLimits::default(),
+            disk: Disk::default(),
+        }
     }
 }
 
@@ -71,14 +81,14 @@ pub struct NewSource {
     pub scanned_ns: i64,
     /// Attributes of the root directory.
     pub attributes: canopy_model::Attributes,
-    /// Those who may look up the root.
-    pub class: ClassId,
+    /// Who may look up the root.
+    pub approach: Approach,
     /// Its extended attributes: names, and values with those who may see them.
-    pub xattrs: Vec<(String, Option<(Vec<u8>, ClassId)>)>,
+    pub xattrs: Vec<(String, Option<(Vec<u8>, Audience)>)>,
 }
 
 /// What a publication made.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Published {
     /// The new generation.
     pub generation: u64,
@@ -92,9 +102,36 @@ pub struct Published {
     pub classes: u64,
     /// Grants that the file system of the index cannot express: what they guard is for root alone.
     pub closed_grants: usize,
-    /// Directories in gates that can be found only by those who may list the gate, since there are
-    /// too many.
-    pub without_passage: u64,
+    /// How often each owner's directories and files asked for more than [`OwnerLimits`]: what they
+    /// guard is for that owner and root alone.
+    pub beyond_limits: BTreeMap<u32, u64>,
+    /// Classes that have fewer members than the kernel would let pass, since their grants are too
+    /// many.
+    pub narrowed: u64,
+}
+
+/// What a class holds.
+#[derive(Default)]
+struct Held {
+    /// Generation in which the manifest was written last.
+    written: u64,
+    manifest: Manifest,
+    /// Shards that only sealed records name.
+    gated: Vec<ShardRecord>,
+}
+
+/// What was written for a class.
+enum Written {
+    Shard(Box<ShardRecord>),
+    Sealed(SealedFile, Vec<ShardRecord>),
+}
+
+/// What a source has before its first listing.
+struct Beginning {
+    source: SourceRecord,
+    approach: Approach,
+    /// Extended attributes of the root, with those who may see them.
+    values: Vec<(Audience, Value)>,
 }
 
 /// Rows from which on what a thread has left of a class becomes a shard of its own.
@@ -112,19 +149,17 @@ pub struct Writer {
     /// Makes what is sealed differ from all that was sealed before.
     salt: Key,
     dirs: ClassDirs,
-    /// Manifests by class, and the generation in which each was written last.
-    classes: BTreeMap<ClassId, (u64, Manifest)>,
+    /// What the classes hold.
+    classes: BTreeMap<ClassId, Held>,
     changed: HashSet<ClassId>,
-    /// What lies behind each passage as it was published last, and in which generation, by the
-    /// gates that lead there.
-    passages: BTreeMap<Vec<GateStep>, (u64, Passage)>,
-    shards: Mutex<Vec<(ClassId, ShardRecord)>>,
+    /// What was written and is not yet among `classes`.
+    shards: Mutex<Vec<(ClassId, Written)>>,
     next_shard: AtomicU64,
     next_source: u32,
     /// Roots of the sources that were begun, by number.
     roots: BTreeMap<u32, String>,
-    /// Extended attributes of roots that wait for a shard writer.
-    root_values: Mutex<Vec<(u32, ClassId, Value)>>,
+    /// Sources that wait for a shard writer, and their roots' extended attributes.
+    beginnings: Mutex<Vec<Beginning>>,
     /// Tables that were added, by name.
     tables: Vec<TableRecord>,
     /// Queries of the derived ones.
@@ -160,25 +195,30 @@ impl Writer {
         let names = Names::new(&path, state.key);
         let corrupt = |error| Error::corrupt(&all_path, error);
         let grants = state.grants.get().map_err(corrupt)?;
-        let table = ClassTable::with_grants(grants.iter().map(GrantRecord::grant));
+        let known: HashSet<u32> = grants.iter().map(|(id, _)| *id).collect();
+        let table = ClassTable::with_grants(
+            grants.iter().map(|(id, grant)| (GrantId(*id), grant.grant())),
+            state.next_grant,
+            options.limits,
+        );
         let mut classes = BTreeMap::new();
         let mut next_source = 0;
-        for ClassManifest { class, manifest } in state.classes {
-            if class.grant_ids().any(|id| id as usize >= grants.len()) {
+        for ClassManifest { class, manifest, gated } in state.classes {
+            if class.grants.iter().any(|id| !known.contains(id)) {
                 return Err(Error::corrupt(&all_path, "it names a grant that it does not have"));
             }
             let ids = manifest.sources.iter().map(|source| source.id + 1);
             next_source = ids.max().unwrap_or(0).max(next_source);
-            let id = table.class_of(&class.path());
-            classes.insert(id, (class.manifest, manifest));
+            let id = table.class_of(&class.grants().collect::<Vec<_>>());
+            let gated = gated.get().map_err(corrupt)?.to_vec();
+            classes.insert(id, Held { written: class.manifest, manifest, gated });
         }
-        let mut writer = Writer {
+        let writer = Writer {
             dirs: ClassDirs::new(options.disk.clone(), names.clone(), uid != 0),
             salt: random_key(&path)?,
             names,
-            passages: BTreeMap::new(),
             roots: BTreeMap::new(),
-            root_values: Mutex::default(),
+            beginnings: Mutex::default(),
             tables: state.tables,
             queries: state.queries,
             published: Published::default(),
@@ -194,13 +234,6 @@ impl Writer {
             next_source,
             _lock: lock,
         };
-        let all_written = state.passages.get().map_err(corrupt)?.iter();
-        let all_written: HashMap<Vec<GateStep>, u64> =
-            all_written.map(|(gates, written)| (steps(gates).collect(), *written)).collect();
-        for (gates, passage) in levels(&writer.class_records()).1 {
-            let written = all_written.get(&gates).copied().unwrap_or(0);
-            writer.passages.insert(gates, (written, passage));
-        }
         writer.remove_unreferenced(current.unwrap_or(0))?;
         Ok(writer)
     }
@@ -219,7 +252,7 @@ impl Writer {
     /// root.
     pub fn add_source(&mut self, new: NewSource) -> Result<u32> {
         let name = new.name.unwrap_or_else(|| new.root.clone());
-        let sources = self.classes.values().flat_map(|(_, manifest)| &manifest.sources);
+        let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
         if let Some(other) =
             sources.clone().find(|source| source.name == name && source.root != new.root)
         {
@@ -227,26 +260,32 @@ impl Writer {
         }
         let replaced: Vec<u32> =
             sources.filter(|source| source.root == new.root).map(|source| source.id).collect();
-        for (&class, (_, manifest)) in &mut self.classes {
-            let before = (manifest.sources.len(), manifest.shards.len());
-            manifest.sources.retain(|source| !replaced.contains(&source.id));
-            manifest.shards.retain(|shard| !replaced.contains(&shard.source));
-            if before != (manifest.sources.len(), manifest.shards.len()) {
+        let of_replaced = |id: u32| replaced.contains(&id);
+        for (&class, held) in &mut self.classes {
+            let Held { manifest, gated, .. } = held;
+            let count = |manifest: &Manifest| {
+                (manifest.sources.len(), manifest.shards.len(), manifest.sealed.len())
+            };
+            let before = count(manifest);
+            manifest.sources.retain(|source| !of_replaced(source.id));
+            manifest.shards.retain(|shard| !of_replaced(shard.source));
+            manifest.sealed.retain(|file| !of_replaced(file.source));
+            gated.retain(|shard| !of_replaced(shard.source));
+            if before != count(manifest) {
                 self.changed.insert(class);
             }
         }
         self.clear_derived();
         let id = self.next_source;
         self.next_source += 1;
-        let class = self.effective(new.class);
+        let class = self.effective(new.approach.audience.listers);
         self.changed.insert(class);
         self.dirs.ensure(&self.table, class)?;
         self.roots.insert(id, new.root.clone());
         let keys = new.xattrs.iter().map(|(key, _)| key.as_str());
         let xattrs = shown_names(keys);
-        let mut values = self.root_values.lock();
-        for (key, value) in new.xattrs {
-            let Some((value, class)) = value else { continue };
+        let value = |(key, value): (String, Option<(Vec<u8>, Audience)>)| {
+            let (value, audience) = value?;
             let value = Value {
                 path: "".into(),
                 name: String::new(),
@@ -254,10 +293,10 @@ impl Writer {
                 value: escape(&value).into_owned(),
                 attributes: new.attributes,
             };
-            values.push((id, class, value));
-        }
-        drop(values);
-        self.classes.entry(class).or_default().1.sources.push(SourceRecord {
+            Some((audience, value))
+        };
+        let values = new.xattrs.into_iter().filter_map(value).collect();
+        let source = SourceRecord {
             id,
             name,
             root: new.root,
@@ -265,7 +304,10 @@ impl Writer {
             scanned_ns: new.scanned_ns,
             attributes: new.attributes,
             xattrs,
-        });
+        };
+        let beginning = Beginning { source: source.clone(), approach: new.approach, values };
+        self.beginnings.lock().push(beginning);
+        self.classes.entry(class).or_default().manifest.sources.push(source);
         Ok(id)
     }
 
@@ -275,9 +317,17 @@ impl Writer {
         // A vector that grows doubles: half of the share is left for that.
         let new = |_| ShardWriter::new(self, source, share / 2);
         let mut writers: Vec<_> = (0..self.options.threads.max(1)).map(new).collect();
-        let mut values = self.root_values.lock();
-        for (_, class, value) in values.extract_if(.., |(id, ..)| *id == source) {
-            writers[0].add(class, |builder| builder.push_value(value));
+        let mut beginnings = self.beginnings.lock();
+        for beginning in beginnings.extract_if(.., |beginning| beginning.source.id == source) {
+            let Beginning { source, approach: Approach { audience, passage }, values } = beginning;
+            for (audience, value) in values {
+                writers[0].add_for(audience, &passage, |builder| builder.push_value(value.clone()));
+            }
+            if let Some((knowers, passage)) = self.knowers(audience, &passage) {
+                writers[0].add_sealed(knowers, |sealed| {
+                    sealed.set_origin(passage, audience.listers, source);
+                });
+            }
         }
         writers
     }
@@ -286,11 +336,15 @@ impl Writer {
     pub fn finish_shards(&self, writers: Vec<ShardWriter<'_>>) -> Result<()> {
         let mut threads = vec![(); writers.len()];
         let mut left: FxHashMap<ClassId, Vec<Builder>> = FxHashMap::default();
+        let mut sealed: FxHashMap<ClassId, SealedBuilder> = FxHashMap::default();
         let mut source = 0;
         for writer in writers {
             source = writer.source;
             for (class, builder) in writer.builders {
                 left.entry(class).or_default().push(builder);
+            }
+            for (class, builder) in writer.sealed {
+                sealed.entry(class).or_default().append(builder);
             }
         }
         let joined =
@@ -300,16 +354,23 @@ impl Writer {
         parallel(&mut threads, left, |(), (class, builder)| {
             self.write_shard(class, source, builder)
         })?;
+        let mut sealed: Vec<(ClassId, SealedBuilder)> = sealed.into_iter().collect();
+        sealed.sort_by_key(|(_, builder)| Reverse(builder.rows()));
+        parallel(&mut threads, sealed, |(), (class, builder)| {
+            self.write_sealed(class, source, builder)
+        })?;
         Ok(())
     }
 
     /// Publishes all sources that were begun since the index was opened, as one generation.
     pub fn publish(mut self) -> Result<Published> {
         self.settle();
-        let mut published = Published { generation: self.generation, ..self.published };
+        let mut published = self.published.clone();
+        published.generation = self.generation;
         published.classes = self.classes.len() as u64;
         published.closed_grants = self.dirs.closed_grants();
-        published.without_passage = self.table.without_passage();
+        published.beyond_limits = self.table.beyond_limits();
+        published.narrowed = self.table.narrowed();
         self.write_manifests()?;
 
         let disk = &self.options.disk;
@@ -325,72 +386,76 @@ impl Writer {
 
     /// Takes the shards that were written into the manifests of their classes.
     fn settle(&mut self) {
-        let shards = std::mem::take(&mut *self.shards.lock());
-        for (class, shard) in shards {
-            self.published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
-            self.published.shards += 1;
-            self.published.bytes += shard.bytes();
+        for (class, written) in std::mem::take(&mut *self.shards.lock()) {
             self.changed.insert(class);
-            self.classes.entry(class).or_default().1.shards.push(shard);
+            let held = self.classes.entry(class).or_default();
+            match written {
+                Written::Shard(shard) => {
+                    self.published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
+                    self.published.shards += 1;
+                    self.published.bytes += shard.bytes();
+                    held.manifest.shards.push(*shard);
+                }
+                // What is in them is in shards too.
+                Written::Sealed(file, gated) => {
+                    self.published.bytes += file.bytes;
+                    self.published.bytes += gated.iter().map(ShardRecord::bytes).sum::<u64>();
+                    held.manifest.sealed.push(file);
+                    held.gated.extend(gated);
+                }
+            }
         }
-        self.classes
-            .retain(|_, (_, manifest)| !manifest.shards.is_empty() || !manifest.sources.is_empty());
+        self.classes.retain(|_, Held { manifest, .. }| {
+            !(manifest.shards.is_empty()
+                && manifest.sources.is_empty()
+                && manifest.sealed.is_empty())
+        });
     }
 
     fn write_manifests(&mut self) -> Result<()> {
         let disk = &self.options.disk;
-        for (&class, (written, manifest)) in &mut self.classes {
+        for (&class, held) in &mut self.classes {
             if self.changed.contains(&class) {
-                *written = self.generation;
+                held.written = self.generation;
                 let directory = self.dirs.ensure(&self.table, class)?;
                 let path = names::manifest(&directory, self.generation);
-                manifest::write(disk, &path, manifest, 0o644, false)?;
+                manifest::write(disk, &path, &held.manifest, 0o644, false)?;
             }
         }
-        let records = self.class_records();
-        let (level, passages) = levels(&records);
-        let mut all_written = Vec::with_capacity(passages.len());
-        for (gates, passage) in passages {
-            let records = gates.iter().map(GateStepRecord::new).collect();
-            let written = match self.passages.get(&gates) {
-                Some((written, published)) if *published == passage => *written,
-                _ => {
-                    let path = names::passage(&self.names.behind(gates), self.generation);
-                    manifest::write(disk, &path, &passage, self.public_mode(), false)?;
-                    self.generation
-                }
-            };
-            all_written.push((records, written));
-        }
+        let record = |(&class, held): (&ClassId, &Held)| {
+            ClassRecord::new(&self.table.grants_of(class), held.written)
+        };
+        let records: Vec<ClassRecord> = self.classes.iter().map(record).collect();
+        let used: BTreeSet<GrantId> = records.iter().flat_map(ClassRecord::grants).collect();
+        let grant = |id: GrantId| (id.0, GrantRecord::new(&self.table.grant(id)));
+        let grants: Vec<_> = used.into_iter().map(grant).collect();
         let key = self.names.key();
-        let grants: Vec<_> =
-            self.table.grants().iter().map(|grant| GrantRecord::new(grant)).collect();
-        let catalog = Catalog { key, grants: grants.clone(), level, tables: self.tables.clone() };
+        let catalog = Catalog {
+            key,
+            grants: grants.clone(),
+            classes: records.clone(),
+            tables: self.tables.clone(),
+        };
         let path = names::catalog(&self.path, self.generation);
         manifest::write(disk, &path, &catalog, self.public_mode(), false)?;
-        let manifests = self.classes.values().map(|(_, manifest)| manifest.clone());
-        let classes = records.into_iter().zip(manifests);
         let path = names::all_manifests(&self.path, self.generation);
         let failed = |error: postcard::Error| {
             Error::io("encode", &path)(io::Error::other(error.to_string()))
         };
+        let mut classes = Vec::with_capacity(records.len());
+        for (class, held) in records.into_iter().zip(self.classes.values()) {
+            let gated = PackedList::new(held.gated.clone()).map_err(failed)?;
+            classes.push(ClassManifest { class, manifest: held.manifest.clone(), gated });
+        }
         let all = AllManifests {
             key,
             grants: PackedList::new(grants).map_err(failed)?,
-            classes: classes.map(|(class, manifest)| ClassManifest { class, manifest }).collect(),
-            passages: PackedList::new(all_written).map_err(failed)?,
+            next_grant: self.table.next_grant(),
+            classes,
             tables: self.tables.clone(),
             queries: self.queries.clone(),
         };
         manifest::write(disk, &path, &all, 0o600, false)
-    }
-
-    /// Returns the classes that hold anything, in the order of `classes`.
-    fn class_records(&self) -> Vec<ClassRecord> {
-        let record = |(&class, (written, _)): (&ClassId, &(u64, Manifest))| {
-            ClassRecord::new(&self.table.path_of(class), *written)
-        };
-        self.classes.iter().map(record).collect()
     }
 
     fn public_mode(&self) -> u32 {
@@ -403,19 +468,55 @@ impl Writer {
         if self.unprivileged { ClassTable::EVERYONE } else { class }
     }
 
+    /// Returns those who find by name what an audience sees, and the passage that they must know.
+    /// An index that is built without privilege has one reader.
+    fn knowers<'a>(
+        &self,
+        audience: Audience,
+        passage: &'a Option<Arc<str>>,
+    ) -> Option<(ClassId, &'a Arc<str>)> {
+        Some((audience.knowers?, passage.as_ref()?)).filter(|_| !self.unprivileged)
+    }
+
     fn write_shard(&self, class: ClassId, source: u32, builder: Builder) -> Result<()> {
         let number = self.next_shard.fetch_add(1, Ordering::Relaxed);
         let directory = self.dirs.ensure(&self.table, class)?;
         let place = ShardTarget {
-            disk: &self.options.disk,
+            disk: Some(&self.options.disk),
             directory: &directory,
             id: format!("{}-{number}", self.generation),
             source,
-            names: &self.names,
-            salt: self.salt_of(number),
         };
         let record = write_shard(place, builder)?;
-        self.shards.lock().push((class, record));
+        self.shards.lock().push((class, Written::Shard(Box::new(record))));
+        Ok(())
+    }
+
+    fn write_sealed(&self, class: ClassId, source: u32, builder: SealedBuilder) -> Result<()> {
+        let number = || self.next_shard.fetch_add(1, Ordering::Relaxed);
+        let own = number();
+        let directory = self.dirs.ensure(&self.table, class)?;
+        let write_gated = |builder| {
+            let directory = self.dirs.ensure_gated(&self.table, class)?;
+            let number = number();
+            // Nobody guesses the name.
+            let id = format!("{}-{number}-{}", self.generation, hex::encode(self.salt_of(number)));
+            let disk = Some(&self.options.disk);
+            write_shard(ShardTarget { disk, directory: &directory, id, source }, builder)
+        };
+        let target = SealedTarget {
+            disk: &self.options.disk,
+            directory: &directory,
+            id: format!("{}-{own}", self.generation),
+            source,
+            root: self.roots.get(&source).map_or("", String::as_str),
+            names: &self.names,
+            salt: self.salt_of(own),
+            grants_of: &|class| manifest::numbers(&self.table.grants_of(class)),
+            write_shard: &write_gated,
+        };
+        let (file, gated) = sealed::write(&target, builder)?;
+        self.shards.lock().push((class, Written::Sealed(file, gated)));
         Ok(())
     }
 
@@ -441,19 +542,21 @@ impl Writer {
                 Err(error) => return Err(error),
             };
             kept.insert(names::catalog(&self.path, generation));
-            let passages = all.passages.get().map_err(|error| Error::corrupt(&all_path, error))?;
-            kept.extend(passages.iter().map(|(gates, written)| {
-                names::passage(&self.names.behind(steps(gates)), *written)
-            }));
-            kept.insert(all_path);
-            for ClassManifest { class, manifest } in &all.classes {
-                let directory = self.names.class(&class.path());
+            kept.insert(all_path.clone());
+            for ClassManifest { class, manifest, gated } in &all.classes {
+                let directory = self.names.class(class.grants());
                 kept.insert(names::manifest(&directory, class.manifest));
-                for shard in &manifest.shards {
+                let mut keep = |directory: &Path, shard: &ShardRecord| {
                     let kinds =
                         FileKind::ALL.into_iter().filter(|&kind| shard.file(kind).is_some());
                     kept.extend(kinds.map(|kind| directory.join(shard.file_name(kind))));
-                }
+                };
+                manifest.shards.iter().for_each(|shard| keep(&directory, shard));
+                let in_gated = directory.join(names::GATED);
+                let gated = gated.get().map_err(|error| Error::corrupt(&all_path, error))?;
+                gated.iter().for_each(|shard| keep(&in_gated, shard));
+                let sealed = manifest.sealed.iter();
+                kept.extend(sealed.map(|file| directory.join(names::sealed_file(&file.id))));
                 kept.extend(manifest.tables.iter().map(|file| directory.join(file.file_name())));
             }
         }
@@ -481,11 +584,6 @@ impl Writer {
         }
         Ok(())
     }
-}
-
-/// Returns the gates of a stored passage.
-fn steps(gates: &[GateStepRecord]) -> impl Iterator<Item = GateStep> {
-    gates.iter().map(GateStep::from)
 }
 
 /// Takes the lock of an index.

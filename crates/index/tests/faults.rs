@@ -5,7 +5,7 @@ use canopy_index::column::{ATIME, BTIME, BTIME_AFTER_MTIME, CTIME};
 use canopy_index::{
     Columns, Disk, Error, Faults, FileKind, Index, NewSource, Result, Writer, WriterOptions,
 };
-use canopy_model::{Attributes, ClassTable, Listing, Permissions, Rows};
+use canopy_model::{Approach, Attributes, Listing, Permissions, Rows};
 use std::path::{Path, PathBuf};
 
 const DIR: u32 = 0o040_755;
@@ -15,7 +15,7 @@ fn publish(index: &Path, disk: Disk, root: &str, entries: u64) -> Result<u64> {
     let mut writer = Writer::open(index, WriterOptions { disk, ..WriterOptions::default() })?;
     let access = |mode| {
         let permissions = Permissions { mode, uid: 1000, gid: 1000, acl: None, unknown: false };
-        writer.classes().access(ClassTable::EVERYONE, permissions)
+        writer.classes().access(&Approach::EVERYONE, permissions)
     };
     let accesses = [access(0o755), access(0o700)];
     let source = writer.add_source(NewSource {
@@ -24,11 +24,11 @@ fn publish(index: &Path, disk: Disk, root: &str, entries: u64) -> Result<u64> {
         dev: 1,
         scanned_ns: 0,
         attributes: Attributes { mode: DIR, ..Attributes::default() },
-        class: ClassTable::EVERYONE,
+        approach: Approach::EVERYONE,
         xattrs: Vec::new(),
     })?;
     let mut sinks = writer.shard_writers(source);
-    for (number, access) in accesses.into_iter().enumerate() {
+    for (number, access) in accesses.iter().enumerate() {
         let mut rows = Rows::default();
         for entry in 0..entries {
             let attributes = Attributes {

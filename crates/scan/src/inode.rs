@@ -1,6 +1,6 @@
 //! What the kernel tells of an inode.
 
-use canopy_model::{Access, Acl, Attributes, ClassId, ClassTable, Permissions};
+use canopy_model::{Access, Acl, Approach, Attributes, ClassTable, Permissions};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
@@ -37,17 +37,17 @@ pub fn look_at_open(directory: impl AsFd) -> Result<(Attributes, u64), Errno> {
     Ok(attributes(&rustix::fs::statx(directory, c"", AtFlags::EMPTY_PATH, mask)?))
 }
 
-/// Returns the classes of an open directory, which those of `class` may look up. Where its ACL
-/// cannot be read, only root is let in.
+/// Returns who may see the listing of an open directory that may be looked up by `approach`. Where
+/// its ACL cannot be read, only root is let in.
 pub(crate) fn access(
     classes: &ClassTable,
-    class: ClassId,
+    approach: &Approach,
     directory: impl AsFd,
     attributes: &Attributes,
 ) -> Access {
     let acl = access_acl(directory).transpose();
     let acl = acl.as_ref().map(Result::as_ref);
-    classes.access(class, Permissions::of_inode(attributes, acl))
+    classes.access(approach, Permissions::of_inode(attributes, acl))
 }
 
 fn access_acl(directory: impl AsFd) -> Result<Option<Acl>, Errno> {

@@ -2,7 +2,7 @@
 
 use crate::inode::{access, look_at_open, open_dir};
 use crate::xattrs::{FoundXattr, XattrReader};
-use canopy_model::{Attributes, ClassId, ClassTable, escape};
+use canopy_model::{Approach, Attributes, ClassTable, escape};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::ffi::CString;
@@ -20,7 +20,7 @@ pub struct Root {
     /// Device that holds it.
     pub dev: u64,
     /// Those who may look it up: who may search every directory above it.
-    pub class: ClassId,
+    pub approach: Approach,
     pub(crate) directory: OwnedFd,
 }
 
@@ -45,14 +45,14 @@ impl Root {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let slash = rustix::fs::openat(CWD, c"/", flags, Mode::empty());
         let mut directory = slash.map_err(|errno| at(Path::new("/"))(errno.into()))?;
-        let mut class = ClassTable::EVERYONE;
+        let mut approach = Approach::EVERYONE;
         let mut above = PathBuf::from("/");
         for component in real.components().skip(1) {
             let errno = |errno: rustix::io::Errno| at(&above)(errno.into());
             let (attributes, _) = look_at_open(&directory).map_err(errno)?;
-            let access = access(classes, class, &directory, &attributes);
+            let access = access(classes, &approach, &directory, &attributes);
             above.push(component);
-            class = classes.below(&access, || escape(above.as_os_str().as_bytes()).into_owned());
+            approach = classes.below(&access, || escape(above.as_os_str().as_bytes()).into_owned());
             let name =
                 CString::new(component.as_os_str().as_bytes()).expect("a real path has no NUL");
             directory = open_to_search(&directory, &name, above == real)
@@ -60,7 +60,7 @@ impl Root {
         }
         let (attributes, dev) =
             look_at_open(&directory).map_err(|errno| at(&real)(errno.into()))?;
-        Ok(Root { path: real, attributes, dev, class, directory })
+        Ok(Root { path: real, attributes, dev, approach, directory })
     }
 
     /// Returns the extended attributes of the root, each with those who may see its value. What
@@ -70,8 +70,9 @@ impl Root {
         let mut found = Vec::new();
         if reader.enter(&self.directory).is_ok() {
             // A root without them, or on a file system that has none, is no error.
-            let _ = reader.read(c".", &self.attributes, self.class, classes, |xattr| {
-                let value = xattr.value.map(|(value, class)| (value.to_vec(), class));
+            let audience = self.approach.audience;
+            let _ = reader.read(c".", &self.attributes, audience, classes, |xattr| {
+                let value = xattr.value.map(|(value, audience)| (value.to_vec(), audience));
                 found.push((xattr.key.to_owned(), value));
             });
         }

@@ -8,7 +8,7 @@ use crate::root::Root;
 use crate::stealing::{Stack, share};
 use crate::xattrs::XattrReader;
 use canopy_model::{
-    Access, Attributes, ClassId, ClassTable, FileType, Listing, Rows, Sink, Xattr, escape, join,
+    Access, Approach, Attributes, ClassTable, FileType, Listing, Rows, Sink, Xattr, escape, join,
     join_absolute, unescape,
 };
 use rustix::fd::OwnedFd;
@@ -107,7 +107,7 @@ pub fn scan<S: Sink>(
         location: Location::Root(root.directory),
         path: String::new(),
         depth: 0,
-        class: root.class,
+        approach: root.approach,
     };
     share(first, sinks, |sink, stack| Thread::new(&walk, sink, stack).run()).into_iter().collect()
 }
@@ -117,8 +117,8 @@ struct Task {
     location: Location,
     path: String,
     depth: u32,
-    /// Class of the listing that the directory is in.
-    class: ClassId,
+    /// Those who may look it up.
+    approach: Approach,
 }
 
 enum Location {
@@ -262,7 +262,7 @@ impl<'a, S: Sink> Thread<'a, S> {
         if options.one_file_system && dev != self.walk.root_dev {
             return Ok(None);
         }
-        let access = access(self.walk.classes, task.class, &directory, &attributes);
+        let access = access(self.walk.classes, &task.approach, &directory, &attributes);
         let directory = Arc::new(directory);
         Ok(Some(Opened { directory, attributes, dev, access, path: task.path, depth: task.depth }))
     }
@@ -358,7 +358,7 @@ impl<'a, S: Sink> Thread<'a, S> {
             part,
             dev: opened.dev,
             directory: &opened.attributes,
-            access: opened.access,
+            access: &opened.access,
             rows: &self.rows,
         })
     }
@@ -370,7 +370,7 @@ impl<'a, S: Sink> Thread<'a, S> {
             let path = join(&opened.path, &escape(name.as_bytes()));
             let absolute = || join_absolute(&self.walk.root_path, &path);
             self.stack.put(Task {
-                class: self.walk.classes.below(&opened.access, absolute),
+                approach: self.walk.classes.below(&opened.access, absolute),
                 path,
                 depth: opened.depth + 1,
                 location: Location::Below(opened.directory.clone(), name),

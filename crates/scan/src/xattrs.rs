@@ -4,7 +4,7 @@
 //! working directory enters each directory and asks by bare names, so that no path is resolved
 //! twice; where a thread may not have one, it goes by `/proc/self/fd`.
 
-use canopy_model::{Acl, Attributes, ClassId, ClassTable, Permissions, Xattr, escape};
+use canopy_model::{Acl, Attributes, Audience, ClassTable, Permissions, Xattr, escape};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
@@ -14,7 +14,7 @@ const BYTES_MAX: usize = 64 * 1024;
 
 /// The name of an extended attribute, and its value with those who may see it, where it can be
 /// read.
-pub type FoundXattr = (String, Option<(Vec<u8>, ClassId)>);
+pub type FoundXattr = (String, Option<(Vec<u8>, Audience)>);
 
 /// Reads extended attributes in one thread.
 #[derive(Default)]
@@ -50,13 +50,13 @@ impl XattrReader {
         }
     }
 
-    /// Calls `each` with every attribute of an entry of the directory. `listing` is the class of
-    /// those who may look the entry up.
+    /// Calls `each` with every attribute of an entry of the directory. `audience` are those who
+    /// may look the entry up.
     pub(crate) fn read(
         &mut self,
         name: &CStr,
         attributes: &Attributes,
-        listing: ClassId,
+        audience: Audience,
         classes: &ClassTable,
         mut each: impl FnMut(Xattr<'_>),
     ) -> Result<(), Errno> {
@@ -79,8 +79,8 @@ impl XattrReader {
         let permissions = Permissions::of_inode(attributes, acl.as_ref().map(Result::as_ref));
         for (name, value) in &self.ranges {
             let key = escape(&self.names[name.clone()]);
-            let class = classes.value_class(listing, &key, permissions);
-            let value = value.clone().map(|value| (&self.values[value], class));
+            let audience = classes.value_audience(audience, &key, permissions);
+            let value = value.clone().map(|value| (&self.values[value], audience));
             each(Xattr { key: &key, value });
         }
         Ok(())

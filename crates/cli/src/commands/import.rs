@@ -1,7 +1,7 @@
 //! `canopy import`
 
 use super::building::{Shards, with_progress};
-use crate::options::{location, memory_size, now_ns, threads};
+use crate::options::{OwnerLimitOptions, location, memory_size, now_ns, threads};
 use crate::outcome::{Outcome, message, say, warn_of};
 use crate::{Engine, companion};
 use anyhow::Context;
@@ -40,6 +40,8 @@ pub struct Arguments {
     /// Memory for grouping and building, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
     memory: usize,
+    #[command(flatten)]
+    limits: OwnerLimitOptions,
     /// Leave out records that cannot be used, and count them
     #[arg(long)]
     lenient: bool,
@@ -118,7 +120,12 @@ pub fn run(
             FormName::Plain => Form::Plain,
         }),
     };
-    let options = WriterOptions { memory_bytes: arguments.memory, threads, disk: Disk::default() };
+    let options = WriterOptions {
+        memory_bytes: arguments.memory,
+        threads,
+        limits: arguments.limits.into(),
+        disk: Disk::default(),
+    };
     let mut writer = Writer::open(&location(index)?, options)?;
     if companion::must_refresh(&writer, engine) {
         drop(writer);
@@ -136,8 +143,9 @@ pub fn run(
         None => Outcome::Complete,
     };
     let published = writer.publish()?;
-    report(&published, &counts, import.problems(), begun)?;
-    Ok(if import.problems().count() == 0 { derived } else { Outcome::Partial })
+    let shown = report(&published, &counts, import.problems(), begun)?;
+    let complete = import.problems().count() == 0 && shown == Outcome::Complete;
+    Ok(if complete { derived } else { Outcome::Partial })
 }
 
 fn add_source(
@@ -153,7 +161,7 @@ fn add_source(
         dev: import.dev(),
         scanned_ns: now_ns(),
         attributes: import.attributes(),
-        class: import.root_class(),
+        approach: import.root_approach(),
         xattrs: import.xattrs(writer.classes()),
     })?;
     let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
@@ -167,8 +175,8 @@ fn report(
     counts: &Counts,
     problems: &Problems,
     begun: Instant,
-) -> anyhow::Result<()> {
-    warn_of(published);
+) -> anyhow::Result<Outcome> {
+    let shown = warn_of(published);
     for problem in problems.first() {
         message(problem);
     }
@@ -186,5 +194,6 @@ fn report(
         published.entries as f64 / seconds,
         human_size(published.bytes as i64),
         published.shards,
-    ))
+    ))?;
+    Ok(shown)
 }

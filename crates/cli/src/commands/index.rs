@@ -2,7 +2,7 @@
 
 use super::building::{Shards, with_progress};
 use crate::config::{prune_patterns, settings};
-use crate::options::{location, memory_size, now_ns, threads};
+use crate::options::{OwnerLimitOptions, location, memory_size, now_ns, threads};
 use crate::outcome::{Outcome, say, warn_of};
 use crate::{Engine, companion};
 use anyhow::Context;
@@ -52,6 +52,8 @@ pub struct Arguments {
     /// Memory for building, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
     memory: usize,
+    #[command(flatten)]
+    limits: OwnerLimitOptions,
     /// List entries that vanished or could not be read in FILE
     #[arg(long, value_name = "FILE")]
     errors: Option<PathBuf>,
@@ -80,7 +82,12 @@ pub fn run(
     let threads = threads(arguments.threads);
     Excludes::new(arguments.exclude.iter().map(String::as_str)).context("--exclude")?;
     let errors = arguments.errors.as_deref().map(ErrorFile::create).transpose()?;
-    let options = WriterOptions { memory_bytes: arguments.memory, threads, disk: Disk::default() };
+    let options = WriterOptions {
+        memory_bytes: arguments.memory,
+        threads,
+        limits: arguments.limits.into(),
+        disk: Disk::default(),
+    };
     let mut writer = Writer::open(&location(index)?, options)?;
     if companion::must_refresh(&writer, engine) {
         drop(writer);
@@ -121,7 +128,7 @@ pub fn run(
     if let Some(errors) = errors {
         errors.finish()?;
     }
-    warn_of(&published);
+    let shown = warn_of(&published);
     let (failed, vanished) = (counts.failed.into_inner(), counts.vanished.into_inner());
     let seconds = begun.elapsed().as_secs_f64();
     say(format_args!(
@@ -135,7 +142,8 @@ pub fn run(
         human_size(published.bytes as i64),
         published.shards,
     ))?;
-    Ok(if failed + vanished == 0 { derived } else { Outcome::Partial })
+    let complete = failed + vanished == 0 && shown == Outcome::Complete;
+    Ok(if complete { derived } else { Outcome::Partial })
 }
 
 fn progress(counts: &Counts, elapsed: Duration) -> String {
@@ -168,7 +176,7 @@ fn add_source(
         dev: root.dev,
         scanned_ns: now_ns(),
         attributes: root.attributes,
-        class: root.class,
+        approach: root.approach.clone(),
         xattrs: if options.no_xattrs { Vec::new() } else { root.xattrs(writer.classes()) },
     })?;
     let base = root.path.clone();

@@ -7,7 +7,7 @@
 use crate::common;
 
 use canopy_import::{Counts, Format, Import, Request};
-use canopy_model::{ClassId, ClassTable, Credentials, Listing, Sink, unescape};
+use canopy_model::{Audience, ClassId, ClassTable, Credentials, Listing, Sink, unescape};
 use common::{Place, User, assert_same, random_tree, seeded, sorted};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -212,7 +212,8 @@ impl Sink for Listed<'_> {
         let path = unescape(listing.path).into_owned();
         let path =
             if path.is_empty() { self.0.to_owned() } else { self.0.join(OsString::from_vec(path)) };
-        self.1.push((path, listing.access.listing));
+        let Audience { listers, knowers } = listing.access.listing;
+        self.1.push((path, knowers.unwrap_or(listers)));
         Ok(())
     }
 }
