@@ -57,13 +57,15 @@ pub fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
 pub fn warn_of(published: &canopy_index::Published) {
     if published.closed_grants > 0 {
         message(format_args!(
-            "warning: the file system of the index cannot hold {} of the ACLs; what they guard is for root alone",
+            "warning: the file system of the index cannot hold {} of the ACLs; what they guard is \
+             for root alone",
             published.closed_grants
         ));
     }
     if published.without_passage > 0 {
         message(format_args!(
-            "warning: {} directories lie in directories that some may enter but not list, and are too many there: \
+            "warning: {} directories lie in directories that some may enter but not list, and are \
+             too many there: \
              those cannot find them by name",
             published.without_passage
         ));
