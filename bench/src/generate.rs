@@ -53,7 +53,8 @@ impl fmt::Display for Figures {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{} entries, {:.2} s, {:.0} entries/s, {:.1} bytes/entry, {} shards, {} classes, peak {} MB",
+            "{} entries, {:.2} s, {:.0} entries/s, {:.1} bytes/entry, {} shards, {} classes, peak \
+             {} MB",
             self.entries,
             self.seconds,
             self.entries as f64 / self.seconds,

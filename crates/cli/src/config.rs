@@ -297,7 +297,8 @@ mod tests {
 
     #[test]
     fn files_say_what_is_meant_or_where_they_are_wrong() {
-        let text = "# a comment\nindex = '/i'\nsources = ['/home']\nthreads = 3\nprune_names = ['.git', \"a b\"]\nprune_fs = []\n";
+        let text = "# a comment\nindex = '/i'\nsources = ['/home']\nthreads = 3\nprune_names = \
+        ['.git', \"a b\"]\nprune_fs = []\n";
         let expected = Settings {
             index: Some("/i".into()),
             sources: Some(vec!["/home".into()]),

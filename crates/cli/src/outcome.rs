@@ -58,7 +58,8 @@ pub fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
 pub fn warn_of(published: &canopy_index::Published) -> Outcome {
     if published.closed_grants > 0 {
         message(format_args!(
-            "warning: the file system of the index cannot hold {} of the ACLs; what they guard is for root alone",
+            "warning: the file system of the index cannot hold {} of the ACLs; what they guard is \
+             for root alone",
             published.closed_grants
         ));
     }

@@ -34,8 +34,11 @@ pub use foreign_sqlite::{open_foreign_sqlite, plain_sqlite_tables};
 pub use trace::Form;
 
 use canopy_model::{Approach, Attributes, Audience, ClassTable, Sink, unescape};
-use flat::{Flat, FlatFormat};
+use emitter::Emitter;
+use first_pass::RootRule;
+use flat::{Collector, Flat, parquet, readers};
 use gufi_index::GufiIndex;
+use input::Input;
 use std::path::PathBuf;
 use trace::{Trace, TraceOptions};
 use tree::Tree;
@@ -131,10 +134,9 @@ impl Import {
             root,
             threads: request.threads,
         };
-        let flat = |format| {
-            let Request { files, delimiter, memory_bytes, .. } = request;
-            let (flat, tree) =
-                Flat::open(format, files, *delimiter, root, *memory_bytes, &problems)?;
+        let flat = |read: &dyn Fn(&Input, &mut Collector<'_>) -> Result<()>, rule| {
+            let (files, memory_bytes) = (&request.files, request.memory_bytes);
+            let (flat, tree) = Flat::open(read, files, root, rule, memory_bytes, &problems)?;
             Ok::<_, Error>((Reader::Flat(flat), tree))
         };
         let (reader, tree) = match (request.format, &request.files[..]) {
@@ -146,12 +148,18 @@ impl Import {
                 let (index, tree) = GufiIndex::open(directory, root, &problems)?;
                 (Reader::GufiIndex(index), tree)
             }
-            (Format::Ndjson, _) => flat(FlatFormat::Ndjson)?,
-            (Format::Csv, _) => flat(FlatFormat::Csv)?,
-            (Format::Find, _) => flat(FlatFormat::Find)?,
-            (Format::Parquet, _) => flat(FlatFormat::Parquet)?,
-            (Format::GpfsPolicy, _) => flat(FlatFormat::GpfsPolicy)?,
-            (Format::Lester, _) => flat(FlatFormat::Lester)?,
+            (Format::Ndjson, _) => flat(&readers::ndjson, RootRule::Below)?,
+            (Format::Csv, _) => {
+                let delimiter = request.delimiter.unwrap_or(b',');
+                let read = |input: &Input, collector: &mut Collector<'_>| {
+                    readers::csv(input, delimiter, collector)
+                };
+                flat(&read, RootRule::Below)?
+            }
+            (Format::Find, _) => flat(&readers::find, RootRule::Below)?,
+            (Format::Parquet, _) => flat(&parquet::read, RootRule::Below)?,
+            (Format::GpfsPolicy, _) => flat(&readers::gpfs_policy, RootRule::Below)?,
+            (Format::Lester, _) => flat(&readers::lester, RootRule::Top)?,
             (Format::GufiIndex, _) => {
                 return Err(Error::Input("give one directory, the index of the root".to_owned()));
             }
@@ -207,11 +215,14 @@ impl Import {
     ) -> std::result::Result<Vec<S>, RunError<S::Error>> {
         self.tree.classify(classes);
         let (tree, dev, problems) = (&self.tree, self.dev(), &self.problems);
+        let emitter = |sink| Emitter::new(tree, classes, counts, dev, sink);
+        let mut emitters: Vec<_> = sinks.into_iter().map(emitter).collect();
         match &mut self.reader {
-            Reader::Trace(trace) => trace.run(tree, dev, classes, counts, problems, sinks),
-            Reader::GufiIndex(index) => index.run(tree, dev, classes, counts, problems, sinks),
-            Reader::Flat(flat) => flat.run(tree, dev, classes, counts, problems, sinks),
+            Reader::Trace(trace) => trace.run(&mut emitters, problems)?,
+            Reader::GufiIndex(index) => index.run(&mut emitters, problems)?,
+            Reader::Flat(flat) => flat.run(&mut emitters, problems)?,
         }
+        Ok(emitters.into_iter().map(|emitter| emitter.sink).collect())
     }
 
     /// Returns what was left out so far.

@@ -2,7 +2,7 @@
 
 use crate::inode::{access, look_at_open, open_dir};
 use crate::xattrs::{FoundXattr, XattrReader};
-use canopy_model::{Approach, Attributes, ClassTable, escape};
+use canopy_model::{Approach, Attributes, ClassTable, ErrorKind, escape};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::ffi::CString;
@@ -32,6 +32,13 @@ pub struct RootError {
     pub path: PathBuf,
     /// What the system said.
     pub source: io::Error,
+}
+
+impl RootError {
+    /// Returns what a caller should make of it.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::of_io(&self.source)
+    }
 }
 
 impl Root {

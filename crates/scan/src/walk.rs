@@ -8,8 +8,8 @@ use crate::root::Root;
 use crate::stealing::{Stack, share};
 use crate::xattrs::XattrReader;
 use canopy_model::{
-    Access, Approach, Attributes, ClassTable, FileType, Listing, Rows, Sink, Xattr, escape, join,
-    join_absolute, unescape,
+    Access, Approach, Attributes, ClassTable, ErrorKind, FileType, Listing, Rows, Sink, Xattr,
+    escape, join, join_absolute, unescape,
 };
 use rustix::fd::OwnedFd;
 use rustix::fs::RawDir;
@@ -66,6 +66,11 @@ pub struct ScanError {
 }
 
 impl ScanError {
+    /// Returns what a caller should make of it.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::of_io(&self.errno.into())
+    }
+
     /// Returns whether the entry went away during the walk.
     pub fn vanished(&self) -> bool {
         self.errno == Errno::NOENT || (self.step == Step::List && self.errno == Errno::NOTDIR)

@@ -186,7 +186,8 @@ fn report(
     }
     let seconds = begun.elapsed().as_secs_f64();
     say(format_args!(
-        "generation {}: {} entries in {} directories, {:.1} s ({:.0} entries/s), {} in {} shards, {skipped} skipped",
+        "generation {}: {} entries in {} directories, {:.1} s ({:.0} entries/s), {} in {} shards, \
+         {skipped} skipped",
         published.generation,
         published.entries,
         counts.directories.load(Ordering::Relaxed),
