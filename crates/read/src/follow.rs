@@ -3,7 +3,8 @@
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::links::{Links, Resolved, parent_of};
-use crate::locate::{Start, absolute_path, locate, to_path};
+use crate::locate::{Start, absolute_path, to_path};
+use crate::resolve::locate;
 use canopy_index::Index;
 use canopy_model::{FileType, join_absolute};
 use std::ffi::OsStr;
@@ -24,6 +25,8 @@ pub fn locate_followed(index: &Index, given: &OsStr) -> Result<Start> {
 pub enum Lost {
     /// The index has nothing there, or not for the caller to see.
     Missing,
+    /// It leads to itself, or through what is no directory.
+    Unreachable,
     /// The index does not cover it.
     Outside,
 }
@@ -51,7 +54,8 @@ pub fn followed(index: &Index, links: &Links, start: Start) -> std::result::Resu
     let target = &start.inode.target;
     let reached = match links.follow(&link, target) {
         Resolved::Entry(reached) => reached.absolute,
-        Resolved::Missing | Resolved::NotDirectory | Resolved::Loop => return Err(Lost::Missing),
+        Resolved::Missing => return Err(Lost::Missing),
+        Resolved::NotDirectory | Resolved::Loop => return Err(Lost::Unreachable),
         Resolved::Unknown if target.is_empty() => return Err(Lost::Missing),
         Resolved::Unknown if target.starts_with('/') => target.clone(),
         Resolved::Unknown => join_absolute(parent_of(&link), target),

@@ -22,7 +22,8 @@ pub use blocks::Output;
 
 use crate::error::{Error, Result};
 use canopy_index::Index;
-use canopy_read::locate::{Start, locate};
+use canopy_read::locate::Start;
+use canopy_read::resolve::locate;
 use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::sync::Arc;

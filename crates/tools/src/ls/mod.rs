@@ -18,7 +18,8 @@ use canopy_index::Index;
 use canopy_model::{FileType, escape, join};
 use canopy_read::follow::{Lost, followed, inode_followed};
 use canopy_read::links::Links;
-use canopy_read::locate::{Start, locate, with_one_slash};
+use canopy_read::locate::{Start, with_one_slash};
+use canopy_read::resolve::locate;
 use canopy_text::{Quoting, SizeForm, Style, TimeStyle};
 use entry::{LsEntry, Target, children, parent_of};
 use print::Printer;
@@ -272,6 +273,11 @@ impl Ls<'_> {
         }
         match followed(self.index, &Links::new(start.view.clone()), start.clone()) {
             Ok(found) if found.is_dir() => Ok(Start { given: start.given, ..found }),
+            // As ls does, which looks at the link itself only where it leads to nothing.
+            Err(Lost::Unreachable) => {
+                let given = String::from_utf8_lossy(&start.given).into_owned();
+                Err(canopy_read::Error::NotFound(given).into())
+            }
             _ => Ok(start),
         }
     }
@@ -289,7 +295,7 @@ impl Ls<'_> {
         };
         match inode_followed(self.index, links, start) {
             Ok(inode) => Target::Mode(inode.attributes.mode),
-            Err(Lost::Missing) => Target::Missing,
+            Err(Lost::Missing | Lost::Unreachable) => Target::Missing,
             Err(Lost::Outside) => Target::Unknown,
         }
     }
