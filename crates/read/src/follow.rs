@@ -4,20 +4,29 @@ use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::links::{Links, Resolved, parent_of};
 use crate::locate::{Start, absolute_path, to_path};
-use crate::resolve::locate;
+use crate::resolve::{locate, locate_all};
 use canopy_index::Index;
 use canopy_model::{FileType, join_absolute};
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
 /// Finds the entry at a path, and where it is a symbolic link, what that leads to. It keeps the
 /// path as it was given.
 pub fn locate_followed(index: &Index, given: &OsStr) -> Result<Start> {
-    let start = locate(index, given)?;
+    follow_start(index, locate(index, given)?, given)
+}
+
+/// Finds what a path means as [`locate_all`] does, and where it is a symbolic link, what that
+/// leads to.
+pub fn locate_all_followed(index: &Index, given: &OsStr) -> Result<Vec<Start>> {
+    let starts = locate_all(index, given)?;
+    starts.into_iter().map(|start| follow_start(index, start, given)).collect()
+}
+
+fn follow_start(index: &Index, start: Start, given: &OsStr) -> Result<Start> {
     let missing = || Error::NotFound(given.to_string_lossy().into_owned());
-    let links = Links::new(start.view.clone());
+    let (links, shown) = (Links::new(start.view.clone()), start.given.clone());
     let start = followed(index, &links, start).map_err(|_| missing())?;
-    Ok(Start { given: given.as_bytes().to_vec(), ..start })
+    Ok(Start { given: shown, ..start })
 }
 
 /// Why a symbolic link leads to nothing that is known.

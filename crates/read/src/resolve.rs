@@ -6,9 +6,9 @@
 
 use crate::error::{Error, Result};
 use crate::links::{NameKind, Trail, TrailEnd, is_at_or_below, parent_of};
-use crate::locate::{Start, lists, look_up, may_search, source_of, to_path};
-use canopy_index::Index;
-use canopy_model::{escape, join_absolute};
+use crate::locate::{Start, lists, look_up, may_search, source_of, to_path, with_one_slash};
+use canopy_index::{Index, SourceRecord};
+use canopy_model::{escape, join_absolute, unescape};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -18,6 +18,53 @@ use std::sync::Arc;
 /// followed on the way, and at the end of the path only before a slash. The start keeps the path
 /// as it was given.
 pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
+    match resolve(index, given)? {
+        Place::Entry(start) => Ok(*start),
+        Place::Uncovered(path) => Err(not_covered(index, &path)),
+    }
+}
+
+/// Finds what a path means for a command that goes down trees: its entry, or the roots of all
+/// sources below a directory that is in none, as if each of them had been given.
+pub fn locate_all(index: &Index, given: &OsStr) -> Result<Vec<Start>> {
+    let above = match resolve(index, given)? {
+        Place::Entry(start) => return Ok(vec![*start]),
+        Place::Uncovered(path) => path,
+    };
+    let view = Arc::new(index.seen_from(&above)?);
+    let below: Vec<&SourceRecord> =
+        view.sources().iter().filter(|source| is_at_or_below(&source.root, &above)).collect();
+    // What lies in another source is found there.
+    let outermost = |source: &&&SourceRecord| {
+        let contains = |other: &SourceRecord| {
+            other.root != source.root && is_at_or_below(&source.root, &other.root)
+        };
+        !below.iter().any(|other| contains(other))
+    };
+    let start = |source: &&SourceRecord| {
+        let mut shown = with_one_slash(given.as_bytes()).to_vec();
+        let rest = source.root[above.len()..].trim_start_matches('/');
+        if shown.last() != Some(&b'/') {
+            shown.push(b'/');
+        }
+        shown.extend_from_slice(&unescape(rest));
+        Start { given: shown, ..Start::of_source(&view, source) }
+    };
+    let starts: Vec<Start> = below.iter().filter(outermost).map(start).collect();
+    match starts.is_empty() {
+        true => Err(not_covered(index, &above)),
+        false => Ok(starts),
+    }
+}
+
+/// What lies at a path.
+enum Place {
+    Entry(Box<Start>),
+    /// Nothing of any source, at this absolute path.
+    Uncovered(String),
+}
+
+fn resolve(index: &Index, given: &OsStr) -> Result<Place> {
     if given.is_empty() {
         return Err(Error::NotFound("''".to_owned()));
     }
@@ -28,7 +75,7 @@ pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
         && let Some(start) = entry_at(index, given, &path)?
         && ends_well(&start, &text)?
     {
-        return Ok(start);
+        return Ok(Place::Entry(Box::new(start)));
     }
     let (way, name) = match text.rsplit_once('/') {
         _ if asks_for_directory(&text) => (&*text, None),
@@ -37,17 +84,17 @@ pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
     };
     let not_found = || Error::NotFound(given.to_string_lossy().into_owned());
     let (directory, found) = follow(index, &base, way)?;
-    if !found {
-        return Err(match source_of(&index.seen_from(&directory)?, &directory) {
-            Some(_) => not_found(),
-            None => not_covered(index, &join_absolute(&base, &text)),
-        });
+    let path = match (found, name) {
+        (true, Some(name)) => join_absolute(&directory, name),
+        _ => directory,
+    };
+    if found && let Some(start) = entry_at(index, given, &path)? {
+        return Ok(Place::Entry(Box::new(start)));
     }
-    let path = name.map_or(directory.clone(), |name| join_absolute(&directory, name));
-    match entry_at(index, given, &path)? {
-        Some(start) => Ok(start),
-        None if source_of(&index.seen_from(&path)?, &path).is_some() => Err(not_found()),
-        None => Err(not_covered(index, &path)),
+    match source_of(&index.seen_from(&path)?, &path) {
+        Some(_) => Err(not_found()),
+        None if found => Ok(Place::Uncovered(path)),
+        None => Err(not_covered(index, &join_absolute(&base, &text))),
     }
 }
 

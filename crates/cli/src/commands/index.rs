@@ -2,8 +2,10 @@
 
 use super::building::{Shards, with_progress};
 use crate::config::{prune_patterns, settings};
-use crate::options::{location, memory_size, now_ns, threads};
+use crate::limits::memory_size;
+use crate::options::{now_ns, threads};
 use crate::outcome::{Outcome, say, warn_of};
+use crate::places;
 use crate::{Engine, companion};
 use anyhow::Context;
 use canopy_index::{Disk, NewSource, Writer, WriterOptions};
@@ -81,7 +83,7 @@ pub fn run(
     Excludes::new(arguments.exclude.iter().map(String::as_str)).context("--exclude")?;
     let errors = arguments.errors.as_deref().map(ErrorFile::create).transpose()?;
     let options = WriterOptions { memory_bytes: arguments.memory, threads, disk: Disk::default() };
-    let mut writer = Writer::open(&location(index)?, options)?;
+    let mut writer = Writer::open(&places::to_write(index)?, options)?;
     if companion::must_refresh(&writer, engine) {
         drop(writer);
         return companion::run();
