@@ -1,39 +1,75 @@
 //! `canopy sql`, carried out.
 
-use crate::prompt::{self, Prompt};
+use crate::prompt::{self, Prompt, Worker, is_worker};
 use anyhow::Context;
 use canopy::Outcome;
-use canopy::commands::sql::{Arguments, FormatName};
-use canopy_sql::{AnswerFormat, Session};
+use canopy::commands::sql::Arguments;
+use canopy_sql::{Session, SessionOptions};
+use std::ffi::OsString;
+use std::fs::Permissions;
 use std::io::{IsTerminal, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-
-/// Returns the form of answers that a name stands for.
-fn format(name: FormatName) -> AnswerFormat {
-    match name {
-        FormatName::Table => AnswerFormat::Table,
-        FormatName::Csv => AnswerFormat::Csv,
-        FormatName::Json => AnswerFormat::Json,
-        FormatName::Ndjson => AnswerFormat::NdJson,
-        FormatName::Parquet => AnswerFormat::Parquet,
-    }
-}
+use std::time::Duration;
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let given = given(&arguments)?;
-    if given.is_none() {
-        // Before any thread is there that the signal could go to.
-        prompt::hold_interrupts()?;
+    if is_worker() {
+        // Whoever asked may go away without a word.
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     }
-    let index = arguments.read.open(index)?;
-    let session = Session::open(index, arguments.read.threads(), arguments.gufi)?;
-    let mut prompt = Prompt::new(session, format(arguments.format));
+    let given = given(&arguments)?;
+    // Signals are held before any thread is there that they could go to.
+    if given.is_none() {
+        prompt::hold_interrupts()?;
+        let worker = Worker::new(of_statements(index.as_deref(), &arguments));
+        let session = Session::open(arguments.read.open(index)?, options(&arguments, None))?;
+        Prompt::new(session, arguments.format).interactive(worker)?;
+        return Ok(Outcome::Complete);
+    }
+    // Where there is no such place, what does not fit into memory fails.
+    let private = Permissions::from_mode(0o700);
+    let spills = tempfile::Builder::new().prefix("canopy-sql-").permissions(private).tempdir().ok();
+    let directory = spills.as_ref().map(|directory| directory.path().to_owned());
+    if let Some(directory) = &directory {
+        prompt::end_without(directory.clone())?;
+    }
+    let session = Session::open(arguments.read.open(index)?, options(&arguments, directory))?;
+    let mut prompt = Prompt::new(session, arguments.format);
+    prompt.timer = arguments.timer;
     match given {
+        Some((text, _)) if is_worker() => prompt.statement(&text)?,
         Some((text, name)) => prompt.script(&text, name.as_deref()).map(drop)?,
-        None => prompt.interactive()?,
+        None => {}
     }
     Ok(Outcome::Complete)
+}
+
+fn options(arguments: &Arguments, spill_directory: Option<PathBuf>) -> SessionOptions {
+    SessionOptions {
+        threads: arguments.read.threads(),
+        gufi: arguments.gufi,
+        time: arguments.timeout(),
+        memory_bytes: arguments.memory_bytes(),
+        spill_directory,
+    }
+}
+
+/// Returns the arguments of a process that answers a statement of the prompt.
+fn of_statements(index: Option<&Path>, arguments: &Arguments) -> Vec<OsString> {
+    let mut words: Vec<OsString> = Vec::new();
+    if let Some(index) = index {
+        words.extend(["--index".into(), index.into()]);
+    }
+    words.push("sql".into());
+    let mut option = |name: &str, value: String| words.extend([name.into(), value.into()]);
+    option("--threads", arguments.read.threads().to_string());
+    let seconds = |time: Duration| format!("{}s", time.as_secs());
+    option("--timeout", arguments.timeout().map_or("none".to_owned(), seconds));
+    let bytes = |bytes: usize| bytes.to_string();
+    option("--memory", arguments.memory_bytes().map_or("none".to_owned(), bytes));
+    words.extend(arguments.gufi.then(|| "--gufi".into()));
+    words
 }
 
 /// Returns the statements and what to call where they are from; `None` if they are to be typed.
@@ -48,7 +84,7 @@ fn given(arguments: &Arguments) -> anyhow::Result<Option<(String, Option<String>
                 std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
             Ok(Some((text, Some(name))))
         }
-        None if std::io::stdin().is_terminal() => Ok(None),
+        None if std::io::stdin().is_terminal() && !is_worker() => Ok(None),
         _ => {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;

@@ -2,7 +2,8 @@
 
 use anyhow::Context;
 use canopy::commands::table::{Arguments, Command, FormatName};
-use canopy::options::{location, threads};
+use canopy::options::threads;
+use canopy::places;
 use canopy::{Outcome, message, say};
 use canopy_index::{Disk, Index, TableFormat, TableKind, TableRecord, Writer, WriterOptions};
 use canopy_read::to_path;
@@ -14,7 +15,10 @@ use std::path::{Path, PathBuf};
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let index = location(index)?;
+    let index = match arguments.command {
+        Command::List { .. } => places::to_read(index)?,
+        _ => places::to_write(index)?,
+    };
     match arguments.command {
         Command::List { json } => list(&Index::open(&index)?, json)?,
         Command::Add { name, file, format, sqlite_table } => {

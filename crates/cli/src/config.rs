@@ -4,6 +4,7 @@
 //! A key of a later place replaces that of an earlier one as a whole. An unknown key is an error,
 //! since one that is misspelt would silently do nothing.
 
+use crate::limits::{MemoryLimit, TimeLimit};
 use crate::outcome::message;
 use anyhow::{Context, bail, ensure};
 use canopy_scan::Mount;
@@ -12,6 +13,7 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::OnceLock;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -22,8 +24,10 @@ pub const SITE_FILE: &str = "/etc/canopy/config.toml";
 /// What can be configured. What is `None` was said nowhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// The directory of the index.
+    /// The directory of the index, by the user's own file or the environment.
     pub index: Option<PathBuf>,
+    /// The directory of the site's index, by the site's file.
+    pub site_index: Option<PathBuf>,
     /// Trees that `canopy index` scans when it is told none.
     pub sources: Option<Vec<PathBuf>>,
     /// How many threads commands use.
@@ -34,10 +38,14 @@ pub struct Settings {
     pub prune_paths: Option<Vec<String>>,
     /// Types of file systems whose mount points it leaves out.
     pub prune_fs: Option<Vec<String>>,
+    /// How long a statement of `canopy sql` may take.
+    pub sql_timeout: Option<TimeLimit>,
+    /// How much memory it may use.
+    pub sql_memory: Option<MemoryLimit>,
 }
 
 /// The keys of a file, each with its variable of the environment and what it means.
-pub const KEYS: [(&str, &str, &str); 6] = [
+pub const KEYS: [(&str, &str, &str); 8] = [
     ("index", "CANOPY_INDEX", "directory of the index, absolute"),
     ("sources", "CANOPY_SOURCES", "absolute paths that 'canopy index' scans when it is told none"),
     ("threads", "CANOPY_THREADS", "threads of each command"),
@@ -48,6 +56,16 @@ pub const KEYS: [(&str, &str, &str); 6] = [
         "CANOPY_PRUNE_FS",
         "types of file systems that it does not enter where they are mounted",
     ),
+    (
+        "sql_timeout",
+        "CANOPY_SQL_TIMEOUT",
+        "time of a statement of 'canopy sql', such as \"90s\", \"15m\" or \"none\" [default: 1h]",
+    ),
+    (
+        "sql_memory",
+        "CANOPY_SQL_MEMORY",
+        "memory of a statement, such as \"4G\" or \"none\" [default: half of the machine's]",
+    ),
 ];
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -56,11 +74,14 @@ static SETTINGS: OnceLock<Settings> = OnceLock::new();
 pub fn settings() -> &'static Settings {
     static NOTHING: Settings = Settings {
         index: None,
+        site_index: None,
         sources: None,
         threads: None,
         prune_names: None,
         prune_paths: None,
         prune_fs: None,
+        sql_timeout: None,
+        sql_memory: None,
     };
     SETTINGS.get().unwrap_or(&NOTHING)
 }
@@ -70,7 +91,8 @@ pub fn load() -> anyhow::Result<()> {
     let mut settings = Settings::default();
     let site = variable("CANOPY_SITE_CONFIG").map_or_else(|| SITE_FILE.into(), PathBuf::from);
     if let Some(text) = read_site(&site)? {
-        settings = settings.under(of_file(&site, &text)?);
+        settings = of_file(&site, &text)?;
+        settings.site_index = settings.index.take();
     }
     if let Some(own) = own_file()
         && let Some(text) = read_own(&own)?
@@ -88,11 +110,14 @@ impl Settings {
     fn under(self, over: Settings) -> Self {
         Settings {
             index: over.index.or(self.index),
+            site_index: over.site_index.or(self.site_index),
             sources: over.sources.or(self.sources),
             threads: over.threads.or(self.threads),
             prune_names: over.prune_names.or(self.prune_names),
             prune_paths: over.prune_paths.or(self.prune_paths),
             prune_fs: over.prune_fs.or(self.prune_fs),
+            sql_timeout: over.sql_timeout.or(self.sql_timeout),
+            sql_memory: over.sql_memory.or(self.sql_memory),
         }
     }
 
@@ -177,6 +202,12 @@ fn of_file(file: &Path, text: &str) -> anyhow::Result<Settings> {
             "prune_names" => strings(value).map(|names| settings.prune_names = Some(names)),
             "prune_paths" => strings(value).map(|paths| settings.prune_paths = Some(paths)),
             "prune_fs" => strings(value).map(|types| settings.prune_fs = Some(types)),
+            "sql_timeout" => string(value)
+                .and_then(|time| limit(name, &time))
+                .map(|limit| settings.sql_timeout = Some(limit)),
+            "sql_memory" => string(value)
+                .and_then(|size| limit(name, &size))
+                .map(|limit| settings.sql_memory = Some(limit)),
             _ => {
                 let known = KEYS.map(|(key, ..)| key).join(", ");
                 bail!("{}: unknown key '{name}'; known are {known}", place(key.span().start));
@@ -207,6 +238,10 @@ fn number(value: &Spanned<DeValue<'_>>) -> anyhow::Result<usize> {
     }
 }
 
+fn limit<T: FromStr<Err = String>>(name: &str, text: &str) -> anyhow::Result<T> {
+    text.parse().map_err(|error| anyhow::anyhow!("{name}: {error}"))
+}
+
 fn strings(value: &Spanned<DeValue<'_>>) -> anyhow::Result<Vec<String>> {
     match value.get_ref() {
         DeValue::Array(values) => values.iter().map(string).collect(),
@@ -227,10 +262,13 @@ fn kind(value: &DeValue<'_>) -> &'static str {
 
 /// Lists are separated by blanks, as in updatedb.conf.
 fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<Settings> {
-    let list = |name: &str| -> anyhow::Result<Option<Vec<String>>> {
+    let text = |name: &str| -> anyhow::Result<Option<String>> {
         let Some(value) = variable(name) else { return Ok(None) };
-        let value = value.to_str().with_context(|| format!("{name} is not UTF-8"))?;
-        Ok(Some(value.split_whitespace().map(str::to_owned).collect()))
+        value.into_string().ok().with_context(|| format!("{name} is not UTF-8")).map(Some)
+    };
+    let list = |name: &str| -> anyhow::Result<Option<Vec<String>>> {
+        let words = |value: String| value.split_whitespace().map(str::to_owned).collect();
+        Ok(text(name)?.map(words))
     };
     let threads = variable("CANOPY_THREADS").map(|threads| {
         let number = threads.to_str().and_then(|threads| threads.parse().ok());
@@ -239,12 +277,19 @@ fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result
     let settings = Settings {
         // Relative ones have always been taken.
         index: None,
+        site_index: None,
         sources: list("CANOPY_SOURCES")?
             .map(|paths| paths.into_iter().map(PathBuf::from).collect()),
         threads: threads.transpose()?,
         prune_names: list("CANOPY_PRUNE_NAMES")?,
         prune_paths: list("CANOPY_PRUNE_PATHS")?,
         prune_fs: list("CANOPY_PRUNE_FS")?,
+        sql_timeout: text("CANOPY_SQL_TIMEOUT")?
+            .map(|time| limit("CANOPY_SQL_TIMEOUT", &time))
+            .transpose()?,
+        sql_memory: text("CANOPY_SQL_MEMORY")?
+            .map(|size| limit("CANOPY_SQL_MEMORY", &size))
+            .transpose()?,
     };
     let settings = settings.checked().context("environment")?;
     Ok(Settings { index: variable("CANOPY_INDEX").map(PathBuf::from), ..settings })
@@ -290,6 +335,7 @@ fn mount_points(mounts: Vec<Mount>, types: &[String]) -> impl Iterator<Item = Pa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn error_of(text: &str) -> String {
         format!("{:#}", of_file(Path::new("/c.toml"), text).unwrap_err())
@@ -297,15 +343,17 @@ mod tests {
 
     #[test]
     fn files_say_what_is_meant_or_where_they_are_wrong() {
-        let text = "# a comment\nindex = '/i'\nsources = ['/home']\nthreads = 3\nprune_names = \
-        ['.git', \"a b\"]\nprune_fs = []\n";
+        let text = "# a comment\nindex = '/i'\nsources = ['/home']\nthreads = 3\nprune_names = ['.git', \"a b\"]\nprune_fs = []\nsql_timeout = '90'\nsql_memory = 'none'\n";
         let expected = Settings {
             index: Some("/i".into()),
+            site_index: None,
             sources: Some(vec!["/home".into()]),
             threads: Some(3),
             prune_names: Some(vec![".git".to_owned(), "a b".to_owned()]),
             prune_paths: None,
             prune_fs: Some(Vec::new()),
+            sql_timeout: Some(TimeLimit(Some(Duration::from_secs(90)))),
+            sql_memory: Some(MemoryLimit(None)),
         };
         assert_eq!(of_file(Path::new("/c.toml"), text).unwrap(), expected);
         let unknown = error_of("threads = 1\n\nthread = 2\n");
@@ -321,6 +369,8 @@ mod tests {
             ("index = 'relative'", 1, "no absolute path"),
             ("prune_names = ['a/b']", 1, "is no name"),
             ("prune_paths = ['tmp']", 1, "no absolute path"),
+            ("sql_timeout = '5 hours'", 1, "sql_timeout: give a time such as 90s"),
+            ("sql_memory = '4'", 1, "sql_memory: give a size such as 512M"),
             ("prune_fs = 'nfs'", 1, "a list of texts is wanted"),
             ("\n\n[section]\nx = 1", 3, "unknown key 'section'"),
             ("threads = 1\nthreads = 2", 2, "duplicate"),

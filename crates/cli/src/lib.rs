@@ -9,8 +9,10 @@
 pub mod commands;
 mod companion;
 mod config;
+pub mod limits;
 pub mod options;
 mod outcome;
+pub mod places;
 
 pub use outcome::{Outcome, message, say};
 

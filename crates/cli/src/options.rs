@@ -2,9 +2,8 @@
 
 use crate::config::settings;
 use crate::outcome::message;
-use anyhow::Context;
+use crate::places;
 use canopy_index::Index;
-use canopy_model::OwnerLimits;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[command(name = "canopy", version, max_term_width = 100, disable_help_subcommand = true)]
 pub struct Cli {
     /// Directory of the index [default: as configured, else /var/lib/canopy/index for root and
-    /// $XDG_DATA_HOME/canopy/index for others]
+    /// $XDG_DATA_HOME/canopy/index for others, who read root's where they have none]
     #[arg(long, global = true, value_name = "DIR")]
     pub index: Option<PathBuf>,
     #[command(subcommand)]
@@ -101,7 +100,7 @@ impl ReadOptions {
 
     /// Opens the index, and says what it is if asked.
     pub fn open(&self, index: Option<PathBuf>) -> anyhow::Result<Index> {
-        let index = Index::open(&location(index)?)?;
+        let index = Index::open(&places::to_read(index)?)?;
         if self.verbose {
             message(format_args!(
                 "{} answers from generation {}, published {} ago",
@@ -125,57 +124,6 @@ pub fn threads(asked: Option<usize>) -> usize {
         .or(settings().threads)
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
         .clamp(1, 1024)
-}
-
-/// What the directories and files of one owner may ask of an index.
-#[derive(clap::Args, Clone, Copy)]
-pub struct OwnerLimitOptions {
-    /// Access classes that the directories and files of one owner may ask for (root: any number);
-    /// what goes beyond is for that owner and root alone
-    #[arg(long, value_name = "N", default_value_t = OwnerLimits::default().classes)]
-    owner_classes: usize,
-    /// Users and groups that the permissions and ACLs of one owner may name, likewise
-    #[arg(long, value_name = "N", default_value_t = OwnerLimits::default().names)]
-    owner_names: usize,
-}
-
-impl From<OwnerLimitOptions> for OwnerLimits {
-    fn from(options: OwnerLimitOptions) -> Self {
-        OwnerLimits { classes: options.owner_classes, names: options.owner_names }
-    }
-}
-
-/// An amount of memory.
-pub fn memory_size(text: &str) -> Result<usize, String> {
-    let invalid = || "give a size such as 512M or 2G, of at least 16M".to_owned();
-    let (digits, shift) = match text.char_indices().last() {
-        Some((at, 'K' | 'k')) => (&text[..at], 10),
-        Some((at, 'M' | 'm')) => (&text[..at], 20),
-        Some((at, 'G' | 'g')) => (&text[..at], 30),
-        _ => (text, 0),
-    };
-    let number: usize = digits.parse().map_err(|_| invalid())?;
-    number.checked_mul(1 << shift).filter(|&bytes| bytes >= 16 << 20).ok_or_else(invalid)
-}
-
-/// The directory of the index.
-pub fn location(index: Option<PathBuf>) -> anyhow::Result<PathBuf> {
-    if let Some(index) = index.or_else(|| settings().index.clone()) {
-        return Ok(index);
-    }
-    let variable = |name: &str| {
-        std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from)
-    };
-    if nix::unistd::geteuid().is_root() {
-        return Ok("/var/lib/canopy/index".into());
-    }
-    let own = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
-    let own = own
-        .context("neither XDG_DATA_HOME nor HOME is set; name an index with --index")?
-        .join("canopy/index");
-    // A user without an index of their own searches the site's.
-    let site = PathBuf::from("/var/lib/canopy/index");
-    Ok(if !own.join("CURRENT").exists() && site.join("CURRENT").exists() { site } else { own })
 }
 
 /// The time, in nanoseconds since 1970.

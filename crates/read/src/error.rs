@@ -10,10 +10,12 @@ pub enum Error {
     #[error(transparent)]
     Index(#[from] canopy_index::Error),
     /// No source holds this path.
-    #[error("no index covers {path}; indexed are: {covered} ('canopy index {path}' adds it)")]
+    #[error("no index covers {path}{hint}; indexed are: {covered}")]
     NotCovered {
         /// The absolute path.
         path: String,
+        /// What helps, to be read behind the path; empty if nothing does.
+        hint: String,
         /// The roots of the sources that the caller may know of.
         covered: String,
     },

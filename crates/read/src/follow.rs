@@ -3,20 +3,30 @@
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::links::{Links, Resolved, parent_of};
-use crate::locate::{Start, absolute_path, locate, to_path};
+use crate::locate::{Start, absolute_path, to_path};
+use crate::resolve::{locate, locate_all};
 use canopy_index::Index;
 use canopy_model::{FileType, join_absolute};
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
 /// Finds the entry at a path, and where it is a symbolic link, what that leads to. It keeps the
 /// path as it was given.
 pub fn locate_followed(index: &Index, given: &OsStr) -> Result<Start> {
-    let start = locate(index, given)?;
+    follow_start(index, locate(index, given)?, given)
+}
+
+/// Finds what a path means as [`locate_all`] does, and where it is a symbolic link, what that
+/// leads to.
+pub fn locate_all_followed(index: &Index, given: &OsStr) -> Result<Vec<Start>> {
+    let starts = locate_all(index, given)?;
+    starts.into_iter().map(|start| follow_start(index, start, given)).collect()
+}
+
+fn follow_start(index: &Index, start: Start, given: &OsStr) -> Result<Start> {
     let missing = || Error::NotFound(given.to_string_lossy().into_owned());
-    let links = Links::new(start.view.clone());
+    let (links, shown) = (Links::new(start.view.clone()), start.given.clone());
     let start = followed(index, &links, start).map_err(|_| missing())?;
-    Ok(Start { given: given.as_bytes().to_vec(), ..start })
+    Ok(Start { given: shown, ..start })
 }
 
 /// Why a symbolic link leads to nothing that is known.
@@ -24,6 +34,8 @@ pub fn locate_followed(index: &Index, given: &OsStr) -> Result<Start> {
 pub enum Lost {
     /// The index has nothing there, or not for the caller to see.
     Missing,
+    /// It leads to itself, or through what is no directory.
+    Unreachable,
     /// The index does not cover it.
     Outside,
 }
@@ -51,7 +63,8 @@ pub fn followed(index: &Index, links: &Links, start: Start) -> std::result::Resu
     let target = &start.inode.target;
     let reached = match links.follow(&link, target) {
         Resolved::Entry(reached) => reached.absolute,
-        Resolved::Missing | Resolved::NotDirectory | Resolved::Loop => return Err(Lost::Missing),
+        Resolved::Missing => return Err(Lost::Missing),
+        Resolved::NotDirectory | Resolved::Loop => return Err(Lost::Unreachable),
         Resolved::Unknown if target.is_empty() => return Err(Lost::Missing),
         Resolved::Unknown if target.starts_with('/') => target.clone(),
         Resolved::Unknown => join_absolute(parent_of(&link), target),

@@ -15,6 +15,7 @@ pub mod links;
 pub mod listings;
 pub mod locate;
 pub mod plan;
+pub mod resolve;
 pub mod summaries;
 pub mod totals;
 pub mod tree_totals;
@@ -22,4 +23,5 @@ pub mod work;
 
 pub use error::{Error, Result};
 pub use inode::Inode;
-pub use locate::{Start, locate, to_path};
+pub use locate::{Start, to_path};
+pub use resolve::locate;

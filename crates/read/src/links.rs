@@ -7,9 +7,9 @@
 use crate::contents::Contents;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::locate::{look_up, source_of};
+use crate::locate::{look_up, may_search, source_of};
 use canopy_index::Index;
-use canopy_model::{FileType, base_name, join_absolute};
+use canopy_model::{FileType, base_name, is_below, join_absolute};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -58,6 +58,25 @@ pub enum NameKind {
     Unseen,
 }
 
+impl NameKind {
+    /// Returns what a name is whose directory is in a source, by what was found there. `listed`
+    /// tells whether the caller sees all of the directory.
+    pub(crate) fn of(
+        found: Option<Inode>,
+        listed: impl FnOnce() -> Result<bool>,
+    ) -> Result<NameKind> {
+        Ok(match found {
+            Some(inode) => match inode.attributes.file_type() {
+                FileType::Directory => NameKind::Directory,
+                FileType::Symlink => NameKind::Link(inode.target),
+                _ => NameKind::Other,
+            },
+            None if listed()? => NameKind::Missing,
+            None => NameKind::Unseen,
+        })
+    }
+}
+
 /// Where following a link ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrailEnd {
@@ -73,11 +92,13 @@ pub enum TrailEnd {
     Unknown,
 }
 
-/// Where following a link has come to.
+/// Where following a path or a link has come to.
 pub struct Trail {
     /// Absolute path of a real directory.
     directory: String,
-    /// What is to be followed from there, the next last.
+    /// Whether it is known that it may be searched: something was looked up in it or below.
+    searched: bool,
+    /// What is to be followed from there, the next last; an empty name asks for a directory.
     rest: Vec<String>,
     links: u32,
 }
@@ -85,45 +106,55 @@ pub struct Trail {
 impl Trail {
     /// Begins at a link in a directory with this absolute path; all escaped.
     pub fn new(directory: &str, target: &str) -> Self {
-        let mut trail = Trail { directory: directory.to_owned(), rest: Vec::new(), links: 0 };
-        trail.lead(target);
+        let searched = !target.starts_with('/');
+        Trail { links: 1, searched, ..Trail::of_path(directory, target) }
+    }
+
+    /// Begins at a path, absolute or relative to a directory with this absolute path; all escaped.
+    pub fn of_path(directory: &str, path: &str) -> Self {
+        let (directory, searched) = (directory.to_owned(), false);
+        let mut trail = Trail { directory, searched, rest: Vec::new(), links: 0 };
+        trail.lead(path);
         trail
     }
 
-    /// Makes a target what is to be followed next.
-    fn lead(&mut self, target: &str) {
-        self.links += 1;
-        if target.starts_with('/') {
+    /// Makes a path what is to be followed next.
+    fn lead(&mut self, path: &str) {
+        if path.starts_with('/') {
             self.directory = "/".to_owned();
+            self.searched = false;
         }
-        // A slash at the end asks for a directory, as a '.' there does.
-        let target = target
-            .strip_suffix('/')
-            .map_or_else(|| target.to_owned(), |target| format!("{target}/."));
-        self.rest
-            .extend(target.split('/').rev().filter(|name| !name.is_empty()).map(str::to_owned));
+        if path.ends_with('/') {
+            self.rest.push(String::new());
+        }
+        self.rest.extend(path.split('/').rev().filter(|name| !name.is_empty()).map(str::to_owned));
     }
 
     /// Follows as far as `known` can tell what names in directories are; `None` if it cannot yet.
+    /// The name `.` asks whether a directory may be searched, which `.` and `..` in it need.
     pub fn go(
         &mut self,
         index: &Index,
         mut known: impl FnMut(&str, &str) -> Result<Option<NameKind>>,
     ) -> Result<Option<TrailEnd>> {
         while let Some(name) = self.rest.pop() {
-            match name.as_str() {
-                "." => continue,
-                ".." => {
-                    self.directory = parent_of(&self.directory).to_owned();
-                    continue;
+            let (path, asked, sure) = match name.as_str() {
+                "" => continue,
+                "." | ".." => {
+                    let sure = self.searched || is_above_source(index, &self.directory);
+                    let above =
+                        if name == "." { &self.directory } else { parent_of(&self.directory) };
+                    (above.to_owned(), ".", sure)
                 }
-                _ => {}
-            }
-            let path = join_absolute(&self.directory, &name);
-            let what = match leads_to_source(index, &path) {
+                name => {
+                    let path = join_absolute(&self.directory, name);
+                    let sure = leads_to_source(index, &path);
+                    (path, name, sure)
+                }
+            };
+            let what = match sure {
                 true => NameKind::Directory,
-                false if source_of(index, &self.directory).is_none() => NameKind::Unseen,
-                false => match known(&self.directory, &name)? {
+                false => match known(&self.directory, asked)? {
                     Some(what) => what,
                     None => {
                         self.rest.push(name);
@@ -131,6 +162,8 @@ impl Trail {
                     }
                 },
             };
+            // Above a directory that may be searched, all may be.
+            self.searched = asked == "." || matches!(what, NameKind::Link(_));
             match what {
                 NameKind::Directory => self.directory = path,
                 NameKind::Other if self.rest.is_empty() => return Ok(Some(TrailEnd::At(path))),
@@ -140,25 +173,41 @@ impl Trail {
                 NameKind::Link(_) if self.links >= LINKS_MAX => return Ok(Some(TrailEnd::Loop)),
                 // A target that could not be read.
                 NameKind::Link(target) if target.is_empty() => return Ok(Some(TrailEnd::Unknown)),
-                NameKind::Link(target) => self.lead(&target),
+                NameKind::Link(target) => {
+                    self.links += 1;
+                    self.lead(&target);
+                }
             }
         }
         Ok(Some(TrailEnd::At(self.directory.clone())))
     }
 
-    /// Calls `ask` with the next name and its directory, and with those that come after it if all
-    /// are directories.
-    pub fn ahead(&self, mut ask: impl FnMut(&str, &str)) {
+    /// Calls `ask` with the next name and its directory, and with those that come after it, up to
+    /// a `..`, if all are directories. Returns the path of the last one.
+    pub fn ahead(&self, mut ask: impl FnMut(&str, &str)) -> String {
         let mut directory = self.directory.clone();
-        for name in self.rest.iter().rev() {
-            match name.as_str() {
-                "." => continue,
-                ".." => return,
-                _ => {}
+        let mut searched = self.searched;
+        for name in self.rest.iter().rev().filter(|name| !name.is_empty()) {
+            if name == "." || name == ".." {
+                if !searched {
+                    ask(&directory, ".");
+                }
+                searched = true;
+                if name == ".." {
+                    break;
+                }
+                continue;
             }
             ask(&directory, name);
             directory = join_absolute(&directory, name);
+            searched = false;
         }
+        directory
+    }
+
+    /// Returns the directory that was reached.
+    pub fn directory(&self) -> &str {
+        &self.directory
     }
 }
 
@@ -206,15 +255,11 @@ impl Links {
 
     fn go(&self, directory: &str, target: &str) -> Result<Resolved> {
         let known = |directory: &str, name: &str| {
-            let path = join_absolute(directory, name);
-            Ok(Some(match self.inode(&path)? {
-                Some(inode) => match inode.attributes.file_type() {
-                    FileType::Directory => NameKind::Directory,
-                    FileType::Symlink => NameKind::Link(inode.target),
-                    _ => NameKind::Other,
-                },
-                None if self.lists(directory)? => NameKind::Missing,
-                None => NameKind::Unseen,
+            let listed = || self.lists(directory);
+            Ok(Some(match name {
+                "." if listed()? || self.may_search(directory)? => NameKind::Directory,
+                "." => NameKind::Unseen,
+                name => NameKind::of(self.inode(&join_absolute(directory, name))?, listed)?,
             }))
         };
         Ok(match Trail::new(directory, target).go(&self.index, known)? {
@@ -260,6 +305,13 @@ impl Links {
         Ok(!matches!(*self.directory(absolute)?, Directory::Unlisted(_)))
     }
 
+    fn may_search(&self, absolute: &str) -> Result<bool> {
+        match (source_of(&self.index, absolute), self.inode(absolute)?) {
+            (Some((source, path)), Some(inode)) => may_search(&self.index, source, &path, &inode),
+            _ => Ok(false),
+        }
+    }
+
     fn directory(&self, absolute: &str) -> Result<Arc<Directory>> {
         let known = || self.known.lock();
         if let Some(directory) = known().by_path.get(absolute) {
@@ -296,8 +348,16 @@ pub fn parent_of(absolute: &str) -> &str {
 /// Returns whether a path is that of a source or of a directory above one: those are real
 /// directories.
 fn leads_to_source(index: &Index, path: &str) -> bool {
-    let leads = |root: &str| {
-        root == path || root.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
-    };
-    index.sources().iter().any(|source| leads(&source.root))
+    index.sources().iter().any(|source| source.root == path) || is_above_source(index, path)
+}
+
+/// Returns whether a path is that of a directory above a source, which whoever may know of the
+/// source may search.
+pub(crate) fn is_above_source(index: &Index, path: &str) -> bool {
+    index.sources().iter().any(|source| source.root != path && is_at_or_below(&source.root, path))
+}
+
+/// Returns whether an absolute path is that of a directory or lies below it.
+pub(crate) fn is_at_or_below(path: &str, directory: &str) -> bool {
+    is_below(path.trim_start_matches('/'), directory.trim_start_matches('/'))
 }

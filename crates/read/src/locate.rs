@@ -1,15 +1,18 @@
-//! From a path as the user gave it to a place in the index.
+//! Places in the index: the source that holds a path, and what is known of a single entry there.
+//! [`crate::resolve`] finds the place of a path that a user gives.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inode::{ENTRY, Inode, inodes};
 use crate::plan::BATCH_ROWS;
 use arrow::array::RecordBatch;
 use canopy_index::column::{KEY, NAME, VALUE, VALUE_PATH};
 use canopy_index::{FileKind, Index, SealedRecord, Shard, SourceRecord};
-use canopy_model::{FileType, base_name, escape, join, join_absolute, parent, unescape};
-use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Component, Path, PathBuf};
+use canopy_model::{
+    Acl, Attributes, Credentials, FileType, Grant, Wanted, base_name, join, join_absolute, parent,
+    unescape, xattr_names,
+};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// An entry of the index that a user named.
@@ -65,79 +68,6 @@ impl Start {
     }
 }
 
-/// Finds the entry at a path: absolute or relative to the working directory.
-///
-/// The path is taken as it is written first, so that an index answers for a file system that is not
-/// mounted here. If the index has nothing there, symbolic links in its directory are resolved on
-/// the live file system.
-pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
-    if given.is_empty() {
-        return Err(Error::NotFound("''".to_owned()));
-    }
-    let written = absolute(Path::new(given))?;
-    let mut covered = false;
-    let resolved = || -> Option<PathBuf> {
-        // A trailing slash asks for what a symbolic link points to, as does a name that is none.
-        let follow = given.as_bytes().ends_with(b"/") || Path::new(given).file_name().is_none();
-        let path = Path::new(given);
-        if follow {
-            return path.canonicalize().ok();
-        }
-        let directory =
-            path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Some(directory.canonicalize().ok()?.join(path.file_name()?))
-    };
-    for attempt in 0..2 {
-        let path = match attempt {
-            0 => written.clone(),
-            _ => match resolved() {
-                Some(path) if path != written => path,
-                _ => break,
-            },
-        };
-        let path = escape(path.as_os_str().as_bytes()).into_owned();
-        let view = index.seen_from(&path)?;
-        let Some((source, path)) = source_of(&view, &path) else { continue };
-        covered = true;
-        if let Some(inode) = look_up(&view, source, &path)? {
-            let wants_dir = given.as_bytes().ends_with(b"/");
-            if wants_dir && attempt == 0 && inode.attributes.file_type() != FileType::Directory {
-                continue;
-            }
-            let (given, source) = (given.as_bytes().to_vec(), source.clone());
-            return Ok(Start { given, source, path, inode, view: Arc::new(view) });
-        }
-    }
-    if covered {
-        return Err(Error::NotFound(given.to_string_lossy().into_owned()));
-    }
-    let roots: Vec<&str> = index.sources().iter().map(|source| source.root.as_str()).collect();
-    Err(Error::NotCovered {
-        path: written.display().to_string(),
-        covered: if roots.is_empty() { "no sources".to_owned() } else { roots.join(", ") },
-    })
-}
-
-/// Makes a path absolute and takes out `.` and `..`, by its text alone.
-fn absolute(path: &Path) -> Result<PathBuf> {
-    let base = if path.is_absolute() {
-        PathBuf::new()
-    } else {
-        std::env::current_dir().map_err(Error::WorkingDirectory)?
-    };
-    let mut clean = PathBuf::from("/");
-    for component in base.components().chain(path.components()) {
-        match component {
-            Component::Normal(name) => clean.push(name),
-            Component::ParentDir => {
-                clean.pop();
-            }
-            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
-        }
-    }
-    Ok(clean)
-}
-
 /// A path with at most one slash at its end, as fts(3) takes it.
 pub fn with_one_slash(path: &[u8]) -> &[u8] {
     match path {
@@ -190,6 +120,51 @@ pub fn look_up(index: &Index, source: &SourceRecord, path: &str) -> Result<Optio
         dev: inode.dev,
         xattrs: inode.xattrs,
     }))
+}
+
+/// Returns whether the caller may search a directory, as far as the index tells: whoever sees its
+/// listing may, and else its mode, owner, group and ACL decide.
+pub(crate) fn may_search(
+    index: &Index,
+    source: &SourceRecord,
+    path: &str,
+    inode: &Inode,
+) -> Result<bool> {
+    if lists(index, source, path)? {
+        return Ok(true);
+    }
+    let Attributes { mode, uid, gid, .. } = inode.attributes;
+    let grant = match xattr_names::has(&inode.xattrs, Acl::XATTR_NAME) {
+        false => Grant::new(mode, uid, gid, None, Wanted::SEARCH),
+        true => {
+            let values = xattrs_of(index, source, path)?;
+            let value = values.iter().find(|(key, _)| key == Acl::XATTR_NAME);
+            let acl = value.and_then(|(_, value)| Acl::decode(&unescape(value)).ok());
+            acl.map_or_else(
+                || Grant::of_hidden_acl(mode, uid, Wanted::SEARCH),
+                |acl| Grant::new(mode, uid, gid, Some(&acl), Wanted::SEARCH),
+            )
+        }
+    };
+    Ok(grant.passes(&caller()))
+}
+
+/// Returns whether the caller sees the listing of a directory, so that what is not in it does not
+/// exist.
+pub(crate) fn lists(index: &Index, source: &SourceRecord, path: &str) -> Result<bool> {
+    for shard in index.shards_of(source.id) {
+        if !shard.listings_at(path)?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns the credentials by which the kernel judges where the caller may go.
+fn caller() -> Credentials {
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    let groups = groups.into_iter().chain([rustix::process::getegid()]).map(|gid| gid.as_raw());
+    Credentials::new(rustix::process::geteuid().as_raw(), groups)
 }
 
 fn root_inode(source: &SourceRecord) -> Inode {

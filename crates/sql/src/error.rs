@@ -1,6 +1,7 @@
 //! What can go wrong with SQL.
 
 use crate::own::TableError;
+use canopy_text::human_size;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -17,9 +18,20 @@ pub enum Error {
     /// A table that the administrator adds cannot be made or read.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// Who asked has had enough.
-    #[error("stopped")]
-    Stopped,
+    /// A statement takes more time than it may.
+    #[error("the statement took more than {} s", .0.as_secs_f64())]
+    Time(std::time::Duration),
+    /// A statement needs more memory than it may use.
+    #[error("the statement needs more memory than {}: {detail}", human_size(*.limit_bytes as i64))]
+    Memory {
+        /// What it may use.
+        limit_bytes: usize,
+        /// What asked for more.
+        detail: String,
+    },
+    /// A thread of a statement has panicked.
+    #[error("the statement was broken off, and its answer is not whole: {0}")]
+    Broken(String),
     /// The SQL engine refused.
     #[error("{0}")]
     Sql(String),
@@ -41,8 +53,14 @@ impl From<canopy_index::Error> for Error {
 impl From<datafusion::error::DataFusionError> for Error {
     fn from(error: datafusion::error::DataFusionError) -> Self {
         use datafusion::error::DataFusionError;
-        let DataFusionError::External(cause) = error.find_root() else {
-            return Error::Sql(error.strip_backtrace());
+        let cause = match error.find_root() {
+            DataFusionError::External(cause) => cause,
+            DataFusionError::ResourcesExhausted(detail) => {
+                // What else has memory fills lines.
+                let detail = detail.lines().next().unwrap_or_default().to_owned();
+                return Error::Memory { limit_bytes: 0, detail };
+            }
+            _ => return Error::Sql(error.strip_backtrace()),
         };
         // An error of ours, which says all by itself, with what caused it.
         let mut message = cause.to_string();

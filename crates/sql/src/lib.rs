@@ -34,10 +34,11 @@ pub use own::{
     AttachedFormat, DerivedRows, FileError, TableError, attach, check_name, derive, refresh,
     refresh_all,
 };
-pub use session::{Progress, Running, Session};
+pub use session::{Progress, Running, Session, SessionOptions};
 pub use statements::{blank, statement_end};
 
 use canopy_index::Index;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use std::sync::Arc;
 use summaries::SummaryTable;
@@ -45,11 +46,16 @@ use tables::{IndexTable, TABLES};
 
 /// Makes a session that knows all tables and functions but those of `gufi`; with `described`,
 /// queries may ask for their names and columns too.
-fn plan_session(index: &Arc<Index>, threads: usize, described: bool) -> Result<SessionContext> {
+fn plan_session(
+    index: &Arc<Index>,
+    threads: usize,
+    described: bool,
+    environment: Arc<RuntimeEnv>,
+) -> Result<SessionContext> {
     let config = SessionConfig::new()
         .with_target_partitions(threads.max(1))
         .with_information_schema(described);
-    let context = SessionContext::new_with_config(config);
+    let context = SessionContext::new_with_config_rt(config, environment);
     for table in TABLES {
         context
             .register_table(table.name, Arc::new(IndexTable::new(index.clone(), table, threads)))?;

@@ -1,10 +1,11 @@
-//! A session: the index opened once, statement after statement answered from it, each of which can
-//! be stopped.
+//! A session: the index opened once, statement after statement answered from it, each of which has
+//! so much time and memory.
 //!
 //! A statement runs as a task of the session's own threads and hands its batches over through a
-//! short channel, so that whoever waits for them can go away at any moment. Statements leave
-//! nothing behind for the next one: each is planned in a copy of the session's tables and
-//! functions.
+//! short channel, so that whoever waits for them can go away at any moment. What a statement has
+//! begun ends only with the process: the engine may compute for hours without looking up. So
+//! whoever wants to stop one and go on runs it in a process of its own. Statements leave nothing
+//! behind for the next one: each is planned in a copy of the session's tables and functions.
 
 use super::output::{Style, Writer};
 use super::{AnswerFormat, TABLES, gufi, plan_session, summaries};
@@ -12,24 +13,44 @@ use crate::error::{Error, Result};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use canopy_index::Index;
-use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::execution::context::SQLOptions;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::SessionContext;
 use futures::channel::mpsc;
-use futures::future::{AbortHandle, Abortable};
 use futures::{SinkExt, StreamExt};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// Batches that may wait to be printed.
 const WAITING: usize = 2;
+
+/// How statements are answered.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// How many threads read and compute.
+    pub threads: usize,
+    /// Whether names mean GUFI's tables wherever both have them.
+    pub gufi: bool,
+    /// How long a statement may take; no limit if there is none.
+    pub time: Option<Duration>,
+    /// How many bytes of memory a statement may use for what it keeps, such as groups, what is to
+    /// be sorted, and sides of joins; no limit if there is none.
+    pub memory_bytes: Option<usize>,
+    /// Where what does not fit into memory is written; nowhere if there is none.
+    pub spill_directory: Option<PathBuf>,
+}
 
 /// Tables and functions of an index, for one statement after the other.
 pub struct Session {
@@ -37,18 +58,16 @@ pub struct Session {
     runtime: Option<Runtime>,
     index: Arc<Index>,
     context: SessionContext,
-    gufi: bool,
+    options: SessionOptions,
     running: Running,
 }
 
 /// The statement that a session works on, for other threads.
 #[derive(Clone, Default)]
 pub struct Running {
-    statement: Arc<Mutex<Option<Statement>>>,
+    /// What its threads count.
+    statement: Arc<Mutex<Option<Arc<Counters>>>>,
 }
-
-/// How to stop a statement, and what its threads count.
-type Statement = (AbortHandle, Arc<Counters>);
 
 /// How far a statement is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,18 +96,10 @@ enum Part {
 }
 
 impl Running {
-    /// Stops the statement under way, whose answer ends in [`Error::Stopped`]. Does nothing between
-    /// statements.
-    pub fn stop(&self) {
-        if let Some((abort, _)) = &*self.statement.lock() {
-            abort.abort();
-        }
-    }
-
     /// Returns how far the statement under way is; `None` between statements.
     pub fn progress(&self) -> Option<Progress> {
         let statement = self.statement.lock();
-        let (_, counters) = statement.as_ref()?;
+        let counters = statement.as_ref()?;
         Some(Progress {
             rows: counters.rows.load(Ordering::Relaxed),
             begun: counters.begun.load(Ordering::Relaxed),
@@ -98,27 +109,39 @@ impl Running {
 }
 
 impl Session {
-    /// Makes the tables of an index known; opens nothing else. With `gufi`, names mean GUFI's
-    /// tables wherever both have them.
-    pub fn open(index: Index, threads: usize, gufi: bool) -> Result<Self> {
+    /// Makes the tables of an index known; opens nothing else.
+    pub fn open(index: Index, options: SessionOptions) -> Result<Self> {
+        let SessionOptions { threads, gufi, .. } = options;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads.max(1))
+            .enable_time()
             .build()
             .map_err(Error::Output)?;
         let index = Arc::new(index);
-        let context = plan_session(&index, threads, true)?;
+        let spills = match &options.spill_directory {
+            Some(directory) => DiskManagerMode::Directories(vec![directory.clone()]),
+            None => DiskManagerMode::Disabled,
+        };
+        let spills = DiskManagerBuilder::default().with_mode(spills);
+        let mut environment = RuntimeEnvBuilder::new().with_disk_manager_builder(spills);
+        if let Some(bytes) = options.memory_bytes {
+            environment = environment.with_memory_pool(Arc::new(FairSpillPool::new(bytes)));
+        }
+        let context = plan_session(&index, threads, true, environment.build_arc()?)?;
         gufi::register(&context, index.clone(), threads, gufi)?;
-        Ok(Session { runtime: Some(runtime), index, context, gufi, running: Running::default() })
+        let running = Running::default();
+        Ok(Session { runtime: Some(runtime), index, context, options, running })
     }
 
-    /// Returns the statement under way, for threads that stop or watch it.
+    /// Returns the statement under way, for threads that watch it.
     pub fn running(&self) -> Running {
         self.running.clone()
     }
 
     /// Runs one statement and writes its rows as they come; statements that would change anything
     /// are refused. With `terminal`, the form `table` shows control characters escaped. Returns
-    /// how many rows there were. Blocks.
+    /// how many rows there were. Blocks. After an error, what the statement has begun may go on
+    /// until the process ends.
     pub fn run(
         &self,
         statement: &str,
@@ -129,28 +152,36 @@ impl Session {
         let runtime = self.runtime.as_ref().expect("it is there until the session is dropped");
         let counters = Arc::new(Counters::default());
         let (mut sender, parts) = mpsc::channel(WAITING);
-        let (context, gufi, text) = (self.copy(&counters), self.gufi, statement.to_owned());
-        let (abort, registration) = AbortHandle::new_pair();
-        *self.running.statement.lock() = Some((abort.clone(), counters));
+        let (context, gufi) = (self.copy(&counters), self.options.gufi);
+        let text = statement.to_owned();
+        *self.running.statement.lock() = Some(counters);
         let task = runtime.spawn(async move {
             if let Err(error) = execute(&context, &text, gufi, &mut sender).await {
                 // Nobody waits any more where sending fails.
                 let _ = sender.send(Err(error)).await;
             }
         });
-        // Not the task is waited for, which may not look up for a while, but what it hands over.
-        let print = print(parts, &abort, format, terminal, output);
-        let done = runtime.block_on(Abortable::new(print, registration));
-        task.abort();
+        let end = task.abort_handle();
+        let limit =
+            self.options.time.and_then(|time| Some((Instant::now().checked_add(time)?, time)));
+        let parts = Parts { received: parts, task: Some(task), limit };
+        let done = runtime.block_on(print(parts, format, terminal, output));
+        end.abort();
         *self.running.statement.lock() = None;
-        done.unwrap_or(Err(Error::Stopped))
+        done.map_err(|error| match (error, self.options.memory_bytes) {
+            (Error::Memory { detail, .. }, Some(limit_bytes)) => {
+                Error::Memory { limit_bytes, detail }
+            }
+            (error, _) => error,
+        })
     }
 
     /// Returns the names of all tables, sorted; those of the views for GUFI only in a session for
     /// them.
     pub fn tables(&self) -> Vec<String> {
         let added = self.index.tables().iter().map(|table| table.name.clone());
-        let schemas: &[&str] = if self.gufi { &["public", gufi::SCHEMA] } else { &["public"] };
+        let schemas: &[&str] =
+            if self.options.gufi { &["public", gufi::SCHEMA] } else { &["public"] };
         let catalogs =
             self.context.catalog_names().into_iter().filter_map(|name| self.context.catalog(&name));
         let named = catalogs.flat_map(|catalog| {
@@ -198,7 +229,7 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// Does not wait for a statement that was stopped and has not noticed yet.
+    /// Does not wait for a statement that has failed and has not noticed yet.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -222,7 +253,7 @@ async fn execute(
     let explains = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
     let frame = context.execute_logical_plan(plan).await?;
     let task = Arc::new(frame.task_ctx());
-    let plan = yielding(frame.create_physical_plan().await?)?;
+    let plan = frame.create_physical_plan().await?;
     let mut rows = execute_stream(plan, task)?;
     let mut sent = sender.send(Ok(Part::Begin(rows.schema(), explains))).await;
     while let (Ok(()), Some(batch)) = (&sent, rows.next().await) {
@@ -231,43 +262,54 @@ async fn execute(
     Ok(())
 }
 
-/// Makes joins look up now and then, which can go on for hours on what they have read. The engine
-/// sees to everything else.
-fn yielding(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let wrapped = plan.transform_up(|node| {
-        Ok(match node.name().ends_with("JoinExec") {
-            true => {
-                Transformed::yes(Arc::new(CooperativeExec::new(node)) as Arc<dyn ExecutionPlan>)
+/// What a statement hands over, for so long.
+struct Parts {
+    received: mpsc::Receiver<Result<Part>>,
+    /// The statement, until it has ended.
+    task: Option<JoinHandle<()>>,
+    /// When its time is up, and how much it had.
+    limit: Option<(Instant, Duration)>,
+}
+
+impl Parts {
+    /// Waits for the next part; `None` once the statement has ended, and not if it was broken off.
+    async fn next(&mut self) -> Result<Option<Part>> {
+        let Some((end, time)) = self.limit else { return self.wait().await };
+        // Where parts come faster than they are printed, none is waited for.
+        if Instant::now() >= end {
+            return Err(Error::Time(time));
+        }
+        tokio::time::timeout_at(end, self.wait()).await.unwrap_or(Err(Error::Time(time)))
+    }
+
+    async fn wait(&mut self) -> Result<Option<Part>> {
+        if let Some(part) = self.received.next().await {
+            return part.map(Some);
+        }
+        // A channel that closes may have done so because of a panic.
+        match self.task.take() {
+            Some(task) => {
+                task.await.map(|()| None).map_err(|error| Error::Broken(error.to_string()))
             }
-            false => Transformed::no(node),
-        })
-    })?;
-    Ok(wrapped.data)
+            None => Ok(None),
+        }
+    }
 }
 
 async fn print(
-    mut parts: mpsc::Receiver<Result<Part>>,
-    abort: &AbortHandle,
+    mut parts: Parts,
     format: AnswerFormat,
     terminal: bool,
     output: &mut (dyn Write + Send),
 ) -> Result<u64> {
-    let (schema, lines) = match parts.next().await {
-        Some(Ok(Part::Begin(schema, lines))) => (schema, lines),
-        Some(Err(error)) => return Err(error),
-        Some(Ok(Part::Rows(_))) | None => {
-            return Err(Error::Sql("the query ended early".to_owned()));
-        }
+    let Some(Part::Begin(schema, lines)) = parts.next().await? else {
+        return Err(Error::Sql("the query ended early".to_owned()));
     };
     let style = Style { escaped: terminal, lines: lines || !terminal };
     let mut writer = Writer::new(format, schema, style, output)?;
     let mut rows = 0;
-    while let Some(part) = parts.next().await {
-        // Where batches come faster than they are printed, nothing else would notice.
-        if abort.is_aborted() {
-            return Err(Error::Stopped);
-        }
-        if let Part::Rows(batch) = part? {
+    while let Some(part) = parts.next().await? {
+        if let Part::Rows(batch) = part {
             rows += batch.num_rows() as u64;
             writer.write(batch)?;
         }
@@ -275,3 +317,6 @@ async fn print(
     writer.finish()?;
     Ok(rows)
 }
+
+#[cfg(test)]
+mod tests;

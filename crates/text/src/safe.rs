@@ -5,13 +5,17 @@
 //! | --- | --- | --- |
 //! | messages on standard error | [`message`], [`message_line`] | `?` |
 //! | a name in the answer of a tool | [`terminal_name`] | `$'\n'`, on a terminal alone |
+//! | a name in the answer of find | [`hidden_name`] | `?`, on a terminal alone |
 //! | a value in a line of text | [`one_line`] | `\n`, `\u{1b}` |
 //! | a cell of a table | [`table_cell`] | `\n`, `\x1b` |
 //! | a name in a report | [`report_name`] | `\n`, `\x1b`; no name looks like another |
 //! | what a terminal gets of a file format | [`TerminalWriter`] | `?` |
 //!
-//! The only place that decides what is safe. JSON has rules of its own.
+//! The only place that decides what is safe. JSON has rules of its own. What a terminal takes for a
+//! control character depends on the locale: in one that is not UTF-8, each byte from 0x80 to 0x9f
+//! is one.
 
+use crate::locale::is_utf8;
 use crate::quote::{self, Quoting};
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -38,8 +42,17 @@ fn replaced(text: &str, unsafe_here: impl Fn(char) -> bool) -> Cow<'_, str> {
 /// Returns a name as a terminal may have it: quoted for a shell if anything in it cannot be
 /// printed. Returns its bytes for anything but a terminal.
 pub fn terminal_name(name: &[u8], terminal: bool) -> Cow<'_, [u8]> {
-    match terminal && !quote::is_printable(name) {
-        true => Quoting::terminal(true).quote(name),
+    match terminal && !name.iter().all(u8::is_ascii_graphic) && !quote::is_printable(name) {
+        true => Quoting::terminal(is_utf8()).quote(name),
+        false => Cow::Borrowed(name),
+    }
+}
+
+/// Returns a name as find(1) has it on a terminal: `?` for each character that cannot be printed.
+/// Returns its bytes for anything but a terminal.
+pub fn hidden_name(name: &[u8], terminal: bool) -> Cow<'_, [u8]> {
+    match terminal && !name.iter().all(u8::is_ascii_graphic) {
+        true => Quoting { hide: true, utf8: is_utf8(), ..Quoting::default() }.quote(name),
         false => Cow::Borrowed(name),
     }
 }
@@ -113,6 +126,9 @@ fn is_invisible(c: char) -> bool {
 #[derive(Debug)]
 pub struct TerminalWriter<W> {
     inner: W,
+    utf8: bool,
+    /// Bytes that the character under way still has.
+    left: u8,
     /// Whether the byte before can begin one of the control characters of two bytes.
     after_lead: bool,
 }
@@ -120,7 +136,7 @@ pub struct TerminalWriter<W> {
 impl<W> TerminalWriter<W> {
     /// Stands in front of another writer, which gets whole buffers.
     pub fn new(inner: W) -> Self {
-        TerminalWriter { inner, after_lead: false }
+        TerminalWriter { inner, utf8: is_utf8(), left: 0, after_lead: false }
     }
 }
 
@@ -134,12 +150,21 @@ impl<W: Write> Write for TerminalWriter<W> {
         let mut shown = bytes.to_vec();
         for byte in &mut shown {
             let second = self.after_lead && matches!(*byte, 0x80..=0x9f);
+            let inside = self.left > 0 && matches!(*byte, 0x80..=0xbf);
+            self.left = match *byte {
+                0x80..=0xbf => self.left.saturating_sub(1),
+                0xc2..=0xdf => 1,
+                0xe0..=0xef => 2,
+                0xf0..=0xf4 => 3,
+                _ => 0,
+            };
             self.after_lead = *byte == 0xc2;
-            if second {
+            match *byte {
                 // U+00BF: the first byte may be written already.
-                *byte = 0xbf;
-            } else if matches!(*byte, 0..=8 | 11..=31 | 127) {
-                *byte = b'?';
+                0x80..=0x9f if self.utf8 && second => *byte = 0xbf,
+                0x80..=0x9f if self.utf8 && inside => {}
+                0..=8 | 11..=31 | 127..=0x9f => *byte = b'?',
+                _ => {}
             }
         }
         self.inner.write_all(&shown)
@@ -166,6 +191,8 @@ mod tests {
         assert_eq!(&*terminal_name(b"a b", true), b"a b");
         assert_eq!(&*terminal_name(b"a\nb", true), b"'a'$'\\n''b'");
         assert_eq!(&*terminal_name(b"a\nb", false), b"a\nb");
+        assert_eq!(&*hidden_name(b"a b\x1b[1m\x9b", true), b"a b?[1m?");
+        assert_eq!(&*hidden_name(b"a\x1b", false), b"a\x1b");
     }
 
     #[test]
@@ -191,12 +218,19 @@ mod tests {
 
     #[test]
     fn control_characters_reach_no_terminal_even_in_pieces() {
-        let text = "ü\u{1b}[1m,\u{9b}2J\u{7f}\r\tz\n£";
-        for size in 1..5 {
+        let shown = |text: &[u8], utf8: bool, size: usize| {
             let mut shown = Vec::new();
-            let mut writer = TerminalWriter::new(&mut shown);
-            text.as_bytes().chunks(size).for_each(|piece| writer.write_all(piece).unwrap());
-            assert_eq!(String::from_utf8(shown).unwrap(), "ü?[1m,¿2J??\tz\n£");
+            let mut writer = TerminalWriter { utf8, ..TerminalWriter::new(&mut shown) };
+            text.chunks(size).for_each(|piece| writer.write_all(piece).unwrap());
+            shown
+        };
+        let text = "ü\u{1b}[1m,\u{9b}2J\u{7f}\r\tz\n£日\u{10FF9B}";
+        for size in 1..5 {
+            let utf8 = String::from_utf8(shown(text.as_bytes(), true, size)).unwrap();
+            assert_eq!(utf8, "ü?[1m,¿2J??\tz\n£日\u{10FF9B}");
+            assert_eq!(shown(b"a\x9b2J\xc3\x9b\x9b\xe2\x82", true, size), b"a?2J\xc3\x9b?\xe2\x82");
+            // The second byte of U+011B is a control character elsewhere.
+            assert_eq!(shown("ě\u{9b}é".as_bytes(), false, size), b"\xc4?\xc2?\xc3\xa9");
         }
     }
 }

@@ -2,8 +2,7 @@
 
 use super::Prompt;
 use anyhow::{Context, bail};
-use canopy::commands::sql::PROMPT_COMMANDS;
-use canopy_sql::AnswerFormat;
+use canopy::commands::sql::{FormatName, PROMPT_COMMANDS};
 use std::fs::File;
 use std::io::Write;
 
@@ -14,6 +13,8 @@ pub enum Flow {
     Continue,
     /// Not at all.
     Quit,
+    /// Behind the line that was typed: a statement has failed, of which there was a message.
+    Failed,
 }
 
 impl Prompt {
@@ -70,12 +71,12 @@ fn help() -> String {
     PROMPT_COMMANDS.iter().map(line).collect()
 }
 
-fn format_of(mode: &str) -> anyhow::Result<AnswerFormat> {
+fn format_of(mode: &str) -> anyhow::Result<FormatName> {
     Ok(match mode {
-        "table" => AnswerFormat::Table,
-        "csv" => AnswerFormat::Csv,
-        "json" => AnswerFormat::Json,
-        "ndjson" => AnswerFormat::NdJson,
+        "table" => FormatName::Table,
+        "csv" => FormatName::Csv,
+        "json" => FormatName::Json,
+        "ndjson" => FormatName::Ndjson,
         _ => bail!("no mode '{mode}'; there are table, csv, json and ndjson"),
     })
 }

@@ -1,32 +1,45 @@
 //! Ctrl-C stops the statement under way and nothing else.
 //!
-//! The signal is held back from all threads, and one thread waits for it. Nothing runs in a signal
-//! handler.
+//! A statement of the prompt runs in a process of its own, since the engine may compute for hours
+//! without looking up. Ctrl-C goes to both processes: the prompt holds it back, and the one with
+//! the statement ends by it, behind its files.
 
 use anyhow::Context;
-use canopy_sql::Running;
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, raise};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 
-fn interrupts() -> SigSet {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    signals
+/// Holds signals that end the process back. To be called before other threads are there, which then
+/// hold them back too.
+fn hold(signals: &[Signal]) -> anyhow::Result<SigSet> {
+    let set: SigSet = signals.iter().copied().collect();
+    set.thread_block().context("cannot hold signals back")?;
+    Ok(set)
 }
 
-/// Holds Ctrl-C back. To be called before other threads are there, which then hold it back too.
+/// Has Ctrl-C do nothing to this process. To be called before other threads are there.
 pub fn hold_interrupts() -> anyhow::Result<()> {
-    interrupts().thread_block().context("cannot hold signals back")
+    hold(&[Signal::SIGINT]).map(drop)
 }
 
-/// Stops the statement that a session works on at each Ctrl-C from now on.
-pub fn watch(running: Running) -> anyhow::Result<()> {
+/// Has signals that end the process remove a directory first. To be called before other threads are
+/// there.
+pub fn end_without(directory: PathBuf) -> anyhow::Result<()> {
+    let signals = hold(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     let wait = move || {
-        while interrupts().wait().is_ok() {
-            running.stop();
+        let Ok(signal) = signals.wait() else { return };
+        // What cannot be removed stays in a directory for temporary files.
+        let _ = std::fs::remove_dir_all(&directory);
+        let mut stderr = std::io::stderr();
+        if stderr.is_terminal() {
+            // Where the display of the progress was.
+            let _ = stderr.write_all(b"\r\x1b[K");
         }
+        let _ = signals.thread_unblock();
+        let _ = raise(signal);
     };
     std::thread::Builder::new()
-        .name("interrupts".to_owned())
+        .name("signals".to_owned())
         .spawn(wait)
         .context("cannot start a thread")?;
     Ok(())

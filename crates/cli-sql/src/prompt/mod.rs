@@ -1,8 +1,8 @@
 //! The prompt of `canopy sql`, and scripts of what could be typed there.
 //!
 //! `editor` edits lines, `completion` completes words, `dot` has the commands that begin with a
-//! dot, `progress` shows how far a long query is, `interrupt` stops one, `history` keeps what was
-//! typed.
+//! dot, `worker` has typed statements answered in a process of their own, `progress` shows how far a
+//! long query is, `interrupt` says what Ctrl-C does, `history` keeps what was typed.
 //!
 //! Not its job: SQL. A [`Session`] of `canopy_sql` answers statements.
 
@@ -12,10 +12,13 @@ mod editor;
 mod history;
 mod interrupt;
 mod progress;
+mod worker;
 
-pub use interrupt::hold_interrupts;
+pub use interrupt::{end_without, hold_interrupts};
+pub use worker::{Worker, is_worker};
 
 use anyhow::Context;
+use canopy::commands::sql::FormatName;
 use canopy::message;
 use canopy_sql::{AnswerFormat, Error, Session, blank, statement_end};
 use canopy_text::safe::TerminalWriter;
@@ -32,19 +35,21 @@ const BUFFER_BYTES: usize = 1 << 16;
 /// A session and how its answers are shown.
 pub struct Prompt {
     session: Session,
-    format: AnswerFormat,
+    format: FormatName,
     /// Whether the time of each statement is shown.
-    timer: bool,
+    pub timer: bool,
     /// Where answers go, if not to standard output.
     file: Option<File>,
     /// Whether a Parquet file has been written, behind which nothing can follow.
     full: bool,
+    /// What answers what is typed.
+    worker: Option<Worker>,
 }
 
 impl Prompt {
     /// Shows answers in one form on standard output, until a command changes that.
-    pub fn new(session: Session, format: AnswerFormat) -> Self {
-        Prompt { session, format, timer: false, file: None, full: false }
+    pub fn new(session: Session, format: FormatName) -> Self {
+        Prompt { session, format, timer: false, file: None, full: false, worker: None }
     }
 
     /// Runs statements and commands one after the other; the first that fails ends it, and `.quit`
@@ -69,28 +74,28 @@ impl Prompt {
                 })?,
                 None => done?,
             };
-            if flow == Flow::Quit {
+            if flow != Flow::Continue {
                 return Ok(flow);
             }
             at += length;
         }
     }
 
-    /// Asks for statements and commands until there are no more. Errors end nothing but their own
-    /// line.
-    pub fn interactive(&mut self) -> anyhow::Result<()> {
+    /// Asks for statements and commands until there are no more, and has each statement answered
+    /// by a process of its own. Errors end nothing but their own line.
+    pub fn interactive(&mut self, worker: Worker) -> anyhow::Result<()> {
         anyhow::ensure!(
-            self.format != AnswerFormat::Parquet,
+            self.format != FormatName::Parquet,
             "the prompt has no Parquet files; give a query"
         );
+        self.worker = Some(worker);
         let mut editor = Editor::new(&self.session)?;
-        interrupt::watch(self.session.running())?;
         eprintln!("'.help' tells what there is; statements end with ';', Ctrl-D ends the prompt");
         loop {
             match editor.read()? {
                 Typed::Text(text) => match self.script(&text, None) {
                     Ok(Flow::Quit) => return Ok(()),
-                    Ok(Flow::Continue) => {}
+                    Ok(Flow::Continue | Flow::Failed) => {}
                     Err(error) => message(format_args!("{error:#}")),
                 },
                 Typed::Cleared => {}
@@ -105,13 +110,24 @@ impl Prompt {
             return self.command(text);
         }
         let text = text.trim_end().strip_suffix(';').unwrap_or(text);
+        if let Some(worker) = &self.worker {
+            let mut options = vec!["--format", self.format.word()];
+            options.extend(self.timer.then_some("--timer"));
+            let done = worker.answer(text, &options, self.file.as_ref())?;
+            return Ok(if done { Flow::Continue } else { Flow::Failed });
+        }
+        self.statement(text).map(|()| Flow::Continue)
+    }
+
+    /// Runs a statement in this process.
+    pub fn statement(&mut self, text: &str) -> anyhow::Result<()> {
         let begun = Instant::now();
         let rows = self.answer(text)?;
         if self.timer {
             let rows = if rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") };
             eprintln!("{rows}, {:.3} s", begun.elapsed().as_secs_f64());
         }
-        Ok(Flow::Continue)
+        Ok(())
     }
 
     /// Runs a statement and prints its rows; returns how many.
@@ -119,26 +135,47 @@ impl Prompt {
         anyhow::ensure!(!self.full, "a Parquet file has the answer of one statement");
         let stdout = std::io::stdout();
         let terminal = self.file.is_none() && stdout.is_terminal();
-        let parquet = self.format == AnswerFormat::Parquet;
+        let format = answer_format(self.format);
+        let parquet = format == AnswerFormat::Parquet;
         anyhow::ensure!(
             !(terminal && parquet),
             "a Parquet file is nothing for a terminal; redirect the output"
         );
         let target: Box<dyn Write + Send> = match &self.file {
             Some(file) => Box::new(file.try_clone().context("cannot write the answer")?),
-            None if terminal && self.format != AnswerFormat::Table => {
+            None if terminal && format != AnswerFormat::Table => {
                 Box::new(TerminalWriter::new(stdout))
             }
             None => Box::new(stdout),
         };
         let display = Display::start(self.session.running());
         let mut output = BufWriter::with_capacity(BUFFER_BYTES, display.before(target));
-        let rows = self.session.run(statement, self.format, terminal, &mut output);
+        let rows = self.session.run(statement, format, terminal, &mut output);
         // What is there of a statement that was stopped.
         let flushed = output.flush().map_err(Error::Output);
         self.full = parquet;
-        let rows = rows?;
+        let rows = rows.map_err(with_setting)?;
         flushed?;
         Ok(rows)
     }
+}
+
+fn answer_format(name: FormatName) -> AnswerFormat {
+    match name {
+        FormatName::Table => AnswerFormat::Table,
+        FormatName::Csv => AnswerFormat::Csv,
+        FormatName::Json => AnswerFormat::Json,
+        FormatName::Ndjson => AnswerFormat::NdJson,
+        FormatName::Parquet => AnswerFormat::Parquet,
+    }
+}
+
+/// Adds to an error which setting makes a limit larger.
+fn with_setting(error: Error) -> anyhow::Error {
+    let setting = match error {
+        Error::Time(_) => "--timeout or the setting sql_timeout gives more",
+        Error::Memory { .. } => "--memory or the setting sql_memory gives more",
+        error => return error.into(),
+    };
+    anyhow::anyhow!("{error} ({setting})")
 }

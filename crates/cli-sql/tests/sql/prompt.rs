@@ -209,6 +209,8 @@ fn ctrl_c_stops_the_query_and_not_the_prompt() {
         "SELECT max(a.size + b.size + c.size) FROM entries a JOIN entries b ON a.size = b.size \
          JOIN entries c ON b.size = c.size JOIN entries d ON c.size = d.size JOIN entries e ON \
          e.size = d.size;",
+        // A join that never has anything to hand over.
+        "SELECT count(*) FROM entries a JOIN (SELECT a.size FROM entries a, entries b) b ON a.size < b.size;",
     ] {
         prompt.send(&format!("{query} SELECT 'after' AS it;\r"));
         prompt.expect("pieces of the index");
@@ -217,6 +219,7 @@ fn ctrl_c_stops_the_query_and_not_the_prompt() {
         prompt.expect("canopy: stopped");
         prompt.expect("canopy> ");
         assert!(begun.elapsed() < Duration::from_secs(10), "{query}");
+        assert_eq!(answering(&index), [""; 0], "{query}");
         // It is gone, what followed it too, and the next one is answered.
         prompt.answer("SELECT count(*) + 1 AS n FROM entries;", "| 3001 |");
     }
@@ -229,6 +232,62 @@ fn ctrl_c_stops_the_query_and_not_the_prompt() {
     prompt.answer("SELECT 5 + 5 AS ten;", "| 10  |");
     prompt.send("\x04");
     assert_eq!(prompt.end(), 0);
+}
+
+/// Command lines of processes that answer statements from an index at a prompt.
+fn answering(index: &Path) -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let line = fs::read(entry.ok()?.path().join("cmdline")).ok()?;
+        Some(text(&line).replace('\0', " "))
+    });
+    let of_prompt =
+        |line: &String| line.contains("--timeout") && line.contains(&index.display().to_string());
+    processes.filter(of_prompt).collect()
+}
+
+#[test]
+fn what_does_not_fit_into_memory_goes_to_a_private_directory_that_is_removed() {
+    let (place, index) = indexed(1500);
+    let files = place.path("tmp");
+    fs::create_dir(&files).unwrap();
+    let asked = |temporary: &Path, query: &str| {
+        let mut command = Command::new(&place.canopy);
+        command.arg("--index").arg(&index).args(["sql", "--format", "csv", "--memory", "16M"]);
+        command.args(["--threads", "2", query]).env("TMPDIR", temporary);
+        command
+    };
+    let left = || fs::read_dir(&files).unwrap().count();
+    // 2.25 million groups.
+    let groups = "SELECT count(*) AS n, sum(k) AS s FROM (SELECT a.ino * 1000000 + b.ino AS x, \
+                  count(*) AS k FROM entries a, entries b GROUP BY x)";
+    let output = asked(&files, groups).output().unwrap();
+    assert_eq!(text(&output.stdout), "n,s\n2250000,2250000\n", "{}", text(&output.stderr));
+    assert_eq!(left(), 0);
+    // It did not fit.
+    let output = asked(Path::new("/nonexistent"), groups).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--memory"), "{}", text(&output.stderr));
+    // Whatever ends it, nothing is left.
+    let large =
+        "SELECT a.name || b.name || repeat('x', 100) AS x FROM entries a, entries b ORDER BY x";
+    let mut process = asked(&files, large).stdout(Stdio::null()).spawn().unwrap();
+    let begun = Instant::now();
+    let spilled = |directory: &Path| {
+        let below = common::all_paths(directory);
+        below.iter().filter(|path| path.is_file()).count()
+    };
+    while spilled(&files) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is written");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for directory in fs::read_dir(&files).unwrap() {
+        let mode = directory.unwrap().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+    let id = nix::unistd::Pid::from_raw(process.id() as i32);
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert!(!process.wait().unwrap().success());
+    assert_eq!(left(), 0);
 }
 
 #[test]

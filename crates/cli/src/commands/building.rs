@@ -4,6 +4,7 @@ use canopy_index::ShardWriter;
 use canopy_model::{Listing, Sink};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// How often what is shown of the progress changes.
@@ -44,10 +45,23 @@ pub fn with_progress<T>(
                 std::thread::park_timeout(SHOWN_EVERY);
             }
         });
+        let ends = Ends { done: &done, show: show.thread() };
         let result = work();
-        done.store(true, Ordering::Relaxed);
-        show.thread().unpark();
+        drop(ends);
         bar.finish_and_clear();
         result
     })
+}
+
+/// Ends the display, also where the work has panicked, which would otherwise wait for it.
+struct Ends<'a> {
+    done: &'a AtomicBool,
+    show: &'a Thread,
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        self.show.unpark();
+    }
 }

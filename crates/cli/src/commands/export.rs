@@ -2,10 +2,12 @@
 
 use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message};
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use canopy_text::safe::TerminalWriter;
 use canopy_tools::export::{self, Format, Output};
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 /// Write everything that you see at and below PATHs as one data set with full paths
@@ -78,9 +80,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         bail!("only gufi-trace has parts");
     }
     let index = arguments.read.open(index)?;
-    let outputs = outputs(arguments.output.as_deref(), arguments.parts)?;
-    let exported =
-        export::run(&index, &arguments.paths, format, arguments.read.threads(), outputs)?;
+    let open = || outputs(format, arguments.output.as_deref(), arguments.parts);
+    let exported = export::run(&index, &arguments.paths, format, arguments.read.threads(), open)?;
     exported.failed.iter().for_each(message);
     if exported.broken_lines > 0 {
         let count = exported.broken_lines;
@@ -98,15 +99,31 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     Ok(Outcome::of_errors(&exported.failed))
 }
 
-/// Opens what is written to.
-fn outputs(output: Option<&Path>, parts: Option<usize>) -> anyhow::Result<Vec<Output>> {
+/// Opens what is written to, if that is no terminal or the format is for people to read.
+fn outputs(
+    format: Format,
+    output: Option<&Path>,
+    parts: Option<usize>,
+) -> anyhow::Result<Vec<Output>> {
+    let safe = |output: Output, terminal: bool| -> anyhow::Result<Output> {
+        ensure!(
+            !(terminal && format.is_binary()),
+            "this format is nothing for a terminal: name a file with -o, or redirect the output"
+        );
+        Ok(if terminal { Box::new(TerminalWriter::new(output)) } else { output })
+    };
     let create = |path: &Path| -> anyhow::Result<Output> {
         let file =
             File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Box::new(file))
+        let terminal = file.is_terminal();
+        safe(Box::new(file), terminal)
     };
     match (output, parts) {
-        (None, _) => Ok(vec![Box::new(std::io::stdout())]),
+        (None, _) => {
+            let stdout = std::io::stdout();
+            let terminal = stdout.is_terminal();
+            Ok(vec![safe(Box::new(stdout), terminal)?])
+        }
         (Some(path), None) => Ok(vec![create(path)?]),
         (Some(directory), Some(parts)) => {
             fs::create_dir_all(directory)

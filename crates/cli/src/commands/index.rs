@@ -2,8 +2,10 @@
 
 use super::building::{Shards, with_progress};
 use crate::config::{prune_patterns, settings};
-use crate::options::{OwnerLimitOptions, location, memory_size, now_ns, threads};
+use crate::limits::{OwnerLimitOptions, memory_size};
+use crate::options::{now_ns, threads};
 use crate::outcome::{Outcome, say, warn_of};
+use crate::places;
 use crate::{Engine, companion};
 use anyhow::Context;
 use canopy_index::{Disk, NewSource, Writer, WriterOptions};
@@ -88,7 +90,7 @@ pub fn run(
         limits: arguments.limits.into(),
         disk: Disk::default(),
     };
-    let mut writer = Writer::open(&location(index)?, options)?;
+    let mut writer = Writer::open(&places::to_write(index)?, options)?;
     if companion::must_refresh(&writer, engine) {
         drop(writer);
         return companion::run();

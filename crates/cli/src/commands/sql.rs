@@ -1,7 +1,13 @@
 //! `canopy sql`: its arguments. `canopy-sql` carries it out.
 
+use crate::config::settings;
+use crate::limits::{MemoryLimit, TimeLimit, half_of_memory};
 use crate::options::ReadOptions;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a statement may take where nobody says.
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Ask the index in SQL
 ///
@@ -28,6 +34,17 @@ pub struct Arguments {
     /// GUFI does
     #[arg(long)]
     pub gufi: bool,
+    /// Time that each statement may take, such as 90s, 15m, 2h or none [default: as configured, else
+    /// 1h]
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<TimeLimit>,
+    /// Memory that a statement may use, such as 512M, 4G or none; what does not fit goes to
+    /// $TMPDIR where it can [default: as configured, else half of the machine's]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<MemoryLimit>,
+    /// Tell on standard error how many rows there were, and how long they took
+    #[arg(long)]
+    pub timer: bool,
     /// Run the statements of FILE, separated by ';' ('-' is standard input)
     #[arg(short, long, value_name = "FILE", conflicts_with = "query")]
     pub file: Option<PathBuf>,
@@ -35,13 +52,39 @@ pub struct Arguments {
     pub query: Option<String>,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
+impl Arguments {
+    /// Returns how long a statement may take: as asked, else as configured.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout.or(settings().sql_timeout).unwrap_or(TimeLimit(Some(TIMEOUT))).0
+    }
+
+    /// Returns how many bytes of memory a statement may use: as asked, else as configured.
+    pub fn memory_bytes(&self) -> Option<usize> {
+        let asked = self.memory.or(settings().sql_memory);
+        asked.unwrap_or_else(|| MemoryLimit(half_of_memory())).0
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum FormatName {
     Table,
     Csv,
     Json,
     Ndjson,
     Parquet,
+}
+
+impl FormatName {
+    /// Returns the word of the command line that stands for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            FormatName::Table => "table",
+            FormatName::Csv => "csv",
+            FormatName::Json => "json",
+            FormatName::Ndjson => "ndjson",
+            FormatName::Parquet => "parquet",
+        }
+    }
 }
 
 /// The commands of the prompt: names, arguments, and what they do.

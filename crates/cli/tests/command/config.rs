@@ -99,8 +99,7 @@ fn wrong_files_are_errors_with_their_lines() {
     fs::write(&at.site, "# comment\nthreads = 2\nprune_name = ['x']\n").unwrap();
     let error = at.refused(&[], &["info"]);
     let expected = format!(
-        "canopy: {}, line 3: unknown key 'prune_name'; known are index, sources, threads, \
-         prune_names, prune_paths, prune_fs\n",
+        "canopy: {}, line 3: unknown key 'prune_name'; known are index, sources, threads, prune_names, prune_paths, prune_fs, sql_timeout, sql_memory\n",
         at.site.display()
     );
     assert_eq!(error, expected);
@@ -110,6 +109,46 @@ fn wrong_files_are_errors_with_their_lines() {
     assert!(error.contains(&format!("{}, line 1: ", at.own.display())), "{error}");
     // What explains how to write it needs no right one.
     assert!(at.done(&[], &["help", "config"]).contains("prune_names"));
+}
+
+#[test]
+fn limits_of_statements_come_from_options_before_the_configuration() {
+    let at = Configured::new();
+    let tree = at.place.path("tree");
+    fs::create_dir(&tree).unwrap();
+    (0..2000).for_each(|number| fs::write(tree.join(format!("file{number}")), "").unwrap());
+    let index = at.place.path("index");
+    at.place.index(&index, &tree);
+    fs::write(&at.site, format!("index = {index:?}\nsql_timeout = '1s'\nsql_memory = '16M'\n"))
+        .unwrap();
+    let long = "SELECT count(*) FROM entries a \
+                JOIN (SELECT a.size FROM entries a, entries b) b ON a.size < b.size";
+    let large = "SELECT array_length(array_agg(a.ino + b.ino)) FROM entries a, entries b";
+    let error = at.refused(&[], &["sql", long]);
+    let expected = "canopy: the statement took more than 1 s \
+                    (--timeout or the setting sql_timeout gives more)\n";
+    assert_eq!(error, expected);
+    let error = at.refused(&[("CANOPY_SQL_TIMEOUT", "2s")], &["sql", long]);
+    assert!(error.contains("more than 2 s "), "{error}");
+    let environment = [("CANOPY_SQL_TIMEOUT", "none")];
+    let error = at.refused(&environment, &["sql", "--timeout", "1s", long]);
+    assert!(error.contains("more than 1 s "), "{error}");
+    // Where the reader takes all and rows come without end, too.
+    let rows = "SELECT a.ino FROM entries a, entries b, entries c";
+    let asked = ["sql", "--memory", "none", "--format", "csv", rows];
+    assert_eq!(at.refused(&[], &asked), expected);
+    let asked = ["sql", "--timer", "--format", "csv", "SELECT 1 AS one"];
+    let told = String::from_utf8(at.run(&[], &asked).stderr).unwrap();
+    assert!(told.starts_with("1 row, "), "{told}");
+    let error = at.refused(&environment, &["sql", large]);
+    assert!(error.contains("needs more memory than 16M: "), "{error}");
+    assert!(error.contains("(--memory or the setting sql_memory gives more)"), "{error}");
+    for options in [&["--memory", "1G"], &["--memory", "none"]] {
+        let asked = [&["sql", "--format", "csv", "--timeout", "none"], &options[..], &[large]];
+        assert!(at.done(&[("CANOPY_SQL_MEMORY", "17M")], &asked.concat()).ends_with("\n4000000\n"));
+    }
+    assert!(at.refused(&[("CANOPY_SQL_MEMORY", "much")], &["info"]).contains("give a size such"));
+    assert_eq!(at.run(&[], &["sql", "--timeout", "0", "SELECT 1"]).status.code(), Some(2));
 }
 
 /// What an index of a tree holds, with a configuration.

@@ -124,6 +124,14 @@ pub fn command_as(user: Option<&User>, program: &OsStr) -> Command {
     }
 }
 
+/// Runs a line of the shell on a terminal of its own; gives what that shows and the exit code.
+pub fn on_terminal(line: &str, locale: &str) -> (Vec<u8>, Option<i32>) {
+    let mut command = Command::new("script");
+    command.args(["-qec", line, "/dev/null"]).env("SHELL", "/bin/sh").env("LC_ALL", locale);
+    let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+    (output.stdout, output.status.code())
+}
+
 /// Asserts that paths that end with NULs have directories behind what is in them.
 pub fn assert_contents_first(output: &[u8]) {
     let paths: Vec<&[u8]> =

@@ -7,3 +7,4 @@ mod find_words;
 mod language;
 mod live;
 mod secrets;
+mod terminal;

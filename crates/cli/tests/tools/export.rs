@@ -8,7 +8,7 @@ use arrow::datatypes::{
     ArrowPrimitiveType, Int64Type, SchemaRef, TimestampNanosecondType, UInt32Type, UInt64Type,
 };
 use canopy_model::unescape;
-use common::{Place, User, assert_same, random_tree, seeded, sorted};
+use common::{Place, User, assert_same, on_terminal, random_tree, seeded, sorted};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -424,4 +424,76 @@ fn what_cannot_be_exported_is_said() {
     assert_eq!(csv.lines().count(), 2, "{csv}");
     assert!(csv.lines().nth(1).unwrap().starts_with(file.to_str().unwrap()), "{csv}");
     assert!(file.as_os_str().as_bytes().ends_with(b"a file"));
+}
+
+#[test]
+fn a_terminal_gets_no_controls_and_no_binary_formats() {
+    let case = Case::new(3402);
+    for name in [&b"\x1b[2J"[..], "\u{9b}2J".as_bytes(), b"raw\x9b2J"] {
+        std::fs::write(case.tree.join(OsStr::from_bytes(name)), "").unwrap();
+    }
+    case.place.index(&case.index, &case.tree);
+    let canopy = format!(
+        "{} --index {} export {} --format",
+        case.place.canopy.display(),
+        case.index.display(),
+        case.tree.display()
+    );
+    for format in FORMATS {
+        for output in ["", "-o /dev/tty"] {
+            let (shown, code) = on_terminal(&format!("{canopy} {format} {output}"), "C.UTF-8");
+            let text = String::from_utf8_lossy(&shown);
+            if ["parquet", "arrow", "gufi-trace"].contains(&format) {
+                assert_eq!(code, Some(2), "{format}: {text}");
+                assert!(text.contains("nothing for a terminal: name a file with -o"), "{text}");
+            } else {
+                assert_eq!(code, Some(0), "{format}: {text}");
+                let control = |c: char| c.is_control() && !['\r', '\n', '\t'].contains(&c);
+                assert!(text.contains("2J") && !text.contains(control), "{format}: {text:?}");
+                assert!(!shown.split(|byte| *byte == b'w').any(|end| end.starts_with(b"\x9b")));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_is_written_to_once_there_is_something_to_export() {
+    let case = Case::new(3403);
+    let file = case.place.path("kept");
+    std::fs::write(&file, "what was there").unwrap();
+    let nowhere = case.tree.join("nowhere");
+    let parts = case.place.path("parts");
+    for format in FORMATS {
+        let words = [nowhere.as_os_str(), "-o".as_ref(), file.as_os_str()];
+        assert_eq!(case.export(&root(), format, &words).status.code(), Some(1), "{format}");
+        assert_eq!(std::fs::read(&file).unwrap(), b"what was there", "{format}");
+    }
+    let trees = [case.tree.as_os_str(), case.tree.as_os_str(), "-o".as_ref(), file.as_os_str()];
+    for format in ["ncdu", "gufi-trace"] {
+        assert_eq!(case.export(&root(), format, &trees).status.code(), Some(2), "{format}");
+        assert_eq!(std::fs::read(&file).unwrap(), b"what was there", "{format}");
+    }
+    let words =
+        [nowhere.as_os_str(), "-o".as_ref(), parts.as_os_str(), "--parts".as_ref(), "2".as_ref()];
+    assert_eq!(case.export(&root(), "gufi-trace", &words).status.code(), Some(1));
+    assert!(!parts.exists());
+    // What is no file stays what it is.
+    let pipe = case.place.path("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::read(pipe).unwrap()
+    });
+    let link = case.place.path("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let expected = case.exported(&root(), "csv", &[case.tree.as_os_str()]);
+    for place in [pipe.as_os_str(), link.as_os_str(), "/dev/null".as_ref()] {
+        case.exported(&root(), "csv", &[case.tree.as_os_str(), "-o".as_ref(), place]);
+    }
+    let to_stdout = [case.tree.as_os_str(), "-o".as_ref(), "/dev/stdout".as_ref()];
+    let sorted = |text: &[u8]| sorted(text, b'\n');
+    assert_eq!(sorted(&case.exported(&root(), "csv", &to_stdout)), sorted(&expected));
+    assert_eq!(sorted(&reader.join().unwrap()), sorted(&expected));
+    assert_eq!(sorted(&std::fs::read(&file).unwrap()), sorted(&expected));
+    assert!(link.is_symlink());
 }

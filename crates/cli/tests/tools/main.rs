@@ -10,6 +10,7 @@ mod du;
 mod export;
 mod extras;
 mod ls;
+mod paths;
 mod place;
 mod report;
 mod report_oracle;

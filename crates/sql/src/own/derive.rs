@@ -47,7 +47,7 @@ pub fn check_name(writer: &Writer, name: &str) -> Result<()> {
         return Err(TableError::BadName(name.to_owned()).into());
     }
     let view = Arc::new(writer.view(None));
-    let context = plan_session(&view, 1, false)?;
+    let context = plan_session(&view, 1, false, Arc::default())?;
     gufi::register(&context, view, 1, false)?;
     if context.table_exist(name)? && !writer.tables().iter().any(|table| table.name == name) {
         return Err(TableError::NameOfIndex(name.to_owned()).into());
@@ -87,7 +87,7 @@ pub fn refresh(writer: &mut Writer, name: &str, threads: usize) -> Result<Derive
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).build()?;
     let empty = Arc::new(writer.view(None));
     let columns = runtime.block_on(async {
-        let frame = plan(&plan_session(&empty, threads, false)?, &query).await?;
+        let frame = plan(&plan_session(&empty, threads, false, Arc::default())?, &query).await?;
         // Whether it can run shows when it is planned in full.
         let columns = columns(&frame)?;
         frame.create_physical_plan().await?;
@@ -205,7 +205,7 @@ impl Table<'_> {
         threads: usize,
     ) -> Result<Option<WrittenRows>> {
         let view: Arc<Index> = Arc::new(writer.view(Some(class)));
-        let frame = plan(&plan_session(&view, threads, false)?, self.query).await?;
+        let frame = plan(&plan_session(&view, threads, false, Arc::default())?, self.query).await?;
         let mut stream = frame.execute_stream().await?;
         let mut file: Option<TableWriter> = None;
         while let Some(batch) = stream.next().await {

@@ -13,8 +13,9 @@ use crate::error::{Error, Result};
 use canopy_index::Index;
 use canopy_model::{Attributes, Totals, compare_paths, escape, is_below, join};
 use canopy_read::fold::fold_tree;
-use canopy_read::follow::locate_followed;
-use canopy_read::locate::{Start, locate, with_one_slash};
+use canopy_read::follow::locate_all_followed;
+use canopy_read::locate::{Start, with_one_slash};
+use canopy_read::resolve::locate_all;
 use canopy_read::totals::{DirectoryTotals, SeenInodes, Subtree, truncated};
 use canopy_text::{Glob, SizeForm, TimeStyle};
 use lines::{Line, Lines};
@@ -140,22 +141,32 @@ pub fn run(
     let lines = Lines::new(options, output);
     // The grand total's time is at least 1970, as in du(1).
     let sum = Tally { time_ns: 0, ..Tally::default() };
-    let alone = paths.len() == 1;
     let mut du =
-        Du { options, alone, seen: SeenInodes::default(), counted: Vec::new(), lines, sum };
+        Du { options, alone: false, seen: SeenInodes::default(), counted: Vec::new(), lines, sum };
     let mut failed = Vec::new();
     for given in paths {
         let given = OsStr::from_bytes(with_one_slash(given.as_bytes()));
         if du.excluded(&escape(given.as_bytes())) {
             continue;
         }
-        let found =
-            if options.dereference { locate_followed(index, given) } else { locate(index, given) };
-        match found {
-            Ok(start) if options.by.is_some() => breakdown::print(&start, options, &mut du.lines)?,
-            Ok(start) => du.argument(&start)?,
-            Err(error) if error.is_of_path() => failed.push(error.into()),
+        let found = match options.dereference {
+            true => locate_all_followed(index, given),
+            false => locate_all(index, given),
+        };
+        let starts = match found {
+            Ok(starts) => starts,
+            Err(error) if error.is_of_path() => {
+                failed.push(error.into());
+                continue;
+            }
             Err(error) => return Err(error.into()),
+        };
+        du.alone = paths.len() == 1 && starts.len() == 1;
+        for start in &starts {
+            match options.by {
+                Some(_) => breakdown::print(start, options, &mut du.lines)?,
+                None => du.argument(start)?,
+            }
         }
     }
     du.lines.finish()?;

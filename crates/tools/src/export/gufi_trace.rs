@@ -39,6 +39,17 @@ const CHUNK_ROWS: usize = 32 * 1024;
 /// Separates names and values of extended attributes.
 const XATTR_DELIM: u8 = 0x1F;
 
+/// Checks that no two starts have the same name, by which the format tells them apart.
+pub(super) fn check(starts: &[Start]) -> Result<()> {
+    let mut names = FxHashSet::default();
+    for start in starts {
+        if !names.insert(name_of(start)) {
+            return Err(Error::SameName(String::from_utf8_lossy(&name_of(start)).into_owned()));
+        }
+    }
+    Ok(())
+}
+
 /// Writes the stanzas of all starts, by `threads` or as many workers as there are outputs. Returns
 /// how many names and targets hold an end of line, and how many extended attributes were left out.
 pub(super) fn write(
@@ -48,12 +59,6 @@ pub(super) fn write(
     threads: usize,
     outputs: &[Mutex<Output>],
 ) -> Result<(u64, u64)> {
-    let mut names = FxHashSet::default();
-    for start in starts {
-        if !names.insert(name_of(start)) {
-            return Err(Error::SameName(String::from_utf8_lossy(&name_of(start)).into_owned()));
-        }
-    }
     let mut values = starts.iter().map(Values::below).collect::<Result<Vec<_>>>()?;
     let mut left_out = 0;
     if !all_xattrs {

@@ -22,7 +22,8 @@ pub use blocks::Output;
 
 use crate::error::{Error, Result};
 use canopy_index::Index;
-use canopy_read::locate::{Start, locate};
+use canopy_read::locate::Start;
+use canopy_read::resolve::locate;
 use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -65,37 +66,68 @@ pub struct Exported {
     pub left_out: u64,
 }
 
-/// Writes everything at and below the paths, or of all sources if there are none. There is one
-/// output, or for [`Format::GufiTrace`] one or more. Blocks.
-pub fn run(
+/// Writes everything at and below the paths, or of all sources if there are none. `open` gives the
+/// output, or for [`Format::GufiTrace`] one or more. It is called once it is known that there is
+/// something to export, so that what lies where it writes is not lost for nothing. Blocks.
+pub fn run<E: From<Error>>(
     index: &Index,
     paths: &[OsString],
     format: Format,
     threads: usize,
-    outputs: Vec<Output>,
-) -> Result<Exported> {
+    open: impl FnOnce() -> Result<Vec<Output>, E>,
+) -> Result<Exported, E> {
     let mut exported = Exported::default();
-    let starts = starts(index, paths, &mut exported.failed)?;
-    let outputs: Vec<Mutex<Output>> = outputs.into_iter().map(Mutex::new).collect();
+    let mut starts = starts(index, paths, &mut exported.failed)?;
+    if matches!(format, Format::GufiTrace { .. } | Format::Ncdu(_)) {
+        starts = only_directories(starts, &mut exported.failed);
+    }
+    format.check(&starts)?;
+    if starts.is_empty() && !exported.failed.is_empty() {
+        return Ok(exported);
+    }
+    let outputs: Vec<Mutex<Output>> = open()?.into_iter().map(Mutex::new).collect();
+    write(&starts, format, threads, &outputs, &mut exported)?;
+    Ok(exported)
+}
+
+impl Format {
+    /// Returns whether it is nothing for people to read.
+    pub fn is_binary(self) -> bool {
+        !matches!(self, Format::Ncdu(_) | Format::Csv | Format::NdJson)
+    }
+
+    /// Checks that it can show these starts together.
+    fn check(self, starts: &[Start]) -> Result<()> {
+        match self {
+            Format::Ncdu(_) if starts.len() > 1 => Err(Error::OneDirectory),
+            Format::GufiTrace { .. } => gufi_trace::check(starts),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn write(
+    starts: &[Start],
+    format: Format,
+    threads: usize,
+    outputs: &[Mutex<Output>],
+    exported: &mut Exported,
+) -> Result<()> {
     match format {
-        Format::Parquet => parquet::write(&starts, threads, &mut outputs[0].lock())?,
-        Format::ArrowFile => arrow::write(&starts, threads, true, &mut outputs[0].lock())?,
-        Format::ArrowStream => arrow::write(&starts, threads, false, &mut outputs[0].lock())?,
-        Format::Csv => csv::write(&starts, threads, &outputs[0])?,
-        Format::NdJson => ndjson::write(&starts, threads, &outputs[0])?,
-        Format::Ncdu(now_s) => match &*only_directories(starts, &mut exported.failed) {
-            [start] => ncdu::write(start, now_s, &outputs[0])?,
-            [] => {}
-            _ => return Err(Error::OneDirectory),
-        },
+        Format::Parquet => parquet::write(starts, threads, &mut outputs[0].lock())?,
+        Format::ArrowFile => arrow::write(starts, threads, true, &mut outputs[0].lock())?,
+        Format::ArrowStream => arrow::write(starts, threads, false, &mut outputs[0].lock())?,
+        Format::Csv => csv::write(starts, threads, &outputs[0])?,
+        Format::NdJson => ndjson::write(starts, threads, &outputs[0])?,
+        Format::Ncdu(now_s) => {
+            starts.iter().try_for_each(|start| ncdu::write(start, now_s, &outputs[0]))?;
+        }
         Format::GufiTrace { delim, all_xattrs } => {
-            let starts = only_directories(starts, &mut exported.failed);
-            let written = gufi_trace::write(&starts, delim, all_xattrs, threads, &outputs)?;
+            let written = gufi_trace::write(starts, delim, all_xattrs, threads, outputs)?;
             (exported.broken_lines, exported.left_out) = written;
         }
     }
-    outputs.iter().try_for_each(|output| output.lock().flush())?;
-    Ok(exported)
+    Ok(outputs.iter().try_for_each(|output| output.lock().flush())?)
 }
 
 /// Finds the paths, all sources if there are none.

@@ -18,7 +18,8 @@ use canopy_index::Index;
 use canopy_model::{FileType, escape, join};
 use canopy_read::follow::{Lost, followed, inode_followed};
 use canopy_read::links::Links;
-use canopy_read::locate::{Start, locate, with_one_slash};
+use canopy_read::locate::{Start, with_one_slash};
+use canopy_read::resolve::locate_all;
 use canopy_text::{Quoting, SizeForm, Style, TimeStyle};
 use entry::{LsEntry, Target, children, parent_of};
 use print::Printer;
@@ -214,24 +215,31 @@ pub fn ls(
         Ls { index, options, printer, failed: Unlisted::default(), headed: false, links: None };
     let mut single = Vec::new();
     let mut directories = Vec::new();
+    let mut several = paths.len() > 1;
     for given in paths {
-        match ls.argument(given) {
-            Ok(start) if start.is_dir() && !options.directory => {
+        let starts = match ls.argument(given) {
+            Ok(starts) => starts,
+            Err(error) if error.is_of_path() => {
+                ls.failed.add(error, true);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        several |= starts.len() > 1;
+        for start in starts {
+            if start.is_dir() && !options.directory {
                 let name = start.given.clone();
                 let entry = LsEntry { name, inode: start.inode.clone(), target: Target::NoLink };
                 directories.push((entry, start));
-            }
-            Ok(start) => {
+            } else {
                 let target = ls.target(&start);
                 single.push(LsEntry { name: start.given, inode: start.inode, target });
             }
-            Err(error) if error.is_of_path() => ls.failed.add(error, true),
-            Err(error) => return Err(error),
         }
     }
     sort(options, &mut single, |entry| entry);
     sort(options, &mut directories, |(entry, _)| entry);
-    ls.headed = options.recursive || paths.len() > 1;
+    ls.headed = options.recursive || several;
     let singles = !single.is_empty();
     if singles {
         ls.printer.print(&single, directories.iter().map(|(entry, _)| entry))?;
@@ -258,11 +266,15 @@ struct Ls<'a> {
 }
 
 impl Ls<'_> {
-    /// Returns the entry that an argument means: of a symbolic link to a directory, that directory,
-    /// unless the link itself is looked at.
-    fn argument(&self, given: &OsString) -> Result<Start> {
+    /// Returns the entries that an argument means: of a symbolic link to a directory, that
+    /// directory, unless the link itself is looked at.
+    fn argument(&self, given: &OsString) -> Result<Vec<Start>> {
+        let starts = locate_all(self.index, given)?;
+        starts.into_iter().map(|start| self.led_to(start)).collect()
+    }
+
+    fn led_to(&self, start: Start) -> Result<Start> {
         let options = self.options;
-        let start = locate(self.index, given)?;
         let itself = options.directory
             || options.layout == Layout::Long
             || options.indicator == Indicator::Classify
@@ -272,6 +284,11 @@ impl Ls<'_> {
         }
         match followed(self.index, &Links::new(start.view.clone()), start.clone()) {
             Ok(found) if found.is_dir() => Ok(Start { given: start.given, ..found }),
+            // As ls does, which looks at the link itself only where it leads to nothing.
+            Err(Lost::Unreachable) => {
+                let given = String::from_utf8_lossy(&start.given).into_owned();
+                Err(canopy_read::Error::NotFound(given).into())
+            }
             _ => Ok(start),
         }
     }
@@ -289,7 +306,7 @@ impl Ls<'_> {
         };
         match inode_followed(self.index, links, start) {
             Ok(inode) => Target::Mode(inode.attributes.mode),
-            Err(Lost::Missing) => Target::Missing,
+            Err(Lost::Missing | Lost::Unreachable) => Target::Missing,
             Err(Lost::Outside) => Target::Unknown,
         }
     }

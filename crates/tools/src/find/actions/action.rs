@@ -7,6 +7,7 @@ use super::long::print_long;
 use super::printf::PrintfFormat;
 use canopy_index::Columns;
 use canopy_index::column::*;
+use canopy_text::safe::hidden_name;
 
 /// An action.
 #[derive(Debug)]
@@ -117,7 +118,8 @@ impl EntryFormat {
         }
     }
 
-    /// Writes an entry. On a terminal, control characters in paths are shown as '?'.
+    /// Writes an entry. On a terminal, what cannot be printed of paths is shown as '?', but where
+    /// lines end with NUL.
     pub(crate) fn write(
         &self,
         entry: &EntryView<'_>,
@@ -126,13 +128,8 @@ impl EntryFormat {
         output: &mut Vec<u8>,
     ) {
         match self {
-            EntryFormat::Line if terminal => {
-                let visible = |&byte: &u8| if byte.is_ascii_control() { b'?' } else { byte };
-                output.extend(entry.shown.iter().map(visible));
-                output.push(b'\n');
-            }
             EntryFormat::Line => {
-                output.extend_from_slice(entry.shown);
+                output.extend_from_slice(&hidden_name(entry.shown, terminal));
                 output.push(b'\n');
             }
             EntryFormat::Zero => {
@@ -140,7 +137,7 @@ impl EntryFormat {
                 output.push(0);
             }
             EntryFormat::List => print_long(entry, now_ns, output),
-            EntryFormat::Printf(format) => format.print(entry, output),
+            EntryFormat::Printf(format) => format.print(entry, terminal, output),
             EntryFormat::Json => {
                 print_json(entry, output);
                 output.push(b'\n');

@@ -6,6 +6,7 @@ use canopy_index::Columns;
 use canopy_index::column::*;
 use canopy_model::Attributes;
 use canopy_text::clock::{ctime, time_of, time_value};
+use canopy_text::safe::hidden_name;
 use canopy_text::{Flags, control, group_name, mode_string, user_name};
 use std::io::Write;
 
@@ -84,14 +85,14 @@ impl PrintfFormat {
         })
     }
 
-    /// Prints an entry.
-    pub(crate) fn print(&self, entry: &EntryView<'_>, output: &mut Vec<u8>) {
+    /// Prints an entry. On a terminal, what cannot be printed of paths is shown as '?'.
+    pub(crate) fn print(&self, entry: &EntryView<'_>, terminal: bool, output: &mut Vec<u8>) {
         for segment in &self.segments {
             match segment {
                 Segment::Text(text) => output.extend_from_slice(text),
                 Segment::Stop => return,
                 Segment::Directive { value, flags } if flags.is_plain() => {
-                    write_value(*value, entry, output)
+                    write_value(*value, entry, terminal, output)
                 }
                 Segment::Directive { value: Value::Plain('d'), flags } => {
                     flags.signed(i64::from(entry.depth), output);
@@ -101,7 +102,7 @@ impl PrintfFormat {
                 }
                 Segment::Directive { value, flags } => {
                     let mut text = Vec::new();
-                    write_value(*value, entry, &mut text);
+                    write_value(*value, entry, terminal, &mut text);
                     flags.text(text, output);
                 }
             }
@@ -220,7 +221,7 @@ fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Segm
     Ok(Some(Segment::Directive { value, flags }))
 }
 
-fn write_value(value: Value, entry: &EntryView<'_>, output: &mut Vec<u8>) {
+fn write_value(value: Value, entry: &EntryView<'_>, terminal: bool, output: &mut Vec<u8>) {
     let attributes = &entry.attributes;
     let Attributes { mode, uid, gid, blocks, .. } = *attributes;
     let letter = match value {
@@ -230,15 +231,16 @@ fn write_value(value: Value, entry: &EntryView<'_>, output: &mut Vec<u8>) {
         }
         Value::Plain(letter) => letter,
     };
+    let mut name = |name: &[u8]| output.extend_from_slice(&hidden_name(name, terminal));
     let written = match letter {
-        'p' => return output.extend_from_slice(entry.shown),
-        'f' => return output.extend_from_slice(entry.name),
-        'h' => return output.extend_from_slice(directory_name(trim_slashes(entry.shown))),
-        'P' => return output.extend_from_slice(below(entry)),
-        'H' => return output.extend_from_slice(entry.start),
-        'l' => return output.extend_from_slice(entry.target),
-        'F' => return output.extend_from_slice(entry.looked_up.file_system.as_bytes()),
-        'Z' => return output.extend_from_slice(&entry.looked_up.context),
+        'p' => return name(entry.shown),
+        'f' => return name(entry.name),
+        'h' => return name(directory_name(trim_slashes(entry.shown))),
+        'P' => return name(below(entry)),
+        'H' => return name(entry.start),
+        'l' => return name(entry.target),
+        'F' => return name(entry.looked_up.file_system.as_bytes()),
+        'Z' => return name(&entry.looked_up.context),
         'Y' => write!(output, "{}", entry.looked_up.target_type),
         's' => write!(output, "{}", attributes.size_bytes),
         'b' => write!(output, "{blocks}"),

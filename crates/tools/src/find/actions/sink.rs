@@ -22,7 +22,7 @@ use canopy_read::inode::{InodeColumns, text_or_empty};
 use canopy_read::links::Resolved;
 use parking_lot::{Mutex, MutexGuard};
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Carries the actions of a find out; see the module.
@@ -40,7 +40,8 @@ pub(crate) struct ActionSink<'a> {
 
 struct State<'a> {
     output: &'a mut (dyn Write + Send),
-    files: Vec<BufWriter<&'a File>>,
+    /// Each with whether it is a terminal.
+    files: Vec<(BufWriter<&'a File>, bool)>,
     /// By action: the paths that wait for a command.
     waiting: Vec<Waiting>,
     /// Rows that wait until all are there to be sorted.
@@ -62,9 +63,10 @@ impl<'a> ActionSink<'a> {
         let globals = &find.globals;
         let mut formats = find.actions.iter().filter_map(Action::printf);
         let parallel = find.actions.iter().all(Action::is_parallel);
+        let files = find.files.iter();
         let state = State {
             output,
-            files: find.files.iter().map(|(_, file)| BufWriter::new(file)).collect(),
+            files: files.map(|(_, file)| (BufWriter::new(file), file.is_terminal())).collect(),
             waiting: find.actions.iter().map(|_| Waiting::default()).collect(),
             held: Vec::new(),
             acted: 0,
@@ -239,12 +241,16 @@ impl<'a> ActionSink<'a> {
             Action::Write(format, to) => {
                 let mut block = std::mem::take(&mut state.block);
                 block.clear();
-                let terminal = *to == Destination::Stdout && self.options.terminal;
+                let terminal = match to {
+                    Destination::Stdout => self.options.terminal,
+                    Destination::Stderr => std::io::stderr().is_terminal(),
+                    Destination::File(file) => state.files[*file].1,
+                };
                 format.write(entry, terminal, self.options.now_ns, &mut block);
                 match to {
                     Destination::Stdout => state.output.write_all(&block)?,
                     Destination::Stderr => std::io::stderr().write_all(&block)?,
-                    Destination::File(file) => state.files[*file].write_all(&block)?,
+                    Destination::File(file) => state.files[*file].0.write_all(&block)?,
                 }
                 state.block = block;
             }
@@ -307,7 +313,7 @@ impl Acting<'_, '_> {
 impl State<'_> {
     fn flush(&mut self) -> Result<()> {
         self.output.flush()?;
-        for file in &mut self.files {
+        for (file, _) in &mut self.files {
             file.flush()?;
         }
         Ok(())

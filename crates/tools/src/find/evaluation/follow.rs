@@ -18,8 +18,9 @@ use canopy_index::column::{MODE, TARGET};
 use canopy_model::{FileType, compare_paths, is_below, unescape};
 use canopy_read::inode::{ENTRY, text_or_empty};
 use canopy_read::links::{Resolved, ResolvedEntry, parent_of};
-use canopy_read::locate::{Start, absolute_path, locate, source_of, to_path};
+use canopy_read::locate::{Start, absolute_path, source_of, to_path};
 use canopy_read::plan::Unit;
+use canopy_read::resolve::locate;
 use std::sync::Arc;
 
 /// The real directories above a link, up to a start.

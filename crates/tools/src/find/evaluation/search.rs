@@ -18,6 +18,7 @@ use crate::find::language::Find;
 use canopy_index::{FileKind, Index};
 use canopy_read::locate::Start;
 use canopy_read::plan::{Unit, below};
+use canopy_read::resolve::locate_all;
 use canopy_read::work::in_parallel;
 use parking_lot::Mutex;
 use std::io::Write;
@@ -56,13 +57,23 @@ pub fn run(
     let mut outcome = FindOutcome::default();
     let mut visits: Vec<Arc<Visit>> = Vec::new();
     for (number, given) in find.starts.iter().enumerate() {
-        match start_at(index, find, number, given, options) {
-            Ok((visit, diagnosed)) => {
-                outcome.partial |= diagnosed;
-                visits.extend(visit.map(Arc::new));
+        let starts = match locate_all(index, given) {
+            Ok(starts) => starts,
+            Err(error) if error.is_of_path() => {
+                outcome.failed.push(error.into());
+                continue;
             }
-            Err(error) if error.is_of_path() => outcome.failed.push(error),
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
+        };
+        for start in starts {
+            match start_at(index, find, number, start, options) {
+                Ok((visit, diagnosed)) => {
+                    outcome.partial |= diagnosed;
+                    visits.extend(visit.map(Arc::new));
+                }
+                Err(error) if error.is_of_path() => outcome.failed.push(error),
+                Err(error) => return Err(error),
+            }
         }
     }
     let sink = ActionSink::new(find, options, output);

@@ -12,9 +12,8 @@ use canopy_index::Index;
 use canopy_model::{FileType, escape};
 use canopy_read::links::{Links, Resolved};
 use canopy_read::listings::ListingHead;
-use canopy_read::locate::{Start, absolute_path, locate, to_path};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use canopy_read::locate::{Start, absolute_path, to_path};
+use canopy_read::resolve::locate;
 use std::sync::Arc;
 
 /// A start with what is known of its subtree; with `-L`, also what a link below a start leads to.
@@ -82,16 +81,15 @@ impl Visit {
     }
 }
 
-/// Finds the start at a path; with `-H` and `-L`, where it leads. Returns no visit where the start
-/// leads nowhere, and whether a diagnostic was given.
+/// Begins at a start; with `-H` and `-L`, where it leads. Returns no visit where the start leads
+/// nowhere, and whether a diagnostic was given.
 pub(crate) fn start_at(
     index: &Index,
     find: &Find,
     number: usize,
-    given: &OsStr,
+    start: Start,
     options: RunOptions,
 ) -> Result<(Option<Visit>, bool)> {
-    let start = locate(index, given)?;
     let links = Arc::new(Links::new(start.view.clone()));
     let visit = |start: Start, via_link: bool| -> Result<Option<Visit>> {
         let visit = Visit::new(find, number, start, &links)?;
@@ -104,7 +102,8 @@ pub(crate) fn start_at(
     if !find.globals.follow_starts || start.inode.attributes.file_type() != FileType::Symlink {
         return Ok((visit(start, false)?, false));
     }
-    let say = |what: &str| (options.diagnostic)(&format!("{}: {what}", quoted(given.as_bytes())));
+    let given = quoted(&start.given);
+    let say = |what: &str| (options.diagnostic)(&format!("{given}: {what}"));
     match links.follow(&absolute_path(&start.source, &start.path), &start.inode.target) {
         Resolved::Entry(reached) => {
             let there = locate(index, to_path(&reached.absolute).as_os_str())?;

@@ -155,8 +155,12 @@ fn follow(start: &Start, links: &[&EntryDetails], threads: usize) -> Result<Vec<
         let mut wanted = Names::default();
         let mut waiting = Vec::new();
         for mut walk in walks {
-            let known_name =
-                |directory: &str, name: &str| Ok(find(&known, directory, name).cloned());
+            let known_name = |directory: &str, name: &str| {
+                Ok(match source_of(index, directory) {
+                    Some(_) => find(&known, directory, name).cloned(),
+                    None => Some(NameKind::Unseen),
+                })
+            };
             match walk.trail.go(index, known_name)? {
                 Some(end) => ends[walk.number] = end,
                 None => {
@@ -228,10 +232,16 @@ fn look_up(index: &Index, wanted: Names, threads: usize, known: &mut Known) -> R
         known.entry(directory).or_default().insert(name, what);
     }
     for (directory, names) in wanted {
-        let missing = if seen.contains(&directory) { NameKind::Missing } else { NameKind::Unseen };
+        let listed = seen.contains(&directory);
         let here = known.entry(directory).or_default();
         for name in names {
-            here.entry(name).or_insert_with(|| missing.clone());
+            let otherwise = match listed {
+                // Whoever sees the listing of a directory may search it.
+                true if name == "." => NameKind::Directory,
+                true => NameKind::Missing,
+                false => NameKind::Unseen,
+            };
+            here.entry(name).or_insert(otherwise);
         }
     }
     Ok(())

@@ -1,0 +1,245 @@
+//! Paths of starts are resolved as the kernel resolves them: `..` from where a link has led, and
+//! nothing beyond what is missing, no directory or closed. Also where the tree has gone.
+
+use super::place::users;
+use crate::common::{Place, User, command_as};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::Path;
+use std::process::Output;
+
+/// Paths in the tree, from its root.
+const PATHS: [&str; 64] = [
+    ".",
+    "./",
+    "./.",
+    "..",
+    "../t",
+    "../t/",
+    "../t/l/../e",
+    "../t/.",
+    "l",
+    "l/",
+    "l/.",
+    "l/..",
+    "l/../",
+    "l/../e",
+    "l/../../e",
+    "./l/../e",
+    "l/./../e",
+    "l//..//e",
+    "abs/../e",
+    "abs",
+    "abs/",
+    "chain/../e",
+    "chain/",
+    "chain",
+    "dots",
+    "dots/",
+    "dots/e",
+    "dots/../e",
+    "a/../e",
+    "a/b/../e",
+    "a/./b//../e",
+    "e/..",
+    "e/../a/e",
+    "no",
+    "no/",
+    "no/..",
+    "no/../e",
+    "no/./../e",
+    "a/no/../e",
+    "file",
+    "file/",
+    "file/.",
+    "file/..",
+    "file/../e",
+    "lf",
+    "lf/",
+    "lf/.",
+    "lf/../e",
+    "broken",
+    "broken/",
+    "broken/.",
+    "broken/../e",
+    "loop",
+    "loop/",
+    "loop/x",
+    "loop/../e",
+    "private",
+    "private/",
+    "private/.",
+    "private/..",
+    "private/../e",
+    "private/in/../../e",
+    "out/..",
+    "lp/../e",
+];
+
+/// Paths in and behind a directory that others may search but not list.
+const GATED: [&str; 11] = [
+    "gate",
+    "gate/",
+    "gate/.",
+    "gate/../e",
+    "gate/known/..",
+    "gate/known/../known/x",
+    "gate/known/../../e",
+    "gate/l/x",
+    "gate/l/../../a/e",
+    "gate/l/.",
+    "gate/no/../known",
+];
+
+const TOOLS: [&[&str]; 8] = [
+    &["find"],
+    &["find", "-H"],
+    &["ls", "-1"],
+    &["ls", "-ldi", "--time-style=+"],
+    &["du", "-a"],
+    &["du", "-sD"],
+    &["stat", "-c", "%n %i %F %N"],
+    &["stat", "-L", "-c", "%n %i %F"],
+];
+
+fn make_tree(place: &Place) {
+    let tree = place.path("t");
+    for directory in ["a/b/in", "e/in", "private/in", "gate/known/x", "a/e"] {
+        fs::create_dir_all(tree.join(directory)).unwrap();
+    }
+    for file in ["file", "e/of-top", "a/e/of-a", "private/in/secret", "gate/known/x/deep"] {
+        fs::write(tree.join(file), file).unwrap();
+    }
+    for (link, target) in [
+        ("l", "a/b"),
+        ("chain", "./l"),
+        ("dots", "l/../b/.."),
+        ("lf", "file"),
+        ("broken", "nowhere"),
+        ("loop", "loop"),
+        ("gate/l", "known"),
+        ("lp", "private"),
+    ] {
+        symlink(target, tree.join(link)).unwrap();
+    }
+    symlink(tree.join("a/b"), tree.join("abs")).unwrap();
+    symlink(place.dir.path(), tree.join("out")).unwrap();
+    symlink("t", place.path("alias")).unwrap();
+    chown(tree.join("private"), Some(2001), Some(3001)).unwrap();
+    for (directory, mode) in [("private", 0o700), ("gate", 0o711)] {
+        fs::set_permissions(tree.join(directory), fs::Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+fn run(who: Option<&User>, directory: &Path, program: &Path, words: &[&OsStr]) -> Output {
+    let mut command = command_as(who, program.as_os_str());
+    command.args(words).current_dir(directory).env("LC_ALL", "C.UTF-8");
+    command.output().unwrap()
+}
+
+fn words<'a>(tool: &'a [&'a str], path: &'a OsStr) -> Vec<&'a OsStr> {
+    // Options of find stand before the paths, and -c takes what follows.
+    tool[1..].iter().map(OsStr::new).chain([path]).collect()
+}
+
+fn lines(output: &Output) -> Vec<String> {
+    let mut lines: Vec<String> =
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+struct Asked<'a> {
+    who: Option<User>,
+    tool: &'a [&'a str],
+    directory: &'a Path,
+    path: String,
+}
+
+impl Asked<'_> {
+    fn expected(&self) -> Output {
+        let words = words(self.tool, self.path.as_ref());
+        run(self.who.as_ref(), self.directory, Path::new(self.tool[0]), &words)
+    }
+
+    fn check(&self, place: &Place, expected: &Output) {
+        let index = place.path("index");
+        let mut all: Vec<&OsStr> = vec!["--index".as_ref(), index.as_os_str()];
+        all.push(self.tool[0].as_ref());
+        all.extend(words(self.tool, self.path.as_ref()));
+        let shown = run(self.who.as_ref(), self.directory, &place.canopy, &all);
+        let what = format!(
+            "{:?} {} as {:?}: {}\nexpected: {}",
+            self.tool,
+            self.path,
+            self.who,
+            String::from_utf8_lossy(&shown.stderr),
+            String::from_utf8_lossy(&expected.stderr)
+        );
+        assert_eq!(lines(&shown), lines(expected), "{what}");
+        if expected.stdout.is_empty() {
+            assert_eq!(shown.status.code(), expected.status.code(), "{what}");
+        }
+    }
+}
+
+#[test]
+fn starts_are_resolved_as_by_the_kernel() {
+    let place = Place::new();
+    make_tree(&place);
+    let tree = place.path("t");
+    place.index(&place.path("index"), &tree);
+    for who in users() {
+        for tool in TOOLS {
+            let relative = PATHS.iter().chain(&GATED).map(|path| (*path).to_owned());
+            // Through a link that is in no source, and around what is.
+            let outside = ["l/../e", "no/../e", "e/../../t/e", "lf", "", "private/../e"]
+                .map(|path| format!("../alias/{path}"));
+            let around = ["../alias/../t/e", "../gone/../t/e", "../index/../t/e", "../alias"]
+                .map(str::to_owned);
+            let absolute = ["l/../e", "gate/l/../known", "./no/../e", "out/t/l/../e"]
+                .map(|path| format!("{}/{path}", tree.display()));
+            for path in relative.chain(outside).chain(around).chain(absolute) {
+                // The directory above the tree is in no source.
+                if ["..", "out/..", "../alias"].contains(&&*path) {
+                    continue;
+                }
+                let asked = Asked { who: who.clone(), tool, directory: &tree, path };
+                asked.check(&place, &asked.expected());
+            }
+        }
+    }
+}
+
+#[test]
+fn links_of_a_tree_that_has_gone_are_those_that_were_indexed() {
+    let place = Place::new();
+    make_tree(&place);
+    let tree = place.path("t");
+    place.index(&place.path("index"), &tree);
+    let cases: Vec<(Option<User>, &[&str], String)> = users()
+        .into_iter()
+        .flat_map(|who| TOOLS.map(|tool| (who.clone(), tool)))
+        .flat_map(|(who, tool)| {
+            let paths = PATHS.iter().chain(&GATED).filter(|path| !path.starts_with(".."));
+            let paths = paths.filter(|path| !path.starts_with("out"));
+            let paths: Vec<String> =
+                paths.map(|path| format!("{}/{path}", tree.display())).collect();
+            paths.into_iter().map(move |path| (who.clone(), tool, path))
+        })
+        .collect();
+    let asked: Vec<Asked<'_>> = cases
+        .into_iter()
+        .map(|(who, tool, path)| Asked { who, tool, directory: Path::new("/"), path })
+        .collect();
+    let expected: Vec<Output> = asked.iter().map(Asked::expected).collect();
+    // What is there now leads elsewhere.
+    fs::rename(&tree, place.path("elsewhere")).unwrap();
+    fs::create_dir_all(tree.join("e/other")).unwrap();
+    symlink("e/other", tree.join("l")).unwrap();
+    symlink("e", tree.join("no")).unwrap();
+    for (asked, expected) in asked.iter().zip(&expected) {
+        asked.check(&place, expected);
+    }
+}

@@ -1,0 +1,223 @@
+//! From a path as a user gives it to a place in the index, as the kernel resolves it: through
+//! symbolic links, `..` from where a link has led, nothing beyond what is missing.
+//!
+//! What names are is told by the index inside of its sources, also where a file system is not
+//! mounted here or has changed since, and by the live file system outside of them.
+
+use crate::error::{Error, Result};
+use crate::links::{NameKind, Trail, TrailEnd, is_at_or_below, parent_of};
+use crate::locate::{Start, lists, look_up, may_search, source_of, to_path, with_one_slash};
+use canopy_index::{Index, SourceRecord};
+use canopy_model::{escape, join_absolute, unescape};
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// Finds the entry at a path: absolute or relative to the working directory. A symbolic link is
+/// followed on the way, and at the end of the path only before a slash. The start keeps the path
+/// as it was given.
+pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
+    match resolve(index, given)? {
+        Place::Entry(start) => Ok(*start),
+        Place::Uncovered(path) => Err(not_covered(index, &path)),
+    }
+}
+
+/// Finds what a path means for a command that goes down trees: its entry, or the roots of all
+/// sources below a directory that is in none, as if each of them had been given.
+pub fn locate_all(index: &Index, given: &OsStr) -> Result<Vec<Start>> {
+    let above = match resolve(index, given)? {
+        Place::Entry(start) => return Ok(vec![*start]),
+        Place::Uncovered(path) => path,
+    };
+    let view = Arc::new(index.seen_from(&above)?);
+    let below: Vec<&SourceRecord> =
+        view.sources().iter().filter(|source| is_at_or_below(&source.root, &above)).collect();
+    // What lies in another source is found there.
+    let outermost = |source: &&&SourceRecord| {
+        let contains = |other: &SourceRecord| {
+            other.root != source.root && is_at_or_below(&source.root, &other.root)
+        };
+        !below.iter().any(|other| contains(other))
+    };
+    let start = |source: &&SourceRecord| {
+        let mut shown = with_one_slash(given.as_bytes()).to_vec();
+        let rest = source.root[above.len()..].trim_start_matches('/');
+        if shown.last() != Some(&b'/') {
+            shown.push(b'/');
+        }
+        shown.extend_from_slice(&unescape(rest));
+        Start { given: shown, ..Start::of_source(&view, source) }
+    };
+    let starts: Vec<Start> = below.iter().filter(outermost).map(start).collect();
+    match starts.is_empty() {
+        true => Err(not_covered(index, &above)),
+        false => Ok(starts),
+    }
+}
+
+/// What lies at a path.
+enum Place {
+    Entry(Box<Start>),
+    /// Nothing of any source, at this absolute path.
+    Uncovered(String),
+}
+
+fn resolve(index: &Index, given: &OsStr) -> Result<Place> {
+    if given.is_empty() {
+        return Err(Error::NotFound("''".to_owned()));
+    }
+    let text = escape(given.as_bytes());
+    let base = base(&text)?;
+    // Nothing lies below a symbolic link, so a path that has an entry needs no link resolved.
+    if let Some(path) = without_dots(&base, &text)
+        && let Some(start) = entry_at(index, given, &path)?
+        && ends_well(&start, &text)?
+    {
+        return Ok(Place::Entry(Box::new(start)));
+    }
+    let (way, name) = match text.rsplit_once('/') {
+        _ if asks_for_directory(&text) => (&*text, None),
+        Some((way, name)) => (&text[..=way.len()], Some(name)),
+        None => ("", Some(&*text)),
+    };
+    let not_found = || Error::NotFound(given.to_string_lossy().into_owned());
+    let (directory, found) = follow(index, &base, way)?;
+    let path = match (found, name) {
+        (true, Some(name)) => join_absolute(&directory, name),
+        _ => directory,
+    };
+    if found && let Some(start) = entry_at(index, given, &path)? {
+        return Ok(Place::Entry(Box::new(start)));
+    }
+    match source_of(&index.seen_from(&path)?, &path) {
+        Some(_) => Err(not_found()),
+        None if found => Ok(Place::Uncovered(path)),
+        None => Err(not_covered(index, &join_absolute(&base, &text))),
+    }
+}
+
+/// Returns the directory that a path begins in.
+fn base(path: &str) -> Result<String> {
+    if path.starts_with('/') {
+        return Ok("/".to_owned());
+    }
+    let here = std::env::current_dir().map_err(Error::WorkingDirectory)?;
+    Ok(escape(here.as_os_str().as_bytes()).into_owned())
+}
+
+/// Returns whether the last component of a path stands for a directory, through links.
+fn asks_for_directory(path: &str) -> bool {
+    matches!(path.rsplit('/').next(), Some("" | "." | ".."))
+}
+
+/// Returns the absolute path that a path stands for if no symbolic link is on its way; `None` if
+/// that depends on what the names before a `..` are.
+fn without_dots(base: &str, path: &str) -> Option<String> {
+    let mut names = base.split('/').chain(path.split('/'));
+    names.try_fold("/".to_owned(), |path, name| match name {
+        "" | "." => Some(path),
+        ".." => None,
+        name => Some(join_absolute(&path, name)),
+    })
+}
+
+/// Returns whether what was found is what the end of the path asks for.
+fn ends_well(start: &Start, path: &str) -> Result<bool> {
+    Ok(match path.rsplit('/').next() {
+        Some("") => start.is_dir(),
+        Some(".") => {
+            start.is_dir() && may_search(&start.view, &start.source, &start.path, &start.inode)?
+        }
+        _ => true,
+    })
+}
+
+/// Returns the entry with an absolute path, if the caller may see it.
+fn entry_at(index: &Index, given: &OsStr, path: &str) -> Result<Option<Start>> {
+    let view = index.seen_from(path)?;
+    let Some((source, path)) = source_of(&view, path) else { return Ok(None) };
+    let Some(inode) = look_up(&view, source, &path)? else { return Ok(None) };
+    let (given, source) = (given.as_bytes().to_vec(), source.clone());
+    Ok(Some(Start { given, source, path, inode, view: Arc::new(view) }))
+}
+
+/// Follows a path to a directory; returns how far it goes, and whether that is all the way.
+fn follow(index: &Index, base: &str, path: &str) -> Result<(String, bool)> {
+    let mut trail = Trail::of_path(base, path);
+    loop {
+        // What lies behind gates is seen only by those who know the way.
+        let ahead = trail.ahead(|_, _| ());
+        let view = index.seen_from(&ahead)?;
+        let known = |directory: &str, name: &str| {
+            let path = if name == "." { directory } else { &join_absolute(directory, name) };
+            match is_at_or_below(&ahead, path) {
+                true => kind_of(&view, directory, name).map(Some),
+                false => Ok(None),
+            }
+        };
+        match trail.go(&view, known)? {
+            Some(TrailEnd::At(directory)) => return Ok((directory, true)),
+            Some(_) => return Ok((trail.directory().to_owned(), false)),
+            None => {}
+        }
+    }
+}
+
+/// Returns what a name in a directory with an absolute path is.
+fn kind_of(view: &Index, directory: &str, name: &str) -> Result<NameKind> {
+    let Some((source, path)) = source_of(view, directory) else {
+        return Ok(live_kind(&join_absolute(directory, name)));
+    };
+    if name != "." {
+        let below = source_of(view, &join_absolute(directory, name));
+        let found = below.map(|(source, path)| look_up(view, source, &path)).transpose()?;
+        return NameKind::of(found.flatten(), || lists(view, source, &path));
+    }
+    Ok(match look_up(view, source, &path)? {
+        Some(inode) if may_search(view, source, &path, &inode)? => NameKind::Directory,
+        _ => NameKind::Unseen,
+    })
+}
+
+/// Returns what lies at an absolute path of the live file system.
+fn live_kind(path: &str) -> NameKind {
+    let path = to_path(path);
+    match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => NameKind::Directory,
+        Ok(found) if found.is_symlink() => match path.read_link() {
+            Ok(target) => NameKind::Link(escape(target.as_os_str().as_bytes()).into_owned()),
+            Err(_) => NameKind::Unseen,
+        },
+        Ok(_) => NameKind::Other,
+        Err(error) if error.kind() == ErrorKind::NotFound => NameKind::Missing,
+        Err(_) => NameKind::Unseen,
+    }
+}
+
+/// Returns the error of a path that is in no source, with what helps as far as something does.
+fn not_covered(index: &Index, path: &str) -> Error {
+    let shown = |path: &str| to_path(path).display().to_string();
+    let hint = match live_kind(path) {
+        NameKind::Directory if path != "/" => format!(" ('canopy index {}' adds it)", shown(path)),
+        NameKind::Other => {
+            format!(" ('canopy index {}' adds the directory that it is in)", shown(parent_of(path)))
+        }
+        NameKind::Link(_) => {
+            let inside = format!("{path}/");
+            match locate(index, to_path(&inside).as_os_str()) {
+                Ok(_) => format!(", but what this link leads to: ask for {}", shown(&inside)),
+                Err(_) => String::new(),
+            }
+        }
+        NameKind::Missing => ", and nothing is there".to_owned(),
+        NameKind::Directory | NameKind::Unseen => String::new(),
+    };
+    let roots: Vec<String> = index.sources().iter().map(|source| shown(&source.root)).collect();
+    Error::NotCovered {
+        path: shown(path),
+        hint,
+        covered: if roots.is_empty() { "no sources".to_owned() } else { roots.join(", ") },
+    }
+}
