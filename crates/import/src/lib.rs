@@ -10,6 +10,7 @@
 //! Its invariant: what the input does not tell for sure is for root alone; bad input is an error
 //! with its place or, in a lenient import, counted and left out.
 
+mod above;
 mod emitter;
 mod error;
 mod fault;
@@ -26,6 +27,7 @@ mod path;
 mod trace;
 mod tree;
 
+pub use above::Above;
 pub use emitter::Counts;
 pub use error::{Error, Position, Problems, Result, RunError};
 pub use fault::Fault;
@@ -72,6 +74,8 @@ pub struct Request {
     /// says. Where the input's own paths are absolute, it is the directory of the input that
     /// is the root, if it is above all others.
     pub root: Option<Vec<u8>>,
+    /// What directories above the root are; the others count as open to all.
+    pub above: Vec<Above>,
     /// Whether to leave out and count what cannot be used.
     pub lenient: bool,
     /// Threads that read.
@@ -91,6 +95,7 @@ impl Request {
             format,
             files: Vec::new(),
             root: None,
+            above: Vec::new(),
             lenient: false,
             threads: 1,
             memory_bytes: 256 << 20,
@@ -107,6 +112,7 @@ pub struct Import {
     reader: Reader,
     problems: Problems,
     root_dir: u32,
+    above: Vec<Above>,
 }
 
 /// What makes the second pass.
@@ -158,7 +164,9 @@ impl Import {
         };
         let root_dir =
             tree.root_dir().ok_or_else(|| Error::Input("the input has no directory".to_owned()))?;
-        Ok(Import { tree, reader, problems, root_dir })
+        let above = request.above.clone();
+        above::checked(&above, &unescape(&tree.root))?;
+        Ok(Import { tree, reader, problems, root_dir, above })
     }
 
     /// Returns the absolute path of the root, escaped.
@@ -171,15 +179,21 @@ impl Import {
         self.tree.dirs[self.root_dir as usize].attributes
     }
 
-    /// Returns those who may look up the root: everybody, as nothing is known of the directories
-    /// above it.
-    pub fn root_class(&self) -> ClassId {
-        ClassTable::EVERYONE
+    /// Returns those who may look up the root: everybody, but whom the directories above it that
+    /// were told of do not let in.
+    pub fn root_class(&self, classes: &ClassTable) -> ClassId {
+        above::root_class(&self.above, &unescape(&self.tree.root), classes)
+    }
+
+    /// Returns how many directories above the root, besides `/`, count as open to all since nothing
+    /// is told of them.
+    pub fn untold_above(&self) -> usize {
+        above::untold(&self.above, &unescape(&self.tree.root))
     }
 
     /// Returns the extended attributes of the root.
     pub fn xattrs(&self, classes: &ClassTable) -> Vec<FoundXattr> {
-        let found = self.tree.xattr_classes(self.root_dir, ClassTable::EVERYONE, classes);
+        let found = self.tree.xattr_classes(self.root_dir, self.root_class(classes), classes);
         found
             .into_iter()
             .map(|(key, value, class)| (key.to_owned(), Some((value.to_vec(), class))))
@@ -205,7 +219,8 @@ impl Import {
         counts: &Counts,
         sinks: Vec<S>,
     ) -> std::result::Result<Vec<S>, RunError<S::Error>> {
-        self.tree.classify(classes);
+        let root_class = self.root_class(classes);
+        self.tree.classify(classes, root_class);
         let (tree, dev, problems) = (&self.tree, self.dev(), &self.problems);
         match &mut self.reader {
             Reader::Trace(trace) => trace.run(tree, dev, classes, counts, problems, sinks),

@@ -289,14 +289,13 @@ impl Tree {
         (self.first_child, self.children) = (first, children);
     }
 
-    /// Finds out who may see each directory; those above the root are open to all.
-    pub(crate) fn classify(&mut self, classes: &ClassTable) {
+    /// Finds out who may see each directory; those of `root_class` may look up the root.
+    pub(crate) fn classify(&mut self, classes: &ClassTable, root_class: ClassId) {
         let Some(root) = self.root_dir() else { return };
         let nobody = classes.access(ClassTable::EVERYONE, self.closed());
         let mut accesses = vec![nobody; self.dirs.len()];
-        accesses[root as usize] = self.with_permissions(root, |permissions| {
-            classes.access(ClassTable::EVERYONE, permissions)
-        });
+        accesses[root as usize] =
+            self.with_permissions(root, |permissions| classes.access(root_class, permissions));
         let mut waiting = vec![root];
         while let Some(id) = waiting.pop() {
             let access = accesses[id as usize];
