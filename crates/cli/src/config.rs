@@ -34,10 +34,14 @@ pub struct Settings {
     pub prune_paths: Option<Vec<String>>,
     /// Types of file systems whose mount points it leaves out.
     pub prune_fs: Option<Vec<String>>,
+    /// Types of file systems whose modes and ACLs it trusts, besides those of local disks.
+    pub trust_fs: Option<Vec<String>>,
+    /// Bytes of the longest path below a source of a directory that it reads.
+    pub path_max: Option<usize>,
 }
 
 /// The keys of a file, each with its variable of the environment and what it means.
-pub const KEYS: [(&str, &str, &str); 6] = [
+pub const KEYS: [(&str, &str, &str); 8] = [
     ("index", "CANOPY_INDEX", "directory of the index, absolute"),
     ("sources", "CANOPY_SOURCES", "absolute paths that 'canopy index' scans when it is told none"),
     ("threads", "CANOPY_THREADS", "threads of each command"),
@@ -47,6 +51,16 @@ pub const KEYS: [(&str, &str, &str); 6] = [
         "prune_fs",
         "CANOPY_PRUNE_FS",
         "types of file systems that it does not enter where they are mounted",
+    ),
+    (
+        "trust_fs",
+        "CANOPY_TRUST_FS",
+        "types of file systems, such as nfs4, whose modes and ACLs say who sees what (else: root)",
+    ),
+    (
+        "path_max",
+        "CANOPY_PATH_MAX",
+        "bytes of the longest path below a source of a directory that it reads [65536]",
     ),
 ];
 
@@ -61,6 +75,8 @@ pub fn settings() -> &'static Settings {
         prune_names: None,
         prune_paths: None,
         prune_fs: None,
+        trust_fs: None,
+        path_max: None,
     };
     SETTINGS.get().unwrap_or(&NOTHING)
 }
@@ -93,6 +109,8 @@ impl Settings {
             prune_names: over.prune_names.or(self.prune_names),
             prune_paths: over.prune_paths.or(self.prune_paths),
             prune_fs: over.prune_fs.or(self.prune_fs),
+            trust_fs: over.trust_fs.or(self.trust_fs),
+            path_max: over.path_max.or(self.path_max),
         }
     }
 
@@ -106,6 +124,12 @@ impl Settings {
         }
         if let Some(threads) = self.threads {
             ensure!((1..=1024).contains(&threads), "threads: {threads} is not between 1 and 1024");
+        }
+        if let Some(bytes) = self.path_max {
+            ensure!(
+                (4096..=1 << 20).contains(&bytes),
+                "path_max: {bytes} is not between 4096 and 1048576"
+            );
         }
         for name in self.prune_names.iter().flatten() {
             ensure!(
@@ -177,6 +201,8 @@ fn of_file(file: &Path, text: &str) -> anyhow::Result<Settings> {
             "prune_names" => strings(value).map(|names| settings.prune_names = Some(names)),
             "prune_paths" => strings(value).map(|paths| settings.prune_paths = Some(paths)),
             "prune_fs" => strings(value).map(|types| settings.prune_fs = Some(types)),
+            "trust_fs" => strings(value).map(|types| settings.trust_fs = Some(types)),
+            "path_max" => number(value).map(|bytes| settings.path_max = Some(bytes)),
             _ => {
                 let known = KEYS.map(|(key, ..)| key).join(", ");
                 bail!("{}: unknown key '{name}'; known are {known}", place(key.span().start));
@@ -200,9 +226,8 @@ fn string(value: &Spanned<DeValue<'_>>) -> anyhow::Result<String> {
 
 fn number(value: &Spanned<DeValue<'_>>) -> anyhow::Result<usize> {
     match value.get_ref() {
-        DeValue::Integer(number) => {
-            usize::from_str_radix(number.as_str(), number.radix()).context("no number of threads")
-        }
+        DeValue::Integer(number) => usize::from_str_radix(number.as_str(), number.radix())
+            .context("the number is too large"),
         other => bail!("a number is wanted, not {}", kind(other)),
     }
 }
@@ -232,19 +257,22 @@ fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result
         let value = value.to_str().with_context(|| format!("{name} is not UTF-8"))?;
         Ok(Some(value.split_whitespace().map(str::to_owned).collect()))
     };
-    let threads = variable("CANOPY_THREADS").map(|threads| {
-        let number = threads.to_str().and_then(|threads| threads.parse().ok());
-        number.with_context(|| format!("CANOPY_THREADS: '{}' is no number", threads.display()))
-    });
+    let number = |name: &str| -> anyhow::Result<Option<usize>> {
+        let Some(value) = variable(name) else { return Ok(None) };
+        let number = value.to_str().and_then(|text| text.parse().ok());
+        Ok(Some(number.with_context(|| format!("{name}: '{}' is no number", value.display()))?))
+    };
     let settings = Settings {
         // Relative ones have always been taken.
         index: None,
         sources: list("CANOPY_SOURCES")?
             .map(|paths| paths.into_iter().map(PathBuf::from).collect()),
-        threads: threads.transpose()?,
+        threads: number("CANOPY_THREADS")?,
         prune_names: list("CANOPY_PRUNE_NAMES")?,
         prune_paths: list("CANOPY_PRUNE_PATHS")?,
         prune_fs: list("CANOPY_PRUNE_FS")?,
+        trust_fs: list("CANOPY_TRUST_FS")?,
+        path_max: number("CANOPY_PATH_MAX")?,
     };
     let settings = settings.checked().context("environment")?;
     Ok(Settings { index: variable("CANOPY_INDEX").map(PathBuf::from), ..settings })
@@ -305,6 +333,8 @@ mod tests {
             prune_names: Some(vec![".git".to_owned(), "a b".to_owned()]),
             prune_paths: None,
             prune_fs: Some(Vec::new()),
+            trust_fs: None,
+            path_max: None,
         };
         assert_eq!(of_file(Path::new("/c.toml"), text).unwrap(), expected);
         let unknown = error_of("threads = 1\n\nthread = 2\n");

@@ -8,6 +8,7 @@ mod completions;
 mod config;
 mod faults;
 mod import;
+mod limits;
 mod options;
 mod packaging;
 mod workspace;
