@@ -10,6 +10,7 @@
 //! Its invariant: what the input does not tell for sure is for root alone; bad input is an error
 //! with its place or, in a lenient import, counted and left out.
 
+mod above;
 mod emitter;
 mod error;
 mod fault;
@@ -26,6 +27,7 @@ mod path;
 mod trace;
 mod tree;
 
+pub use above::Above;
 pub use emitter::Counts;
 pub use error::{Error, Position, Problems, Result, RunError};
 pub use fault::Fault;
@@ -75,6 +77,8 @@ pub struct Request {
     /// says. Where the input's own paths are absolute, it is the directory of the input that
     /// is the root, if it is above all others.
     pub root: Option<Vec<u8>>,
+    /// What directories above the root are; the others count as open to all.
+    pub above: Vec<Above>,
     /// Whether to leave out and count what cannot be used.
     pub lenient: bool,
     /// Threads that read.
@@ -94,6 +98,7 @@ impl Request {
             format,
             files: Vec::new(),
             root: None,
+            above: Vec::new(),
             lenient: false,
             threads: 1,
             memory_bytes: 256 << 20,
@@ -110,6 +115,7 @@ pub struct Import {
     reader: Reader,
     problems: Problems,
     root_dir: u32,
+    above: Vec<Above>,
 }
 
 /// What makes the second pass.
@@ -166,7 +172,9 @@ impl Import {
         };
         let root_dir =
             tree.root_dir().ok_or_else(|| Error::Input("the input has no directory".to_owned()))?;
-        Ok(Import { tree, reader, problems, root_dir })
+        let above = request.above.clone();
+        above::checked(&above, &unescape(&tree.root))?;
+        Ok(Import { tree, reader, problems, root_dir, above })
     }
 
     /// Returns the absolute path of the root, escaped.
@@ -179,15 +187,22 @@ impl Import {
         self.tree.dirs[self.root_dir as usize].attributes
     }
 
-    /// Returns those who may look up the root: everybody, as nothing is known of the directories
-    /// above it.
-    pub fn root_approach(&self) -> Approach {
-        Approach::EVERYONE
+    /// Returns those who may look up the root: everybody, but whom the directories above it that
+    /// were told of do not let in.
+    pub fn root_approach(&self, classes: &ClassTable) -> Approach {
+        above::root_approach(&self.above, &unescape(&self.tree.root), classes)
+    }
+
+    /// Returns how many directories above the root, besides `/`, count as open to all since nothing
+    /// is told of them.
+    pub fn untold_above(&self) -> usize {
+        above::untold(&self.above, &unescape(&self.tree.root))
     }
 
     /// Returns the extended attributes of the root.
     pub fn xattrs(&self, classes: &ClassTable) -> Vec<FoundXattr> {
-        let found = self.tree.xattr_audiences(self.root_dir, Approach::EVERYONE.audience, classes);
+        let found =
+            self.tree.xattr_audiences(self.root_dir, self.root_approach(classes).audience, classes);
         found
             .into_iter()
             .map(|(key, value, audience)| (key.to_owned(), Some((value.to_vec(), audience))))
@@ -213,7 +228,8 @@ impl Import {
         counts: &Counts,
         sinks: Vec<S>,
     ) -> std::result::Result<Vec<S>, RunError<S::Error>> {
-        self.tree.classify(classes);
+        let approach = self.root_approach(classes);
+        self.tree.classify(classes, &approach);
         let (tree, dev, problems) = (&self.tree, self.dev(), &self.problems);
         let emitter = |sink| Emitter::new(tree, classes, counts, dev, sink);
         let mut emitters: Vec<_> = sinks.into_iter().map(emitter).collect();

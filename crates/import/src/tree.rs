@@ -289,13 +289,13 @@ impl Tree {
         (self.first_child, self.children) = (first, children);
     }
 
-    /// Finds out who may see each directory; those above the root are open to all.
-    pub(crate) fn classify(&mut self, classes: &ClassTable) {
+    /// Finds out who may see each directory, where the root may be looked up by `approach`.
+    pub(crate) fn classify(&mut self, classes: &ClassTable, approach: &Approach) {
         let Some(root) = self.root_dir() else { return };
         let nobody = classes.access(&Approach::EVERYONE, self.closed());
         let mut accesses = vec![nobody; self.dirs.len()];
-        accesses[root as usize] = self
-            .with_permissions(root, |permissions| classes.access(&Approach::EVERYONE, permissions));
+        accesses[root as usize] =
+            self.with_permissions(root, |permissions| classes.access(approach, permissions));
         let mut waiting = vec![root];
         while let Some(id) = waiting.pop() {
             let access = accesses[id as usize].clone();

@@ -8,6 +8,10 @@ use std::sync::Arc;
 /// written.
 const SHARD_ROWS_MAX: usize = 1 << 20;
 
+/// Most bytes of paths, or of names, targets and extended attributes, of a shard; places in them
+/// are kept in 32 bits.
+const SHARD_BYTES_MAX: usize = 1 << 30;
+
 /// Collects listings in any order.
 #[derive(Default)]
 pub(crate) struct Builder {
@@ -108,7 +112,9 @@ impl Builder {
 
     /// Adds the value of an extended attribute.
     pub(crate) fn push_value(&mut self, value: Value) {
-        self.text_bytes += value.name.capacity() + value.key.capacity() + value.value.capacity();
+        // The path is shared, but is written with each value.
+        self.text_bytes += value.path.len() + value.name.capacity();
+        self.text_bytes += value.key.capacity() + value.value.capacity();
         self.values.push(value);
     }
 
@@ -139,7 +145,11 @@ impl Builder {
 
     /// Returns whether no further listing of ordinary size may be added.
     pub(crate) fn is_full(&self) -> bool {
-        self.rows() >= SHARD_ROWS_MAX || self.heads.len() >= SHARD_ROWS_MAX
+        self.rows() >= SHARD_ROWS_MAX
+            || self.heads.len() >= SHARD_ROWS_MAX
+            || [self.paths.len(), self.entries.bytes(), self.dirs.bytes()]
+                .into_iter()
+                .any(|bytes| bytes >= SHARD_BYTES_MAX)
     }
 
     /// Puts the listings in path order, parts of a directory one after the other.

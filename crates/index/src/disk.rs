@@ -86,6 +86,33 @@ impl Disk {
         })
     }
 
+    /// Creates a directory and those above it, as far as they are missing, with exactly these
+    /// permission bits whatever the umask.
+    pub(crate) fn directories(&self, path: &Path, mode: u32) -> Result<()> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+            self.directories(above, mode)?;
+        }
+        let make = || -> io::Result<()> {
+            self.check()?;
+            match rustix::fs::mkdir(path, Mode::from_raw_mode(mode)) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::EXIST) => return Ok(()),
+                Err(errno) => return Err(errno.into()),
+            }
+            // Not by its name, which may be another's by now.
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let fd = rustix::fs::open(path, flags, Mode::empty())?;
+            if rustix::fs::fstat(&fd)?.st_uid == rustix::process::geteuid().as_raw() {
+                rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
+            }
+            Ok(())
+        };
+        make().map_err(Error::io("create directory", path))
+    }
+
     /// Creates a directory, closed to everybody else, if there is none, and opens it.
     pub(crate) fn private_dir(&self, path: &Path) -> Result<OwnedFd> {
         let make = || -> io::Result<OwnedFd> {

@@ -1,6 +1,6 @@
 //! Writes the files of a shard from a builder.
 
-use crate::builder::{Builder, Head, shown_names};
+use crate::builder::{Builder, Head, Value, shown_names};
 use crate::covers::{common_directory, covers};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
@@ -25,6 +25,10 @@ use std::sync::Arc;
 
 /// Rows turned from structures into columns at a time: few enough to stay in the cache.
 const BATCH_ROWS: usize = 4096;
+
+/// Bytes of text in them after which a batch ends: it lies in memory beside the builder, and an
+/// array of text has offsets of 31 bits.
+const BATCH_BYTES: usize = 4 << 20;
 
 /// Most rows of `hardlinks` that go into the manifest instead of a file.
 const INLINE_LINKS_MAX: usize = 1024;
@@ -171,8 +175,7 @@ impl Encoder<'_> {
             heads.iter().step_by(FENCE_ROWS).map(|head| builder.path(head)).collect();
         let fences = KeyValue::new(FENCES_KEY.to_owned(), fences.join(FENCES_END));
         output.writer.append_key_value_metadata(fences);
-        for start in (0..heads.len()).step_by(BATCH_ROWS) {
-            let range = start..heads.len().min(start + BATCH_ROWS);
+        for range in batches(heads, |head| builder.path(head).len()) {
             let (heads, sums, before) =
                 (&heads[range.clone()], &sums[range.clone()], &before[range]);
             let mut columns: Vec<ArrayRef> = vec![
@@ -220,13 +223,16 @@ impl Encoder<'_> {
     ) -> Result<Self> {
         let mut ordinals = Vec::with_capacity(BATCH_ROWS);
         let mut places = Vec::with_capacity(BATCH_ROWS);
+        let mut bytes = 0;
         for (ordinal, range) in listings.enumerate() {
             for at in range {
                 ordinals.push(ordinal as u32);
                 places.push(at as usize);
-                if places.len() == BATCH_ROWS {
+                bytes += rows.bytes_of(at as usize);
+                if places.len() == BATCH_ROWS || bytes >= BATCH_BYTES {
                     output.write(row_columns(output.kind, &mut ordinals, &places, rows))?;
                     places.clear();
+                    bytes = 0;
                 }
             }
         }
@@ -347,7 +353,9 @@ impl Encoder<'_> {
             return Ok(self);
         }
         let mut output = self.open(FileKind::Xattrs, builder.values.len())?;
-        for rows in builder.values.chunks(BATCH_ROWS) {
+        let bytes = |row: &Value| row.path.len() + row.name.len() + row.key.len() + row.value.len();
+        for range in batches(&builder.values, bytes) {
+            let rows = &builder.values[range];
             output.write(vec![
                 strings(rows.iter().map(|row| Some(&*row.path))),
                 strings(rows.iter().map(|row| Some(row.name.as_str()))),
@@ -430,6 +438,26 @@ pub(crate) fn write_error(path: &Path, error: parquet::errors::ParquetError) -> 
         other => std::io::Error::other(other),
     };
     Error::io("write", path)(source)
+}
+
+/// Cuts rows into batches, given the bytes of text in each.
+fn batches<T>(
+    rows: &[T],
+    bytes_of: impl Fn(&T) -> usize,
+) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |row: &&T| {
+            let fits = bytes < BATCH_BYTES;
+            bytes += bytes_of(row);
+            fits
+        };
+        let count = rows[start..].iter().take(BATCH_ROWS).take_while(fits).count();
+        let range = start..start + count;
+        start = range.end;
+        (count > 0).then_some(range)
+    })
 }
 
 fn attributes_of<'a>(rows: &'a Rows, range: &std::ops::Range<u32>) -> &'a [Attributes] {
@@ -572,6 +600,17 @@ fn strings<'a>(values: impl Iterator<Item = Option<&'a str>>) -> ArrayRef {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn batches_end_with_their_rows_or_their_bytes() {
+        let cut = |rows: &[usize]| batches(rows, |&bytes| bytes).collect::<Vec<_>>();
+        assert_eq!(cut(&[]), []);
+        assert_eq!(cut(&[1; BATCH_ROWS + 2]), [0..BATCH_ROWS, BATCH_ROWS..BATCH_ROWS + 2]);
+        // 4,200 values with paths of 1 MiB each have more bytes than an array has offsets.
+        let cuts = cut(&[1 << 20; 4200]);
+        assert_eq!((cuts.len(), cuts[0].clone(), cuts[1049].end), (1050, 0..4, 4200));
+        assert_eq!(cut(&[usize::MAX >> 1, 1]), [0..1, 1..2]);
+    }
 
     #[test]
     fn links_count_once_where_all_of_an_inode_are_here() {

@@ -106,6 +106,7 @@ pub(crate) struct SealedBuilder {
     /// By passage and class of listers.
     behind: FxHashMap<(Arc<str>, ClassId), Behind>,
     bytes: usize,
+    full: bool,
 }
 
 /// What lies behind a passage.
@@ -137,8 +138,9 @@ impl SealedBuilder {
         let (behind, bytes) = self.behind(passage, listers);
         let before = behind.builder.bytes();
         push(&mut behind.builder);
-        let added = behind.builder.bytes() - before;
+        let (added, full) = (behind.builder.bytes() - before, behind.builder.is_full());
         self.bytes += bytes + added;
+        self.full |= full;
     }
 
     /// Notes that a directory whose listing lies behind a passage is a gate.
@@ -190,6 +192,11 @@ impl SealedBuilder {
     /// Returns the bytes of memory held.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Returns whether no further listing of ordinary size may be added.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
     }
 
     /// Returns how many rows there are.

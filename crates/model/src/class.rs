@@ -216,6 +216,20 @@ impl ClassTable {
         }
     }
 
+    /// Returns those of an audience who pass all of these grants, whoever asks for them.
+    pub fn narrowed_audience(&self, audience: Audience, grants: &[Grant]) -> Audience {
+        grants.iter().fold(audience, |audience, grant| self.restricted_audience(audience, grant, 0))
+    }
+
+    /// Returns what is left of an access for those who pass all of these grants.
+    pub fn narrowed_access(&self, access: &Access, grants: &[Grant]) -> Access {
+        let listing = self.narrowed_audience(access.listing, grants);
+        let within = |class| {
+            grants.iter().fold(class, |class, grant| self.restricted(class, grant.clone(), 0))
+        };
+        Access { listing, passage: access.passage.clone(), lookup: access.lookup.map(within) }
+    }
+
     /// Returns the class with these grants, which must be known to the table.
     pub fn class_of(&self, grants: &[GrantId]) -> ClassId {
         self.inner.write().class(grants.to_vec())

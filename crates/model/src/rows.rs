@@ -87,6 +87,13 @@ impl Rows {
         })
     }
 
+    /// Replaces those who may see each value.
+    pub fn map_audiences(&mut self, to: impl Fn(Audience) -> Audience) {
+        for audience in self.xattrs.iter_mut().filter_map(|place| place.audience.as_mut()) {
+            *audience = to(*audience);
+        }
+    }
+
     /// Returns whether any entry has extended attributes.
     pub fn has_xattrs(&self) -> bool {
         !self.xattrs.is_empty()
@@ -123,6 +130,17 @@ impl Rows {
     /// Returns the bytes of names, targets and extended attributes.
     pub fn bytes(&self) -> usize {
         self.text.len() + self.bytes.len()
+    }
+
+    /// Returns the bytes of the name, target and extended attributes in row `at`. Panics if there is
+    /// no such row.
+    pub fn bytes_of(&self, at: usize) -> usize {
+        let value = |xattr: Xattr<'_>| xattr.value.map_or(0, |(value, _)| value.len());
+        let xattrs: usize = match self.has_xattrs() {
+            true => self.xattrs(at).map(|xattr| xattr.key.len() + value(xattr)).sum(),
+            false => 0,
+        };
+        self.name(at).len() + self.target(at).len() + xattrs
     }
 
     /// Returns the attributes of all entries, by row.

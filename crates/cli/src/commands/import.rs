@@ -7,7 +7,7 @@ use crate::outcome::{Outcome, message, say, warn_of};
 use crate::places;
 use crate::{Engine, companion};
 use anyhow::Context;
-use canopy_import::{Counts, Form, Format, Import, Problems, Request};
+use canopy_import::{Above, Counts, Form, Format, Import, Problems, Request};
 use canopy_index::{Disk, NewSource, Published, Writer, WriterOptions};
 use canopy_text::human_size;
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +18,7 @@ use std::time::Instant;
 /// Import metadata that other scanners have written and publish it as a new generation of the index
 ///
 /// All FILEs are parts of one source. Modes, owners and ACLs in them say who sees what, as in a
-/// scan; directories above the root count as open to all. Exit code 0: complete; 1: with --lenient,
+/// scan; directories above the root count as open to all, unless --above tells. Exit code 0: complete; 1: with --lenient,
 /// something was left out; 2: nothing was published.
 ///
 /// Example: canopy import --format gufi-trace --root /home trace.0 trace.1
@@ -33,6 +33,9 @@ pub struct Arguments {
     /// Absolute path of the tree's root [default: what the files say]
     #[arg(long, value_name = "PATH")]
     root: Option<PathBuf>,
+    /// What a directory above the root is, such as /home=0711:0:0 (can be repeated)
+    #[arg(long, value_name = "DIR=MODE:UID:GID", value_parser = above)]
+    above: Vec<Above>,
     /// Name of the source [default: the path of its root]
     #[arg(long)]
     name: Option<String>,
@@ -92,6 +95,18 @@ fn one_byte(text: &str) -> Result<u8, String> {
     }
 }
 
+/// The permissions of a directory above the root.
+fn above(text: &str) -> Result<Above, String> {
+    let parse = || {
+        let (path, facts) = text.rsplit_once('=')?;
+        let mut facts = facts.split(':');
+        let mode = u32::from_str_radix(facts.next()?, 8).ok().filter(|&mode| mode <= 0o7777)?;
+        let [uid, gid] = [facts.next()?.parse().ok()?, facts.next()?.parse().ok()?];
+        facts.next().is_none().then(|| Above { path: path.into(), mode, uid, gid })
+    };
+    parse().ok_or_else(|| "give a path, its mode in octal digits, its owner and group".to_owned())
+}
+
 /// Carries the command out.
 pub fn run(
     index: Option<PathBuf>,
@@ -113,6 +128,7 @@ pub fn run(
         },
         files: arguments.files,
         root: arguments.root.map(|root| root.as_os_str().as_bytes().to_vec()),
+        above: arguments.above,
         lenient: arguments.lenient,
         threads,
         memory_bytes: arguments.memory,
@@ -145,6 +161,12 @@ pub fn run(
         None => Outcome::Complete,
     };
     let published = writer.publish()?;
+    if import.untold_above() > 0 && nix::unistd::geteuid().is_root() {
+        message(format_args!(
+            "the directories above {} count as open to all; --above says what they are",
+            canopy_read::to_path(import.root()).display()
+        ));
+    }
     let shown = report(&published, &counts, import.problems(), begun)?;
     let complete = import.problems().count() == 0 && shown == Outcome::Complete;
     Ok(if complete { derived } else { Outcome::Partial })
@@ -163,7 +185,7 @@ fn add_source(
         dev: import.dev(),
         scanned_ns: now_ns(),
         attributes: import.attributes(),
-        approach: import.root_approach(),
+        approach: import.root_approach(writer.classes()),
         xattrs: import.xattrs(writer.classes()),
     })?;
     let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();

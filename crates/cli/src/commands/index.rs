@@ -1,6 +1,7 @@
 //! `canopy index`
 
 use super::building::{Shards, with_progress};
+use super::index_faults::Faults;
 use crate::config::{prune_patterns, settings};
 use crate::limits::{OwnerLimitOptions, memory_size};
 use crate::options::{now_ns, threads};
@@ -9,12 +10,8 @@ use crate::places;
 use crate::{Engine, companion};
 use anyhow::Context;
 use canopy_index::{Disk, NewSource, Writer, WriterOptions};
-use canopy_scan::{Counts, Excludes, Root, ScanError, ScanOptions, Step, scan};
+use canopy_scan::{Counts, Excludes, MountRules, Root, ScanError, ScanOptions, scan};
 use canopy_text::human_size;
-use parking_lot::Mutex;
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -42,7 +39,7 @@ pub struct Arguments {
     /// repeated), besides what is configured
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
-    /// Index what the configuration leaves out, too
+    /// Index what the configuration leaves out, too, and /proc and its like (for root alone)
     #[arg(long)]
     no_prune: bool,
     /// Leave out extended attributes and ACLs (permissions count all the same); scans faster
@@ -83,7 +80,7 @@ pub fn run(
     let begun = Instant::now();
     let threads = threads(arguments.threads);
     Excludes::new(arguments.exclude.iter().map(String::as_str)).context("--exclude")?;
-    let errors = arguments.errors.as_deref().map(ErrorFile::create).transpose()?;
+    let faults = Faults::new(arguments.errors.as_deref())?;
     let options = WriterOptions {
         memory_bytes: arguments.memory,
         threads,
@@ -101,13 +98,18 @@ pub fn run(
         excludes: Excludes::default(),
         skipped: vec![(own.dev(), own.ino())],
         no_xattrs: arguments.no_xattrs,
+        one_reader: !nix::unistd::geteuid().is_root(),
+        path_bytes_max: settings().path_max.unwrap_or(ScanOptions::default().path_bytes_max),
+        part_bytes: (arguments.memory / threads / 16).clamp(1 << 20, 64 << 20),
     };
+    let trusted = settings().trust_fs.clone().unwrap_or_default();
+    let rules = MountRules::new(trusted, arguments.no_prune);
     let counts = Counts::default();
     with_progress(
         |elapsed| progress(&counts, elapsed),
         || -> anyhow::Result<()> {
             for path in &arguments.paths {
-                let root = Root::open(path, writer.classes())?;
+                let root = Root::open(path, writer.classes(), &rules)?;
                 let options =
                     ScanOptions { excludes: excludes(&arguments, &root.path)?, ..options.clone() };
                 add_source(
@@ -115,8 +117,9 @@ pub fn run(
                     root,
                     arguments.name.clone(),
                     &options,
+                    &rules,
                     &counts,
-                    errors.as_ref(),
+                    &faults,
                 )?;
             }
             Ok(())
@@ -127,10 +130,12 @@ pub fn run(
         None => Outcome::Complete,
     };
     let published = writer.publish()?;
-    if let Some(errors) = errors {
-        errors.finish()?;
+    faults.finish(&counts, &options)?;
+    if !options.one_reader {
+        super::index_faults::warn_of_mounts(&rules.closed());
     }
     let shown = warn_of(&published);
+    let complete = counts.faults() == 0 && shown == Outcome::Complete;
     let (failed, vanished) = (counts.failed.into_inner(), counts.vanished.into_inner());
     let seconds = begun.elapsed().as_secs_f64();
     say(format_args!(
@@ -144,13 +149,12 @@ pub fn run(
         human_size(published.bytes as i64),
         published.shards,
     ))?;
-    let complete = failed + vanished == 0 && shown == Outcome::Complete;
     Ok(if complete { derived } else { Outcome::Partial })
 }
 
 fn progress(counts: &Counts, elapsed: Duration) -> String {
     let entries = counts.entries.load(Ordering::Relaxed);
-    let errors = counts.failed.load(Ordering::Relaxed) + counts.vanished.load(Ordering::Relaxed);
+    let errors = counts.faults();
     let rate = entries as f64 / elapsed.as_secs_f64().max(0.001);
     format!("{entries} entries, {rate:.0}/s, {errors} errors")
 }
@@ -166,12 +170,17 @@ fn excludes(arguments: &Arguments, root: &Path) -> anyhow::Result<Excludes> {
 
 fn add_source(
     writer: &mut Writer,
-    root: Root,
+    mut root: Root,
     name: Option<String>,
     options: &ScanOptions,
+    rules: &MountRules,
     counts: &Counts,
-    errors: Option<&ErrorFile>,
+    faults: &Faults,
 ) -> anyhow::Result<()> {
+    let xattrs = match options.no_xattrs {
+        true => Vec::new(),
+        false => root.xattrs(writer.classes()),
+    };
     let source = writer.add_source(NewSource {
         name,
         root: root.escaped_path(),
@@ -179,16 +188,12 @@ fn add_source(
         scanned_ns: now_ns(),
         attributes: root.attributes,
         approach: root.approach.clone(),
-        xattrs: if options.no_xattrs { Vec::new() } else { root.xattrs(writer.classes()) },
+        xattrs,
     })?;
     let base = root.path.clone();
-    let on_error = |error: &ScanError| {
-        if let Some(errors) = errors {
-            errors.add(&base, error);
-        }
-    };
+    let on_error = |error: &ScanError| faults.add(&base, error);
     let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
-    let sinks = scan(root, options, writer.classes(), counts, &on_error, sinks)?;
+    let sinks = scan(root, options, writer.classes(), rules, counts, &on_error, sinks)?;
     writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
     Ok(())
 }
@@ -199,38 +204,5 @@ fn raise_open_files() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // Without it, only very deep trees run into the limit, and say so.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
-}
-
-/// The file that lists errors: step, reason and path, one a line, with control characters escaped.
-struct ErrorFile {
-    file: Mutex<BufWriter<File>>,
-}
-
-impl ErrorFile {
-    fn create(path: &Path) -> anyhow::Result<Self> {
-        let file =
-            File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(ErrorFile { file: Mutex::new(BufWriter::new(file)) })
-    }
-
-    fn add(&self, base: &Path, error: &ScanError) {
-        let step = match error.step {
-            Step::List => "cannot list",
-            Step::Look => "cannot look at",
-            Step::ReadLink => "cannot read the link",
-            Step::Xattrs => "cannot read the extended attributes of",
-        };
-        let path = base.join(std::ffi::OsStr::from_bytes(&error.path));
-        let reason = std::io::Error::from(error.errno);
-        let path = path.as_os_str().as_bytes().escape_ascii();
-        let mut file = self.file.lock();
-        // A full disk shows when the file is finished.
-        drop(writeln!(file, "{step} {path}: {reason}"));
-    }
-
-    fn finish(self) -> anyhow::Result<()> {
-        let mut file = self.file.into_inner();
-        file.flush().context("cannot write the list of errors")
     }
 }

@@ -9,6 +9,7 @@ mod config;
 mod faults;
 mod hostile;
 mod import;
+mod limits;
 mod options;
 mod packaging;
 mod workspace;

@@ -19,6 +19,7 @@ pub struct ShardWriter<'a> {
     bytes_max: usize,
     /// Classes whose builders take no more.
     full: Vec<ClassId>,
+    full_sealed: Vec<ClassId>,
     order: Vec<u32>,
 }
 
@@ -26,8 +27,18 @@ impl<'a> ShardWriter<'a> {
     /// Returns one without listings, whose builders may take so many bytes.
     pub(super) fn new(writer: &'a Writer, source: u32, bytes_max: usize) -> Self {
         let (builders, sealed) = (FxHashMap::default(), FxHashMap::default());
-        let (full, order) = (Vec::new(), Vec::new());
-        ShardWriter { writer, source, builders, sealed, bytes: 0, bytes_max, full, order }
+        let (full, full_sealed, order) = (Vec::new(), Vec::new(), Vec::new());
+        ShardWriter {
+            writer,
+            source,
+            builders,
+            sealed,
+            bytes: 0,
+            bytes_max,
+            full,
+            full_sealed,
+            order,
+        }
     }
 
     /// Takes in a listing. Blocks while a shard is written, when this thread's share of memory is
@@ -51,6 +62,9 @@ impl<'a> ShardWriter<'a> {
         self.order = order;
         for class in std::mem::take(&mut self.full) {
             self.flush(class)?;
+        }
+        for class in std::mem::take(&mut self.full_sealed) {
+            self.flush_sealed(class)?;
         }
         while self.bytes > self.bytes_max {
             match self.largest() {
@@ -83,6 +97,9 @@ impl<'a> ShardWriter<'a> {
         let before = sealed.bytes();
         push(sealed);
         self.bytes += sealed.bytes() - before;
+        if sealed.is_full() {
+            self.full_sealed.push(class);
+        }
     }
 
     /// Adds to the builder of a class.
