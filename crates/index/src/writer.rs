@@ -2,41 +2,46 @@
 //!
 //! 1. Take the lock, read the current generation, remove what a crashed writer left.
 //! 2. For each source, threads push listings into [`ShardWriter`]s, which keep a builder a class
-//!    and write the largest as a shard when their share of the memory budget is used up.
+//!    and write the largest as a shard when their share of the memory budget is used up. A source
+//!    whose threads do not come to the end is abandoned and stays as it was.
 //! 3. Write the manifests of the classes that changed, the catalog and the manifest of all classes.
 //! 4. Sync the file system; then replace `CURRENT`. Before this, nothing that a reader sees has
 //!    changed.
 //! 5. Remove what neither this generation nor the one before refers to. The one before stays for
-//!    readers that opened it.
+//!    readers that opened it. What may be removed is in the journal (`cleaning`).
 
-use crate::builder::{Builder, Value, shown_names};
+use crate::builder::{Builder, Value};
 use crate::class_dirs::ClassDirs;
 use crate::disk::Disk;
 use crate::encoder::{ShardTarget, write_shard};
 use crate::error::{Error, Result};
+use crate::failures::Failures;
+use crate::journal::{self, Journal};
 use crate::levels::levels;
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GateStepRecord, GrantRecord,
-    Manifest, Passage, SourceRecord,
+    Manifest, Passage,
 };
+use crate::marker;
 use crate::names::{self, Key, Names};
 use crate::own_tables::TableRecord;
 use crate::packed::PackedList;
 use crate::safety;
-use crate::schema::FileKind;
 use crate::shard_record::ShardRecord;
-use canopy_model::{ClassId, ClassTable, GateStep, escape, parallel};
+use canopy_model::{ClassId, ClassTable, GateStep, parallel};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod cleaning;
 mod shard_writer;
+mod sources;
 mod tables;
 
 pub use shard_writer::ShardWriter;
@@ -48,13 +53,17 @@ pub struct WriterOptions {
     pub memory_bytes: usize,
     /// How many threads write.
     pub threads: usize,
+    /// Whether to keep the generation before for readers that have opened it. If not, its files
+    /// are removed before anything is written.
+    pub keep_previous: bool,
     /// The disk, with faults for tests.
     pub disk: Disk,
 }
 
 impl Default for WriterOptions {
     fn default() -> Self {
-        WriterOptions { memory_bytes: 256 << 20, threads: 1, disk: Disk::default() }
+        let disk = Disk::default();
+        WriterOptions { memory_bytes: 256 << 20, threads: 1, keep_previous: true, disk }
     }
 }
 
@@ -105,6 +114,8 @@ pub struct Writer {
     path: PathBuf,
     options: WriterOptions,
     unprivileged: bool,
+    /// What `CURRENT` said.
+    current: Option<Current>,
     /// Generation that is being written.
     generation: u64,
     table: ClassTable,
@@ -121,8 +132,11 @@ pub struct Writer {
     shards: Mutex<Vec<(ClassId, ShardRecord)>>,
     next_shard: AtomicU64,
     next_source: u32,
-    /// Roots of the sources that were begun, by number.
-    roots: BTreeMap<u32, String>,
+    /// Sources that were begun and are not in the manifests, by number.
+    begun: BTreeMap<u32, NewSource>,
+    /// Those of them whose listings are still coming.
+    unfinished: Mutex<HashSet<u32>>,
+    failures: Failures,
     /// Extended attributes of roots that wait for a shard writer.
     root_values: Mutex<Vec<(u32, ClassId, Value)>>,
     /// Tables that were added, by name.
@@ -146,17 +160,17 @@ impl Writer {
             .create(path)
             .map_err(Error::io("create directory", path))?;
         let path = safety::check(path, uid)?;
-        let lock = lock(&path)?;
-        let current = match manifest::read::<Current>(&names::current(&path)) {
-            Ok(current) => Some(current.generation),
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
+        let (lock, key) = marker::claim(&path)?;
+        let current = cleaning::current(&path)?;
+        let state: AllManifests = match &current {
+            Some(current) => manifest::read(&names::all_manifests(&path, current.generation))?,
+            None => AllManifests { key, ..AllManifests::default() },
         };
-        let state: AllManifests = match current {
-            Some(generation) => manifest::read(&names::all_manifests(&path, generation))?,
-            None => AllManifests { key: random_key(&path)?, ..AllManifests::default() },
-        };
-        let all_path = names::all_manifests(&path, current.unwrap_or(0));
+        let committed = current.as_ref().map_or(0, |current| current.generation);
+        let all_path = names::all_manifests(&path, committed);
+        if state.key != key {
+            return Err(Error::corrupt(&all_path, "it is of another index than the file 'lock'"));
+        }
         let names = Names::new(&path, state.key);
         let corrupt = |error| Error::corrupt(&all_path, error);
         let grants = state.grants.get().map_err(corrupt)?;
@@ -172,18 +186,35 @@ impl Writer {
             let id = table.class_of(&class.path());
             classes.insert(id, (class.manifest, manifest));
         }
+        let left = journal::read(&path)?;
+        cleaning::remove(&options.disk, &names, &left.paths)?;
+        if let Some(previous) = current.as_ref().and_then(|current| current.previous)
+            && !options.keep_previous
+        {
+            cleaning::give_up(&options.disk, &names, previous, committed)?;
+        }
+        let mut generation = committed.max(left.generation) + 1;
+        // Whatever a loss of power has left: no number is used twice.
+        while names::all_manifests(&path, generation).symlink_metadata().is_ok() {
+            generation += 1;
+        }
+        let disk = options.disk.journaled(Journal::new(&path, generation));
+        let options = WriterOptions { disk, ..options };
         let mut writer = Writer {
             dirs: ClassDirs::new(options.disk.clone(), names.clone(), uid != 0),
-            salt: random_key(&path)?,
+            salt: marker::random_key(&path)?,
             names,
             passages: BTreeMap::new(),
-            roots: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            unfinished: Mutex::default(),
+            failures: Failures::read(&path)?,
             root_values: Mutex::default(),
             tables: state.tables,
             queries: state.queries,
             published: Published::default(),
             unprivileged: uid != 0,
-            generation: current.unwrap_or(0) + 1,
+            current,
+            generation,
             path,
             options,
             table,
@@ -201,7 +232,6 @@ impl Writer {
             let written = all_written.get(&gates).copied().unwrap_or(0);
             writer.passages.insert(gates, (written, passage));
         }
-        writer.remove_unreferenced(current.unwrap_or(0))?;
         Ok(writer)
     }
 
@@ -215,62 +245,9 @@ impl Writer {
         &self.path
     }
 
-    /// Begins a source, and returns its number. It takes the place of the source with the same
-    /// root.
-    pub fn add_source(&mut self, new: NewSource) -> Result<u32> {
-        let name = new.name.unwrap_or_else(|| new.root.clone());
-        let sources = self.classes.values().flat_map(|(_, manifest)| &manifest.sources);
-        if let Some(other) =
-            sources.clone().find(|source| source.name == name && source.root != new.root)
-        {
-            return Err(Error::NameTaken { name, root: other.root.clone() });
-        }
-        let replaced: Vec<u32> =
-            sources.filter(|source| source.root == new.root).map(|source| source.id).collect();
-        for (&class, (_, manifest)) in &mut self.classes {
-            let before = (manifest.sources.len(), manifest.shards.len());
-            manifest.sources.retain(|source| !replaced.contains(&source.id));
-            manifest.shards.retain(|shard| !replaced.contains(&shard.source));
-            if before != (manifest.sources.len(), manifest.shards.len()) {
-                self.changed.insert(class);
-            }
-        }
-        self.clear_derived();
-        let id = self.next_source;
-        self.next_source += 1;
-        let class = self.effective(new.class);
-        self.changed.insert(class);
-        self.dirs.ensure(&self.table, class)?;
-        self.roots.insert(id, new.root.clone());
-        let keys = new.xattrs.iter().map(|(key, _)| key.as_str());
-        let xattrs = shown_names(keys);
-        let mut values = self.root_values.lock();
-        for (key, value) in new.xattrs {
-            let Some((value, class)) = value else { continue };
-            let value = Value {
-                path: "".into(),
-                name: String::new(),
-                key,
-                value: escape(&value).into_owned(),
-                attributes: new.attributes,
-            };
-            values.push((id, class, value));
-        }
-        drop(values);
-        self.classes.entry(class).or_default().1.sources.push(SourceRecord {
-            id,
-            name,
-            root: new.root,
-            dev: new.dev,
-            scanned_ns: new.scanned_ns,
-            attributes: new.attributes,
-            xattrs,
-        });
-        Ok(id)
-    }
-
     /// Returns a shard writer for each thread.
     pub fn shard_writers(&self, source: u32) -> Vec<ShardWriter<'_>> {
+        self.unfinished.lock().insert(source);
         let share = self.options.memory_bytes / self.options.threads.max(1);
         // A vector that grows doubles: half of the share is left for that.
         let new = |_| ShardWriter::new(self, source, share / 2);
@@ -282,7 +259,8 @@ impl Writer {
         writers
     }
 
-    /// Writes what is left in the shard writers, one shard a class, on as many threads.
+    /// Writes what is left in the shard writers, one shard a class, on as many threads. With it,
+    /// the source has come to its end.
     pub fn finish_shards(&self, writers: Vec<ShardWriter<'_>>) -> Result<()> {
         let mut threads = vec![(); writers.len()];
         let mut left: FxHashMap<ClassId, Vec<Builder>> = FxHashMap::default();
@@ -300,10 +278,12 @@ impl Writer {
         parallel(&mut threads, left, |(), (class, builder)| {
             self.write_shard(class, source, builder)
         })?;
+        self.unfinished.lock().remove(&source);
         Ok(())
     }
 
-    /// Publishes all sources that were begun since the index was opened, as one generation.
+    /// Publishes all sources that have come to their end since the index was opened, as one
+    /// generation.
     pub fn publish(mut self) -> Result<Published> {
         self.settle();
         let mut published = Published { generation: self.generation, ..self.published };
@@ -312,19 +292,24 @@ impl Writer {
         published.without_passage = self.table.without_passage();
         self.write_manifests()?;
 
+        let previous = self.current.as_ref().map(|current| current.generation);
+        let previous = previous.filter(|_| self.options.keep_previous);
+        // Nothing of it is removed before the new generation counts.
+        self.note_obsolete(previous)?;
         let disk = &self.options.disk;
         disk.sync_all(&self.path)?;
-        let current = Current { generation: self.generation, published_ns: now_ns() };
+        let current = Current { generation: self.generation, previous, published_ns: now_ns() };
         let new = self.path.join("CURRENT.new");
         manifest::write(disk, &new, &current, self.public_mode(), true)?;
         disk.replace(&new, &names::current(&self.path))?;
-        // The generation is committed: what cannot be removed now is removed by the next writer.
-        drop(self.remove_unreferenced(self.generation));
+        // The generation is committed, whatever becomes of this.
+        drop(self.write_failures());
         Ok(published)
     }
 
     /// Takes the shards that were written into the manifests of their classes.
     fn settle(&mut self) {
+        self.accept_sources();
         let shards = std::mem::take(&mut *self.shards.lock());
         for (class, shard) in shards {
             self.published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
@@ -426,84 +411,11 @@ impl Writer {
         salt.copy_from_slice(&hash.as_bytes()[..16]);
         salt
     }
-
-    /// Removes every file that neither `generation` nor the one before it refers to, and the class
-    /// directories that are empty then.
-    fn remove_unreferenced(&self, generation: u64) -> Result<()> {
-        let mut kept: HashSet<PathBuf> = HashSet::new();
-        for generation in [generation, generation.saturating_sub(1)] {
-            let all_path = names::all_manifests(&self.path, generation);
-            let all: AllManifests = match manifest::read(&all_path) {
-                Ok(all) => all,
-                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            kept.insert(names::catalog(&self.path, generation));
-            let passages = all.passages.get().map_err(|error| Error::corrupt(&all_path, error))?;
-            kept.extend(passages.iter().map(|(gates, written)| {
-                names::passage(&self.names.behind(steps(gates)), *written)
-            }));
-            kept.insert(all_path);
-            for ClassManifest { class, manifest } in &all.classes {
-                let directory = self.names.class(&class.path());
-                kept.insert(names::manifest(&directory, class.manifest));
-                for shard in &manifest.shards {
-                    let kinds =
-                        FileKind::ALL.into_iter().filter(|&kind| shard.file(kind).is_some());
-                    kept.extend(kinds.map(|kind| directory.join(shard.file_name(kind))));
-                }
-                kept.extend(manifest.tables.iter().map(|file| directory.join(file.file_name())));
-            }
-        }
-        kept.extend([names::current(&self.path), self.path.join("lock")]);
-        self.clean(&self.path, &kept)
-    }
-
-    fn clean(&self, directory: &Path, kept: &HashSet<PathBuf>) -> Result<()> {
-        let ours = |name: &str| {
-            name.ends_with(".parquet") || name.ends_with(".bin") || name == "CURRENT.new"
-        };
-        for entry in std::fs::read_dir(directory).map_err(Error::io("list", directory))? {
-            let entry = entry.map_err(Error::io("list", directory))?;
-            let path = entry.path();
-            let file_type = entry.file_type().map_err(Error::io("look at", &path))?;
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if file_type.is_dir() && names::leads_to_classes(&name) {
-                self.clean(&path, kept)?;
-                // Fails, as it should, where a class directory is still in use.
-                drop(std::fs::remove_dir(&path));
-            } else if file_type.is_file() && ours(&name) && !kept.contains(&path) {
-                self.options.disk.remove(&path)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Returns the gates of a stored passage.
 fn steps(gates: &[GateStepRecord]) -> impl Iterator<Item = GateStep> {
     gates.iter().map(GateStep::from)
-}
-
-/// Takes the lock of an index.
-fn lock(index: &Path) -> Result<File> {
-    let path = index.join("lock");
-    // Not readable by others: who may open it could hold the lock.
-    let file = std::fs::OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(Error::io("open", &path))?;
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked(index.to_owned())),
-        Err(errno) => Err(Error::io("lock", &path)(errno.into())),
-    }
 }
 
 /// Joins the small builders of one class. Large ones stay apart, so that several threads write
@@ -516,14 +428,6 @@ fn merged(builders: Vec<Builder>) -> Vec<Builder> {
         all
     }));
     joined
-}
-
-/// Returns a key that nobody can guess.
-fn random_key(index: &Path) -> Result<Key> {
-    let mut key = Key::default();
-    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut key));
-    read.map_err(Error::io("read random bytes for", index))?;
-    Ok(key)
 }
 
 fn now_ns() -> i64 {

@@ -6,7 +6,7 @@ use crate::outcome::{Outcome, message, say, warn_of};
 use crate::{Engine, companion};
 use anyhow::Context;
 use canopy_import::{Counts, Form, Format, Import, Problems, Request};
-use canopy_index::{Disk, NewSource, Published, Writer, WriterOptions};
+use canopy_index::{NewSource, Published, Writer, WriterOptions};
 use canopy_text::human_size;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -118,7 +118,8 @@ pub fn run(
             FormName::Plain => Form::Plain,
         }),
     };
-    let options = WriterOptions { memory_bytes: arguments.memory, threads, disk: Disk::default() };
+    let options =
+        WriterOptions { memory_bytes: arguments.memory, threads, ..WriterOptions::default() };
     let mut writer = Writer::open(&location(index)?, options)?;
     if companion::must_refresh(&writer, engine) {
         drop(writer);

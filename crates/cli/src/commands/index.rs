@@ -3,10 +3,11 @@
 use super::building::{Shards, with_progress};
 use crate::config::{prune_patterns, settings};
 use crate::options::{location, memory_size, now_ns, threads};
-use crate::outcome::{Outcome, say, warn_of};
+use crate::outcome::{Outcome, message, say, warn_of};
 use crate::{Engine, companion};
 use anyhow::Context;
 use canopy_index::{Disk, NewSource, Writer, WriterOptions};
+use canopy_model::escape;
 use canopy_scan::{Counts, Excludes, Root, ScanError, ScanOptions, Step, scan};
 use canopy_text::human_size;
 use parking_lot::Mutex;
@@ -21,8 +22,9 @@ use std::time::{Duration, Instant};
 /// Scan trees and publish them as a new generation of the index
 ///
 /// A tree that was indexed before is replaced; others stay. Readers see the old generation until
-/// the new one is whole. Exit code 0: complete; 1: some entries vanished or could not be read; 2:
-/// nothing was published.
+/// the new one is whole. A tree that cannot be scanned stays as it was, and 'canopy info' says since
+/// when. Exit code 0: complete; 1: some entries vanished or could not be read, or a tree stays as it
+/// was; 2: nothing was published.
 ///
 /// Example: canopy index /home /data --exclude '*.snapshot' --errors errors.txt
 #[derive(clap::Args)]
@@ -52,6 +54,10 @@ pub struct Arguments {
     /// Memory for building, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
     memory: usize,
+    /// Remove what is in the index of each PATH, and the generation before, ahead of the scan:
+    /// needs half of the space, but until the end there are no answers about PATH
+    #[arg(long)]
+    replace: bool,
     /// List entries that vanished or could not be read in FILE
     #[arg(long, value_name = "FILE")]
     errors: Option<PathBuf>,
@@ -80,44 +86,72 @@ pub fn run(
     let threads = threads(arguments.threads);
     Excludes::new(arguments.exclude.iter().map(String::as_str)).context("--exclude")?;
     let errors = arguments.errors.as_deref().map(ErrorFile::create).transpose()?;
-    let options = WriterOptions { memory_bytes: arguments.memory, threads, disk: Disk::default() };
-    let mut writer = Writer::open(&location(index)?, options)?;
+    let location = location(index)?;
+    let options = WriterOptions {
+        memory_bytes: arguments.memory,
+        threads,
+        keep_previous: !arguments.replace,
+        disk: Disk::default(),
+    };
+    let mut writer = Writer::open(&location, options.clone())?;
     if companion::must_refresh(&writer, engine) {
         drop(writer);
         return companion::run();
     }
+    if arguments.replace && give_up(&mut writer, &arguments.paths) {
+        writer.publish()?;
+        writer = Writer::open(&location, options.clone())?;
+    }
     let own = writer.path().metadata().context("cannot look at the index")?;
-    let options = ScanOptions {
+    let scan_options = ScanOptions {
         one_file_system: arguments.one_file_system,
         excludes: Excludes::default(),
         skipped: vec![(own.dev(), own.ino())],
         no_xattrs: arguments.no_xattrs,
     };
     let counts = Counts::default();
-    with_progress(
+    let failed = with_progress(
         |elapsed| progress(&counts, elapsed),
-        || -> anyhow::Result<()> {
+        || {
+            let mut failed = Vec::new();
             for path in &arguments.paths {
-                let root = Root::open(path, writer.classes())?;
-                let options =
-                    ScanOptions { excludes: excludes(&arguments, &root.path)?, ..options.clone() };
-                add_source(
+                let added = index_tree(
                     &mut writer,
-                    root,
-                    arguments.name.clone(),
-                    &options,
+                    path,
+                    &arguments,
+                    &scan_options,
                     &counts,
                     errors.as_ref(),
-                )?;
+                );
+                if let Err(error) = added {
+                    failed.push((path, error));
+                }
             }
-            Ok(())
+            failed
         },
-    )?;
+    );
+    for (path, error) in &failed {
+        writer.failed(&root_of(path), format!("{error:#}"));
+    }
+    if failed.len() == arguments.paths.len() {
+        drop(writer.keep());
+        return Err(said(failed).context("nothing was published"));
+    }
+    let stays = !failed.is_empty();
+    for (path, error) in failed {
+        message(format_args!("{error:#}; {} stays as it was in the index", path.display()));
+    }
     let derived = match engine {
         Some(engine) => (engine.refresh)(&mut writer, threads)?,
         None => Outcome::Complete,
     };
-    let published = writer.publish()?;
+    let published = match writer.publish() {
+        Ok(published) => published,
+        Err(error) => {
+            record(&location, options, &arguments.paths, &error);
+            return Err(error.into());
+        }
+    };
     if let Some(errors) = errors {
         errors.finish()?;
     }
@@ -135,7 +169,37 @@ pub fn run(
         human_size(published.bytes as i64),
         published.shards,
     ))?;
-    Ok(if failed + vanished == 0 { derived } else { Outcome::Partial })
+    Ok(if failed + vanished == 0 && !stays { derived } else { Outcome::Partial })
+}
+
+/// Takes the sources at these paths out of the index, as far as they can be scanned anew; returns
+/// whether there was any.
+fn give_up(writer: &mut Writer, paths: &[PathBuf]) -> bool {
+    let roots: Vec<Root> =
+        paths.iter().filter_map(|path| Root::open(path, writer.classes()).ok()).collect();
+    let removed = roots.iter().filter(|root| writer.remove_source(&root.escaped_path()));
+    removed.count() > 0
+}
+
+/// Prints all of the errors but the last one, and returns that.
+fn said(mut failed: Vec<(&PathBuf, anyhow::Error)>) -> anyhow::Error {
+    let last = failed.pop();
+    failed.iter().for_each(|(_, error)| message(format_args!("{error:#}")));
+    last.map_or_else(|| anyhow::anyhow!("no PATH is given"), |(_, error)| error)
+}
+
+/// Records that nothing of these paths could be published, if that much can be done.
+fn record(location: &Path, options: WriterOptions, paths: &[PathBuf], error: &canopy_index::Error) {
+    let Ok(mut writer) = Writer::open(location, options) else { return };
+    let reason = format!("{:#}", anyhow::anyhow!("{error}"));
+    paths.iter().for_each(|path| writer.failed(&root_of(path), reason.clone()));
+    drop(writer.keep());
+}
+
+/// Returns the absolute path, escaped, under which a failure of a source is recorded.
+fn root_of(path: &Path) -> String {
+    let real = path.canonicalize().or_else(|_| std::path::absolute(path));
+    escape(real.unwrap_or_else(|_| path.to_owned()).as_os_str().as_bytes()).into_owned()
 }
 
 fn progress(counts: &Counts, elapsed: Duration) -> String {
@@ -154,16 +218,19 @@ fn excludes(arguments: &Arguments, root: &Path) -> anyhow::Result<Excludes> {
     Ok(Excludes::new(patterns.iter().map(String::as_str))?)
 }
 
-fn add_source(
+/// Scans a tree and adds it to what is published next. After an error, nothing of it is.
+fn index_tree(
     writer: &mut Writer,
-    root: Root,
-    name: Option<String>,
+    path: &Path,
+    arguments: &Arguments,
     options: &ScanOptions,
     counts: &Counts,
     errors: Option<&ErrorFile>,
 ) -> anyhow::Result<()> {
+    let root = Root::open(path, writer.classes())?;
+    let options = ScanOptions { excludes: excludes(arguments, &root.path)?, ..options.clone() };
     let source = writer.add_source(NewSource {
-        name,
+        name: arguments.name.clone(),
         root: root.escaped_path(),
         dev: root.dev,
         scanned_ns: now_ns(),
@@ -171,14 +238,38 @@ fn add_source(
         class: root.class,
         xattrs: if options.no_xattrs { Vec::new() } else { root.xattrs(writer.classes()) },
     })?;
+    let scanned = scan_tree(writer, source, root, &options, counts, errors);
+    match scanned {
+        Ok(()) => writer.forget_failure(&root_of(path)),
+        Err(_) => writer.abandon(source),
+    }
+    scanned
+}
+
+fn scan_tree(
+    writer: &Writer,
+    source: u32,
+    root: Root,
+    options: &ScanOptions,
+    counts: &Counts,
+    errors: Option<&ErrorFile>,
+) -> anyhow::Result<()> {
     let base = root.path.clone();
+    let unlisted = Mutex::new(None);
     let on_error = |error: &ScanError| {
+        if error.path.is_empty() && error.step == Step::List {
+            *unlisted.lock() = Some(error.errno);
+        }
         if let Some(errors) = errors {
             errors.add(&base, error);
         }
     };
     let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
     let sinks = scan(root, options, writer.classes(), counts, &on_error, sinks)?;
+    if let Some(errno) = unlisted.into_inner() {
+        return Err(std::io::Error::from(errno))
+            .with_context(|| format!("cannot list {}", base.display()));
+    }
     writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
     Ok(())
 }

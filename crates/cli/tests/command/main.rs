@@ -9,5 +9,6 @@ mod config;
 mod faults;
 mod import;
 mod options;
+mod ownership;
 mod packaging;
 mod workspace;
