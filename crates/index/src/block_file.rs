@@ -3,6 +3,7 @@
 
 use crate::disk::BLOCK_BYTES;
 use crate::error::{Error, Result};
+use crate::plain_file;
 use bytes::Bytes;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::{ChunkReader, Length};
@@ -34,8 +35,7 @@ struct Inner {
 impl BlockFile {
     /// Opens a file that has so many bytes, and blocks with these CRC-32, by its manifest.
     pub(crate) fn open(path: &Path, expected_bytes: u64, sums: Vec<u32>) -> Result<Self> {
-        let file = File::open(path).map_err(Error::io("open", path))?;
-        let bytes = file.metadata().map_err(Error::io("read", path))?.len();
+        let (file, bytes) = plain_file::open(path)?;
         if bytes != expected_bytes {
             return Err(Error::corrupt(
                 path,

@@ -142,7 +142,7 @@ fn document_seeds() -> Vec<Vec<u8>> {
 }
 
 fn current() -> Current {
-    Current { generation: 7, published_ns: 1_700_000_000_000_000_000 }
+    Current { generation: 7, previous: Some(5), published_ns: 1_700_000_000_000_000_000 }
 }
 
 fn packed<T: serde::Serialize>(list: Vec<T>) -> PackedList<T> {

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! INDEX/
-//!   lock                        held by the one writer (flock)
+//!   lock                        proves that this is an index; held by the one writer (flock)
+//!   journal                     what a writer is about to make or remove
+//!   failures                    root only: sources that could not be indexed
 //!   CURRENT                     generation and time of publication; replaced by rename
 //!   catalog-7.bin               public: the grants, and the classes that hold anything
 //!   manifests-7.bin             root only: the manifests of all classes in one file
@@ -25,7 +27,7 @@
 //! opens for a caller; `own_tables` has the tables that
 //! the administrator adds; [`Index`] opens one generation and [`Shard`] answers from one shard's
 //! files. `docs/format.md` draws all of it field by field. Everything that changes the disk goes
-//! through [`Disk`].
+//! through [`Disk`], after `journal` has it; `marker` is what tells an index from other directories.
 //!
 //! Not its job: where listings come from, and what is asked of them.
 
@@ -37,13 +39,17 @@ mod covers;
 mod disk;
 mod encoder;
 mod error;
+mod failures;
 #[doc(hidden)]
 pub mod fuzzing;
+mod journal;
 mod manifest;
+mod marker;
 mod names;
 mod own_tables;
 mod packed;
 mod passages;
+mod plain_file;
 mod reader;
 mod safety;
 pub mod schema;
@@ -58,6 +64,7 @@ pub use canopy_model::ErrorKind;
 pub use column::{Column, ColumnId, Columns};
 pub use disk::{Disk, Faults};
 pub use error::{Error, Result, parquet_write_error};
+pub use failures::Failure;
 pub use manifest::SourceRecord;
 pub use own_tables::{
     ColumnType, TableColumn, TableFile, TableFormat, TableKind, TableRead, TableRecord,

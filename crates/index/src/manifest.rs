@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::names::Key;
 use crate::own_tables::{TableFileRecord, TableRecord};
 use crate::packed::PackedList;
+use crate::plain_file;
 use crate::schema::FORMAT;
 use crate::sealed::SealedFile;
 use crate::shard_record::ShardRecord;
@@ -25,6 +26,10 @@ use std::path::Path;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Current {
     pub(crate) generation: u64,
+    /// The generation before, whose files stay for readers that have opened it; none if it was
+    /// given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) previous: Option<u64>,
     /// When it was published, in nanoseconds since 1970.
     pub(crate) published_ns: i64,
 }
@@ -169,11 +174,14 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     const KIND: &'static str;
     /// Whether the content is JSON, else Postcard.
     const JSON: bool = false;
+    /// Most bytes of a file of this kind; others are refused before they are read.
+    const BYTES_MAX: u64 = 1 << 30;
 }
 
 impl Document for Current {
     const KIND: &'static str = "current";
     const JSON: bool = true;
+    const BYTES_MAX: u64 = 4096;
 }
 
 impl Document for Catalog {
@@ -196,23 +204,32 @@ pub(crate) fn write<D: Document>(
     mode: u32,
     sync: bool,
 ) -> Result<()> {
+    let text = encode(path, document)?;
+    let mut file = disk.create(path, mode)?;
+    file.write_all(&text).map_err(Error::io("write", path))?;
+    file.finish(sync).map(drop)
+}
+
+/// Encodes a document with its first line; the path is where it goes, for messages.
+pub(crate) fn encode<D: Document>(path: &Path, document: &D) -> Result<Vec<u8>> {
     let content = encode_content(document)
         .map_err(|error| Error::io("encode", path)(std::io::Error::other(error.to_string())))?;
-    let mut file = disk.create(path, mode)?;
     let sum = crc32fast::hash(&content);
-    writeln!(file, "canopy {} {FORMAT} {sum:08x}", D::KIND)
-        .and_then(|()| file.write_all(&content))
-        .map_err(Error::io("write", path))?;
-    file.finish(sync).map(drop)
+    Ok([format!("canopy {} {FORMAT} {sum:08x}\n", D::KIND).as_bytes(), &content].concat())
 }
 
 /// Reads a document.
 pub(crate) fn read<D: Document>(path: &Path) -> Result<D> {
-    let text = std::fs::read(path).map_err(Error::io("read", path))?;
+    let text = plain_file::read(path, D::BYTES_MAX)?;
     decode(&text).map_err(|fault| match fault {
-        Fault::Version(found) => Error::Version { path: path.to_owned(), found, expected: FORMAT },
+        Fault::Version(found) => other_version(path, found),
         Fault::Corrupt(detail) => Error::corrupt(path, detail),
     })
+}
+
+/// Returns the error of a file of another format.
+pub(crate) fn other_version(path: &Path, found: u32) -> Error {
+    Error::Version { path: path.to_owned(), found, expected: FORMAT }
 }
 
 /// Why bytes are no document of a kind.
@@ -277,8 +294,14 @@ mod tests {
     fn every_flipped_or_missing_byte_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("CURRENT");
-        write(&Disk::default(), &path, &Current { generation: 7, published_ns: 5 }, 0o644, false)
-            .unwrap();
+        write(
+            &Disk::default(),
+            &path,
+            &Current { generation: 7, previous: Some(5), published_ns: 5 },
+            0o644,
+            false,
+        )
+        .unwrap();
         assert_eq!(read::<Current>(&path).unwrap().generation, 7);
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {

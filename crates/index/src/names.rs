@@ -39,6 +39,11 @@ impl Names {
         Names { index: index.to_owned(), key }
     }
 
+    /// Returns the directory of the index.
+    pub(crate) fn index(&self) -> &Path {
+        &self.index
+    }
+
     pub(crate) fn key(&self) -> Key {
         self.key
     }
@@ -89,6 +94,21 @@ pub(crate) fn current(index: &Path) -> PathBuf {
     index.join("CURRENT")
 }
 
+/// Returns the path of what proves that a directory is an index, and is locked by its writer.
+pub(crate) fn lock(index: &Path) -> PathBuf {
+    index.join("lock")
+}
+
+/// Returns the path of what the writer is about to make.
+pub(crate) fn journal(index: &Path) -> PathBuf {
+    index.join("journal")
+}
+
+/// Returns the path of what is known of sources that could not be indexed.
+pub(crate) fn failures(index: &Path) -> PathBuf {
+    index.join("failures")
+}
+
 pub(crate) fn catalog(index: &Path, generation: u64) -> PathBuf {
     index.join(format!("catalog-{generation}.bin"))
 }
@@ -112,11 +132,6 @@ pub(crate) fn sealed_file(id: &str) -> String {
 /// Rows of a derived table, in the directory of their class.
 pub(crate) fn table_file(table: &str, generation: u64) -> String {
     format!("table-{table}-{generation}.parquet")
-}
-
-/// Returns whether a directory with this name leads to classes.
-pub(crate) fn leads_to_classes(name: &str) -> bool {
-    name == "classes" || (name.len() > 1 && name.starts_with('g'))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Opening an index for reading: one generation, and of it what the kernel lets the caller see.
 
 use crate::error::{Error, Result};
+use crate::failures::{Failure, Failures};
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, Current, Manifest, SourceRecord,
 };
@@ -277,6 +278,12 @@ impl Index {
             .flat_map(|class| class.files.iter().map(move |file| (class, file)));
         let files = files.filter(|(_, file)| file.table == table);
         files.map(|(class, file)| TableFile::new(file.clone(), &class.place.directory)).collect()
+    }
+
+    /// Returns the sources that could not be indexed, by root; none unless the caller is the writer
+    /// of the index.
+    pub fn failures(&self) -> Result<Vec<Failure>> {
+        Ok(Failures::read(&self.path)?.list())
     }
 
     /// Returns how many classes there are.

@@ -2,44 +2,45 @@
 //!
 //! 1. Take the lock, read the current generation, remove what a crashed writer left.
 //! 2. For each source, threads push listings into [`ShardWriter`]s, which keep a builder a class
-//!    and write the largest as a shard when their share of the memory budget is used up.
+//!    and write the largest as a shard when their share of the memory budget is used up. A source
+//!    whose threads do not come to the end is abandoned and stays as it was.
 //! 3. Write the manifests of the classes that changed, the catalog and the manifest of all classes.
 //! 4. Sync the file system; then replace `CURRENT`. Before this, nothing that a reader sees has
 //!    changed.
 //! 5. Remove what neither this generation nor the one before refers to. The one before stays for
-//!    readers that opened it.
+//!    readers that opened it. What may be removed is in the journal (`cleaning`).
 
-use crate::builder::{Builder, Value, shown_names};
+use crate::builder::Builder;
 use crate::class_dirs::ClassDirs;
 use crate::disk::Disk;
 use crate::encoder::{ShardTarget, write_shard};
 use crate::error::{Error, Result};
+use crate::failures::Failures;
+use crate::journal::{self, Journal};
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest,
-    SourceRecord,
 };
+use crate::marker;
 use crate::names::{self, Key, Names};
 use crate::own_tables::TableRecord;
 use crate::packed::PackedList;
 use crate::safety;
-use crate::schema::FileKind;
 use crate::sealed::{self, SealedBuilder, SealedFile, SealedTarget};
 use crate::shard_record::ShardRecord;
-use canopy_model::{
-    Approach, Audience, ClassId, ClassTable, GrantId, OwnerLimits, escape, parallel,
-};
+use canopy_model::{Approach, Audience, ClassId, ClassTable, GrantId, OwnerLimits, parallel};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod cleaning;
 mod shard_writer;
+mod sources;
 mod tables;
 
 pub use shard_writer::ShardWriter;
@@ -53,6 +54,9 @@ pub struct WriterOptions {
     pub threads: usize,
     /// What the directories of one owner may ask for.
     pub limits: OwnerLimits,
+    /// Whether to keep the generation before for readers that have opened it. If not, its files
+    /// are removed before anything is written.
+    pub keep_previous: bool,
     /// The disk, with faults for tests.
     pub disk: Disk,
 }
@@ -63,6 +67,7 @@ impl Default for WriterOptions {
             memory_bytes: 256 << 20,
             threads: 1,
             limits: OwnerLimits::default(),
+            keep_previous: true,
             disk: Disk::default(),
         }
     }
@@ -126,14 +131,6 @@ enum Written {
     Sealed(SealedFile, Vec<ShardRecord>),
 }
 
-/// What a source has before its first listing.
-struct Beginning {
-    source: SourceRecord,
-    approach: Approach,
-    /// Extended attributes of the root, with those who may see them.
-    values: Vec<(Audience, Value)>,
-}
-
 /// Rows from which on what a thread has left of a class becomes a shard of its own.
 const JOINED_ROWS_MAX: usize = 64 * 1024;
 
@@ -142,6 +139,8 @@ pub struct Writer {
     path: PathBuf,
     options: WriterOptions,
     unprivileged: bool,
+    /// What `CURRENT` said.
+    current: Option<Current>,
     /// Generation that is being written.
     generation: u64,
     table: ClassTable,
@@ -156,10 +155,11 @@ pub struct Writer {
     shards: Mutex<Vec<(ClassId, Written)>>,
     next_shard: AtomicU64,
     next_source: u32,
-    /// Roots of the sources that were begun, by number.
-    roots: BTreeMap<u32, String>,
-    /// Sources that wait for a shard writer, and their roots' extended attributes.
-    beginnings: Mutex<Vec<Beginning>>,
+    /// Sources that were begun and are not in the manifests, by number.
+    begun: BTreeMap<u32, NewSource>,
+    /// Those of them whose listings are still coming.
+    unfinished: Mutex<HashSet<u32>>,
+    failures: Failures,
     /// Tables that were added, by name.
     tables: Vec<TableRecord>,
     /// Queries of the derived ones.
@@ -177,17 +177,17 @@ impl Writer {
         let mode = if uid == 0 { 0o755 } else { 0o700 };
         options.disk.directories(path, mode)?;
         let path = safety::check(path, uid)?;
-        let lock = lock(&path)?;
-        let current = match manifest::read::<Current>(&names::current(&path)) {
-            Ok(current) => Some(current.generation),
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
+        let (lock, key) = marker::claim(&path)?;
+        let current = cleaning::current(&path)?;
+        let state: AllManifests = match &current {
+            Some(current) => manifest::read(&names::all_manifests(&path, current.generation))?,
+            None => AllManifests { key, ..AllManifests::default() },
         };
-        let state: AllManifests = match current {
-            Some(generation) => manifest::read(&names::all_manifests(&path, generation))?,
-            None => AllManifests { key: random_key(&path)?, ..AllManifests::default() },
-        };
-        let all_path = names::all_manifests(&path, current.unwrap_or(0));
+        let committed = current.as_ref().map_or(0, |current| current.generation);
+        let all_path = names::all_manifests(&path, committed);
+        if state.key != key {
+            return Err(Error::corrupt(&all_path, "it is of another index than the file 'lock'"));
+        }
         let names = Names::new(&path, state.key);
         let corrupt = |error| Error::corrupt(&all_path, error);
         let grants = state.grants.get().map_err(corrupt)?;
@@ -209,17 +209,33 @@ impl Writer {
             let gated = gated.get().map_err(corrupt)?.to_vec();
             classes.insert(id, Held { written: class.manifest, manifest, gated });
         }
-        let writer = Writer {
+        let left = journal::read(&path)?;
+        cleaning::remove(&options.disk, &names, &left.paths)?;
+        if let Some(previous) = current.as_ref().and_then(|current| current.previous)
+            && !options.keep_previous
+        {
+            cleaning::give_up(&options.disk, &names, previous, committed)?;
+        }
+        let mut generation = committed.max(left.generation) + 1;
+        // Whatever a loss of power has left: no number is used twice.
+        while names::all_manifests(&path, generation).symlink_metadata().is_ok() {
+            generation += 1;
+        }
+        let disk = options.disk.journaled(Journal::new(&path, generation));
+        let options = WriterOptions { disk, ..options };
+        Ok(Writer {
             dirs: ClassDirs::new(options.disk.clone(), names.clone(), uid != 0),
-            salt: random_key(&path)?,
+            salt: marker::random_key(&path)?,
             names,
-            roots: BTreeMap::new(),
-            beginnings: Mutex::default(),
+            begun: BTreeMap::new(),
+            unfinished: Mutex::default(),
+            failures: Failures::read(&path)?,
             tables: state.tables,
             queries: state.queries,
             published: Published::default(),
             unprivileged: uid != 0,
-            generation: current.unwrap_or(0) + 1,
+            current,
+            generation,
             path,
             options,
             table,
@@ -229,9 +245,7 @@ impl Writer {
             next_shard: AtomicU64::new(0),
             next_source,
             _lock: lock,
-        };
-        writer.remove_unreferenced(current.unwrap_or(0))?;
-        Ok(writer)
+        })
     }
 
     /// Returns the classes of the index, for computing those of listings.
@@ -244,91 +258,21 @@ impl Writer {
         &self.path
     }
 
-    /// Begins a source, and returns its number. It takes the place of the source with the same
-    /// root.
-    pub fn add_source(&mut self, new: NewSource) -> Result<u32> {
-        let name = new.name.unwrap_or_else(|| new.root.clone());
-        let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
-        if let Some(other) =
-            sources.clone().find(|source| source.name == name && source.root != new.root)
-        {
-            return Err(Error::NameTaken { name, root: other.root.clone() });
-        }
-        let replaced: Vec<u32> =
-            sources.filter(|source| source.root == new.root).map(|source| source.id).collect();
-        let of_replaced = |id: u32| replaced.contains(&id);
-        for (&class, held) in &mut self.classes {
-            let Held { manifest, gated, .. } = held;
-            let count = |manifest: &Manifest| {
-                (manifest.sources.len(), manifest.shards.len(), manifest.sealed.len())
-            };
-            let before = count(manifest);
-            manifest.sources.retain(|source| !of_replaced(source.id));
-            manifest.shards.retain(|shard| !of_replaced(shard.source));
-            manifest.sealed.retain(|file| !of_replaced(file.source));
-            gated.retain(|shard| !of_replaced(shard.source));
-            if before != count(manifest) {
-                self.changed.insert(class);
-            }
-        }
-        self.clear_derived();
-        let id = self.next_source;
-        self.next_source += 1;
-        let class = self.effective(new.approach.audience.listers);
-        self.changed.insert(class);
-        self.dirs.ensure(&self.table, class)?;
-        self.roots.insert(id, new.root.clone());
-        let keys = new.xattrs.iter().map(|(key, _)| key.as_str());
-        let xattrs = shown_names(keys);
-        let value = |(key, value): (String, Option<(Vec<u8>, Audience)>)| {
-            let (value, audience) = value?;
-            let value = Value {
-                path: "".into(),
-                name: String::new(),
-                key,
-                value: escape(&value).into_owned(),
-                attributes: new.attributes,
-            };
-            Some((audience, value))
-        };
-        let values = new.xattrs.into_iter().filter_map(value).collect();
-        let source = SourceRecord {
-            id,
-            name,
-            root: new.root,
-            dev: new.dev,
-            scanned_ns: new.scanned_ns,
-            attributes: new.attributes,
-            xattrs,
-        };
-        let beginning = Beginning { source: source.clone(), approach: new.approach, values };
-        self.beginnings.lock().push(beginning);
-        self.classes.entry(class).or_default().manifest.sources.push(source);
-        Ok(id)
-    }
-
     /// Returns a shard writer for each thread.
     pub fn shard_writers(&self, source: u32) -> Vec<ShardWriter<'_>> {
+        self.unfinished.lock().insert(source);
         let share = self.options.memory_bytes / self.options.threads.max(1);
         // A vector that grows doubles: half of the share is left for that.
         let new = |_| ShardWriter::new(self, source, share / 2);
         let mut writers: Vec<_> = (0..self.options.threads.max(1)).map(new).collect();
-        let mut beginnings = self.beginnings.lock();
-        for beginning in beginnings.extract_if(.., |beginning| beginning.source.id == source) {
-            let Beginning { source, approach: Approach { audience, passage }, values } = beginning;
-            for (audience, value) in values {
-                writers[0].add_for(audience, &passage, |builder| builder.push_value(value.clone()));
-            }
-            if let Some((knowers, passage)) = self.knowers(audience, &passage) {
-                writers[0].add_sealed(knowers, |sealed| {
-                    sealed.set_origin(passage, audience.listers, source);
-                });
-            }
+        if let Some(new) = self.begun.get(&source) {
+            self.begin(source, new, &mut writers[0]);
         }
         writers
     }
 
-    /// Writes what is left in the shard writers, one shard a class, on as many threads.
+    /// Writes what is left in the shard writers, one shard a class, on as many threads. With it,
+    /// the source has come to its end.
     pub fn finish_shards(&self, writers: Vec<ShardWriter<'_>>) -> Result<()> {
         let mut threads = vec![(); writers.len()];
         let mut left: FxHashMap<ClassId, Vec<Builder>> = FxHashMap::default();
@@ -355,10 +299,12 @@ impl Writer {
         parallel(&mut threads, sealed, |(), (class, builder)| {
             self.write_sealed(class, source, builder)
         })?;
+        self.unfinished.lock().remove(&source);
         Ok(())
     }
 
-    /// Publishes all sources that were begun since the index was opened, as one generation.
+    /// Publishes all sources that have come to their end since the index was opened, as one
+    /// generation.
     pub fn publish(mut self) -> Result<Published> {
         self.settle();
         let mut published = self.published.clone();
@@ -369,19 +315,24 @@ impl Writer {
         published.narrowed = self.table.narrowed();
         self.write_manifests()?;
 
+        let previous = self.current.as_ref().map(|current| current.generation);
+        let previous = previous.filter(|_| self.options.keep_previous);
+        // Nothing of it is removed before the new generation counts.
+        self.note_obsolete(previous)?;
         let disk = &self.options.disk;
         disk.sync_all(&self.path)?;
-        let current = Current { generation: self.generation, published_ns: now_ns() };
+        let current = Current { generation: self.generation, previous, published_ns: now_ns() };
         let new = self.path.join("CURRENT.new");
         manifest::write(disk, &new, &current, self.public_mode(), true)?;
         disk.replace(&new, &names::current(&self.path))?;
-        // The generation is committed: what cannot be removed now is removed by the next writer.
-        drop(self.remove_unreferenced(self.generation));
+        // The generation is committed, whatever becomes of this.
+        drop(self.write_failures());
         Ok(published)
     }
 
     /// Takes the shards that were written into the manifests of their classes.
     fn settle(&mut self) {
+        self.accept_sources();
         for (class, written) in std::mem::take(&mut *self.shards.lock()) {
             self.changed.insert(class);
             let held = self.classes.entry(class).or_default();
@@ -505,7 +456,7 @@ impl Writer {
             directory: &directory,
             id: format!("{}-{own}", self.generation),
             source,
-            root: self.roots.get(&source).map_or("", String::as_str),
+            root: self.begun.get(&source).map_or("", |source| source.root.as_str()),
             names: &self.names,
             salt: self.salt_of(own),
             grants_of: &|class| manifest::numbers(&self.table.grants_of(class)),
@@ -523,81 +474,6 @@ impl Writer {
         salt.copy_from_slice(&hash.as_bytes()[..16]);
         salt
     }
-
-    /// Removes every file that neither `generation` nor the one before it refers to, and the class
-    /// directories that are empty then.
-    fn remove_unreferenced(&self, generation: u64) -> Result<()> {
-        let mut kept: HashSet<PathBuf> = HashSet::new();
-        for generation in [generation, generation.saturating_sub(1)] {
-            let all_path = names::all_manifests(&self.path, generation);
-            let all: AllManifests = match manifest::read(&all_path) {
-                Ok(all) => all,
-                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            kept.insert(names::catalog(&self.path, generation));
-            kept.insert(all_path.clone());
-            for ClassManifest { class, manifest, gated } in &all.classes {
-                let directory = self.names.class(class.grants());
-                kept.insert(names::manifest(&directory, class.manifest));
-                let mut keep = |directory: &Path, shard: &ShardRecord| {
-                    let kinds =
-                        FileKind::ALL.into_iter().filter(|&kind| shard.file(kind).is_some());
-                    kept.extend(kinds.map(|kind| directory.join(shard.file_name(kind))));
-                };
-                manifest.shards.iter().for_each(|shard| keep(&directory, shard));
-                let in_gated = directory.join(names::GATED);
-                let gated = gated.get().map_err(|error| Error::corrupt(&all_path, error))?;
-                gated.iter().for_each(|shard| keep(&in_gated, shard));
-                let sealed = manifest.sealed.iter();
-                kept.extend(sealed.map(|file| directory.join(names::sealed_file(&file.id))));
-                kept.extend(manifest.tables.iter().map(|file| directory.join(file.file_name())));
-            }
-        }
-        kept.extend([names::current(&self.path), self.path.join("lock")]);
-        self.clean(&self.path, &kept)
-    }
-
-    fn clean(&self, directory: &Path, kept: &HashSet<PathBuf>) -> Result<()> {
-        let ours = |name: &str| {
-            name.ends_with(".parquet") || name.ends_with(".bin") || name == "CURRENT.new"
-        };
-        for entry in std::fs::read_dir(directory).map_err(Error::io("list", directory))? {
-            let entry = entry.map_err(Error::io("list", directory))?;
-            let path = entry.path();
-            let file_type = entry.file_type().map_err(Error::io("look at", &path))?;
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if file_type.is_dir() && names::leads_to_classes(&name) {
-                self.clean(&path, kept)?;
-                // Fails, as it should, where a class directory is still in use.
-                drop(std::fs::remove_dir(&path));
-            } else if file_type.is_file() && ours(&name) && !kept.contains(&path) {
-                self.options.disk.remove(&path)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Takes the lock of an index.
-fn lock(index: &Path) -> Result<File> {
-    let path = index.join("lock");
-    // Not readable by others: who may open it could hold the lock.
-    let file = std::fs::OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(Error::io("open", &path))?;
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked(index.to_owned())),
-        Err(errno) => Err(Error::io("lock", &path)(errno.into())),
-    }
 }
 
 /// Joins the small builders of one class. Large ones stay apart, so that several threads write
@@ -610,14 +486,6 @@ fn merged(builders: Vec<Builder>) -> Vec<Builder> {
         all
     }));
     joined
-}
-
-/// Returns a key that nobody can guess.
-fn random_key(index: &Path) -> Result<Key> {
-    let mut key = Key::default();
-    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut key));
-    read.map_err(Error::io("read random bytes for", index))?;
-    Ok(key)
 }
 
 fn now_ns() -> i64 {

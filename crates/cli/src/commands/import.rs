@@ -8,7 +8,7 @@ use crate::places;
 use crate::{Engine, companion};
 use anyhow::Context;
 use canopy_import::{Above, Counts, Form, Format, Import, Problems, Request};
-use canopy_index::{Disk, NewSource, Published, Writer, WriterOptions};
+use canopy_index::{NewSource, Published, Writer, WriterOptions};
 use canopy_text::human_size;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -142,7 +142,7 @@ pub fn run(
         memory_bytes: arguments.memory,
         threads,
         limits: arguments.limits.into(),
-        disk: Disk::default(),
+        ..WriterOptions::default()
     };
     let mut writer = Writer::open(&places::to_write(index)?, options)?;
     if companion::must_refresh(&writer, engine) {

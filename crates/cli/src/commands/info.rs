@@ -52,13 +52,26 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             })
         })
         .collect();
+    let failures = index.failures()?;
     let mut output = std::io::stdout().lock();
     if arguments.json {
+        let failures: Vec<_> = failures
+            .iter()
+            .map(|failure| {
+                json!({
+                    "root": failure.root,
+                    "since_ns": failure.since_ns,
+                    "last_ns": failure.last_ns,
+                    "reason": failure.reason,
+                })
+            })
+            .collect();
         let info = json!({
             "index": index.path(),
             "generation": index.generation(),
             "published_ns": index.published_ns(),
             "sources": sources,
+            "failures": failures,
             "classes": classes.all,
             "visible_classes": classes.visible,
             "visible_shards": shards,
@@ -97,6 +110,12 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             "source      {root}{name}: {entries} entries, {}, scanned {age} ago",
             human_size(bytes as i64)
         )?;
+    }
+    for failure in failures {
+        let root = one_line(&to_path(&failure.root).display().to_string());
+        let (since, last) = (age(now_ns - failure.since_ns), age(now_ns - failure.last_ns));
+        let reason = one_line(&failure.reason);
+        writeln!(output, "failed      {root} since {since} ago, last {last} ago: {reason}")?;
     }
     Ok(Outcome::Complete)
 }

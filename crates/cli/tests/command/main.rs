@@ -11,5 +11,6 @@ mod hostile;
 mod import;
 mod limits;
 mod options;
+mod ownership;
 mod packaging;
 mod workspace;

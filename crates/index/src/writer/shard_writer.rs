@@ -141,7 +141,7 @@ impl<'a> ShardWriter<'a> {
     fn push_entries(&mut self, listing: &Listing<'_>, lookup: ClassId) {
         let rows = listing.rows;
         let (writer, source) = (self.writer, self.source);
-        let root = writer.roots.get(&source).map_or("", String::as_str);
+        let root = writer.begun.get(&source).map_or("", |source| source.root.as_str());
         for (at, row) in rows.iter().enumerate() {
             let path = join_absolute(root, &join(listing.path, row.name));
             let inode = SealedInode {
