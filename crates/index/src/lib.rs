@@ -50,6 +50,7 @@ mod marker;
 mod names;
 mod own_tables;
 mod packed;
+mod parquet_file;
 mod plain_file;
 mod reader;
 mod safety;
@@ -57,6 +58,7 @@ pub mod schema;
 mod shard;
 mod shard_record;
 mod summaries;
+mod thrift;
 mod writer;
 
 pub use canopy_model::ErrorKind;

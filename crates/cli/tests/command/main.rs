@@ -7,6 +7,7 @@ mod companion;
 mod completions;
 mod config;
 mod faults;
+mod hostile;
 mod import;
 mod options;
 mod ownership;
