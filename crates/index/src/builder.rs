@@ -23,6 +23,8 @@ pub(crate) struct Builder {
     pub(crate) values: Vec<Value>,
     /// Entries of gates: absolute path and record.
     pub(crate) sealed: Vec<(String, SealedRecord)>,
+    /// Entries of gates that are sealed already: hash, and nonce with record.
+    pub(crate) still_sealed: Vec<([u8; 16], Vec<u8>)>,
     /// Bytes of memory held by `values` and `sealed` besides their elements.
     text_bytes: usize,
 }
@@ -106,6 +108,7 @@ impl Builder {
         }
         self.values.extend(other.values);
         self.sealed.extend(other.sealed);
+        self.still_sealed.extend(other.still_sealed);
         self.text_bytes += other.text_bytes;
     }
 
@@ -125,6 +128,12 @@ impl Builder {
         self.sealed.push((path, record));
     }
 
+    /// Adds an entry of a gate as another shard has it.
+    pub(crate) fn push_still_sealed(&mut self, hash: [u8; 16], sealed: Vec<u8>) {
+        self.text_bytes += sealed.capacity();
+        self.still_sealed.push((hash, sealed));
+    }
+
     /// Returns the path of a listing.
     pub(crate) fn path(&self, head: &Head) -> &str {
         &self.paths[head.path.start as usize..head.path.end as usize]
@@ -132,12 +141,16 @@ impl Builder {
 
     /// Returns how many entries there are.
     pub(crate) fn rows(&self) -> usize {
-        self.entries.len() + self.dirs.len() + self.values.len() + self.sealed.len()
+        let sealed = self.sealed.len() + self.still_sealed.len();
+        self.entries.len() + self.dirs.len() + self.values.len() + sealed
     }
 
     /// Returns whether there is nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.heads.is_empty() && self.values.is_empty() && self.sealed.is_empty()
+        self.heads.is_empty()
+            && self.values.is_empty()
+            && self.sealed.is_empty()
+            && self.still_sealed.is_empty()
     }
 
     /// Returns the bytes of memory held.

@@ -345,12 +345,12 @@ impl Encoder<'_> {
     }
 
     fn sealed(self, builder: &Builder) -> Result<Self> {
-        if builder.sealed.is_empty() {
+        let mut rows = builder.still_sealed.clone();
+        if builder.sealed.is_empty() && rows.is_empty() {
             return Ok(self);
         }
-        let mut output = self.open(FileKind::Sealed, builder.sealed.len())?;
+        let mut output = self.open(FileKind::Sealed, builder.sealed.len() + rows.len())?;
         let names = self.place.names;
-        let mut rows = Vec::with_capacity(builder.sealed.len());
         for (number, (path, record)) in builder.sealed.iter().enumerate() {
             let mut sealed = self.place.salt.to_vec();
             sealed.extend((number as u32).to_le_bytes());

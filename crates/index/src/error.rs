@@ -67,6 +67,14 @@ pub enum Error {
         /// The root of the source that has it.
         root: String,
     },
+    /// A subtree of another source cannot have a name.
+    #[error("{root} lies in the source {above} and is replaced there; leave out --name")]
+    InSource {
+        /// The root of the subtree.
+        root: String,
+        /// The root of the source.
+        above: String,
+    },
     /// A column of a batch was asked for that was not read.
     #[error("the column {0} was not read: a fault of canopy")]
     NotRead(&'static str),
@@ -89,6 +97,7 @@ impl Error {
             Error::NotAnIndex(_)
             | Error::Unsafe { .. }
             | Error::NameTaken { .. }
+            | Error::InSource { .. }
             | Error::TableTaken(_) => ErrorKind::Invalid,
             Error::NotRead(_) => ErrorKind::Internal,
         }

@@ -40,11 +40,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod cleaning;
+mod cut;
 mod shard_writer;
 mod sources;
 mod tables;
 
 pub use shard_writer::ShardWriter;
+use sources::Begun;
 
 /// How to write.
 #[derive(Clone, Debug)]
@@ -87,10 +89,14 @@ pub struct NewSource {
 }
 
 /// What a publication made.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Published {
     /// The new generation.
     pub generation: u64,
+    /// Roots of sources that are in others now, escaped.
+    pub absorbed: Vec<String>,
+    /// Roots of trees that replaced subtrees of sources, each with the root of the source, escaped.
+    pub subtrees: Vec<(String, String)>,
     /// Entries of the new sources, directories among them.
     pub entries: u64,
     /// Shards of the new sources.
@@ -133,7 +139,7 @@ pub struct Writer {
     next_shard: AtomicU64,
     next_source: u32,
     /// Sources that were begun and are not in the manifests, by number.
-    begun: BTreeMap<u32, NewSource>,
+    begun: BTreeMap<u32, Begun>,
     /// Those of them whose listings are still coming.
     unfinished: Mutex<HashSet<u32>>,
     failures: Failures,
@@ -259,8 +265,8 @@ impl Writer {
         writers
     }
 
-    /// Writes what is left in the shard writers, one shard a class, on as many threads. With it,
-    /// the source has come to its end.
+    /// Writes what is left in the shard writers, one shard a class, on as many threads, and what
+    /// stays of a source of which this is a subtree. With it, the source has come to its end.
     pub fn finish_shards(&self, writers: Vec<ShardWriter<'_>>) -> Result<()> {
         let mut threads = vec![(); writers.len()];
         let mut left: FxHashMap<ClassId, Vec<Builder>> = FxHashMap::default();
@@ -276,8 +282,11 @@ impl Writer {
         let mut left: Vec<(ClassId, Builder)> = left.into_iter().flat_map(joined).collect();
         left.sort_by_key(|(_, builder)| Reverse(builder.rows()));
         parallel(&mut threads, left, |(), (class, builder)| {
-            self.write_shard(class, source, builder)
+            self.write_shard(class, source, builder).map(drop)
         })?;
+        if let Some(above) = self.begun.get(&source).and_then(|begun| begun.above.as_ref()) {
+            self.cut(source, above)?;
+        }
         self.unfinished.lock().remove(&source);
         Ok(())
     }
@@ -286,7 +295,8 @@ impl Writer {
     /// generation.
     pub fn publish(mut self) -> Result<Published> {
         self.settle();
-        let mut published = Published { generation: self.generation, ..self.published };
+        let mut published = std::mem::take(&mut self.published);
+        published.generation = self.generation;
         published.classes = self.classes.len() as u64;
         published.closed_grants = self.dirs.closed_grants();
         published.without_passage = self.table.without_passage();
@@ -309,12 +319,15 @@ impl Writer {
 
     /// Takes the shards that were written into the manifests of their classes.
     fn settle(&mut self) {
-        self.accept_sources();
+        let accepted = self.accept_sources();
         let shards = std::mem::take(&mut *self.shards.lock());
-        for (class, shard) in shards {
-            self.published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
-            self.published.shards += 1;
-            self.published.bytes += shard.bytes();
+        for (class, mut shard) in shards {
+            shard.source = accepted.owners.get(&shard.source).copied().unwrap_or(shard.source);
+            if !accepted.rewritten.contains(&shard.id) {
+                self.published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
+                self.published.shards += 1;
+                self.published.bytes += shard.bytes();
+            }
             self.changed.insert(class);
             self.classes.entry(class).or_default().1.shards.push(shard);
         }
@@ -388,7 +401,8 @@ impl Writer {
         if self.unprivileged { ClassTable::EVERYONE } else { class }
     }
 
-    fn write_shard(&self, class: ClassId, source: u32, builder: Builder) -> Result<()> {
+    /// Writes a shard and returns its id.
+    fn write_shard(&self, class: ClassId, source: u32, builder: Builder) -> Result<String> {
         let number = self.next_shard.fetch_add(1, Ordering::Relaxed);
         let directory = self.dirs.ensure(&self.table, class)?;
         let place = ShardTarget {
@@ -400,8 +414,9 @@ impl Writer {
             salt: self.salt_of(number),
         };
         let record = write_shard(place, builder)?;
+        let id = record.id.clone();
         self.shards.lock().push((class, record));
-        Ok(())
+        Ok(id)
     }
 
     /// Bytes that no other shard has, even if one with the same name was never published.
@@ -423,10 +438,14 @@ fn steps(gates: &[GateStepRecord]) -> impl Iterator<Item = GateStep> {
 fn merged(builders: Vec<Builder>) -> Vec<Builder> {
     let (small, mut joined): (Vec<_>, Vec<_>) =
         builders.into_iter().partition(|builder| builder.rows() < JOINED_ROWS_MAX);
-    joined.extend(small.into_iter().reduce(|mut all, builder| {
+    let mut all = Builder::default();
+    for builder in small {
+        if all.is_full() {
+            joined.push(std::mem::take(&mut all));
+        }
         all.append(builder);
-        all
-    }));
+    }
+    joined.extend(Some(all).filter(|all| !all.is_empty()));
     joined
 }
 

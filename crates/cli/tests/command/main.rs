@@ -12,4 +12,5 @@ mod import;
 mod options;
 mod ownership;
 mod packaging;
+mod sources;
 mod workspace;
