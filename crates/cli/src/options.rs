@@ -37,6 +37,7 @@ pub enum Command {
     Export(crate::commands::export::Arguments),
     Report(crate::commands::report::Arguments),
     Top(crate::commands::top::Arguments),
+    Source(crate::commands::source::Arguments),
     Info(crate::commands::info::Arguments),
     Help(crate::commands::help::Arguments),
     Completions(crate::commands::generate::CompletionsArguments),

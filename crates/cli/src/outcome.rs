@@ -53,9 +53,15 @@ pub fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
     }
 }
 
-/// Says what users cannot see of a new generation though the source would show it to them. Where
-/// that is somebody's doing, the run is partial.
+/// Says what became of sources that lie in others, and what users cannot see of a new generation
+/// though the source would show it to them. Where that is somebody's doing, the run is partial.
 pub fn warn_of(published: &canopy_index::Published) -> Outcome {
+    for root in &published.absorbed {
+        message(format_args!("{root} is no source of its own any more: it is in one around it"));
+    }
+    for (root, above) in &published.subtrees {
+        message(format_args!("{root} lies in the source {above} and was replaced there"));
+    }
     if published.closed_grants > 0 {
         message(format_args!(
             "warning: the file system of the index cannot hold {} of the ACLs; what they guard is \

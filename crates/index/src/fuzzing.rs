@@ -5,6 +5,7 @@
 //! fuzzer gets through. So the targets take what is behind it.
 
 use crate::builder::Builder;
+use crate::disk::BLOCK_BYTES;
 use crate::error::Error;
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, Document, GrantRecord,
@@ -15,12 +16,13 @@ use crate::own_tables::TableFileRecord;
 use crate::own_tables::{ColumnType, TableColumn, TableFormat, TableKind, TableRecord};
 use crate::packed::PackedList;
 use crate::passages::SealedFiles;
-use crate::schema::FORMAT;
+use crate::schema::{FORMAT, FileKind};
 use crate::sealed::{self, Part, SealedFile, SealedInode, SealedRecord};
 use crate::sealed_rows::SealedRows;
 use crate::shard::Shard;
 use crate::shard_record::{Cover, FileRecord, HardLink, ShardRecord};
 use crate::summaries::{self, BlockSummary};
+use crate::thrift;
 use canopy_model::fuzzing::Target;
 use canopy_model::{
     Access, Attributes, ClassTable, Grant, GrantId, Listing, OwnerLimits, Parts, Rows, Summary,
@@ -44,6 +46,7 @@ pub const TARGETS: &[Target] = &[
         seeds: summary_seeds,
     },
     Target { name: "extensions", run: extensions, seeds: extension_seeds },
+    Target { name: "thrift", run: footer, seeds: footer_seeds },
 ];
 
 /// Returns what a document of any kind says, for people, or what is wrong with it.
@@ -110,6 +113,41 @@ fn manifests(bytes: &[u8]) {
     }
 }
 
+/// Makes the manifest for root of an index fit its files again after these were changed, sizes and
+/// checksums, as somebody would who makes an index to do harm. `change` may change more of each
+/// shard: how many rows its files have, its covers' ends.
+pub fn forge(index: &Path, generation: u64, mut change: impl FnMut(&mut u64)) {
+    let path = names::all_manifests(index, generation);
+    let mut all: AllManifests = manifest::read(&path).expect("the manifest is sound");
+    let names = Names::new(index, all.key);
+    for ClassManifest { class, manifest, .. } in &mut all.classes {
+        let directory = names.class(class.grants());
+        for shard in &mut manifest.shards {
+            let mut sums = vec![Vec::new(); FileKind::COUNT];
+            for kind in FileKind::ALL {
+                let name = shard.file_name(kind);
+                let Some(file) = &mut shard.files[kind as usize] else { continue };
+                let bytes = std::fs::read(directory.join(name)).expect("a file of a shard");
+                file.bytes = bytes.len() as u64;
+                change(&mut file.rows);
+                sums[kind as usize] = bytes.chunks(BLOCK_BYTES).map(crc32fast::hash).collect();
+            }
+            shard.sums = packed(sums);
+        }
+    }
+    let text = manifest::encode(&path, &all).expect("a document can be encoded");
+    std::fs::write(&path, text).expect("a writable index");
+}
+
+/// Makes the checksum of a document fit its content again.
+pub fn forge_document(text: &[u8]) -> Vec<u8> {
+    let end = text.iter().position(|&byte| byte == b'\n').expect("a first line");
+    let line = String::from_utf8_lossy(&text[..end]);
+    let (words, _) = line.rsplit_once(' ').expect("four words");
+    let sum = crc32fast::hash(&text[end + 1..]);
+    [format!("{words} {sum:08x}\n").as_bytes(), &text[end + 1..]].concat()
+}
+
 /// Decodes what is sealed, behind the stream that seals it.
 fn sealed(bytes: &[u8]) {
     drop(sealed::decode::<SealedRecord>(bytes));
@@ -126,6 +164,19 @@ fn sealed(bytes: &[u8]) {
 fn extensions(bytes: &[u8]) {
     let summary = postcard::to_extend(&Summary::default(), Vec::new());
     drop(summaries::decode(&summary.expect("a summary can be encoded"), Some(bytes)));
+}
+
+/// Looks over bytes as over a footer and the head of a page.
+fn footer(bytes: &[u8]) {
+    thrift::are_structures(bytes);
+    let _ = thrift::page_head(bytes);
+}
+
+fn footer_seeds() -> Vec<Vec<u8>> {
+    vec![
+        vec![0x15, 0, 0x15, 200, 1, 0x15, 100, 0x2c, 0x15, 14, 0x15, 0, 0, 0],
+        vec![0x19, 0x35, 2, 4, 6, 0x18, 2, b'a', b'b', 0x19, 0x2c, 0x11, 0, 0x12, 0, 0],
+    ]
 }
 
 fn of<D: Document>(document: D) -> Vec<Vec<u8>> {

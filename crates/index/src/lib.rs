@@ -48,6 +48,7 @@ mod marker;
 mod names;
 mod own_tables;
 mod packed;
+mod parquet_file;
 mod passages;
 mod plain_file;
 mod reader;
@@ -58,6 +59,7 @@ mod sealed_rows;
 mod shard;
 mod shard_record;
 mod summaries;
+mod thrift;
 mod writer;
 
 pub use canopy_model::ErrorKind;

@@ -176,6 +176,11 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     const JSON: bool = false;
     /// Most bytes of a file of this kind; others are refused before they are read.
     const BYTES_MAX: u64 = 1 << 30;
+
+    /// Returns whether its numbers and names are such as a writer makes.
+    fn is_sound(&self) -> bool {
+        true
+    }
 }
 
 impl Document for Current {
@@ -190,10 +195,20 @@ impl Document for Catalog {
 
 impl Document for Manifest {
     const KIND: &'static str = "manifest";
+
+    fn is_sound(&self) -> bool {
+        self.shards.iter().all(ShardRecord::is_sound)
+            && self.sealed.iter().all(SealedFile::is_sound)
+            && self.tables.iter().all(TableFileRecord::is_sound)
+    }
 }
 
 impl Document for AllManifests {
     const KIND: &'static str = "manifests";
+
+    fn is_sound(&self) -> bool {
+        self.classes.iter().all(|class| class.manifest.is_sound())
+    }
 }
 
 /// Writes a document with these permission bits. Not durable before a sync.
@@ -263,7 +278,11 @@ pub(crate) fn decode<D: Document>(text: &[u8]) -> std::result::Result<D, Fault> 
     if u32::from_str_radix(sum, 16) != Ok(crc32fast::hash(content)) {
         return Err(corrupt("its checksum does not match".to_owned()));
     }
-    decode_content(content).map_err(|error| corrupt(error.to_string()))
+    let document: D = decode_content(content).map_err(|error| corrupt(error.to_string()))?;
+    match document.is_sound() {
+        true => Ok(document),
+        false => Err(corrupt("it has numbers or names that no writer makes".to_owned())),
+    }
 }
 
 /// Decodes what follows the first line of a document.

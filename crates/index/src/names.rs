@@ -121,6 +121,24 @@ pub(crate) fn manifest(class: &Path, generation: u64) -> PathBuf {
     class.join(format!("manifest-{generation}.bin"))
 }
 
+/// Returns whether a text can be the id of a file, as a writer makes them: `GENERATION-NUMBER`, or
+/// that with a `-` and hexadecimal digits.
+pub(crate) fn is_id(text: &str) -> bool {
+    let all =
+        |text: &str, digit: fn(&u8) -> bool| !text.is_empty() && text.as_bytes().iter().all(digit);
+    match text.split('-').collect::<Vec<_>>()[..] {
+        [generation, number] => {
+            all(generation, u8::is_ascii_digit) && all(number, u8::is_ascii_digit)
+        }
+        [generation, number, secret] => {
+            all(generation, u8::is_ascii_digit)
+                && all(number, u8::is_ascii_digit)
+                && all(secret, u8::is_ascii_hexdigit)
+        }
+        _ => false,
+    }
+}
+
 pub(crate) fn shard_file(shard: &str, kind: FileKind) -> String {
     format!("{shard}-{}.parquet", kind.name())
 }

@@ -10,7 +10,8 @@ use crate::block_file::BlockFile;
 use crate::column::time_type;
 use crate::disk::{Disk, DiskFile};
 use crate::encoder::write_error;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::parquet_file::{self, PageFile};
 use crate::schema::ROW_GROUP_ROWS;
 use crate::shard_record::FileRecord;
 use arrow::array::RecordBatch;
@@ -18,10 +19,10 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder,
+    ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
 use parquet::basic::Compression;
+use parquet::file::metadata::PageIndexPolicy;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -151,6 +152,11 @@ pub(crate) struct TableFileRecord {
 }
 
 impl TableFileRecord {
+    /// Returns whether its file is in the directory of its class.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.table.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    }
+
     pub(crate) fn file_name(&self) -> String {
         crate::names::table_file(&self.table, self.generation)
     }
@@ -187,16 +193,20 @@ impl TableFile {
         columns: &[&str],
         batch_rows: usize,
     ) -> Result<TableRead> {
-        let corrupt = |error| Error::corrupt(&self.path, error);
         let file = BlockFile::open(&self.path, self.record.file.bytes, self.record.sums.clone())?;
-        let options = ArrowReaderOptions::new().with_schema(schema.clone());
-        let metadata = ArrowReaderMetadata::load(&file, options).map_err(corrupt)?;
+        let options = ArrowReaderOptions::new()
+            .with_schema(schema.clone())
+            .with_offset_index_policy(PageIndexPolicy::Optional);
+        let (width, rows) = (schema.fields().len(), self.record.file.rows);
+        let metadata = parquet_file::load(&self.path, &file, options, width, rows)?;
         let mask = ProjectionMask::columns(metadata.parquet_schema(), columns.iter().copied());
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
-            .with_projection(mask)
-            .with_batch_size(batch_rows)
-            .build()
-            .map_err(corrupt)?;
+        let build = || {
+            ParquetRecordBatchReaderBuilder::new_with_metadata(PageFile(file), metadata)
+                .with_projection(mask)
+                .with_batch_size(batch_rows)
+                .build()
+        };
+        let reader = parquet_file::guarded(&self.path, build)?;
         Ok(TableRead { reader, path: self.path.clone() })
     }
 }
@@ -211,7 +221,8 @@ impl Iterator for TableRead {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.reader.next()?.map_err(|error| Error::corrupt(&self.path, error)))
+        let TableRead { reader, path } = self;
+        parquet_file::guarded(path, || reader.next().transpose()).transpose()
     }
 }
 

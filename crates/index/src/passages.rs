@@ -8,6 +8,7 @@ use crate::names::{Key, Names};
 use crate::schema::FileKind;
 use crate::sealed::{Part, Sealed, SealedFile, SealedRecord};
 use crate::shard::{ClassDir, Shard};
+use crate::shard_record::ShardRecord;
 use canopy_model::{join, join_absolute};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::{Path, PathBuf};
@@ -78,8 +79,9 @@ impl SealedFiles {
             }
             for file in &self.files {
                 for part in file.behind(&self.names, &passage)? {
-                    if part.source != file.source() {
-                        return Err(file.corrupt("it has a record of another source"));
+                    let is_sound = part.shards.iter().all(ShardRecord::is_sound);
+                    if part.source != file.source() || !is_sound {
+                        return Err(file.corrupt("a record in it is not such as a writer makes"));
                     }
                     if self.visible.contains(&part.listers) {
                         continue;

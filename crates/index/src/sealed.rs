@@ -55,6 +55,13 @@ pub(crate) struct SealedFile {
     pub(crate) sums: PackedList<u32>,
 }
 
+impl SealedFile {
+    /// Returns whether its numbers and names are such as a writer makes.
+    pub(crate) fn is_sound(&self) -> bool {
+        names::is_id(&self.id)
+    }
+}
+
 /// What those who know the name of an entry in a gate may learn of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SealedRecord {

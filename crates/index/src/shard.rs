@@ -7,6 +7,7 @@ use crate::builder::Builder;
 use crate::column::*;
 use crate::encoder::{MemoryFiles, ShardTarget, encode_shard};
 use crate::error::{Error, Result};
+use crate::parquet_file::{self, PageFile};
 use crate::schema::{FileKind, ROW_GROUP_ROWS};
 use crate::shard_record::{Cover, HardLink, ShardRecord};
 use crate::summaries::{self, BlockSummary};
@@ -120,15 +121,9 @@ impl Shard {
                 BlockFile::open(&path, record.bytes, sums)?
             }
         };
-        let metadata = ArrowReaderMetadata::load(&file, reader_options(kind))
-            .map_err(|error| Error::corrupt(&path, error))?;
-        let rows = metadata.metadata().file_metadata().num_rows();
-        if u64::try_from(rows) != Ok(record.rows) {
-            return Err(Error::corrupt(
-                &path,
-                format!("it has {rows} rows, expected {}", record.rows),
-            ));
-        }
+        let columns = kind.columns().len();
+        let metadata =
+            parquet_file::load(&path, &file, reader_options(kind), columns, record.rows)?;
         let open = Arc::new(OpenFile { path, file, metadata, pages: Pages::default() });
         let mut place = place.lock();
         // Another thread may have opened it meanwhile.
@@ -144,7 +139,17 @@ impl Shard {
 
     /// Returns the consecutive ranges of listings that together are all of the shard.
     pub fn covers(&self) -> Result<&[Cover]> {
-        self.unpacked(self.record.covers.get())
+        let covers = self.unpacked(self.record.covers.get())?;
+        let mut at = 0;
+        let follow = |cover: &Cover| {
+            let begins = std::mem::replace(&mut at, cover.end) == cover.first;
+            begins && cover.first < cover.end
+        };
+        if covers.iter().all(follow) && u64::from(at) == self.record.rows(FileKind::Listings) {
+            return Ok(covers);
+        }
+        let detail = "its manifest: the covers of a shard are out of order";
+        Err(Error::corrupt(&self.place.directory, detail))
     }
 
     /// Returns whether any of its entries has several links.
@@ -275,16 +280,18 @@ impl Shard {
         let names = columns.iter().chain(summands).map(ColumnId::name);
         let mask = ProjectionMask::columns(open.metadata.parquet_schema(), names);
         let (groups, selection) = select(&self.row_groups(kind), rows);
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(
-            open.file.clone(),
-            open.metadata.clone(),
-        )
-        .with_projection(mask)
-        .with_row_groups(groups)
-        .with_row_selection(selection)
-        .with_batch_size(batch_rows)
-        .build()
-        .map_err(|error| Error::corrupt(&open.path, error))?;
+        let build = || {
+            ParquetRecordBatchReaderBuilder::new_with_metadata(
+                PageFile(open.file.clone()),
+                open.metadata.clone(),
+            )
+            .with_projection(mask)
+            .with_row_groups(groups)
+            .with_row_selection(selection)
+            .with_batch_size(batch_rows)
+            .build()
+        };
+        let reader = parquet_file::guarded(&open.path, build)?;
         Ok(ShardRead { reader, sums, path: open.path.clone() })
     }
 }
@@ -387,9 +394,12 @@ impl Iterator for ShardRead {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let batch = self.reader.next()?;
-        let batch = batch.and_then(|batch| with_sums(batch, &self.sums));
-        Some(batch.map_err(|error| Error::corrupt(&self.path, error)))
+        let ShardRead { reader, sums, path } = self;
+        let next = || match reader.next() {
+            Some(batch) => batch.and_then(|batch| with_sums(batch, sums)).map(Some),
+            None => Ok(None),
+        };
+        parquet_file::guarded(path, next).transpose()
     }
 }
 

@@ -97,6 +97,17 @@ pub struct FileRecord {
     pub bytes: u64,
 }
 
+/// Most rows of a file: those of a full shard and of one more part of a directory, whose values of
+/// extended attributes are short.
+const ROWS_MAX: u64 = 1 << 24;
+
+impl FileRecord {
+    /// Returns whether a writer makes files with so many rows.
+    pub(crate) fn is_sound(&self) -> bool {
+        (1..=ROWS_MAX).contains(&self.rows)
+    }
+}
+
 /// A range of a shard's listings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cover {
@@ -149,6 +160,12 @@ impl ShardRecord {
     /// Returns the size of all its files in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().flatten().map(|file| file.bytes).sum()
+    }
+
+    /// Returns whether its numbers are such as a writer makes, and its files in the directory of
+    /// its class.
+    pub(crate) fn is_sound(&self) -> bool {
+        names::is_id(&self.id) && self.files.iter().flatten().all(FileRecord::is_sound)
     }
 
     /// Returns the name of one of its files.

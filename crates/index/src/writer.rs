@@ -39,11 +39,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod cleaning;
+mod cut;
 mod shard_writer;
 mod sources;
 mod tables;
 
 pub use shard_writer::ShardWriter;
+use sources::Begun;
 
 /// How to write.
 #[derive(Clone, Debug)]
@@ -97,6 +99,10 @@ pub struct NewSource {
 pub struct Published {
     /// The new generation.
     pub generation: u64,
+    /// Roots of sources that are in others now, escaped.
+    pub absorbed: Vec<String>,
+    /// Roots of trees that replaced subtrees of sources, each with the root of the source, escaped.
+    pub subtrees: Vec<(String, String)>,
     /// Entries of the new sources, directories among them.
     pub entries: u64,
     /// Shards of the new sources.
@@ -128,7 +134,12 @@ struct Held {
 /// What was written for a class.
 enum Written {
     Shard(Box<ShardRecord>),
-    Sealed(SealedFile, Vec<ShardRecord>),
+    Sealed {
+        /// The number of the source that was begun.
+        begun: u32,
+        file: SealedFile,
+        gated: Vec<ShardRecord>,
+    },
 }
 
 /// Rows from which on what a thread has left of a class becomes a shard of its own.
@@ -156,7 +167,7 @@ pub struct Writer {
     next_shard: AtomicU64,
     next_source: u32,
     /// Sources that were begun and are not in the manifests, by number.
-    begun: BTreeMap<u32, NewSource>,
+    begun: BTreeMap<u32, Begun>,
     /// Those of them whose listings are still coming.
     unfinished: Mutex<HashSet<u32>>,
     failures: Failures,
@@ -271,8 +282,8 @@ impl Writer {
         writers
     }
 
-    /// Writes what is left in the shard writers, one shard a class, on as many threads. With it,
-    /// the source has come to its end.
+    /// Writes what is left in the shard writers, one shard a class, on as many threads, and what
+    /// stays of a source of which this is a subtree. With it, the source has come to its end.
     pub fn finish_shards(&self, writers: Vec<ShardWriter<'_>>) -> Result<()> {
         let mut threads = vec![(); writers.len()];
         let mut left: FxHashMap<ClassId, Vec<Builder>> = FxHashMap::default();
@@ -292,13 +303,16 @@ impl Writer {
         let mut left: Vec<(ClassId, Builder)> = left.into_iter().flat_map(joined).collect();
         left.sort_by_key(|(_, builder)| Reverse(builder.rows()));
         parallel(&mut threads, left, |(), (class, builder)| {
-            self.write_shard(class, source, builder)
+            self.write_shard(class, source, builder).map(drop)
         })?;
         let mut sealed: Vec<(ClassId, SealedBuilder)> = sealed.into_iter().collect();
         sealed.sort_by_key(|(_, builder)| Reverse(builder.rows()));
         parallel(&mut threads, sealed, |(), (class, builder)| {
             self.write_sealed(class, source, builder)
         })?;
+        if let Some(above) = self.begun.get(&source).and_then(|begun| begun.above.as_ref()) {
+            self.cut(source, above)?;
+        }
         self.unfinished.lock().remove(&source);
         Ok(())
     }
@@ -307,7 +321,7 @@ impl Writer {
     /// generation.
     pub fn publish(mut self) -> Result<Published> {
         self.settle();
-        let mut published = self.published.clone();
+        let mut published = std::mem::take(&mut self.published);
         published.generation = self.generation;
         published.classes = self.classes.len() as u64;
         published.closed_grants = self.dirs.closed_grants();
@@ -332,19 +346,23 @@ impl Writer {
 
     /// Takes the shards that were written into the manifests of their classes.
     fn settle(&mut self) {
-        self.accept_sources();
+        let accepted = self.accept_sources();
         for (class, written) in std::mem::take(&mut *self.shards.lock()) {
             self.changed.insert(class);
             let held = self.classes.entry(class).or_default();
             match written {
-                Written::Shard(shard) => {
-                    self.published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
-                    self.published.shards += 1;
-                    self.published.bytes += shard.bytes();
+                Written::Shard(mut shard) => {
+                    shard.source =
+                        accepted.owners.get(&shard.source).copied().unwrap_or(shard.source);
+                    if !accepted.rewritten.contains(&shard.id) {
+                        self.published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
+                        self.published.shards += 1;
+                        self.published.bytes += shard.bytes();
+                    }
                     held.manifest.shards.push(*shard);
                 }
                 // What is in them is in shards too.
-                Written::Sealed(file, gated) => {
+                Written::Sealed { file, gated, .. } => {
                     self.published.bytes += file.bytes;
                     self.published.bytes += gated.iter().map(ShardRecord::bytes).sum::<u64>();
                     held.manifest.sealed.push(file);
@@ -425,7 +443,8 @@ impl Writer {
         Some((audience.knowers?, passage.as_ref()?)).filter(|_| !self.unprivileged)
     }
 
-    fn write_shard(&self, class: ClassId, source: u32, builder: Builder) -> Result<()> {
+    /// Writes a shard and returns its id.
+    fn write_shard(&self, class: ClassId, source: u32, builder: Builder) -> Result<String> {
         let number = self.next_shard.fetch_add(1, Ordering::Relaxed);
         let directory = self.dirs.ensure(&self.table, class)?;
         let place = ShardTarget {
@@ -435,11 +454,14 @@ impl Writer {
             source,
         };
         let record = write_shard(place, builder)?;
+        let id = record.id.clone();
         self.shards.lock().push((class, Written::Shard(Box::new(record))));
-        Ok(())
+        Ok(id)
     }
 
-    fn write_sealed(&self, class: ClassId, source: u32, builder: SealedBuilder) -> Result<()> {
+    fn write_sealed(&self, class: ClassId, begun: u32, builder: SealedBuilder) -> Result<()> {
+        let known = self.begun.get(&begun);
+        let source = known.map_or(begun, |known| known.owner(begun));
         let number = || self.next_shard.fetch_add(1, Ordering::Relaxed);
         let own = number();
         let directory = self.dirs.ensure(&self.table, class)?;
@@ -456,14 +478,14 @@ impl Writer {
             directory: &directory,
             id: format!("{}-{own}", self.generation),
             source,
-            root: self.begun.get(&source).map_or("", |source| source.root.as_str()),
+            root: known.map_or("", |known| known.root()),
             names: &self.names,
             salt: self.salt_of(own),
             grants_of: &|class| manifest::numbers(&self.table.grants_of(class)),
             write_shard: &write_gated,
         };
         let (file, gated) = sealed::write(&target, builder)?;
-        self.shards.lock().push((class, Written::Sealed(file, gated)));
+        self.shards.lock().push((class, Written::Sealed { begun, file, gated }));
         Ok(())
     }
 
@@ -481,10 +503,14 @@ impl Writer {
 fn merged(builders: Vec<Builder>) -> Vec<Builder> {
     let (small, mut joined): (Vec<_>, Vec<_>) =
         builders.into_iter().partition(|builder| builder.rows() < JOINED_ROWS_MAX);
-    joined.extend(small.into_iter().reduce(|mut all, builder| {
+    let mut all = Builder::default();
+    for builder in small {
+        if all.is_full() {
+            joined.push(std::mem::take(&mut all));
+        }
         all.append(builder);
-        all
-    }));
+    }
+    joined.extend(Some(all).filter(|all| !all.is_empty()));
     joined
 }
 

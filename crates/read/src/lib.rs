@@ -14,6 +14,7 @@ pub mod inode;
 pub mod links;
 pub mod listings;
 pub mod locate;
+pub mod nested;
 pub mod plan;
 pub mod resolve;
 pub mod summaries;

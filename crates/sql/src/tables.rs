@@ -21,6 +21,7 @@ use super::scan::Extent;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use canopy_index::column::*;
 use canopy_index::{ColumnId, FileKind, Index, SourceRecord};
+use canopy_read::nested::root_is_listed;
 use canopy_read::plan::{self, Unit};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_plan::ExecutionPlan;
@@ -189,7 +190,10 @@ impl IndexTable {
         for source in index.sources() {
             let Some(subtree) = restriction.subtree(source) else { continue };
             let source = Arc::new(source.clone());
-            if self.table.kind == FileKind::Dirs && index.shows_root(&source) {
+            if self.table.kind == FileKind::Dirs
+                && index.shows_root(&source)
+                && !root_is_listed(index, &source)?
+            {
                 work.push_back(Work::Root(source.clone()));
             }
             for unit in plan::units_below(index, source.id, &subtree, self.table.kind)? {

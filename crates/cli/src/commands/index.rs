@@ -22,9 +22,11 @@ use std::time::{Duration, Instant};
 
 /// Scan trees and publish them as a new generation of the index
 ///
-/// A tree that was indexed before is replaced; others stay. Readers see the old generation until
-/// the new one is whole. Exit code 0: complete; 1: some entries vanished or could not be read; 2:
-/// nothing was published.
+/// A tree that was indexed before is replaced; others stay. One that lies in a source takes the
+/// place of what the source had there, and a source in PATH becomes part of PATH's. Readers see the
+/// old generation until the new one is whole. A tree that cannot be scanned stays as it was, and
+/// 'canopy info' says since when. Exit code 0: complete; 1: some entries vanished or could not be
+/// read, or a tree stays as it was; 2: nothing was published.
 ///
 /// Example: canopy index /home /data --exclude '*.snapshot' --errors errors.txt
 #[derive(clap::Args)]
@@ -148,8 +150,9 @@ pub fn run(
     let published = match writer.publish() {
         Ok(published) => published,
         Err(error) => {
-            record(&location, options, &arguments.paths, &error);
-            return Err(error.into());
+            let error = anyhow::Error::from(error);
+            record(&location, options, &arguments.paths, &format!("{error:#}"));
+            return Err(error);
         }
     };
     let Run { options, rules, counts, faults, .. } = run;
@@ -253,7 +256,7 @@ impl Run<'_> {
 fn give_up(writer: &mut Writer, paths: &[PathBuf], rules: &MountRules) -> bool {
     let open = |path: &PathBuf| Root::open(path, writer.classes(), rules).ok();
     let roots: Vec<Root> = paths.iter().filter_map(open).collect();
-    let removed = roots.iter().filter(|root| writer.remove_source(&root.escaped_path()));
+    let removed = roots.iter().filter_map(|root| writer.remove_source(&root.escaped_path()));
     removed.count() > 0
 }
 
@@ -265,10 +268,9 @@ fn said(mut failed: Vec<(PathBuf, anyhow::Error)>) -> anyhow::Error {
 }
 
 /// Records that nothing of these paths could be published, if that much can be done.
-fn record(location: &Path, options: WriterOptions, paths: &[PathBuf], error: &canopy_index::Error) {
+fn record(location: &Path, options: WriterOptions, paths: &[PathBuf], reason: &str) {
     let Ok(mut writer) = Writer::open(location, options) else { return };
-    let reason = format!("{:#}", anyhow::anyhow!("{error}"));
-    paths.iter().for_each(|path| writer.failed(&root_of(path), reason.clone()));
+    paths.iter().for_each(|path| writer.failed(&root_of(path), reason.to_owned()));
     drop(writer.keep());
 }
 

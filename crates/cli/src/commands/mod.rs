@@ -12,6 +12,7 @@ mod index_faults;
 pub mod info;
 pub mod ls;
 pub mod report;
+pub mod source;
 pub mod sql;
 pub mod stat;
 mod switches;
@@ -46,6 +47,7 @@ pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {
         Command::Export(arguments) => export::run(index, arguments),
         Command::Report(arguments) => report::run(index, arguments),
         Command::Top(arguments) => top::run(index, arguments),
+        Command::Source(arguments) => source::run(index, arguments, engine),
         Command::Info(arguments) => info::run(index, arguments),
         Command::Help(arguments) => help::run(arguments),
         Command::Completions(arguments) => generate::completions(arguments),

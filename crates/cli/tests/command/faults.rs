@@ -269,46 +269,12 @@ fn one_source_that_fails_keeps_its_state_and_stops_no_other() {
     assert_eq!(info(&place, &index)["failures"], serde_json::json!([]));
 }
 
-/// A small file system of its own, unmounted when it goes away.
-struct SmallDisk(std::path::PathBuf);
-
-impl SmallDisk {
-    fn new(at: std::path::PathBuf, size: &str) -> Self {
-        std::fs::create_dir(&at).unwrap();
-        let options = format!("size={size},mode=755");
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
-            .arg(&at)
-            .status()
-            .unwrap();
-        assert!(mounted.success(), "mounting a tmpfs needs root");
-        SmallDisk(at)
-    }
-
-    fn resize(&self, bytes: u64) {
-        let options = format!("remount,size={bytes}");
-        let resized = Command::new("mount").args(["-o", &options]).arg(&self.0).status().unwrap();
-        assert!(resized.success());
-    }
-
-    fn used_bytes(&self) -> u64 {
-        let stat = rustix::fs::statvfs(&self.0).unwrap();
-        (stat.f_blocks - stat.f_bfree) * stat.f_frsize
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn a_full_disk_keeps_the_index_and_takes_a_refresh_that_replaces() {
     let place = Place::new();
     let tree = place.path("tree");
     plain_tree(&tree, 40, 50);
-    let disk = SmallDisk::new(place.path("disk"), "16m");
+    let disk = place.small_disk("disk", "16m");
     let index = disk.0.join("index");
     place.index(&index, &tree);
     let (expected, used) = (1 + 40 * 51, disk.used_bytes());

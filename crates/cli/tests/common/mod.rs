@@ -57,10 +57,49 @@ impl Place {
         Command::new(&self.canopy).arg("--index").arg(index).args(arguments).output().unwrap()
     }
 
+    /// Mounts a small file system at a path in this place.
+    pub fn small_disk(&self, name: &str, size: &str) -> SmallDisk {
+        SmallDisk::new(self.path(name), size)
+    }
+
     /// Indexes a tree and expects success.
     pub fn index(&self, index: &Path, tree: &Path) {
         let output = self.canopy(index, &["index".as_ref(), tree.as_os_str()]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// A small file system of its own, unmounted when it goes away.
+pub struct SmallDisk(pub PathBuf);
+
+impl SmallDisk {
+    fn new(at: PathBuf, size: &str) -> Self {
+        fs::create_dir(&at).unwrap();
+        let options = format!("size={size},mode=755");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
+            .arg(&at)
+            .status()
+            .unwrap();
+        assert!(mounted.success(), "mounting a tmpfs needs root");
+        SmallDisk(at)
+    }
+
+    pub fn resize(&self, bytes: u64) {
+        let options = format!("remount,size={bytes}");
+        let resized = Command::new("mount").args(["-o", &options]).arg(&self.0).status().unwrap();
+        assert!(resized.success());
+    }
+
+    pub fn used_bytes(&self) -> u64 {
+        let stat = rustix::fs::statvfs(&self.0).unwrap();
+        (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
     }
 }
 

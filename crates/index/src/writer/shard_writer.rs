@@ -44,6 +44,14 @@ impl<'a> ShardWriter<'a> {
     /// Takes in a listing. Blocks while a shard is written, when this thread's share of memory is
     /// used up.
     pub fn push(&mut self, listing: &Listing<'_>) -> Result<()> {
+        let writer = self.writer;
+        match writer.begun.get(&self.source) {
+            Some(begun) => begun.place(listing, |listing| self.push_placed(listing)),
+            None => self.push_placed(listing),
+        }
+    }
+
+    fn push_placed(&mut self, listing: &Listing<'_>) -> Result<()> {
         self.push_values(listing);
         let access = listing.access;
         if let Some(lookup) = access.lookup
@@ -140,8 +148,9 @@ impl<'a> ShardWriter<'a> {
     /// Adds the entries of a gate for those who may look them up but not list them.
     fn push_entries(&mut self, listing: &Listing<'_>, lookup: ClassId) {
         let rows = listing.rows;
-        let (writer, source) = (self.writer, self.source);
-        let root = writer.begun.get(&source).map_or("", |source| source.root.as_str());
+        let writer = self.writer;
+        let begun = writer.begun.get(&self.source);
+        let root = begun.map_or("", |begun| begun.root());
         for (at, row) in rows.iter().enumerate() {
             let path = join_absolute(root, &join(listing.path, row.name));
             let inode = SealedInode {
@@ -182,7 +191,7 @@ impl<'a> ShardWriter<'a> {
     fn flush(&mut self, class: ClassId) -> Result<()> {
         let Some(builder) = self.builders.remove(&class) else { return Ok(()) };
         self.bytes -= builder.bytes();
-        self.writer.write_shard(class, self.source, builder)
+        self.writer.write_shard(class, self.source, builder).map(drop)
     }
 
     fn flush_sealed(&mut self, class: ClassId) -> Result<()> {

@@ -1,40 +1,133 @@
 //! The sources of an index: beginning one, abandoning it, taking it into the manifests.
+//!
+//! No path is in the index twice. A tree inside a source that has listed its root becomes a subtree
+//! of that source, in the place of what was there (`cut`); a source whose root the listings of another
+//! one have shown is absorbed by that. So what was scanned last is what is shown, and only a tree
+//! that the source above it has left out is a source of its own.
 
 use super::{Held, NewSource, ShardWriter, Writer, Written};
 use crate::builder::{Value, shown_names};
 use crate::error::{Error, Result};
+use crate::failures::Failures;
 use crate::manifest::{Manifest, SourceRecord};
 use crate::names;
 use crate::schema::FileKind;
 use crate::shard_record::ShardRecord;
-use canopy_model::escape;
+use canopy_model::{ClassId, Listing, escape, join};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
+
+/// A source that was begun and is not in the manifests.
+pub(super) struct Begun {
+    pub(super) new: NewSource,
+    /// The source that it becomes a subtree of.
+    pub(super) above: Option<Above>,
+    /// Sources with roots below, by path below the root of the source that the listings go to.
+    inner: HashMap<String, u32>,
+    /// Those of them whose roots were listed.
+    listed: Mutex<HashSet<u32>>,
+    /// Shards of the source above whose rows are replaced.
+    pub(super) cut: Mutex<Vec<(ClassId, String)>>,
+    /// Shards that hold what stays of these.
+    pub(super) rewritten: Mutex<HashSet<String>>,
+}
+
+/// A place inside of a source.
+pub(super) struct Above {
+    pub(super) id: u32,
+    pub(super) root: String,
+    /// Path below its root; not empty.
+    pub(super) path: String,
+}
+
+impl Begun {
+    /// Returns the number of the source that the rows belong to.
+    pub(super) fn owner(&self, own: u32) -> u32 {
+        self.above.as_ref().map_or(own, |above| above.id)
+    }
+
+    /// Returns the absolute path that paths of the rows are below.
+    pub(super) fn root(&self) -> &str {
+        self.above.as_ref().map_or(&self.new.root, |above| &above.root)
+    }
+
+    /// Calls `push` with a listing as it is called in the source that it goes to.
+    pub(super) fn place<T>(
+        &self,
+        listing: &Listing<'_>,
+        push: impl FnOnce(&Listing<'_>) -> T,
+    ) -> T {
+        let shown = |path: &str| {
+            if let Some(&inner) = self.inner.get(path) {
+                self.listed.lock().insert(inner);
+            }
+        };
+        let Some(Above { path: prefix, .. }) = &self.above else {
+            shown(listing.path);
+            return push(listing);
+        };
+        let joined = join(prefix, listing.path);
+        let path = joined.trim_end_matches('/');
+        shown(path);
+        let depth = listing.depth + prefix.split('/').count() as u32;
+        push(&Listing { path, depth, ..*listing })
+    }
+}
+
+/// What taking sources into the manifests says of shards.
+#[derive(Default)]
+pub(super) struct Accepted {
+    /// The source that shards belong to, by the number under which they were written.
+    pub(super) owners: HashMap<u32, u32>,
+    /// Shards that hold what was there before.
+    pub(super) rewritten: HashSet<String>,
+}
 
 impl Writer {
     /// Begins a source, and returns its number. When it has come to its end, it takes the place of
-    /// the source with the same root; until then, nothing changes.
+    /// the source with the same root; until then, nothing changes. One source at a time.
     pub fn add_source(&mut self, new: NewSource) -> Result<u32> {
-        let name = new.name.as_ref().unwrap_or(&new.root);
-        let known = self.classes.values().flat_map(|held| &held.manifest.sources);
-        let known = known.map(|source| (&source.name, &source.root));
-        let begun = self.begun.values();
-        let begun =
-            begun.map(|source| (source.name.as_ref().unwrap_or(&source.root), &source.root));
-        if let Some((_, root)) =
-            known.chain(begun).find(|(other, root)| *other == name && **root != new.root)
-        {
-            return Err(Error::NameTaken { name: name.clone(), root: root.clone() });
+        self.settle();
+        let known = || self.classes.values().flat_map(|held| &held.manifest.sources);
+        let above = match known().any(|source| source.root == new.root) {
+            true => None,
+            false => self.source_above(&new.root)?,
+        };
+        match (&new.name, &above) {
+            (Some(_), Some(above)) => {
+                let (root, above) = (new.root.clone(), above.root.clone());
+                return Err(Error::InSource { root, above });
+            }
+            _ => self.check_name(new.name.as_ref().unwrap_or(&new.root), &new.root)?,
         }
+        let top = above.as_ref().map_or(&new.root, |above| &above.root);
+        let is_inner = |source: &&SourceRecord| path_below(&new.root, &source.root).is_some();
+        let inner = known().filter(is_inner);
+        let inner = inner.filter_map(|source| Some((path_below(top, &source.root)?, source.id)));
+        let begun = Begun {
+            inner: inner.collect(),
+            above,
+            listed: Mutex::default(),
+            cut: Mutex::default(),
+            rewritten: Mutex::default(),
+            new,
+        };
         self.clear_derived();
         let id = self.next_source;
         self.next_source += 1;
-        self.begun.insert(id, new);
+        self.begun.insert(id, begun);
         Ok(id)
     }
 
     /// Hands over what a source has before its first listing: what those who know its root by name
-    /// learn of it, and the values of the root's extended attributes.
-    pub(super) fn begin(&self, id: u32, new: &NewSource, writer: &mut ShardWriter<'_>) {
+    /// learn of it, and the values of the root's extended attributes. Those of a subtree are with
+    /// the listing that it is in.
+    pub(super) fn begin(&self, id: u32, begun: &Begun, writer: &mut ShardWriter<'_>) {
+        if begun.above.is_some() {
+            return;
+        }
+        let new = &begun.new;
         let passage = &new.approach.passage;
         for (key, value) in &new.xattrs {
             let Some((value, audience)) = value else { continue };
@@ -55,6 +148,38 @@ impl Writer {
         }
     }
 
+    fn check_name(&self, name: &str, root: &str) -> Result<()> {
+        let mut known = self.classes.values().flat_map(|held| &held.manifest.sources);
+        match known.find(|source| source.name == name && source.root != root) {
+            Some(other) => {
+                Err(Error::NameTaken { name: name.to_owned(), root: other.root.clone() })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the deepest source around a directory, if it has listed that.
+    fn source_above(&self, root: &str) -> Result<Option<Above>> {
+        let known = self.classes.values().flat_map(|held| &held.manifest.sources);
+        let above = known.filter_map(|source| Some((source, path_below(&source.root, root)?)));
+        let Some((source, path)) = above.max_by_key(|(source, _)| source.root.len()) else {
+            return Ok(None);
+        };
+        let above = Above { id: source.id, root: source.root.clone(), path };
+        for (_, shard) in self.shards_of(above.id) {
+            if !shard.listings_at(&above.path)?.is_empty() {
+                // What is sealed could be opened, and so cut, by those alone who know its paths.
+                let mut sealed = self.classes.values().flat_map(|held| &held.manifest.sealed);
+                if sealed.any(|file| file.source == above.id) {
+                    let (root, above) = (root.to_owned(), above.root);
+                    return Err(Error::InSealedSource { root, above });
+                }
+                return Ok(Some(above));
+            }
+        }
+        Ok(None)
+    }
+
     /// Gives a source up that did not come to its end: what is in the index of it stays.
     pub fn abandon(&mut self, source: u32) {
         self.begun.remove(&source);
@@ -70,7 +195,7 @@ impl Writer {
             };
             match written {
                 Written::Shard(shard) => remove(&directory, &shard),
-                Written::Sealed(file, gated) => {
+                Written::Sealed { file, gated, .. } => {
                     let path = directory.join(names::sealed_file(&file.id));
                     drop(self.options.disk.remove(&path));
                     let directory = directory.join(names::GATED);
@@ -80,52 +205,99 @@ impl Writer {
         }
     }
 
-    /// Takes the sources that have come to their end into the manifests, in the place of those with
-    /// the same roots.
-    pub(super) fn accept_sources(&mut self) {
+    /// Takes the sources that have come to their end into the manifests, in the place of what was
+    /// there.
+    pub(super) fn accept_sources(&mut self) -> Accepted {
         let unfinished = std::mem::take(&mut *self.unfinished.lock());
-        for id in unfinished {
-            self.abandon(id);
+        unfinished.into_iter().for_each(|id| self.abandon(id));
+        let mut accepted = Accepted::default();
+        for (id, begun) in std::mem::take(&mut self.begun) {
+            accepted.owners.insert(id, begun.owner(id));
+            accepted.rewritten.extend(begun.rewritten.into_inner());
+            let listed = begun.listed.into_inner();
+            let absorbed = self.remove_rows_of(|source| listed.contains(&source.id));
+            self.published.absorbed.extend(absorbed);
+            self.failures.remove(&begun.new.root);
+            match begun.above {
+                Some(above) => {
+                    for (class, shard) in begun.cut.into_inner() {
+                        let manifest = &mut self.classes.entry(class).or_default().manifest;
+                        manifest.shards.retain(|known| known.id != shard);
+                        self.changed.insert(class);
+                    }
+                    self.published.subtrees.push((begun.new.root, above.root));
+                }
+                None => {
+                    self.remove_rows_of(|source| source.root == begun.new.root);
+                    self.insert_source(id, begun.new);
+                }
+            }
         }
-        for (id, new) in std::mem::take(&mut self.begun) {
-            self.remove_rows_of(|source| source.root == new.root);
-            self.failures.remove(&new.root);
-            let class = self.effective(new.approach.audience.listers);
-            self.changed.insert(class);
-            self.classes.entry(class).or_default().manifest.sources.push(new.record(id));
-        }
+        accepted
     }
 
-    /// Takes the source with this root out of the index; returns whether there was one.
-    pub fn remove_source(&mut self, root: &str) -> bool {
-        self.failures.remove(root);
-        let removed = self.remove_rows_of(|source| source.root == root);
-        if removed {
-            self.clear_derived();
-        }
-        removed
+    fn insert_source(&mut self, id: u32, new: NewSource) {
+        let class = self.effective(new.approach.audience.listers);
+        self.changed.insert(class);
+        let record = new.record(id);
+        self.classes.entry(class).or_default().manifest.sources.push(record);
     }
 
-    /// Takes all that is in the manifests of some sources out of them; returns whether there was
-    /// anything.
-    fn remove_rows_of(&mut self, is_removed: impl Fn(&SourceRecord) -> bool) -> bool {
+    /// Takes a source out of the index, by its name or root; returns its root, or none if there is
+    /// no such source.
+    pub fn remove_source(&mut self, name: &str) -> Option<String> {
+        self.settle();
+        let root = self.root_of(name)?;
+        self.failures.remove(&root);
+        self.remove_rows_of(|source| source.root == root);
+        self.clear_derived();
+        Some(root)
+    }
+
+    /// Gives a source another name; returns its root, or none if there is no such source.
+    pub fn rename_source(&mut self, name: &str, new: &str) -> Result<Option<String>> {
+        self.settle();
+        let Some(root) = self.root_of(name) else { return Ok(None) };
+        self.check_name(new, &root)?;
+        for (&class, Held { manifest, .. }) in &mut self.classes {
+            for source in manifest.sources.iter_mut().filter(|source| source.root == root) {
+                source.name = new.to_owned();
+                self.changed.insert(class);
+            }
+        }
+        self.clear_derived();
+        Ok(Some(root))
+    }
+
+    /// Returns the root of the source with a name, else of the one with this root.
+    fn root_of(&self, name: &str) -> Option<String> {
+        let known = || self.classes.values().flat_map(|held| &held.manifest.sources);
+        let named = known().find(|source| source.name == name);
+        let found = named.or_else(|| known().find(|source| source.root == name));
+        found.map(|source| source.root.clone())
+    }
+
+    /// Takes all that is in the manifests of some sources out of them; returns their roots.
+    fn remove_rows_of(&mut self, is_removed: impl Fn(&SourceRecord) -> bool) -> Vec<String> {
         let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
-        let removed: Vec<u32> =
-            sources.filter(|source| is_removed(source)).map(|source| source.id).collect();
+        let removed: BTreeMap<u32, String> = sources
+            .filter(|source| is_removed(source))
+            .map(|source| (source.id, source.root.clone()))
+            .collect();
         for (&class, Held { manifest, gated, .. }) in &mut self.classes {
             let count = |manifest: &Manifest| {
                 (manifest.sources.len(), manifest.shards.len(), manifest.sealed.len())
             };
             let before = count(manifest);
-            manifest.sources.retain(|source| !removed.contains(&source.id));
-            manifest.shards.retain(|shard| !removed.contains(&shard.source));
-            manifest.sealed.retain(|file| !removed.contains(&file.source));
-            gated.retain(|shard| !removed.contains(&shard.source));
+            manifest.sources.retain(|source| !removed.contains_key(&source.id));
+            manifest.shards.retain(|shard| !removed.contains_key(&shard.source));
+            manifest.sealed.retain(|file| !removed.contains_key(&file.source));
+            gated.retain(|shard| !removed.contains_key(&shard.source));
             if before != count(manifest) {
                 self.changed.insert(class);
             }
         }
-        !removed.is_empty()
+        removed.into_values().collect()
     }
 
     /// Records that a source, by its root as an absolute escaped path, could not be indexed, and
@@ -146,12 +318,17 @@ impl Writer {
     }
 
     pub(super) fn write_failures(&self) -> Result<()> {
-        let path = &self.path;
-        if crate::failures::Failures::read(path)? == self.failures {
+        if Failures::read(&self.path)? == self.failures {
             return Ok(());
         }
-        self.failures.write(&self.options.disk, path)
+        self.failures.write(&self.options.disk, &self.path)
     }
+}
+
+/// Returns the path of something below a root; none for the root itself and what is elsewhere.
+fn path_below(root: &str, path: &str) -> Option<String> {
+    let rest = path.strip_prefix(root.trim_end_matches('/'))?.strip_prefix('/')?;
+    (!rest.is_empty()).then(|| rest.to_owned())
 }
 
 impl NewSource {
@@ -169,10 +346,11 @@ impl NewSource {
 }
 
 impl Written {
+    /// Returns the number under which it was written.
     fn source(&self) -> u32 {
         match self {
             Written::Shard(shard) => shard.source,
-            Written::Sealed(file, _) => file.source,
+            Written::Sealed { begun, .. } => *begun,
         }
     }
 }

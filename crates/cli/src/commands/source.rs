@@ -1,0 +1,134 @@
+//! `canopy source`
+
+use crate::options::{ReadOptions, age, now_ns, threads};
+use crate::outcome::{Outcome, say};
+use crate::places;
+use crate::{Engine, companion};
+use anyhow::Context;
+use canopy_index::{Index, Writer, WriterOptions};
+use canopy_model::escape;
+use canopy_read::to_path;
+use canopy_text::safe::one_line;
+use clap::Subcommand;
+use serde_json::json;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// List, remove and rename the trees that the index holds
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List the sources that you may know of
+    ///
+    /// Example: canopy source list --json
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        read: ReadOptions,
+    },
+    /// Take a source out of the index; the tree itself is not touched
+    ///
+    /// Example: canopy source remove /scratch
+    Remove {
+        /// Its name or path
+        source: String,
+    },
+    /// Give a source another name
+    ///
+    /// Example: canopy source rename /home homes
+    Rename {
+        /// Its name or path
+        source: String,
+        /// The new name
+        name: String,
+    },
+}
+
+/// Carries the command out.
+pub fn run(
+    index: Option<PathBuf>,
+    arguments: Arguments,
+    engine: Option<&Engine>,
+) -> anyhow::Result<Outcome> {
+    match arguments.command {
+        Command::List { json, read } => list(&read.open(index)?, json),
+        Command::Remove { source } => change(index, engine, &source, |writer, source| {
+            let root = writer.remove_source(source);
+            Ok(root.map(|root| format!("source {} removed", shown(&root))))
+        }),
+        Command::Rename { source, name } => change(index, engine, &source, |writer, source| {
+            let root = writer.rename_source(source, &name)?;
+            Ok(root.map(|root| format!("source {} is called {}", shown(&root), one_line(&name))))
+        }),
+    }
+}
+
+fn shown(root: &str) -> String {
+    one_line(&to_path(root).display().to_string())
+}
+
+fn list(index: &Index, as_json: bool) -> anyhow::Result<Outcome> {
+    let now_ns = now_ns();
+    let mut output = std::io::stdout().lock();
+    if as_json {
+        let sources = index.sources().iter().map(|source| {
+            json!({ "name": source.name, "root": source.root, "scanned_ns": source.scanned_ns })
+        });
+        writeln!(output, "{:#}", json!(sources.collect::<Vec<_>>()))?;
+        return Ok(Outcome::Complete);
+    }
+    for source in index.sources() {
+        let age = age(now_ns - source.scanned_ns);
+        let name = match source.name == source.root {
+            true => String::new(),
+            false => format!(" ({})", one_line(&source.name)),
+        };
+        writeln!(output, "{}{name}: scanned {age} ago", shown(&source.root))?;
+    }
+    Ok(Outcome::Complete)
+}
+
+/// Publishes a change of a source, which `make` makes and describes unless there is no such source.
+fn change(
+    index: Option<PathBuf>,
+    engine: Option<&Engine>,
+    source: &str,
+    make: impl Fn(&mut Writer, &str) -> canopy_index::Result<Option<String>>,
+) -> anyhow::Result<Outcome> {
+    let location = places::to_write(index)?;
+    drop(Index::open(&location)?);
+    let mut writer = Writer::open(&location, WriterOptions::default())?;
+    if companion::must_refresh(&writer, engine) {
+        drop(writer);
+        return companion::run();
+    }
+    // A name as it is, else a path: as the index has it, since the tree may be gone.
+    let made = match make(&mut writer, source)? {
+        Some(made) => Some(made),
+        None => make(&mut writer, &root(source)?)?,
+    };
+    let made = made.with_context(|| {
+        format!("no source is called '{source}'; 'canopy source list' names all")
+    })?;
+    let derived = match engine {
+        Some(engine) => (engine.refresh)(&mut writer, threads(None))?,
+        None => Outcome::Complete,
+    };
+    say(format_args!("generation {}: {made}", writer.publish()?.generation))?;
+    Ok(derived)
+}
+
+/// Returns a path as sources have it: absolute, without links, escaped.
+fn root(path: &str) -> anyhow::Result<String> {
+    let path = Path::new(path);
+    let real = path.canonicalize().or_else(|_| std::path::absolute(path));
+    Ok(escape(real.context("no path")?.as_os_str().as_bytes()).into_owned())
+}

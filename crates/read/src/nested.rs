@@ -1,0 +1,26 @@
+//! Roots of sources that are entries of other sources: where a source was scanned without what is
+//! mounted in it, the mount point is in its listing, and may be the root of another source.
+
+use crate::error::Result;
+use crate::links::parent_of;
+use crate::locate::{look_up, source_of};
+use canopy_index::{Index, SourceRecord};
+use canopy_model::{base_name, join};
+
+/// Returns whether the root of a source is in a listing of another source that the caller sees, so
+/// that a list of everything has it already.
+pub fn root_is_listed(index: &Index, source: &SourceRecord) -> Result<bool> {
+    let Some((around, directory)) = source_of(index, parent_of(&source.root)) else {
+        return Ok(false);
+    };
+    if around.id == source.id {
+        return Ok(false);
+    }
+    for shard in index.shards_of(around.id) {
+        if !shard.listings_at(&directory)?.is_empty() {
+            let path = join(&directory, base_name(&source.root));
+            return Ok(look_up(index, around, &path)?.is_some());
+        }
+    }
+    Ok(false)
+}
