@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 /// Scan trees and publish them as a new generation of the index
 ///
 /// A tree that was indexed before is replaced; others stay. Readers see the old generation until
-/// the new one is whole. Exit code 0: complete; 1: some entries vanished or could not be read; 2:
-/// nothing was published.
+/// the new one is whole. Exit code 0: complete; 1: some entries vanished, could not be read, have
+/// too long a path or changed hands meanwhile; 2: nothing was published.
 ///
 /// Example: canopy index /home /data --exclude '*.snapshot' --errors errors.txt
 #[derive(clap::Args)]

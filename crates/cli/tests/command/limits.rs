@@ -137,6 +137,31 @@ fn file_systems_without_files_are_left_out_unless_asked_for() {
     assert!(text(&output.stdout).contains("kernel/ostype"), "{output:?}");
 }
 
+/// What a user has mounted may let nobody in, or never answer: here nobody serves it at all.
+#[test]
+fn file_systems_that_users_mount_are_left_out_untouched() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree/home/mount")).unwrap();
+    fs::write(place.path("tree/home/file"), "").unwrap();
+    for more in ["", ",allow_other"] {
+        let output = with_mounts(
+            &place,
+            &format!(
+                "exec 3<>/dev/fuse
+                 owner=rootmode=40000,user_id=2002,group_id=3002
+                 mount -i -t fuse -o fd=3,$owner{more} none tree/home/mount
+                 timeout 20 $C --index i index tree >&2
+                 $C --index i find tree"
+            ),
+        );
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains("tree/home/mount (fuse) was mounted by a user"), "{said}");
+        let paths = ["tree", "tree/home", "tree/home/file"];
+        assert_eq!(common::sorted(&output.stdout, b'\n'), paths);
+    }
+}
+
 #[test]
 fn the_umask_of_root_locks_nobody_out() {
     let place = Place::new();
