@@ -97,10 +97,16 @@ pub(crate) fn look_closer(
             Err(errno) => failed(Step::ReadLink, errno),
         }
     }
-    match with_some.map(|xattrs| xattrs.read(&inode)) {
-        Some(Ok(attributes)) => (entry.attributes, entry.has_xattrs) = (attributes, true),
-        Some(Err(errno)) => failed(Step::Xattrs, errno),
-        None => {}
+    if let Some(xattrs) = with_some {
+        match xattrs.read(&inode) {
+            Ok(attributes) => {
+                (entry.attributes, entry.has_xattrs) = (attributes, true);
+                if xattrs.has_too_many() {
+                    failed(Step::Xattrs, Errno::TOOBIG);
+                }
+            }
+            Err(errno) => failed(Step::Xattrs, errno),
+        }
     }
     Some(entry)
 }

@@ -22,6 +22,11 @@ impl Mount {
     pub fn has_option(&self, option: &str) -> bool {
         self.options.split(',').any(|known| known == option)
     }
+
+    /// Returns the value of an option of the file system.
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.options.split(',').find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
+    }
 }
 
 /// Reads what is mounted where this process sees it. Fails where the system does not tell.

@@ -113,7 +113,7 @@ pub struct ClosedMount {
     pub file_system: String,
     /// What its rules are.
     pub rules: Rules,
-    /// Whether it was entered. If not, it lets nobody in but its owner.
+    /// Whether it was entered. If not, it is a user's.
     pub entered: bool,
 }
 
@@ -124,8 +124,8 @@ impl MountRules {
         MountRules { trusted, pseudo, state: Mutex::default() }
     }
 
-    /// Returns the mounts met so far that are not by [`Rules::Kernel`] and were entered, and those
-    /// that let nobody in, root neither.
+    /// Returns the mounts met so far that are not by [`Rules::Kernel`], and were entered or are of
+    /// users.
     pub fn closed(&self) -> Vec<ClosedMount> {
         self.state().closed.clone()
     }
@@ -159,20 +159,22 @@ impl MountRules {
         state.find(id, dev).is_some_and(|mount| rules_of(mount, &self.trusted) == Rules::Pseudo)
     }
 
-    /// Returns whether something is mounted at this absolute path that lets nobody in but its
-    /// owner, root neither: FUSE without `allow_other`. Notes it as closed.
-    pub(crate) fn is_private(&self, point: &[u8]) -> bool {
-        let mounts = mounts().unwrap_or_default();
-        let Some(mount) = mounts.into_iter().rfind(|mount| mount.point == point) else {
-            return false;
+    /// Returns where users have mounted file systems of their own (FUSE), as absolute paths. They
+    /// are not to be touched: some let not even root in, and what serves them may never answer.
+    pub(crate) fn of_users(&self) -> Vec<Vec<u8>> {
+        let is_users = |mount: &Mount| {
+            mount.file_system.starts_with("fuse")
+                && mount.option("user_id").is_some_and(|uid| uid != "0")
+                && rules_of(mount, &self.trusted) != Rules::Kernel
         };
-        let private = mount.file_system.starts_with("fuse") && !mount.has_option("allow_other");
-        if private {
-            let Mount { point, file_system, .. } = mount;
-            let rules = Rules::Other;
-            self.state().closed.push(ClosedMount { point, file_system, rules, entered: false });
-        }
-        private
+        let mounts = mounts().unwrap_or_default();
+        mounts.into_iter().filter(is_users).map(|mount| mount.point).collect()
+    }
+
+    /// Notes that nothing was read of what users have mounted at a path.
+    pub(crate) fn note_left_out(&self, point: Vec<u8>) {
+        let (file_system, rules) = ("fuse".to_owned(), Rules::Other);
+        self.state().closed.push(ClosedMount { point, file_system, rules, entered: false });
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {

@@ -5,9 +5,9 @@
 use crate::batch::Batch;
 use crate::directory::{Directory, Place};
 use crate::entry::{Names, look_closer};
-use crate::exclude::Excludes;
 use crate::faults::{Counts, Fault, ScanError, Step};
 use crate::inode::{Stat, open_dir, stat_at, stat_open};
+use crate::options::ScanOptions;
 use crate::root::Root;
 use crate::rules::{MountRules, Rules};
 use crate::stealing::{Stack, share};
@@ -31,40 +31,6 @@ const DIRENT_BYTES: usize = 64 * 1024;
 /// Levels of nested directories that are read however few descriptors there are.
 const LEVELS_MIN: usize = 64;
 
-/// How to walk.
-#[derive(Clone, Debug)]
-pub struct ScanOptions {
-    /// Whether to stay on the file system of the root.
-    pub one_file_system: bool,
-    /// What to leave out.
-    pub excludes: Excludes,
-    /// Directories whose contents are left out, as device and inode: the index itself.
-    pub skipped: Vec<(u64, u64)>,
-    /// Whether extended attributes are left out.
-    pub no_xattrs: bool,
-    /// Whether the listings are for the caller alone: then it does not matter who else is let in.
-    pub one_reader: bool,
-    /// Bytes of the longest path below the root, escaped, of a directory that is read.
-    pub path_bytes_max: usize,
-    /// Bytes of names, targets and extended attributes after which the listing of a directory is
-    /// handed over and goes on as another part.
-    pub part_bytes: usize,
-}
-
-impl Default for ScanOptions {
-    fn default() -> Self {
-        ScanOptions {
-            one_file_system: false,
-            excludes: Excludes::default(),
-            skipped: Vec::new(),
-            no_xattrs: false,
-            one_reader: false,
-            path_bytes_max: 64 << 10,
-            part_bytes: 64 << 20,
-        }
-    }
-}
-
 /// Walks the tree of `root`, one thread a sink, and gives the sinks back. Errors of single entries
 /// are counted and told to `on_error`; the error of a sink ends the walk. Blocks.
 pub fn scan<S: Sink>(
@@ -85,6 +51,8 @@ pub fn scan<S: Sink>(
         root_dev: root.dev,
         root_path: root.escaped_path(),
         levels_max: levels_max(sinks.len()),
+        // Of one's own one may look at.
+        users_mounts: if options.one_reader { Vec::new() } else { rules.of_users() },
         round: AtomicU64::new(root.rounds),
     };
     if walk.is_left_out(&root.directory) {
@@ -120,6 +88,8 @@ struct Walk<'a> {
     /// Absolute path of the root, escaped.
     root_path: String,
     levels_max: usize,
+    /// Where users have mounted file systems of their own.
+    users_mounts: Vec<Vec<u8>>,
     /// How often threads have handed over what they read.
     round: AtomicU64,
 }
@@ -160,9 +130,23 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns whether a file system is mounted at a path that lets nobody in but its owner.
-    fn is_private_mount(&self, path: &str) -> bool {
-        self.rules.is_private(&unescape(&join_absolute(&self.root_path, path)))
+    /// Returns whether a user has mounted a file system at an entry of this name, escaped.
+    fn is_users_mount(&self, directory: &Directory, name: &str) -> bool {
+        // Few names are the last of such a path.
+        let end = |mount: &Vec<u8>| {
+            let rest = mount.strip_suffix(&*unescape(name));
+            rest.is_some_and(|rest| rest.ends_with(b"/"))
+        };
+        if !self.users_mounts.iter().any(end) {
+            return false;
+        }
+        let path = join_absolute(&self.root_path, &join(&directory.path(), name));
+        let path = unescape(&path);
+        let is = self.users_mounts.iter().any(|mount| **mount == *path);
+        if is {
+            self.rules.note_left_out(path.into_owned());
+        }
+        is
     }
 }
 
@@ -350,12 +334,13 @@ impl<'a, S: Sink> Thread<'a, S> {
             let bytes = name.to_bytes();
             let escaped = escape(bytes);
             let path = || join(&directory.path(), &escaped);
-            if walk.options.excludes.matches(bytes, || unescape(&path()).into_owned()) {
+            if walk.options.excludes.matches(bytes, || unescape(&path()).into_owned())
+                || walk.is_users_mount(directory, &escaped)
+            {
                 continue;
             }
             let stat = match stat_at(&directory.fd, name) {
                 Ok(stat) => stat,
-                Err(Errno::ACCESS) if walk.is_private_mount(&path()) => continue,
                 Err(errno) => {
                     fail(&path(), Step::Look, errno);
                     continue;

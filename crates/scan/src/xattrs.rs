@@ -19,6 +19,10 @@ use std::ffi::{CStr, CString};
 /// Largest list of names and largest value that Linux has.
 const BYTES_MAX: usize = 64 * 1024;
 
+/// Bytes of values of one inode after which the others are left out: some file systems let users
+/// give an inode any number of them.
+const VALUES_BYTES_MAX: usize = 1 << 20;
+
 /// How often an inode is read again whose permissions change meanwhile.
 const TRIES: u32 = 8;
 
@@ -94,6 +98,13 @@ impl XattrReader {
         Err(Errno::AGAIN)
     }
 
+    /// Returns whether what was read last has more values than are kept: the names of the others
+    /// are all that is known of them.
+    pub(crate) fn has_too_many(&self) -> bool {
+        self.values.len() >= VALUES_BYTES_MAX
+            && self.ranges.iter().any(|(_, value)| value.is_none())
+    }
+
     /// Calls `each` with every attribute that was read last, of an inode with these attributes.
     /// `audience` are those who may look the entry up. Values that take permissions of
     /// the inode's own are left out where `rules` do not tell who has them.
@@ -161,6 +172,10 @@ impl XattrReader {
             let key = CStr::from_bytes_with_nul(&self.names[name.start..start])
                 .map_err(|_| Errno::INVAL)?;
             let first = self.values.len();
+            if first >= VALUES_BYTES_MAX {
+                self.ranges.push((name, None));
+                continue;
+            }
             self.values.resize(first + BYTES_MAX, 0);
             let value = match rustix::fs::getxattr(path, key, &mut self.values[first..]) {
                 Ok(length) => {

@@ -25,8 +25,9 @@ use std::time::{Duration, Instant};
 /// A tree that was indexed before is replaced; others stay. One that lies in a source takes the
 /// place of what the source had there, and a source in PATH becomes part of PATH's. Readers see the
 /// old generation until the new one is whole. A tree that cannot be scanned stays as it was, and
-/// 'canopy info' says since when. Exit code 0: complete; 1: some entries vanished or could not be
-/// read, or a tree stays as it was; 2: nothing was published.
+/// 'canopy info' says since when. Exit code 0: complete; 1: some entries vanished, could not be
+/// read, have too long a path or changed hands meanwhile, or a tree stays as it was; 2: nothing was
+/// published.
 ///
 /// Example: canopy index /home /data --exclude '*.snapshot' --errors errors.txt
 #[derive(clap::Args)]

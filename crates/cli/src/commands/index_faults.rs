@@ -16,6 +16,9 @@ use std::sync::atomic::Ordering;
 /// Most characters of a path in a warning.
 const SHOWN_MAX: usize = 200;
 
+/// Most mounts that are warned of one by one.
+const MOUNTS_MAX: usize = 8;
+
 /// Takes in what is wrong with entries.
 #[derive(Default)]
 pub(super) struct Faults {
@@ -108,7 +111,7 @@ impl Faults {
 
 /// Warns of mounts whose contents not all see whom the system might let see them.
 pub(super) fn warn_of_mounts(closed: &[ClosedMount]) {
-    for mount in closed {
+    for mount in closed.iter().take(MOUNTS_MAX) {
         let ClosedMount { point, file_system, rules, entered } = mount;
         let point = if point.is_empty() {
             "a file system that /proc does not tell".to_owned()
@@ -116,9 +119,9 @@ pub(super) fn warn_of_mounts(closed: &[ClosedMount]) {
             format!("{} ({file_system})", shown(Path::new(std::ffi::OsStr::from_bytes(point))))
         };
         match rules {
-            _ if !entered => message(format_args!(
-                "warning: {point} lets nobody in but its owner and is left out"
-            )),
+            _ if !entered => {
+                message(format_args!("warning: {point} was mounted by a user and is left out"))
+            }
             Rules::Mode => message(format_args!(
                 "warning: {point} may take no account of ACLs: what has one is for root alone, \
                  unless 'trust_fs' names the type"
@@ -128,6 +131,9 @@ pub(super) fn warn_of_mounts(closed: &[ClosedMount]) {
                  root alone, unless 'trust_fs' names the type"
             )),
         }
+    }
+    if let Some(more) = closed.len().checked_sub(MOUNTS_MAX).filter(|more| *more > 0) {
+        message(format_args!("warning: {more} more file systems are for root alone or left out"));
     }
 }
 

@@ -86,6 +86,34 @@ fn many_directories_at_the_end_of_a_long_path_take_little_memory() {
     assert!(kilobytes < 400 << 10, "{kilobytes} kB");
 }
 
+/// On tmpfs, a file may have any number of extended attributes.
+#[test]
+fn values_of_one_file_take_bounded_memory() {
+    let place = Place::new();
+    let shm = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = shm.path().join("file");
+    fs::write(&file, "").unwrap();
+    for number in 0..1000 {
+        let (name, value) = (format!("trusted.n{number}"), [b'v'; 60_000]);
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&file, name, &value, flags).unwrap();
+    }
+    let (index, errors) = (place.path("index"), place.path("errors"));
+    let words: [&OsStr; 4] =
+        ["index".as_ref(), "--errors".as_ref(), errors.as_ref(), shm.path().as_ref()];
+    let output = place.canopy(&index, &words);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let listed = fs::read_to_string(&errors).unwrap();
+    assert!(listed.contains("cannot read the extended attributes of"), "{listed}");
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN);
+    let kilobytes = usage.unwrap().max_rss();
+    assert!(kilobytes < 150 << 10, "{kilobytes} kB");
+    // What there was room for is there.
+    let words: [&OsStr; 4] =
+        ["find".as_ref(), shm.path().as_ref(), "-xattr".as_ref(), "trusted.n0".as_ref()];
+    assert!(place.canopy(&index, &words).status.success());
+}
+
 /// Runs a script in a mount namespace of its own.
 fn with_mounts(place: &Place, script: &str) -> Output {
     let mut command = Command::new("unshare");
@@ -135,6 +163,31 @@ fn file_systems_without_files_are_left_out_unless_asked_for() {
         ),
     );
     assert!(text(&output.stdout).contains("kernel/ostype"), "{output:?}");
+}
+
+/// What a user has mounted may let nobody in, or never answer: here nobody serves it at all.
+#[test]
+fn file_systems_that_users_mount_are_left_out_untouched() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree/home/mount")).unwrap();
+    fs::write(place.path("tree/home/file"), "").unwrap();
+    for more in ["", ",allow_other"] {
+        let output = with_mounts(
+            &place,
+            &format!(
+                "exec 3<>/dev/fuse
+                 owner=rootmode=40000,user_id=2002,group_id=3002
+                 mount -i -t fuse -o fd=3,$owner{more} none tree/home/mount
+                 timeout 20 $C --index i index tree >&2
+                 $C --index i find tree"
+            ),
+        );
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains("tree/home/mount (fuse) was mounted by a user"), "{said}");
+        let paths = ["tree", "tree/home", "tree/home/file"];
+        assert_eq!(common::sorted(&output.stdout, b'\n'), paths);
+    }
 }
 
 #[test]

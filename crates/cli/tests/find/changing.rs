@@ -179,12 +179,16 @@ fn closed_meanwhile(source: &str, change: impl Fn(&Path)) -> [String; 2] {
     let output = index_while(&place, &index, &tree.join(source), || {
         change(&tree);
         let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
-        rustix::fs::openat(&z, "made-in-private", flags, 0o644.into()).unwrap();
+        let file = rustix::fs::openat(&z, "made-in-private", flags, 0o644.into()).unwrap();
+        rustix::fs::fsetxattr(&file, "user.note", b"x", XattrFlags::empty()).unwrap();
     });
     let start = tree.join(source);
     let told =
         [BOB, ALICE].map(|uid| told(&place, &index, uid, &["find".as_ref(), start.as_ref()]));
     assert!(!told[0].contains("made-in-private"), "{}", told[0]);
+    let query = ["sql", "--format=csv", "SELECT name FROM xattrs"].map(OsStr::new);
+    let values = [BOB, 0].map(|uid| self::told(&place, &index, uid, &query));
+    assert!(!values[0].contains("made-in-private") && values[1].contains("made-in-private"));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("changed under the scan"), "{said}");
@@ -216,6 +220,29 @@ fn a_directory_moved_into_a_closed_one_during_the_scan_is_closed_in_the_index() 
         dir(&tree.join("private"), 0o700, ALICE);
         fs::rename(tree.join("srv/home"), tree.join("private/home")).unwrap();
     });
+}
+
+/// Bob knows the path, which is all that it takes in a directory that he may enter but not list.
+#[test]
+fn a_directory_that_some_may_only_enter_is_closed_in_the_index_when_it_was_during_the_scan() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    slow_tree(&tree);
+    let home = tree.join("srv/home");
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o711)).unwrap();
+    // Who may list the last directory is not the question, but who finds what is in it.
+    fs::set_permissions(home.join("z"), fs::Permissions::from_mode(0o711)).unwrap();
+    let file = home.join("z/made-in-private");
+    let find = ["find".as_ref(), file.as_os_str()];
+    let seen = || told(&place, &index, BOB, &find).contains("made-in-private");
+    fs::write(&file, "").unwrap();
+    place.index(&index, &tree);
+    assert!(seen());
+    index_while(&place, &index, &tree, || close(&home));
+    assert!(!seen());
+    let early = home.join("0000/0");
+    let early = told(&place, &index, BOB, &["find".as_ref(), early.as_os_str()]);
+    assert!(early.contains("0000/0"), "what was read before is told");
 }
 
 /// Whoever changes an ACL without changing the mode has changed who is let in, too.

@@ -1,0 +1,37 @@
+//! How to walk, as the caller says.
+
+use crate::exclude::Excludes;
+
+/// How to walk.
+#[derive(Clone, Debug)]
+pub struct ScanOptions {
+    /// Whether to stay on the file system of the root.
+    pub one_file_system: bool,
+    /// What to leave out.
+    pub excludes: Excludes,
+    /// Directories whose contents are left out, as device and inode: the index itself.
+    pub skipped: Vec<(u64, u64)>,
+    /// Whether extended attributes are left out.
+    pub no_xattrs: bool,
+    /// Whether the listings are for the caller alone: then it does not matter who else is let in.
+    pub one_reader: bool,
+    /// Bytes of the longest path below the root, escaped, of a directory that is read.
+    pub path_bytes_max: usize,
+    /// Bytes of names, targets and extended attributes after which the listing of a directory is
+    /// handed over and goes on as another part.
+    pub part_bytes: usize,
+}
+
+impl Default for ScanOptions {
+    fn default() -> Self {
+        ScanOptions {
+            one_file_system: false,
+            excludes: Excludes::default(),
+            skipped: Vec::new(),
+            no_xattrs: false,
+            one_reader: false,
+            path_bytes_max: 64 << 10,
+            part_bytes: 64 << 20,
+        }
+    }
+}
