@@ -1,5 +1,7 @@
 //! Opening an index for reading: one generation, and of it what the kernel lets the caller see.
 
+mod joined;
+
 use crate::error::{Error, Result};
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, Current, GrantRecord, Level, Manifest, Passage,
@@ -104,8 +106,13 @@ impl Index {
             Err(error) if denied(&error) => index.add_permitted(credentials(&all)?)?,
             Err(error) => return Err(error),
         }
-        index.sources.sort_by(|a, b| a.root.cmp(&b.root));
+        index.sort_sources();
         Ok(index)
+    }
+
+    /// Sorts sources by root; of those with the same, the one that counts comes last.
+    fn sort_sources(&mut self) {
+        self.sources.sort_by(|a, b| (&a.root, a.id).cmp(&(&b.root, b.id)));
     }
 
     fn empty(path: &Path) -> Self {
@@ -276,7 +283,7 @@ impl Index {
         for gate in &self.locked {
             index.unlock(&doorkeeper, gate, Some(path))?;
         }
-        index.sources.sort_by(|a, b| a.root.cmp(&b.root));
+        index.sort_sources();
         Ok(index)
     }
 

@@ -10,4 +10,5 @@ mod faults;
 mod import;
 mod options;
 mod packaging;
+mod places;
 mod workspace;
