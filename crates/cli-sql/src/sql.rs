@@ -23,7 +23,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if given.is_none() {
         prompt::hold_interrupts()?;
         let worker = Worker::new(of_statements(index.as_deref(), &arguments));
-        let session = Session::open(arguments.read.open(index)?, options(&arguments, None))?;
+        let session =
+            Session::open(arguments.read.open(index)?.flattened(), options(&arguments, None))?;
         Prompt::new(session, arguments.format).interactive(worker)?;
         return Ok(Outcome::Complete);
     }
@@ -34,7 +35,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if let Some(directory) = &directory {
         prompt::end_without(directory.clone())?;
     }
-    let session = Session::open(arguments.read.open(index)?, options(&arguments, directory))?;
+    let session =
+        Session::open(arguments.read.open(index)?.flattened(), options(&arguments, directory))?;
     let mut prompt = Prompt::new(session, arguments.format);
     prompt.timer = arguments.timer;
     match given {

@@ -15,12 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let index = match arguments.command {
-        Command::List { .. } => places::to_read(index)?,
-        _ => places::to_write(index)?,
-    };
     match arguments.command {
-        Command::List { json } => list(&Index::open(&index)?, json)?,
+        Command::List { json } => list(&places::open(index)?.joined(), json)?,
         Command::Add { name, file, format, sqlite_table } => {
             let mut writer = open(index)?;
             canopy_sql::check_name(&writer, &name)?;
@@ -87,7 +83,8 @@ pub fn refresh_all(writer: &mut Writer, threads: usize) -> anyhow::Result<Outcom
 }
 
 /// Opens the writer of an index that exists.
-fn open(index: PathBuf) -> anyhow::Result<Writer> {
+fn open(index: Option<PathBuf>) -> anyhow::Result<Writer> {
+    let index = places::to_write(index)?;
     drop(Index::open(&index)?);
     Ok(Writer::open(&index, WriterOptions { disk: Disk::default(), ..WriterOptions::default() })?)
 }

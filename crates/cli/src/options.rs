@@ -2,7 +2,7 @@
 
 use crate::config::settings;
 use crate::outcome::message;
-use crate::places;
+use crate::places::{self, Opened};
 use canopy_index::Index;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -99,23 +99,33 @@ impl ReadOptions {
         threads(self.threads)
     }
 
-    /// Opens the index, and says what it is if asked.
+    /// Opens what is to be read as one index, and says what it is if asked.
     pub fn open(&self, index: Option<PathBuf>) -> anyhow::Result<Index> {
-        let index = Index::open(&places::to_read(index)?)?;
+        self.open_each(index).map(Opened::joined)
+    }
+
+    /// Opens the indexes that are to be read, and says what they are if asked.
+    pub fn open_each(&self, index: Option<PathBuf>) -> anyhow::Result<Opened> {
+        let opened = places::open(index)?;
         if self.verbose {
-            message(format_args!(
-                "{} answers from generation {}, published {} ago",
-                index.path().display(),
-                index.generation(),
-                age(now_ns().saturating_sub(index.published_ns())),
-            ));
-            for source in index.sources() {
-                let age = age(now_ns().saturating_sub(source.scanned_ns));
-                let root = canopy_read::to_path(&source.root);
-                message(format_args!("{} was scanned {age} ago", root.display()));
-            }
+            opened.iter().for_each(tell_of);
         }
-        Ok(index)
+        Ok(opened)
+    }
+}
+
+/// Says which generation of an index answers, and how old it is.
+fn tell_of(index: &Index) {
+    message(format_args!(
+        "{} answers from generation {}, published {} ago",
+        index.path().display(),
+        index.generation(),
+        age(now_ns().saturating_sub(index.published_ns())),
+    ));
+    for source in index.sources() {
+        let age = age(now_ns().saturating_sub(source.scanned_ns));
+        let root = canopy_read::to_path(&source.root);
+        message(format_args!("{} was scanned {age} ago", root.display()));
     }
 }
 

@@ -1,11 +1,12 @@
-//! Where indexes are: the one that a command writes, and the one that it reads.
+//! Where indexes are: the one that a command writes, and those that it reads.
 //!
-//! What `--index`, the environment or the user's own configuration names is written and read. Else
-//! root writes the site's index, which the site's configuration may name, and users write their
-//! own: one that only they read.
+//! What `--index`, the environment or the user's own configuration names is written and read, alone.
+//! Else root writes and reads the site's index, which the site's configuration may name; users
+//! write their own, which only they read, and read both.
 
 use crate::config::settings;
 use anyhow::Context;
+use canopy_index::Index;
 use std::path::PathBuf;
 
 /// The site's index where no configuration names one.
@@ -22,21 +23,48 @@ pub fn to_write(index: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     own().context("neither XDG_DATA_HOME nor HOME is set; name an index with --index")
 }
 
-/// Returns the directory of the index that a command reads: of users, their own if they have one.
-pub fn to_read(index: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+/// Opens the indexes that a command reads, which are one or two: of users, their own behind the
+/// site's, as far as there are any.
+pub fn open(index: Option<PathBuf>) -> anyhow::Result<Opened> {
+    let only = |place: PathBuf| Ok(Opened { first: Index::open(&place)?, own: None });
     if let Some(index) = index.or_else(|| settings().index.clone()) {
-        return Ok(index);
+        return only(index);
     }
     if nix::unistd::geteuid().is_root() {
-        return Ok(site());
+        return only(site());
     }
-    let own = own();
     let exists = |index: &PathBuf| index.join("CURRENT").exists();
-    Ok(match own.clone().filter(exists) {
-        Some(own) => own,
-        // Without either, what is missing is one's own.
-        None => Some(site()).filter(exists).or(own).unwrap_or_else(site),
-    })
+    match (own(), site()) {
+        (Some(own), site) if exists(&own) && exists(&site) => {
+            Ok(Opened { own: Some(Index::open(&own)?), ..only(site)? })
+        }
+        // Where there is neither, what is missing is one's own.
+        (Some(own), site) if exists(&own) || !exists(&site) => only(own),
+        (_, site) => only(site),
+    }
+}
+
+/// The indexes that a command reads.
+pub struct Opened {
+    /// The only one, or the site's.
+    first: Index,
+    /// The user's own beside the site's.
+    own: Option<Index>,
+}
+
+impl Opened {
+    /// Returns the indexes, what is the user's own last.
+    pub fn iter(&self) -> impl Iterator<Item = &Index> {
+        std::iter::once(&self.first).chain(&self.own)
+    }
+
+    /// Returns them as one.
+    pub fn joined(self) -> Index {
+        match self.own {
+            Some(own) => self.first.joined(own),
+            None => self.first,
+        }
+    }
 }
 
 fn site() -> PathBuf {

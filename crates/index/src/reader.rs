@@ -1,5 +1,7 @@
 //! Opening an index for reading: one generation, and of it what the kernel lets the caller see.
 
+mod joined;
+
 use crate::error::{Error, Result};
 use crate::failures::{Failure, Failures};
 use crate::manifest::{
@@ -99,8 +101,13 @@ impl Index {
             Err(error) if denied(&error) => index.add_permitted(credentials(&all)?)?,
             Err(error) => return Err(error),
         }
-        index.sources.sort_by(|a, b| a.root.cmp(&b.root));
+        index.sort_sources();
         Ok(index)
+    }
+
+    /// Sorts sources by root; of those with the same, the one that counts comes last.
+    fn sort_sources(&mut self) {
+        self.sources.sort_by(|a, b| (&a.root, a.id).cmp(&(&b.root, b.id)));
     }
 
     fn empty(path: &Path) -> Self {
@@ -191,7 +198,7 @@ impl Index {
         let mut index = self.clone();
         let found = self.sealed.behind(path)?;
         index.sources.extend(found.sources);
-        index.sources.sort_by(|a, b| a.root.cmp(&b.root));
+        index.sort_sources();
         index.shards.extend(found.shards.into_iter().map(Arc::new));
         Ok(index)
     }

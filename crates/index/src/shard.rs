@@ -37,7 +37,7 @@ pub type RowRange = Range<usize>;
 /// stay open until [`Shard::close`].
 pub struct Shard {
     record: ShardRecord,
-    place: Arc<ClassDir>,
+    pub(crate) place: Arc<ClassDir>,
     files: [Mutex<Option<Arc<OpenFile>>>; FileKind::COUNT],
     /// Its files, if it is in memory.
     memory: Option<MemoryFiles>,

@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::links::{NameKind, Trail, TrailEnd, is_at_or_below, parent_of};
-use crate::locate::{Start, lists, look_up, may_search, source_of, to_path, with_one_slash};
+use crate::locate::{Start, lists, look_up, may_search, source_of, to_path};
 use canopy_index::{Index, SourceRecord};
 use canopy_model::{escape, join_absolute, unescape};
 use std::ffi::OsStr;
@@ -31,26 +31,17 @@ pub fn locate_all(index: &Index, given: &OsStr) -> Result<Vec<Start>> {
         Place::Entry(start) => return Ok(vec![*start]),
         Place::Uncovered(path) => path,
     };
-    let view = Arc::new(index.seen_from(&above)?);
-    let below: Vec<&SourceRecord> =
-        view.sources().iter().filter(|source| is_at_or_below(&source.root, &above)).collect();
-    // What lies in another source is found there.
-    let outermost = |source: &&&SourceRecord| {
-        let contains = |other: &SourceRecord| {
-            other.root != source.root && is_at_or_below(&source.root, &other.root)
-        };
-        !below.iter().any(|other| contains(other))
-    };
-    let start = |source: &&SourceRecord| {
-        let mut shown = with_one_slash(given.as_bytes()).to_vec();
-        let rest = source.root[above.len()..].trim_start_matches('/');
+    let view = Arc::new(index.seen_from(&above)?.flattened());
+    let below = view.sources().iter().filter(|source| is_at_or_below(&source.root, &above));
+    let start = |source: &SourceRecord| {
+        let mut shown = given.as_bytes().to_vec();
         if shown.last() != Some(&b'/') {
             shown.push(b'/');
         }
-        shown.extend_from_slice(&unescape(rest));
+        shown.extend_from_slice(&unescape(source.root[above.len()..].trim_start_matches('/')));
         Start { given: shown, ..Start::of_source(&view, source) }
     };
-    let starts: Vec<Start> = below.iter().filter(outermost).map(start).collect();
+    let starts: Vec<Start> = below.map(start).collect();
     match starts.is_empty() {
         true => Err(not_covered(index, &above)),
         false => Ok(starts),

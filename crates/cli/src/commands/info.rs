@@ -2,10 +2,11 @@
 
 use crate::options::{ReadOptions, age, now_ns};
 use crate::outcome::Outcome;
+use canopy_index::{Failure, Index, SourceRecord};
 use canopy_read::to_path;
 use canopy_text::human_size;
 use canopy_text::safe::one_line;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -23,65 +24,79 @@ pub struct Arguments {
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let index = arguments.read.open(index)?;
-    let now_ns = now_ns();
-    let count = |source: Option<u32>| {
-        let shards = index.shards().iter().map(|shard| shard.record());
-        shards.filter(|record| source.is_none_or(|id| record.source == id)).fold(
-            (0, 0, 0),
-            |sum, record| {
-                let entries = record.totals.entries + record.totals.dirs;
-                (sum.0 + entries, sum.1 + record.bytes(), sum.2 + 1)
-            },
-        )
-    };
-    let (entries, bytes, shards) = count(None);
-    let per_entry = bytes as f64 / (entries.max(1) as f64);
-    let classes = index.classes();
-    let sources: Vec<_> = index
-        .sources()
-        .iter()
-        .map(|source| {
-            let (entries, bytes, _) = count(Some(source.id));
-            json!({
-                "name": source.name,
-                "root": source.root,
-                "scanned_ns": source.scanned_ns,
-                "visible_entries": entries,
-                "visible_bytes": bytes,
-            })
-        })
-        .collect();
-    let failures = index.failures()?;
+    let opened = arguments.read.open_each(index)?;
     let mut output = std::io::stdout().lock();
     if arguments.json {
-        let failures: Vec<_> = failures
-            .iter()
-            .map(|failure| {
-                json!({
-                    "root": failure.root,
-                    "since_ns": failure.since_ns,
-                    "last_ns": failure.last_ns,
-                    "reason": failure.reason,
-                })
-            })
-            .collect();
-        let info = json!({
-            "index": index.path(),
-            "generation": index.generation(),
-            "published_ns": index.published_ns(),
-            "sources": sources,
-            "failures": failures,
-            "classes": classes.all,
-            "visible_classes": classes.visible,
-            "visible_shards": shards,
-            "visible_entries": entries,
-            "visible_bytes": bytes,
-            "bytes_per_entry": per_entry,
-        });
+        let mut all = opened.iter().map(as_json).collect::<anyhow::Result<Vec<Value>>>()?;
+        let mut info = all.remove(0);
+        // Of users who have one.
+        if let Some(own) = all.pop() {
+            info["own"] = own;
+        }
         writeln!(output, "{info:#}")?;
         return Ok(Outcome::Complete);
     }
+    for (number, index) in opened.iter().enumerate() {
+        if number > 0 {
+            writeln!(output)?;
+        }
+        print(index, &mut output)?;
+    }
+    Ok(Outcome::Complete)
+}
+
+/// Counts entries, bytes and shards of a source or of all.
+fn count(index: &Index, source: Option<u32>) -> (i64, u64, usize) {
+    let shards = index.shards().iter().map(|shard| shard.record());
+    shards.filter(|record| source.is_none_or(|id| record.source == id)).fold(
+        (0, 0, 0),
+        |sum, record| {
+            let entries = record.totals.entries + record.totals.dirs;
+            (sum.0 + entries, sum.1 + record.bytes(), sum.2 + 1)
+        },
+    )
+}
+
+fn as_json(index: &Index) -> anyhow::Result<Value> {
+    let (entries, bytes, shards) = count(index, None);
+    let source = |source: &SourceRecord| {
+        let (entries, bytes, _) = count(index, Some(source.id));
+        json!({
+            "name": source.name,
+            "root": source.root,
+            "scanned_ns": source.scanned_ns,
+            "visible_entries": entries,
+            "visible_bytes": bytes,
+        })
+    };
+    let failure = |failure: &Failure| {
+        json!({
+            "root": failure.root,
+            "since_ns": failure.since_ns,
+            "last_ns": failure.last_ns,
+            "reason": failure.reason,
+        })
+    };
+    Ok(json!({
+        "index": index.path(),
+        "generation": index.generation(),
+        "published_ns": index.published_ns(),
+        "sources": index.sources().iter().map(source).collect::<Vec<_>>(),
+        "failures": index.failures()?.iter().map(failure).collect::<Vec<_>>(),
+        "classes": index.classes().all,
+        "visible_classes": index.classes().visible,
+        "visible_shards": shards,
+        "visible_entries": entries,
+        "visible_bytes": bytes,
+        "bytes_per_entry": bytes as f64 / (entries.max(1) as f64),
+    }))
+}
+
+fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
+    let now_ns = now_ns();
+    let classes = index.classes();
+    let (entries, bytes, shards) = count(index, None);
+    let per_entry = bytes as f64 / (entries.max(1) as f64);
     writeln!(output, "index       {}", index.path().display())?;
     writeln!(
         output,
@@ -97,7 +112,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         human_size(bytes as i64)
     )?;
     for source in index.sources() {
-        let (entries, bytes, _) = count(Some(source.id));
+        let (entries, bytes, _) = count(index, Some(source.id));
         let (root, age) = (to_path(&source.root), age(now_ns - source.scanned_ns));
         let root = one_line(&root.display().to_string());
         let name = if source.name == source.root {
@@ -111,11 +126,11 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             human_size(bytes as i64)
         )?;
     }
-    for failure in failures {
+    for failure in index.failures()? {
         let root = one_line(&to_path(&failure.root).display().to_string());
         let (since, last) = (age(now_ns - failure.since_ns), age(now_ns - failure.last_ns));
         let reason = one_line(&failure.reason);
         writeln!(output, "failed      {root} since {since} ago, last {last} ago: {reason}")?;
     }
-    Ok(Outcome::Complete)
+    Ok(())
 }

@@ -14,5 +14,6 @@ mod limits;
 mod options;
 mod ownership;
 mod packaging;
+mod places;
 mod sources;
 mod workspace;

@@ -23,7 +23,7 @@ pub use blocks::Output;
 use crate::error::{Error, Result};
 use canopy_index::Index;
 use canopy_read::locate::Start;
-use canopy_read::resolve::locate;
+use canopy_read::resolve::locate_all;
 use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -133,13 +133,13 @@ fn write(
 /// Finds the paths, all sources if there are none.
 fn starts(index: &Index, paths: &[OsString], failed: &mut Vec<Error>) -> Result<Vec<Start>> {
     if paths.is_empty() {
-        let view = Arc::new(index.clone());
-        return Ok(index.sources().iter().map(|source| Start::of_source(&view, source)).collect());
+        let view = Arc::new(index.clone().flattened());
+        return Ok(view.sources().iter().map(|source| Start::of_source(&view, source)).collect());
     }
     let mut starts = Vec::new();
     for path in paths {
-        match locate(index, path) {
-            Ok(start) => starts.push(start),
+        match locate_all(index, path) {
+            Ok(found) => starts.extend(found),
             Err(error) if error.is_of_path() => failed.push(error.into()),
             Err(error) => return Err(error.into()),
         }

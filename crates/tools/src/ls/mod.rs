@@ -1,6 +1,6 @@
 //! `ls` and `stat`: what is in a directory, and all that is known of one entry.
 //!
-//! Here are the options and the order of listings; [`print`] and [`long`] lay lines out,
+//! Here are the options; [`order`] sorts listings, [`print`] and [`long`] lay lines out,
 //! [`columns`] names in columns, [`colors`] chooses colours and [`stat`] has formats of stat(1).
 
 mod ahead;
@@ -9,6 +9,7 @@ mod columns;
 mod directive;
 mod entry;
 mod long;
+mod order;
 mod print;
 mod stat;
 
@@ -22,8 +23,8 @@ use canopy_read::locate::{Start, with_one_slash};
 use canopy_read::resolve::locate_all;
 use canopy_text::{Quoting, SizeForm, Style, TimeStyle};
 use entry::{LsEntry, Target, children, parent_of};
+use order::sort;
 use print::Printer;
-use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::io::Write;
 use std::sync::Arc;
@@ -378,33 +379,4 @@ fn child(start: &Start, entry: &LsEntry) -> Start {
     let mut given = with_one_slash(&start.given).to_vec();
     start.append_below(&mut given, &path);
     Start { given, path, inode: entry.inode.clone(), ..start.clone() }
-}
-
-/// Sorts what has entries.
-fn sort<T>(options: &LsOptions, items: &mut [T], entry: impl Fn(&T) -> &LsEntry) {
-    let time = |entry: &LsEntry| entry.time_ns(options.time);
-    let size = |entry: &LsEntry| entry.inode.attributes.size_bytes;
-    let compare = |a: &LsEntry, b: &LsEntry| {
-        let first = match options.sort {
-            SortBy::Name | SortBy::None => Ordering::Equal,
-            SortBy::Time => time(b).cmp(&time(a)),
-            SortBy::Size => size(b).cmp(&size(a)),
-            SortBy::Extension => ending(&a.name).cmp(ending(&b.name)),
-        };
-        let order = first.then_with(|| a.name.cmp(&b.name));
-        if options.reverse && options.sort != SortBy::None { order.reverse() } else { order }
-    };
-    items.sort_by(|a, b| {
-        let (a, b) = (entry(a), entry(b));
-        let dirs = match options.directories_first && options.sort != SortBy::None {
-            true => b.leads_to_directory().cmp(&a.leads_to_directory()),
-            false => Ordering::Equal,
-        };
-        dirs.then_with(|| compare(a, b))
-    });
-}
-
-/// Returns the last dot of a name and what follows.
-fn ending(name: &[u8]) -> &[u8] {
-    name.iter().rposition(|&byte| byte == b'.').map_or(b"", |at| &name[at..])
 }

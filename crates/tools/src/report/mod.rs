@@ -146,8 +146,8 @@ fn starts(index: &Index, paths: &[OsString]) -> Result<(Vec<Start>, Vec<Error>)>
                     .push(Error::NotDirectory(String::from_utf8_lossy(&start.given).into_owned()));
             }
             Err(canopy_read::Error::NotCovered { .. }) if paths.is_empty() => {
-                let view = Arc::new(index.clone());
-                starts.extend(index.sources().iter().map(|source| Start::of_source(&view, source)));
+                let view = Arc::new(index.clone().flattened());
+                starts.extend(view.sources().iter().map(|source| Start::of_source(&view, source)));
             }
             Err(error) if error.is_of_path() => failed.push(error.into()),
             Err(error) => return Err(error.into()),
