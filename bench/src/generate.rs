@@ -10,7 +10,7 @@
 use crate::measure::peak_memory_bytes;
 use canopy_index::{NewSource, ShardWriter, Writer, WriterOptions};
 use canopy_model::{
-    Access, Attributes, ClassId, ClassTable, Listing, Permissions, Rows, Xattr, join_absolute,
+    Access, Approach, Attributes, ClassTable, Listing, Permissions, Rows, Xattr, join_absolute,
 };
 use std::fmt::{self, Write};
 use std::path::Path;
@@ -53,7 +53,8 @@ impl fmt::Display for Figures {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{} entries, {:.2} s, {:.0} entries/s, {:.1} bytes/entry, {} shards, {} classes, peak {} MB",
+            "{} entries, {:.2} s, {:.0} entries/s, {:.1} bytes/entry, {} shards, {} classes, peak \
+             {} MB",
             self.entries,
             self.seconds,
             self.entries as f64 / self.seconds,
@@ -225,8 +226,8 @@ impl<'a> Generator<'a> {
         for (at, name) in tops.into_iter().enumerate() {
             rows.push(name, directory(0o755, 0, 0, 3 + at as u64), "");
         }
-        let everyone = self.access(ClassTable::EVERYONE, &directory(0o755, 0, 0, 2));
-        self.push("", 0, &directory(0o755, 0, 0, 2), everyone, &rows)?;
+        let everyone = self.access(&Approach::EVERYONE, &directory(0o755, 0, 0, 2));
+        self.push("", 0, &directory(0o755, 0, 0, 2), &everyone, &rows)?;
         for (at, top) in tops.into_iter().enumerate() {
             rows.clear();
             for area in 0..self.site.areas() {
@@ -235,7 +236,7 @@ impl<'a> Generator<'a> {
                     rows.push(name, directory(mode, uid, gid, (area + 1) << 32), "");
                 }
             }
-            self.push(top, 1, &directory(0o755, 0, 0, 3 + at as u64), everyone, &rows)?;
+            self.push(top, 1, &directory(0o755, 0, 0, 3 + at as u64), &everyone, &rows)?;
         }
         Ok(())
     }
@@ -247,17 +248,17 @@ impl<'a> Generator<'a> {
         self.dirs_left = (self.site.dirs / self.site.areas()).saturating_sub(1);
         let (path, mode, uid, gid) = self.area_of(area);
         let attributes = directory(mode, uid, gid, self.ino);
-        let top = self.access(ClassTable::EVERYONE, &directory(0o755, 0, 0, 3));
-        let access = self.access(self.below(&top, &path), &attributes);
+        let top = self.access(&Approach::EVERYONE, &directory(0o755, 0, 0, 3));
+        let access = self.access(&self.below(&top, &path), &attributes);
         self.dir(&Dir { path: &path, depth: AREA_DEPTH, attributes, access })
     }
 
-    fn access(&self, class: ClassId, attributes: &Attributes) -> Access {
+    fn access(&self, approach: &Approach, attributes: &Attributes) -> Access {
         let Attributes { mode, uid, gid, .. } = *attributes;
-        self.classes.access(class, Permissions { mode, uid, gid, acl: None, unknown: false })
+        self.classes.access(approach, Permissions { mode, uid, gid, acl: None, unknown: false })
     }
 
-    fn below(&self, access: &Access, path: &str) -> ClassId {
+    fn below(&self, access: &Access, path: &str) -> Approach {
         self.classes.below(access, || join_absolute(ROOT, path))
     }
 
@@ -293,7 +294,7 @@ impl<'a> Generator<'a> {
             );
         }
         if dir.depth > AREA_DEPTH {
-            self.push(dir.path, dir.depth, &dir.attributes, dir.access, &rows)?;
+            self.push(dir.path, dir.depth, &dir.attributes, &dir.access, &rows)?;
         }
         for at in first_subdir..rows.len() {
             self.subdir(dir, &rows, at)?;
@@ -308,7 +309,7 @@ impl<'a> Generator<'a> {
                 rows.push(&name, attributes, "");
                 self.subdir(dir, &rows, rows.len() - 1)?;
             }
-            self.push(dir.path, dir.depth, &dir.attributes, dir.access, &rows)?;
+            self.push(dir.path, dir.depth, &dir.attributes, &dir.access, &rows)?;
         }
         self.rows[level] = rows;
         Ok(())
@@ -317,7 +318,7 @@ impl<'a> Generator<'a> {
     fn subdir(&mut self, dir: &Dir<'_>, rows: &Rows, at: usize) -> anyhow::Result<()> {
         let attributes = rows.attributes()[at];
         let path = format!("{}/{}", dir.path, rows.name(at));
-        let access = self.access(self.below(&dir.access, &path), &attributes);
+        let access = self.access(&self.below(&dir.access, &path), &attributes);
         self.dir(&Dir { path: &path, depth: dir.depth + 1, attributes, access })
     }
 
@@ -348,14 +349,14 @@ impl<'a> Generator<'a> {
     fn xattrs(&mut self, dir: &Dir<'_>, attributes: &Attributes, rows: &mut Rows) {
         let Attributes { mode, uid, gid, .. } = *attributes;
         let permissions = Permissions { mode, uid, gid, acl: None, unknown: false };
-        let class = self.classes.value_class(dir.access.listing, "user.ext", permissions);
+        let audience = self.classes.value_audience(dir.access.listing, "user.ext", permissions);
         if self.random.percent(self.site.xattrs_percent) {
             let value = self.random.next().to_string();
-            rows.push_xattr(Xattr { key: "user.ext", value: Some((value.as_bytes(), class)) });
+            rows.push_xattr(Xattr { key: "user.ext", value: Some((value.as_bytes(), audience)) });
         }
         // The first file of the first area.
         if !std::mem::replace(&mut self.needle_done, true) && dir.path == "home/user000" {
-            rows.push_xattr(Xattr { key: "user.needle", value: Some((b"found", class)) });
+            rows.push_xattr(Xattr { key: "user.needle", value: Some((b"found", audience)) });
         }
     }
 
@@ -390,7 +391,7 @@ impl<'a> Generator<'a> {
         path: &str,
         depth: u32,
         directory: &Attributes,
-        access: Access,
+        access: &Access,
         rows: &Rows,
     ) -> anyhow::Result<()> {
         Ok(self.sink.push(&Listing { path, depth, part: 0, dev: 1, directory, access, rows })?)

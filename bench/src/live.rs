@@ -91,7 +91,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         ])?;
     }
     println!(
-        "\n| what | as | lines | canopy | others, and how many times as long |\n| --- | --- | --- | --- | --- |"
+        "\n| what | as | lines | canopy | others, and how many times as long |\n| --- | --- | --- \
+         | --- | --- |"
     );
     for question in live(&canopy, &tree, &arguments.name, &peers) {
         for who in [&root, &user] {

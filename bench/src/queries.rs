@@ -119,7 +119,8 @@ pub fn all(place: &Place<'_>) -> Vec<Query> {
                 place.reference,
             ])),
             sql: Some(format!(
-                "SELECT path FROM entries WHERE size > {large} AND mtime < to_timestamp_seconds({old_s})"
+                "SELECT path FROM entries WHERE size > {large} AND mtime < \
+                 to_timestamp_seconds({old_s})"
             )),
             checked: None,
             check: Check::Lines,
@@ -144,7 +145,8 @@ pub fn all(place: &Place<'_>) -> Vec<Query> {
                     "-x",
                     "-E",
                     &format!(
-                        "SELECT {path}, uid, gid, xattr_value FROM vrxpentries WHERE xattr_name = CAST('{key}' AS BLOB)"
+                        "SELECT {path}, uid, gid, xattr_value FROM vrxpentries WHERE xattr_name = \
+                         CAST('{key}' AS BLOB)"
                     ),
                 ]),
                 find: None,

@@ -2,8 +2,8 @@
 
 use canopy_model::fuzzing::Target;
 
-/// Has a fuzz target that gives bytes to one of `targets`: to the one that `CANOPY_TARGET` names or,
-/// without it, to the one whose number the first byte is.
+/// Has a fuzz target that gives bytes to one of `targets`: to the one that `CANOPY_TARGET` names
+/// or, without it, to the one whose number the first byte is.
 #[macro_export]
 macro_rules! targets {
     ($targets:expr) => {

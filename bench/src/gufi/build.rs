@@ -54,7 +54,8 @@ impl Bench<'_> {
         }
         let wrong = self.repair()?;
         println!(
-            "\n{wrong} directories of GUFI's index had another mode or owner than the traces say; set right.\n"
+            "\n{wrong} directories of GUFI's index had another mode or owner than the traces say; \
+             set right.\n"
         );
         let copy = ["cp", "-a", &gufi, &self.path("rolled")].map(str::to_owned).into();
         Line { words: copy, user: root() }.seconds()?;

@@ -19,7 +19,10 @@ pub struct Arguments {
     #[arg(long)]
     scratch: PathBuf,
     /// Sites to generate: FILES/DIRECTORIES, or FILES/DIRECTORIES/PERCENT for extended attributes
-    #[arg(long = "site", value_name = "FILES/DIRS[/PERCENT]", default_values = ["1000000/100000", "5000000/300000"])]
+    #[arg(
+        long = "site", value_name = "FILES/DIRS[/PERCENT]",
+        default_values = ["1000000/100000", "5000000/300000"]
+    )]
     sites: Vec<String>,
     /// Threads of both sides
     #[arg(long, default_value_t = 2)]
@@ -109,7 +112,9 @@ impl<'a> Bench<'a> {
         let caches = if self.arguments.cold { &[false, true][..] } else { &[false][..] };
         for &cold in caches {
             println!(
-                "\n| query, {} | user | GUFI s | GUFI rolled up s | canopy find or du s | canopy SQL s | GUFI / canopy | rolled up / canopy | lines or answer |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+                "\n| query, {} | user | GUFI s | GUFI rolled up s | canopy find or du s | canopy \
+                 SQL s | GUFI / canopy | rolled up / canopy | lines or answer |\n| --- | --- | \
+                 --- | --- | --- | --- | --- | --- | --- |",
                 if cold { "cold" } else { "warm" }
             );
             for user in &users {
@@ -326,7 +331,8 @@ impl<'a> Bench<'a> {
     /// Prints peak memory, and files opened if asked, of each side for root.
     fn memory(&self) -> anyhow::Result<()> {
         println!(
-            "\n| query, root | what | GUFI rolled up | canopy find or du | canopy SQL |\n| --- | --- | --- | --- | --- |"
+            "\n| query, root | what | GUFI rolled up | canopy find or du | canopy SQL |\n| --- | \
+             --- | --- | --- | --- |"
         );
         let reference = self.path("reference");
         let place = Place {

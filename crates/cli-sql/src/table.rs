@@ -148,7 +148,8 @@ fn described(index: &Index, table: &TableRecord) -> serde_json::Value {
                 TableFormat::Parquet => ("parquet", None),
                 TableFormat::Sqlite { table } => ("sqlite", Some(table)),
             };
-            json!({ "name": table.name, "file": file, "format": format, "sqlite_table": sqlite_table })
+            let name = &table.name;
+            json!({ "name": name, "file": file, "format": format, "sqlite_table": sqlite_table })
         }
         TableKind::Derived { columns, fresh } => {
             let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();

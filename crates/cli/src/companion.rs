@@ -5,6 +5,7 @@
 //! be of the same version.
 
 use crate::Engine;
+use crate::options::command_name;
 use crate::outcome::Outcome;
 use anyhow::{Context, bail};
 use canopy_index::Writer;
@@ -32,6 +33,16 @@ pub fn check_version(engine: Option<&Engine>) -> anyhow::Result<()> {
             other.to_string_lossy().escape_debug()
         ),
         _ => Ok(()),
+    }
+}
+
+/// Replaces this process by `canopy-sql` if the command line plainly asks for what that has,
+/// before anything else is done: it parses the command line and reads the configuration itself.
+/// Returns if it does not, or if that fails: then the command is parsed, and fails again.
+pub fn run_early() {
+    let command = command_name(std::env::args_os());
+    if command.is_some_and(|name| name == "sql" || name == "table") {
+        let _ = run();
     }
 }
 

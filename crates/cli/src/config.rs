@@ -42,10 +42,14 @@ pub struct Settings {
     pub sql_timeout: Option<TimeLimit>,
     /// How much memory it may use.
     pub sql_memory: Option<MemoryLimit>,
+    /// Types of file systems whose modes and ACLs it trusts, besides those of local disks.
+    pub trust_fs: Option<Vec<String>>,
+    /// Bytes of the longest path below a source of a directory that it reads.
+    pub path_max: Option<usize>,
 }
 
 /// The keys of a file, each with its variable of the environment and what it means.
-pub const KEYS: [(&str, &str, &str); 8] = [
+pub const KEYS: [(&str, &str, &str); 10] = [
     ("index", "CANOPY_INDEX", "directory of the index, absolute"),
     ("sources", "CANOPY_SOURCES", "absolute paths that 'canopy index' scans when it is told none"),
     ("threads", "CANOPY_THREADS", "threads of each command"),
@@ -66,6 +70,16 @@ pub const KEYS: [(&str, &str, &str); 8] = [
         "CANOPY_SQL_MEMORY",
         "memory of a statement, such as \"4G\" or \"none\" [default: half of the machine's]",
     ),
+    (
+        "trust_fs",
+        "CANOPY_TRUST_FS",
+        "types of file systems, such as nfs4, whose modes and ACLs say who sees what (else: root)",
+    ),
+    (
+        "path_max",
+        "CANOPY_PATH_MAX",
+        "bytes of the longest path below a source of a directory that it reads [65536]",
+    ),
 ];
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -82,6 +96,8 @@ pub fn settings() -> &'static Settings {
         prune_fs: None,
         sql_timeout: None,
         sql_memory: None,
+        trust_fs: None,
+        path_max: None,
     };
     SETTINGS.get().unwrap_or(&NOTHING)
 }
@@ -118,6 +134,8 @@ impl Settings {
             prune_fs: over.prune_fs.or(self.prune_fs),
             sql_timeout: over.sql_timeout.or(self.sql_timeout),
             sql_memory: over.sql_memory.or(self.sql_memory),
+            trust_fs: over.trust_fs.or(self.trust_fs),
+            path_max: over.path_max.or(self.path_max),
         }
     }
 
@@ -131,6 +149,12 @@ impl Settings {
         }
         if let Some(threads) = self.threads {
             ensure!((1..=1024).contains(&threads), "threads: {threads} is not between 1 and 1024");
+        }
+        if let Some(bytes) = self.path_max {
+            ensure!(
+                (4096..=1 << 20).contains(&bytes),
+                "path_max: {bytes} is not between 4096 and 1048576"
+            );
         }
         for name in self.prune_names.iter().flatten() {
             ensure!(
@@ -208,6 +232,8 @@ fn of_file(file: &Path, text: &str) -> anyhow::Result<Settings> {
             "sql_memory" => string(value)
                 .and_then(|size| limit(name, &size))
                 .map(|limit| settings.sql_memory = Some(limit)),
+            "trust_fs" => strings(value).map(|types| settings.trust_fs = Some(types)),
+            "path_max" => number(value).map(|bytes| settings.path_max = Some(bytes)),
             _ => {
                 let known = KEYS.map(|(key, ..)| key).join(", ");
                 bail!("{}: unknown key '{name}'; known are {known}", place(key.span().start));
@@ -231,9 +257,8 @@ fn string(value: &Spanned<DeValue<'_>>) -> anyhow::Result<String> {
 
 fn number(value: &Spanned<DeValue<'_>>) -> anyhow::Result<usize> {
     match value.get_ref() {
-        DeValue::Integer(number) => {
-            usize::from_str_radix(number.as_str(), number.radix()).context("no number of threads")
-        }
+        DeValue::Integer(number) => usize::from_str_radix(number.as_str(), number.radix())
+            .context("the number is too large"),
         other => bail!("a number is wanted, not {}", kind(other)),
     }
 }
@@ -270,17 +295,18 @@ fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result
         let words = |value: String| value.split_whitespace().map(str::to_owned).collect();
         Ok(text(name)?.map(words))
     };
-    let threads = variable("CANOPY_THREADS").map(|threads| {
-        let number = threads.to_str().and_then(|threads| threads.parse().ok());
-        number.with_context(|| format!("CANOPY_THREADS: '{}' is no number", threads.display()))
-    });
+    let number = |name: &str| -> anyhow::Result<Option<usize>> {
+        let Some(value) = variable(name) else { return Ok(None) };
+        let number = value.to_str().and_then(|text| text.parse().ok());
+        Ok(Some(number.with_context(|| format!("{name}: '{}' is no number", value.display()))?))
+    };
     let settings = Settings {
         // Relative ones have always been taken.
         index: None,
         site_index: None,
         sources: list("CANOPY_SOURCES")?
             .map(|paths| paths.into_iter().map(PathBuf::from).collect()),
-        threads: threads.transpose()?,
+        threads: number("CANOPY_THREADS")?,
         prune_names: list("CANOPY_PRUNE_NAMES")?,
         prune_paths: list("CANOPY_PRUNE_PATHS")?,
         prune_fs: list("CANOPY_PRUNE_FS")?,
@@ -290,6 +316,8 @@ fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result
         sql_memory: text("CANOPY_SQL_MEMORY")?
             .map(|size| limit("CANOPY_SQL_MEMORY", &size))
             .transpose()?,
+        trust_fs: list("CANOPY_TRUST_FS")?,
+        path_max: number("CANOPY_PATH_MAX")?,
     };
     let settings = settings.checked().context("environment")?;
     Ok(Settings { index: variable("CANOPY_INDEX").map(PathBuf::from), ..settings })
@@ -354,6 +382,8 @@ mod tests {
             prune_fs: Some(Vec::new()),
             sql_timeout: Some(TimeLimit(Some(Duration::from_secs(90)))),
             sql_memory: Some(MemoryLimit(None)),
+            trust_fs: None,
+            path_max: None,
         };
         assert_eq!(of_file(Path::new("/c.toml"), text).unwrap(), expected);
         let unknown = error_of("threads = 1\n\nthread = 2\n");

@@ -17,7 +17,6 @@ pub mod places;
 pub use outcome::{Outcome, message, say};
 
 use canopy_index::Writer;
-use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -36,7 +35,10 @@ pub struct Engine {
 /// Parses and runs the command line and returns its exit code. Without an engine, `canopy-sql` is
 /// run for what needs one.
 pub fn main(engine: Option<&Engine>) -> ExitCode {
+    if engine.is_none() {
+        companion::run_early();
+    }
     let done = companion::check_version(engine)
-        .and_then(|()| commands::run(options::Cli::parse(), engine));
+        .and_then(|()| commands::run(options::Cli::of_process(), engine));
     outcome::exit_code(done)
 }

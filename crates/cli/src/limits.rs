@@ -1,5 +1,6 @@
 //! Limits as they are given: amounts of memory and of time.
 
+use canopy_model::OwnerLimits;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -10,6 +11,24 @@ pub struct MemoryLimit(pub Option<usize>);
 /// How long something may take; `None` for any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeLimit(pub Option<Duration>);
+
+/// What the directories and files of one owner may ask of an index.
+#[derive(clap::Args, Clone, Copy)]
+pub struct OwnerLimitOptions {
+    /// Access classes that the directories and files of one owner may ask for (root: any number);
+    /// what goes beyond is for that owner and root alone
+    #[arg(long, value_name = "N", default_value_t = OwnerLimits::default().classes)]
+    owner_classes: usize,
+    /// Users and groups that the permissions and ACLs of one owner may name, likewise
+    #[arg(long, value_name = "N", default_value_t = OwnerLimits::default().names)]
+    owner_names: usize,
+}
+
+impl From<OwnerLimitOptions> for OwnerLimits {
+    fn from(options: OwnerLimitOptions) -> Self {
+        OwnerLimits { classes: options.owner_classes, names: options.owner_names }
+    }
+}
 
 /// Reads an amount of memory.
 pub fn memory_size(text: &str) -> Result<usize, String> {

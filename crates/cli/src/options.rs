@@ -4,7 +4,9 @@ use crate::config::settings;
 use crate::outcome::message;
 use crate::places::{self, Opened};
 use canopy_index::Index;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,7 +22,9 @@ pub struct Cli {
     pub command: Command,
 }
 
+// The arguments of a command are made when it is known which one it is.
 #[derive(Subcommand)]
+#[command(defer = true)]
 pub enum Command {
     Index(crate::commands::index::Arguments),
     Import(crate::commands::import::Arguments),
@@ -37,6 +41,37 @@ pub enum Command {
     Help(crate::commands::help::Arguments),
     Completions(crate::commands::generate::CompletionsArguments),
     Man(crate::commands::generate::ManArguments),
+}
+
+impl Cli {
+    /// Parses the command line of the process. Ends it where that asks for help or is wrong.
+    pub fn of_process() -> Self {
+        let mut command = Cli::command();
+        let name = command_name(std::env::args_os());
+        if name.is_none_or(|name| command.find_subcommand(name).is_none()) {
+            // Help tells of all commands.
+            command.build();
+        }
+        let parsed = Cli::from_arg_matches(&command.get_matches());
+        parsed.unwrap_or_else(|error| error.format(&mut Cli::command()).exit())
+    }
+}
+
+/// Returns the name of the command in a command line, the first word that is no option, as clap
+/// finds it; `None` where that is not plain.
+pub fn command_name(words: impl Iterator<Item = OsString>) -> Option<OsString> {
+    let mut words = words.skip(1);
+    loop {
+        let word = words.next()?;
+        match word.as_bytes() {
+            b"--index" => {
+                words.next().filter(|value| !value.as_bytes().starts_with(b"-"))?;
+            }
+            option if option.starts_with(b"--index=") => {}
+            option if option.starts_with(b"-") => return None,
+            _ => return Some(word),
+        }
+    }
 }
 
 impl Command {
@@ -115,5 +150,42 @@ pub fn age(span_ns: i64) -> String {
         120..=7199 => format!("{} min", seconds / 60),
         7200..=172_799 => format!("{} h", seconds / 3600),
         _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn the_name_of_the_command_is_the_one_that_clap_finds() {
+        for (words, expected) in [
+            ("sql", Some("sql")),
+            ("sql --format csv SELECT", Some("sql")),
+            ("--index sql table list", Some("table")),
+            ("--index=/i sql SELECT", Some("sql")),
+            ("sql --index /i SELECT", Some("sql")),
+            ("du sql", Some("du")),
+            ("find table", Some("find")),
+            ("--index sql du", Some("du")),
+            ("sqlite", Some("sqlite")),
+            ("", None),
+            ("--index sql", None),
+            ("--index", None),
+            ("--index --help sql", None),
+            ("--indexed sql", None),
+            ("--help sql", None),
+            ("-V sql", None),
+            ("-- sql", None),
+        ] {
+            let words: Vec<&str> = ["canopy"].into_iter().chain(words.split(' ')).collect();
+            let words = words.into_iter().filter(|word| !word.is_empty());
+            let found = command_name(words.clone().map(OsString::from));
+            assert_eq!(found.as_deref(), expected.map(OsStr::new), "{words:?}");
+            if let Ok(matches) = Cli::command().try_get_matches_from(words.clone()) {
+                assert_eq!(matches.subcommand_name(), expected, "{words:?}");
+            }
+        }
     }
 }

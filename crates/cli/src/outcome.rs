@@ -53,20 +53,33 @@ pub fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
     }
 }
 
-/// Says what users cannot see of a new generation though the source would show it to them.
-pub fn warn_of(published: &canopy_index::Published) {
+/// Says what users cannot see of a new generation though the source would show it to them. Where
+/// that is somebody's doing, the run is partial.
+pub fn warn_of(published: &canopy_index::Published) -> Outcome {
     if published.closed_grants > 0 {
         message(format_args!(
-            "warning: the file system of the index cannot hold {} of the ACLs; what they guard is for root alone",
+            "warning: the file system of the index cannot hold {} of the ACLs; what they guard is \
+             for root alone",
             published.closed_grants
         ));
     }
-    if published.without_passage > 0 {
+    for (owner, count) in &published.beyond_limits {
         message(format_args!(
-            "warning: {} directories lie in directories that some may enter but not list, and are too many there: \
-             those cannot find them by name",
-            published.without_passage
+            "warning: what uid {owner} owns asks for more access classes than one owner may have; \
+             {count} directories or files more are for root and that owner alone \
+             (--owner-classes and --owner-names set the limits)"
         ));
+    }
+    if published.narrowed > 0 {
+        message(format_args!(
+            "warning: {} access classes take membership of too many groups at once; \
+             only users whom they name see what they guard",
+            published.narrowed
+        ));
+    }
+    match published.beyond_limits.is_empty() && published.narrowed == 0 {
+        true => Outcome::Complete,
+        false => Outcome::Partial,
     }
 }
 

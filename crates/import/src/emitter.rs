@@ -74,8 +74,8 @@ impl<'a, S: Sink<Error: std::error::Error>> Emitter<'a, S> {
             self.make_room()?;
             self.seen.insert(self.hash.hash_one(tree.name(child).as_bytes()));
             self.rows.push(tree.name(child), tree.dirs[child as usize].attributes, "");
-            for (key, value, class) in tree.xattr_classes(child, listing, self.classes) {
-                self.rows.push_xattr(Xattr { key, value: Some((value, class)) });
+            for (key, value, audience) in tree.xattr_audiences(child, listing, self.classes) {
+                self.rows.push_xattr(Xattr { key, value: Some((value, audience)) });
             }
         }
         Ok(())
@@ -101,8 +101,8 @@ impl<'a, S: Sink<Error: std::error::Error>> Emitter<'a, S> {
             with_permissions(&entry.attributes, acl, false, |permissions| {
                 for (key, value) in entry.xattrs {
                     let key = escape(key);
-                    let class = classes.value_class(listing, &key, permissions);
-                    rows.push_xattr(Xattr { key: &key, value: Some((value, class)) });
+                    let audience = classes.value_audience(listing, &key, permissions);
+                    rows.push_xattr(Xattr { key: &key, value: Some((value, audience)) });
                 }
             });
         }

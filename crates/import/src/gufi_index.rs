@@ -10,7 +10,7 @@
 //! 1. The first pass walks the directories and reads their attributes.
 //! 2. The second pass reads the entries, directories in parallel.
 
-use crate::emitter::{Counts, Emitter, NewEntry};
+use crate::emitter::{Emitter, NewEntry};
 use crate::error::{Error, Position, Problems, Result, RunError};
 use crate::fault::{Checked, Fault};
 use crate::first_pass::{FirstPass, RootRule};
@@ -18,7 +18,7 @@ use crate::foreign_sqlite::{open_foreign_sqlite, plain_sqlite_tables};
 use crate::number::unsigned;
 use crate::path::{check_name, shown};
 use crate::tree::{MADE_UP, NO_DIR, Tree, Xattrs};
-use canopy_model::{Attributes, ClassTable, FileType, Sink, escape, parallel};
+use canopy_model::{Attributes, FileType, Sink, escape, parallel};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use rustc_hash::FxHashMap;
@@ -38,7 +38,8 @@ const SECOND_NS: i64 = 1_000_000_000;
 /// The tables of a directory's database that are read.
 const TABLES: [&str; 4] = ["summary", "entries", "xattrs_pwd", "external_dbs_pwd"];
 
-const COLUMNS: &str = "inode, mode, nlink, uid, gid, size, blksize, blocks, atime, mtime, ctime, crtime, name, linkname";
+const COLUMNS: &str = "inode, mode, nlink, uid, gid, size, blksize, blocks, atime, mtime, ctime, \
+    crtime, name, linkname";
 
 /// An index after the first pass.
 #[derive(Debug)]
@@ -87,17 +88,11 @@ impl GufiIndex {
     /// Makes the second pass.
     pub(crate) fn run<S: Sink<Error: std::error::Error>>(
         &self,
-        tree: &Tree,
-        dev: u64,
-        classes: &ClassTable,
-        counts: &Counts,
+        emitters: &mut [Emitter<'_, S>],
         problems: &Problems,
-        sinks: Vec<S>,
-    ) -> std::result::Result<Vec<S>, RunError<S::Error>> {
-        let mut emitters: Vec<_> =
-            sinks.into_iter().map(|sink| Emitter::new(tree, classes, counts, dev, sink)).collect();
+    ) -> std::result::Result<(), RunError<S::Error>> {
         let tasks: Vec<&[(PathBuf, u32)]> = self.dirs.chunks(DIRS_AT_ONCE).collect();
-        parallel(&mut emitters, tasks, |emitter, dirs| {
+        parallel(emitters, tasks, |emitter, dirs| {
             let usable = dirs.iter().filter(|(_, number)| *number != NO_DIR);
             usable.into_iter().try_for_each(|(directory, number)| {
                 emitter.begin(*number)?;
@@ -105,10 +100,7 @@ impl GufiIndex {
                 emitter.finish()
             })
         })?;
-        if let Some(emitter) = emitters.first_mut() {
-            emitter.made_up()?;
-        }
-        Ok(emitters.into_iter().map(|emitter| emitter.sink).collect())
+        emitters.first_mut().map_or(Ok(()), Emitter::made_up)
     }
 }
 

@@ -10,6 +10,7 @@
 //! Its invariant: what the input does not tell for sure is for root alone; bad input is an error
 //! with its place or, in a lenient import, counted and left out.
 
+mod above;
 mod emitter;
 mod error;
 mod fault;
@@ -26,6 +27,7 @@ mod path;
 mod trace;
 mod tree;
 
+pub use above::Above;
 pub use emitter::Counts;
 pub use error::{Error, Position, Problems, Result, RunError};
 pub use fault::Fault;
@@ -33,9 +35,12 @@ pub use foreign_parquet::{BoundedFile, BoundedReader, open_foreign_parquet};
 pub use foreign_sqlite::{open_foreign_sqlite, plain_sqlite_tables};
 pub use trace::Form;
 
-use canopy_model::{Attributes, ClassId, ClassTable, Sink, unescape};
-use flat::{Flat, FlatFormat};
+use canopy_model::{Approach, Attributes, Audience, ClassTable, Sink, unescape};
+use emitter::Emitter;
+use first_pass::RootRule;
+use flat::{Collector, Flat, parquet, readers};
 use gufi_index::GufiIndex;
+use input::Input;
 use std::path::PathBuf;
 use trace::{Trace, TraceOptions};
 use tree::Tree;
@@ -72,6 +77,8 @@ pub struct Request {
     /// says. Where the input's own paths are absolute, it is the directory of the input that
     /// is the root, if it is above all others.
     pub root: Option<Vec<u8>>,
+    /// What directories above the root are; the others count as open to all.
+    pub above: Vec<Above>,
     /// Whether to leave out and count what cannot be used.
     pub lenient: bool,
     /// Threads that read.
@@ -91,6 +98,7 @@ impl Request {
             format,
             files: Vec::new(),
             root: None,
+            above: Vec::new(),
             lenient: false,
             threads: 1,
             memory_bytes: 256 << 20,
@@ -107,6 +115,7 @@ pub struct Import {
     reader: Reader,
     problems: Problems,
     root_dir: u32,
+    above: Vec<Above>,
 }
 
 /// What makes the second pass.
@@ -118,7 +127,7 @@ enum Reader {
 }
 
 /// An extended attribute, and its value with those who may see it.
-pub type FoundXattr = (String, Option<(Vec<u8>, ClassId)>);
+pub type FoundXattr = (String, Option<(Vec<u8>, Audience)>);
 
 impl Import {
     /// Makes the first pass. Blocks.
@@ -131,10 +140,9 @@ impl Import {
             root,
             threads: request.threads,
         };
-        let flat = |format| {
-            let Request { files, delimiter, memory_bytes, .. } = request;
-            let (flat, tree) =
-                Flat::open(format, files, *delimiter, root, *memory_bytes, &problems)?;
+        let flat = |read: &dyn Fn(&Input, &mut Collector<'_>) -> Result<()>, rule| {
+            let (files, memory_bytes) = (&request.files, request.memory_bytes);
+            let (flat, tree) = Flat::open(read, files, root, rule, memory_bytes, &problems)?;
             Ok::<_, Error>((Reader::Flat(flat), tree))
         };
         let (reader, tree) = match (request.format, &request.files[..]) {
@@ -146,19 +154,27 @@ impl Import {
                 let (index, tree) = GufiIndex::open(directory, root, &problems)?;
                 (Reader::GufiIndex(index), tree)
             }
-            (Format::Ndjson, _) => flat(FlatFormat::Ndjson)?,
-            (Format::Csv, _) => flat(FlatFormat::Csv)?,
-            (Format::Find, _) => flat(FlatFormat::Find)?,
-            (Format::Parquet, _) => flat(FlatFormat::Parquet)?,
-            (Format::GpfsPolicy, _) => flat(FlatFormat::GpfsPolicy)?,
-            (Format::Lester, _) => flat(FlatFormat::Lester)?,
+            (Format::Ndjson, _) => flat(&readers::ndjson, RootRule::Below)?,
+            (Format::Csv, _) => {
+                let delimiter = request.delimiter.unwrap_or(b',');
+                let read = |input: &Input, collector: &mut Collector<'_>| {
+                    readers::csv(input, delimiter, collector)
+                };
+                flat(&read, RootRule::Below)?
+            }
+            (Format::Find, _) => flat(&readers::find, RootRule::Below)?,
+            (Format::Parquet, _) => flat(&parquet::read, RootRule::Below)?,
+            (Format::GpfsPolicy, _) => flat(&readers::gpfs_policy, RootRule::Below)?,
+            (Format::Lester, _) => flat(&readers::lester, RootRule::Top)?,
             (Format::GufiIndex, _) => {
                 return Err(Error::Input("give one directory, the index of the root".to_owned()));
             }
         };
         let root_dir =
             tree.root_dir().ok_or_else(|| Error::Input("the input has no directory".to_owned()))?;
-        Ok(Import { tree, reader, problems, root_dir })
+        let above = request.above.clone();
+        above::checked(&above, &unescape(&tree.root))?;
+        Ok(Import { tree, reader, problems, root_dir, above })
     }
 
     /// Returns the absolute path of the root, escaped.
@@ -171,18 +187,25 @@ impl Import {
         self.tree.dirs[self.root_dir as usize].attributes
     }
 
-    /// Returns those who may look up the root: everybody, as nothing is known of the directories
-    /// above it.
-    pub fn root_class(&self) -> ClassId {
-        ClassTable::EVERYONE
+    /// Returns those who may look up the root: everybody, but whom the directories above it that
+    /// were told of do not let in.
+    pub fn root_approach(&self, classes: &ClassTable) -> Approach {
+        above::root_approach(&self.above, &unescape(&self.tree.root), classes)
+    }
+
+    /// Returns how many directories above the root, besides `/`, count as open to all since nothing
+    /// is told of them.
+    pub fn untold_above(&self) -> usize {
+        above::untold(&self.above, &unescape(&self.tree.root))
     }
 
     /// Returns the extended attributes of the root.
     pub fn xattrs(&self, classes: &ClassTable) -> Vec<FoundXattr> {
-        let found = self.tree.xattr_classes(self.root_dir, ClassTable::EVERYONE, classes);
+        let found =
+            self.tree.xattr_audiences(self.root_dir, self.root_approach(classes).audience, classes);
         found
             .into_iter()
-            .map(|(key, value, class)| (key.to_owned(), Some((value.to_vec(), class))))
+            .map(|(key, value, audience)| (key.to_owned(), Some((value.to_vec(), audience))))
             .collect()
     }
 
@@ -205,13 +228,17 @@ impl Import {
         counts: &Counts,
         sinks: Vec<S>,
     ) -> std::result::Result<Vec<S>, RunError<S::Error>> {
-        self.tree.classify(classes);
+        let approach = self.root_approach(classes);
+        self.tree.classify(classes, &approach);
         let (tree, dev, problems) = (&self.tree, self.dev(), &self.problems);
+        let emitter = |sink| Emitter::new(tree, classes, counts, dev, sink);
+        let mut emitters: Vec<_> = sinks.into_iter().map(emitter).collect();
         match &mut self.reader {
-            Reader::Trace(trace) => trace.run(tree, dev, classes, counts, problems, sinks),
-            Reader::GufiIndex(index) => index.run(tree, dev, classes, counts, problems, sinks),
-            Reader::Flat(flat) => flat.run(tree, dev, classes, counts, problems, sinks),
+            Reader::Trace(trace) => trace.run(&mut emitters, problems)?,
+            Reader::GufiIndex(index) => index.run(&mut emitters, problems)?,
+            Reader::Flat(flat) => flat.run(&mut emitters, problems)?,
         }
+        Ok(emitters.into_iter().map(|emitter| emitter.sink).collect())
     }
 
     /// Returns what was left out so far.

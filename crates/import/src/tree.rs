@@ -12,8 +12,8 @@ use crate::fault::{Checked, Fault};
 use crate::first_pass::{FirstPass, RootRule, input_root};
 use crate::path::{below, check, shown};
 use canopy_model::{
-    Access, Acl, Attributes, ClassId, ClassTable, Permissions, base_name, escape, join_absolute,
-    parent,
+    Access, Acl, Approach, Attributes, Audience, ClassTable, Permissions, base_name, escape,
+    join_absolute, parent,
 };
 use rustc_hash::FxHashMap;
 use std::collections::HashMap;
@@ -289,21 +289,21 @@ impl Tree {
         (self.first_child, self.children) = (first, children);
     }
 
-    /// Finds out who may see each directory; those above the root are open to all.
-    pub(crate) fn classify(&mut self, classes: &ClassTable) {
+    /// Finds out who may see each directory, where the root may be looked up by `approach`.
+    pub(crate) fn classify(&mut self, classes: &ClassTable, approach: &Approach) {
         let Some(root) = self.root_dir() else { return };
-        let nobody = classes.access(ClassTable::EVERYONE, self.closed());
+        let nobody = classes.access(&Approach::EVERYONE, self.closed());
         let mut accesses = vec![nobody; self.dirs.len()];
-        accesses[root as usize] = self.with_permissions(root, |permissions| {
-            classes.access(ClassTable::EVERYONE, permissions)
-        });
+        accesses[root as usize] =
+            self.with_permissions(root, |permissions| classes.access(approach, permissions));
         let mut waiting = vec![root];
         while let Some(id) = waiting.pop() {
-            let access = accesses[id as usize];
+            let access = accesses[id as usize].clone();
             for &child in self.children(id) {
-                let class = classes.below(&access, || join_absolute(&self.root, self.path(child)));
-                accesses[child as usize] =
-                    self.with_permissions(child, |permissions| classes.access(class, permissions));
+                let approach =
+                    classes.below(&access, || join_absolute(&self.root, self.path(child)));
+                accesses[child as usize] = self
+                    .with_permissions(child, |permissions| classes.access(&approach, permissions));
                 waiting.push(child);
             }
         }
@@ -333,8 +333,8 @@ impl Tree {
     }
 
     /// Returns who may see a directory's listing. Meaningless before [`Tree::classify`].
-    pub(crate) fn access(&self, id: u32) -> Access {
-        self.accesses[id as usize]
+    pub(crate) fn access(&self, id: u32) -> &Access {
+        &self.accesses[id as usize]
     }
 
     /// Returns the path below the root, escaped.
@@ -372,19 +372,20 @@ impl Tree {
 
     /// Returns the extended attributes of a directory with those who may see their values, where
     /// its own listing is for `listing`.
-    pub(crate) fn xattr_classes<'a>(
+    pub(crate) fn xattr_audiences<'a>(
         &'a self,
         id: u32,
-        listing: ClassId,
+        listing: Audience,
         classes: &ClassTable,
-    ) -> Vec<(&'a str, &'a [u8], ClassId)> {
+    ) -> Vec<(&'a str, &'a [u8], Audience)> {
         let xattrs = self.xattrs(id);
         if xattrs.is_empty() {
             return Vec::new();
         }
         self.with_permissions(id, |permissions| {
-            let class = |key| classes.value_class(listing, key, permissions);
-            xattrs.iter().map(|(key, value)| (key.as_str(), value.as_slice(), class(key))).collect()
+            let audience = |key| classes.value_audience(listing, key, permissions);
+            let xattrs = xattrs.iter();
+            xattrs.map(|(key, value)| (key.as_str(), value.as_slice(), audience(key))).collect()
         })
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::disk::BLOCK_BYTES;
 use crate::error::{Error, Result};
+use crate::plain_file;
 use bytes::Bytes;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::{ChunkReader, Length};
@@ -22,7 +23,8 @@ pub(crate) struct BlockFile {
 }
 
 struct Inner {
-    file: File,
+    /// `None` for one in memory.
+    file: Option<File>,
     bytes: u64,
     sums: Vec<u32>,
     /// Blocks whose checksum was found right.
@@ -33,8 +35,7 @@ struct Inner {
 impl BlockFile {
     /// Opens a file that has so many bytes, and blocks with these CRC-32, by its manifest.
     pub(crate) fn open(path: &Path, expected_bytes: u64, sums: Vec<u32>) -> Result<Self> {
-        let file = File::open(path).map_err(Error::io("open", path))?;
-        let bytes = file.metadata().map_err(Error::io("read", path))?.len();
+        let (file, bytes) = plain_file::open(path)?;
         if bytes != expected_bytes {
             return Err(Error::corrupt(
                 path,
@@ -45,7 +46,7 @@ impl BlockFile {
             return Err(Error::corrupt(path, "its manifest has a wrong number of checksums"));
         }
         let checked = sums.iter().map(|_| AtomicBool::new(false)).collect();
-        let mut inner = Inner { file, bytes, sums, checked, whole: None };
+        let mut inner = Inner { file: Some(file), bytes, sums, checked, whole: None };
         if bytes <= WHOLE_BYTES {
             let whole = inner.read(0, bytes as usize).map_err(|error| match error.kind() {
                 io::ErrorKind::InvalidData => Error::corrupt(path, error),
@@ -54,6 +55,13 @@ impl BlockFile {
             inner.whole = Some(whole);
         }
         Ok(BlockFile { inner: Arc::new(inner) })
+    }
+
+    /// Returns a file that is in memory.
+    pub(crate) fn in_memory(file: Bytes) -> Self {
+        let (bytes, sums, checked) = (file.len() as u64, Vec::new(), Vec::new());
+        let inner = Inner { file: None, bytes, sums, checked, whole: Some(file) };
+        BlockFile { inner: Arc::new(inner) }
     }
 }
 
@@ -67,6 +75,7 @@ impl Inner {
         if let Some(whole) = &self.whole {
             return Ok(whole.slice(start as usize..end as usize));
         }
+        let Some(file) = &self.file else { return Ok(Bytes::new()) };
         let block_bytes = BLOCK_BYTES as u64;
         let blocks = (start / block_bytes) as usize..end.div_ceil(block_bytes) as usize;
         let unchecked = |&block: &usize| !self.checked[block].load(Ordering::Relaxed);
@@ -82,8 +91,7 @@ impl Inner {
         let mut buffer = Vec::with_capacity((to - from) as usize);
         while buffer.len() < (to - from) as usize {
             let at = from + buffer.len() as u64;
-            if rustix::io::pread(&self.file, rustix::buffer::spare_capacity(&mut buffer), at)? == 0
-            {
+            if rustix::io::pread(file, rustix::buffer::spare_capacity(&mut buffer), at)? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }

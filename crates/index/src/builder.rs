@@ -1,6 +1,5 @@
 //! The listings of one class, kept in memory until they become a shard.
 
-use crate::manifest::SealedRecord;
 use canopy_model::{Attributes, Listing, Rows, Xattr, XattrAccess, compare_paths, xattr_names};
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,6 +7,10 @@ use std::sync::Arc;
 /// Most entries of a shard; bounds ordinals and the memory that one shard takes while it is
 /// written.
 const SHARD_ROWS_MAX: usize = 1 << 20;
+
+/// Most bytes of paths, or of names, targets and extended attributes, of a shard; places in them
+/// are kept in 32 bits.
+const SHARD_BYTES_MAX: usize = 1 << 30;
 
 /// Collects listings in any order.
 #[derive(Default)]
@@ -21,13 +24,12 @@ pub(crate) struct Builder {
     pub(crate) dirs: Rows,
     /// Values of extended attributes of entries, whose listings may be of another class.
     pub(crate) values: Vec<Value>,
-    /// Entries of gates: absolute path and record.
-    pub(crate) sealed: Vec<(String, SealedRecord)>,
-    /// Bytes of memory held by `values` and `sealed` besides their elements.
+    /// Bytes of memory held by `values` besides their elements.
     text_bytes: usize,
 }
 
 /// The value of an extended attribute.
+#[derive(Clone)]
 pub(crate) struct Value {
     /// Path of the entry's directory.
     pub(crate) path: Arc<str>,
@@ -105,24 +107,15 @@ impl Builder {
             }
         }
         self.values.extend(other.values);
-        self.sealed.extend(other.sealed);
         self.text_bytes += other.text_bytes;
     }
 
     /// Adds the value of an extended attribute.
     pub(crate) fn push_value(&mut self, value: Value) {
-        self.text_bytes += value.name.capacity() + value.key.capacity() + value.value.capacity();
+        // The path is shared, but is written with each value.
+        self.text_bytes += value.path.len() + value.name.capacity();
+        self.text_bytes += value.key.capacity() + value.value.capacity();
         self.values.push(value);
-    }
-
-    /// Adds an entry of a gate.
-    pub(crate) fn push_sealed(&mut self, path: String, record: SealedRecord) {
-        let inode =
-            record.inode.as_ref().map_or(0, |inode| inode.target.len() + inode.xattrs.len());
-        let values: usize =
-            record.xattrs.iter().map(|(key, value)| key.len() + value.len() + 48).sum();
-        self.text_bytes += path.capacity() + inode + values;
-        self.sealed.push((path, record));
     }
 
     /// Returns the path of a listing.
@@ -132,12 +125,12 @@ impl Builder {
 
     /// Returns how many entries there are.
     pub(crate) fn rows(&self) -> usize {
-        self.entries.len() + self.dirs.len() + self.values.len() + self.sealed.len()
+        self.entries.len() + self.dirs.len() + self.values.len()
     }
 
     /// Returns whether there is nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.heads.is_empty() && self.values.is_empty() && self.sealed.is_empty()
+        self.heads.is_empty() && self.values.is_empty()
     }
 
     /// Returns the bytes of memory held.
@@ -147,13 +140,16 @@ impl Builder {
             + self.entries.capacity_bytes()
             + self.dirs.capacity_bytes()
             + self.values.capacity() * size_of::<Value>()
-            + self.sealed.capacity() * size_of::<(String, SealedRecord)>()
             + self.text_bytes
     }
 
     /// Returns whether no further listing of ordinary size may be added.
     pub(crate) fn is_full(&self) -> bool {
-        self.rows() >= SHARD_ROWS_MAX || self.heads.len() >= SHARD_ROWS_MAX
+        self.rows() >= SHARD_ROWS_MAX
+            || self.heads.len() >= SHARD_ROWS_MAX
+            || [self.paths.len(), self.entries.bytes(), self.dirs.bytes()]
+                .into_iter()
+                .any(|bytes| bytes >= SHARD_BYTES_MAX)
     }
 
     /// Puts the listings in path order, parts of a directory one after the other.

@@ -2,18 +2,16 @@
 //! enforces.
 //!
 //! A class is a chain of directories, one a grant. Each belongs to root, has no write bit for
-//! anybody else and lets through exactly those who pass its grant. A gate's directory lets those
-//! list it who may list the gate, and those through who may search it; in it, each child of the
-//! gate has a directory whose name only those can compute who know the child's (see `names`). The
-//! owning group is the grant's first group, or root's with the outcome of everybody else, so that
-//! it never decides anything by itself.
+//! anybody else and lets through exactly those who pass its grant. The owning group is the grant's
+//! first group, or root's with the outcome of everybody else, so that it never decides anything by
+//! itself.
 
 use crate::disk::Disk;
 use crate::error::Result;
-use crate::names::{DirName, Names};
+use crate::names::{self, Names};
 use canopy_model::{Acl, AclEntry, AclTag, ClassId, ClassTable, Grant, GrantId};
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// Makes class directories, each once.
@@ -28,8 +26,8 @@ pub(crate) struct ClassDirs {
 #[derive(Default)]
 struct State {
     made: HashSet<PathBuf>,
-    /// Directories that the file system cannot guard as they should be.
-    closed: HashSet<DirName>,
+    /// Grants that the file system cannot express.
+    closed: HashSet<GrantId>,
 }
 
 impl ClassDirs {
@@ -39,16 +37,29 @@ impl ClassDirs {
 
     /// Returns the directory of a class, made if there is none.
     pub(crate) fn ensure(&self, table: &ClassTable, class: ClassId) -> Result<PathBuf> {
-        let class = table.path_of(class);
-        let path = self.names.class(&class);
+        let grants = table.grants_of(class);
+        let path = self.names.class(grants.iter().copied());
         let mut state = self.state.lock();
         if !state.made.contains(&path) {
             let mut path = self.names.classes();
             self.make_once(&mut state, &path, None, table)?;
-            for name in self.names.steps(&class) {
-                path.push(name.to_string());
-                self.make_once(&mut state, &path, Some(name), table)?;
+            for id in grants {
+                path.push(names::grant(id));
+                self.make_once(&mut state, &path, Some(id), table)?;
             }
+        }
+        Ok(path)
+    }
+
+    /// Returns the directory, in that of a class, whose files are found by name alone.
+    pub(crate) fn ensure_gated(&self, table: &ClassTable, class: ClassId) -> Result<PathBuf> {
+        let path = self.ensure(table, class)?.join(names::GATED);
+        let mut state = self.state.lock();
+        if !state.made.contains(&path) {
+            let dir = self.disk.private_dir(&path)?;
+            // Whoever comes this far has passed the class.
+            self.disk.set_mode(&path, &dir, (0, 0), 0o711)?;
+            state.made.insert(path.clone());
         }
         Ok(path)
     }
@@ -62,7 +73,7 @@ impl ClassDirs {
         &self,
         state: &mut State,
         path: &Path,
-        name: Option<DirName>,
+        grant: Option<GrantId>,
         table: &ClassTable,
     ) -> Result<()> {
         if state.made.contains(path) {
@@ -70,11 +81,9 @@ impl ClassDirs {
         }
         let dir = self.disk.private_dir(path)?;
         if !self.unprivileged {
-            let grant = |id: GrantId| table.grant(id);
-            let guard = match &name {
-                None | Some(DirName::Passage(_)) => Guard::everyone(),
-                Some(DirName::Grant(id)) => Guard::new(&grant(*id), &grant(*id)),
-                Some(DirName::Gate(gate)) => Guard::new(&grant(gate.search), &grant(gate.read)),
+            let guard = match grant {
+                None => Guard::everyone(),
+                Some(id) => Guard::new(&table.grant(id)),
             };
             let mode = guard.mode();
             if self.disk.is_guarded(&dir, guard.gid, mode, &guard.acl()) {
@@ -86,7 +95,7 @@ impl ClassDirs {
                 None => {
                     self.disk.set_mode(path, &dir, (0, guard.gid), 0o700)?;
                     if !self.disk.set_acl(path, &dir, &guard.acl())? {
-                        state.closed.extend(name);
+                        state.closed.extend(grant);
                     }
                 }
             }
@@ -111,28 +120,14 @@ impl Guard {
         Guard { users: Vec::new(), gid: 0, group: 5, groups: Vec::new(), other: 5 }
     }
 
-    /// Lets those look names up who pass `search`, and those list them who pass `read`. Both are
-    /// grants of one inode, so a user or group that only one of them names is judged like
-    /// everybody else by the other.
-    fn new(search: &Grant, read: &Grant) -> Self {
-        let bits = |search: bool, read: bool| u16::from(search) | u16::from(read) << 2;
-        let user = |grant: &Grant, uid: u32| match grant.users().get(&uid) {
-            Some(&granted) => granted,
-            None => grant.other() && grant.groups().is_empty(),
-        };
-        let group =
-            |grant: &Grant, gid: u32| grant.groups().get(&gid).copied().unwrap_or(grant.other());
-        let other = bits(search.other(), read.other());
-        let uids: BTreeSet<u32> =
-            search.users().keys().chain(read.users().keys()).copied().collect();
-        let gids: BTreeSet<u32> =
-            search.groups().keys().chain(read.groups().keys()).copied().collect();
-        let users =
-            uids.into_iter().map(|uid| (uid, bits(user(search, uid), user(read, uid)))).collect();
-        let mut groups =
-            gids.into_iter().map(|gid| (gid, bits(group(search, gid), group(read, gid))));
-        let (gid, owning) = groups.next().unwrap_or((0, other));
-        Guard { users, gid, group: owning, groups: groups.collect(), other }
+    /// Lets those in who pass a grant.
+    fn new(grant: &Grant) -> Self {
+        let bits = |granted: bool| if granted { 5 } else { 0 };
+        let users = grant.users().iter().map(|(&uid, &granted)| (uid, bits(granted)));
+        let mut groups = grant.groups().iter().map(|(&gid, &granted)| (gid, bits(granted)));
+        let other = bits(grant.other());
+        let (gid, group) = groups.next().unwrap_or((0, other));
+        Guard { users: users.collect(), gid, group, groups: groups.collect(), other }
     }
 
     /// Returns the mode that expresses it without an ACL, if one can.
@@ -158,18 +153,6 @@ mod tests {
     use super::*;
     use canopy_model::Wanted;
 
-    fn says(guard: &Guard, search: &Grant, read: &Grant) {
-        let acl = guard.acl();
-        let grant = |mode, acl, wanted| Grant::new(mode, 0, guard.gid, acl, wanted);
-        assert_eq!(&grant(0o750, Some(&acl), Wanted::SEARCH), search);
-        assert_eq!(&grant(0o750, Some(&acl), Wanted::READ), read);
-        if let Some(mode) = guard.mode() {
-            assert_eq!(mode & 0o022, 0);
-            assert_eq!(&grant(mode, None, Wanted::SEARCH), search);
-            assert_eq!(&grant(mode, None, Wanted::READ), read);
-        }
-    }
-
     /// What a directory expresses must be the grant that it was made from.
     #[test]
     fn directories_say_what_their_grants_say() {
@@ -179,35 +162,18 @@ mod tests {
             Grant::from_parts([], [group(5, true)], false),
             Grant::from_parts([], [group(5, false)], true),
             Grant::from_parts([(1000, true)], [], false),
+            Grant::from_parts([(1000, false)], [], true),
             Grant::from_parts([(1000, false)], [group(5, true), group(6, true)], false),
             Grant::from_parts([(7, false), (8, true)], [group(5, false), group(6, true)], true),
         ] {
-            says(&Guard::new(&grant, &grant), &grant, &grant);
-        }
-    }
-
-    /// A gate's directory has the gate's own outcomes for search and read, whatever its
-    /// mode and ACL.
-    #[test]
-    fn gates_say_what_the_gate_says() {
-        let entry = |tag, permissions| AclEntry { tag, permissions };
-        for mode in 0..0o1000 {
-            for named in 0..8 {
-                let acl = Acl {
-                    entries: vec![
-                        entry(AclTag::Owner, (mode >> 6) as u16),
-                        entry(AclTag::User(7), named),
-                        entry(AclTag::User(8), 5),
-                        entry(AclTag::OwningGroup, named ^ 4),
-                        entry(AclTag::Group(9), (mode & 7) as u16),
-                        entry(AclTag::Mask, (mode >> 3 & 7) as u16),
-                        entry(AclTag::Other, (mode & 7) as u16),
-                    ],
-                };
-                for acl in [None, Some(&acl)] {
-                    let [search, read] = [Wanted::SEARCH, Wanted::READ]
-                        .map(|wanted| Grant::new(mode, 1, 2, acl, wanted));
-                    says(&Guard::new(&search, &read), &search, &read);
+            let guard = Guard::new(&grant);
+            let acl = guard.acl();
+            for wanted in [Wanted::SEARCH, Wanted::READ] {
+                let said = |mode, acl| Grant::new(mode, 0, guard.gid, acl, wanted);
+                assert_eq!(said(0o750, Some(&acl)), grant);
+                if let Some(mode) = guard.mode() {
+                    assert_eq!(mode & 0o022, 0);
+                    assert_eq!(said(mode, None), grant);
                 }
             }
         }

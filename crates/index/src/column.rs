@@ -216,10 +216,6 @@ columns! {
     KEY: Text = "key", false, Dictionary, false;
     /// Value of an extended attribute, escaped.
     VALUE: Text = "value", false, Dictionary, false;
-    /// Hash of the path of a sealed entry.
-    HASH: Bytes = "hash", false, Plain, false;
-    /// A nonce and what is sealed.
-    SEALED: Bytes = "sealed", false, Plain, false;
 }
 
 /// The attributes of an inode but `rdev`, which directories do not have.

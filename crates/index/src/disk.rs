@@ -2,13 +2,20 @@
 //!
 //! A file is written in blocks of [`BLOCK_BYTES`] with a CRC-32 each. The sums go into the
 //! manifest, and a reader checks every block that it reads (see `block_file`).
+//!
+//! What is made is written into the journal before. No path is resolved through a symbolic link,
+//! and no file is opened for writing that was there before: whatever somebody put into an index,
+//! nothing outside of it changes, and nothing is lost.
 
 use crate::error::{Error, Result};
-use rustix::fs::{Gid, Mode, OFlags, Uid};
+use crate::journal::Journal;
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -48,29 +55,46 @@ impl Faults {
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
     faults: Option<Arc<Faults>>,
+    journal: Option<Arc<Journal>>,
 }
 
 impl Disk {
     /// Returns a disk on which operations fail as `faults` says.
     pub fn with_faults(faults: Arc<Faults>) -> Self {
-        Disk { faults: Some(faults) }
+        Disk { faults: Some(faults), journal: None }
+    }
+
+    /// Returns the same disk, with a journal of what is made.
+    pub(crate) fn journaled(&self, journal: Journal) -> Self {
+        Disk { journal: Some(Arc::new(journal)), ..self.clone() }
+    }
+
+    /// Writes a path into the journal, if there is one.
+    pub(crate) fn note(&self, path: &Path) -> io::Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        self.check()?;
+        journal.note(path)
     }
 
     fn check(&self) -> io::Result<()> {
         self.faults.as_ref().map_or(Ok(()), |faults| faults.check())
     }
 
-    /// Creates a file, or empties one that a crashed writer left, with exactly these permission
-    /// bits.
+    /// Creates a file with exactly these permission bits. It is an error if there is anything with
+    /// this name.
     pub(crate) fn create(&self, path: &Path, mode: u32) -> Result<DiskFile> {
         let open = || -> io::Result<File> {
             self.check()?;
-            let flags = OFlags::WRONLY
-                | OFlags::CREATE
-                | OFlags::TRUNC
-                | OFlags::NOFOLLOW
-                | OFlags::CLOEXEC;
-            let fd = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))?;
+            let flags =
+                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let (directory, name) = open_parent(path)?;
+            // What is there already is not ours, and must not come into the journal.
+            match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => self.note(path)?,
+                Err(errno) => return Err(errno.into()),
+                Ok(_) => return Err(Errno::EXIST.into()),
+            }
+            let fd = rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o600))?;
             remove_acl(&fd, "system.posix_acl_access")?;
             rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
             Ok(File::from(fd))
@@ -86,16 +110,47 @@ impl Disk {
         })
     }
 
+    /// Creates a directory and those above it, as far as they are missing, with exactly these
+    /// permission bits whatever the umask.
+    pub(crate) fn directories(&self, path: &Path, mode: u32) -> Result<()> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+            self.directories(above, mode)?;
+        }
+        let make = || -> io::Result<()> {
+            self.check()?;
+            match rustix::fs::mkdir(path, Mode::from_raw_mode(mode)) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::EXIST) => return Ok(()),
+                Err(errno) => return Err(errno.into()),
+            }
+            // Not by its name, which may be another's by now.
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let fd = rustix::fs::open(path, flags, Mode::empty())?;
+            if rustix::fs::fstat(&fd)?.st_uid == rustix::process::geteuid().as_raw() {
+                rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
+            }
+            Ok(())
+        };
+        make().map_err(Error::io("create directory", path))
+    }
+
     /// Creates a directory, closed to everybody else, if there is none, and opens it.
     pub(crate) fn private_dir(&self, path: &Path) -> Result<OwnedFd> {
         let make = || -> io::Result<OwnedFd> {
             self.check()?;
-            match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                Err(errno) => return Err(errno.into()),
-            }
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let fd = rustix::fs::open(path, flags, Mode::empty())?;
+            let (directory, name) = open_parent(path)?;
+            let open = || rustix::fs::openat(&directory, name, flags, Mode::empty());
+            match open() {
+                Err(Errno::NOENT) => {}
+                other => return Ok(other?),
+            }
+            self.note(path)?;
+            rustix::fs::mkdirat(&directory, name, Mode::from_raw_mode(0o700))?;
+            let fd = open()?;
             remove_acl(&fd, "system.posix_acl_default")?;
             Ok(fd)
         };
@@ -147,7 +202,6 @@ impl Disk {
         dir: &OwnedFd,
         acl: &canopy_model::Acl,
     ) -> Result<bool> {
-        use rustix::io::Errno;
         self.check().map_err(Error::io("set the ACL of", path))?;
         let flags = rustix::fs::XattrFlags::empty();
         match rustix::fs::fsetxattr(dir, canopy_model::Acl::XATTR_NAME, &acl.encode(), flags) {
@@ -169,34 +223,78 @@ impl Disk {
 
     /// Renames a file over another one in the same directory, durably.
     pub(crate) fn replace(&self, from: &Path, to: &Path) -> Result<()> {
-        let replace = || -> io::Result<()> {
+        let replace = || -> io::Result<OwnedFd> {
             self.check()?;
-            std::fs::rename(from, to)
+            let ((directory, from), (_, to)) = (open_parent(from)?, open_parent(to)?);
+            rustix::fs::renameat(&directory, from, &directory, to)?;
+            Ok(directory)
         };
-        replace().map_err(Error::io("replace", to))?;
-        let parent = to.parent().unwrap_or(Path::new("."));
+        let directory = replace().map_err(Error::io("replace", to))?;
         let sync = || -> io::Result<()> {
             self.check()?;
-            File::open(parent)?.sync_all()
+            // The descriptor only names the directory.
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let directory = rustix::fs::openat(&directory, c".", flags, Mode::empty())?;
+            Ok(rustix::fs::fsync(directory)?)
         };
-        sync().map_err(Error::io("sync", parent))
+        sync().map_err(Error::io("sync the directory of", to))
     }
 
-    /// Removes a file. One that is not there is fine.
+    /// Removes a file. What is not there, or no file, is left alone.
     pub(crate) fn remove(&self, path: &Path) -> Result<()> {
         let remove = || -> io::Result<()> {
             self.check()?;
-            match std::fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
+            let (directory, name) = open_parent(path)?;
+            let found = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
+                rustix::fs::unlinkat(&directory, name, AtFlags::empty())?;
             }
+            Ok(())
         };
-        remove().map_err(Error::io("remove", path))
+        match remove() {
+            // Nothing, or no directory of ours above it.
+            Err(error) if is_errno(&error, &[Errno::NOENT, Errno::NOTDIR, Errno::LOOP]) => Ok(()),
+            done => done.map_err(Error::io("remove", path)),
+        }
+    }
+
+    /// Removes a directory if it is one and is empty.
+    pub(crate) fn remove_empty_dir(&self, path: &Path) {
+        let remove = || -> io::Result<()> {
+            self.check()?;
+            let (directory, name) = open_parent(path)?;
+            Ok(rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR)?)
+        };
+        // It is still in use, or not ours.
+        drop(remove());
     }
 }
 
+/// Opens the directory that a path is in, and returns it with the last name of the path. The path
+/// is absolute; no symbolic link in it is followed.
+fn open_parent(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
+    let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "no plain absolute path");
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(invalid());
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut components = parent.components();
+    if components.next() != Some(Component::RootDir) {
+        return Err(invalid());
+    }
+    let mut directory = rustix::fs::open(c"/", flags, Mode::empty())?;
+    for component in components {
+        let Component::Normal(name) = component else { return Err(invalid()) };
+        directory = rustix::fs::openat(&directory, name, flags, Mode::empty())?;
+    }
+    Ok((directory, name))
+}
+
+fn is_errno(error: &io::Error, errnos: &[Errno]) -> bool {
+    errnos.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
 fn remove_acl(fd: &OwnedFd, name: &str) -> io::Result<()> {
-    use rustix::io::Errno;
     match rustix::fs::fremovexattr(fd, name) {
         Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
         Err(errno) => Err(errno.into()),

@@ -1,10 +1,9 @@
 //! Writes the files of a shard from a builder.
 
-use crate::builder::{Builder, Head, shown_names};
+use crate::builder::{Builder, Head, Value, shown_names};
 use crate::covers::{common_directory, covers};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
-use crate::names::Names;
 use crate::packed::PackedList;
 use crate::schema::{FENCE_ROWS, FENCES_END, FENCES_KEY, FileKind};
 use crate::shard_record::{Cover, FileRecord, HardLink, ShardRecord};
@@ -13,34 +12,49 @@ use arrow::array::{
     ArrayRef, BinaryArray, Int64Array, RecordBatch, StringBuilder, TimestampNanosecondArray,
     UInt32Array, UInt64Array,
 };
+use bytes::Bytes;
 use canopy_model::{Attributes, FileType, Rows, Totals};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::file::metadata::KeyValue;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Rows turned from structures into columns at a time: few enough to stay in the cache.
 const BATCH_ROWS: usize = 4096;
 
+/// Bytes of text in them after which a batch ends: it lies in memory beside the builder, and an
+/// array of text has offsets of 31 bits.
+const BATCH_BYTES: usize = 4 << 20;
+
 /// Most rows of `hardlinks` that go into the manifest instead of a file.
 const INLINE_LINKS_MAX: usize = 1024;
 
 /// Where a shard goes and what it is called.
 pub(crate) struct ShardTarget<'a> {
-    pub(crate) disk: &'a Disk,
+    /// `None` for the memory.
+    pub(crate) disk: Option<&'a Disk>,
     pub(crate) directory: &'a Path,
     pub(crate) id: String,
     pub(crate) source: u32,
-    pub(crate) names: &'a Names,
-    /// Bytes that no other shard of the index has.
-    pub(crate) salt: [u8; 16],
 }
 
+/// The files of a shard that is kept in memory, by kind.
+pub(crate) type MemoryFiles = [Option<Bytes>; FileKind::COUNT];
+
 /// Writes all files of a shard. They are durable only after a sync.
-pub(crate) fn write_shard(place: ShardTarget<'_>, mut builder: Builder) -> Result<ShardRecord> {
+pub(crate) fn write_shard(place: ShardTarget<'_>, builder: Builder) -> Result<ShardRecord> {
+    Ok(encode_shard(place, builder)?.0)
+}
+
+/// Writes all files of a shard, or returns them where they go to the memory.
+pub(crate) fn encode_shard(
+    place: ShardTarget<'_>,
+    mut builder: Builder,
+) -> Result<(ShardRecord, MemoryFiles)> {
     builder.sort();
     let mut record = ShardRecord {
         id: place.id.clone(),
@@ -68,8 +82,14 @@ pub(crate) fn write_shard(place: ShardTarget<'_>, mut builder: Builder) -> Resul
     }
 
     let mut checksums = vec![Vec::new(); FileKind::COUNT];
-    let encoder =
-        Encoder { place: &place, record: &mut record, covers: &covers, checksums: &mut checksums };
+    let mut memory = MemoryFiles::default();
+    let encoder = Encoder {
+        place: &place,
+        record: &mut record,
+        covers: &covers,
+        checksums: &mut checksums,
+        memory: &mut memory,
+    };
     encoder
         .listings(&builder, &sums, &before)?
         .entries(&builder)?
@@ -77,11 +97,10 @@ pub(crate) fn write_shard(place: ShardTarget<'_>, mut builder: Builder) -> Resul
         .usage(&builder)?
         .hardlinks(&builder)?
         .summaries(&builder)?
-        .xattrs(&builder)?
-        .sealed(&builder)?;
+        .xattrs(&builder)?;
     record.sums = packed(&place, checksums)?;
     record.covers = packed(&place, covers)?;
-    Ok(record)
+    Ok((record, memory))
 }
 
 /// Finds what entries with several links count too often, by their links and how many each has,
@@ -117,6 +136,8 @@ struct Encoder<'a> {
     covers: &'a [Cover],
     /// Checksums of the files written so far, by kind.
     checksums: &'a mut [Vec<u32>],
+    /// The files themselves, where they go to the memory.
+    memory: &'a mut MemoryFiles,
 }
 
 /// Encodes a list for the manifest.
@@ -132,7 +153,10 @@ impl Encoder<'_> {
     /// Opens the file of one kind.
     fn open(&self, kind: FileKind, rows: usize) -> Result<Output> {
         let path = self.place.directory.join(self.record.file_name(kind));
-        let file = self.place.disk.create(&path, 0o644)?;
+        let file = match self.place.disk {
+            Some(disk) => OutputFile::Disk(disk.create(&path, 0o644)?),
+            None => OutputFile::Memory(Vec::new()),
+        };
         let options = ArrowWriterOptions::new()
             .with_properties(kind.properties(rows))
             .with_skip_arrow_metadata(true);
@@ -151,8 +175,7 @@ impl Encoder<'_> {
             heads.iter().step_by(FENCE_ROWS).map(|head| builder.path(head)).collect();
         let fences = KeyValue::new(FENCES_KEY.to_owned(), fences.join(FENCES_END));
         output.writer.append_key_value_metadata(fences);
-        for start in (0..heads.len()).step_by(BATCH_ROWS) {
-            let range = start..heads.len().min(start + BATCH_ROWS);
+        for range in batches(heads, |head| builder.path(head).len()) {
             let (heads, sums, before) =
                 (&heads[range.clone()], &sums[range.clone()], &before[range]);
             let mut columns: Vec<ArrayRef> = vec![
@@ -200,13 +223,16 @@ impl Encoder<'_> {
     ) -> Result<Self> {
         let mut ordinals = Vec::with_capacity(BATCH_ROWS);
         let mut places = Vec::with_capacity(BATCH_ROWS);
+        let mut bytes = 0;
         for (ordinal, range) in listings.enumerate() {
             for at in range {
                 ordinals.push(ordinal as u32);
                 places.push(at as usize);
-                if places.len() == BATCH_ROWS {
+                bytes += rows.bytes_of(at as usize);
+                if places.len() == BATCH_ROWS || bytes >= BATCH_BYTES {
                     output.write(row_columns(output.kind, &mut ordinals, &places, rows))?;
                     places.clear();
+                    bytes = 0;
                 }
             }
         }
@@ -327,7 +353,9 @@ impl Encoder<'_> {
             return Ok(self);
         }
         let mut output = self.open(FileKind::Xattrs, builder.values.len())?;
-        for rows in builder.values.chunks(BATCH_ROWS) {
+        let bytes = |row: &Value| row.path.len() + row.name.len() + row.key.len() + row.value.len();
+        for range in batches(&builder.values, bytes) {
+            let rows = &builder.values[range];
             output.write(vec![
                 strings(rows.iter().map(|row| Some(&*row.path))),
                 strings(rows.iter().map(|row| Some(row.name.as_str()))),
@@ -344,41 +372,16 @@ impl Encoder<'_> {
         self.close(output)
     }
 
-    fn sealed(self, builder: &Builder) -> Result<Self> {
-        if builder.sealed.is_empty() {
-            return Ok(self);
-        }
-        let mut output = self.open(FileKind::Sealed, builder.sealed.len())?;
-        let names = self.place.names;
-        let mut rows = Vec::with_capacity(builder.sealed.len());
-        for (number, (path, record)) in builder.sealed.iter().enumerate() {
-            let mut sealed = self.place.salt.to_vec();
-            sealed.extend((number as u32).to_le_bytes());
-            let (nonce, mut record) = (
-                sealed.clone(),
-                postcard::to_extend(record, Vec::new()).map_err(|error| {
-                    Error::io("encode", &output.path)(std::io::Error::other(error.to_string()))
-                })?,
-            );
-            names.seal(path, &nonce, &mut record);
-            sealed.extend(record);
-            rows.push((names.hash("entry", path), sealed));
-        }
-        // In the order of the hashes, which says nothing of the names.
-        rows.sort_unstable();
-        for rows in rows.chunks(BATCH_ROWS) {
-            output.write(vec![
-                Arc::new(BinaryArray::from_iter_values(rows.iter().map(|row| row.0))),
-                Arc::new(BinaryArray::from_iter_values(rows.iter().map(|row| &row.1))),
-            ])?;
-        }
-        self.close(output)
-    }
-
     fn close(self, output: Output) -> Result<Self> {
         let Output { path, kind, writer, rows } = output;
-        let file: DiskFile = writer.into_inner().map_err(|error| write_error(&path, error))?;
-        let (bytes, sums) = file.finish(false)?;
+        let (bytes, sums) = match writer.into_inner().map_err(|error| write_error(&path, error))? {
+            OutputFile::Disk(file) => file.finish(false)?,
+            OutputFile::Memory(file) => {
+                let bytes = file.len() as u64;
+                self.memory[kind as usize] = Some(Bytes::from(file));
+                (bytes, Vec::new())
+            }
+        };
         self.record.files[kind as usize] = Some(FileRecord { rows, bytes });
         self.checksums[kind as usize] = sums;
         Ok(self)
@@ -389,8 +392,30 @@ impl Encoder<'_> {
 struct Output {
     path: PathBuf,
     kind: FileKind,
-    writer: ArrowWriter<DiskFile>,
+    writer: ArrowWriter<OutputFile>,
     rows: u64,
+}
+
+/// Where a file is written.
+enum OutputFile {
+    Disk(DiskFile),
+    Memory(Vec<u8>),
+}
+
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            OutputFile::Disk(file) => file.write(bytes),
+            OutputFile::Memory(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            OutputFile::Disk(file) => file.flush(),
+            OutputFile::Memory(_) => Ok(()),
+        }
+    }
 }
 
 impl Output {
@@ -413,6 +438,26 @@ pub(crate) fn write_error(path: &Path, error: parquet::errors::ParquetError) -> 
         other => std::io::Error::other(other),
     };
     Error::io("write", path)(source)
+}
+
+/// Cuts rows into batches, given the bytes of text in each.
+fn batches<T>(
+    rows: &[T],
+    bytes_of: impl Fn(&T) -> usize,
+) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |row: &&T| {
+            let fits = bytes < BATCH_BYTES;
+            bytes += bytes_of(row);
+            fits
+        };
+        let count = rows[start..].iter().take(BATCH_ROWS).take_while(fits).count();
+        let range = start..start + count;
+        start = range.end;
+        (count > 0).then_some(range)
+    })
 }
 
 fn attributes_of<'a>(rows: &'a Rows, range: &std::ops::Range<u32>) -> &'a [Attributes] {
@@ -555,6 +600,17 @@ fn strings<'a>(values: impl Iterator<Item = Option<&'a str>>) -> ArrayRef {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn batches_end_with_their_rows_or_their_bytes() {
+        let cut = |rows: &[usize]| batches(rows, |&bytes| bytes).collect::<Vec<_>>();
+        assert_eq!(cut(&[]), []);
+        assert_eq!(cut(&[1; BATCH_ROWS + 2]), [0..BATCH_ROWS, BATCH_ROWS..BATCH_ROWS + 2]);
+        // 4,200 values with paths of 1 MiB each have more bytes than an array has offsets.
+        let cuts = cut(&[1 << 20; 4200]);
+        assert_eq!((cuts.len(), cuts[0].clone(), cuts[1049].end), (1050, 0..4, 4200));
+        assert_eq!(cut(&[usize::MAX >> 1, 1]), [0..1, 1..2]);
+    }
 
     #[test]
     fn links_count_once_where_all_of_an_inode_are_here() {

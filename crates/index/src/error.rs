@@ -43,6 +43,11 @@ pub enum Error {
         /// The format that can be read.
         expected: u32,
     },
+    /// There is something in the directory, and nothing proves that it is an index.
+    #[error(
+        "{0} is not empty and no index of canopy's, which would have a file 'lock' with its key; name an empty or a new directory with --index"
+    )]
+    NotAnIndex(PathBuf),
     /// Another writer is at work.
     #[error("another canopy is writing to {0}; wait until it is done")]
     Locked(PathBuf),
@@ -81,9 +86,10 @@ impl Error {
             Error::Io { source, .. } => ErrorKind::of_io(source),
             Error::Corrupt { .. } | Error::Version { .. } => ErrorKind::Corrupt,
             Error::Locked(_) => ErrorKind::Unavailable,
-            Error::Unsafe { .. } | Error::NameTaken { .. } | Error::TableTaken(_) => {
-                ErrorKind::Invalid
-            }
+            Error::NotAnIndex(_)
+            | Error::Unsafe { .. }
+            | Error::NameTaken { .. }
+            | Error::TableTaken(_) => ErrorKind::Invalid,
             Error::NotRead(_) => ErrorKind::Internal,
         }
     }

@@ -4,30 +4,37 @@
 //! A document and a sealed record have a checksum or a stream in front of what is decoded, which no
 //! fuzzer gets through. So the targets take what is behind it.
 
+use crate::builder::Builder;
+use crate::error::Error;
 use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, Current, Document, GateStepRecord, GrantRecord,
-    Level, LocalClass, LocalGate, Manifest, Passage, SealedInode, SealedRecord, SourceRecord,
+    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, Document, GrantRecord,
+    Manifest, SourceRecord,
 };
-use crate::manifest::{ClassRecord, GateRecord};
-use crate::names::Names;
+use crate::names::{self, Names};
 use crate::own_tables::TableFileRecord;
 use crate::own_tables::{ColumnType, TableColumn, TableFormat, TableKind, TableRecord};
 use crate::packed::PackedList;
+use crate::passages::SealedFiles;
 use crate::schema::FORMAT;
-use crate::shard::unsealed;
+use crate::sealed::{self, Part, SealedFile, SealedInode, SealedRecord};
+use crate::sealed_rows::SealedRows;
+use crate::shard::Shard;
 use crate::shard_record::{Cover, FileRecord, HardLink, ShardRecord};
 use crate::summaries::{self, BlockSummary};
 use canopy_model::fuzzing::Target;
-use canopy_model::{Attributes, ClassTable, Grant, Parts, Summary, Totals};
+use canopy_model::{
+    Access, Attributes, ClassTable, Grant, GrantId, Listing, OwnerLimits, Parts, Rows, Summary,
+    Totals, Xattr,
+};
 use std::fmt::Debug;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The targets of this crate.
 pub const TARGETS: &[Target] = &[
     Target { name: "document", run: document, seeds: document_seeds },
     Target { name: "current", run: content::<Current>, seeds: || of(current()) },
     Target { name: "catalog", run: content::<Catalog>, seeds: || of(catalog()) },
-    Target { name: "passage", run: content::<Passage>, seeds: || of(Passage { level: level() }) },
     Target { name: "manifest", run: content::<Manifest>, seeds: || of(class_manifest()) },
     Target { name: "manifests", run: manifests, seeds: || of(all_manifests()) },
     Target { name: "sealed", run: sealed, seeds: sealed_seeds },
@@ -49,10 +56,29 @@ pub fn describe(bytes: &[u8]) -> Result<String, String> {
     match std::str::from_utf8(kind) {
         Ok(Current::KIND) => text::<Current>(bytes),
         Ok(Catalog::KIND) => text::<Catalog>(bytes),
-        Ok(Passage::KIND) => text::<Passage>(bytes),
         Ok(Manifest::KIND) => text::<Manifest>(bytes),
         _ => text::<AllManifests>(bytes),
     }
+}
+
+/// Returns what an index has sealed with an absolute path, for people: entries, then what lies
+/// behind a passage with the shards that were made or opened for it.
+pub fn unsealed(index: &Path, path: &str) -> Result<(Vec<SealedRecord>, Vec<Shard>), Error> {
+    let current: Current = manifest::read(&names::current(index))?;
+    let all: AllManifests = manifest::read(&names::all_manifests(index, current.generation))?;
+    let names = Arc::new(Names::new(index, all.key));
+    let mut files = SealedFiles::new(names.clone());
+    let mut sources = Vec::new();
+    for ClassManifest { class, manifest, .. } in all.classes {
+        let nobody = vec![u32::MAX];
+        files.add(nobody, &names.class(class.grants()), manifest.sealed);
+        sources.extend(manifest.sources);
+    }
+    let mut records = Vec::new();
+    for source in sources {
+        records.extend(files.entry(source.id, path)?);
+    }
+    Ok((records, files.behind(path)?.shards))
 }
 
 fn document(bytes: &[u8]) {
@@ -74,26 +100,27 @@ fn manifests(bytes: &[u8]) {
     content::<AllManifests>(bytes);
     let Ok(all) = manifest::decode_content::<AllManifests>(bytes) else { return };
     let Ok(grants) = all.grants.get() else { return };
-    let table = ClassTable::with_grants(grants.iter().map(GrantRecord::grant));
+    let grants = grants.iter().map(|(id, grant)| (GrantId(*id), grant.grant()));
+    let table = ClassTable::with_grants(grants, all.next_grant, OwnerLimits::default());
     for ClassManifest { class, .. } in &all.classes {
-        if class.grant_ids().all(|id| (id as usize) < grants.len()) {
-            let path = class.path();
-            let names = Names::new(Path::new("/index"), all.key);
-            assert!(names.class(&path).starts_with("/index/classes"));
-            table.class_of(&path);
-        }
+        let grants: Vec<GrantId> = class.grants().collect();
+        let names = Names::new(Path::new("/index"), all.key);
+        assert!(names.class(grants.iter().copied()).starts_with("/index/classes"));
+        table.class_of(&grants);
     }
 }
 
-const SEALED_PATH: &str = "/gate/ann";
-
+/// Decodes what is sealed, behind the stream that seals it.
 fn sealed(bytes: &[u8]) {
-    let names = Names::new(Path::new("/index"), [7; 32]);
-    drop(unsealed(&names, SEALED_PATH, bytes));
-    let (nonce, record) = bytes.split_at(bytes.len().min(20));
-    let mut record = record.to_vec();
-    names.seal(SEALED_PATH, nonce, &mut record);
-    drop(unsealed(&names, SEALED_PATH, &[nonce, &record].concat()));
+    drop(sealed::decode::<SealedRecord>(bytes));
+    let Ok(parts) = sealed::decode::<Part>(bytes) else { return };
+    for part in parts {
+        let mut builder = Builder::default();
+        let below = Part::below_root("/home/ann", &part.root);
+        part.rows.unpack(&mut builder, below);
+        let names = |gate| part.rows.subdirectories(below, gate).count();
+        assert!(part.gates.iter().map(|gate| names(gate)).sum::<usize>() < 1 << 40);
+    }
 }
 
 fn extensions(bytes: &[u8]) {
@@ -115,30 +142,25 @@ fn document_seeds() -> Vec<Vec<u8>> {
 }
 
 fn current() -> Current {
-    Current { generation: 7, published_ns: 1_700_000_000_000_000_000 }
+    Current { generation: 7, previous: Some(5), published_ns: 1_700_000_000_000_000_000 }
 }
 
 fn packed<T: serde::Serialize>(list: Vec<T>) -> PackedList<T> {
     PackedList::new(list).expect("a list can be encoded")
 }
 
-fn grants() -> Vec<GrantRecord> {
-    [Grant::nobody(), Grant::from_parts([(1000, true)], [(5, false)], true)]
-        .iter()
-        .map(GrantRecord::new)
-        .collect()
+fn grants() -> Vec<(u32, GrantRecord)> {
+    let grants = [Grant::nobody(), Grant::from_parts([(1000, true)], [(5, false)], true)];
+    let grants = grants.iter().map(GrantRecord::new);
+    (0..).zip(grants).collect()
 }
 
-fn level() -> Level {
-    let gate = GateRecord { search: 0, read: 1 };
-    Level {
-        classes: vec![LocalClass { grants: vec![0, 1], manifest: 300 }],
-        gates: vec![LocalGate { grants: Vec::new(), gate }],
-    }
+fn class() -> ClassRecord {
+    ClassRecord { grants: vec![0, 1], manifest: 300 }
 }
 
 fn catalog() -> Catalog {
-    Catalog { key: [9; 32], grants: grants(), level: level(), tables: tables() }
+    Catalog { key: [9; 32], grants: grants(), classes: vec![class()], tables: tables() }
 }
 
 fn tables() -> Vec<TableRecord> {
@@ -152,14 +174,14 @@ fn tables() -> Vec<TableRecord> {
     .into()
 }
 
-fn class_manifest() -> Manifest {
+fn shard() -> ShardRecord {
     let totals = Totals { entries: 3, dirs: 1, bytes: -5, dir_bytes: 4096, blocks: 1 << 40 };
     let file = FileRecord { rows: 3, bytes: 70_000 };
     let link = HardLink { listing: 1, dev: 2, ino: 3, size_bytes: 4, blocks: 5 };
-    let shard = ShardRecord {
+    ShardRecord {
         id: "7-0".to_owned(),
         source: 1,
-        files: [Some(file), None, Some(file), None, None, None, None, Some(file)],
+        files: [Some(file), None, Some(file), None, None, None, Some(file)],
         totals,
         parts: false,
         prefix: "home/ann".to_owned(),
@@ -168,8 +190,11 @@ fn class_manifest() -> Manifest {
         repeats: totals,
         open_links: Some(packed(vec![link])),
         covers: packed(vec![Cover { prefix: "home".to_owned(), first: 0, end: 3, totals }]),
-    };
-    let source = SourceRecord {
+    }
+}
+
+fn source() -> SourceRecord {
+    SourceRecord {
         id: 1,
         name: "home".to_owned(),
         root: "/home".to_owned(),
@@ -177,37 +202,72 @@ fn class_manifest() -> Manifest {
         scanned_ns: -1,
         attributes: Attributes { mode: 0o040_755, ..Attributes::default() },
         xattrs: "user.a,user.b".to_owned(),
-    };
+    }
+}
+
+fn class_manifest() -> Manifest {
+    let file = FileRecord { rows: 3, bytes: 70_000 };
+    let sealed = SealedFile { id: "7-1".to_owned(), source: 1, bytes: 96, sums: packed(vec![4]) };
     let table = TableFileRecord { table: "d".to_owned(), generation: 7, file, sums: vec![1, 2] };
-    Manifest { sources: vec![source], shards: vec![shard], tables: vec![table] }
+    Manifest {
+        sources: vec![source()],
+        shards: vec![shard()],
+        sealed: vec![sealed],
+        tables: vec![table],
+    }
 }
 
 fn all_manifests() -> AllManifests {
-    let gate = GateRecord { search: 0, read: 1 };
-    let step = GateStepRecord { grants: vec![1], gate, child: "/home/ann".to_owned() };
-    let class = ClassRecord { gates: vec![step.clone()], grants: vec![0], manifest: 7 };
+    let gated = packed(vec![shard()]);
     AllManifests {
         key: [9; 32],
         grants: packed(grants()),
-        classes: vec![ClassManifest { class, manifest: class_manifest() }],
-        passages: packed(vec![(vec![step], 6)]),
+        next_grant: 2,
+        classes: vec![ClassManifest { class: class(), manifest: class_manifest(), gated }],
         tables: tables(),
         queries: [("d".to_owned(), "SELECT size FROM entries".to_owned())].into(),
     }
 }
 
 fn sealed_seeds() -> Vec<Vec<u8>> {
-    let inode = SealedInode {
-        source: 1,
-        dev: 64,
-        attributes: Attributes { mode: 0o120_777, ..Attributes::default() },
-        target: "ann".to_owned(),
-        xattrs: "user.a".to_owned(),
-    };
+    let attributes = Attributes { mode: 0o120_777, mtime_ns: 5, ..Attributes::default() };
+    let (target, xattrs) = ("ann".to_owned(), "user.a".to_owned());
+    let inode = SealedInode { dev: 64, attributes, target, xattrs };
     let xattrs = vec![("user.a".to_owned(), "value".to_owned())];
     let record = SealedRecord { inode: Some(inode), xattrs };
-    let record = postcard::to_extend(&record, vec![3; 20]);
-    vec![record.expect("a record can be encoded")]
+    let mut rows = Rows::default();
+    rows.push("notes", attributes, "");
+    rows.push_xattr(Xattr { key: "user.a", value: None });
+    rows.push("sub", Attributes { mode: 0o040_711, ..Attributes::default() }, "");
+    let mut builder = Builder::default();
+    let listing = Listing {
+        path: "ann",
+        depth: 1,
+        part: 0,
+        dev: 64,
+        directory: &attributes,
+        access: &Access::EVERYONE,
+        rows: &rows,
+    };
+    builder.push(&listing, &mut Vec::new());
+    let part = Part {
+        listers: vec![0],
+        source: 1,
+        root: "/home".to_owned(),
+        origin: Some(source()),
+        gates: vec!["ann".to_owned()],
+        shards: vec![shard()],
+        rows: SealedRows::pack(builder, "ann"),
+    };
+    let seed = |content: postcard::Result<Vec<u8>>| {
+        let mut content = content.expect("what is sealed can be encoded");
+        content.resize(content.len() + 7, 0);
+        content
+    };
+    vec![
+        seed(postcard::to_extend(&vec![record], Vec::new())),
+        seed(postcard::to_extend(&vec![part], Vec::new())),
+    ]
 }
 
 fn summary() -> (Vec<u8>, Vec<u8>) {

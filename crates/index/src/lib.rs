@@ -2,20 +2,20 @@
 //!
 //! ```text
 //! INDEX/
-//!   lock                        held by the one writer (flock)
+//!   lock                        proves that this is an index; held by the one writer (flock)
+//!   journal                     what a writer is about to make or remove
+//!   failures                    root only: sources that could not be indexed
 //!   CURRENT                     generation and time of publication; replaced by rename
 //!   catalog-7.bin               public: the grants, and the classes that hold anything
 //!   manifests-7.bin             root only: the manifests of all classes in one file
 //!   classes/                    the class of everybody: its manifest and its shards
 //!     manifest-7.bin
 //!     7-0-listings.parquet ...
+//!     7-1-sealed.bin            what members of the class find behind gates if they know its path
+//!     gated/                    shards that only a sealed record names
 //!     table-NAME-7.parquet      rows of a derived table that are computed from this class alone
 //!     g3/                       those who pass grant 3
 //!       g9/                     those who pass grants 3 and 9
-//!     k4-5/                     a gate: those who pass grant 4 enter, those who pass 5 list it
-//!       p5f0c.../               behind the gate: those who know the child whose hash this is
-//!         passage-7.bin         the classes and gates below, up to the next gates
-//!         g8/ ...
 //! ```
 //!
 //! Module by module: [`Writer`] takes listings in, one [`ShardWriter`] a thread, and publishes;
@@ -23,10 +23,11 @@
 //! files as `schema` describes them, `summaries` makes the statistics among them;
 //! `class_dirs` makes the directories that the kernel guards and `names` names them; `manifest`
 //! says what is in a generation and `shard_record` what in a shard (`packed`: the parts of it that
-//! few commands need), `levels` what of it lies behind which gate; `own_tables` has the tables that
+//! few commands need), `sealed` and `sealed_rows` what is found by name alone, which `passages`
+//! opens for a caller; `own_tables` has the tables that
 //! the administrator adds; [`Index`] opens one generation and [`Shard`] answers from one shard's
 //! files. `docs/format.md` draws all of it field by field. Everything that changes the disk goes
-//! through [`Disk`].
+//! through [`Disk`], after `journal` has it; `marker` is what tells an index from other directories.
 //!
 //! Not its job: where listings come from, and what is asked of them.
 
@@ -38,16 +39,22 @@ mod covers;
 mod disk;
 mod encoder;
 mod error;
+mod failures;
 #[doc(hidden)]
 pub mod fuzzing;
-mod levels;
+mod journal;
 mod manifest;
+mod marker;
 mod names;
 mod own_tables;
 mod packed;
+mod passages;
+mod plain_file;
 mod reader;
 mod safety;
 pub mod schema;
+mod sealed;
+mod sealed_rows;
 mod shard;
 mod shard_record;
 mod summaries;
@@ -57,13 +64,15 @@ pub use canopy_model::ErrorKind;
 pub use column::{Column, ColumnId, Columns};
 pub use disk::{Disk, Faults};
 pub use error::{Error, Result, parquet_write_error};
-pub use manifest::{SealedInode, SealedRecord, SourceRecord};
+pub use failures::Failure;
+pub use manifest::SourceRecord;
 pub use own_tables::{
     ColumnType, TableColumn, TableFile, TableFormat, TableKind, TableRead, TableRecord,
     TableWriter, WrittenRows, table_schema,
 };
 pub use reader::{Classes, Index};
 pub use schema::FileKind;
+pub use sealed::{SealedInode, SealedRecord};
 pub use shard::{RowRange, Shard, ShardRead};
 pub use shard_record::{Cover, FileRecord, HardLink, ShardRecord};
 pub use summaries::BlockSummary;

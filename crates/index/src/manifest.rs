@@ -1,4 +1,4 @@
-//! The documents of an index: `CURRENT`, the catalog, passages and the manifests.
+//! The documents of an index: `CURRENT`, the catalog and the manifests.
 //!
 //! Each is a line `canopy KIND FORMAT CRC32` (the CRC-32 of all that follows in hexadecimal) and
 //! the content. The content of `CURRENT` is one line of JSON, that of the others, which every
@@ -12,9 +12,11 @@ use crate::error::{Error, Result};
 use crate::names::Key;
 use crate::own_tables::{TableFileRecord, TableRecord};
 use crate::packed::PackedList;
+use crate::plain_file;
 use crate::schema::FORMAT;
+use crate::sealed::SealedFile;
 use crate::shard_record::ShardRecord;
-use canopy_model::{Attributes, ClassPath, Gate, GateStep, Grant, GrantId};
+use canopy_model::{Attributes, Grant, GrantId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -24,6 +26,10 @@ use std::path::Path;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Current {
     pub(crate) generation: u64,
+    /// The generation before, whose files stay for readers that have opened it; none if it was
+    /// given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) previous: Option<u64>,
     /// When it was published, in nanoseconds since 1970.
     pub(crate) published_ns: i64,
 }
@@ -33,53 +39,12 @@ pub(crate) struct Current {
 pub(crate) struct Catalog {
     /// The key of the index.
     pub(crate) key: Key,
-    /// By grant id.
-    pub(crate) grants: Vec<GrantRecord>,
-    /// What can be reached without going through a gate.
-    pub(crate) level: Level,
+    /// The grants that classes name, by id.
+    pub(crate) grants: Vec<(u32, GrantRecord)>,
+    /// Classes that hold anything.
+    pub(crate) classes: Vec<ClassRecord>,
     /// Tables that were added to the index, by name.
     pub(crate) tables: Vec<TableRecord>,
-}
-
-/// What can be reached from `classes`, or from the directory of a passage, without going through
-/// another gate.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Level {
-    /// Classes that hold anything.
-    pub(crate) classes: Vec<LocalClass>,
-    /// Gates with anything behind them, each with the grants in front of it.
-    pub(crate) gates: Vec<LocalGate>,
-}
-
-/// A class of a [`Level`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LocalClass {
-    /// Ids of the grants, sorted; the class directory is the chain of them.
-    pub(crate) grants: Vec<u32>,
-    /// Generation of the manifest that counts.
-    pub(crate) manifest: u64,
-}
-
-/// A gate of a [`Level`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LocalGate {
-    pub(crate) grants: Vec<u32>,
-    pub(crate) gate: GateRecord,
-}
-
-/// Who may look names up in a gate, and who may list it: ids of grants.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "(u32, u32)", into = "(u32, u32)")]
-pub(crate) struct GateRecord {
-    pub(crate) search: u32,
-    pub(crate) read: u32,
-}
-
-/// What lies behind a passage through a gate: `passage-GENERATION.bin` in the directory of the
-/// passage. The newest that is not beyond the generation that is read counts.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Passage {
-    pub(crate) level: Level,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -89,23 +54,13 @@ pub(crate) struct GrantRecord {
     other: bool,
 }
 
-/// A class with all that leads to it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// A class.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ClassRecord {
-    /// The gates to go through.
-    pub(crate) gates: Vec<GateStepRecord>,
-    /// Ids of the grants behind them, sorted.
+    /// Ids of the grants, sorted; the class directory is the chain of them.
     pub(crate) grants: Vec<u32>,
     /// Generation of the manifest that counts.
     pub(crate) manifest: u64,
-}
-
-/// One step through a gate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct GateStepRecord {
-    pub(crate) grants: Vec<u32>,
-    pub(crate) gate: GateRecord,
-    pub(crate) child: String,
 }
 
 /// What one class holds: `manifest-GENERATION.bin` in the class directory.
@@ -114,6 +69,8 @@ pub(crate) struct Manifest {
     /// Sources whose root a reader of this class may know of.
     pub(crate) sources: Vec<SourceRecord>,
     pub(crate) shards: Vec<ShardRecord>,
+    /// What is found by name.
+    pub(crate) sealed: Vec<SealedFile>,
     /// Rows of derived tables, by name of the table.
     pub(crate) tables: Vec<TableFileRecord>,
 }
@@ -123,12 +80,11 @@ pub(crate) struct Manifest {
 pub(crate) struct AllManifests {
     /// The key of the index.
     pub(crate) key: Key,
-    /// By grant id; for the writer.
-    pub(crate) grants: PackedList<GrantRecord>,
+    /// The grants that classes name, by id; for the writer.
+    pub(crate) grants: PackedList<(u32, GrantRecord)>,
+    /// The number that the next grant gets.
+    pub(crate) next_grant: u32,
     pub(crate) classes: Vec<ClassManifest>,
-    /// Generations in which the passages were written last, by the gates that lead there; for the
-    /// writer.
-    pub(crate) passages: PackedList<(Vec<GateStepRecord>, u64)>,
     /// Tables that were added to the index, by name.
     pub(crate) tables: Vec<TableRecord>,
     /// Queries of the derived ones, by name.
@@ -140,6 +96,8 @@ pub(crate) struct AllManifests {
 pub(crate) struct ClassManifest {
     pub(crate) class: ClassRecord,
     pub(crate) manifest: Manifest,
+    /// Shards that only sealed records name; for the writer.
+    pub(crate) gated: PackedList<ShardRecord>,
 }
 
 /// One indexed tree.
@@ -159,31 +117,6 @@ pub struct SourceRecord {
     #[serde(with = "AttributesRecord")]
     pub attributes: Attributes,
     /// Names of its extended attributes but `trusted.*`, joined as in the column `xattrs`.
-    pub xattrs: String,
-}
-
-/// What those who know the name of an entry in a gate may learn of it; see `sealed` in `schema`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct SealedRecord {
-    /// The entry itself, in the class of those who may look it up.
-    pub inode: Option<SealedInode>,
-    /// Values of extended attributes that this class may see, keys and values escaped.
-    pub xattrs: Vec<(String, String)>,
-}
-
-/// An entry of a gate.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SealedInode {
-    /// Number of the source that it belongs to.
-    pub source: u32,
-    /// Device that holds it.
-    pub dev: u64,
-    /// Its attributes.
-    #[serde(with = "AttributesRecord")]
-    pub attributes: Attributes,
-    /// Where it points if it is a symbolic link, escaped.
-    pub target: String,
-    /// Names of its extended attributes, joined as in the column `xattrs`.
     pub xattrs: String,
 }
 
@@ -220,74 +153,13 @@ impl GrantRecord {
     }
 }
 
-impl From<(u32, u32)> for GateRecord {
-    fn from((search, read): (u32, u32)) -> Self {
-        GateRecord { search, read }
-    }
-}
-
-impl From<GateRecord> for (u32, u32) {
-    fn from(gate: GateRecord) -> Self {
-        (gate.search, gate.read)
-    }
-}
-
-impl GateRecord {
-    pub(crate) fn new(gate: Gate) -> Self {
-        GateRecord { search: gate.search.0, read: gate.read.0 }
-    }
-
-    pub(crate) fn gate(self) -> Gate {
-        Gate { search: GrantId(self.search), read: GrantId(self.read) }
-    }
-}
-
 impl ClassRecord {
-    pub(crate) fn new(path: &ClassPath, manifest: u64) -> Self {
-        ClassRecord {
-            gates: path.gates.iter().map(GateStepRecord::new).collect(),
-            grants: numbers(&path.grants),
-            manifest,
-        }
+    pub(crate) fn new(grants: &[GrantId], manifest: u64) -> Self {
+        ClassRecord { grants: numbers(grants), manifest }
     }
 
-    pub(crate) fn path(&self) -> ClassPath {
-        ClassPath {
-            gates: self.gates.iter().map(GateStep::from).collect(),
-            grants: self.grants.iter().copied().map(GrantId).collect(),
-        }
-    }
-
-    /// Returns the ids of all grants that it names.
-    pub(crate) fn grant_ids(&self) -> impl Iterator<Item = u32> {
-        let step = |step: &GateStepRecord| {
-            step.grants
-                .iter()
-                .copied()
-                .chain([step.gate.search, step.gate.read])
-                .collect::<Vec<_>>()
-        };
-        self.gates.iter().flat_map(step).chain(self.grants.iter().copied())
-    }
-}
-
-impl GateStepRecord {
-    pub(crate) fn new(step: &GateStep) -> Self {
-        GateStepRecord {
-            grants: numbers(&step.grants),
-            gate: GateRecord::new(step.gate),
-            child: step.child.to_string(),
-        }
-    }
-}
-
-impl From<&GateStepRecord> for GateStep {
-    fn from(record: &GateStepRecord) -> Self {
-        GateStep {
-            grants: record.grants.iter().copied().map(GrantId).collect(),
-            gate: record.gate.gate(),
-            child: record.child.as_str().into(),
-        }
+    pub(crate) fn grants(&self) -> impl Iterator<Item = GrantId> {
+        self.grants.iter().copied().map(GrantId)
     }
 }
 
@@ -302,19 +174,18 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     const KIND: &'static str;
     /// Whether the content is JSON, else Postcard.
     const JSON: bool = false;
+    /// Most bytes of a file of this kind; others are refused before they are read.
+    const BYTES_MAX: u64 = 1 << 30;
 }
 
 impl Document for Current {
     const KIND: &'static str = "current";
     const JSON: bool = true;
+    const BYTES_MAX: u64 = 4096;
 }
 
 impl Document for Catalog {
     const KIND: &'static str = "catalog";
-}
-
-impl Document for Passage {
-    const KIND: &'static str = "passage";
 }
 
 impl Document for Manifest {
@@ -333,23 +204,32 @@ pub(crate) fn write<D: Document>(
     mode: u32,
     sync: bool,
 ) -> Result<()> {
+    let text = encode(path, document)?;
+    let mut file = disk.create(path, mode)?;
+    file.write_all(&text).map_err(Error::io("write", path))?;
+    file.finish(sync).map(drop)
+}
+
+/// Encodes a document with its first line; the path is where it goes, for messages.
+pub(crate) fn encode<D: Document>(path: &Path, document: &D) -> Result<Vec<u8>> {
     let content = encode_content(document)
         .map_err(|error| Error::io("encode", path)(std::io::Error::other(error.to_string())))?;
-    let mut file = disk.create(path, mode)?;
     let sum = crc32fast::hash(&content);
-    writeln!(file, "canopy {} {FORMAT} {sum:08x}", D::KIND)
-        .and_then(|()| file.write_all(&content))
-        .map_err(Error::io("write", path))?;
-    file.finish(sync).map(drop)
+    Ok([format!("canopy {} {FORMAT} {sum:08x}\n", D::KIND).as_bytes(), &content].concat())
 }
 
 /// Reads a document.
 pub(crate) fn read<D: Document>(path: &Path) -> Result<D> {
-    let text = std::fs::read(path).map_err(Error::io("read", path))?;
+    let text = plain_file::read(path, D::BYTES_MAX)?;
     decode(&text).map_err(|fault| match fault {
-        Fault::Version(found) => Error::Version { path: path.to_owned(), found, expected: FORMAT },
+        Fault::Version(found) => other_version(path, found),
         Fault::Corrupt(detail) => Error::corrupt(path, detail),
     })
+}
+
+/// Returns the error of a file of another format.
+pub(crate) fn other_version(path: &Path, found: u32) -> Error {
+    Error::Version { path: path.to_owned(), found, expected: FORMAT }
 }
 
 /// Why bytes are no document of a kind.
@@ -414,8 +294,14 @@ mod tests {
     fn every_flipped_or_missing_byte_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("CURRENT");
-        write(&Disk::default(), &path, &Current { generation: 7, published_ns: 5 }, 0o644, false)
-            .unwrap();
+        write(
+            &Disk::default(),
+            &path,
+            &Current { generation: 7, previous: Some(5), published_ns: 5 },
+            0o644,
+            false,
+        )
+        .unwrap();
         assert_eq!(read::<Current>(&path).unwrap().generation, 7);
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {

@@ -3,14 +3,18 @@
 mod joined;
 
 use crate::error::{Error, Result};
+use crate::failures::{Failure, Failures};
 use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, Current, GrantRecord, Level, Manifest, Passage,
-    SourceRecord,
+    self, AllManifests, Catalog, ClassManifest, Current, Manifest, SourceRecord,
 };
-use crate::names::{self, DirName, Names};
+use crate::names::{self, Names};
 use crate::own_tables::{TableFile, TableFileRecord, TableRecord};
+use crate::passages::SealedFiles;
+use crate::sealed::SealedRecord;
 use crate::shard::{ClassDir, Shard};
-use canopy_model::{Credentials, Grant, GrantId};
+use crate::shard_record::ShardRecord;
+use canopy_model::Credentials;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -27,10 +31,8 @@ pub struct Index {
     sources: Vec<SourceRecord>,
     shards: Vec<Arc<Shard>>,
     classes: Classes,
-    /// What it takes to go through gates; root has no need of it.
-    doorkeeper: Option<Arc<Doorkeeper>>,
-    /// Directories of gates that the caller may search but not list.
-    locked: Vec<PathBuf>,
+    /// What the caller finds by name; whoever sees all has no need of it.
+    sealed: Arc<SealedFiles>,
     tables: Arc<Tables>,
     /// Rows of derived tables that the caller may read.
     table_files: Vec<Arc<ClassTables>>,
@@ -50,13 +52,6 @@ struct Tables {
     records: Vec<TableRecord>,
     /// Known to the writer alone.
     queries: BTreeMap<String, String>,
-}
-
-/// Goes through gates for one caller.
-struct Doorkeeper {
-    who: Credentials,
-    grants: Vec<Grant>,
-    names: Arc<Names>,
 }
 
 /// How many classes an index has, and how many of them the caller sees.
@@ -123,8 +118,7 @@ impl Index {
             sources: Vec::new(),
             shards: Vec::new(),
             classes: Classes::default(),
-            doorkeeper: None,
-            locked: Vec::new(),
+            sealed: Arc::default(),
             tables: Arc::default(),
             table_files: Vec::new(),
             own_roots: None,
@@ -134,7 +128,6 @@ impl Index {
     /// Returns what every reader of one class sees, and nothing else. `sources` are those that its
     /// shards belong to: whoever reads a listing may look up the root above it.
     pub(crate) fn of_class(
-        names: &Names,
         directory: &Path,
         manifest: &Manifest,
         sources: Vec<SourceRecord>,
@@ -142,7 +135,7 @@ impl Index {
     ) -> Self {
         let own_roots = manifest.sources.iter().map(|source| source.id).collect();
         let at = directory.to_owned();
-        let place = Arc::new(ClassDir::new(Arc::new(names.clone()), || at));
+        let place = Arc::new(ClassDir::new(|| at));
         let shards = manifest.shards.iter();
         Index {
             shards: shards
@@ -160,9 +153,10 @@ impl Index {
         self.tables = Arc::new(Tables { records: all.tables, queries: all.queries });
         let names = Arc::new(Names::new(&self.path, all.key));
         self.classes = Classes { all: all.classes.len(), visible: all.classes.len() };
-        for ClassManifest { class, manifest } in all.classes {
-            let own = names.clone();
-            self.add(ClassDir::new(names.clone(), move || own.class(&class.path())), manifest);
+        for ClassManifest { class, manifest, .. } in all.classes {
+            let names = names.clone();
+            let place = ClassDir::new(move || names.class(class.grants()));
+            self.add(place, manifest.sources, manifest.shards, manifest.tables);
         }
         Ok(())
     }
@@ -173,128 +167,62 @@ impl Index {
         let path = names::catalog(&self.path, self.generation);
         let catalog: Catalog = manifest::read(&path)?;
         let names = Arc::new(Names::new(&self.path, catalog.key));
-        let grants: Vec<_> = catalog.grants.iter().map(GrantRecord::grant).collect();
+        let passes = catalog.grants.iter().map(|(id, grant)| (*id, grant.grant().passes(&who)));
+        let passes: FxHashMap<u32, bool> = passes.collect();
         self.tables = Arc::new(Tables { records: catalog.tables, queries: BTreeMap::new() });
-        let classes = names.classes();
-        let doorkeeper = Arc::new(Doorkeeper { who, grants, names });
-        self.doorkeeper = Some(doorkeeper.clone());
-        self.add_level(&doorkeeper, &classes, &catalog.level, None)
-    }
-
-    /// Adds what the caller may see of a level, and behind its gates what the caller may list or,
-    /// given a path that the caller knows, what leads to it.
-    fn add_level(
-        &mut self,
-        doorkeeper: &Doorkeeper,
-        directory: &Path,
-        level: &Level,
-        known: Option<&str>,
-    ) -> Result<()> {
-        let passes = |id: &u32| {
-            doorkeeper.grants.get(*id as usize).is_some_and(|grant| grant.passes(&doorkeeper.who))
-        };
-        let below = |grants: &[u32]| -> PathBuf {
-            let mut path = directory.to_owned();
-            path.extend(grants.iter().map(|&id| DirName::Grant(GrantId(id)).to_string()));
-            path
-        };
-        self.classes.all += level.classes.len();
-        for class in &level.classes {
-            if !class.grants.iter().all(passes) {
+        self.classes.all = catalog.classes.len();
+        let mut sealed = SealedFiles::new(names.clone());
+        for class in catalog.classes {
+            if !class.grants.iter().all(|id| passes.get(id).copied().unwrap_or(false)) {
                 continue;
             }
-            let directory = below(&class.grants);
+            let directory = names.class(class.grants());
             match manifest::read::<Manifest>(&names::manifest(&directory, class.manifest)) {
                 Ok(manifest) => {
                     self.classes.visible += 1;
-                    self.add(ClassDir::new(doorkeeper.names.clone(), || directory), manifest);
+                    sealed.add(class.grants, &directory, manifest.sealed);
+                    let place = ClassDir::new(|| directory);
+                    self.add(place, manifest.sources, manifest.shards, manifest.tables);
                 }
                 Err(error) if denied(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        for local in &level.gates {
-            if !local.grants.iter().chain([&local.gate.search]).all(passes) {
-                continue;
-            }
-            let gate = below(&local.grants).join(DirName::Gate(local.gate.gate()).to_string());
-            match std::fs::read_dir(&gate) {
-                Ok(passages) => {
-                    for passage in passages {
-                        let passage = passage.map_err(Error::io("list", &gate))?.path();
-                        self.add_passage(doorkeeper, &passage, known)?;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    self.unlock(doorkeeper, &gate, known)?;
-                    self.locked.push(gate);
-                }
-                Err(error) => return Err(Error::io("list", &gate)(error)),
-            }
-        }
+        self.sealed = Arc::new(sealed);
         Ok(())
-    }
-
-    /// Goes through a gate towards a known path: by the name of every directory on it, whichever is
-    /// in the gate.
-    fn unlock(&mut self, doorkeeper: &Doorkeeper, gate: &Path, known: Option<&str>) -> Result<()> {
-        let mut next = known;
-        while let Some(child) = next.filter(|path| path.len() > 1) {
-            let passage = gate.join(doorkeeper.names.passage(child).to_string());
-            self.add_passage(doorkeeper, &passage, known)?;
-            next = child.rsplit_once('/').map(|(above, _)| above);
-        }
-        Ok(())
-    }
-
-    /// Adds what lies behind a passage, if there is one.
-    fn add_passage(
-        &mut self,
-        doorkeeper: &Doorkeeper,
-        directory: &Path,
-        known: Option<&str>,
-    ) -> Result<()> {
-        let files = match std::fs::read_dir(directory) {
-            Ok(files) => files,
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
-                ) =>
-            {
-                return Ok(());
-            }
-            Err(error) => return Err(Error::io("list", directory)(error)),
-        };
-        let generations = files
-            .filter_map(|file| names::passage_generation(file.ok()?.file_name().to_str()?))
-            .filter(|&generation| generation <= self.generation);
-        let Some(newest) = generations.max() else { return Ok(()) };
-        let passage: Passage = manifest::read(&names::passage(directory, newest))?;
-        self.add_level(doorkeeper, directory, &passage.level, known)
     }
 
     /// Returns what the caller sees from `path` (absolute, escaped): also what lies behind gates
-    /// above it that the caller may search but not list, since the path names the passage.
+    /// above it that the caller may search but not list, since the path names the passages.
     pub fn seen_from(&self, path: &str) -> Result<Index> {
         let mut index = self.clone();
-        let Some(doorkeeper) = self.doorkeeper.clone() else { return Ok(index) };
-        index.locked.clear();
-        for gate in &self.locked {
-            index.unlock(&doorkeeper, gate, Some(path))?;
-        }
+        let found = self.sealed.behind(path)?;
+        index.sources.extend(found.sources);
         index.sort_sources();
+        index.shards.extend(found.shards.into_iter().map(Arc::new));
         Ok(index)
     }
 
-    fn add(&mut self, place: ClassDir, manifest: Manifest) {
+    /// Returns what those who know the absolute path of an entry of a gate, escaped, may learn of
+    /// it.
+    pub fn unseal(&self, source: u32, path: &str) -> Result<Vec<SealedRecord>> {
+        self.sealed.entry(source, path)
+    }
+
+    fn add(
+        &mut self,
+        place: ClassDir,
+        sources: Vec<SourceRecord>,
+        shards: Vec<ShardRecord>,
+        tables: Vec<TableFileRecord>,
+    ) {
         let place = Arc::new(place);
-        self.sources.extend(manifest.sources);
-        if !manifest.tables.is_empty() {
-            let tables = ClassTables { place: place.clone(), files: manifest.tables };
+        self.sources.extend(sources);
+        if !tables.is_empty() {
+            let tables = ClassTables { place: place.clone(), files: tables };
             self.table_files.push(Arc::new(tables));
         }
-        let shards = manifest.shards.into_iter();
+        let shards = shards.into_iter();
         self.shards.extend(shards.map(|shard| Arc::new(Shard::new(shard, place.clone()))));
     }
 
@@ -357,6 +285,12 @@ impl Index {
             .flat_map(|class| class.files.iter().map(move |file| (class, file)));
         let files = files.filter(|(_, file)| file.table == table);
         files.map(|(class, file)| TableFile::new(file.clone(), &class.place.directory)).collect()
+    }
+
+    /// Returns the sources that could not be indexed, by root; none unless the caller is the writer
+    /// of the index.
+    pub fn failures(&self) -> Result<Vec<Failure>> {
+        Ok(Failures::read(&self.path)?.list())
     }
 
     /// Returns how many classes there are.

@@ -14,7 +14,6 @@
 //! | `hardlinks` | an entry that is not a directory and has nlink > 1 | listing, name |
 //! | `summaries` | an owner and group with entries in a block of listings | first_listing, uid, gid |
 //! | `xattrs` | the value of an extended attribute | path, name, key |
-//! | `sealed` | an entry of a gate, for those who know its name | hash |
 //!
 //! A listing's entries are the rows `first_entry` .. next listing's `first_entry`, its directories
 //! likewise from `first_dir`. `bytes_before`, `dir_bytes_before`, `blocks_before` (and the two
@@ -31,10 +30,6 @@
 //! A row of `summaries` stands for the listings `first_listing` .. `end_listing`; `summary` is a
 //! `canopy_model::Summary` in Postcard without owners, groups and extensions, `extensions` a list
 //! of extension, count and bytes, likewise; null where they are too many to keep.
-//!
-//! A row of `sealed` has the first 16 bytes of a keyed hash of the entry's absolute path, and a
-//! nonce of 20 bytes and a `SealedRecord` in Postcard, which is sealed with that path as the secret
-//! (see `names`).
 //!
 //! Of an inode's times only `mtime` is kept as such: `ctime = mtime + ctime_after_mtime`,
 //! `btime = mtime + btime_after_mtime` and `atime = btime + atime_after_btime`, in nanoseconds,
@@ -54,7 +49,7 @@ use parquet::schema::types::ColumnPath;
 use std::sync::{Arc, LazyLock};
 
 /// Format of everything in an index; others are refused.
-pub const FORMAT: u32 = 6;
+pub const FORMAT: u32 = 7;
 
 /// Distance of the fences in `listings`, and rows of its data pages and of those of `dirs`, where
 /// single rows are looked up.
@@ -89,8 +84,6 @@ pub enum FileKind {
     Summaries,
     /// Values of extended attributes.
     Xattrs,
-    /// Entries of gates.
-    Sealed,
 }
 
 impl FileKind {
@@ -103,11 +96,10 @@ impl FileKind {
         FileKind::Hardlinks,
         FileKind::Summaries,
         FileKind::Xattrs,
-        FileKind::Sealed,
     ];
 
     /// How many kinds there are.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 7;
 
     /// Returns the word that file names use.
     pub fn name(self) -> &'static str {
@@ -119,7 +111,6 @@ impl FileKind {
             FileKind::Hardlinks => "hardlinks",
             FileKind::Summaries => "summaries",
             FileKind::Xattrs => "xattrs",
-            FileKind::Sealed => "sealed",
         }
     }
 
@@ -133,7 +124,6 @@ impl FileKind {
             FileKind::Hardlinks => HARDLINKS,
             FileKind::Summaries => SUMMARIES,
             FileKind::Xattrs => VALUES,
-            FileKind::Sealed => SECRETS,
         }
     }
 
@@ -196,7 +186,6 @@ const VALUES: &[ColumnId] = &[
     SIZE.id(),
     MTIME.id(),
 ];
-const SECRETS: &[ColumnId] = &[HASH.id(), SEALED.id()];
 
 fn fields(kind: FileKind) -> Vec<Field> {
     let field = |id: &ColumnId| Field::new(id.name(), id.data_type(), id.is_nullable());

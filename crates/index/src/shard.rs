@@ -3,10 +3,10 @@
 mod lookup;
 
 use crate::block_file::BlockFile;
+use crate::builder::Builder;
 use crate::column::*;
+use crate::encoder::{MemoryFiles, ShardTarget, encode_shard};
 use crate::error::{Error, Result};
-use crate::manifest::SealedRecord;
-use crate::names::Names;
 use crate::schema::{FileKind, ROW_GROUP_ROWS};
 use crate::shard_record::{Cover, HardLink, ShardRecord};
 use crate::summaries::{self, BlockSummary};
@@ -38,21 +38,19 @@ pub struct Shard {
     record: ShardRecord,
     pub(crate) place: Arc<ClassDir>,
     files: [Mutex<Option<Arc<OpenFile>>>; FileKind::COUNT],
+    /// Its files, if it is in memory.
+    memory: Option<MemoryFiles>,
 }
 
 /// Where the shards of one class are.
 pub(crate) struct ClassDir {
     /// Worked out when it is first needed: most commands open few classes of those they may read.
     pub(crate) directory: LazyLock<PathBuf, Box<dyn FnOnce() -> PathBuf + Send>>,
-    pub(crate) names: Arc<Names>,
 }
 
 impl ClassDir {
-    pub(crate) fn new(
-        names: Arc<Names>,
-        directory: impl FnOnce() -> PathBuf + Send + 'static,
-    ) -> Self {
-        ClassDir { directory: LazyLock::new(Box::new(directory)), names }
+    pub(crate) fn new(directory: impl FnOnce() -> PathBuf + Send + 'static) -> Self {
+        ClassDir { directory: LazyLock::new(Box::new(directory)) }
     }
 }
 
@@ -66,7 +64,16 @@ struct OpenFile {
 
 impl Shard {
     pub(crate) fn new(record: ShardRecord, place: Arc<ClassDir>) -> Self {
-        Shard { record, place, files: Default::default() }
+        Shard { record, place, files: Default::default(), memory: None }
+    }
+
+    /// Makes a shard in memory of the rows that were collected. `directory` is for messages.
+    pub(crate) fn in_memory(source: u32, directory: PathBuf, builder: Builder) -> Result<Self> {
+        let id = "memory".to_owned();
+        let target = ShardTarget { disk: None, directory: &directory, id, source };
+        let (record, memory) = encode_shard(target, builder)?;
+        let place = Arc::new(ClassDir::new(|| directory));
+        Ok(Shard { memory: Some(memory), ..Shard::new(record, place) })
     }
 
     /// Returns what the manifest says of it.
@@ -105,9 +112,14 @@ impl Shard {
             .record
             .file(kind)
             .ok_or_else(|| Error::corrupt(&path, "the manifest says that it does not exist"))?;
-        let sums =
-            self.unpacked(self.record.sums.get())?.get(kind as usize).cloned().unwrap_or_default();
-        let file = BlockFile::open(&path, record.bytes, sums)?;
+        let file = match &self.memory {
+            Some(files) => BlockFile::in_memory(files[kind as usize].clone().unwrap_or_default()),
+            None => {
+                let sums = self.unpacked(self.record.sums.get())?;
+                let sums = sums.get(kind as usize).cloned().unwrap_or_default();
+                BlockFile::open(&path, record.bytes, sums)?
+            }
+        };
         let metadata = ArrowReaderMetadata::load(&file, reader_options(kind))
             .map_err(|error| Error::corrupt(&path, error))?;
         let rows = metadata.metadata().file_metadata().num_rows();
@@ -203,26 +215,6 @@ impl Shard {
         Ok(found)
     }
 
-    /// Opens what the shard has sealed for those who know an absolute path, escaped.
-    pub fn unseal(&self, path: &str) -> Result<Vec<SealedRecord>> {
-        let mut found = Vec::new();
-        if self.record.file(FileKind::Sealed).is_none() {
-            return Ok(found);
-        }
-        let rows = 0..self.rows(FileKind::Sealed);
-        let hash = self.place.names.hash("entry", path);
-        let rows = std::slice::from_ref(&rows);
-        for batch in self.read(FileKind::Sealed, HASH | SEALED, rows, BATCH_ROWS)? {
-            let batch = batch?;
-            let (hashes, sealed) = (HASH.of(&batch)?, SEALED.of(&batch)?);
-            for at in (0..batch.num_rows()).filter(|&at| hashes.value(at) == hash) {
-                let record = unsealed(&self.place.names, path, sealed.value(at));
-                found.push(record.map_err(|detail| self.corrupt(FileKind::Sealed, detail))?);
-            }
-        }
-        Ok(found)
-    }
-
     /// Returns the smallest and largest value of a column in each row group, where known. Columns
     /// of numbers and times that searches ask for have them; see `column`.
     pub fn bounds(
@@ -295,19 +287,6 @@ impl Shard {
         .map_err(|error| Error::corrupt(&open.path, error))?;
         Ok(ShardRead { reader, sums, path: open.path.clone() })
     }
-}
-
-/// Opens what was sealed with a path: a nonce and a [`SealedRecord`], or says what is wrong with
-/// it.
-pub(crate) fn unsealed(
-    names: &Names,
-    path: &str,
-    sealed: &[u8],
-) -> std::result::Result<SealedRecord, Box<dyn std::error::Error>> {
-    let (nonce, record) = sealed.split_at_checked(20).ok_or("a record is too short")?;
-    let mut record = record.to_vec();
-    names.seal(path, nonce, &mut record);
-    Ok(postcard::from_bytes(&record)?)
 }
 
 /// Returns the row groups that hold any of the rows, and which rows of those row groups to read.

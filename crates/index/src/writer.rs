@@ -2,41 +2,45 @@
 //!
 //! 1. Take the lock, read the current generation, remove what a crashed writer left.
 //! 2. For each source, threads push listings into [`ShardWriter`]s, which keep a builder a class
-//!    and write the largest as a shard when their share of the memory budget is used up.
+//!    and write the largest as a shard when their share of the memory budget is used up. A source
+//!    whose threads do not come to the end is abandoned and stays as it was.
 //! 3. Write the manifests of the classes that changed, the catalog and the manifest of all classes.
 //! 4. Sync the file system; then replace `CURRENT`. Before this, nothing that a reader sees has
 //!    changed.
 //! 5. Remove what neither this generation nor the one before refers to. The one before stays for
-//!    readers that opened it.
+//!    readers that opened it. What may be removed is in the journal (`cleaning`).
 
-use crate::builder::{Builder, Value, shown_names};
+use crate::builder::Builder;
 use crate::class_dirs::ClassDirs;
 use crate::disk::Disk;
 use crate::encoder::{ShardTarget, write_shard};
 use crate::error::{Error, Result};
-use crate::levels::levels;
+use crate::failures::Failures;
+use crate::journal::{self, Journal};
 use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GateStepRecord, GrantRecord,
-    Manifest, Passage, SourceRecord,
+    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest,
 };
+use crate::marker;
 use crate::names::{self, Key, Names};
 use crate::own_tables::TableRecord;
 use crate::packed::PackedList;
 use crate::safety;
-use crate::schema::FileKind;
+use crate::sealed::{self, SealedBuilder, SealedFile, SealedTarget};
 use crate::shard_record::ShardRecord;
-use canopy_model::{ClassId, ClassTable, GateStep, escape, parallel};
+use canopy_model::{Approach, Audience, ClassId, ClassTable, GrantId, OwnerLimits, parallel};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod cleaning;
 mod shard_writer;
+mod sources;
 mod tables;
 
 pub use shard_writer::ShardWriter;
@@ -48,13 +52,24 @@ pub struct WriterOptions {
     pub memory_bytes: usize,
     /// How many threads write.
     pub threads: usize,
+    /// What the directories of one owner may ask for.
+    pub limits: OwnerLimits,
+    /// Whether to keep the generation before for readers that have opened it. If not, its files
+    /// are removed before anything is written.
+    pub keep_previous: bool,
     /// The disk, with faults for tests.
     pub disk: Disk,
 }
 
 impl Default for WriterOptions {
     fn default() -> Self {
-        WriterOptions { memory_bytes: 256 << 20, threads: 1, disk: Disk::default() }
+        WriterOptions {
+            memory_bytes: 256 << 20,
+            threads: 1,
+            limits: OwnerLimits::default(),
+            keep_previous: true,
+            disk: Disk::default(),
+        }
     }
 }
 
@@ -71,14 +86,14 @@ pub struct NewSource {
     pub scanned_ns: i64,
     /// Attributes of the root directory.
     pub attributes: canopy_model::Attributes,
-    /// Those who may look up the root.
-    pub class: ClassId,
+    /// Who may look up the root.
+    pub approach: Approach,
     /// Its extended attributes: names, and values with those who may see them.
-    pub xattrs: Vec<(String, Option<(Vec<u8>, ClassId)>)>,
+    pub xattrs: Vec<(String, Option<(Vec<u8>, Audience)>)>,
 }
 
 /// What a publication made.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Published {
     /// The new generation.
     pub generation: u64,
@@ -92,9 +107,28 @@ pub struct Published {
     pub classes: u64,
     /// Grants that the file system of the index cannot express: what they guard is for root alone.
     pub closed_grants: usize,
-    /// Directories in gates that can be found only by those who may list the gate, since there are
-    /// too many.
-    pub without_passage: u64,
+    /// How often each owner's directories and files asked for more than [`OwnerLimits`]: what they
+    /// guard is for that owner and root alone.
+    pub beyond_limits: BTreeMap<u32, u64>,
+    /// Classes that have fewer members than the kernel would let pass, since their grants are too
+    /// many.
+    pub narrowed: u64,
+}
+
+/// What a class holds.
+#[derive(Default)]
+struct Held {
+    /// Generation in which the manifest was written last.
+    written: u64,
+    manifest: Manifest,
+    /// Shards that only sealed records name.
+    gated: Vec<ShardRecord>,
+}
+
+/// What was written for a class.
+enum Written {
+    Shard(Box<ShardRecord>),
+    Sealed(SealedFile, Vec<ShardRecord>),
 }
 
 /// Rows from which on what a thread has left of a class becomes a shard of its own.
@@ -105,6 +139,8 @@ pub struct Writer {
     path: PathBuf,
     options: WriterOptions,
     unprivileged: bool,
+    /// What `CURRENT` said.
+    current: Option<Current>,
     /// Generation that is being written.
     generation: u64,
     table: ClassTable,
@@ -112,19 +148,18 @@ pub struct Writer {
     /// Makes what is sealed differ from all that was sealed before.
     salt: Key,
     dirs: ClassDirs,
-    /// Manifests by class, and the generation in which each was written last.
-    classes: BTreeMap<ClassId, (u64, Manifest)>,
+    /// What the classes hold.
+    classes: BTreeMap<ClassId, Held>,
     changed: HashSet<ClassId>,
-    /// What lies behind each passage as it was published last, and in which generation, by the
-    /// gates that lead there.
-    passages: BTreeMap<Vec<GateStep>, (u64, Passage)>,
-    shards: Mutex<Vec<(ClassId, ShardRecord)>>,
+    /// What was written and is not yet among `classes`.
+    shards: Mutex<Vec<(ClassId, Written)>>,
     next_shard: AtomicU64,
     next_source: u32,
-    /// Roots of the sources that were begun, by number.
-    roots: BTreeMap<u32, String>,
-    /// Extended attributes of roots that wait for a shard writer.
-    root_values: Mutex<Vec<(u32, ClassId, Value)>>,
+    /// Sources that were begun and are not in the manifests, by number.
+    begun: BTreeMap<u32, NewSource>,
+    /// Those of them whose listings are still coming.
+    unfinished: Mutex<HashSet<u32>>,
+    failures: Failures,
     /// Tables that were added, by name.
     tables: Vec<TableRecord>,
     /// Queries of the derived ones.
@@ -140,50 +175,67 @@ impl Writer {
     pub fn open(path: &Path, options: WriterOptions) -> Result<Self> {
         let uid = rustix::process::geteuid().as_raw();
         let mode = if uid == 0 { 0o755 } else { 0o700 };
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(mode)
-            .create(path)
-            .map_err(Error::io("create directory", path))?;
+        options.disk.directories(path, mode)?;
         let path = safety::check(path, uid)?;
-        let lock = lock(&path)?;
-        let current = match manifest::read::<Current>(&names::current(&path)) {
-            Ok(current) => Some(current.generation),
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
+        let (lock, key) = marker::claim(&path)?;
+        let current = cleaning::current(&path)?;
+        let state: AllManifests = match &current {
+            Some(current) => manifest::read(&names::all_manifests(&path, current.generation))?,
+            None => AllManifests { key, ..AllManifests::default() },
         };
-        let state: AllManifests = match current {
-            Some(generation) => manifest::read(&names::all_manifests(&path, generation))?,
-            None => AllManifests { key: random_key(&path)?, ..AllManifests::default() },
-        };
-        let all_path = names::all_manifests(&path, current.unwrap_or(0));
+        let committed = current.as_ref().map_or(0, |current| current.generation);
+        let all_path = names::all_manifests(&path, committed);
+        if state.key != key {
+            return Err(Error::corrupt(&all_path, "it is of another index than the file 'lock'"));
+        }
         let names = Names::new(&path, state.key);
         let corrupt = |error| Error::corrupt(&all_path, error);
         let grants = state.grants.get().map_err(corrupt)?;
-        let table = ClassTable::with_grants(grants.iter().map(GrantRecord::grant));
+        let known: HashSet<u32> = grants.iter().map(|(id, _)| *id).collect();
+        let table = ClassTable::with_grants(
+            grants.iter().map(|(id, grant)| (GrantId(*id), grant.grant())),
+            state.next_grant,
+            options.limits,
+        );
         let mut classes = BTreeMap::new();
         let mut next_source = 0;
-        for ClassManifest { class, manifest } in state.classes {
-            if class.grant_ids().any(|id| id as usize >= grants.len()) {
+        for ClassManifest { class, manifest, gated } in state.classes {
+            if class.grants.iter().any(|id| !known.contains(id)) {
                 return Err(Error::corrupt(&all_path, "it names a grant that it does not have"));
             }
             let ids = manifest.sources.iter().map(|source| source.id + 1);
             next_source = ids.max().unwrap_or(0).max(next_source);
-            let id = table.class_of(&class.path());
-            classes.insert(id, (class.manifest, manifest));
+            let id = table.class_of(&class.grants().collect::<Vec<_>>());
+            let gated = gated.get().map_err(corrupt)?.to_vec();
+            classes.insert(id, Held { written: class.manifest, manifest, gated });
         }
-        let mut writer = Writer {
+        let left = journal::read(&path)?;
+        cleaning::remove(&options.disk, &names, &left.paths)?;
+        if let Some(previous) = current.as_ref().and_then(|current| current.previous)
+            && !options.keep_previous
+        {
+            cleaning::give_up(&options.disk, &names, previous, committed)?;
+        }
+        let mut generation = committed.max(left.generation) + 1;
+        // Whatever a loss of power has left: no number is used twice.
+        while names::all_manifests(&path, generation).symlink_metadata().is_ok() {
+            generation += 1;
+        }
+        let disk = options.disk.journaled(Journal::new(&path, generation));
+        let options = WriterOptions { disk, ..options };
+        Ok(Writer {
             dirs: ClassDirs::new(options.disk.clone(), names.clone(), uid != 0),
-            salt: random_key(&path)?,
+            salt: marker::random_key(&path)?,
             names,
-            passages: BTreeMap::new(),
-            roots: BTreeMap::new(),
-            root_values: Mutex::default(),
+            begun: BTreeMap::new(),
+            unfinished: Mutex::default(),
+            failures: Failures::read(&path)?,
             tables: state.tables,
             queries: state.queries,
             published: Published::default(),
             unprivileged: uid != 0,
-            generation: current.unwrap_or(0) + 1,
+            current,
+            generation,
             path,
             options,
             table,
@@ -193,16 +245,7 @@ impl Writer {
             next_shard: AtomicU64::new(0),
             next_source,
             _lock: lock,
-        };
-        let all_written = state.passages.get().map_err(corrupt)?.iter();
-        let all_written: HashMap<Vec<GateStep>, u64> =
-            all_written.map(|(gates, written)| (steps(gates).collect(), *written)).collect();
-        for (gates, passage) in levels(&writer.class_records()).1 {
-            let written = all_written.get(&gates).copied().unwrap_or(0);
-            writer.passages.insert(gates, (written, passage));
-        }
-        writer.remove_unreferenced(current.unwrap_or(0))?;
-        Ok(writer)
+        })
     }
 
     /// Returns the classes of the index, for computing those of listings.
@@ -215,82 +258,33 @@ impl Writer {
         &self.path
     }
 
-    /// Begins a source, and returns its number. It takes the place of the source with the same
-    /// root.
-    pub fn add_source(&mut self, new: NewSource) -> Result<u32> {
-        let name = new.name.unwrap_or_else(|| new.root.clone());
-        let sources = self.classes.values().flat_map(|(_, manifest)| &manifest.sources);
-        if let Some(other) =
-            sources.clone().find(|source| source.name == name && source.root != new.root)
-        {
-            return Err(Error::NameTaken { name, root: other.root.clone() });
-        }
-        let replaced: Vec<u32> =
-            sources.filter(|source| source.root == new.root).map(|source| source.id).collect();
-        for (&class, (_, manifest)) in &mut self.classes {
-            let before = (manifest.sources.len(), manifest.shards.len());
-            manifest.sources.retain(|source| !replaced.contains(&source.id));
-            manifest.shards.retain(|shard| !replaced.contains(&shard.source));
-            if before != (manifest.sources.len(), manifest.shards.len()) {
-                self.changed.insert(class);
-            }
-        }
-        self.clear_derived();
-        let id = self.next_source;
-        self.next_source += 1;
-        let class = self.effective(new.class);
-        self.changed.insert(class);
-        self.dirs.ensure(&self.table, class)?;
-        self.roots.insert(id, new.root.clone());
-        let keys = new.xattrs.iter().map(|(key, _)| key.as_str());
-        let xattrs = shown_names(keys);
-        let mut values = self.root_values.lock();
-        for (key, value) in new.xattrs {
-            let Some((value, class)) = value else { continue };
-            let value = Value {
-                path: "".into(),
-                name: String::new(),
-                key,
-                value: escape(&value).into_owned(),
-                attributes: new.attributes,
-            };
-            values.push((id, class, value));
-        }
-        drop(values);
-        self.classes.entry(class).or_default().1.sources.push(SourceRecord {
-            id,
-            name,
-            root: new.root,
-            dev: new.dev,
-            scanned_ns: new.scanned_ns,
-            attributes: new.attributes,
-            xattrs,
-        });
-        Ok(id)
-    }
-
     /// Returns a shard writer for each thread.
     pub fn shard_writers(&self, source: u32) -> Vec<ShardWriter<'_>> {
+        self.unfinished.lock().insert(source);
         let share = self.options.memory_bytes / self.options.threads.max(1);
         // A vector that grows doubles: half of the share is left for that.
         let new = |_| ShardWriter::new(self, source, share / 2);
         let mut writers: Vec<_> = (0..self.options.threads.max(1)).map(new).collect();
-        let mut values = self.root_values.lock();
-        for (_, class, value) in values.extract_if(.., |(id, ..)| *id == source) {
-            writers[0].add(class, |builder| builder.push_value(value));
+        if let Some(new) = self.begun.get(&source) {
+            self.begin(source, new, &mut writers[0]);
         }
         writers
     }
 
-    /// Writes what is left in the shard writers, one shard a class, on as many threads.
+    /// Writes what is left in the shard writers, one shard a class, on as many threads. With it,
+    /// the source has come to its end.
     pub fn finish_shards(&self, writers: Vec<ShardWriter<'_>>) -> Result<()> {
         let mut threads = vec![(); writers.len()];
         let mut left: FxHashMap<ClassId, Vec<Builder>> = FxHashMap::default();
+        let mut sealed: FxHashMap<ClassId, SealedBuilder> = FxHashMap::default();
         let mut source = 0;
         for writer in writers {
             source = writer.source;
             for (class, builder) in writer.builders {
                 left.entry(class).or_default().push(builder);
+            }
+            for (class, builder) in writer.sealed {
+                sealed.entry(class).or_default().append(builder);
             }
         }
         let joined =
@@ -300,97 +294,115 @@ impl Writer {
         parallel(&mut threads, left, |(), (class, builder)| {
             self.write_shard(class, source, builder)
         })?;
+        let mut sealed: Vec<(ClassId, SealedBuilder)> = sealed.into_iter().collect();
+        sealed.sort_by_key(|(_, builder)| Reverse(builder.rows()));
+        parallel(&mut threads, sealed, |(), (class, builder)| {
+            self.write_sealed(class, source, builder)
+        })?;
+        self.unfinished.lock().remove(&source);
         Ok(())
     }
 
-    /// Publishes all sources that were begun since the index was opened, as one generation.
+    /// Publishes all sources that have come to their end since the index was opened, as one
+    /// generation.
     pub fn publish(mut self) -> Result<Published> {
         self.settle();
-        let mut published = Published { generation: self.generation, ..self.published };
+        let mut published = self.published.clone();
+        published.generation = self.generation;
         published.classes = self.classes.len() as u64;
         published.closed_grants = self.dirs.closed_grants();
-        published.without_passage = self.table.without_passage();
+        published.beyond_limits = self.table.beyond_limits();
+        published.narrowed = self.table.narrowed();
         self.write_manifests()?;
 
+        let previous = self.current.as_ref().map(|current| current.generation);
+        let previous = previous.filter(|_| self.options.keep_previous);
+        // Nothing of it is removed before the new generation counts.
+        self.note_obsolete(previous)?;
         let disk = &self.options.disk;
         disk.sync_all(&self.path)?;
-        let current = Current { generation: self.generation, published_ns: now_ns() };
+        let current = Current { generation: self.generation, previous, published_ns: now_ns() };
         let new = self.path.join("CURRENT.new");
         manifest::write(disk, &new, &current, self.public_mode(), true)?;
         disk.replace(&new, &names::current(&self.path))?;
-        // The generation is committed: what cannot be removed now is removed by the next writer.
-        drop(self.remove_unreferenced(self.generation));
+        // The generation is committed, whatever becomes of this.
+        drop(self.write_failures());
         Ok(published)
     }
 
     /// Takes the shards that were written into the manifests of their classes.
     fn settle(&mut self) {
-        let shards = std::mem::take(&mut *self.shards.lock());
-        for (class, shard) in shards {
-            self.published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
-            self.published.shards += 1;
-            self.published.bytes += shard.bytes();
+        self.accept_sources();
+        for (class, written) in std::mem::take(&mut *self.shards.lock()) {
             self.changed.insert(class);
-            self.classes.entry(class).or_default().1.shards.push(shard);
+            let held = self.classes.entry(class).or_default();
+            match written {
+                Written::Shard(shard) => {
+                    self.published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
+                    self.published.shards += 1;
+                    self.published.bytes += shard.bytes();
+                    held.manifest.shards.push(*shard);
+                }
+                // What is in them is in shards too.
+                Written::Sealed(file, gated) => {
+                    self.published.bytes += file.bytes;
+                    self.published.bytes += gated.iter().map(ShardRecord::bytes).sum::<u64>();
+                    held.manifest.sealed.push(file);
+                    held.gated.extend(gated);
+                }
+            }
         }
-        self.classes
-            .retain(|_, (_, manifest)| !manifest.shards.is_empty() || !manifest.sources.is_empty());
+        self.classes.retain(|_, Held { manifest, .. }| {
+            !(manifest.shards.is_empty()
+                && manifest.sources.is_empty()
+                && manifest.sealed.is_empty())
+        });
     }
 
     fn write_manifests(&mut self) -> Result<()> {
         let disk = &self.options.disk;
-        for (&class, (written, manifest)) in &mut self.classes {
+        for (&class, held) in &mut self.classes {
             if self.changed.contains(&class) {
-                *written = self.generation;
+                held.written = self.generation;
                 let directory = self.dirs.ensure(&self.table, class)?;
                 let path = names::manifest(&directory, self.generation);
-                manifest::write(disk, &path, manifest, 0o644, false)?;
+                manifest::write(disk, &path, &held.manifest, 0o644, false)?;
             }
         }
-        let records = self.class_records();
-        let (level, passages) = levels(&records);
-        let mut all_written = Vec::with_capacity(passages.len());
-        for (gates, passage) in passages {
-            let records = gates.iter().map(GateStepRecord::new).collect();
-            let written = match self.passages.get(&gates) {
-                Some((written, published)) if *published == passage => *written,
-                _ => {
-                    let path = names::passage(&self.names.behind(gates), self.generation);
-                    manifest::write(disk, &path, &passage, self.public_mode(), false)?;
-                    self.generation
-                }
-            };
-            all_written.push((records, written));
-        }
+        let record = |(&class, held): (&ClassId, &Held)| {
+            ClassRecord::new(&self.table.grants_of(class), held.written)
+        };
+        let records: Vec<ClassRecord> = self.classes.iter().map(record).collect();
+        let used: BTreeSet<GrantId> = records.iter().flat_map(ClassRecord::grants).collect();
+        let grant = |id: GrantId| (id.0, GrantRecord::new(&self.table.grant(id)));
+        let grants: Vec<_> = used.into_iter().map(grant).collect();
         let key = self.names.key();
-        let grants: Vec<_> =
-            self.table.grants().iter().map(|grant| GrantRecord::new(grant)).collect();
-        let catalog = Catalog { key, grants: grants.clone(), level, tables: self.tables.clone() };
+        let catalog = Catalog {
+            key,
+            grants: grants.clone(),
+            classes: records.clone(),
+            tables: self.tables.clone(),
+        };
         let path = names::catalog(&self.path, self.generation);
         manifest::write(disk, &path, &catalog, self.public_mode(), false)?;
-        let manifests = self.classes.values().map(|(_, manifest)| manifest.clone());
-        let classes = records.into_iter().zip(manifests);
         let path = names::all_manifests(&self.path, self.generation);
         let failed = |error: postcard::Error| {
             Error::io("encode", &path)(io::Error::other(error.to_string()))
         };
+        let mut classes = Vec::with_capacity(records.len());
+        for (class, held) in records.into_iter().zip(self.classes.values()) {
+            let gated = PackedList::new(held.gated.clone()).map_err(failed)?;
+            classes.push(ClassManifest { class, manifest: held.manifest.clone(), gated });
+        }
         let all = AllManifests {
             key,
             grants: PackedList::new(grants).map_err(failed)?,
-            classes: classes.map(|(class, manifest)| ClassManifest { class, manifest }).collect(),
-            passages: PackedList::new(all_written).map_err(failed)?,
+            next_grant: self.table.next_grant(),
+            classes,
             tables: self.tables.clone(),
             queries: self.queries.clone(),
         };
         manifest::write(disk, &path, &all, 0o600, false)
-    }
-
-    /// Returns the classes that hold anything, in the order of `classes`.
-    fn class_records(&self) -> Vec<ClassRecord> {
-        let record = |(&class, (written, _)): (&ClassId, &(u64, Manifest))| {
-            ClassRecord::new(&self.table.path_of(class), *written)
-        };
-        self.classes.iter().map(record).collect()
     }
 
     fn public_mode(&self) -> u32 {
@@ -403,19 +415,55 @@ impl Writer {
         if self.unprivileged { ClassTable::EVERYONE } else { class }
     }
 
+    /// Returns those who find by name what an audience sees, and the passage that they must know.
+    /// An index that is built without privilege has one reader.
+    fn knowers<'a>(
+        &self,
+        audience: Audience,
+        passage: &'a Option<Arc<str>>,
+    ) -> Option<(ClassId, &'a Arc<str>)> {
+        Some((audience.knowers?, passage.as_ref()?)).filter(|_| !self.unprivileged)
+    }
+
     fn write_shard(&self, class: ClassId, source: u32, builder: Builder) -> Result<()> {
         let number = self.next_shard.fetch_add(1, Ordering::Relaxed);
         let directory = self.dirs.ensure(&self.table, class)?;
         let place = ShardTarget {
-            disk: &self.options.disk,
+            disk: Some(&self.options.disk),
             directory: &directory,
             id: format!("{}-{number}", self.generation),
             source,
-            names: &self.names,
-            salt: self.salt_of(number),
         };
         let record = write_shard(place, builder)?;
-        self.shards.lock().push((class, record));
+        self.shards.lock().push((class, Written::Shard(Box::new(record))));
+        Ok(())
+    }
+
+    fn write_sealed(&self, class: ClassId, source: u32, builder: SealedBuilder) -> Result<()> {
+        let number = || self.next_shard.fetch_add(1, Ordering::Relaxed);
+        let own = number();
+        let directory = self.dirs.ensure(&self.table, class)?;
+        let write_gated = |builder| {
+            let directory = self.dirs.ensure_gated(&self.table, class)?;
+            let number = number();
+            // Nobody guesses the name.
+            let id = format!("{}-{number}-{}", self.generation, hex::encode(self.salt_of(number)));
+            let disk = Some(&self.options.disk);
+            write_shard(ShardTarget { disk, directory: &directory, id, source }, builder)
+        };
+        let target = SealedTarget {
+            disk: &self.options.disk,
+            directory: &directory,
+            id: format!("{}-{own}", self.generation),
+            source,
+            root: self.begun.get(&source).map_or("", |source| source.root.as_str()),
+            names: &self.names,
+            salt: self.salt_of(own),
+            grants_of: &|class| manifest::numbers(&self.table.grants_of(class)),
+            write_shard: &write_gated,
+        };
+        let (file, gated) = sealed::write(&target, builder)?;
+        self.shards.lock().push((class, Written::Sealed(file, gated)));
         Ok(())
     }
 
@@ -425,84 +473,6 @@ impl Writer {
         let hash = blake3::Hasher::new_keyed(&self.salt).update(&number.to_le_bytes()).finalize();
         salt.copy_from_slice(&hash.as_bytes()[..16]);
         salt
-    }
-
-    /// Removes every file that neither `generation` nor the one before it refers to, and the class
-    /// directories that are empty then.
-    fn remove_unreferenced(&self, generation: u64) -> Result<()> {
-        let mut kept: HashSet<PathBuf> = HashSet::new();
-        for generation in [generation, generation.saturating_sub(1)] {
-            let all_path = names::all_manifests(&self.path, generation);
-            let all: AllManifests = match manifest::read(&all_path) {
-                Ok(all) => all,
-                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            kept.insert(names::catalog(&self.path, generation));
-            let passages = all.passages.get().map_err(|error| Error::corrupt(&all_path, error))?;
-            kept.extend(passages.iter().map(|(gates, written)| {
-                names::passage(&self.names.behind(steps(gates)), *written)
-            }));
-            kept.insert(all_path);
-            for ClassManifest { class, manifest } in &all.classes {
-                let directory = self.names.class(&class.path());
-                kept.insert(names::manifest(&directory, class.manifest));
-                for shard in &manifest.shards {
-                    let kinds =
-                        FileKind::ALL.into_iter().filter(|&kind| shard.file(kind).is_some());
-                    kept.extend(kinds.map(|kind| directory.join(shard.file_name(kind))));
-                }
-                kept.extend(manifest.tables.iter().map(|file| directory.join(file.file_name())));
-            }
-        }
-        kept.extend([names::current(&self.path), self.path.join("lock")]);
-        self.clean(&self.path, &kept)
-    }
-
-    fn clean(&self, directory: &Path, kept: &HashSet<PathBuf>) -> Result<()> {
-        let ours = |name: &str| {
-            name.ends_with(".parquet") || name.ends_with(".bin") || name == "CURRENT.new"
-        };
-        for entry in std::fs::read_dir(directory).map_err(Error::io("list", directory))? {
-            let entry = entry.map_err(Error::io("list", directory))?;
-            let path = entry.path();
-            let file_type = entry.file_type().map_err(Error::io("look at", &path))?;
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if file_type.is_dir() && names::leads_to_classes(&name) {
-                self.clean(&path, kept)?;
-                // Fails, as it should, where a class directory is still in use.
-                drop(std::fs::remove_dir(&path));
-            } else if file_type.is_file() && ours(&name) && !kept.contains(&path) {
-                self.options.disk.remove(&path)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns the gates of a stored passage.
-fn steps(gates: &[GateStepRecord]) -> impl Iterator<Item = GateStep> {
-    gates.iter().map(GateStep::from)
-}
-
-/// Takes the lock of an index.
-fn lock(index: &Path) -> Result<File> {
-    let path = index.join("lock");
-    // Not readable by others: who may open it could hold the lock.
-    let file = std::fs::OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(Error::io("open", &path))?;
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked(index.to_owned())),
-        Err(errno) => Err(Error::io("lock", &path)(errno.into())),
     }
 }
 
@@ -516,14 +486,6 @@ fn merged(builders: Vec<Builder>) -> Vec<Builder> {
         all
     }));
     joined
-}
-
-/// Returns a key that nobody can guess.
-fn random_key(index: &Path) -> Result<Key> {
-    let mut key = Key::default();
-    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut key));
-    read.map_err(Error::io("read random bytes for", index))?;
-    Ok(key)
 }
 
 fn now_ns() -> i64 {

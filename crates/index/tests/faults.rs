@@ -3,9 +3,10 @@
 
 use canopy_index::column::{ATIME, BTIME, BTIME_AFTER_MTIME, CTIME};
 use canopy_index::{
-    Columns, Disk, Error, Faults, FileKind, Index, NewSource, Result, Writer, WriterOptions,
+    Columns, Disk, Error, Faults, FileKind, Index, NewSource, Result, ShardWriter, Writer,
+    WriterOptions,
 };
-use canopy_model::{Attributes, ClassTable, Listing, Permissions, Rows};
+use canopy_model::{Approach, Attributes, Listing, Permissions, Rows};
 use std::path::{Path, PathBuf};
 
 const DIR: u32 = 0o040_755;
@@ -13,22 +14,32 @@ const DIR: u32 = 0o040_755;
 /// Publishes a source of some listings in two classes, each with `entries` entries of one byte.
 fn publish(index: &Path, disk: Disk, root: &str, entries: u64) -> Result<u64> {
     let mut writer = Writer::open(index, WriterOptions { disk, ..WriterOptions::default() })?;
-    let access = |mode| {
-        let permissions = Permissions { mode, uid: 1000, gid: 1000, acl: None, unknown: false };
-        writer.classes().access(ClassTable::EVERYONE, permissions)
-    };
-    let accesses = [access(0o755), access(0o700)];
-    let source = writer.add_source(NewSource {
+    let source = add_source(&mut writer, root)?;
+    let mut sinks = writer.shard_writers(source);
+    push_listings(&mut sinks[0], &writer, entries)?;
+    writer.finish_shards(sinks)?;
+    Ok(writer.publish()?.generation)
+}
+
+fn add_source(writer: &mut Writer, root: &str) -> Result<u32> {
+    writer.add_source(NewSource {
         name: None,
         root: root.to_owned(),
         dev: 1,
         scanned_ns: 0,
         attributes: Attributes { mode: DIR, ..Attributes::default() },
-        class: ClassTable::EVERYONE,
+        approach: Approach::EVERYONE,
         xattrs: Vec::new(),
-    })?;
-    let mut sinks = writer.shard_writers(source);
-    for (number, access) in accesses.into_iter().enumerate() {
+    })
+}
+
+/// Hands over a listing in each of two classes.
+fn push_listings(sink: &mut ShardWriter<'_>, writer: &Writer, entries: u64) -> Result<()> {
+    let access = |mode| {
+        let permissions = Permissions { mode, uid: 1000, gid: 1000, acl: None, unknown: false };
+        writer.classes().access(&Approach::EVERYONE, permissions)
+    };
+    for (number, access) in [access(0o755), access(0o700)].iter().enumerate() {
         let mut rows = Rows::default();
         for entry in 0..entries {
             let attributes = Attributes {
@@ -53,10 +64,9 @@ fn publish(index: &Path, disk: Disk, root: &str, entries: u64) -> Result<u64> {
             access,
             rows: &rows,
         };
-        sinks[0].push(&listing)?;
+        sink.push(&listing)?;
     }
-    writer.finish_shards(sinks)?;
-    Ok(writer.publish()?.generation)
+    Ok(())
 }
 
 /// Reads everything and returns how many entries there are.
@@ -136,6 +146,42 @@ fn any_failing_operation_leaves_the_old_generation_whole() {
     }
 }
 
+/// A writer that can do nothing any more is as one that was killed there. The next one removes all
+/// that it has left, directories too, and nothing else.
+#[test]
+fn the_next_writer_removes_what_one_has_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = dir.path().join("index");
+    let entries = |directory: &Path| {
+        let output = std::process::Command::new("find").arg(directory).output().unwrap().stdout;
+        let lines = String::from_utf8(output).unwrap();
+        let mut lines: Vec<String> = lines.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    publish(&index, Disk::default(), "/a", 10).unwrap();
+    let foreign = [index.join("9-9-entries.parquet"), index.join("classes/manifest-9.bin")];
+    foreign.iter().for_each(|path| std::fs::write(path, "not ours").unwrap());
+    let settled = entries(&index);
+    for after in 0.. {
+        let faults = Faults::new(after, rustix::io::Errno::IO.raw_os_error(), true);
+        let outcome = publish(&index, Disk::with_faults(faults.clone()), "/a", 10);
+        if outcome.is_ok() {
+            assert!(after > 30, "{after}");
+            break;
+        }
+        drop(Writer::open(&index, WriterOptions::default()).unwrap());
+        let now = entries(&index);
+        // An error after the commit leaves the new generation, and the one before.
+        if now.len() > settled.len() {
+            assert!(now.iter().any(|path| path.ends_with("manifests-1.bin")), "{now:?}");
+            break;
+        }
+        assert_eq!(now, settled, "after {after}");
+    }
+    foreign.iter().for_each(|path| assert_eq!(std::fs::read(path).unwrap(), b"not ours"));
+}
+
 #[test]
 fn sources_are_replaced_one_by_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -146,6 +192,34 @@ fn sources_are_replaced_one_by_one() {
     publish(&index, Disk::default(), "/a", 1).unwrap();
     assert_eq!(read_all(&index).unwrap(), 42);
     assert_eq!(Index::open(&index).unwrap().sources().len(), 2);
+}
+
+/// A source whose listings do not all come is not published, and those beside it are.
+#[test]
+fn an_unfinished_source_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = dir.path().join("index");
+    publish(&index, Disk::default(), "/a", 10).unwrap();
+    let settled = files(&index).len();
+    for abandons in [true, false] {
+        // So little memory that every listing becomes a shard.
+        let options = WriterOptions { memory_bytes: 1, ..WriterOptions::default() };
+        let mut writer = Writer::open(&index, options).unwrap();
+        let source = add_source(&mut writer, "/a").unwrap();
+        let mut sinks = writer.shard_writers(source);
+        push_listings(&mut sinks[0], &writer, 500).unwrap();
+        drop(sinks);
+        assert!(files(&index).len() > settled + 7);
+        if abandons {
+            writer.abandon(source);
+            assert!(files(&index).len() <= settled + 1);
+        }
+        let generation = writer.publish().unwrap().generation;
+        assert_eq!(read_all(&index).unwrap(), 20);
+        assert_eq!(Index::open(&index).unwrap().generation(), generation);
+    }
+    // Manifests of two generations, and one class's of one.
+    assert_eq!(files(&index).len(), settled + 2);
 }
 
 #[test]

@@ -6,14 +6,14 @@
 use arrow::array::{Int64Array, RecordBatch, StringArray};
 use arrow::util::pretty::pretty_format_batches;
 use canopy_index::column::{ATIME, BTIME, CTIME, Columns};
-use canopy_index::fuzzing::describe;
+use canopy_index::fuzzing::{describe, unsealed};
 use canopy_index::schema::FORMAT;
 use canopy_index::{
     ColumnType, Error, FileKind, Index, NewSource, Shard, TableColumn, TableFormat, TableKind,
     TableRecord, Writer, WriterOptions, table_schema,
 };
 use canopy_model::{
-    Attributes, ClassId, ClassTable, Grant, Listing, Permissions, Rows, Xattr, escape,
+    Approach, Attributes, Audience, ClassTable, Grant, Listing, Permissions, Rows, Xattr, escape,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -52,28 +52,30 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Hands a listing over, and returns the class of those who may look up its child `gate/ann`.
+    /// Hands a listing over, and returns who may look up its child `gate/ann`.
     fn listing(
         &mut self,
-        class: ClassId,
+        approach: &Approach,
         path: &str,
         directory: Attributes,
         rows: &Rows,
-    ) -> ClassId {
+    ) -> Approach {
         let permissions = Permissions::of_inode::<()>(&directory, None);
-        let access = self.classes.access(class, permissions);
+        let access = self.classes.access(approach, permissions);
         let depth = if path.is_empty() { 0 } else { 1 + path.matches('/').count() as u32 };
-        let directory = &directory;
+        let (directory, access) = (&directory, &access);
         (self.push)(&Listing { path, depth, part: 0, dev: 2049, directory, access, rows });
-        self.classes.below(&access, || "/golden/gate/ann".to_owned())
+        self.classes.below(access, || "/golden/gate/ann".to_owned())
     }
 
     fn walk(&mut self) {
-        let everyone = ClassTable::EVERYONE;
+        let everyone = &Approach::EVERYONE;
+        let all = everyone.audience;
         let mut rows = Rows::default();
         rows.push("a.txt", attributes(11, 0o100_644, 1000, 5), "");
-        let root = self.classes.restricted(everyone, Grant::nobody());
-        let value = Some((&b"text/\xff"[..], everyone));
+        let root = self.classes.restricted(ClassTable::EVERYONE, Grant::nobody(), 0);
+        let root = Audience { listers: root, knowers: None };
+        let value = Some((&b"text/\xff"[..], all));
         rows.push_xattr(Xattr { key: "user.mime,type", value });
         rows.push_xattr(Xattr { key: "trusted.secret", value: Some((b"hidden", root)) });
         rows.push(&escape(b"not\xfftext"), attributes(12, 0o100_600, 1001, 1 << 33), "");
@@ -87,7 +89,7 @@ impl Tree<'_> {
         let mut rows = Rows::default();
         rows.push("ann", attributes(21, 0o040_755, 1002, 4096), "");
         rows.push("notes", attributes(22, 0o100_644, 1002, 700), "");
-        rows.push_xattr(Xattr { key: "user.a", value: Some((b"b", everyone)) });
+        rows.push_xattr(Xattr { key: "user.a", value: Some((b"b", all)) });
         let ann = self.listing(everyone, "gate", attributes(20, 0o040_711, 0, 4096), &rows);
 
         let mut rows = Rows::default();
@@ -95,7 +97,7 @@ impl Tree<'_> {
         rows.push("one", linked(23, 2), "");
         rows.push("two", linked(23, 2), "");
         rows.push("elsewhere", linked(24, 3), "");
-        self.listing(ann, "gate/ann", attributes(21, 0o040_755, 1002, 4096), &rows);
+        self.listing(&ann, "gate/ann", attributes(21, 0o040_755, 1002, 4096), &rows);
 
         let mut rows = Rows::default();
         rows.push("key.001", attributes(31, 0o100_600, 1000, 32), "");
@@ -111,6 +113,7 @@ fn write(index: &Path) {
     let derived = TableKind::Derived { columns: columns.clone(), fresh: true };
     let format = TableFormat::Sqlite { table: "projects".to_owned() };
     let attached = TableKind::Attached { file: "/data/p.db".to_owned(), format };
+    let all = Approach::EVERYONE.audience;
     let source = writer
         .add_source(NewSource {
             name: Some("golden".to_owned()),
@@ -118,8 +121,8 @@ fn write(index: &Path) {
             dev: 2049,
             scanned_ns: 1_700_000_001 * SECOND_NS,
             attributes: attributes(10, 0o040_755, 0, 4096),
-            class: ClassTable::EVERYONE,
-            xattrs: vec![("user.root".to_owned(), Some((b"of it".into(), ClassTable::EVERYONE)))],
+            approach: Approach::EVERYONE,
+            xattrs: vec![("user.root".to_owned(), Some((b"of it".into(), all)))],
         })
         .unwrap();
     let mut sinks = writer.shard_writers(source);
@@ -173,6 +176,14 @@ fn description(index: &Path) -> String {
     // In an order that no hash decides.
     let shards: BTreeMap<String, String> = shards.collect();
     shards.iter().for_each(|(place, says)| text.push_str(&format!("\nshard in {place}\n{says}")));
+    for path in ["/golden/gate/ann", "/golden/gate/notes", "/golden/gate/nobody"] {
+        let (records, shards) = unsealed(index, path).unwrap();
+        writeln!(text, "\nsealed with {path}: {records:#?}").unwrap();
+        for shard in shards {
+            let (place, says) = description_shard(index, &shard);
+            writeln!(text, "\nshard behind {path} in {place}\n{says}").unwrap();
+        }
+    }
     text
 }
 
@@ -195,16 +206,11 @@ fn description_shard(index: &Path, shard: &Shard) -> (String, String) {
         let totals = shard.totals_below(path).unwrap();
         writeln!(text, "below '{path}': {range:?} {rows:?} {totals:?}").unwrap();
     }
-    for path in ["/golden/gate/ann", "/golden/gate/notes", "/golden/gate/nobody"] {
-        writeln!(text, "sealed with {path}: {:#?}", shard.unseal(path).unwrap()).unwrap();
-    }
     let mut place = String::new();
     for kind in FileKind::ALL.into_iter().filter(|&kind| shard.rows(kind) > 0) {
-        place = masked(shard.path(kind).parent().unwrap().strip_prefix(index).unwrap());
+        place =
+            shard.path(kind).parent().unwrap().strip_prefix(index).unwrap().display().to_string();
         writeln!(text, "{} rows of {}", shard.rows(kind), kind.name()).unwrap();
-        if kind == FileKind::Sealed {
-            continue;
-        }
         let inodes = [FileKind::Listings, FileKind::Entries, FileKind::Dirs].contains(&kind);
         let columns: Columns = kind.columns().iter().copied().collect();
         let columns = columns | (ATIME | BTIME | CTIME).when(inodes);
@@ -218,15 +224,6 @@ fn description_shard(index: &Path, shard: &Shard) -> (String, String) {
         }
     }
     (place, text)
-}
-
-/// A path in an index without what its key makes of it.
-fn masked(path: &Path) -> String {
-    let name = |name: &std::ffi::OsStr| match name.to_str().unwrap() {
-        name if name.len() == 33 && name.starts_with('p') => "p*".to_owned(),
-        name => name.to_owned(),
-    };
-    path.iter().map(name).collect::<Vec<_>>().join("/")
 }
 
 /// The files of an index, by path in it.
@@ -250,14 +247,17 @@ fn files(index: &Path) -> Vec<PathBuf> {
 /// What the documents say, but what differs from index to index where `mask` says so.
 fn documents(index: &Path, mask: bool) -> String {
     let mut text = String::new();
-    let is_document =
-        |path: &&PathBuf| path.ends_with("CURRENT") || path.extension() == Some("bin".as_ref());
+    let is_document = |path: &&PathBuf| {
+        path.ends_with("CURRENT")
+            || path.extension() == Some("bin".as_ref())
+                && !path.to_string_lossy().ends_with("-sealed.bin")
+    };
     for path in files(index).iter().filter(is_document) {
         let said = describe(&std::fs::read(index.join(path)).unwrap()).unwrap();
         let public = !path.to_string_lossy().contains("manifest") && !path.ends_with("CURRENT");
         match mask {
             true if !public => continue,
-            true => text.push_str(&format!("{}\n{}\n", masked(path), without_key(&said))),
+            true => text.push_str(&format!("{}\n{}\n", path.display(), without_key(&said))),
             false => text.push_str(&format!("{}\n{said}\n", path.display())),
         }
     }
@@ -294,16 +294,16 @@ fn the_golden_index_says_what_it_said() {
     let index = place.path().join("index");
     if std::env::var_os("CANOPY_WRITE_GOLDEN").is_some() {
         write(&index);
-        copy(&index, &golden("format-6"));
-        std::fs::write(golden("format-6.txt"), description(&index)).unwrap();
-        std::fs::write(golden("format-6.public.txt"), documents(&index, true)).unwrap();
-        std::fs::write(golden("format-6.documents.txt"), documents(&index, false)).unwrap();
+        copy(&index, &golden("format-7"));
+        std::fs::write(golden("format-7.txt"), description(&index)).unwrap();
+        std::fs::write(golden("format-7.public.txt"), documents(&index, true)).unwrap();
+        std::fs::write(golden("format-7.documents.txt"), documents(&index, false)).unwrap();
         std::fs::remove_dir_all(&index).unwrap();
     }
-    assert_eq!(FORMAT, 6, "a new format has a golden index of its own");
-    copy(&golden("format-6"), &index);
-    same_as_kept("format-6.txt", &description(&index));
-    same_as_kept("format-6.documents.txt", &documents(&index, false));
+    assert_eq!(FORMAT, 7, "a new format has a golden index of its own");
+    copy(&golden("format-7"), &index);
+    same_as_kept("format-7.txt", &description(&index));
+    same_as_kept("format-7.documents.txt", &documents(&index, false));
 }
 
 #[test]
@@ -312,8 +312,8 @@ fn the_writer_of_today_says_the_same() {
     let index = place.path().join("index");
     write(&index);
     if rustix::process::geteuid().is_root() {
-        same_as_kept("format-6.txt", &description(&index));
-        same_as_kept("format-6.public.txt", &documents(&index, true));
+        same_as_kept("format-7.txt", &description(&index));
+        same_as_kept("format-7.public.txt", &documents(&index, true));
     }
 }
 
@@ -321,14 +321,14 @@ fn the_writer_of_today_says_the_same() {
 fn other_formats_are_refused_with_both_numbers() {
     let place = tempfile::tempdir().unwrap();
     let index = place.path().join("index");
-    copy(&golden("format-6"), &index);
+    copy(&golden("format-7"), &index);
     let current = std::fs::read_to_string(index.join("CURRENT")).unwrap();
-    for other in [5, 7] {
-        let changed = current.replace("canopy current 6 ", &format!("canopy current {other} "));
+    for other in [6, 8] {
+        let changed = current.replace("canopy current 7 ", &format!("canopy current {other} "));
         std::fs::write(index.join("CURRENT"), changed).unwrap();
         let error = Index::open(&index).unwrap_err();
-        assert!(matches!(error, Error::Version { found, expected: 6, .. } if found == other));
-        let says = format!("has format {other}, this canopy reads format 6");
+        assert!(matches!(error, Error::Version { found, expected: 7, .. } if found == other));
+        let says = format!("has format {other}, this canopy reads format 7");
         assert!(error.to_string().contains(&says), "{error}");
     }
 }

@@ -1,13 +1,14 @@
-//! Access classes: what readers of listings must pass and know.
+//! Access classes: who may see a listing.
 //!
-//! A class is a set of grants. Below a *gate*, a directory that some may enter but not list,
-//! readers must also have got through the gate: by listing it, or by knowing the name of the child
-//! that leads on. A class behind a gate is therefore the class in front of it, the gate, the path
-//! of that child, and a further set of grants.
+//! A class is a set of grants, all of which its members pass. Whoever may list every directory on
+//! the way to a listing sees it: its *listers*. Below a *gate*, a directory that some may enter but
+//! not list, there are also those who pass as many checks as it takes to get there by name: its
+//! *knowers*. They must know the path of the *passage*, the child of the last gate on the way that
+//! leads on, which holds the names of all passages before it.
 
 use crate::{Credentials, Grant, Permissions, Wanted, XattrAccess};
 use parking_lot::RwLock;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Number of a grant within an index. Stays the same over generations.
@@ -18,83 +19,101 @@ pub struct GrantId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClassId(pub u32);
 
-/// A directory that some may enter but not list: who may look names up in it, and who may read
-/// them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Gate {
-    /// Those who may look names up.
-    pub search: GrantId,
-    /// Those who may list the names.
-    pub read: GrantId,
+/// Those who may see something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Audience {
+    /// Those who may list every directory on the way.
+    pub listers: ClassId,
+    /// Those who may get there by name, the listers among them, where they are more.
+    pub knowers: Option<ClassId>,
 }
 
-/// One step through a gate towards a class.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GateStep {
-    /// Grants to pass in front of the gate, sorted.
-    pub grants: Vec<GrantId>,
-    /// The gate.
-    pub gate: Gate,
-    /// Absolute path of the directory in the gate that leads on, escaped.
-    pub child: Arc<str>,
+/// Who may look a directory up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approach {
+    /// Those who may.
+    pub audience: Audience,
+    /// What knowers must know: the absolute path, escaped, of the child of the last gate on the
+    /// way.
+    pub passage: Option<Arc<str>>,
 }
 
-/// All that makes a class: gates in order, then grants, sorted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClassPath {
-    /// The gates to go through, from the outermost.
-    pub gates: Vec<GateStep>,
-    /// Grants to pass behind them, sorted.
-    pub grants: Vec<GrantId>,
+impl Approach {
+    /// What everybody may look up.
+    pub const EVERYONE: Approach = Approach {
+        audience: Audience { listers: ClassTable::EVERYONE, knowers: None },
+        passage: None,
+    };
 }
 
-/// The classes that a directory makes of the class of those who may look it up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a directory makes of those who may look it up.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Those who may list it and look at what is in it.
-    pub listing: ClassId,
-    /// Those who may look names up in it, if the directory is a gate.
+    pub listing: Audience,
+    /// What the knowers of the listing must know.
+    pub passage: Option<Arc<str>>,
+    /// If the directory is a gate, those who may look names up in it.
     pub lookup: Option<ClassId>,
-    gate: Option<(ClassId, Gate)>,
+}
+
+impl Access {
+    /// What everybody may list.
+    pub const EVERYONE: Access =
+        Access { listing: Approach::EVERYONE.audience, passage: None, lookup: None };
+}
+
+/// How many classes and ACL entries the directories of one owner may ask for, so that nobody can
+/// make an index slow or large for others. What goes beyond is for that owner and root alone. uid 0
+/// has no limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerLimits {
+    /// Access classes.
+    pub classes: usize,
+    /// Users and groups that the grants of these classes name, all together.
+    pub names: usize,
+}
+
+impl Default for OwnerLimits {
+    fn default() -> Self {
+        OwnerLimits { classes: 1024, names: 16 * 1024 }
+    }
 }
 
 /// All grants and classes of an index, each kept once. Can be shared between threads.
 ///
-/// The grants of a class are without any that another one of them implies, or one in front of its
-/// gates.
+/// The grants of a class are without any that another one of them implies, and there are at most
+/// [`GRANTS_MAX`] of them.
 #[derive(Debug)]
 pub struct ClassTable {
     inner: RwLock<Inner>,
+    limits: OwnerLimits,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    grants: Vec<Arc<Grant>>,
+    grants: HashMap<GrantId, Arc<Grant>>,
     grant_ids: HashMap<Arc<Grant>, GrantId>,
-    classes: Vec<Class>,
-    class_ids: HashMap<Class, ClassId>,
+    next_grant: u32,
+    /// Sorted grants of each class.
+    classes: Vec<Vec<GrantId>>,
+    class_ids: HashMap<Vec<GrantId>, ClassId>,
     /// The class of a directory, by its parent's class and its own grant.
     restricted: HashMap<ClassId, HashMap<Arc<Grant>, ClassId>>,
-    /// How many children have a passage of their own, by gate.
-    passages: HashMap<(ClassId, Gate), usize>,
-    /// Directories in gates that have none.
-    without_passage: u64,
+    /// What each owner has used of the limits.
+    used: HashMap<u32, OwnerLimits>,
+    /// Classes and grants that were charged to an owner.
+    charged: (HashSet<ClassId>, HashSet<GrantId>),
+    closed: BTreeMap<u32, u64>,
+    folded: u64,
 }
 
-/// Most children with a passage of their own through gates of the same grants. Each costs some
-/// files; the children of a gate with more of them are left to those who may list it.
-const PASSAGES_MAX: usize = 1 << 16;
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Class {
-    /// The class in front of the last gate, the gate, and the child that leads on.
-    behind: Option<(ClassId, Gate, Arc<str>)>,
-    grants: Vec<GrantId>,
-}
+/// Most grants that a class has: each is a directory on the way to its files.
+pub const GRANTS_MAX: usize = 8;
 
 impl Default for ClassTable {
     fn default() -> Self {
-        Self::with_grants([])
+        Self::with_grants([], 0, OwnerLimits::default())
     }
 }
 
@@ -102,22 +121,27 @@ impl ClassTable {
     /// The class that everybody belongs to.
     pub const EVERYONE: ClassId = ClassId(0);
 
-    /// Returns a table that knows these grants already, numbered in order.
-    pub fn with_grants(grants: impl IntoIterator<Item = Grant>) -> Self {
-        let mut inner = Inner::default();
-        for grant in grants {
-            // A repeated grant keeps its first number; the later number is never given out again.
+    /// Returns a table that knows these grants already and gives numbers from `next_grant` on.
+    pub fn with_grants(
+        grants: impl IntoIterator<Item = (GrantId, Grant)>,
+        next_grant: u32,
+        limits: OwnerLimits,
+    ) -> Self {
+        let mut inner = Inner { next_grant, ..Inner::default() };
+        for (id, grant) in grants {
             let grant = Arc::new(grant);
-            let id = GrantId(inner.grants.len() as u32);
             inner.grant_ids.entry(grant.clone()).or_insert(id);
-            inner.grants.push(grant);
+            inner.grants.insert(id, grant);
+            inner.next_grant = inner.next_grant.max(id.0.saturating_add(1));
         }
-        inner.class(Class::default());
-        ClassTable { inner: RwLock::new(inner) }
+        inner.class(Vec::new());
+        ClassTable { inner: RwLock::new(inner), limits }
     }
 
-    /// Returns the class of those who belong to `class` and pass `grant`.
-    pub fn restricted(&self, class: ClassId, grant: Grant) -> ClassId {
+    /// Returns the class of those who belong to `class` and pass `grant`, which an inode of `owner`
+    /// asks for. Where that goes beyond what the owner may ask for, or a class can say, it is a
+    /// class of fewer.
+    pub fn restricted(&self, class: ClassId, grant: Grant, owner: u32) -> ClassId {
         if grant.is_everyone() {
             return class;
         }
@@ -125,101 +149,105 @@ impl ClassTable {
         if let Some(id) = known(&self.inner.read()) {
             return id;
         }
-        self.inner.write().restrict(class, grant)
+        self.inner.write().restrict(class, Arc::new(grant), owner, &self.limits)
     }
 
-    /// Returns the classes of a directory with these permissions, which those of `class` may look
-    /// up.
-    pub fn access(&self, class: ClassId, directory: Permissions<'_>) -> Access {
+    fn restricted_audience(&self, audience: Audience, grant: &Grant, owner: u32) -> Audience {
+        let restricted = |class| self.restricted(class, grant.clone(), owner);
+        let listers = restricted(audience.listers);
+        // Where all who know may list, nobody needs to know.
+        let knowers = audience.knowers.map(restricted).filter(|&knowers| knowers != listers);
+        Audience { listers, knowers }
+    }
+
+    /// Returns who may see the listing of a directory with these permissions, and who may look
+    /// names up in it.
+    pub fn access(&self, approach: &Approach, directory: Permissions<'_>) -> Access {
+        let Approach { audience, passage } = approach;
+        let owner = directory.uid;
         let listing = directory
             .to_list()
-            .into_iter()
-            .fold(class, |class, grant| self.restricted(class, grant));
-        let open = Access { listing, lookup: None, gate: None };
+            .iter()
+            .fold(*audience, |audience, grant| self.restricted_audience(audience, grant, owner));
+        let passage = passage.clone().filter(|_| listing.knowers.is_some());
+        let open = Access { listing, passage, lookup: None };
         if directory.surely_no_gate() {
             return open;
         }
         let (search, read) = (directory.grant(Wanted::SEARCH), directory.grant(Wanted::READ));
-        let lookup = self.restricted(class, search.clone());
-        let mut inner = self.inner.write();
-        if search.implies(&read) || inner.implies(lookup, &read) {
+        let arrivals = audience.knowers.unwrap_or(audience.listers);
+        let lookup = self.restricted(arrivals, search.clone(), owner);
+        if search.implies(&read)
+            || self.inner.read().implies(lookup, &read)
+            || lookup == listing.listers
+        {
             return open;
         }
-        let gate =
-            Gate { search: inner.grant_id(Arc::new(search)), read: inner.grant_id(Arc::new(read)) };
-        Access { listing, lookup: Some(lookup), gate: Some((class, gate)) }
+        Access { lookup: Some(lookup), ..open }
     }
 
-    /// Returns the class of those who may look up a directory in another one. `child` is its
-    /// absolute path, escaped, and is asked only where the other one is a gate.
-    pub fn below(&self, access: &Access, child: impl FnOnce() -> String) -> ClassId {
-        let Some((class, gate)) = access.gate else { return access.listing };
-        let mut inner = self.inner.write();
-        let passage = Class { behind: Some((class, gate, Arc::from(child()))), grants: Vec::new() };
-        if let Some(&known) = inner.class_ids.get(&passage) {
-            return known;
+    /// Returns who may look up a directory in another one. `child` is its absolute path, escaped,
+    /// and is asked only where the other one is a gate.
+    pub fn below(&self, access: &Access, child: impl FnOnce() -> String) -> Approach {
+        match access.lookup {
+            Some(lookup) => Approach {
+                audience: Audience { knowers: Some(lookup), ..access.listing },
+                passage: Some(Arc::from(child())),
+            },
+            None => Approach { audience: access.listing, passage: access.passage.clone() },
         }
-        let passages = inner.passages.entry((class, gate)).or_default();
-        if *passages == PASSAGES_MAX {
-            inner.without_passage += 1;
-            return access.listing;
-        }
-        *passages += 1;
-        inner.class(passage)
     }
 
-    /// Returns how many directories in gates can be found only by those who may list the gate,
-    /// since there are too many.
-    pub fn without_passage(&self) -> u64 {
-        self.inner.read().without_passage
-    }
-
-    /// Returns the class of those who may see the value of an extended attribute of an entry whose
-    /// listing is for `listing`.
-    pub fn value_class(&self, listing: ClassId, key: &str, entry: Permissions<'_>) -> ClassId {
+    /// Returns who of those who may look an entry up may see the value of an extended attribute of
+    /// it.
+    pub fn value_audience(
+        &self,
+        entry: Audience,
+        key: &str,
+        permissions: Permissions<'_>,
+    ) -> Audience {
         match XattrAccess::of(key) {
-            XattrAccess::Lookup => listing,
-            XattrAccess::Read => self.restricted(listing, entry.grant(Wanted::READ)),
-            XattrAccess::Privilege => self.restricted(listing, Grant::nobody()),
+            XattrAccess::Lookup => entry,
+            XattrAccess::Read => {
+                let grant = permissions.grant(Wanted::READ);
+                self.restricted_audience(entry, &grant, permissions.uid)
+            }
+            XattrAccess::Privilege => self.restricted_audience(entry, &Grant::nobody(), 0),
         }
     }
 
-    /// Returns the class with this path. The grants in it must be known to the table.
-    pub fn class_of(&self, path: &ClassPath) -> ClassId {
-        let mut inner = self.inner.write();
-        let mut behind = None;
-        for step in &path.gates {
-            let front = inner.class(Class { behind, grants: step.grants.clone() });
-            behind = Some((front, step.gate, step.child.clone()));
-        }
-        inner.class(Class { behind, grants: path.grants.clone() })
+    /// Returns those of an audience who pass all of these grants, whoever asks for them.
+    pub fn narrowed_audience(&self, audience: Audience, grants: &[Grant]) -> Audience {
+        grants.iter().fold(audience, |audience, grant| self.restricted_audience(audience, grant, 0))
     }
 
-    /// Returns what makes a class.
-    pub fn path_of(&self, class: ClassId) -> ClassPath {
-        let inner = self.inner.read();
-        let mut class = &inner.classes[class.0 as usize];
-        let mut path = ClassPath { gates: Vec::new(), grants: class.grants.clone() };
-        while let Some((front, gate, child)) = &class.behind {
-            class = &inner.classes[front.0 as usize];
-            path.gates.push(GateStep {
-                grants: class.grants.clone(),
-                gate: *gate,
-                child: child.clone(),
-            });
-        }
-        path.gates.reverse();
-        path
+    /// Returns what is left of an access for those who pass all of these grants.
+    pub fn narrowed_access(&self, access: &Access, grants: &[Grant]) -> Access {
+        let listing = self.narrowed_audience(access.listing, grants);
+        let within = |class| {
+            grants.iter().fold(class, |class, grant| self.restricted(class, grant.clone(), 0))
+        };
+        Access { listing, passage: access.passage.clone(), lookup: access.lookup.map(within) }
+    }
+
+    /// Returns the class with these grants, which must be known to the table.
+    pub fn class_of(&self, grants: &[GrantId]) -> ClassId {
+        self.inner.write().class(grants.to_vec())
+    }
+
+    /// Returns the grants of a class, sorted.
+    pub fn grants_of(&self, class: ClassId) -> Vec<GrantId> {
+        self.inner.read().classes[class.0 as usize].clone()
     }
 
     /// Returns a grant of the table. Panics if it has none with this id.
     pub fn grant(&self, id: GrantId) -> Arc<Grant> {
-        self.inner.read().grants[id.0 as usize].clone()
+        self.inner.read().grants[&id].clone()
     }
 
-    /// Returns all grants, by id.
-    pub fn grants(&self) -> Vec<Arc<Grant>> {
-        self.inner.read().grants.clone()
+    /// Returns the number that the next grant gets.
+    pub fn next_grant(&self) -> u32 {
+        self.inner.read().next_grant
     }
 
     /// Returns how many classes there are.
@@ -232,69 +260,138 @@ impl ClassTable {
         self.len() == 0
     }
 
-    /// Returns whether these credentials belong to the class, given that they know the names behind
-    /// gates.
+    /// Returns how many inodes of each owner were left to that owner and root, since they went
+    /// beyond what the owner may ask for.
+    pub fn beyond_limits(&self) -> BTreeMap<u32, u64> {
+        self.inner.read().closed.clone()
+    }
+
+    /// Returns how many classes have fewer members than the kernel would let pass, since their
+    /// grants were too many to be told apart.
+    pub fn narrowed(&self) -> u64 {
+        self.inner.read().folded
+    }
+
+    /// Returns whether these credentials belong to the class.
     pub fn admits(&self, class: ClassId, who: &Credentials) -> bool {
         let inner = self.inner.read();
-        inner.needed(class).all(|id| inner.grants[id.0 as usize].passes(who))
+        inner.classes[class.0 as usize].iter().all(|id| inner.grants[id].passes(who))
     }
 }
 
 impl Inner {
-    /// Returns all grants that members of a class pass.
-    fn needed(&self, class: ClassId) -> impl Iterator<Item = GrantId> {
-        let mut next = Some(class);
-        std::iter::from_fn(move || {
-            let class = &self.classes[next?.0 as usize];
-            next = class.behind.as_ref().map(|(front, ..)| *front);
-            Some(
-                class
-                    .grants
-                    .iter()
-                    .copied()
-                    .chain(class.behind.as_ref().map(|(_, gate, _)| gate.search)),
-            )
-        })
-        .flatten()
-    }
-
     /// Returns whether all members of a class pass a grant, as far as single grants tell.
     fn implies(&self, class: ClassId, grant: &Grant) -> bool {
-        self.needed(class).any(|id| self.grants[id.0 as usize].implies(grant))
+        self.classes[class.0 as usize].iter().any(|id| self.grants[id].implies(grant))
     }
 
-    fn restrict(&mut self, class: ClassId, grant: Grant) -> ClassId {
-        let grant = Arc::new(grant);
-        let restricted = if self.implies(class, &grant) {
-            class
-        } else {
-            let id = self.grant_id(grant.clone());
-            let Class { behind, grants } = self.classes[class.0 as usize].clone();
-            let kept = |member: &GrantId| !grant.implies(&self.grants[member.0 as usize]);
-            let mut grants: Vec<GrantId> = grants.into_iter().filter(kept).collect();
-            grants.push(id);
-            self.class(Class { behind, grants })
+    fn restrict(
+        &mut self,
+        class: ClassId,
+        grant: Arc<Grant>,
+        owner: u32,
+        limits: &OwnerLimits,
+    ) -> ClassId {
+        let restricted = match self.implies(class, &grant) {
+            true => class,
+            false => {
+                let grants = self.restricted_grants(class, &grant);
+                if !self.charge(&grants, owner, limits) {
+                    *self.closed.entry(owner).or_default() += 1;
+                    // Not kept: another owner may ask for the same, and has limits of its own.
+                    return self.left_to(owner, class, &grant);
+                }
+                let ids = grants.into_iter().map(|grant| self.grant_id(grant)).collect();
+                self.class(ids)
+            }
         };
         self.restricted.entry(class).or_default().insert(grant, restricted);
         restricted
     }
 
-    fn grant_id(&mut self, grant: Arc<Grant>) -> GrantId {
-        let next = GrantId(self.grants.len() as u32);
-        let id = *self.grant_ids.entry(grant.clone()).or_insert(next);
-        if id == next {
-            self.grants.push(grant);
+    /// Returns the grants that the members of a class pass who pass one more, as few as they can
+    /// be.
+    fn restricted_grants(&mut self, class: ClassId, grant: &Grant) -> Vec<Arc<Grant>> {
+        let mut grant = Arc::new(grant.clone());
+        let members = self.classes[class.0 as usize].iter().map(|id| self.grants[id].clone());
+        let mut grants: Vec<Arc<Grant>> = members.filter(|member| !grant.implies(member)).collect();
+        while let Some((at, both)) =
+            grants.iter().enumerate().find_map(|(at, member)| Some((at, member.and(&grant)?)))
+        {
+            grants.swap_remove(at);
+            grants.retain(|member| !both.implies(member));
+            grant = Arc::new(both);
         }
+        grants.push(grant);
+        if grants.len() > GRANTS_MAX {
+            self.folded += 1;
+            grants = vec![Arc::new(Grant::users_of_all(&grants))];
+        }
+        grants
+    }
+
+    /// Charges the class with these grants to an owner, if it was not charged to anybody. Returns
+    /// false if that goes beyond the limits.
+    fn charge(&mut self, grants: &[Arc<Grant>], owner: u32, limits: &OwnerLimits) -> bool {
+        if owner == 0 {
+            return true;
+        }
+        let ids: Option<Vec<GrantId>> =
+            grants.iter().map(|grant| self.grant_ids.get(grant).copied()).collect();
+        let known = ids.and_then(|mut ids| {
+            ids.sort_unstable();
+            self.class_ids.get(&ids).copied()
+        });
+        if known.is_some_and(|class| self.charged.0.contains(&class)) {
+            return true;
+        }
+        let is_new = |grant: &&Arc<Grant>| {
+            self.grant_ids.get(*grant).is_none_or(|id| !self.charged.1.contains(id))
+        };
+        let names: usize = grants.iter().filter(is_new).map(|grant| grant.names()).sum();
+        let used = self.used.entry(owner).or_insert(OwnerLimits { classes: 0, names: 0 });
+        if used.classes + 1 > limits.classes || used.names + names > limits.names {
+            return false;
+        }
+        used.classes += 1;
+        used.names += names;
+        let mut ids: Vec<GrantId> =
+            grants.iter().map(|grant| self.grant_id(grant.clone())).collect();
+        self.charged.1.extend(&ids);
+        ids.sort_unstable();
+        let class = self.class(ids);
+        self.charged.0.insert(class);
+        true
+    }
+
+    /// Returns the class of an owner alone, if all that is asked lets the owner pass for sure.
+    fn left_to(&mut self, owner: u32, class: ClassId, grant: &Arc<Grant>) -> ClassId {
+        let members = self.classes[class.0 as usize].iter().map(|id| self.grants[id].clone());
+        let all: Vec<Arc<Grant>> = members.chain([grant.clone()]).collect();
+        let passes = all.iter().all(|grant| grant.surely_passes(owner));
+        let alone = Grant::from_parts(passes.then_some((owner, true)), [], false);
+        let id = self.grant_id(Arc::new(alone));
+        self.class(vec![id])
+    }
+
+    fn grant_id(&mut self, grant: Arc<Grant>) -> GrantId {
+        if let Some(&id) = self.grant_ids.get(&grant) {
+            return id;
+        }
+        let id = GrantId(self.next_grant);
+        self.next_grant += 1;
+        self.grants.insert(id, grant.clone());
+        self.grant_ids.insert(grant, id);
         id
     }
 
-    fn class(&mut self, mut class: Class) -> ClassId {
-        class.grants.sort_unstable();
-        class.grants.dedup();
+    fn class(&mut self, mut grants: Vec<GrantId>) -> ClassId {
+        grants.sort_unstable();
+        grants.dedup();
         let next = ClassId(self.classes.len() as u32);
-        let id = *self.class_ids.entry(class.clone()).or_insert(next);
+        let id = *self.class_ids.entry(grants.clone()).or_insert(next);
         if id == next {
-            self.classes.push(class);
+            self.classes.push(grants);
         }
         id
     }
@@ -303,7 +400,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Wanted;
+    use crate::{Acl, AclEntry, AclTag};
 
     fn grant(mode: u32, uid: u32, gid: u32) -> Grant {
         Grant::new(mode, uid, gid, None, Wanted::READ_SEARCH)
@@ -312,18 +409,22 @@ mod tests {
     #[test]
     fn implied_grants_leave_no_trace() {
         let table = ClassTable::default();
-        let group = table.restricted(ClassTable::EVERYONE, grant(0o750, 1, 10));
-        let owner = table.restricted(group, grant(0o700, 1, 10));
+        let restricted = |class, grant| table.restricted(class, grant, 1);
+        let group = restricted(ClassTable::EVERYONE, grant(0o750, 1, 10));
+        let owner = restricted(group, grant(0o700, 1, 10));
         // Whoever passes 0700 passes 0750 of the same owner: the class is that of 0700 alone.
-        assert_eq!(owner, table.restricted(ClassTable::EVERYONE, grant(0o700, 1, 99)));
-        assert_eq!(owner, table.restricted(owner, grant(0o750, 1, 10)));
-        assert_eq!(table.restricted(owner, grant(0o755, 5, 5)), owner);
-        // Two private directories of different owners: root only, and two grants that nobody else
-        // combines.
-        let both = table.restricted(owner, grant(0o700, 2, 10));
-        assert_eq!(table.path_of(both).grants.len(), 2);
+        assert_eq!(owner, restricted(ClassTable::EVERYONE, grant(0o700, 1, 99)));
+        assert_eq!(owner, restricted(owner, grant(0o750, 1, 10)));
+        assert_eq!(restricted(owner, grant(0o755, 5, 5)), owner);
+        // Two groups: two grants, which no single one can say.
+        let both = restricted(group, grant(0o750, 2, 20));
+        assert_eq!(table.grants_of(both).len(), 2);
+        assert!(table.admits(both, &Credentials::new(7, [10, 20])));
+        assert!(table.admits(both, &Credentials::new(1, [20])));
         assert!(!table.admits(both, &Credentials::new(1, [10])));
-        assert!(table.admits(both, &Credentials::new(0, [])));
+        // Two private directories of different owners: root only.
+        let nobody = restricted(owner, grant(0o700, 2, 10));
+        assert_eq!(nobody, restricted(ClassTable::EVERYONE, Grant::nobody()));
     }
 
     fn permissions(mode: u32, uid: u32, gid: u32) -> Permissions<'static> {
@@ -331,47 +432,118 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_sets_its_children_apart() {
+    fn what_is_behind_a_gate_is_for_those_who_list_it_or_know_a_name() {
         let table = ClassTable::default();
-        let home = table.access(ClassTable::EVERYONE, permissions(0o711, 0, 0));
+        let home = table.access(&Approach::EVERYONE, permissions(0o711, 0, 0));
         assert_eq!(home.lookup, Some(ClassTable::EVERYONE));
+        assert_eq!((home.listing.knowers, home.passage.clone()), (None, None));
         let [ann, bob] =
             ["/home/ann", "/home/bob"].map(|path| table.below(&home, || path.to_owned()));
-        assert_ne!(ann, bob);
-        assert_eq!(table.class_of(&table.path_of(ann)), ann);
+        assert_eq!(ann.audience, bob.audience);
+        assert_eq!(ann.passage.as_deref(), Some("/home/ann"));
         // Whoever knows the name gets in; nobody but root lists the gate itself.
         let user = Credentials::new(7, []);
-        assert!(table.admits(ann, &user) && !table.admits(home.listing, &user));
-        // A private directory behind it: one more grant.
-        let private = table.access(ann, permissions(0o700, 1, 1));
-        assert_eq!(table.path_of(private.listing).grants.len(), 1);
+        let in_ann = table.access(&ann, permissions(0o755, 1, 1));
+        assert!(table.admits(in_ann.listing.knowers.unwrap(), &user));
+        assert!(!table.admits(in_ann.listing.listers, &user));
+        assert_eq!(in_ann.passage, ann.passage);
+        // A private directory behind it.
+        let private = table.access(&ann, permissions(0o700, 1, 1));
         assert_eq!(private.lookup, None);
-        assert!(!table.admits(private.listing, &user));
+        assert!(!table.admits(private.listing.knowers.unwrap(), &user));
+        assert!(table.admits(private.listing.knowers.unwrap(), &Credentials::new(1, [])));
+        // What is root's alone needs no knowing.
+        let root = table.access(&ann, permissions(0o700, 0, 0));
+        assert_eq!((root.listing.knowers, root.passage), (None, None));
+        // A gate in a gate: the inner passage holds the name of the outer one.
+        let inner = table.access(&ann, permissions(0o711, 1, 1));
+        let child = table.below(&inner, || "/home/ann/pub".to_owned());
+        assert_eq!(child.passage.as_deref(), Some("/home/ann/pub"));
+        assert_eq!(child.audience.knowers, Some(ClassTable::EVERYONE));
+        assert_eq!(inner.passage, ann.passage);
     }
 
     #[test]
     fn what_all_who_come_so_far_may_list_is_no_gate() {
         let table = ClassTable::default();
-        let private = table.access(ClassTable::EVERYONE, permissions(0o700, 1, 1));
-        let inner = table.access(private.listing, permissions(0o711, 1, 1));
+        let private = table.access(&Approach::EVERYONE, permissions(0o700, 1, 1));
+        let below = table.below(&private, || unreachable!("it is no gate"));
+        let inner = table.access(&below, permissions(0o711, 1, 1));
         assert_eq!((inner.lookup, inner.listing), (None, private.listing));
-        assert_eq!(table.access(ClassTable::EVERYONE, permissions(0o755, 1, 1)).lookup, None);
+        assert_eq!(table.access(&Approach::EVERYONE, permissions(0o755, 1, 1)).lookup, None);
         // Nobody enters who may not list: 0710 is a gate for the group alone.
-        let group = table.access(ClassTable::EVERYONE, permissions(0o710, 1, 5));
+        let group = table.access(&Approach::EVERYONE, permissions(0o710, 1, 5));
         assert!(table.admits(group.lookup.unwrap(), &Credentials::new(2, [5])));
-        assert!(!table.admits(group.listing, &Credentials::new(2, [5])));
+        assert!(!table.admits(group.listing.listers, &Credentials::new(2, [5])));
+    }
+
+    fn denying(uid: u32, gid: u32) -> Acl {
+        let entry = |tag, permissions| AclEntry { tag, permissions };
+        let entries = vec![
+            entry(AclTag::Owner, 7),
+            entry(AclTag::User(uid), 0),
+            entry(AclTag::OwningGroup, 5),
+            entry(AclTag::Group(gid), 5),
+            entry(AclTag::Mask, 5),
+            entry(AclTag::Other, 5),
+        ];
+        Acl { entries }
     }
 
     #[test]
-    fn a_gate_with_too_many_children_leaves_the_rest_to_those_who_list_it() {
-        let table = ClassTable::default();
-        let gate = table.access(ClassTable::EVERYONE, permissions(0o711, 1, 1));
-        for child in 0..PASSAGES_MAX {
-            assert_ne!(table.below(&gate, || format!("/gate/{child}")), gate.listing);
+    fn long_chains_fold_into_few_grants_and_never_let_more_in() {
+        let table = ClassTable::with_grants([], 0, OwnerLimits { classes: 9000, names: 1 << 30 });
+        let mut class = ClassTable::EVERYONE;
+        for denied in 100..1000 {
+            let acl = denying(denied, 50);
+            let grant = Grant::new(0o755, 1, 1, Some(&acl), Wanted::READ_SEARCH);
+            class = table.restricted(class, grant, 1);
         }
-        assert_eq!(table.without_passage(), 0);
-        assert_eq!(table.below(&gate, || "/gate/one-more".to_owned()), gate.listing);
-        assert_ne!(table.below(&gate, || "/gate/0".to_owned()), gate.listing);
-        assert_eq!(table.without_passage(), 1);
+        assert_eq!(table.grants_of(class).len(), 1);
+        assert_eq!(table.narrowed(), 0);
+        assert!(!table.admits(class, &Credentials::new(500, [])));
+        assert!(table.admits(class, &Credentials::new(50, [])));
+        // Membership of many groups cannot be said in one: nobody but the owner of all is left.
+        let mut class = ClassTable::EVERYONE;
+        for group in 1..20 {
+            class = table.restricted(class, grant(0o750, 1, group), 1);
+            assert!(table.grants_of(class).len() <= GRANTS_MAX);
+            assert!(table.admits(class, &Credentials::new(1, [])));
+            assert!(!table.admits(class, &Credentials::new(2, 1..group)));
+        }
+        assert!(table.narrowed() > 0);
+    }
+
+    #[test]
+    fn one_owner_cannot_use_up_what_another_may_ask_for() {
+        let table = ClassTable::with_grants([], 0, OwnerLimits { classes: 10, names: 100 });
+        let shared = |group, owner| {
+            table.restricted(ClassTable::EVERYONE, grant(0o750, owner, group), owner)
+        };
+        for group in 0..100 {
+            shared(group, 1);
+        }
+        assert_eq!(table.beyond_limits(), BTreeMap::from([(1, 90)]));
+        let (beyond, other) = (shared(70, 1), shared(70, 2));
+        assert!(table.admits(beyond, &Credentials::new(1, [])));
+        assert!(!table.admits(beyond, &Credentials::new(3, [70])));
+        assert!(table.admits(other, &Credentials::new(3, [70])));
+        // What the owner itself may not read is not shown to the owner either.
+        let closed = table.restricted(ClassTable::EVERYONE, grant(0o050, 1, 99), 1);
+        assert!(!table.admits(closed, &Credentials::new(1, [])));
+        // Root's directories have no limits.
+        (0..100).for_each(|group| {
+            assert!(table.admits(shared(group, 0), &Credentials::new(4, [group])))
+        });
+    }
+
+    #[test]
+    fn grants_keep_their_numbers_and_give_none_out_twice() {
+        let table =
+            ClassTable::with_grants([(GrantId(4), grant(0o700, 1, 1))], 9, OwnerLimits::default());
+        let class = table.restricted(ClassTable::EVERYONE, grant(0o700, 1, 1), 1);
+        assert_eq!(table.grants_of(class), [GrantId(4)]);
+        let class = table.restricted(ClassTable::EVERYONE, grant(0o700, 2, 1), 2);
+        assert_eq!((table.grants_of(class), table.next_grant()), (vec![GrantId(9)], 10));
     }
 }

@@ -221,6 +221,47 @@ impl Grant {
         matching.any(|&granted| granted)
     }
 
+    /// Returns the grant of those who pass this one and `other`, where a single one can say it: a
+    /// member of two groups may pass each by another one.
+    pub(crate) fn and(&self, other: &Grant) -> Option<Grant> {
+        let one_by_one = self.groups.is_empty() && other.groups.is_empty();
+        let denies_users_alone = |grant: &Grant| grant.groups.is_empty() && grant.other;
+        let (denying, kept) = match (denies_users_alone(self), denies_users_alone(other)) {
+            (true, _) => (self, other),
+            (_, true) => (other, self),
+            _ if one_by_one => (self, other),
+            _ => return None,
+        };
+        let mut both = kept.clone();
+        if one_by_one {
+            let of = |grant: &Grant, uid| grant.users.get(uid).copied().unwrap_or(grant.other);
+            let uids = self.users.keys().chain(other.users.keys());
+            both.users = uids.map(|uid| (*uid, of(self, uid) && of(other, uid))).collect();
+            both.other = self.other && other.other;
+        } else {
+            let denied = denying.users.iter().filter(|(_, granted)| !**granted);
+            both.users.extend(denied);
+        }
+        Some(both.normalized())
+    }
+
+    /// Returns the grant of those users who pass all of these whatever their groups are.
+    pub(crate) fn users_of_all<G: AsRef<Grant>>(grants: &[G]) -> Grant {
+        let named = grants.iter().flat_map(|grant| grant.as_ref().users.keys());
+        let pass = |uid: &&u32| grants.iter().all(|grant| grant.as_ref().surely_passes(**uid));
+        Grant::from_parts(named.filter(pass).map(|uid| (*uid, true)), [], false)
+    }
+
+    /// Returns whether a user passes whatever the groups are.
+    pub(crate) fn surely_passes(&self, uid: u32) -> bool {
+        uid == 0 || self.users.get(&uid).copied().unwrap_or_else(|| self.passes_any_group())
+    }
+
+    /// Returns how many users and groups it names.
+    pub(crate) fn names(&self) -> usize {
+        self.users.len() + self.groups.len()
+    }
+
     /// Returns whether all who pass this grant pass `other` too, whatever users and groups there
     /// are. Exact.
     pub fn implies(&self, other: &Grant) -> bool {
@@ -269,6 +310,7 @@ mod tests {
     use super::*;
     use crate::AclEntry;
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     fn ids() -> impl Strategy<Value = u32> {
         0..5_u32
@@ -391,6 +433,19 @@ mod tests {
             }
             if everyone().all(|who| a.passes(&who) == b.passes(&who)) {
                 prop_assert_eq!(na, nb);
+            }
+        }
+
+        #[test]
+        fn two_grants_in_one_say_the_same(a in grants(), b in grants()) {
+            let (a, b) = (a.normalized(), b.normalized());
+            let users = Grant::users_of_all(&[Arc::new(a.clone()), Arc::new(b.clone())]);
+            for who in everyone() {
+                let passes = a.passes(&who) && b.passes(&who);
+                if let Some(both) = a.and(&b) {
+                    prop_assert_eq!(both.passes(&who), passes);
+                }
+                prop_assert!(passes || !users.passes(&who));
             }
         }
 

@@ -30,7 +30,7 @@ pub mod xattr_names;
 
 pub use acl::{Acl, AclEntry, AclError, AclTag};
 pub use attributes::{Attributes, FileType};
-pub use class::{Access, ClassId, ClassPath, ClassTable, Gate, GateStep, GrantId};
+pub use class::{Access, Approach, Audience, ClassId, ClassTable, GrantId, OwnerLimits};
 pub use error_kind::ErrorKind;
 pub use grant::{Credentials, Grant, Wanted};
 pub use name::{base_name, compare_paths, escape, is_below, join, join_absolute, parent, unescape};

@@ -37,7 +37,7 @@ impl<'a> Permissions<'a> {
     }
 
     /// Returns the grants that together say who may list a directory and look at what is in it.
-    pub(crate) fn to_list(self) -> Vec<Grant> {
+    pub fn to_list(self) -> Vec<Grant> {
         if self.unknown {
             return vec![Grant::nobody()];
         }

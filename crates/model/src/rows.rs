@@ -1,6 +1,6 @@
 //! A listing as it travels from a scanner to the index: one directory and what is in it.
 
-use crate::{Access, Attributes, ClassId};
+use crate::{Access, Attributes, Audience};
 
 /// One entry of a directory.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ struct XattrPlace {
     start: u32,
     key_end: u32,
     value_end: u32,
-    class: Option<ClassId>,
+    audience: Option<Audience>,
 }
 
 /// An extended attribute of an entry.
@@ -42,7 +42,7 @@ pub struct Xattr<'a> {
     /// Its name with its namespace, such as `user.mime_type`, escaped.
     pub key: &'a str,
     /// The value and those who may see it; `None` where the value is not known.
-    pub value: Option<(&'a [u8], ClassId)>,
+    pub value: Option<(&'a [u8], Audience)>,
 }
 
 impl Rows {
@@ -69,7 +69,7 @@ impl Rows {
             start: start as u32,
             key_end: key_end as u32,
             value_end: self.bytes.len() as u32,
-            class: xattr.value.map(|(_, class)| class),
+            audience: xattr.value.map(|(_, audience)| audience),
         });
     }
 
@@ -82,9 +82,16 @@ impl Rows {
             let value = &self.bytes[place.key_end as usize..place.value_end as usize];
             Xattr {
                 key: key.expect("keys are kept as they were given"),
-                value: place.class.map(|class| (value, class)),
+                value: place.audience.map(|audience| (value, audience)),
             }
         })
+    }
+
+    /// Replaces those who may see each value.
+    pub fn map_audiences(&mut self, to: impl Fn(Audience) -> Audience) {
+        for audience in self.xattrs.iter_mut().filter_map(|place| place.audience.as_mut()) {
+            *audience = to(*audience);
+        }
     }
 
     /// Returns whether any entry has extended attributes.
@@ -123,6 +130,17 @@ impl Rows {
     /// Returns the bytes of names, targets and extended attributes.
     pub fn bytes(&self) -> usize {
         self.text.len() + self.bytes.len()
+    }
+
+    /// Returns the bytes of the name, target and extended attributes in row `at`. Panics if there is
+    /// no such row.
+    pub fn bytes_of(&self, at: usize) -> usize {
+        let value = |xattr: Xattr<'_>| xattr.value.map_or(0, |(value, _)| value.len());
+        let xattrs: usize = match self.has_xattrs() {
+            true => self.xattrs(at).map(|xattr| xattr.key.len() + value(xattr)).sum(),
+            false => 0,
+        };
+        self.name(at).len() + self.target(at).len() + xattrs
     }
 
     /// Returns the attributes of all entries, by row.
@@ -166,7 +184,7 @@ pub struct Listing<'a> {
     /// The directory's own attributes.
     pub directory: &'a Attributes,
     /// Who may see the listing, and who may look names up in it.
-    pub access: Access,
+    pub access: &'a Access,
     /// The entries, directories among them, in any order.
     pub rows: &'a Rows,
 }

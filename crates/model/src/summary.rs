@@ -169,7 +169,7 @@ impl Summary {
     }
 
     /// Adds to the count of an extension.
-    pub fn add_extension(&mut self, extension: &str, count: Count) {
+    fn add_extension(&mut self, extension: &str, count: Count) {
         match self.extensions.get_mut(extension) {
             Some(sum) => *sum += count,
             None => {

@@ -62,7 +62,7 @@ impl<T: Sum> TreeFold<T> {
 
     /// As [`TreeFold::enter`], where directories between one and the next may be missing: those
     /// that nobody can list. They are given too.
-    pub fn enter_through<E>(
+    pub(crate) fn enter_through<E>(
         &mut self,
         path: &str,
         each: impl FnMut(Folded<'_, T>) -> Result<(), E>,

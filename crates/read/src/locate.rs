@@ -178,11 +178,7 @@ fn root_inode(source: &SourceRecord) -> Inode {
 
 /// What is sealed for those who know an absolute path.
 fn sealed(index: &Index, source: &SourceRecord, absolute: &str) -> Result<Vec<SealedRecord>> {
-    let mut records = Vec::new();
-    for shard in index.shards_of(source.id) {
-        records.extend(shard.unseal(absolute)?);
-    }
-    Ok(records)
+    Ok(index.unseal(source.id, absolute)?)
 }
 
 /// The extended attributes of one entry whose values the caller may see, escaped.

@@ -1,8 +1,8 @@
 //! What the kernel tells of an inode.
 
-use canopy_model::{Access, Acl, Attributes, ClassId, ClassTable, Permissions};
+use canopy_model::{Acl, Attributes};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 use std::ffi::CStr;
 
@@ -18,6 +18,23 @@ pub(crate) fn open_dir(parent: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno>
     }
 }
 
+/// Opens an entry of a directory, of any type, without following a symbolic link or reading it: its
+/// descriptor stands for this one inode, whatever its name leads to later.
+pub(crate) fn open_inode(parent: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(parent, name, flags, Mode::empty())
+}
+
+/// What statx(2) tells of an inode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stat {
+    pub(crate) attributes: Attributes,
+    /// Device that holds it.
+    pub(crate) dev: u64,
+    /// Number of its mount; `None` before Linux 5.8.
+    pub(crate) mount: Option<u64>,
+}
+
 /// Looks at an entry of a directory: returns its attributes and its device; `follow` says whether
 /// those of what a symbolic link leads to.
 pub fn look_at(
@@ -26,31 +43,28 @@ pub fn look_at(
     follow: bool,
 ) -> Result<(Attributes, u64), Errno> {
     let links = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    let flags = links | AtFlags::NO_AUTOMOUNT;
-    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    Ok(attributes(&rustix::fs::statx(directory, name, flags, mask)?))
+    let stat = stat(directory, name, links | AtFlags::NO_AUTOMOUNT)?;
+    Ok((stat.attributes, stat.dev))
 }
 
-/// Returns the attributes of an open directory and its device.
-pub fn look_at_open(directory: impl AsFd) -> Result<(Attributes, u64), Errno> {
-    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    Ok(attributes(&rustix::fs::statx(directory, c"", AtFlags::EMPTY_PATH, mask)?))
+/// Returns the attributes of an open inode and its device.
+pub fn look_at_open(inode: impl AsFd) -> Result<(Attributes, u64), Errno> {
+    let stat = stat_open(inode)?;
+    Ok((stat.attributes, stat.dev))
 }
 
-/// Returns the classes of an open directory, which those of `class` may look up. Where its ACL
-/// cannot be read, only root is let in.
-pub(crate) fn access(
-    classes: &ClassTable,
-    class: ClassId,
-    directory: impl AsFd,
-    attributes: &Attributes,
-) -> Access {
-    let acl = access_acl(directory).transpose();
-    let acl = acl.as_ref().map(Result::as_ref);
-    classes.access(class, Permissions::of_inode(attributes, acl))
+/// Looks at an entry of a directory, without following a symbolic link.
+pub(crate) fn stat_at(directory: impl AsFd, name: &CStr) -> Result<Stat, Errno> {
+    stat(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
 }
 
-fn access_acl(directory: impl AsFd) -> Result<Option<Acl>, Errno> {
+/// Looks at an open inode.
+pub(crate) fn stat_open(inode: impl AsFd) -> Result<Stat, Errno> {
+    stat(inode, c"", AtFlags::EMPTY_PATH)
+}
+
+/// Reads the access ACL of an inode that is open for reading; `None` if it has none.
+pub(crate) fn access_acl(directory: impl AsFd) -> Result<Option<Acl>, Errno> {
     let mut small = [0; 512];
     let decode = |bytes: &[u8]| Acl::decode(bytes).map(Some).map_err(|_| Errno::INVAL);
     match rustix::fs::fgetxattr(&directory, Acl::XATTR_NAME, &mut small) {
@@ -65,9 +79,11 @@ fn access_acl(directory: impl AsFd) -> Result<Option<Acl>, Errno> {
     }
 }
 
-fn attributes(stat: &Statx) -> (Attributes, u64) {
+fn stat(directory: impl AsFd, name: &CStr, flags: AtFlags) -> Result<Stat, Errno> {
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
+    let stat = rustix::fs::statx(directory, name, flags, mask)?;
+    let has = |field: StatxFlags| stat.stx_mask & field.bits() != 0;
     let device = |major: u32, minor: u32| rustix::fs::makedev(major, minor);
-    let has_btime = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
     let attributes = Attributes {
         ino: stat.stx_ino,
         mode: u32::from(stat.stx_mode),
@@ -80,10 +96,14 @@ fn attributes(stat: &Statx) -> (Attributes, u64) {
         atime_ns: nanoseconds(&stat.stx_atime),
         mtime_ns: nanoseconds(&stat.stx_mtime),
         ctime_ns: nanoseconds(&stat.stx_ctime),
-        btime_ns: if has_btime { nanoseconds(&stat.stx_btime) } else { 0 },
+        btime_ns: if has(StatxFlags::BTIME) { nanoseconds(&stat.stx_btime) } else { 0 },
         rdev: device(stat.stx_rdev_major, stat.stx_rdev_minor),
     };
-    (attributes, device(stat.stx_dev_major, stat.stx_dev_minor))
+    Ok(Stat {
+        attributes,
+        dev: device(stat.stx_dev_major, stat.stx_dev_minor),
+        mount: has(StatxFlags::MNT_ID).then_some(stat.stx_mnt_id),
+    })
 }
 
 fn nanoseconds(time: &StatxTimestamp) -> i64 {

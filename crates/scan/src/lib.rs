@@ -4,26 +4,38 @@
 //! Every directory is opened relative to its parent's descriptor (openat, no symbolic link
 //! followed), read with getdents64, and each entry looked at with statx relative to the directory:
 //! no path is ever resolved twice, and what is renamed or replaced meanwhile can not lead the walk
-//! elsewhere. The class of a listing comes from the descriptor that it was read from.
+//! elsewhere. The class of a listing comes from the descriptor that it was read from, and from
+//! those of the directories above, which are looked at again before it is handed over. What takes
+//! more than one system call to tell of an entry is read through one descriptor of its inode.
 //!
-//! `root` opens a source and computes who may reach it; `walk` is the walk; `stealing` shares it
-//! among threads; `inode` and `xattrs` talk to the kernel; `mounts` reads what is mounted. The live
-//! search of `canopy_tools` uses `stealing`, `mounts` and [`look_at`] too.
+//! `root` opens a source and computes who may reach it; `walk` is the walk, `entry` what it reads of
+//! each entry, `batch` what it has read and not handed over, `faults` what it counts; `directory` is a directory that is open, with those above it;
+//! `stealing` shares the walk among threads; `inode` and `xattrs` talk to the kernel; `mounts`
+//! reads what is mounted, `rules` tells who decides there, `ids` whom a user namespace does not
+//! know. The live search of `canopy_tools` uses `stealing`, `mounts` and [`look_at`] too.
 //!
 //! Not its job: what becomes of the listings.
 
+mod batch;
+mod directory;
+mod entry;
 mod exclude;
+mod faults;
+mod ids;
 mod inode;
 mod mounts;
 mod root;
+mod rules;
 mod stealing;
 mod walk;
 mod xattrs;
 
 pub use exclude::{Excludes, InvalidGlob};
+pub use faults::{Counts, Fault, ScanError, Step};
 pub use inode::{look_at, look_at_open};
 pub use mounts::{Mount, mounts, parse_mounts};
 pub use root::{Root, RootError};
+pub use rules::{ClosedMount, MountRules, Rules};
 pub use stealing::{Stack, share};
-pub use walk::{Counts, ScanError, ScanOptions, Step, scan};
+pub use walk::{ScanOptions, scan};
 pub use xattrs::FoundXattr;

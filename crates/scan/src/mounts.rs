@@ -5,12 +5,23 @@ use std::io;
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
+    /// Its number, as statx(2) tells it.
+    pub id: u64,
     /// Device of its files.
     pub dev: u64,
     /// Where it is mounted, as the bytes of an absolute path.
     pub point: Vec<u8>,
     /// Type of the file system, as mount(8) calls it.
     pub file_system: String,
+    /// Options of the file system, between commas.
+    pub options: String,
+}
+
+impl Mount {
+    /// Returns whether the file system has this option.
+    pub fn has_option(&self, option: &str) -> bool {
+        self.options.split(',').any(|known| known == option)
+    }
 }
 
 /// Reads what is mounted where this process sees it. Fails where the system does not tell.
@@ -27,13 +38,15 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     // Mount, parent, device, root, mount point, options, any number of optional fields, a hyphen,
     // type, device name, options of the file system.
     let mut fields = line.split(|&byte| byte == b' ');
-    let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let (major, minor) = std::str::from_utf8(fields.nth(1)?).ok()?.split_once(':')?;
     let dev = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
     let point = unescape_octal(fields.nth(1)?);
     fields.find(|field| *field == b"-")?;
-    let file_system = unescape_octal(fields.next()?);
-    let file_system = String::from_utf8_lossy(&file_system).into_owned();
-    Some(Mount { dev, point, file_system })
+    let text = |field| String::from_utf8_lossy(&unescape_octal(field)).into_owned();
+    let file_system = text(fields.next()?);
+    let options = text(fields.nth(1).unwrap_or_default());
+    Some(Mount { id, dev, point, file_system, options })
 }
 
 /// Returns what a field stands for: the kernel writes blanks, tabs, ends of lines and backslashes
@@ -61,14 +74,16 @@ mod tests {
             30 1 8:1 / /data/nfs\\040share\\134\\011 rw shared:1 master:2 - nfs4 h:/x rw\n\
             31 1 0:x / /wrong rw - ext4 /dev/sda rw\n\
             32 1 0:31 / /cut\n";
-        let mount = |dev, point: &[u8], file_system: &str| Mount {
+        let mount = |id, dev, point: &[u8], file_system: &str| Mount {
+            id,
             dev,
             point: point.to_vec(),
             file_system: file_system.to_owned(),
+            options: "rw".to_owned(),
         };
         let expected = [
-            mount(rustix::fs::makedev(0, 20), b"/proc", "proc"),
-            mount(rustix::fs::makedev(8, 1), b"/data/nfs share\\\t", "nfs4"),
+            mount(22, rustix::fs::makedev(0, 20), b"/proc", "proc"),
+            mount(30, rustix::fs::makedev(8, 1), b"/data/nfs share\\\t", "nfs4"),
         ];
         assert_eq!(parse_mounts(text), expected);
     }

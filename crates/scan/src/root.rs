@@ -1,14 +1,17 @@
 //! The root of a source: where it is, and who may reach it.
 
-use crate::inode::{access, look_at_open, open_dir};
+use crate::directory::{Directory, Place};
+use crate::inode::{open_dir, stat_open};
+use crate::rules::MountRules;
 use crate::xattrs::{FoundXattr, XattrReader};
-use canopy_model::{Attributes, ClassId, ClassTable, escape};
+use canopy_model::{Approach, Attributes, ClassTable, ErrorKind, escape};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The opened root of a source.
 #[derive(Debug)]
@@ -20,8 +23,10 @@ pub struct Root {
     /// Device that holds it.
     pub dev: u64,
     /// Those who may look it up: who may search every directory above it.
-    pub class: ClassId,
-    pub(crate) directory: OwnedFd,
+    pub approach: Approach,
+    pub(crate) directory: Arc<Directory>,
+    /// How often it and what is above was looked at again.
+    pub(crate) rounds: u64,
 }
 
 /// Why a source cannot be opened.
@@ -34,44 +39,68 @@ pub struct RootError {
     pub source: io::Error,
 }
 
+impl RootError {
+    /// Returns what a caller should make of it.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::of_io(&self.source)
+    }
+}
+
 impl Root {
-    /// Opens the directory at `path`, whose symbolic links are followed once, here.
-    pub fn open(path: &Path, classes: &ClassTable) -> Result<Self, RootError> {
+    /// Opens the directory at `path`, whose symbolic links are followed once, here. `rules` are
+    /// those of the mounts on the way.
+    pub fn open(path: &Path, classes: &ClassTable, rules: &MountRules) -> Result<Self, RootError> {
         let at = |path: &Path| {
             let path = path.to_owned();
-            move |source: io::Error| RootError { path, source }
+            move |errno: rustix::io::Errno| RootError { path, source: errno.into() }
         };
-        let real = path.canonicalize().map_err(at(path))?;
+        let real = path.canonicalize();
+        let real = real.map_err(|source| RootError { path: path.to_owned(), source })?;
+        let take_in = |place, fd: OwnedFd, approach: &Approach, path: &Path| {
+            let stat = stat_open(&fd).map_err(at(path))?;
+            let rules = rules.of(&fd, stat.mount, stat.dev);
+            Ok(Directory::new(place, fd, &stat, rules, classes, approach))
+        };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let slash = rustix::fs::openat(CWD, c"/", flags, Mode::empty());
-        let mut directory = slash.map_err(|errno| at(Path::new("/"))(errno.into()))?;
-        let mut class = ClassTable::EVERYONE;
         let mut above = PathBuf::from("/");
+        let mut approach = Approach::EVERYONE;
+        let slash = rustix::fs::openat(CWD, c"/", flags, Mode::empty()).map_err(at(&above))?;
+        let mut directory = take_in(Place::Top, slash, &approach, &above)?;
         for component in real.components().skip(1) {
-            let errno = |errno: rustix::io::Errno| at(&above)(errno.into());
-            let (attributes, _) = look_at_open(&directory).map_err(errno)?;
-            let access = access(classes, class, &directory, &attributes);
             above.push(component);
-            class = classes.below(&access, || escape(above.as_os_str().as_bytes()).into_owned());
+            approach = classes
+                .below(&directory.access, || escape(above.as_os_str().as_bytes()).into_owned());
             let name =
                 CString::new(component.as_os_str().as_bytes()).expect("a real path has no NUL");
-            directory = open_to_search(&directory, &name, above == real)
-                .map_err(|e| at(&above)(e.into()))?;
+            let fd = open_to_search(&directory.fd, &name, above == real).map_err(at(&above))?;
+            directory = take_in(Place::Above(directory), fd, &approach, &above)?;
         }
-        let (attributes, dev) =
-            look_at_open(&directory).map_err(|errno| at(&real)(errno.into()))?;
-        Ok(Root { path: real, attributes, dev, class, directory })
+        let (attributes, dev) = (directory.attributes, directory.dev);
+        let mut root = Root { path: real, attributes, dev, approach, directory, rounds: 0 };
+        root.look_again(classes);
+        Ok(root)
+    }
+
+    /// Takes those out whom directories above no longer let in.
+    fn look_again(&mut self, classes: &ClassTable) {
+        self.rounds += 1;
+        if let Some(grants) = self.directory.narrowing(self.rounds) {
+            self.approach.audience = classes.narrowed_audience(self.approach.audience, &grants);
+        }
     }
 
     /// Returns the extended attributes of the root, each with those who may see its value. What
     /// cannot be read is left out.
-    pub fn xattrs(&self, classes: &ClassTable) -> Vec<FoundXattr> {
-        let mut reader = XattrReader::staying();
+    pub fn xattrs(&mut self, classes: &ClassTable) -> Vec<FoundXattr> {
+        let mut reader = XattrReader::default();
         let mut found = Vec::new();
-        if reader.enter(&self.directory).is_ok() {
-            // A root without them, or on a file system that has none, is no error.
-            let _ = reader.read(c".", &self.attributes, self.class, classes, |xattr| {
-                let value = xattr.value.map(|(value, class)| (value.to_vec(), class));
+        // A root without them, or on a file system that has none, is no error.
+        if let Ok(attributes) = reader.read(&self.directory.fd) {
+            self.look_again(classes);
+            let rules = self.directory.rules();
+            let audience = self.approach.audience;
+            reader.found(&attributes, rules, audience, classes, |xattr| {
+                let value = xattr.value.map(|(value, audience)| (value.to_vec(), audience));
                 found.push((xattr.key.to_owned(), value));
             });
         }

@@ -1,20 +1,23 @@
-//! The parallel walk. Directories that are still to be read are the pieces of work that `stealing`
-//! shares among threads. A directory keeps its descriptor open as long as a subdirectory waits to
-//! be opened relative to it.
+//! The parallel walk. What is still to be read are the pieces of work that `stealing` shares among
+//! threads. A directory keeps its descriptor open as long as anything below it waits to be read or
+//! to be handed over.
 
+use crate::batch::Batch;
+use crate::directory::{Directory, Place};
+use crate::entry::{Names, look_closer};
 use crate::exclude::Excludes;
-use crate::inode::{access, look_at, look_at_open, open_dir};
+use crate::faults::{Counts, Fault, ScanError, Step};
+use crate::inode::{Stat, open_dir, stat_at, stat_open};
 use crate::root::Root;
+use crate::rules::{MountRules, Rules};
 use crate::stealing::{Stack, share};
 use crate::xattrs::XattrReader;
-use canopy_model::{
-    Access, Attributes, ClassId, ClassTable, FileType, Listing, Rows, Sink, Xattr, escape, join,
-    join_absolute, unescape,
-};
+use canopy_model::{ClassTable, FileType, Rows, Sink, escape, join, join_absolute, unescape};
+use nix::sys::resource::{Resource, getrlimit};
 use rustix::fd::OwnedFd;
 use rustix::fs::RawDir;
 use rustix::io::Errno;
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,14 +25,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Entries after which the listing of a directory is handed over and goes on as another part.
 const PART_ROWS: usize = 64 * 1024;
 
-/// Bytes of names, targets and extended attributes after which it is.
-const PART_BYTES: usize = 64 << 20;
-
 /// Bytes asked of one getdents64.
 const DIRENT_BYTES: usize = 64 * 1024;
 
+/// Levels of nested directories that are read however few descriptors there are.
+const LEVELS_MIN: usize = 64;
+
 /// How to walk.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ScanOptions {
     /// Whether to stay on the file system of the root.
     pub one_file_system: bool,
@@ -39,50 +42,27 @@ pub struct ScanOptions {
     pub skipped: Vec<(u64, u64)>,
     /// Whether extended attributes are left out.
     pub no_xattrs: bool,
+    /// Whether the listings are for the caller alone: then it does not matter who else is let in.
+    pub one_reader: bool,
+    /// Bytes of the longest path below the root, escaped, of a directory that is read.
+    pub path_bytes_max: usize,
+    /// Bytes of names, targets and extended attributes after which the listing of a directory is
+    /// handed over and goes on as another part.
+    pub part_bytes: usize,
 }
 
-/// What was done with an entry when it failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Opening or reading a directory.
-    List,
-    /// Looking at an entry.
-    Look,
-    /// Reading where a symbolic link points.
-    ReadLink,
-    /// Reading extended attributes.
-    Xattrs,
-}
-
-/// An entry that is missing from the listings, or whose listing is missing or incomplete.
-#[derive(Clone, Debug)]
-pub struct ScanError {
-    /// Its path below the root.
-    pub path: Vec<u8>,
-    /// What was tried.
-    pub step: Step,
-    /// What the system said.
-    pub errno: Errno,
-}
-
-impl ScanError {
-    /// Returns whether the entry went away during the walk.
-    pub fn vanished(&self) -> bool {
-        self.errno == Errno::NOENT || (self.step == Step::List && self.errno == Errno::NOTDIR)
+impl Default for ScanOptions {
+    fn default() -> Self {
+        ScanOptions {
+            one_file_system: false,
+            excludes: Excludes::default(),
+            skipped: Vec::new(),
+            no_xattrs: false,
+            one_reader: false,
+            path_bytes_max: 64 << 10,
+            part_bytes: 64 << 20,
+        }
     }
-}
-
-/// What a walk has found so far. Can be read by others while it goes on.
-#[derive(Debug, Default)]
-pub struct Counts {
-    /// Entries, directories among them, without the root.
-    pub entries: AtomicU64,
-    /// Directories listed.
-    pub directories: AtomicU64,
-    /// Entries that could not be read.
-    pub failed: AtomicU64,
-    /// Entries that went away.
-    pub vanished: AtomicU64,
 }
 
 /// Walks the tree of `root`, one thread a sink, and gives the sinks back. Errors of single entries
@@ -91,6 +71,7 @@ pub fn scan<S: Sink>(
     root: Root,
     options: &ScanOptions,
     classes: &ClassTable,
+    rules: &MountRules,
     counts: &Counts,
     on_error: &(dyn Fn(&ScanError) + Sync),
     sinks: Vec<S>,
@@ -98,51 +79,101 @@ pub fn scan<S: Sink>(
     let walk = Walk {
         options,
         classes,
+        rules,
         counts,
         on_error,
         root_dev: root.dev,
         root_path: root.escaped_path(),
+        levels_max: levels_max(sinks.len()),
+        round: AtomicU64::new(root.rounds),
     };
-    let first = Task {
-        location: Location::Root(root.directory),
-        path: String::new(),
-        depth: 0,
-        class: root.class,
-    };
+    if walk.is_left_out(&root.directory) {
+        return Ok(sinks);
+    }
+    let first = Task::Read { directory: root.directory, part: 0 };
     share(first, sinks, |sink, stack| Thread::new(&walk, sink, stack).run()).into_iter().collect()
 }
 
-/// A directory that is still to be read.
-struct Task {
-    location: Location,
-    path: String,
-    depth: u32,
-    /// Class of the listing that the directory is in.
-    class: ClassId,
+/// Returns how many levels of nested directories can be read: each thread may have every directory
+/// of a path open, and as many whose listings wait.
+fn levels_max(threads: usize) -> usize {
+    let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft as usize);
+    let of_a_thread = descriptors / 2 / threads.max(1);
+    (of_a_thread.saturating_sub(Batch::descriptors_max(0)) / 2).max(LEVELS_MIN)
 }
 
-enum Location {
-    Root(OwnedFd),
-    Below(Arc<OwnedFd>, CString),
+/// What is still to be read.
+enum Task {
+    /// The entries of a directory, from where its descriptor stands.
+    Read { directory: Arc<Directory>, part: u32 },
+    /// A directory in another one.
+    Open { above: Arc<Directory>, name: CString },
 }
 
 struct Walk<'a> {
     options: &'a ScanOptions,
     classes: &'a ClassTable,
+    rules: &'a MountRules,
     counts: &'a Counts,
     on_error: &'a (dyn Fn(&ScanError) + Sync),
     root_dev: u64,
     /// Absolute path of the root, escaped.
     root_path: String,
+    levels_max: usize,
+    /// How often threads have handed over what they read.
+    round: AtomicU64,
 }
 
 impl Walk<'_> {
-    fn fail(&self, path: &str, step: Step, errno: Errno) {
-        let error = ScanError { path: unescape(path).into_owned(), step, errno };
-        let count = if error.vanished() { &self.counts.vanished } else { &self.counts.failed };
+    fn report(&self, path: &str, fault: Fault) {
+        let error = ScanError { path: unescape(path).into_owned(), fault };
+        let count = match fault {
+            Fault::Narrowed => &self.counts.narrowed,
+            Fault::LongPath => &self.counts.long_paths,
+            Fault::Failed(..) if error.vanished() => &self.counts.vanished,
+            Fault::Failed(..) => &self.counts.failed,
+        };
         count.fetch_add(1, Ordering::Relaxed);
         (self.on_error)(&error);
     }
+
+    /// Returns whether the contents of a directory are left out because of where it is.
+    fn is_left_out(&self, directory: &Directory) -> bool {
+        self.options.skipped.contains(&(directory.dev, directory.attributes.ino))
+            || (self.options.one_file_system && directory.dev != self.root_dev)
+    }
+
+    /// Returns whether an entry that was looked at is where a file system is mounted in a directory
+    /// that has nothing to index.
+    fn ends_at(&self, directory: &Directory, entry: &Stat) -> bool {
+        (entry.mount, entry.dev) != (directory.mount, directory.dev)
+            && self.rules.leaves_out(entry.mount, entry.dev)
+    }
+
+    /// Returns the rules for values of an entry that was looked at. Where all of a directory is for
+    /// root alone, its values are too.
+    fn rules_of_values(&self, directory: &Directory, entry: &Stat) -> Rules {
+        match directory.rules() {
+            _ if (entry.mount, entry.dev) != (directory.mount, directory.dev) => Rules::Other,
+            Rules::Mode => Rules::Mode,
+            _ => Rules::Kernel,
+        }
+    }
+
+    /// Returns whether a file system is mounted at a path that lets nobody in but its owner.
+    fn is_private_mount(&self, path: &str) -> bool {
+        self.rules.is_private(&unescape(&join_absolute(&self.root_path, path)))
+    }
+}
+
+/// What is left of a directory after a part of it.
+#[derive(PartialEq, Eq)]
+enum Rest {
+    Nothing,
+    /// Names that were read, and maybe more.
+    Names,
+    /// What its descriptor stands before.
+    Unread,
 }
 
 struct Thread<'a, S> {
@@ -154,41 +185,7 @@ struct Thread<'a, S> {
     subdirs: Vec<CString>,
     buffer: Vec<MaybeUninit<u8>>,
     xattrs: XattrReader,
-}
-
-/// Names read ahead of looking at them, each with its NUL.
-#[derive(Default)]
-struct Names {
-    text: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl Names {
-    fn push(&mut self, name: &CStr) {
-        self.text.extend_from_slice(name.to_bytes_with_nul());
-        self.ends.push(self.text.len());
-    }
-
-    fn get(&self, at: usize) -> &CStr {
-        let start = if at == 0 { 0 } else { self.ends[at - 1] };
-        CStr::from_bytes_with_nul(&self.text[start..self.ends[at]])
-            .expect("names are kept with one NUL")
-    }
-
-    fn clear(&mut self) {
-        self.text.clear();
-        self.ends.clear();
-    }
-}
-
-/// A directory that is being read.
-struct Opened {
-    directory: Arc<OwnedFd>,
-    attributes: Attributes,
-    dev: u64,
-    access: Access,
-    path: String,
-    depth: u32,
+    batch: Batch,
 }
 
 impl<'a, S: Sink> Thread<'a, S> {
@@ -202,179 +199,212 @@ impl<'a, S: Sink> Thread<'a, S> {
             subdirs: Vec::new(),
             buffer: vec![MaybeUninit::uninit(); DIRENT_BYTES],
             xattrs: XattrReader::default(),
+            batch: Batch::default(),
         }
     }
 
     fn run(mut self) -> Result<S, S::Error> {
-        while let Some(task) = self.stack.take(|| ()) {
-            if let Err(error) = self.read(task) {
-                self.stack.stop();
-                return Err(error);
-            }
-        }
-        Ok(self.sink)
-    }
-
-    /// Reads one directory, hands its listing over and puts its subdirectories on the stack.
-    fn read(&mut self, task: Task) -> Result<(), S::Error> {
-        let path = task.path.clone();
-        let opened = match self.open(task) {
-            Ok(Some(opened)) => opened,
-            Ok(None) => return Ok(()),
-            Err(errno) => {
-                self.walk.fail(&path, Step::List, errno);
-                return Ok(());
-            }
-        };
-        self.subdirs.clear();
-        let mut part = 0;
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let mut entries = RawDir::new(&*opened.directory, &mut buffer);
+        let stack = self.stack;
         let mut outcome = Ok(());
         while outcome.is_ok() {
-            let more = self.fill(&opened, &mut entries);
-            if more || part == 0 || !self.rows.is_empty() {
-                outcome = self.hand_over(&opened, part);
+            // While others work, what was read need not wait.
+            let mut handed_over = Ok(());
+            let Some(task) = stack.take(|| handed_over = self.hand_over()) else {
+                outcome = handed_over.and_then(|()| self.hand_over());
+                break;
+            };
+            outcome = handed_over.and_then(|()| match task {
+                Task::Read { directory, part } => self.read(directory, part),
+                Task::Open { above, name } => match self.open(above, name) {
+                    Some(directory) => self.read(directory, 0),
+                    None => Ok(()),
+                },
+            });
+        }
+        if outcome.is_err() {
+            stack.stop();
+        }
+        outcome.map(|()| self.sink)
+    }
+
+    /// Reads a directory, and puts its subdirectories on the stack. Of a large one it reads one
+    /// part, and what is in that is read before the next.
+    fn read(&mut self, directory: Arc<Directory>, mut part: u32) -> Result<(), S::Error> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut entries = RawDir::new(&directory.fd, &mut buffer);
+        self.names.clear();
+        self.subdirs.clear();
+        if part == 0 && directory.is_of_unmapped() {
+            self.walk.counts.unmapped.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut outcome;
+        let rest = loop {
+            let rest = self.fill(&directory, &mut entries);
+            outcome = Ok(());
+            if rest != Rest::Nothing || part == 0 || !self.rows.is_empty() {
+                outcome = self.keep(&directory, part);
             }
             part += 1;
-            if !more {
-                break;
+            if rest != Rest::Names || outcome.is_err() {
+                break rest;
             }
-        }
+        };
         self.buffer = buffer;
         outcome?;
-        self.walk.counts.directories.fetch_add(1, Ordering::Relaxed);
-        self.put_subdirs(opened);
+        match rest {
+            Rest::Unread => self.stack.put(Task::Read { directory: directory.clone(), part }),
+            _ => {
+                self.walk.counts.directories.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.put_subdirs(&directory);
         Ok(())
     }
 
-    /// Opens a directory. `None` if its contents are to be left out.
-    fn open(&self, task: Task) -> Result<Option<Opened>, Errno> {
-        let directory = match task.location {
-            Location::Root(directory) => directory,
-            Location::Below(parent, name) => open_dir(&*parent, &name)?,
+    /// Opens a directory. `None` if its contents are left out or cannot be read.
+    fn open(&self, above: Arc<Directory>, name: CString) -> Option<Arc<Directory>> {
+        let walk = self.walk;
+        let escaped: Box<str> = escape(name.as_bytes()).into();
+        let path = || join(&above.path(), &escaped);
+        if above.path_bytes_of(&escaped) > walk.options.path_bytes_max
+            || above.depth as usize >= walk.levels_max
+        {
+            walk.report(&path(), Fault::LongPath);
+            return None;
+        }
+        let opened = open_dir(&above.fd, &name).and_then(|fd| Ok((stat_open(&fd)?, fd)));
+        let (stat, fd): (Stat, OwnedFd) = match opened {
+            Ok(opened) => opened,
+            Err(errno) => {
+                walk.report(&path(), Fault::Failed(Step::List, errno));
+                return None;
+            }
         };
-        let (attributes, dev) = look_at_open(&directory)?;
-        let options = self.walk.options;
-        if options.skipped.contains(&(dev, attributes.ino)) {
-            return Ok(None);
-        }
-        if options.one_file_system && dev != self.walk.root_dev {
-            return Ok(None);
-        }
-        let access = access(self.walk.classes, task.class, &directory, &attributes);
-        let directory = Arc::new(directory);
-        Ok(Some(Opened { directory, attributes, dev, access, path: task.path, depth: task.depth }))
+        let rules = if (stat.mount, stat.dev) == (above.mount, above.dev) {
+            above.rules()
+        } else {
+            walk.rules.of(&fd, stat.mount, stat.dev)
+        };
+        let absolute = || join_absolute(&walk.root_path, &path());
+        let approach = walk.classes.below(&above.access, absolute);
+        let place = Place::Below(above, escaped);
+        let directory = Directory::new(place, fd, &stat, rules, walk.classes, &approach);
+        (!walk.is_left_out(&directory)).then_some(directory)
     }
 
-    /// Reads entries into `rows`, as many as a part may have. Returns whether there may be more.
-    fn fill(&mut self, opened: &Opened, entries: &mut RawDir<'_, &OwnedFd>) -> bool {
+    /// Reads entries into `rows`, as many as a part may have.
+    fn fill(&mut self, directory: &Directory, entries: &mut RawDir<'_, &OwnedFd>) -> Rest {
         self.rows.clear();
         let mut more = true;
-        while more && self.rows.len() < PART_ROWS && self.rows.bytes() < PART_BYTES {
-            self.names.clear();
-            // All names of one system call, then their inodes.
-            loop {
-                match entries.next() {
-                    Some(Ok(entry)) => {
-                        let name = entry.file_name();
-                        if !matches!(name.to_bytes(), b"." | b"..") {
-                            self.names.push(name);
-                        }
-                    }
-                    Some(Err(Errno::INTR)) => continue,
-                    Some(Err(errno)) => {
-                        self.walk.fail(&opened.path, Step::List, errno);
-                        more = false;
-                    }
-                    None => more = false,
+        loop {
+            if self.names.is_empty() {
+                if !more {
+                    return Rest::Nothing;
                 }
-                if !more || entries.is_buffer_empty() {
-                    break;
+                if self.rows.len() >= PART_ROWS {
+                    return Rest::Unread;
                 }
+                more = self.read_names(directory, entries);
+            } else if self.rows.bytes() >= self.walk.options.part_bytes {
+                return Rest::Names;
             }
-            self.look(opened);
+            self.look(directory);
         }
-        more
     }
 
-    /// Looks at the inodes of the names that were read.
-    fn look(&mut self, opened: &Opened) {
-        let mut with_xattrs = !self.walk.options.no_xattrs && !self.names.ends.is_empty();
-        if with_xattrs && let Err(errno) = self.xattrs.enter(&opened.directory) {
-            self.walk.fail(&opened.path, Step::Xattrs, errno);
+    /// Reads the names of one system call. Returns whether there may be more.
+    fn read_names(&mut self, directory: &Directory, entries: &mut RawDir<'_, &OwnedFd>) -> bool {
+        self.names.clear();
+        loop {
+            match entries.next() {
+                Some(Ok(entry)) => {
+                    let name = entry.file_name();
+                    if !matches!(name.to_bytes(), b"." | b"..") {
+                        self.names.push(name);
+                    }
+                }
+                Some(Err(Errno::INTR)) => continue,
+                Some(Err(errno)) => {
+                    self.walk.report(&directory.path(), Fault::Failed(Step::List, errno));
+                    return false;
+                }
+                None => return false,
+            }
+            if entries.is_buffer_empty() {
+                return true;
+            }
+        }
+    }
+
+    /// Looks at the inodes of the names that were read, as many as a part may have.
+    fn look(&mut self, directory: &Directory) {
+        let walk = self.walk;
+        let fail = |path: &str, step, errno| walk.report(path, Fault::Failed(step, errno));
+        let mut with_xattrs = !walk.options.no_xattrs && !self.names.is_empty();
+        if with_xattrs && let Err(errno) = self.xattrs.enter(&directory.fd) {
+            fail(&directory.path(), Step::Xattrs, errno);
             with_xattrs = false;
         }
-        for at in 0..self.names.ends.len() {
-            let name = self.names.get(at);
+        while self.rows.bytes() < walk.options.part_bytes {
+            let Some(name) = self.names.take() else { break };
             let bytes = name.to_bytes();
             let escaped = escape(bytes);
-            let full_path = || join(&opened.path, &escaped);
-            if self.walk.options.excludes.matches(bytes, || unescape(&full_path()).into_owned()) {
+            let path = || join(&directory.path(), &escaped);
+            if walk.options.excludes.matches(bytes, || unescape(&path()).into_owned()) {
                 continue;
             }
-            let attributes = match look_at(&*opened.directory, name, false) {
-                Ok((attributes, _)) => attributes,
+            let stat = match stat_at(&directory.fd, name) {
+                Ok(stat) => stat,
+                Err(Errno::ACCESS) if walk.is_private_mount(&path()) => continue,
                 Err(errno) => {
-                    self.walk.fail(&full_path(), Step::Look, errno);
+                    fail(&path(), Step::Look, errno);
                     continue;
                 }
             };
-            match attributes.file_type() {
-                FileType::Directory => {
-                    self.subdirs.push(name.to_owned());
-                    self.rows.push(&escaped, attributes, "");
-                }
-                FileType::Symlink => {
-                    match rustix::fs::readlinkat(&*opened.directory, name, Vec::new()) {
-                        Ok(target) => {
-                            self.rows.push(&escaped, attributes, &escape(target.to_bytes()))
-                        }
-                        Err(errno) => {
-                            self.walk.fail(&full_path(), Step::ReadLink, errno);
-                            self.rows.push(&escaped, attributes, "");
-                        }
-                    }
-                }
-                _ => self.rows.push(&escaped, attributes, ""),
+            let xattrs = with_xattrs.then_some(&mut self.xattrs);
+            let failed = |step, errno| fail(&path(), step, errno);
+            let Some(entry) = look_closer(directory, name, stat.attributes, xattrs, failed) else {
+                continue;
+            };
+            let target =
+                entry.target.as_ref().map_or("".into(), |target| escape(target.to_bytes()));
+            self.rows.push(&escaped, entry.attributes, &target);
+            if entry.attributes.file_type() == FileType::Directory
+                && !walk.ends_at(directory, &stat)
+            {
+                self.subdirs.push(name.to_owned());
             }
-            if with_xattrs {
-                let (rows, classes) = (&mut self.rows, self.walk.classes);
-                let add = |xattr: Xattr<'_>| rows.push_xattr(xattr);
-                if let Err(errno) =
-                    self.xattrs.read(name, &attributes, opened.access.listing, classes, add)
-                {
-                    self.walk.fail(&full_path(), Step::Xattrs, errno);
-                }
+            if entry.has_xattrs {
+                let rows = &mut self.rows;
+                let listing = directory.access.listing;
+                let rules = walk.rules_of_values(directory, &stat);
+                self.xattrs.found(&entry.attributes, rules, listing, walk.classes, |xattr| {
+                    rows.push_xattr(xattr);
+                });
             }
         }
     }
 
-    fn hand_over(&mut self, opened: &Opened, part: u32) -> Result<(), S::Error> {
+    /// Keeps the listing in `rows` until the directories above are looked at again.
+    fn keep(&mut self, directory: &Arc<Directory>, part: u32) -> Result<(), S::Error> {
         self.walk.counts.entries.fetch_add(self.rows.len() as u64, Ordering::Relaxed);
-        self.sink.listing(&Listing {
-            path: &opened.path,
-            depth: opened.depth,
-            part,
-            dev: opened.dev,
-            directory: &opened.attributes,
-            access: opened.access,
-            rows: &self.rows,
-        })
+        self.batch.put(directory, part, &mut self.rows);
+        if self.batch.is_full() { self.hand_over() } else { Ok(()) }
+    }
+
+    fn hand_over(&mut self) -> Result<(), S::Error> {
+        let walk = self.walk;
+        let round =
+            (!walk.options.one_reader).then(|| walk.round.fetch_add(1, Ordering::SeqCst) + 1);
+        let narrowed = |path: &str| walk.report(path, Fault::Narrowed);
+        self.batch.hand_over(&mut self.sink, walk.classes, round, narrowed)
     }
 
     /// Puts the subdirectories on the stack so that they are read in the order of their names.
-    fn put_subdirs(&mut self, opened: Opened) {
+    fn put_subdirs(&mut self, directory: &Arc<Directory>) {
         self.subdirs.sort_unstable_by(|a, b| b.cmp(a));
         for name in self.subdirs.drain(..) {
-            let path = join(&opened.path, &escape(name.as_bytes()));
-            let absolute = || join_absolute(&self.walk.root_path, &path);
-            self.stack.put(Task {
-                class: self.walk.classes.below(&opened.access, absolute),
-                path,
-                depth: opened.depth + 1,
-                location: Location::Below(opened.directory.clone(), name),
-            });
+            self.stack.put(Task::Open { above: directory.clone(), name });
         }
     }
 }

@@ -1,10 +1,17 @@
 //! Extended attributes of the entries of a directory.
 //!
-//! The system calls for them take paths, not a descriptor and a name. A thread that has its own
-//! working directory enters each directory and asks by bare names, so that no path is resolved
-//! twice; where a thread may not have one, it goes by `/proc/self/fd`.
+//! Most entries have none, which one system call by name tells: a thread that has its own working
+//! directory enters each directory and asks by bare names, so that no path is resolved twice; where
+//! a thread may not have one, it goes by `/proc/self/fd`. What has some is read through one
+//! descriptor of the inode, also by `/proc/self/fd`, since a name may lead to another inode at any
+//! moment.
 
-use canopy_model::{Acl, Attributes, ClassId, ClassTable, Permissions, Xattr, escape};
+use crate::ids::Unmapped;
+use crate::inode::look_at_open;
+use crate::rules::Rules;
+use canopy_model::{
+    Acl, Attributes, Audience, ClassTable, Permissions, Xattr, XattrAccess, escape,
+};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
@@ -12,9 +19,12 @@ use std::ffi::{CStr, CString};
 /// Largest list of names and largest value that Linux has.
 const BYTES_MAX: usize = 64 * 1024;
 
+/// How often an inode is read again whose permissions change meanwhile.
+const TRIES: u32 = 8;
+
 /// The name of an extended attribute, and its value with those who may see it, where it can be
 /// read.
-pub type FoundXattr = (String, Option<(Vec<u8>, ClassId)>);
+pub type FoundXattr = (String, Option<(Vec<u8>, Audience)>);
 
 /// Reads extended attributes in one thread.
 #[derive(Default)]
@@ -26,16 +36,12 @@ pub(crate) struct XattrReader {
     prefix: Vec<u8>,
     names: Vec<u8>,
     values: Vec<u8>,
+    /// The ACL when it is read a second time.
+    acl: Vec<u8>,
     ranges: Vec<(std::ops::Range<usize>, Option<std::ops::Range<usize>>)>,
 }
 
 impl XattrReader {
-    /// Returns a reader that leaves the thread's working directory alone, by which its caller may
-    /// have relative paths.
-    pub(crate) fn staying() -> Self {
-        XattrReader { own_directory: Some(false), ..XattrReader::default() }
-    }
-
     /// Goes to a directory.
     pub(crate) fn enter(&mut self, directory: &OwnedFd) -> Result<(), Errno> {
         let own = *self
@@ -50,54 +56,104 @@ impl XattrReader {
         }
     }
 
-    /// Calls `each` with every attribute of an entry of the directory. `listing` is the class of
-    /// those who may look the entry up.
-    pub(crate) fn read(
-        &mut self,
-        name: &CStr,
-        attributes: &Attributes,
-        listing: ClassId,
-        classes: &ClassTable,
-        mut each: impl FnMut(Xattr<'_>),
-    ) -> Result<(), Errno> {
-        if self.own_directory == Some(true) {
-            self.load(name)?;
+    /// Returns whether the entry of this name in the directory has any. The name may lead to
+    /// another inode right afterwards.
+    pub(crate) fn any(&mut self, name: &CStr) -> Result<bool, Errno> {
+        let length = if self.own_directory == Some(true) {
+            rustix::fs::llistxattr_query(name)
         } else {
             let path = [&self.prefix[..], name.to_bytes()].concat();
-            self.load(&CString::new(path).map_err(|_| Errno::INVAL)?)?;
-        }
-        if self.ranges.is_empty() {
-            return Ok(());
-        }
-        let value_of = |key: &[u8]| {
-            let (_, value) =
-                self.ranges.iter().find(|(name, _)| &self.names[name.clone()] == key)?;
-            Some(value.clone().map(|value| &self.values[value]))
+            rustix::fs::llistxattr_query(path)
         };
-        let acl = value_of(Acl::XATTR_NAME.as_bytes())
+        match length {
+            Ok(length) => Ok(length > 0),
+            Err(Errno::OPNOTSUPP) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Reads all attributes of an inode, which need not be open for reading (`O_PATH` does), for
+    /// [`XattrReader::found`]. Returns what the inode is; its permissions were the same before and
+    /// after, so that each value was for those whom they let read. Fails with `AGAIN`, and keeps
+    /// no attribute, if they never were.
+    pub(crate) fn read(&mut self, inode: impl AsFd) -> Result<Attributes, Errno> {
+        let path = format!("/proc/self/fd/{}", inode.as_fd().as_raw_fd());
+        let path = CString::new(path).expect("a number has no NUL");
+        let mut before = look_at_open(&inode)?.0;
+        for _ in 0..TRIES {
+            self.load(&path)?;
+            let same_acl = self.has_acl_still(&path);
+            let after = look_at_open(&inode)?.0;
+            let permissions = |of: &Attributes| (of.mode, of.uid, of.gid);
+            if same_acl && permissions(&before) == permissions(&after) {
+                return Ok(after);
+            }
+            before = after;
+        }
+        self.ranges.clear();
+        Err(Errno::AGAIN)
+    }
+
+    /// Calls `each` with every attribute that was read last, of an inode with these attributes.
+    /// `audience` are those who may look the entry up. Values that take permissions of
+    /// the inode's own are left out where `rules` do not tell who has them.
+    pub(crate) fn found(
+        &self,
+        attributes: &Attributes,
+        rules: Rules,
+        audience: Audience,
+        classes: &ClassTable,
+        mut each: impl FnMut(Xattr<'_>),
+    ) {
+        let acl = self
+            .value_of(Acl::XATTR_NAME.as_bytes())
             .map(|value| value.and_then(|value| Acl::decode(value).ok()).ok_or(()));
         let permissions = Permissions::of_inode(attributes, acl.as_ref().map(Result::as_ref));
+        let Permissions { uid, gid, acl, .. } = permissions;
+        let told = match rules {
+            Rules::Kernel => !Unmapped::here().hides(uid, gid, acl),
+            Rules::Mode => acl.is_none() && !Unmapped::here().hides(uid, gid, acl),
+            Rules::Other | Rules::Pseudo => false,
+        };
         for (name, value) in &self.ranges {
             let key = escape(&self.names[name.clone()]);
-            let class = classes.value_class(listing, &key, permissions);
-            let value = value.clone().map(|value| (&self.values[value], class));
+            let audience = classes.value_audience(audience, &key, permissions);
+            let known = told || XattrAccess::of(&key) != XattrAccess::Read;
+            let value = value.clone().filter(|_| known);
+            let value = value.map(|value| (&self.values[value], audience));
             each(Xattr { key: &key, value });
         }
-        Ok(())
+    }
+
+    /// Returns the value that was read of a name: `Some(None)` if there is one that cannot be read.
+    fn value_of(&self, key: &[u8]) -> Option<Option<&[u8]>> {
+        let (_, value) = self.ranges.iter().find(|(name, _)| &self.names[name.clone()] == key)?;
+        Some(value.clone().map(|value| &self.values[value]))
+    }
+
+    /// Returns whether the inode at `path` has the ACL that was read, or none as then.
+    fn has_acl_still(&mut self, path: &CStr) -> bool {
+        self.acl.resize(BYTES_MAX, 0);
+        let length = rustix::fs::getxattr(path, Acl::XATTR_NAME, &mut self.acl[..]);
+        let now = match length {
+            Ok(length) => Some(Some(&self.acl[..length])),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => None,
+            Err(_) => Some(None),
+        };
+        self.value_of(Acl::XATTR_NAME.as_bytes()) == now
     }
 
     fn load(&mut self, path: &CStr) -> Result<(), Errno> {
         self.ranges.clear();
+        self.values.clear();
         self.names.resize(BYTES_MAX, 0);
-        let length = match rustix::fs::llistxattr(path, &mut self.names[..]) {
+        let length = match rustix::fs::listxattr(path, &mut self.names[..]) {
             Ok(length) => length,
             Err(Errno::OPNOTSUPP) => 0,
+            // The inode is open: it is `/proc` that is not there.
+            Err(Errno::NOENT) => return Err(Errno::NOSYS),
             Err(errno) => return Err(errno),
         };
-        if length == 0 {
-            return Ok(());
-        }
-        self.values.clear();
         let mut start = 0;
         while let Some(name_length) = self.names[start..length].iter().position(|&byte| byte == 0) {
             let name = start..start + name_length;
@@ -106,7 +162,7 @@ impl XattrReader {
                 .map_err(|_| Errno::INVAL)?;
             let first = self.values.len();
             self.values.resize(first + BYTES_MAX, 0);
-            let value = match rustix::fs::lgetxattr(path, key, &mut self.values[first..]) {
+            let value = match rustix::fs::getxattr(path, key, &mut self.values[first..]) {
                 Ok(length) => {
                     self.values.truncate(first + length);
                     Some(first..first + length)

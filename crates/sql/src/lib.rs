@@ -3,10 +3,10 @@
 //! `tables` has the tables of rows, which `reader` reads, `summaries` those of statistics, which
 //! `summary_rows` makes and whose columns are in `statistics`; `queue` lets threads share the work
 //! of either. `restriction` turns predicates into shards and row groups that need not be read and
-//! `prefilter` into rows, `functions` adds what people ask of metadata, `own` has the tables that
-//! the administrator adds, `gufi` what queries that were written for GUFI ask for. `session`
-//! answers one statement after the other, `statements` finds where each ends, `output` prints
-//! answers, `grid` those for people.
+//! `prefilter` into rows, `provider` hands the tables to the engine, `functions` adds what people
+//! ask of metadata, `own` has the tables that the administrator adds, `gufi` what queries that were
+//! written for GUFI ask for. `session` answers one statement after the other, `statements` finds
+//! where each ends, `output` prints answers, `grid` those for people.
 
 mod acls;
 mod error;
@@ -16,6 +16,7 @@ mod gufi;
 mod output;
 mod own;
 mod prefilter;
+mod provider;
 mod queue;
 mod reader;
 mod restriction;

@@ -1,6 +1,6 @@
 //! What the predicates of a query rule out before anything is read.
 
-use super::tables::external;
+use super::tables::{PATH_COLUMN, external};
 use canopy_index::{ColumnId, Index, SourceRecord};
 use canopy_model::is_below;
 use canopy_read::plan::Unit;
@@ -71,7 +71,7 @@ impl Restriction {
 
     fn compare(&mut self, column: &Column, op: Operator, value: &ScalarValue) {
         if let (Operator::Eq, Some(Some(path))) = (op, value.try_as_str()) {
-            if column.name == "path" {
+            if column.name == PATH_COLUMN {
                 self.path = Some(path.to_owned());
             }
             return self.begins_with(column, path);
@@ -91,7 +91,7 @@ impl Restriction {
     }
 
     fn begins_with(&mut self, column: &Column, text: &str) {
-        if column.name != "path" {
+        if column.name != PATH_COLUMN {
             return;
         }
         let Some((directory, _)) = text.rsplit_once('/') else { return };

@@ -11,25 +11,22 @@
 //! hard links once, as du does; every other statistic, and all of the tables by owner and group,
 //! count each name.
 
+use super::provider::{Provider, ScanRequest, Scannable};
 use super::queue::{self, Batches};
 use super::restriction::Restriction;
 use super::scan::Extent;
 use super::statistics::{STATISTICS, Statistic};
 use super::summary_rows::Reader;
-use super::tables::external;
+use super::tables::{PATH_COLUMN, external};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use async_trait::async_trait;
 use canopy_index::column::{GID, UID};
 use canopy_index::{ColumnId, Columns, Index, Shard, SourceRecord};
 use canopy_model::{Parts, Totals};
 use canopy_read::plan::{self, ShardRange};
 use canopy_read::summaries::StatisticsRequest;
-use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use std::collections::{HashSet, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 
 /// Listings whose statistics are made at a time.
@@ -115,7 +112,7 @@ impl By {
 impl SummaryColumn {
     fn field(self) -> Field {
         let (name, data_type) = match self {
-            Path => ("path", DataType::Utf8),
+            Path => (PATH_COLUMN, DataType::Utf8),
             Source => ("source", DataType::Utf8),
             Depth => ("depth", DataType::UInt32),
             Key(column) => return column.field(),
@@ -167,7 +164,6 @@ impl Table {
 
 /// A table of statistics over an index.
 pub(super) struct SummaryTable {
-    index: Arc<Index>,
     table: &'static Table,
     columns: Vec<SummaryColumn>,
     schema: SchemaRef,
@@ -176,54 +172,32 @@ pub(super) struct SummaryTable {
 
 impl SummaryTable {
     /// Describes a table of an index to the engine; opens nothing.
-    pub(super) fn new(index: Arc<Index>, table: &'static Table, threads: usize) -> Self {
+    pub(super) fn new(index: Arc<Index>, table: &'static Table, threads: usize) -> Provider<Self> {
         let columns = table.columns();
         let fields: Vec<Field> = columns.iter().map(|column| column.field()).collect();
-        SummaryTable { index, table, columns, schema: Arc::new(Schema::new(fields)), threads }
+        let schema = Arc::new(Schema::new(fields));
+        Provider { index, table: SummaryTable { table, columns, schema, threads } }
     }
 }
 
-impl fmt::Debug for SummaryTable {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "SummaryTable({})", self.table.name)
-    }
-}
-
-#[async_trait]
-impl TableProvider for SummaryTable {
-    fn schema(&self) -> SchemaRef {
-        self.schema.clone()
+impl Scannable for SummaryTable {
+    fn name(&self) -> &str {
+        self.table.name
     }
 
-    fn table_type(&self) -> TableType {
-        TableType::Base
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
     }
 
-    fn supports_filters_pushdown(
-        &self,
-        filters: &[&Expr],
-    ) -> Result<Vec<TableProviderFilterPushDown>> {
-        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
-    }
-
-    async fn scan(
-        &self,
-        _: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        if self.table.scope == Scope::Subtree && self.index.is_one_class() {
+    fn scan(&self, request: ScanRequest<'_>) -> Result<Arc<dyn ExecutionPlan>> {
+        let ScanRequest { index, columns, schema, restriction, limit, .. } = request;
+        if self.table.scope == Scope::Subtree && index.is_one_class() {
             let name = self.table.name;
             let why =
                 format!("{name} adds up what each user sees; a derived table cannot be made of it");
             return Err(DataFusionError::Plan(why));
         }
-        let asked = projection.cloned().unwrap_or_else(|| (0..self.columns.len()).collect());
-        let schema = Arc::new(self.schema.project(&asked)?);
-        let columns: Vec<SummaryColumn> = asked.iter().map(|&at| self.columns[at]).collect();
-        let restriction = Restriction::new(filters);
-        let index = restriction.view(&self.index)?;
+        let columns: Vec<SummaryColumn> = columns.iter().map(|&at| self.columns[at]).collect();
         let work = plan(&index, self.table, &restriction).map_err(external)?;
         let extent = extent(&index, self.table, &work);
         let reader = Reader {

@@ -13,21 +13,18 @@
 
 use super::acls::AclColumn;
 use super::prefilter::Prefilter;
+use super::provider::{Provider, ScanRequest, Scannable};
 use super::queue;
 use super::reader::{Projection, Reader};
 use super::restriction::Restriction;
 use super::scan::Extent;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use async_trait::async_trait;
 use canopy_index::column::*;
 use canopy_index::{ColumnId, FileKind, Index, SourceRecord};
 use canopy_read::plan::{self, Unit};
-use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 /// A table of rows of one file of the shards.
@@ -63,6 +60,9 @@ pub(super) enum TableColumn {
 }
 
 use TableColumn::{Acl, Depth, Dev, Path, Source, Stored, Type};
+
+/// The name of the column of absolute paths, which all tables have.
+pub(super) const PATH_COLUMN: &str = "path";
 
 const NAME_COLUMN: TableColumn = Stored(NAME.id());
 
@@ -129,7 +129,7 @@ impl TableColumn {
     fn field(self) -> Field {
         let computed = |name, data_type| Field::new(name, data_type, false);
         match self {
-            Path => computed("path", DataType::Utf8),
+            Path => computed(PATH_COLUMN, DataType::Utf8),
             Source => computed("source", DataType::Utf8),
             Depth => computed("depth", DataType::UInt32),
             Type => computed("type", DataType::Utf8),
@@ -163,7 +163,6 @@ pub(super) enum Work {
 
 /// A table of the index.
 pub(super) struct IndexTable {
-    index: Arc<Index>,
     table: &'static Table,
     columns: Vec<TableColumn>,
     schema: SchemaRef,
@@ -172,10 +171,11 @@ pub(super) struct IndexTable {
 
 impl IndexTable {
     /// Describes a table of an index to the engine; opens nothing.
-    pub(super) fn new(index: Arc<Index>, table: &'static Table, threads: usize) -> Self {
+    pub(super) fn new(index: Arc<Index>, table: &'static Table, threads: usize) -> Provider<Self> {
         let columns = table.columns();
         let fields: Vec<Field> = columns.iter().map(|column| column.field()).collect();
-        IndexTable { index, table, columns, schema: Arc::new(Schema::new(fields)), threads }
+        let schema = Arc::new(Schema::new(fields));
+        Provider { index, table: IndexTable { table, columns, schema, threads } }
     }
 
     /// Returns what has to be read, less what the predicates rule out. The units of a shard follow
@@ -226,51 +226,27 @@ impl IndexTable {
     }
 }
 
-impl fmt::Debug for IndexTable {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "IndexTable({})", self.table.name)
-    }
-}
-
-#[async_trait]
-impl TableProvider for IndexTable {
-    fn schema(&self) -> SchemaRef {
-        self.schema.clone()
+impl Scannable for IndexTable {
+    fn name(&self) -> &str {
+        self.table.name
     }
 
-    fn table_type(&self) -> TableType {
-        TableType::Base
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
     }
 
-    fn supports_filters_pushdown(
-        &self,
-        filters: &[&Expr],
-    ) -> Result<Vec<TableProviderFilterPushDown>> {
-        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
-    }
-
-    async fn scan(
-        &self,
-        session: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let restriction = Restriction::new(filters);
-        let index = restriction.view(&self.index)?;
+    fn scan(&self, request: ScanRequest<'_>) -> Result<Arc<dyn ExecutionPlan>> {
+        let ScanRequest { session, index, columns, schema, filters, restriction, limit } = request;
         let work = self.plan(&index, &restriction).map_err(external)?;
         let extent = self.extent(&index, &work);
-        let asked = projection.cloned().unwrap_or_else(|| (0..self.columns.len()).collect());
         let cheap = |at: usize| matches!(self.columns[at], Stored(_));
         let prefilter = match Prefilter::new(session, &self.schema, filters, cheap)? {
-            Some(prefilter) if asked.iter().any(|at| !prefilter.columns.contains(at)) => {
+            Some(prefilter) if columns.iter().any(|at| !prefilter.columns.contains(at)) => {
                 Some((self.projection(&prefilter.columns)?, prefilter))
             }
             _ => None,
         };
-        let answer = self.projection(&asked)?;
-        let schema = answer.schema.clone();
-        let reader = Reader::new(answer, prefilter);
+        let reader = Reader::new(self.projection(&columns)?, prefilter);
         queue::scan(extent, schema, work, self.threads, limit, move |work| reader.read(work))
     }
 }

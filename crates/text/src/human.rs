@@ -1,6 +1,7 @@
 //! Sizes as people read them, and as `--block-size` asks for them: what GNU's tools do in
 //! `human.c`.
 
+use crate::error::{Error, Result};
 use std::ffi::OsString;
 
 /// Units of 1024 bytes, as `-k` has them.
@@ -49,9 +50,8 @@ impl SizeForm {
     /// With units of powers of 1000: `4.1k`.
     pub const SI: SizeForm = SizeForm { binary: false, ..SizeForm::HUMAN };
 
-    /// Returns the form that an argument of `--block-size` asks for. Errors say what is wrong with
-    /// it.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// Returns the form that an argument of `--block-size` asks for.
+    pub fn parse(text: &str) -> Result<Self> {
         // A quote asks for groups of digits, of which the C locale has none.
         let text = text.strip_prefix('\'').unwrap_or(text);
         let names = [("human-readable", SizeForm::HUMAN), ("si", SizeForm::SI)];
@@ -62,7 +62,7 @@ impl SizeForm {
         }
         let block_bytes = parse_size(text)?;
         if block_bytes == 0 {
-            return Err(format!("invalid block size '{text}'"));
+            return Err(Error::BlockSize(text.to_owned()));
         }
         let form = SizeForm::blocks(block_bytes);
         if text.starts_with(|first: char| first.is_ascii_digit()) {
@@ -144,10 +144,9 @@ impl SizeForm {
 }
 
 /// Reads a number with a unit behind it, as `--block-size` and `--threshold` take it: `12`, `0x10`,
-/// `4K`, `KB`, `1MiB` and the like; units of 1024, or of 1000 with a `B` behind. Errors say what is
-/// wrong with it.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let invalid = || format!("invalid size '{text}'");
+/// `4K`, `KB`, `1MiB` and the like; units of 1024, or of 1000 with a `B` behind.
+pub fn parse_size(text: &str) -> Result<u64> {
+    let invalid = || Error::Size(text.to_owned());
     let (radix, digits, suffix) = digits_of(text);
     let number = match digits {
         "" if radix == 10 && !suffix.is_empty() => 1,
@@ -163,7 +162,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         _ => return Err(invalid()),
     };
     let value = base.checked_pow(exponent).and_then(|unit| number.checked_mul(unit));
-    value.ok_or_else(|| format!("size '{text}' is too large"))
+    value.ok_or_else(|| Error::LargeSize(text.to_owned()))
 }
 
 /// Reads a whole number, such as `80`, `0x50` or `0120`.

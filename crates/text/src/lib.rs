@@ -13,10 +13,11 @@
 //! assert_eq!(mode_string(0o10_4755), "-rwsr-xr-x");
 //! assert_eq!(safe::message_line("no\nnews"), "no?news");
 //! assert!(Glob::new(b"*.h5", false)?.matches("run.h5"));
-//! # Ok::<(), String>(())
+//! # Ok::<(), canopy_text::Error>(())
 //! ```
 
 pub mod clock;
+mod error;
 mod human;
 pub mod locale;
 mod mode;
@@ -29,6 +30,7 @@ pub mod safe;
 mod strftime;
 mod times;
 
+pub use error::{Error, Result};
 pub use human::{SizeForm, human_size, parse_size, whole_number};
 pub use mode::mode_string;
 pub use names::{group_id, group_name, group_or_number, user_id, user_name, user_or_number};

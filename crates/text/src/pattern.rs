@@ -1,6 +1,7 @@
 //! Patterns of names and paths: shell patterns as fnmatch(3) takes them. They are matched against
 //! escaped names, in which a byte that is no UTF-8 is one character.
 
+use crate::error::{Error, Result};
 use canopy_model::escape;
 use memchr::memmem::Finder;
 use regex::Regex;
@@ -23,17 +24,15 @@ pub enum Glob {
 }
 
 impl Glob {
-    /// Compiles a pattern. Errors say what is wrong with it.
-    pub fn new(pattern: &[u8], ignore_case: bool) -> Result<Self, String> {
+    /// Compiles a pattern. Fails if it is too large.
+    pub fn new(pattern: &[u8], ignore_case: bool) -> Result<Self> {
         let pattern = escape(pattern).into_owned();
         if !ignore_case && let Some(simple) = Self::simple(&pattern) {
             return Ok(simple);
         }
         let flags = if ignore_case { "(?si)" } else { "(?s)" };
         let regex = format!("{flags}\\A(?:{})\\z", glob_to_regex(&pattern));
-        Regex::new(&regex)
-            .map(Glob::Regex)
-            .map_err(|_| format!("the pattern '{pattern}' is too large"))
+        Regex::new(&regex).map(Glob::Regex).map_err(|_| Error::LargePattern(pattern))
     }
 
     /// Compiles a pattern without anything but stars, which needs no regular expression: that would

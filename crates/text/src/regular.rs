@@ -3,6 +3,7 @@
 //! They are matched against escaped names, in which a byte that is no UTF-8 is one character that
 //! no dot matches.
 
+use crate::error::{Error, Result};
 use crate::pattern::{FOREIGN, bracket};
 use canopy_model::escape;
 use regex::Regex;
@@ -21,8 +22,8 @@ pub enum Syntax {
 }
 
 impl Syntax {
-    /// Returns the syntax that `-regextype` names. Errors name those there are.
-    pub fn named(name: &str) -> Result<Self, String> {
+    /// Returns the syntax that `-regextype` names.
+    pub fn named(name: &str) -> Result<Self> {
         Ok(match name {
             "findutils-default" | "emacs" => Syntax::Emacs,
             "ed" | "grep" | "posix-basic" | "sed" => Syntax::Basic,
@@ -30,14 +31,7 @@ impl Syntax {
             "gnu-awk" | "posix-awk" | "awk" | "posix-egrep" | "egrep" | "posix-extended" => {
                 Syntax::Extended
             }
-            _ => {
-                return Err(format!(
-                    "Unknown regular expression type ‘{name}’; valid types are \
-                     ‘findutils-default’, ‘ed’, ‘emacs’, ‘gnu-awk’, ‘grep’, ‘posix-awk’, ‘awk’, \
-                     ‘posix-basic’, ‘posix-egrep’, ‘egrep’, \
-                     ‘posix-extended’, ‘posix-minimal-basic’, ‘sed’."
-                ));
-            }
+            _ => return Err(Error::Syntax(name.to_owned())),
         })
     }
 
@@ -68,11 +62,10 @@ enum Meaning {
     Literal,
 }
 
-/// Compiles a regular expression, which must match the whole path. Errors say what is wrong with
-/// it.
-pub fn compile(pattern: &[u8], syntax: Syntax, ignore_case: bool) -> Result<Regex, String> {
+/// Compiles a regular expression, which must match the whole path.
+pub fn compile(pattern: &[u8], syntax: Syntax, ignore_case: bool) -> Result<Regex> {
     let pattern = escape(pattern).into_owned();
-    let failed = |why: &str| format!("failed to compile regular expression '{pattern}': {why}");
+    let failed = |why| Error::Regex { pattern: pattern.clone(), why };
     let mut translation = Translation { syntax, regex: String::new(), at_start: true };
     let mut rest = pattern.as_str();
     while let Some(c) = rest.chars().next() {

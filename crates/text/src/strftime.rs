@@ -2,6 +2,8 @@
 //! `%N`, flags and widths.
 
 use chrono::{DateTime, Datelike, Local};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 /// Half a Gregorian year, in nanoseconds.
 pub(crate) const HALF_YEAR_NS: i64 = 31_556_952 / 2 * 1_000_000_000;
@@ -70,7 +72,7 @@ pub(crate) fn conversion(time: &DateTime<Local>, letter: char, colons: usize) ->
         ('n', _) => "\n",
         ('t', _) => "\t",
         ('%', _) => "%%",
-        ('Z', _) => zone(time),
+        ('Z', _) => return Some(zone(time)),
         ('q', _) => return Some((time.month0() / 3 + 1).to_string()),
         // The letter stands behind its '%'.
         (letter, _) => COMMON.find(letter).map(|at| &COMMON[at - 1..=at])?,
@@ -78,10 +80,10 @@ pub(crate) fn conversion(time: &DateTime<Local>, letter: char, colons: usize) ->
     Some(time.format(spec).to_string())
 }
 
-/// Returns a conversion that shows the abbreviation of the time zone, which the chrono crate does
-/// not know for the local one.
-fn zone(time: &DateTime<Local>) -> &'static str {
-    if time.offset().local_minus_utc() == 0 { "UTC" } else { "%z" }
+/// Returns the abbreviation of the local time zone, which the chrono crate does not know.
+fn zone(time: &DateTime<Local>) -> String {
+    let moment = Timestamp::from_second(time.timestamp()).unwrap_or(Timestamp::UNIX_EPOCH);
+    TimeZone::system().to_offset_info(moment).abbreviation().to_owned()
 }
 
 /// Applies flags and a width to what a letter stands for.

@@ -1,5 +1,6 @@
 //! Times as `--time-style` asks for them, in the C locale.
 
+use crate::error::{Error, Result};
 use crate::locale::is_posix_time;
 use crate::strftime::{format_time, is_recent};
 
@@ -32,7 +33,7 @@ impl TimeStyle {
     }
 
     /// Returns `full-iso`: all digits and the zone.
-    pub fn full_iso() -> Self {
+    fn full_iso() -> Self {
         TimeStyle::of(FULL, FULL)
     }
 
@@ -46,23 +47,20 @@ impl TimeStyle {
         TimeStyle::of(LOCALE_RECENT, LOCALE_OTHER)
     }
 
-    /// Returns the style of a name, as du(1) knows it. Errors say what is wrong with the name.
-    pub fn parse_for_du(text: &str) -> Result<Self, String> {
+    /// Returns the style of a name, as du(1) knows it.
+    pub fn parse_for_du(text: &str) -> Result<Self> {
         match text.strip_prefix('+') {
             Some(format) => Ok(TimeStyle::of(format, format)),
             None if named("iso", text) => Ok(TimeStyle::of("%Y-%m-%d", "%Y-%m-%d")),
             None if named("long-iso", text) => Ok(TimeStyle::long_iso()),
             None if named("full-iso", text) => Ok(TimeStyle::full_iso()),
-            None => {
-                Err(format!("unknown time style '{text}': give full-iso, long-iso, iso or +FORMAT"))
-            }
+            None => Err(unknown(text, "full-iso, long-iso, iso or +FORMAT")),
         }
     }
 
     /// Returns the style of a name, as ls(1) knows it. `+FORMAT` may have two lines: for other and
-    /// for recent times. A style of `posix-` is for all locales but POSIX's. Errors say what is
-    /// wrong with the name.
-    pub fn parse_for_ls(text: &str) -> Result<Self, String> {
+    /// for recent times. A style of `posix-` is for all locales but POSIX's.
+    pub fn parse_for_ls(text: &str) -> Result<Self> {
         let (posix, text) = match text.strip_prefix("posix-") {
             Some(text) => (true, text),
             None => (false, text),
@@ -70,7 +68,7 @@ impl TimeStyle {
         match text.strip_prefix('+') {
             Some(format) => match format.split_once('\n') {
                 Some((_, recent)) if recent.contains('\n') => {
-                    Err(format!("'{text}' has too many lines"))
+                    Err(Error::TimeStyleLines(text.to_owned()))
                 }
                 Some((other, recent)) => Ok(TimeStyle::of(recent, other)),
                 None => Ok(TimeStyle::of(format, format)),
@@ -80,9 +78,7 @@ impl TimeStyle {
             None if named("iso", text) => Ok(TimeStyle::of("%m-%d %H:%M", "%Y-%m-%d ")),
             None if named("long-iso", text) => Ok(TimeStyle::long_iso()),
             None if named("full-iso", text) => Ok(TimeStyle::full_iso()),
-            None => Err(format!(
-                "unknown time style '{text}': give full-iso, long-iso, iso, locale or +FORMAT"
-            )),
+            None => Err(unknown(text, "full-iso, long-iso, iso, locale or +FORMAT")),
         }
     }
 
@@ -91,6 +87,10 @@ impl TimeStyle {
         let recent = is_recent(time_ns, now_ns, false);
         format_time(if recent { &self.recent } else { &self.other }, time_ns)
     }
+}
+
+fn unknown(style: &str, known: &'static str) -> Error {
+    Error::TimeStyle { style: style.to_owned(), known }
 }
 
 /// Returns whether a text is a name or the beginning of it.

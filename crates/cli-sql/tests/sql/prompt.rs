@@ -207,7 +207,8 @@ fn ctrl_c_stops_the_query_and_not_the_prompt() {
     for query in [
         "SELECT count(*) FROM entries a, entries b, entries c, entries d, entries e;",
         "SELECT max(a.size + b.size + c.size) FROM entries a JOIN entries b ON a.size = b.size \
-         JOIN entries c ON b.size = c.size JOIN entries d ON c.size = d.size JOIN entries e ON e.size = d.size;",
+         JOIN entries c ON b.size = c.size JOIN entries d ON c.size = d.size JOIN entries e ON \
+         e.size = d.size;",
         // A join that never has anything to hand over.
         "SELECT count(*) FROM entries a JOIN (SELECT a.size FROM entries a, entries b) b ON a.size < b.size;",
     ] {

@@ -234,7 +234,8 @@ fn derived_tables_show_what_the_users_own_query_shows_2() {
 const DERIVED: [(&str, &str); 7] = [
     (
         "rows",
-        "SELECT path, size, user_name(uid) AS owner, mtime, type, dev, ino FROM entries WHERE size > 100",
+        "SELECT path, size, user_name(uid) AS owner, mtime, type, dev, ino FROM entries WHERE \
+         size > 100",
     ),
     ("dirs", "SELECT * FROM directories"),
     ("vals", "SELECT path, key, value FROM xattrs"),

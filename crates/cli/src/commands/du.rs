@@ -251,8 +251,7 @@ impl Du {
         }
         if let Some(kind) = self.time {
             let style = self.time_style.map(|style| TimeStyle::parse_for_du(&style)).transpose();
-            let style = style.map_err(anyhow::Error::msg)?;
-            options.time = Some((kind, style.unwrap_or_else(time_style)));
+            options.time = Some((kind, style?.unwrap_or_else(time_style)));
         }
         if options.top.is_some() {
             options.order.get_or_insert(Order::Size);
@@ -304,7 +303,7 @@ fn threshold(text: &str) -> anyhow::Result<i64> {
 }
 
 fn exclude(pattern: &[u8]) -> anyhow::Result<Exclude> {
-    Exclude::new(pattern).map_err(anyhow::Error::msg)
+    Ok(Exclude::new(pattern)?)
 }
 
 /// Adds the patterns of a file, one a line, without white space at their ends.

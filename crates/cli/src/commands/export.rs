@@ -92,7 +92,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if exported.left_out > 0 {
         let count = exported.left_out;
         message(format_args!(
-            "{count} extended attributes that GUFI cannot read were left out; --all-xattrs writes them"
+            "{count} extended attributes that GUFI cannot read were left out; --all-xattrs writes \
+             them"
         ));
     }
     Ok(Outcome::of_errors(&exported.failed))

@@ -44,7 +44,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
                 let Some(below) = found.find_subcommand_mut(word) else {
                     let topics = TOPICS.map(|(name, _)| name).join(", ");
                     bail!(
-                        "no command or topic '{word}'; 'canopy help' lists the commands, topics are {topics}"
+                        "no command or topic '{word}'; 'canopy help' lists the commands, topics \
+                         are {topics}"
                     );
                 };
                 found = below;
@@ -60,12 +61,16 @@ fn config() -> String {
     let keys: String = KEYS.iter().map(|(key, _, what)| format!("  {key:14}{what}\n")).collect();
     format!(
         "Two files in TOML, the second over the first:\n\
-         \n  {SITE_FILE}\n  $XDG_CONFIG_HOME/canopy/config.toml (else ~/.config/canopy/config.toml)\n\
-         \nThe second counts only if it belongs to root or to whoever runs canopy. The environment comes over the files,\n\
-         options come over both. A key replaces that of an earlier place as a whole; unknown keys are errors.\n\
+         \n  {SITE_FILE}\n  $XDG_CONFIG_HOME/canopy/config.toml (else \
+         ~/.config/canopy/config.toml)\n\
+         \nThe second counts only if it belongs to root or to whoever runs canopy. The \
+         environment comes over the files,\n\
+         options come over both. A key replaces that of an earlier place as a whole; unknown keys \
+         are errors.\n\
          \nKeys:\n{keys}\
          \nExample:\n\
-         \n  index = \"/srv/canopy/index\"\n  sources = [\"/home\", \"/proj\"]\n  threads = 8\n  prune_names = [\".git\", \".snapshot\"]\n  \
+         \n  index = \"/srv/canopy/index\"\n  sources = [\"/home\", \"/proj\"]\n  threads = \
+         8\n  prune_names = [\".git\", \".snapshot\"]\n  \
          prune_paths = [\"/tmp\", \"/var/spool\"]\n  prune_fs = [\"proc\", \"sysfs\", \"tmpfs\"]\n"
     )
 }
@@ -74,7 +79,8 @@ fn environment() -> String {
     let variables: String =
         KEYS.iter().map(|(_, name, what)| format!("  {name:22}{what}\n")).collect();
     format!(
-        "{variables}  {:22}another file in place of {SITE_FILE}\n  {:22}where the user's own config file is\n  \
+        "{variables}  {:22}another file in place of {SITE_FILE}\n  {:22}where the user's own \
+         config file is\n  \
          {:22}where the prompt's history is (else ~/.local/state)\n\
          \nLists are separated by blanks. Empty variables count as unset.\n",
         "CANOPY_SITE_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME"
@@ -94,11 +100,15 @@ fn prompt() -> String {
         })
         .collect();
     format!(
-        "'canopy sql' without a query asks for statements. Each ends with ';' and may have several lines.\n\
+        "'canopy sql' without a query asks for statements. Each ends with ';' and may have \
+         several lines.\n\
          \n{commands}\
-         \nTab completes tables, columns, functions and commands. Ctrl-R searches what was typed before, Ctrl-C clears the\n\
-         line or stops the query under way, Ctrl-D ends the prompt. 'EXPLAIN SELECT ...' tells how many shards and row\n\
+         \nTab completes tables, columns, functions and commands. Ctrl-R searches what was typed \
+         before, Ctrl-C clears the\n\
+         line or stops the query under way, Ctrl-D ends the prompt. 'EXPLAIN SELECT ...' tells \
+         how many shards and row\n\
          groups are read of how many.\n\
-         \nScripts ('canopy sql -f FILE', or standard input) are made of the same statements and commands.\n"
+         \nScripts ('canopy sql -f FILE', or standard input) are made of the same statements and \
+         commands.\n"
     )
 }

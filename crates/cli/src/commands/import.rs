@@ -1,14 +1,14 @@
 //! `canopy import`
 
 use super::building::{Shards, with_progress};
-use crate::limits::memory_size;
+use crate::limits::{OwnerLimitOptions, memory_size};
 use crate::options::{now_ns, threads};
 use crate::outcome::{Outcome, message, say, warn_of};
 use crate::places;
 use crate::{Engine, companion};
 use anyhow::Context;
-use canopy_import::{Counts, Form, Format, Import, Problems, Request};
-use canopy_index::{Disk, NewSource, Published, Writer, WriterOptions};
+use canopy_import::{Above, Counts, Form, Format, Import, Problems, Request};
+use canopy_index::{NewSource, Published, Writer, WriterOptions};
 use canopy_text::human_size;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use std::time::Instant;
 /// Import metadata that other scanners have written and publish it as a new generation of the index
 ///
 /// All FILEs are parts of one source. Modes, owners and ACLs in them say who sees what, as in a
-/// scan; directories above the root count as open to all. Exit code 0: complete; 1: with --lenient,
+/// scan; directories above the root count as open to all, unless --above tells. Exit code 0: complete; 1: with --lenient,
 /// something was left out; 2: nothing was published.
 ///
 /// Example: canopy import --format gufi-trace --root /home trace.0 trace.1
@@ -33,6 +33,9 @@ pub struct Arguments {
     /// Absolute path of the tree's root [default: what the files say]
     #[arg(long, value_name = "PATH")]
     root: Option<PathBuf>,
+    /// What a directory above the root is, such as /home=0711:0:0 (can be repeated)
+    #[arg(long, value_name = "DIR=MODE:UID:GID", value_parser = above)]
+    above: Vec<Above>,
     /// Name of the source [default: the path of its root]
     #[arg(long)]
     name: Option<String>,
@@ -42,6 +45,8 @@ pub struct Arguments {
     /// Memory for grouping and building, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
     memory: usize,
+    #[command(flatten)]
+    limits: OwnerLimitOptions,
     /// Leave out records that cannot be used, and count them
     #[arg(long)]
     lenient: bool,
@@ -90,6 +95,18 @@ fn one_byte(text: &str) -> Result<u8, String> {
     }
 }
 
+/// The permissions of a directory above the root.
+fn above(text: &str) -> Result<Above, String> {
+    let parse = || {
+        let (path, facts) = text.rsplit_once('=')?;
+        let mut facts = facts.split(':');
+        let mode = u32::from_str_radix(facts.next()?, 8).ok().filter(|&mode| mode <= 0o7777)?;
+        let [uid, gid] = [facts.next()?.parse().ok()?, facts.next()?.parse().ok()?];
+        facts.next().is_none().then(|| Above { path: path.into(), mode, uid, gid })
+    };
+    parse().ok_or_else(|| "give a path, its mode in octal digits, its owner and group".to_owned())
+}
+
 /// Carries the command out.
 pub fn run(
     index: Option<PathBuf>,
@@ -111,6 +128,7 @@ pub fn run(
         },
         files: arguments.files,
         root: arguments.root.map(|root| root.as_os_str().as_bytes().to_vec()),
+        above: arguments.above,
         lenient: arguments.lenient,
         threads,
         memory_bytes: arguments.memory,
@@ -120,7 +138,12 @@ pub fn run(
             FormName::Plain => Form::Plain,
         }),
     };
-    let options = WriterOptions { memory_bytes: arguments.memory, threads, disk: Disk::default() };
+    let options = WriterOptions {
+        memory_bytes: arguments.memory,
+        threads,
+        limits: arguments.limits.into(),
+        ..WriterOptions::default()
+    };
     let mut writer = Writer::open(&places::to_write(index)?, options)?;
     if companion::must_refresh(&writer, engine) {
         drop(writer);
@@ -138,8 +161,15 @@ pub fn run(
         None => Outcome::Complete,
     };
     let published = writer.publish()?;
-    report(&published, &counts, import.problems(), begun)?;
-    Ok(if import.problems().count() == 0 { derived } else { Outcome::Partial })
+    if import.untold_above() > 0 && nix::unistd::geteuid().is_root() {
+        message(format_args!(
+            "the directories above {} count as open to all; --above says what they are",
+            canopy_read::to_path(import.root()).display()
+        ));
+    }
+    let shown = report(&published, &counts, import.problems(), begun)?;
+    let complete = import.problems().count() == 0 && shown == Outcome::Complete;
+    Ok(if complete { derived } else { Outcome::Partial })
 }
 
 fn add_source(
@@ -155,7 +185,7 @@ fn add_source(
         dev: import.dev(),
         scanned_ns: now_ns(),
         attributes: import.attributes(),
-        class: import.root_class(),
+        approach: import.root_approach(writer.classes()),
         xattrs: import.xattrs(writer.classes()),
     })?;
     let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
@@ -169,8 +199,8 @@ fn report(
     counts: &Counts,
     problems: &Problems,
     begun: Instant,
-) -> anyhow::Result<()> {
-    warn_of(published);
+) -> anyhow::Result<Outcome> {
+    let shown = warn_of(published);
     for problem in problems.first() {
         message(problem);
     }
@@ -180,7 +210,8 @@ fn report(
     }
     let seconds = begun.elapsed().as_secs_f64();
     say(format_args!(
-        "generation {}: {} entries in {} directories, {:.1} s ({:.0} entries/s), {} in {} shards, {skipped} skipped",
+        "generation {}: {} entries in {} directories, {:.1} s ({:.0} entries/s), {} in {} shards, \
+         {skipped} skipped",
         published.generation,
         published.entries,
         counts.directories.load(Ordering::Relaxed),
@@ -188,5 +219,6 @@ fn report(
         published.entries as f64 / seconds,
         human_size(published.bytes as i64),
         published.shards,
-    ))
+    ))?;
+    Ok(shown)
 }

@@ -1,22 +1,22 @@
 //! `canopy index`
 
 use super::building::{Shards, with_progress};
+use super::index_faults::Faults;
 use crate::config::{prune_patterns, settings};
-use crate::limits::memory_size;
+use crate::limits::{OwnerLimitOptions, memory_size};
 use crate::options::{now_ns, threads};
-use crate::outcome::{Outcome, say, warn_of};
+use crate::outcome::{Outcome, message, say, warn_of};
 use crate::places;
 use crate::{Engine, companion};
 use anyhow::Context;
 use canopy_index::{Disk, NewSource, Writer, WriterOptions};
-use canopy_scan::{Counts, Excludes, Root, ScanError, ScanOptions, Step, scan};
+use canopy_model::escape;
+use canopy_scan::{Counts, Excludes, Fault, MountRules, Root, ScanError, ScanOptions, Step, scan};
 use canopy_text::human_size;
-use parking_lot::Mutex;
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ pub struct Arguments {
     /// repeated), besides what is configured
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
-    /// Index what the configuration leaves out, too
+    /// Index what the configuration leaves out, too, and /proc and its like (for root alone)
     #[arg(long)]
     no_prune: bool,
     /// Leave out extended attributes and ACLs (permissions count all the same); scans faster
@@ -54,6 +54,12 @@ pub struct Arguments {
     /// Memory for building, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
     memory: usize,
+    #[command(flatten)]
+    limits: OwnerLimitOptions,
+    /// Remove what is in the index of each PATH, and the generation before, ahead of the scan:
+    /// needs half of the space, but until the end there are no answers about PATH
+    #[arg(long)]
+    replace: bool,
     /// List entries that vanished or could not be read in FILE
     #[arg(long, value_name = "FILE")]
     errors: Option<PathBuf>,
@@ -81,49 +87,78 @@ pub fn run(
     let begun = Instant::now();
     let threads = threads(arguments.threads);
     Excludes::new(arguments.exclude.iter().map(String::as_str)).context("--exclude")?;
-    let errors = arguments.errors.as_deref().map(ErrorFile::create).transpose()?;
-    let options = WriterOptions { memory_bytes: arguments.memory, threads, disk: Disk::default() };
-    let mut writer = Writer::open(&places::to_write(index)?, options)?;
+    let faults = Faults::new(arguments.errors.as_deref())?;
+    let location = places::to_write(index)?;
+    let options = WriterOptions {
+        memory_bytes: arguments.memory,
+        threads,
+        limits: arguments.limits.into(),
+        keep_previous: !arguments.replace,
+        disk: Disk::default(),
+    };
+    let mut writer = Writer::open(&location, options.clone())?;
     if companion::must_refresh(&writer, engine) {
         drop(writer);
         return companion::run();
     }
+    let trusted = settings().trust_fs.clone().unwrap_or_default();
+    let rules = MountRules::new(trusted, arguments.no_prune);
+    if arguments.replace && give_up(&mut writer, &arguments.paths, &rules) {
+        writer.publish()?;
+        writer = Writer::open(&location, options.clone())?;
+    }
     let own = writer.path().metadata().context("cannot look at the index")?;
-    let options = ScanOptions {
-        one_file_system: arguments.one_file_system,
-        excludes: Excludes::default(),
-        skipped: vec![(own.dev(), own.ino())],
-        no_xattrs: arguments.no_xattrs,
-    };
-    let counts = Counts::default();
-    with_progress(
-        |elapsed| progress(&counts, elapsed),
-        || -> anyhow::Result<()> {
-            for path in &arguments.paths {
-                let root = Root::open(path, writer.classes())?;
-                let options =
-                    ScanOptions { excludes: excludes(&arguments, &root.path)?, ..options.clone() };
-                add_source(
-                    &mut writer,
-                    root,
-                    arguments.name.clone(),
-                    &options,
-                    &counts,
-                    errors.as_ref(),
-                )?;
-            }
-            Ok(())
+    let run = Run {
+        options: ScanOptions {
+            one_file_system: arguments.one_file_system,
+            excludes: Excludes::default(),
+            skipped: vec![(own.dev(), own.ino())],
+            no_xattrs: arguments.no_xattrs,
+            one_reader: !nix::unistd::geteuid().is_root(),
+            path_bytes_max: settings().path_max.unwrap_or(ScanOptions::default().path_bytes_max),
+            part_bytes: (arguments.memory / threads / 16).clamp(1 << 20, 64 << 20),
         },
-    )?;
+        arguments: &arguments,
+        rules,
+        counts: Counts::default(),
+        faults,
+    };
+    let failed = with_progress(
+        |elapsed| progress(&run.counts, elapsed),
+        || {
+            let failed = |path: &PathBuf| Some((path.clone(), run.index(&mut writer, path).err()?));
+            arguments.paths.iter().filter_map(failed).collect::<Vec<_>>()
+        },
+    );
+    for (path, error) in &failed {
+        writer.failed(&root_of(path), format!("{error:#}"));
+    }
+    if failed.len() == arguments.paths.len() {
+        drop(writer.keep());
+        return Err(said(failed).context("nothing was published"));
+    }
+    let stays = !failed.is_empty();
+    for (path, error) in failed {
+        message(format_args!("{error:#}; {} stays as it was in the index", path.display()));
+    }
     let derived = match engine {
         Some(engine) => (engine.refresh)(&mut writer, threads)?,
         None => Outcome::Complete,
     };
-    let published = writer.publish()?;
-    if let Some(errors) = errors {
-        errors.finish()?;
+    let published = match writer.publish() {
+        Ok(published) => published,
+        Err(error) => {
+            record(&location, options, &arguments.paths, &error);
+            return Err(error.into());
+        }
+    };
+    let Run { options, rules, counts, faults, .. } = run;
+    faults.finish(&counts, &options)?;
+    if !options.one_reader {
+        super::index_faults::warn_of_mounts(&rules.closed());
     }
-    warn_of(&published);
+    let shown = warn_of(&published);
+    let complete = counts.faults() == 0 && shown == Outcome::Complete && !stays;
     let (failed, vanished) = (counts.failed.into_inner(), counts.vanished.into_inner());
     let seconds = begun.elapsed().as_secs_f64();
     say(format_args!(
@@ -137,52 +172,110 @@ pub fn run(
         human_size(published.bytes as i64),
         published.shards,
     ))?;
-    Ok(if failed + vanished == 0 { derived } else { Outcome::Partial })
+    Ok(if complete { derived } else { Outcome::Partial })
 }
 
 fn progress(counts: &Counts, elapsed: Duration) -> String {
     let entries = counts.entries.load(Ordering::Relaxed);
-    let errors = counts.failed.load(Ordering::Relaxed) + counts.vanished.load(Ordering::Relaxed);
+    let errors = counts.faults();
     let rate = entries as f64 / elapsed.as_secs_f64().max(0.001);
     format!("{entries} entries, {rate:.0}/s, {errors} errors")
 }
 
-/// What is left out of a source, by the command line and by the configuration.
-fn excludes(arguments: &Arguments, root: &Path) -> anyhow::Result<Excludes> {
-    let mut patterns = arguments.exclude.clone();
-    if !arguments.no_prune {
-        patterns.extend(prune_patterns(settings(), root)?);
-    }
-    Ok(Excludes::new(patterns.iter().map(String::as_str))?)
+/// What the sources of one run have in common.
+struct Run<'a> {
+    arguments: &'a Arguments,
+    options: ScanOptions,
+    rules: MountRules,
+    counts: Counts,
+    faults: Faults,
 }
 
-fn add_source(
-    writer: &mut Writer,
-    root: Root,
-    name: Option<String>,
-    options: &ScanOptions,
-    counts: &Counts,
-    errors: Option<&ErrorFile>,
-) -> anyhow::Result<()> {
-    let source = writer.add_source(NewSource {
-        name,
-        root: root.escaped_path(),
-        dev: root.dev,
-        scanned_ns: now_ns(),
-        attributes: root.attributes,
-        class: root.class,
-        xattrs: if options.no_xattrs { Vec::new() } else { root.xattrs(writer.classes()) },
-    })?;
-    let base = root.path.clone();
-    let on_error = |error: &ScanError| {
-        if let Some(errors) = errors {
-            errors.add(&base, error);
+impl Run<'_> {
+    /// Scans a tree and adds it to what is published next. After an error, nothing of it is.
+    fn index(&self, writer: &mut Writer, path: &Path) -> anyhow::Result<()> {
+        let mut root = Root::open(path, writer.classes(), &self.rules)?;
+        let xattrs = match self.options.no_xattrs {
+            true => Vec::new(),
+            false => root.xattrs(writer.classes()),
+        };
+        let source = writer.add_source(NewSource {
+            name: self.arguments.name.clone(),
+            root: root.escaped_path(),
+            dev: root.dev,
+            scanned_ns: now_ns(),
+            attributes: root.attributes,
+            approach: root.approach.clone(),
+            xattrs,
+        })?;
+        let scanned = self.scan(writer, source, root);
+        match scanned {
+            Ok(()) => writer.forget_failure(&root_of(path)),
+            Err(_) => writer.abandon(source),
         }
-    };
-    let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
-    let sinks = scan(root, options, writer.classes(), counts, &on_error, sinks)?;
-    writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
-    Ok(())
+        scanned
+    }
+
+    fn scan(&self, writer: &Writer, source: u32, root: Root) -> anyhow::Result<()> {
+        let excludes = self.excludes(&root.path)?;
+        let options = ScanOptions { excludes, ..self.options.clone() };
+        let base = root.path.clone();
+        let unlisted = OnceLock::new();
+        let on_error = |error: &ScanError| {
+            if let (true, Fault::Failed(Step::List, errno)) = (error.path.is_empty(), error.fault) {
+                unlisted.get_or_init(|| errno);
+            }
+            self.faults.add(&base, error);
+        };
+        let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
+        let (classes, rules) = (writer.classes(), &self.rules);
+        let sinks = scan(root, &options, classes, rules, &self.counts, &on_error, sinks)?;
+        if let Some(&errno) = unlisted.get() {
+            return Err(std::io::Error::from(errno))
+                .with_context(|| format!("cannot list {}", base.display()));
+        }
+        writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
+        Ok(())
+    }
+
+    /// Returns what is left out of a source, by the command line and by the configuration.
+    fn excludes(&self, root: &Path) -> anyhow::Result<Excludes> {
+        let mut patterns = self.arguments.exclude.clone();
+        if !self.arguments.no_prune {
+            patterns.extend(prune_patterns(settings(), root)?);
+        }
+        Ok(Excludes::new(patterns.iter().map(String::as_str))?)
+    }
+}
+
+/// Takes the sources at these paths out of the index, as far as they can be scanned anew; returns
+/// whether there was any.
+fn give_up(writer: &mut Writer, paths: &[PathBuf], rules: &MountRules) -> bool {
+    let open = |path: &PathBuf| Root::open(path, writer.classes(), rules).ok();
+    let roots: Vec<Root> = paths.iter().filter_map(open).collect();
+    let removed = roots.iter().filter(|root| writer.remove_source(&root.escaped_path()));
+    removed.count() > 0
+}
+
+/// Prints all of the errors but the last one, and returns that.
+fn said(mut failed: Vec<(PathBuf, anyhow::Error)>) -> anyhow::Error {
+    let last = failed.pop();
+    failed.iter().for_each(|(_, error)| message(format_args!("{error:#}")));
+    last.map_or_else(|| anyhow::anyhow!("no PATH is given"), |(_, error)| error)
+}
+
+/// Records that nothing of these paths could be published, if that much can be done.
+fn record(location: &Path, options: WriterOptions, paths: &[PathBuf], error: &canopy_index::Error) {
+    let Ok(mut writer) = Writer::open(location, options) else { return };
+    let reason = format!("{:#}", anyhow::anyhow!("{error}"));
+    paths.iter().for_each(|path| writer.failed(&root_of(path), reason.clone()));
+    drop(writer.keep());
+}
+
+/// Returns the absolute path, escaped, under which a failure of a source is recorded.
+fn root_of(path: &Path) -> String {
+    let real = path.canonicalize().or_else(|_| std::path::absolute(path));
+    escape(real.unwrap_or_else(|_| path.to_owned()).as_os_str().as_bytes()).into_owned()
 }
 
 /// A directory may wait with its descriptor open until its last subdirectory is read.
@@ -191,38 +284,5 @@ fn raise_open_files() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // Without it, only very deep trees run into the limit, and say so.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
-}
-
-/// The file that lists errors: step, reason and path, one a line, with control characters escaped.
-struct ErrorFile {
-    file: Mutex<BufWriter<File>>,
-}
-
-impl ErrorFile {
-    fn create(path: &Path) -> anyhow::Result<Self> {
-        let file =
-            File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(ErrorFile { file: Mutex::new(BufWriter::new(file)) })
-    }
-
-    fn add(&self, base: &Path, error: &ScanError) {
-        let step = match error.step {
-            Step::List => "cannot list",
-            Step::Look => "cannot look at",
-            Step::ReadLink => "cannot read the link",
-            Step::Xattrs => "cannot read the extended attributes of",
-        };
-        let path = base.join(std::ffi::OsStr::from_bytes(&error.path));
-        let reason = std::io::Error::from(error.errno);
-        let path = path.as_os_str().as_bytes().escape_ascii();
-        let mut file = self.file.lock();
-        // A full disk shows when the file is finished.
-        drop(writeln!(file, "{step} {path}: {reason}"));
-    }
-
-    fn finish(self) -> anyhow::Result<()> {
-        let mut file = self.file.into_inner();
-        file.flush().context("cannot write the list of errors")
     }
 }

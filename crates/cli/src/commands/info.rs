@@ -2,7 +2,7 @@
 
 use crate::options::{ReadOptions, age, now_ns};
 use crate::outcome::Outcome;
-use canopy_index::{Index, SourceRecord};
+use canopy_index::{Failure, Index, SourceRecord};
 use canopy_read::to_path;
 use canopy_text::human_size;
 use canopy_text::safe::one_line;
@@ -27,7 +27,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let opened = arguments.read.open_each(index)?;
     let mut output = std::io::stdout().lock();
     if arguments.json {
-        let mut all: Vec<Value> = opened.iter().map(as_json).collect();
+        let mut all = opened.iter().map(as_json).collect::<anyhow::Result<Vec<Value>>>()?;
         let mut info = all.remove(0);
         // Of users who have one.
         if let Some(own) = all.pop() {
@@ -57,7 +57,7 @@ fn count(index: &Index, source: Option<u32>) -> (i64, u64, usize) {
     )
 }
 
-fn as_json(index: &Index) -> Value {
+fn as_json(index: &Index) -> anyhow::Result<Value> {
     let (entries, bytes, shards) = count(index, None);
     let source = |source: &SourceRecord| {
         let (entries, bytes, _) = count(index, Some(source.id));
@@ -69,21 +69,30 @@ fn as_json(index: &Index) -> Value {
             "visible_bytes": bytes,
         })
     };
-    json!({
+    let failure = |failure: &Failure| {
+        json!({
+            "root": failure.root,
+            "since_ns": failure.since_ns,
+            "last_ns": failure.last_ns,
+            "reason": failure.reason,
+        })
+    };
+    Ok(json!({
         "index": index.path(),
         "generation": index.generation(),
         "published_ns": index.published_ns(),
         "sources": index.sources().iter().map(source).collect::<Vec<_>>(),
+        "failures": index.failures()?.iter().map(failure).collect::<Vec<_>>(),
         "classes": index.classes().all,
         "visible_classes": index.classes().visible,
         "visible_shards": shards,
         "visible_entries": entries,
         "visible_bytes": bytes,
         "bytes_per_entry": bytes as f64 / (entries.max(1) as f64),
-    })
+    }))
 }
 
-fn print(index: &Index, output: &mut dyn Write) -> std::io::Result<()> {
+fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
     let now_ns = now_ns();
     let classes = index.classes();
     let (entries, bytes, shards) = count(index, None);
@@ -116,6 +125,12 @@ fn print(index: &Index, output: &mut dyn Write) -> std::io::Result<()> {
             "source      {root}{name}: {entries} entries, {}, scanned {age} ago",
             human_size(bytes as i64)
         )?;
+    }
+    for failure in index.failures()? {
+        let root = one_line(&to_path(&failure.root).display().to_string());
+        let (since, last) = (age(now_ns - failure.since_ns), age(now_ns - failure.last_ns));
+        let reason = one_line(&failure.reason);
+        writeln!(output, "failed      {root} since {since} ago, last {last} ago: {reason}")?;
     }
     Ok(())
 }

@@ -420,10 +420,7 @@ impl Ls {
             || variable("TIME_STYLE").and_then(|style| TimeStyle::parse_for_ls(&style).ok());
         // Where no times are shown, nobody minds a wrong style.
         let asked = self.time_style.filter(|_| options.layout == Layout::Long);
-        let asked = asked
-            .map(|style| TimeStyle::parse_for_ls(&style))
-            .transpose()
-            .map_err(anyhow::Error::msg)?;
+        let asked = asked.map(|style| TimeStyle::parse_for_ls(&style)).transpose()?;
         options.time_style = asked.or_else(environment).unwrap_or_else(TimeStyle::locale);
         options.width = self.width.unwrap_or_else(|| width(self.terminal));
         options.tab = self.tab.or_else(|| whole_number(&variable("TABSIZE")?)).unwrap_or(8);

@@ -8,6 +8,7 @@ pub mod generate;
 pub mod help;
 pub mod import;
 pub mod index;
+mod index_faults;
 pub mod info;
 pub mod ls;
 pub mod report;

@@ -28,7 +28,10 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME|UID", value_parser = parse_user)]
     user: Option<u32>,
     /// Rows of each list
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=TOP_MAX))]
+    #[arg(
+        long, value_name = "N", default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(0..=TOP_MAX)
+    )]
     top: u64,
     /// Only these sections
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = parse_section)]

@@ -23,7 +23,10 @@ pub struct Arguments {
     #[arg(long)]
     mine: bool,
     /// Rows to show
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    #[arg(
+        short = 'n', long, value_name = "N", default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(0..=10_000)
+    )]
     count: u64,
     /// Print JSON, as 'canopy report' has it
     #[arg(long)]

@@ -85,6 +85,8 @@ fn sql_is_beside_canopy_or_in_libexec_and_nowhere_else() {
         .output()
         .unwrap();
     assert_refused(&with_path, "canopy-sql is not installed");
+    let help = Command::new(&installed).args(["sql", "--help"]).output().unwrap();
+    assert!(help.status.success() && help.stdout.starts_with(b"Ask the index in SQL"));
 
     fs::create_dir_all(place.path("libexec/canopy")).unwrap();
     fs::rename(place.path("canopy-sql"), place.path("libexec/canopy/canopy-sql")).unwrap();

@@ -44,7 +44,8 @@ fn bash_completes_commands_options_and_values() {
         let words: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
         let line = format!(
             "set -eu; source {}; set +u; COMP_WORDS=({}); COMP_CWORD={}; \
-             _canopy canopy \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+             _canopy canopy \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; printf '%s\\n' \
+             \"${{COMPREPLY[@]}}\"",
             file.display(),
             words.join(" "),
             words.len() - 1
@@ -86,7 +87,8 @@ fn zsh_completes_what_is_typed() {
         .spawn()
         .unwrap();
     let mut typed = child.stdin.take().unwrap();
-    let keys = "canopy sq\t--fi\tx\ncanopy inde\t--no-pr\t/x\ncanopy ls --group-d\t\ncanopy table dr\tmine\nexit\n";
+    let keys = "canopy sq\t--fi\tx\ncanopy inde\t--no-pr\t/x\ncanopy ls --group-d\t\ncanopy table \
+    dr\tmine\nexit\n";
     typed.write_all(keys.as_bytes()).unwrap();
     // The terminal stays open until the shell has ended.
     child.wait().unwrap();

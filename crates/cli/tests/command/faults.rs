@@ -209,3 +209,133 @@ fn an_index_is_never_indexed_and_excludes_hold() {
         .canopy(&index, &["find".as_ref(), tree.as_os_str(), "-printf".as_ref(), "%P\\n".as_ref()]);
     assert_eq!(common::sorted(&output.stdout, b'\n'), ["index", "keep", "keep/deep"]);
 }
+
+/// What `canopy info` tells root.
+fn info(place: &Place, index: &Path) -> serde_json::Value {
+    let output = place.canopy(index, &["info".as_ref(), "--json".as_ref()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn one_source_that_fails_keeps_its_state_and_stops_no_other() {
+    let place = Place::new();
+    let (index, good, bad) = (place.path("index"), place.path("good"), place.path("bad"));
+    plain_tree(&good, 3, 3);
+    plain_tree(&bad, 2, 2);
+    let run = |paths: &[&Path], code: i32| {
+        let mut arguments = vec![OsStr::new("index")];
+        arguments.extend(paths.iter().map(|path| path.as_os_str()));
+        let output = place.canopy(&index, &arguments);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{errors}");
+        errors
+    };
+    run(&[&bad, &good], 0);
+    assert_eq!(info(&place, &index)["failures"], serde_json::json!([]));
+    let away = place.path("away");
+    std::fs::rename(&bad, &away).unwrap();
+    std::fs::write(good.join("new"), "").unwrap();
+    // The good one is published, before and after the bad one; the bad one stays.
+    let other = place.path("other");
+    plain_tree(&other, 1, 1);
+    let errors = run(&[&good, &bad, &other], 1);
+    let stays = format!("{} stays as it was in the index", bad.display());
+    assert!(errors.contains("cannot open") && errors.contains(&stays), "{errors}");
+    assert_eq!(lines(&place, &index, &good), 1 + 3 * 4 + 1);
+    assert_eq!(lines(&place, &index, &bad), 1 + 2 * 3);
+    assert_eq!(lines(&place, &index, &other), 1 + 2);
+    // Since when, over several runs, also such that publish nothing.
+    let first = info(&place, &index);
+    assert_eq!(first["failures"][0]["root"], bad.to_str().unwrap());
+    assert!(first["failures"][0]["reason"].as_str().unwrap().contains("No such file"), "{first}");
+    assert!(run(&[&bad], 2).contains("nothing was published"));
+    let second = info(&place, &index);
+    assert_eq!(second["failures"][0]["since_ns"], first["failures"][0]["since_ns"]);
+    assert_ne!(second["failures"][0]["last_ns"], first["failures"][0]["last_ns"]);
+    assert_eq!(second["generation"], first["generation"]);
+    let shown = place.canopy(&index, &["info".as_ref()]).stdout;
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(shown.contains(&format!("failed      {} since ", bad.display())), "{shown}");
+    // Others do not learn of it.
+    let user = common::User { uid: 2001, gid: 3001, groups: Vec::new() };
+    let arguments = ["--index".as_ref(), index.as_os_str(), "info".as_ref(), "--json".as_ref()];
+    let seen = user.run(place.canopy.as_os_str(), &arguments).stdout;
+    let seen: serde_json::Value = serde_json::from_slice(&seen).unwrap();
+    assert_eq!(seen["failures"], serde_json::json!([]));
+    // It ends with a run that succeeds.
+    std::fs::rename(&away, &bad).unwrap();
+    run(&[&bad], 0);
+    assert_eq!(info(&place, &index)["failures"], serde_json::json!([]));
+}
+
+/// A small file system of its own, unmounted when it goes away.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn new(at: std::path::PathBuf, size: &str) -> Self {
+        std::fs::create_dir(&at).unwrap();
+        let options = format!("size={size},mode=755");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
+            .arg(&at)
+            .status()
+            .unwrap();
+        assert!(mounted.success(), "mounting a tmpfs needs root");
+        SmallDisk(at)
+    }
+
+    fn resize(&self, bytes: u64) {
+        let options = format!("remount,size={bytes}");
+        let resized = Command::new("mount").args(["-o", &options]).arg(&self.0).status().unwrap();
+        assert!(resized.success());
+    }
+
+    fn used_bytes(&self) -> u64 {
+        let stat = rustix::fs::statvfs(&self.0).unwrap();
+        (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_keeps_the_index_and_takes_a_refresh_that_replaces() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    plain_tree(&tree, 40, 50);
+    let disk = SmallDisk::new(place.path("disk"), "16m");
+    let index = disk.0.join("index");
+    place.index(&index, &tree);
+    let (expected, used) = (1 + 40 * 51, disk.used_bytes());
+    disk.resize(used + used / 2);
+    // No second generation fits: an error, and all of it goes away again.
+    for _ in 0..3 {
+        let output = place.canopy(&index, &["index".as_ref(), tree.as_os_str()]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains("No space left"), "{errors}");
+        assert_eq!(lines(&place, &index, &tree), expected);
+        assert!(disk.used_bytes() <= used + 16 * 1024, "{} > {used}", disk.used_bytes());
+    }
+    let failures = &info(&place, &index)["failures"];
+    assert!(failures[0]["reason"].as_str().unwrap().contains("No space left"), "{failures}");
+    for _ in 0..3 {
+        let replace = ["index".as_ref(), "--replace".as_ref(), tree.as_os_str()];
+        let output = place.canopy(&index, &replace);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{errors}");
+        assert_eq!(lines(&place, &index, &tree), expected);
+        assert!(disk.used_bytes() <= used + 16 * 1024, "{} > {used}", disk.used_bytes());
+    }
+    assert_eq!(info(&place, &index)["failures"], serde_json::json!([]));
+    // What cannot be scanned anew is not given up.
+    std::fs::rename(&tree, place.path("away")).unwrap();
+    let replace = ["index".as_ref(), "--replace".as_ref(), tree.as_os_str()];
+    assert_eq!(place.canopy(&index, &replace).status.code(), Some(2));
+    assert_eq!(lines(&place, &index, &tree), expected);
+}

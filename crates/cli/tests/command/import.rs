@@ -7,7 +7,7 @@
 use crate::common;
 
 use canopy_import::{Counts, Format, Import, Request};
-use canopy_model::{ClassId, ClassTable, Credentials, Listing, Sink, unescape};
+use canopy_model::{Audience, ClassId, ClassTable, Credentials, Listing, Sink, unescape};
 use common::{Place, User, assert_same, random_tree, seeded, sorted};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -212,7 +212,8 @@ impl Sink for Listed<'_> {
         let path = unescape(listing.path).into_owned();
         let path =
             if path.is_empty() { self.0.to_owned() } else { self.0.join(OsString::from_vec(path)) };
-        self.1.push((path, listing.access.listing));
+        let Audience { listers, knowers } = listing.access.listing;
+        self.1.push((path, knowers.unwrap_or(listers)));
         Ok(())
     }
 }
@@ -424,6 +425,39 @@ fn bad_input_publishes_nothing_and_says_where() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("1 record"), "{said}");
     assert!(index.join("CURRENT").exists());
+}
+
+/// No input tells of the directories above its root: whoever imports can.
+#[test]
+fn directories_above_the_root_are_as_told() {
+    let place = Place::new();
+    let (tree, index) = (PathBuf::from("/no-such/home/team"), place.path("index"));
+    let file = place.path("list.csv");
+    fs::write(&file, "path,type,mode,uid,gid,size,mtime\n,d,0755,0,0,0,0\nplan,f,0644,0,0,0,0\n")
+        .unwrap();
+    let bob = User { uid: 2002, gid: 3002, groups: vec![3002] };
+    let found = |start: &str| -> String {
+        let words = ["--index".as_ref(), index.as_os_str(), "find".as_ref(), start.as_ref()];
+        String::from_utf8(bob.run(place.canopy.as_os_str(), &words).stdout).unwrap()
+    };
+    let run = |above: &[&str]| {
+        let words: Vec<&OsStr> =
+            above.iter().flat_map(|above| ["--above".as_ref(), OsStr::new(above)]).collect();
+        import_with(&place, &index, "csv", &tree, std::slice::from_ref(&file), &words)
+    };
+    let open = run(&[]);
+    let said = String::from_utf8_lossy(&open.stderr).into_owned();
+    assert!(said.contains("above /no-such/home/team count as open to all"), "{said}");
+    assert!(found("/no-such/home/team").contains("plan"));
+    // Closed to Bob; then a gate, through which who knows the name gets.
+    for (mode, shown) in [("0750:0:0", false), ("0750:0:3002", true), ("0711:0:0", true)] {
+        let output = run(&[format!("/no-such/home={mode}").as_str(), "/no-such=0755:0:0"]);
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        assert_eq!(found("/no-such/home/team").contains("plan"), shown, "{mode}");
+    }
+    for wrong in ["/no-such/home", "/elsewhere=0755:0:0", "/no-such=0799:0:0", "/no-such=0755:0"] {
+        assert_eq!(run(&[wrong]).status.code(), Some(2), "{wrong}");
+    }
 }
 
 /// The directory of GUFI's programs.

@@ -197,7 +197,8 @@ fn sql_agrees_with_find_and_du_whatever_the_threads() {
             assert_eq!(count("SELECT coalesce(sum(size), 0) FROM summaries"), sizes.to_string());
             // Totals of every directory are those of a du of that directory.
             for line in sql(
-                "SELECT path, blocks, entries + subdirs + 1 FROM trees WHERE path NOT LIKE '%\"%' AND depth < 3",
+                "SELECT path, blocks, entries + subdirs + 1 FROM trees WHERE path NOT LIKE '%\"%' \
+                 AND depth < 3",
                 threads,
             ) {
                 let fields: Vec<&str> = line.rsplitn(3, ',').collect();

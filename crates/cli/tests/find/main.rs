@@ -1,5 +1,6 @@
 //! Tests of find, and of who sees what: each module says what it asks. They need root.
 
+mod changing;
 #[path = "../common/mod.rs"]
 mod common;
 mod exactness;

@@ -233,6 +233,16 @@ fn ls_prints_what_gnus_ls_prints() {
 }
 
 #[test]
+fn zones_have_the_names_that_gnus_ls_shows() {
+    let site = Site::new();
+    let line = words("-l --time-style=+%Z|%z|%6Z|%^Z|%F_%T");
+    for zone in ["Europe/Berlin", "America/New_York", "Asia/Kolkata", "UTC", "", "XYZ-3", "EST5EDT"]
+    {
+        compare(&site, &line, &site.tree, 0, &[("TZ", zone)]);
+    }
+}
+
+#[test]
 fn ls_shows_bytes_above_127_in_the_locale_c_as_gnus_ls_does() {
     let site = Site::new();
     for layout in ["-C", "-x", "-m", "-l", "-1", "-sC", "-xi -w70", "-mF -w33", "-C -T0"] {

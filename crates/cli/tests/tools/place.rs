@@ -148,7 +148,8 @@ impl Site {
         if shown_lines != expected_lines {
             let differ = shown_lines.iter().zip(&expected_lines).find(|(a, b)| a != b);
             panic!(
-                "{what}\nfirst difference (canopy, {}): {differ:#?}\ncanopy: {shown_lines:#?}\nexpected: {expected_lines:#?}",
+                "{what}\nfirst difference (canopy, {}): {differ:#?}\ncanopy: \
+                 {shown_lines:#?}\nexpected: {expected_lines:#?}",
                 case.tool
             );
         }

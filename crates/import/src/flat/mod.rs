@@ -7,34 +7,23 @@
 mod fields;
 mod gpfs;
 mod lester;
-mod parquet;
-mod readers;
+pub(crate) mod parquet;
+pub(crate) mod readers;
 mod spool;
 #[cfg(test)]
 mod tests;
 
-use crate::emitter::{Counts, Emitter, NewEntry};
+use crate::emitter::{Emitter, NewEntry};
 use crate::error::{Error, Position, Problems, Result, RunError};
 use crate::fault::{Checked, Fault};
 use crate::first_pass::{FirstPass, RootRule};
 use crate::input::Input;
 use crate::path::{check, check_name, shown, trimmed};
 use crate::tree::Tree;
-use canopy_model::{ClassTable, FileType, Sink, escape};
+use canopy_model::{FileType, Sink, escape};
 use fields::Fields;
 use spool::{Item, Spool, split};
 use std::path::PathBuf;
-
-/// Which flat format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FlatFormat {
-    Ndjson,
-    Csv,
-    Find,
-    Parquet,
-    GpfsPolicy,
-    Lester,
-}
 
 /// A flat input after the first pass.
 #[derive(Debug)]
@@ -111,12 +100,12 @@ fn checked(fields: Fields) -> Checked<(Vec<u8>, Item)> {
 }
 
 impl Flat {
-    /// Makes the first pass.
+    /// Makes the first pass. `read` hands the records of one file over to the collector.
     pub(crate) fn open(
-        format: FlatFormat,
+        read: impl Fn(&Input, &mut Collector<'_>) -> Result<()>,
         files: &[PathBuf],
-        delimiter: Option<u8>,
         root: Option<&[u8]>,
+        rule: RootRule,
         memory_bytes: usize,
         problems: &Problems,
     ) -> Result<(Flat, Tree)> {
@@ -125,18 +114,9 @@ impl Flat {
             Collector { gathered: FirstPass::default(), spool, problems, names: files, input: 0 };
         for (number, file) in files.iter().enumerate() {
             collector.input = number as u32;
-            let input = Input::open(file)?;
-            match format {
-                FlatFormat::Ndjson => readers::ndjson(&input, &mut collector)?,
-                FlatFormat::Csv => readers::csv(&input, delimiter.unwrap_or(b','), &mut collector)?,
-                FlatFormat::Find => readers::find(&input, &mut collector)?,
-                FlatFormat::Parquet => parquet::read(&input, &mut collector)?,
-                FlatFormat::GpfsPolicy => readers::gpfs_policy(&input, &mut collector)?,
-                FlatFormat::Lester => readers::lester(&input, &mut collector)?,
-            }
+            read(&Input::open(file)?, &mut collector)?;
         }
         let Collector { gathered, spool, .. } = collector;
-        let rule = if format == FlatFormat::Lester { RootRule::Top } else { RootRule::Below };
         let (tree, _) = Tree::build(vec![gathered], root, rule, files, problems)?;
         Ok((Flat { spool, names: files.to_vec() }, tree))
     }
@@ -144,15 +124,11 @@ impl Flat {
     /// Makes the second pass. Entries come from one merge, so one thread hands them over.
     pub(crate) fn run<S: Sink<Error: std::error::Error>>(
         &mut self,
-        tree: &Tree,
-        dev: u64,
-        classes: &ClassTable,
-        counts: &Counts,
+        emitters: &mut [Emitter<'_, S>],
         problems: &Problems,
-        mut sinks: Vec<S>,
-    ) -> std::result::Result<Vec<S>, RunError<S::Error>> {
-        let Some(sink) = sinks.pop() else { return Ok(sinks) };
-        let mut emitter = Emitter::new(tree, classes, counts, dev, sink);
+    ) -> std::result::Result<(), RunError<S::Error>> {
+        let Some(emitter) = emitters.first_mut() else { return Ok(()) };
+        let tree = emitter.tree;
         let ids = tree.ids();
         let mut done = vec![false; tree.dirs.len()];
         // The directory of the entry before, as the input has it, and its number if it can be used.
@@ -205,7 +181,6 @@ impl Flat {
             emitter.begin(dir)?;
             emitter.finish()?;
         }
-        sinks.push(emitter.sink);
-        Ok(sinks)
+        Ok(())
     }
 }

@@ -33,7 +33,7 @@ const BATCH_ROWS: usize = 4096;
 const EXPORTER: &str = "canopy";
 
 /// Reads a file.
-pub(super) fn read(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
+pub(crate) fn read(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
     let opened = guarded(|| open(input)).map_err(|reason| Error::file(&input.path, reason))?;
     let Some((mut reader, escaped)) = opened else { return Ok(()) };
     let mut row = 0;

@@ -97,17 +97,17 @@ pub(super) fn lines(
 }
 
 /// Reads NDJSON: an object a line.
-pub(super) fn ndjson(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
+pub(crate) fn ndjson(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
     lines(input, collector, |text| Some(object(text)))
 }
 
 /// Reads file lists of mmapplypolicy: an entry a line.
-pub(super) fn gpfs_policy(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
+pub(crate) fn gpfs_policy(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
     lines(input, collector, |text| Some(gpfs::record(text)))
 }
 
 /// Reads what Lester prints: an entry a line.
-pub(super) fn lester(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
+pub(crate) fn lester(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
     let mut unfinished = false;
     lines(input, collector, |text| match lester::line(text) {
         Line::Record(fields) => Some(fields),
@@ -165,7 +165,7 @@ fn xattr_value(text: &str) -> Checked<Vec<u8>> {
 }
 
 /// Reads the output of find(1): `%y %m %U %G %s %n %i %b %T@ %A@ %C@ %B@ %p\0%l\0`.
-pub(super) fn find(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
+pub(crate) fn find(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
     const COLUMNS: [&str; 12] = [
         "type", "mode", "uid", "gid", "size", "nlink", "ino", "blocks", "mtime", "atime", "ctime",
         "btime",
@@ -215,7 +215,7 @@ pub(super) fn find(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
 
 /// Reads CSV: a line of column names, then a record a line; values may be quoted and hold line ends
 /// then.
-pub(super) fn csv(input: &Input, delimiter: u8, collector: &mut Collector<'_>) -> Result<()> {
+pub(crate) fn csv(input: &Input, delimiter: u8, collector: &mut Collector<'_>) -> Result<()> {
     let mut blocks = input.blocks(0, input.length);
     let mut columns: Option<Vec<String>> = None;
     let mut line = 1;

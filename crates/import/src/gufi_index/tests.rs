@@ -6,11 +6,15 @@ use proptest::prelude::*;
 use rusqlite::Connection;
 use std::path::Path;
 
-const SUMMARY: &str = "CREATE TABLE summary(name TEXT, type TEXT, inode TEXT, mode INT64, nlink INT64, uid INT64, gid INT64, \
-    size INT64, blksize INT64, blocks INT64, atime INT64, mtime INT64, ctime INT64, linkname TEXT, crtime INT64, \
+const SUMMARY: &str = "CREATE TABLE summary(name TEXT, type TEXT, inode TEXT, mode INT64, nlink \
+    INT64, uid INT64, gid INT64, \
+    size INT64, blksize INT64, blocks INT64, atime INT64, mtime INT64, ctime INT64, linkname \
+    TEXT, crtime INT64, \
     rectype INT64, isroot INT64)";
-const ENTRIES: &str = "CREATE TABLE entries(name TEXT, type TEXT, inode TEXT, mode INT64, nlink INT64, uid INT64, gid INT64, \
-    size INT64, blksize INT64, blocks INT64, atime INT64, mtime INT64, ctime INT64, linkname TEXT, crtime INT64)";
+const ENTRIES: &str = "CREATE TABLE entries(name TEXT, type TEXT, inode TEXT, mode INT64, nlink \
+    INT64, uid INT64, gid INT64, \
+    size INT64, blksize INT64, blocks INT64, atime INT64, mtime INT64, ctime INT64, linkname \
+    TEXT, crtime INT64)";
 const XATTRS: &str = "CREATE TABLE xattrs_pwd(inode TEXT, name BLOB, value BLOB);
     CREATE TABLE external_dbs_pwd(type TEXT, filename TEXT)";
 
@@ -23,10 +27,12 @@ fn directory(path: &Path, mode: u32, file: &str) {
         ENTRIES.to_owned(),
         XATTRS.to_owned(),
         format!(
-            "INSERT INTO summary VALUES('d', 'd', '7', {mode}, 2, 1, 1, 0, 4096, 0, 1, 2, 3, '', 4, 0, 1)"
+            "INSERT INTO summary VALUES('d', 'd', '7', {mode}, 2, 1, 1, 0, 4096, 0, 1, 2, 3, '', \
+             4, 0, 1)"
         ),
         format!(
-            "INSERT INTO entries VALUES('{file}', 'f', '8', {}, 1, 1, 1, 5, 4096, 8, 1, 2, 3, '', 4)",
+            "INSERT INTO entries VALUES('{file}', 'f', '8', {}, 1, 1, 1, 5, 4096, 8, 1, 2, 3, '', \
+             4)",
             0o100_644
         ),
         "INSERT INTO xattrs_pwd VALUES('8', CAST('user.a' AS BLOB), CAST('value' AS BLOB))"

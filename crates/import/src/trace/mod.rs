@@ -13,14 +13,14 @@ mod record;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::emitter::{Counts, Emitter, NewEntry};
+use crate::emitter::{Emitter, NewEntry};
 use crate::error::{Error, Position, Problems, Result, RunError};
 use crate::fault::{Checked, Fault};
 use crate::first_pass::{FirstPass, RootRule};
 use crate::input::{Blocks, Input};
 use crate::path::{check_name, shown};
 use crate::tree::{MADE_UP, NO_DIR, Tree, Xattrs};
-use canopy_model::{ClassTable, Sink, escape, parallel};
+use canopy_model::{Sink, escape, parallel};
 use record::{Layout, Pairs, RECORD_BYTES_MAX, Record, SplitError, detect};
 use std::path::PathBuf;
 
@@ -101,22 +101,13 @@ impl Trace {
     /// Makes the second pass.
     pub(crate) fn run<S: Sink<Error: std::error::Error>>(
         &self,
-        tree: &Tree,
-        dev: u64,
-        classes: &ClassTable,
-        counts: &Counts,
+        emitters: &mut [Emitter<'_, S>],
         problems: &Problems,
-        sinks: Vec<S>,
-    ) -> std::result::Result<Vec<S>, RunError<S::Error>> {
-        let mut emitters: Vec<_> =
-            sinks.into_iter().map(|sink| Emitter::new(tree, classes, counts, dev, sink)).collect();
-        parallel(&mut emitters, self.ranges.clone(), |emitter, range| {
+    ) -> std::result::Result<(), RunError<S::Error>> {
+        parallel(emitters, self.ranges.clone(), |emitter, range| {
             self.read(range, emitter, problems)
         })?;
-        if let Some(emitter) = emitters.first_mut() {
-            emitter.made_up()?;
-        }
-        Ok(emitters.into_iter().map(|emitter| emitter.sink).collect())
+        emitters.first_mut().map_or(Ok(()), Emitter::made_up)
     }
 
     /// Reads the stanzas of a range.
@@ -150,21 +141,11 @@ impl Trace {
                 }
                 b'e' => {}
                 _ => {
-                    if let Err(reason) = stanza.add(&record, emitter)? {
-                        let reason = reason.within(shown(record.path));
-                        problems.report(Error::record(
-                            &input.path,
-                            Position::Offset(offset),
-                            reason,
-                        ))?;
-                    }
-                    if let Err(reason) = record.xattrs() {
-                        let reason = reason.within(shown(record.path));
-                        problems.report(Error::record(
-                            &input.path,
-                            Position::Offset(offset),
-                            reason,
-                        ))?;
+                    let added = stanza.add(&record, emitter)?;
+                    for reason in [added.err(), record.xattrs().err()].into_iter().flatten() {
+                        let (at, reason) =
+                            (Position::Offset(offset), reason.within(shown(record.path)));
+                        problems.report(Error::record(&input.path, at, reason))?;
                     }
                 }
             }

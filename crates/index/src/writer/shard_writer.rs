@@ -3,8 +3,8 @@
 use super::Writer;
 use crate::builder::{Builder, Value, shown_names};
 use crate::error::Result;
-use crate::manifest::{SealedInode, SealedRecord};
-use canopy_model::{Acl, ClassId, Listing, Permissions, escape, join, join_absolute};
+use crate::sealed::{SealedBuilder, SealedInode, SealedRecord};
+use canopy_model::{Acl, Audience, ClassId, Listing, Permissions, escape, join, join_absolute};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,41 +14,92 @@ pub struct ShardWriter<'a> {
     pub(super) writer: &'a Writer,
     pub(super) source: u32,
     pub(super) builders: FxHashMap<ClassId, Builder>,
+    pub(super) sealed: FxHashMap<ClassId, SealedBuilder>,
     bytes: usize,
     bytes_max: usize,
     /// Classes whose builders take no more.
     full: Vec<ClassId>,
+    full_sealed: Vec<ClassId>,
     order: Vec<u32>,
 }
 
 impl<'a> ShardWriter<'a> {
     /// Returns one without listings, whose builders may take so many bytes.
     pub(super) fn new(writer: &'a Writer, source: u32, bytes_max: usize) -> Self {
-        let (builders, full, order) = (FxHashMap::default(), Vec::new(), Vec::new());
-        ShardWriter { writer, source, builders, bytes: 0, bytes_max, full, order }
+        let (builders, sealed) = (FxHashMap::default(), FxHashMap::default());
+        let (full, full_sealed, order) = (Vec::new(), Vec::new(), Vec::new());
+        ShardWriter {
+            writer,
+            source,
+            builders,
+            sealed,
+            bytes: 0,
+            bytes_max,
+            full,
+            full_sealed,
+            order,
+        }
     }
 
     /// Takes in a listing. Blocks while a shard is written, when this thread's share of memory is
     /// used up.
     pub fn push(&mut self, listing: &Listing<'_>) -> Result<()> {
         self.push_values(listing);
-        if let Some(lookup) = listing.access.lookup
+        let access = listing.access;
+        if let Some(lookup) = access.lookup
             && !self.writer.unprivileged
         {
-            self.push_sealed(listing, lookup);
+            self.push_entries(listing, lookup);
+            if let Some((knowers, passage)) = self.writer.knowers(access.listing, &access.passage) {
+                let listers = access.listing.listers;
+                self.add_sealed(knowers, |sealed| {
+                    sealed.push_gate(passage, listers, listing.path);
+                });
+            }
         }
-        let class = self.writer.effective(listing.access.listing);
         let mut order = std::mem::take(&mut self.order);
-        self.add(class, |builder| builder.push(listing, &mut order));
+        self.add_for(access.listing, &access.passage, |builder| builder.push(listing, &mut order));
         self.order = order;
         for class in std::mem::take(&mut self.full) {
             self.flush(class)?;
         }
+        for class in std::mem::take(&mut self.full_sealed) {
+            self.flush_sealed(class)?;
+        }
         while self.bytes > self.bytes_max {
-            let Some(largest) = self.largest() else { break };
-            self.flush(largest)?;
+            match self.largest() {
+                Some(Largest::Rows(class)) => self.flush(class)?,
+                Some(Largest::Sealed(class)) => self.flush_sealed(class)?,
+                None => break,
+            }
         }
         Ok(())
+    }
+
+    /// Adds the same for listers and knowers.
+    pub(super) fn add_for(
+        &mut self,
+        audience: Audience,
+        passage: &Option<Arc<str>>,
+        mut push: impl FnMut(&mut Builder),
+    ) {
+        self.add(audience.listers, &mut push);
+        if let Some((knowers, passage)) = self.writer.knowers(audience, passage) {
+            self.add_sealed(knowers, |sealed| {
+                sealed.push_behind(passage, audience.listers, push);
+            });
+        }
+    }
+
+    /// Adds to what a class of knowers finds by name.
+    pub(super) fn add_sealed(&mut self, class: ClassId, push: impl FnOnce(&mut SealedBuilder)) {
+        let sealed = self.sealed.entry(class).or_default();
+        let before = sealed.bytes();
+        push(sealed);
+        self.bytes += sealed.bytes() - before;
+        if sealed.is_full() {
+            self.full_sealed.push(class);
+        }
     }
 
     /// Adds to the builder of a class.
@@ -71,28 +122,29 @@ impl<'a> ShardWriter<'a> {
         let path: Arc<str> = listing.path.into();
         for (at, row) in rows.iter().enumerate() {
             for xattr in rows.xattrs(at) {
-                let Some((value, class)) = xattr.value else { continue };
-                let value = Value {
-                    path: path.clone(),
-                    name: row.name.to_owned(),
-                    key: xattr.key.to_owned(),
-                    value: escape(value).into_owned(),
-                    attributes: *row.attributes,
-                };
-                self.add(class, |builder| builder.push_value(value));
+                let Some((value, audience)) = xattr.value else { continue };
+                let value = escape(value).into_owned();
+                self.add_for(audience, &listing.access.passage, |builder| {
+                    builder.push_value(Value {
+                        path: path.clone(),
+                        name: row.name.to_owned(),
+                        key: xattr.key.to_owned(),
+                        value: value.clone(),
+                        attributes: *row.attributes,
+                    });
+                });
             }
         }
     }
 
     /// Adds the entries of a gate for those who may look them up but not list them.
-    fn push_sealed(&mut self, listing: &Listing<'_>, lookup: ClassId) {
+    fn push_entries(&mut self, listing: &Listing<'_>, lookup: ClassId) {
         let rows = listing.rows;
         let (writer, source) = (self.writer, self.source);
-        let root = writer.roots.get(&source).map_or("", String::as_str);
+        let root = writer.begun.get(&source).map_or("", |source| source.root.as_str());
         for (at, row) in rows.iter().enumerate() {
             let path = join_absolute(root, &join(listing.path, row.name));
             let inode = SealedInode {
-                source,
                 dev: listing.dev,
                 attributes: *row.attributes,
                 target: row.target.to_owned(),
@@ -108,19 +160,23 @@ impl<'a> ShardWriter<'a> {
             let permissions = Permissions::of_inode(row.attributes, acl);
             for xattr in rows.xattrs(at) {
                 let Some((value, _)) = xattr.value else { continue };
-                let class = writer.table.value_class(lookup, xattr.key, permissions);
+                let lookup = Audience { listers: lookup, knowers: None };
+                let audience = writer.table.value_audience(lookup, xattr.key, permissions);
                 let value = (xattr.key.to_owned(), escape(value).into_owned());
-                records.entry(class).or_default().xattrs.push(value);
+                records.entry(audience.listers).or_default().xattrs.push(value);
             }
             for (class, record) in records {
-                self.add(class, |builder| builder.push_sealed(path.clone(), record));
+                self.add_sealed(class, |sealed| sealed.push_entry(path.clone(), record));
             }
         }
     }
 
-    fn largest(&self) -> Option<ClassId> {
-        let filled = self.builders.iter().filter(|(_, builder)| !builder.is_empty());
-        filled.max_by_key(|(_, builder)| builder.bytes()).map(|(&class, _)| class)
+    fn largest(&self) -> Option<Largest> {
+        let builders = self.builders.iter().filter(|(_, builder)| !builder.is_empty());
+        let rows = builders.map(|(&class, builder)| (builder.bytes(), Largest::Rows(class)));
+        let sealed = self.sealed.iter();
+        let sealed = sealed.map(|(&class, sealed)| (sealed.bytes(), Largest::Sealed(class)));
+        rows.chain(sealed).max_by_key(|(bytes, _)| *bytes).map(|(_, largest)| largest)
     }
 
     fn flush(&mut self, class: ClassId) -> Result<()> {
@@ -128,4 +184,16 @@ impl<'a> ShardWriter<'a> {
         self.bytes -= builder.bytes();
         self.writer.write_shard(class, self.source, builder)
     }
+
+    fn flush_sealed(&mut self, class: ClassId) -> Result<()> {
+        let Some(sealed) = self.sealed.remove(&class) else { return Ok(()) };
+        self.bytes -= sealed.bytes();
+        self.writer.write_sealed(class, self.source, sealed)
+    }
+}
+
+/// What takes most memory.
+enum Largest {
+    Rows(ClassId),
+    Sealed(ClassId),
 }

@@ -5,7 +5,7 @@
 //! whoever may read a row may read all that it was computed from. It is published with all else, as
 //! one generation.
 
-use super::Writer;
+use super::{Held, Writer};
 use crate::error::{Error, Result};
 use crate::own_tables::{TableKind, TableRecord, TableWriter, WrittenRows, table_schema};
 use crate::reader::Index;
@@ -70,7 +70,7 @@ impl Writer {
     }
 
     fn remove_rows(&mut self, table: Option<&str>) {
-        for (&class, (_, manifest)) in &mut self.classes {
+        for (&class, Held { manifest, .. }) in &mut self.classes {
             let before = manifest.tables.len();
             manifest.tables.retain(|file| table.is_some_and(|name| file.table != name));
             if manifest.tables.len() != before {
@@ -89,16 +89,15 @@ impl Writer {
     /// Returns what every reader of a class sees; of no class, nothing.
     pub fn view(&self, class: Option<ClassId>) -> Index {
         let empty = Default::default();
-        let held = class.and_then(|class| self.classes.get(&class)).map(|(_, manifest)| manifest);
+        let held = class.and_then(|class| self.classes.get(&class)).map(|held| &held.manifest);
         let manifest = held.unwrap_or(&empty);
-        let directory = class.map(|class| self.names.class(&self.table.path_of(class)));
+        let directory = class.map(|class| self.names.class(self.table.grants_of(class)));
         let used = |id: u32| {
             manifest.sources.iter().any(|source| source.id == id)
                 || manifest.shards.iter().any(|shard| shard.source == id)
         };
-        let sources = self.classes.values().flat_map(|(_, manifest)| &manifest.sources);
+        let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
         Index::of_class(
-            &self.names,
             directory.as_ref().unwrap_or(&self.path),
             manifest,
             sources.filter(|source| used(source.id)).cloned().collect(),
@@ -120,6 +119,6 @@ impl Writer {
     /// Adds the rows that were written to what a class holds. Not durable before publication.
     pub fn add_rows(&mut self, class: ClassId, rows: WrittenRows) {
         self.changed.insert(class);
-        self.classes.entry(class).or_default().1.tables.push(rows.0);
+        self.classes.entry(class).or_default().manifest.tables.push(rows.0);
     }
 }

@@ -10,7 +10,6 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Signature, TypeSignature, Volatility,
 };
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 type New = fn() -> Box<dyn Accumulator>;
@@ -73,19 +72,7 @@ impl Aggregate {
     }
 }
 
-impl PartialEq for Aggregate {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
-impl Eq for Aggregate {}
-
-impl Hash for Aggregate {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
-    }
-}
+equal_by_name!(Aggregate);
 
 impl AggregateUDFImpl for Aggregate {
     fn name(&self) -> &str {

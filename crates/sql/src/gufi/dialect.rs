@@ -224,10 +224,7 @@ impl VisitorMut for Rewriter {
                 }
                 return ControlFlow::Continue(());
             }
-            Expr::Identifier(name)
-                if name.quote_style == Some('"') && !self.is_column(expression) =>
-            {
-                let Expr::Identifier(name) = expression else { unreachable!() };
+            Expr::Identifier(name) if name.quote_style == Some('"') && !self.names_column(name) => {
                 Expr::value(Value::SingleQuotedString(name.value.clone()))
             }
             Expr::Function(function) => match of_sqlite(function) {
@@ -277,14 +274,13 @@ struct Relation {
 impl Rewriter {
     /// Returns whether an expression is the name of a column, as far as one can know.
     fn is_column(&self, expression: &Expr) -> bool {
-        match expression {
-            Expr::Identifier(name) => {
-                name.quote_style != Some('"') || HIDDEN.contains(&name.value.as_str()) || {
-                    self.columns.contains(&name.value)
-                }
-            }
-            _ => false,
-        }
+        matches!(expression, Expr::Identifier(name) if self.names_column(name))
+    }
+
+    fn names_column(&self, name: &Ident) -> bool {
+        name.quote_style != Some('"')
+            || HIDDEN.contains(&name.value.as_str())
+            || self.columns.contains(&name.value)
     }
 
     fn paths(&self, body: &mut SetExpr, order: Vec<&mut Expr>) {

@@ -7,6 +7,25 @@
 //!
 //! Not its job: who may see what. The views read the index's own tables and nothing else.
 
+/// Makes functions equal that have the same name, which the engine asks of its functions.
+macro_rules! equal_by_name {
+    ($Function:ty) => {
+        impl PartialEq for $Function {
+            fn eq(&self, other: &Self) -> bool {
+                self.name == other.name
+            }
+        }
+
+        impl Eq for $Function {}
+
+        impl std::hash::Hash for $Function {
+            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+                self.name.hash(state);
+            }
+        }
+    };
+}
+
 mod aggregates;
 mod dialect;
 mod error;

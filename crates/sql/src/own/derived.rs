@@ -1,73 +1,44 @@
 //! Derived tables: rows that the index holds, in the directories of the classes that they were
 //! computed from.
 
+use crate::provider::{Provider, ScanRequest, Scannable};
 use crate::queue::{self, Batches};
-use crate::restriction::Restriction;
 use crate::scan::Extent;
 use crate::tables::external;
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
-use async_trait::async_trait;
 use canopy_index::{Index, TableColumn, TableFile, table_schema};
 use canopy_read::plan::BATCH_ROWS;
-use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 /// A derived table as its caller sees it.
 pub(super) struct DerivedTable {
-    index: Arc<Index>,
     name: String,
     schema: SchemaRef,
 }
 
 impl DerivedTable {
     /// Describes a table of an index to the engine; opens nothing.
-    pub(super) fn new(index: Arc<Index>, name: &str, columns: &[TableColumn]) -> Self {
-        DerivedTable { index, name: name.to_owned(), schema: table_schema(columns) }
+    pub(super) fn new(index: Arc<Index>, name: &str, columns: &[TableColumn]) -> Provider<Self> {
+        let table = DerivedTable { name: name.to_owned(), schema: table_schema(columns) };
+        Provider { index, table }
     }
 }
 
-impl fmt::Debug for DerivedTable {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "DerivedTable({})", self.name)
-    }
-}
-
-#[async_trait]
-impl TableProvider for DerivedTable {
-    fn schema(&self) -> SchemaRef {
-        self.schema.clone()
+impl Scannable for DerivedTable {
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    fn table_type(&self) -> TableType {
-        TableType::Base
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
     }
 
-    fn supports_filters_pushdown(
-        &self,
-        filters: &[&Expr],
-    ) -> Result<Vec<TableProviderFilterPushDown>> {
-        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
-    }
-
-    async fn scan(
-        &self,
-        session: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let schema = match projection {
-            Some(columns) => Arc::new(self.schema.project(columns)?),
-            None => self.schema.clone(),
-        };
-        let restriction = Restriction::new(filters);
-        let index = restriction.view(&self.index)?;
+    fn scan(&self, request: ScanRequest<'_>) -> Result<Arc<dyn ExecutionPlan>> {
+        let ScanRequest { session, index, schema, limit, .. } = request;
         let files = VecDeque::from(index.table_files(&self.name));
         let (all, threads) = (self.schema.clone(), session.config().target_partitions());
         let wanted = schema.clone();

@@ -117,9 +117,8 @@ impl DuOptions {
 pub struct Exclude(Glob);
 
 impl Exclude {
-    /// Compiles a shell pattern, in which `*` matches slashes too. Errors say what is wrong with
-    /// it.
-    pub fn new(pattern: &[u8]) -> std::result::Result<Self, String> {
+    /// Compiles a shell pattern, in which `*` matches slashes too. Fails as [`Glob::new`] does.
+    pub fn new(pattern: &[u8]) -> canopy_text::Result<Self> {
         Glob::new(pattern, false).map(Exclude)
     }
 
@@ -203,23 +202,19 @@ impl std::ops::AddAssign for Tally {
 impl Tally {
     /// Returns what an entry that is no directory adds.
     fn of_file(attributes: &Attributes, options: &DuOptions) -> Self {
-        let totals = Totals {
-            entries: 1,
-            bytes: attributes.size_bytes,
-            blocks: attributes.blocks,
-            ..Totals::default()
-        };
-        Tally { totals, time_ns: options.time_of(attributes) }
+        let bytes = attributes.size_bytes;
+        Self::of(Totals { entries: 1, bytes, ..Totals::default() }, attributes, options)
     }
 
     /// Returns what a directory adds by itself.
     fn of_dir(attributes: &Attributes, options: &DuOptions) -> Self {
-        let totals = Totals {
-            dirs: 1,
-            dir_bytes: attributes.size_bytes,
-            blocks: attributes.blocks,
-            ..Totals::default()
-        };
+        let dir_bytes = attributes.size_bytes;
+        Self::of(Totals { dirs: 1, dir_bytes, ..Totals::default() }, attributes, options)
+    }
+
+    /// Returns some totals with the blocks and the time of an entry.
+    fn of(totals: Totals, attributes: &Attributes, options: &DuOptions) -> Self {
+        let totals = Totals { blocks: attributes.blocks, ..totals };
         Tally { totals, time_ns: options.time_of(attributes) }
     }
 }

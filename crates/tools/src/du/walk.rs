@@ -145,10 +145,8 @@ impl Walk<'_, '_, '_> {
         self.pass(Some(name))?;
         let path = join(&around, name);
         let top = self.top();
-        let mut own = Tally::default();
-        if top.ahead.last().is_some_and(|(next, _)| next == name) {
-            own = top.ahead.pop().expect("there is a last one").1;
-        }
+        let ahead = top.ahead.pop_if(|(next, _)| next == name);
+        let own = ahead.map(|(_, own)| own).unwrap_or_default();
         let skipped = skipped || self.left_out(&path);
         self.open.push(OpenDirectory { path, own, skipped, ..OpenDirectory::default() });
         Ok(())
@@ -163,11 +161,9 @@ impl Walk<'_, '_, '_> {
         }
         loop {
             let top = self.top();
-            match top.ahead.last() {
-                Some((next, _)) if until.is_none_or(|until| next.as_str() < until) => {}
-                _ => return Ok(()),
-            }
-            let Some((name, own)) = top.ahead.pop() else { return Ok(()) };
+            let before =
+                |(next, _): &mut (String, Tally)| until.is_none_or(|until| next.as_str() < until);
+            let Some((name, own)) = top.ahead.pop_if(before) else { return Ok(()) };
             let path = join(&top.path, &name);
             let skipped = top.skipped || self.left_out(&path);
             self.open.push(OpenDirectory { path, own, skipped, ..OpenDirectory::default() });

@@ -26,9 +26,11 @@ pub fn write_html(report: &Report, output: &mut dyn Write) -> Result<()> {
     write!(
         output,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
+         'unsafe-inline'\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"robots\" content=\"noindex\">\n<title>Report of {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
+         <meta name=\"robots\" content=\"noindex\">\n<title>Report of \
+         {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
         title = escaped(&title)
     )?;
     heading(report, &title, output)?;

@@ -311,7 +311,9 @@ pub(crate) const CASES: &[Case] = &[
     one(
         GUIDE,
         &[],
-        "SELECT path, name, size FROM (SELECT rpath(sname, sroll) AS path, name, size, row_number() OVER (PARTITION BY pinode ORDER BY name) AS place FROM vrpentries) WHERE place <= 1",
+        "SELECT path, name, size FROM (SELECT rpath(sname, sroll) AS path, name, size, \
+         row_number() OVER (PARTITION BY pinode ORDER BY name) AS place FROM vrpentries) WHERE \
+         place <= 1",
         |tree| {
             let first = |dir| tree.of(dir).min_by_key(|row| row.name.clone());
             rows(tree.dirs.iter().filter_map(first), |row| row![row.dir, row.name, row.size()])
@@ -519,15 +521,19 @@ pub(crate) const CASES: &[Case] = &[
             "-I",
             "CREATE TABLE intermediate (uid INT64, totfiles INT64, totsize INT64);",
             "-E",
-            "INSERT INTO intermediate SELECT uid, COUNT(*), SUM(size) FROM entries WHERE type == 'f' GROUP by uid;",
+            "INSERT INTO intermediate SELECT uid, COUNT(*), SUM(size) FROM entries WHERE type == \
+             'f' GROUP by uid;",
             "-K",
             "CREATE TABLE aggregate (uid INT64, totfiles INT64, totsize INT64);",
             "-J",
-            "INSERT INTO aggregate SELECT uid, SUM(totfiles), SUM(totsize) FROM intermediate GROUP BY uid;",
+            "INSERT INTO aggregate SELECT uid, SUM(totfiles), SUM(totsize) FROM intermediate \
+             GROUP BY uid;",
             "-G",
-            "SELECT uidtouser(uid), SUM(totfiles), SUM(totsize) as finalsize FROM aggregate GROUP BY uid ORDER BY finalsize DESC;",
+            "SELECT uidtouser(uid), SUM(totfiles), SUM(totsize) as finalsize FROM aggregate GROUP \
+             BY uid ORDER BY finalsize DESC;",
         ],
-        "SELECT uidtouser(uid), COUNT(*), SUM(size) AS finalsize FROM entries WHERE type == 'f' GROUP BY uid ORDER BY finalsize DESC",
+        "SELECT uidtouser(uid), COUNT(*), SUM(size) AS finalsize FROM entries WHERE type == 'f' \
+         GROUP BY uid ORDER BY finalsize DESC",
         |tree| {
             let counts = by(tree.files(), |row| user(row), |_| 1);
             let sizes = by(tree.files(), |row| user(row), |row| row.size());
@@ -544,17 +550,22 @@ pub(crate) const CASES: &[Case] = &[
             "examples/oldbigfiles",
             &[
                 "-I",
-                "CREATE TABLE intermediate (uid INT64, pathname TEXT, name TEXT, size INT64, mtime INT64);",
+                "CREATE TABLE intermediate (uid INT64, pathname TEXT, name TEXT, size INT64, \
+                 mtime INT64);",
                 "-E",
-                "INSERT INTO intermediate SELECT uid, rpath(sname, sroll), name, size, mtime FROM vrpentries WHERE (type == 'f') AND (size > 1024);",
+                "INSERT INTO intermediate SELECT uid, rpath(sname, sroll), name, size, mtime FROM \
+                 vrpentries WHERE (type == 'f') AND (size > 1024);",
                 "-K",
-                "CREATE TABLE aggregate (uid INT64, pathname TEXT, name TEXT, size INT64, mtime INT64);",
+                "CREATE TABLE aggregate (uid INT64, pathname TEXT, name TEXT, size INT64, mtime \
+                 INT64);",
                 "-J",
                 "INSERT INTO aggregate SELECT uid, pathname, name, size, mtime FROM intermediate;",
                 "-G",
-                "SELECT uid, pathname, name, size, mtime FROM aggregate ORDER BY size DESC, pathname ASC, name ASC;",
+                "SELECT uid, pathname, name, size, mtime FROM aggregate ORDER BY size DESC, \
+                 pathname ASC, name ASC;",
             ],
-            "SELECT uid, rpath(sname, sroll) AS pathname, name, size, mtime FROM vrpentries WHERE (type == 'f') AND (size > 1024) ORDER BY size DESC, pathname ASC, name ASC",
+            "SELECT uid, rpath(sname, sroll) AS pathname, name, size, mtime FROM vrpentries WHERE \
+             (type == 'f') AND (size > 1024) ORDER BY size DESC, pathname ASC, name ASC",
             |tree| {
                 let mut large: Vec<&Row> = tree.files().filter(|row| row.size() > 1024).collect();
                 large.sort_by_key(|row| (std::cmp::Reverse(row.size()), row.path.clone()));
@@ -585,7 +596,8 @@ pub(crate) const CASES: &[Case] = &[
         &[
             "-x",
             "-E",
-            "SELECT path(), name, uid, gid, xattr_value FROM xpentries WHERE xattr_value IS NOT NULL",
+            "SELECT path(), name, uid, gid, xattr_value FROM xpentries WHERE xattr_value IS NOT \
+             NULL",
         ],
         r#"SELECT path(""), name, uid, gid, xattr_value FROM xpentries WHERE xattr_value IS NOT NULL"#,
         |tree| {
@@ -660,7 +672,13 @@ pub(crate) const CASES: &[Case] = &[
         "treesummary.tex",
         &[
             "-T",
-            "SELECT inode, pinode, totsubdirs, maxsubdirfiles, maxsubdirlinks, maxsubdirsize, totfiles, totlinks, minuid, maxuid, mingid, maxgid, minsize, maxsize, totzero, totltk, totmtk, totltm, totmtm, totmtg, totmtt, totsize, minctime, maxctime, totctime, minmtime, maxmtime, totmtime, minatime, maxatime, totatime, minblocks, maxblocks, totblocks, totxattr, mincrtime, maxcrtime, totcrtime, minossint1, maxossint1, totossint1, minossint2, maxossint2, totossint2, minossint3, maxossint3, totossint3, minossint4, maxossint4, totossint4, rectype FROM treesummary",
+            "SELECT inode, pinode, totsubdirs, maxsubdirfiles, maxsubdirlinks, maxsubdirsize, \
+             totfiles, totlinks, minuid, maxuid, mingid, maxgid, minsize, maxsize, totzero, \
+             totltk, totmtk, totltm, totmtm, totmtg, totmtt, totsize, minctime, maxctime, \
+             totctime, minmtime, maxmtime, totmtime, minatime, maxatime, totatime, minblocks, \
+             maxblocks, totblocks, totxattr, mincrtime, maxcrtime, totcrtime, minossint1, \
+             maxossint1, totossint1, minossint2, maxossint2, totossint2, minossint3, maxossint3, \
+             totossint3, minossint4, maxossint4, totossint4, rectype FROM treesummary",
         ],
         |tree| {
             rows(&tree.dirs, |dir| {

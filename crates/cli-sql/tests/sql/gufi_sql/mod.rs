@@ -272,7 +272,8 @@ fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
         "SELECT COUNT(DISTINCT minuid) FROM vsummaryuser WHERE minuid == maxuid AND uid == minuid";
     assert_eq!(count(users), "3");
     // Views join, hide what paths are made of, and are found under other names.
-    let joined = "SELECT s.*, rpath(e.sname, e.sroll, name) FROM vrpentries AS e JOIN (SELECT inode AS i FROM summary) AS s ON e.pinode == s.i";
+    let joined = "SELECT s.*, rpath(e.sname, e.sroll, name) FROM vrpentries AS e JOIN (SELECT \
+    inode AS i FROM summary) AS s ON e.pinode == s.i";
     assert_eq!(site.ask(joined).len(), tree.entries.len());
     assert_eq!(site.ask(joined)[0].len(), 2);
     let starred = site.ask("SELECT *, path() FROM summary ORDER BY path() LIMIT 1");
@@ -281,9 +282,12 @@ fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
         "SELECT max(p) FROM (SELECT rpath(sname, sroll) AS p FROM vrsummary) AS inner_query";
     assert_eq!(count(nested), format!("{}/sizes", tree.root));
     // gufi_find_outliers, as the document has it.
-    let outliers = "WITH t AS (SELECT path() AS path, pinode, totsize FROM treesummary), s AS (SELECT pinode, AVG(totsize) AS mean, stdevs(totsize) AS deviation FROM t GROUP BY pinode) SELECT path FROM t JOIN s USING (pinode) WHERE abs(totsize - mean) > 2 * deviation";
+    let outliers = "WITH t AS (SELECT path() AS path, pinode, totsize FROM treesummary), s AS \
+    (SELECT pinode, AVG(totsize) AS mean, stdevs(totsize) AS deviation FROM t GROUP BY pinode) \
+    SELECT path FROM t JOIN s USING (pinode) WHERE abs(totsize - mean) > 2 * deviation";
     assert_eq!(site.ask(outliers), vec![vec![format!("{}/sizes", tree.root)]]);
-    let correlated = "SELECT count(*) FROM vrsummary WHERE totfiles > 0 AND NOT EXISTS (SELECT 1 FROM pentries WHERE pinode == vrsummary.inode)";
+    let correlated = "SELECT count(*) FROM vrsummary WHERE totfiles > 0 AND NOT EXISTS (SELECT 1 \
+    FROM pentries WHERE pinode == vrsummary.inode)";
     assert_eq!(count(correlated), "0");
     for (query, answer) in [
         ("SELECT count(*) FROM entries WHERE name REGEXP '^f[12]\\.1'", "3"),
@@ -292,12 +296,14 @@ fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
         ("SELECT TOTAL(size) FROM entries WHERE name == 'nothing'", "0.0"),
         ("SELECT CAST(TOTAL(size) AS INT64) FROM entries WHERE name == 'f1.big'", "4"),
         (
-            "SELECT rpad(name, 6) || '|' || rpad(name, 12) || '|' FROM entries WHERE name == 'Makefile'",
+            "SELECT rpad(name, 6) || '|' || rpad(name, 12) || '|' FROM entries WHERE name == \
+             'Makefile'",
             "Makefile|Makefile    |",
         ),
         ("SELECT stdevp(size) FROM entries WHERE name LIKE 'f1.big%'", "2.449489742783178"),
         (
-            "SELECT log_hist_combine(h) FROM (SELECT log_hist(size, 2, 8) AS h FROM pentries WHERE type == 'f' AND size < 20 GROUP BY pinode)",
+            "SELECT log_hist_combine(h) FROM (SELECT log_hist(size, 2, 8) AS h FROM pentries \
+             WHERE type == 'f' AND size < 20 GROUP BY pinode)",
             "2;8;11;0;1:4;2:9;3:1;",
         ),
         (
@@ -314,13 +320,15 @@ fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
         ("SELECT xattr_value FROM xsummary WHERE xattr_name == 'user.ext'", "of a directory"),
         ("SELECT count(*) FROM trees", &tree.dirs.len().to_string()),
         (
-            "SELECT \"my name\" FROM (SELECT name AS \"my name\" FROM entries) WHERE \"my name\" == \"f1.big\"",
+            "SELECT \"my name\" FROM (SELECT name AS \"my name\" FROM entries) WHERE \"my name\" \
+             == \"f1.big\"",
             "f1.big",
         ),
         ("SELECT \"count(*)\" FROM (SELECT count(*) FROM entries WHERE name == 'f1.big')", "1"),
         ("SELECT count(*) FROM (SELECT name FROM entries LIMIT 3)", "3"),
         (
-            "SELECT count(*) FROM (SELECT DISTINCT agecat(mtime), intcat(size), bytecat(size) FROM entries) WHERE 1 == 0",
+            "SELECT count(*) FROM (SELECT DISTINCT agecat(mtime), intcat(size), bytecat(size) \
+             FROM entries) WHERE 1 == 0",
             "0",
         ),
     ] {
@@ -358,20 +366,24 @@ fn the_views_show_each_user_what_the_own_tables_show() {
             };
             for start in starts.iter().step_by(3) {
                 let own = ask(format!(
-                    "SELECT path, size FROM entries WHERE starts_with(path, '{start}/') AND type IN ('f', 'l')"
+                    "SELECT path, size FROM entries WHERE starts_with(path, '{start}/') AND type \
+                     IN ('f', 'l')"
                 ));
                 for view in ["vrpentries", "vrxpentries"] {
                     let shown = ask(format!(
-                        "SELECT rpath(sname, sroll, name), size FROM {view} WHERE below(path(), '{start}') AND \
+                        "SELECT rpath(sname, sroll, name), size FROM {view} WHERE below(path(), \
+                         '{start}') AND \
                          dtotsize >= 0 AND pinode <> '' AND coalesce(ppinode, '') <> '-'"
                     ));
                     assert_eq!(shown, own, "{seed} {user:?} {start} {view}");
                 }
                 let own = ask(format!(
-                    "SELECT path, files, symlinks FROM summaries WHERE starts_with(path, '{start}/') OR path = '{start}'"
+                    "SELECT path, files, symlinks FROM summaries WHERE starts_with(path, \
+                     '{start}/') OR path = '{start}'"
                 ));
                 let shown = ask(format!(
-                    "SELECT path(), totfiles, totlinks FROM vrsummary WHERE below(path(), '{start}') AND totsize >= 0"
+                    "SELECT path(), totfiles, totlinks FROM vrsummary WHERE below(path(), \
+                     '{start}') AND totsize >= 0"
                 ));
                 // Behind a gate, where the own table has to be told of something below it, the view
                 // finds more.

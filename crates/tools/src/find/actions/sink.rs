@@ -229,7 +229,8 @@ impl<'a> ActionSink<'a> {
     ) -> Result<Option<bool>> {
         match &self.find.actions[number] {
             Action::Quit => return Ok(None),
-            Action::Delete => unreachable!("only a live search deletes, and does it itself"),
+            // A live search deletes by itself, and nothing is deleted by what the index says.
+            Action::Delete => return Ok(Some(false)),
             Action::Count => self.count(1),
             Action::Write(EntryFormat::Json, _) if self.find.globals.json => {
                 let mut block = if state.listed { b",\n".to_vec() } else { b"[\n".to_vec() };

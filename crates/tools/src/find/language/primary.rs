@@ -115,7 +115,10 @@ impl Parser<'_> {
                 self.globals.follow_all = true;
             }
             "-files0-from" => self.globals.starts_from = Some(self.argument(name)?.to_owned()),
-            "-regextype" => self.syntax = Syntax::named(&self.argument(name)?.to_string_lossy())?,
+            "-regextype" => {
+                let syntax = Syntax::named(&self.argument(name)?.to_string_lossy());
+                self.syntax = syntax.map_err(|error| error.to_string())?;
+            }
             "-ignore_readdir_race" => self.globals.ignores_races = true,
             "-noignore_readdir_race" => self.globals.ignores_races = false,
             "-noleaf" | "-warn" | "-nowarn" => {}
@@ -199,11 +202,11 @@ impl Parser<'_> {
             "-name" | "-iname" => Test::Name(self.glob(name)?),
             "-path" | "-wholename" | "-ipath" | "-iwholename" => Test::Path(self.glob(name)?),
             "-lname" | "-ilname" => Test::Target(self.glob(name)?),
-            "-regex" | "-iregex" => Test::Regex(compile(
-                self.argument(name)?.as_bytes(),
-                self.syntax,
-                name == "-iregex",
-            )?),
+            "-regex" | "-iregex" => {
+                let pattern = self.argument(name)?.as_bytes();
+                let regex = compile(pattern, self.syntax, name == "-iregex");
+                Test::Regex(regex.map_err(|error| error.to_string())?)
+            }
             "-newer" | "-anewer" | "-cnewer" => {
                 let letter = if name == "-newer" { 'm' } else { char::from(name.as_bytes()[1]) };
                 self.newer(letter, 'm', name)?
@@ -314,20 +317,24 @@ impl Parser<'_> {
 
     fn glob(&mut self, name: &str) -> Result<Glob, String> {
         let pattern: &OsStr = self.argument(name)?;
-        Glob::new(pattern.as_bytes(), name.starts_with("-i"))
+        compiled(pattern.as_bytes(), name.starts_with("-i"))
     }
 
     fn xattr_test(&mut self, argument: &[u8]) -> Result<Test, String> {
         let (key, value) = match argument.iter().position(|&byte| byte == b'=') {
-            Some(at) => (&argument[..at], Some(Glob::new(&argument[at + 1..], false)?)),
+            Some(at) => (&argument[..at], Some(compiled(&argument[at + 1..], false)?)),
             None => (argument, None),
         };
         let wildcard = key.iter().position(|byte| b"*?[\\".contains(byte)).unwrap_or(key.len());
         let key_start = String::from_utf8_lossy(&key[..wildcard]).into_owned();
         self.xattr_tests += 1;
         let number = self.xattr_tests - 1;
-        Ok(Test::Xattr(XattrTest { number, key: Glob::new(key, false)?, key_start, value }))
+        Ok(Test::Xattr(XattrTest { number, key: compiled(key, false)?, key_start, value }))
     }
+}
+
+fn compiled(pattern: &[u8], ignore_case: bool) -> Result<Glob, String> {
+    Glob::new(pattern, ignore_case).map_err(|error| error.to_string())
 }
 
 fn born(file: &std::fs::Metadata, name: &str) -> Result<(i64, i64), String> {

@@ -86,34 +86,32 @@ impl<'w, 'a> Actor<'w, 'a> {
         acting: &mut Option<Acting<'w, 'a>>,
     ) -> Result<Option<bool>> {
         let Search { live, sink, .. } = self.search;
-        if sink.is_sequential() {
-            let acting = acting.get_or_insert_with(|| sink.begin());
-            if sink.is_done() {
-                return Ok(None);
-            }
-            return match &live.find.actions[number] {
-                Action::Delete => Ok(Some(entry.delete())),
-                _ => match entry.view(&live.needs[number]) {
-                    Some(view) => acting.act(number, &view),
-                    None => Ok(Some(false)),
-                },
-            };
-        }
-        match &live.find.actions[number] {
-            Action::Delete => return Ok(Some(entry.delete())),
-            Action::Count => self.counted += 1,
-            Action::Write(format, Destination::Stdout) => match entry.view(&live.needs[number]) {
-                Some(view) => {
+        let view = || entry.view(&live.needs[number]);
+        let action = &live.find.actions[number];
+        if !sink.is_sequential() {
+            match action {
+                Action::Delete => return Ok(Some(entry.delete())),
+                Action::Count => {
+                    self.counted += 1;
+                    return Ok(Some(true));
+                }
+                Action::Write(format, Destination::Stdout) => {
+                    let Some(view) = view() else { return Ok(Some(false)) };
                     let options = &live.options;
                     format.write(&view, options.terminal, options.now_ns, &mut self.block);
+                    return Ok(Some(true));
                 }
-                None => return Ok(Some(false)),
-            },
-            Action::Write(..) | Action::Exec(_) | Action::Quit => {
-                unreachable!("they are sequential")
+                Action::Write(..) | Action::Exec(_) | Action::Quit => {}
             }
         }
-        Ok(Some(true))
+        let acting = acting.get_or_insert_with(|| sink.begin());
+        if sink.is_done() {
+            return Ok(None);
+        }
+        match action {
+            Action::Delete => Ok(Some(entry.delete())),
+            _ => view().map_or(Ok(Some(false)), |view| acting.act(number, &view)),
+        }
     }
 
     /// Evaluates the expression on an entry and holds it for later if anything is to be done.

@@ -1,0 +1,262 @@
+//! Trees that an unprivileged user makes to stop an index, to swell it, or to see through it. What
+//! others see stays exact, and the cost linear.
+
+use crate::common::{Place, User, assert_same, sorted};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+const MALLORY: u32 = 2001;
+
+fn user(uid: u32) -> User {
+    User { uid, gid: uid, groups: Vec::new() }
+}
+
+fn dir(path: &Path, mode: u32, owner: u32) {
+    fs::create_dir(path).unwrap();
+    chown(path, Some(owner), Some(owner)).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn file(path: &Path, owner: u32) {
+    fs::write(path, b"x").unwrap();
+    chown(path, Some(owner), Some(owner)).unwrap();
+}
+
+fn index(place: &Place, at: &Path, tree: &Path) -> (Output, String) {
+    let output = place.canopy(at, &["index".as_ref(), tree.as_os_str()]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output, said)
+}
+
+/// The files of an index and the bytes in them.
+fn size(index: &Path) -> (u64, u64) {
+    let mut size = (0, 0);
+    let mut waiting = vec![index.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let entry = entry.unwrap();
+            let metadata = entry.metadata().unwrap();
+            match metadata.is_dir() {
+                true => waiting.push(entry.path()),
+                false => size = (size.0 + 1, size.1 + metadata.len()),
+            }
+        }
+    }
+    size
+}
+
+/// Expects that a user finds from a path what find(1) finds.
+fn same_as_find(place: &Place, index: &Path, who: &User, start: &Path) -> usize {
+    let ask = [start.as_os_str(), "-print0".as_ref()];
+    let expected = sorted(&who.run("find".as_ref(), &ask).stdout, 0);
+    let arguments: Vec<&OsStr> =
+        ["--index".as_ref(), index.as_os_str(), "find".as_ref()].into_iter().chain(ask).collect();
+    let found = sorted(&who.run(place.canopy.as_os_str(), &arguments).stdout, 0);
+    assert_same(&found, &expected, &format!("{who:?} from {}", start.display()));
+    expected.len()
+}
+
+#[test]
+fn nested_gates_cost_no_more_than_other_directories() {
+    let place = Place::new();
+    let (tree, at) = (place.path("tree"), place.path("index"));
+    dir(&tree, 0o755, 0);
+    dir(&tree.join("home"), 0o755, 0);
+    let mut path = tree.join("home/mallory");
+    dir(&path, 0o711, MALLORY);
+    for depth in 0..300 {
+        path.push(format!("d{depth}"));
+        dir(&path, 0o711, MALLORY);
+    }
+    file(&path.join("end"), MALLORY);
+    file(&tree.join("home/note"), 2002);
+    let (output, said) = index(&place, &at, &tree);
+    assert!(output.status.success(), "{said}");
+    let (files, bytes) = size(&at);
+    assert!(files < 40 && bytes < 300_000, "{files} files, {bytes} bytes");
+    let middle: PathBuf = path.ancestors().nth(150).unwrap().to_owned();
+    for who in [user(2002), user(MALLORY), user(0)] {
+        for start in [&tree, &path, &middle, &path.join("end"), &tree.join("home")] {
+            same_as_find(&place, &at, &who, start);
+        }
+    }
+    assert_eq!(same_as_find(&place, &at, &user(2002), &path.join("end")), 1);
+}
+
+#[test]
+fn homes_behind_a_gate_cost_one_file_more_each_at_most() {
+    let place = Place::new();
+    let (tree, at, plain) = (place.path("tree"), place.path("index"), place.path("plain"));
+    dir(&tree, 0o755, 0);
+    let home = tree.join("home");
+    dir(&home, 0o711, 0);
+    const HOMES: u32 = 400;
+    for number in 0..HOMES {
+        let (path, owner) = (home.join(format!("user{number}")), 10_000 + number);
+        dir(&path, [0o700, 0o755, 0o711, 0o750][number as usize % 4], owner);
+        for name in ["a", "b"] {
+            file(&path.join(name), owner);
+        }
+        dir(&path.join("sub"), 0o755, owner);
+        file(&path.join("sub/c"), owner);
+    }
+    let (output, said) = index(&place, &at, &tree);
+    assert!(output.status.success(), "{said}");
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o755)).unwrap();
+    index(&place, &plain, &tree);
+    let (behind, without) = (size(&at), size(&plain));
+    assert!(
+        behind.0 <= without.0 + u64::from(HOMES),
+        "{behind:?} with a gate, {without:?} without"
+    );
+    assert!(behind.1 <= 2 * without.1, "{behind:?} with a gate, {without:?} without");
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o711)).unwrap();
+    let (output, said) = index(&place, &at, &tree);
+    assert!(output.status.success(), "{said}");
+    for number in (0..8).chain(HOMES - 4..HOMES) {
+        let path = home.join(format!("user{number}"));
+        for who in [user(10_000 + number), user(10_001), user(9_999)] {
+            same_as_find(&place, &at, &who, &path);
+            same_as_find(&place, &at, &who, &path.join("sub"));
+            same_as_find(&place, &at, &who, &path.join("sub/c"));
+        }
+    }
+    for who in [user(0), user(10_000)] {
+        same_as_find(&place, &at, &who, &tree);
+    }
+}
+
+/// Whoever may list an inner gate but not the outer one gets in by one name and finds the others.
+#[test]
+fn names_lead_on_through_gates_that_can_be_listed() {
+    let place = Place::new();
+    let (tree, at) = (place.path("tree"), place.path("index"));
+    dir(&tree, 0o755, 0);
+    let outer = tree.join("outer");
+    dir(&outer, 0o711, 0);
+    dir(&outer.join("known"), 0o755, 0);
+    let inner = outer.join("known/inner");
+    dir(&inner, 0o751, 0);
+    chown(&inner, None, Some(3001)).unwrap();
+    for name in ["one", "two"] {
+        dir(&inner.join(name), 0o755, 0);
+        dir(&inner.join(name).join("gate"), 0o711, 3001);
+        file(&inner.join(name).join("gate/last"), 0);
+        // More than fit into a sealed record.
+        for number in 0..5000 {
+            file(&inner.join(name).join(format!("f{number}")), 0);
+        }
+    }
+    let (output, said) = index(&place, &at, &tree);
+    assert!(output.status.success(), "{said}");
+    let lister = User { uid: 2001, gid: 2001, groups: vec![3001] };
+    for who in [&lister, &user(2002), &user(3001), &user(0)] {
+        for start in ["", "outer", "outer/known", "outer/known/inner", "outer/known/inner/two"] {
+            same_as_find(&place, &at, who, &tree.join(start));
+        }
+        same_as_find(&place, &at, who, &inner.join("one/gate/last"));
+    }
+    let all = same_as_find(&place, &at, &lister, &outer.join("known"));
+    assert_eq!(all, 2 + 2 * (2 + 5000));
+    assert_eq!(same_as_find(&place, &at, &user(2002), &outer.join("known")), 2);
+}
+
+fn setfacl(path: &Path, entries: &str) {
+    let done = std::process::Command::new("setfacl").args(["-m", entries]).arg(path).status();
+    assert!(done.unwrap().success());
+}
+
+#[test]
+fn what_one_owner_asks_for_costs_nobody_else() {
+    let place = Place::new();
+    let (tree, at) = (place.path("tree"), place.path("index"));
+    dir(&tree, 0o755, 0);
+    let own = tree.join("mallory");
+    dir(&own, 0o755, MALLORY);
+    let mut nested = own.join("nested");
+    dir(&nested, 0o755, MALLORY);
+    for number in 0..300 {
+        let path = own.join(format!("d{number}"));
+        dir(&path, 0o755, MALLORY);
+        let names: Vec<String> =
+            (0..100).map(|at| format!("u:{}:---", 100_000 + 100 * number + at)).collect();
+        setfacl(&path, &names.join(","));
+        nested.push("n");
+        dir(&nested, 0o755, MALLORY);
+        setfacl(&nested, &format!("u:{}:---", 50_000 + number));
+    }
+    dir(&tree.join("other"), 0o750, 2002);
+    chown(tree.join("other"), None, Some(3001)).unwrap();
+    file(&tree.join("other/file"), 2002);
+    let (output, said) = index(&place, &at, &tree);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("uid 2001 owns asks for more access classes"), "{said}");
+    let catalog: u64 = fs::read_dir(&at)
+        .unwrap()
+        .map(Result::unwrap)
+        .filter(|entry| entry.file_name().as_bytes().starts_with(b"catalog"))
+        .map(|entry| entry.metadata().unwrap().len())
+        .sum();
+    assert!(catalog < 300_000, "the catalog has {catalog} bytes");
+    let member = User { uid: 2005, gid: 2005, groups: vec![3001] };
+    for who in [&member, &user(2002)] {
+        assert_eq!(same_as_find(&place, &at, who, &tree.join("other")), 2);
+    }
+    for who in [user(MALLORY), user(0)] {
+        same_as_find(&place, &at, &who, &tree);
+    }
+    // Whom an ACL keeps out is kept out, beyond the limits too.
+    let denied = same_as_find(&place, &at, &user(100_000 + 50), &own.join("d0"));
+    assert_eq!(denied, 1);
+
+    // Once the lists are gone, they leave the catalog.
+    fs::remove_dir_all(&own).unwrap();
+    for _ in 0..2 {
+        assert!(index(&place, &at, &tree).0.status.success());
+    }
+    let newest = fs::read_dir(&at)
+        .unwrap()
+        .map(Result::unwrap)
+        .filter(|entry| entry.file_name().as_bytes().starts_with(b"catalog"));
+    assert!(newest.map(|entry| entry.metadata().unwrap().len()).max().unwrap() < 2000);
+}
+
+/// A directory above the root of a source is closed: nobody goes on through it.
+#[test]
+fn a_way_that_ended_is_not_followed() {
+    let place = Place::new();
+    let at = place.path("index");
+    let srv = place.path("srv");
+    dir(&srv, 0o711, 0);
+    let proj = srv.join("proj");
+    dir(&proj, 0o755, 0);
+    let other = place.path("other");
+    dir(&other, 0o755, 0);
+    file(&proj.join("old-secret"), 0);
+    for tree in [&proj, &other] {
+        assert!(index(&place, &at, tree).0.status.success());
+    }
+    let who = user(2002);
+    assert_eq!(same_as_find(&place, &at, &who, &proj), 2);
+    fs::set_permissions(&srv, fs::Permissions::from_mode(0o700)).unwrap();
+    file(&proj.join("new-secret"), 0);
+    assert!(index(&place, &at, &proj).0.status.success());
+    let query = format!("SELECT path FROM entries WHERE path LIKE '{}/%'", proj.display());
+    let asks: [&[&OsStr]; 3] = [
+        &["find".as_ref(), proj.as_os_str()],
+        &["du".as_ref(), "-a".as_ref(), proj.as_os_str()],
+        &["sql".as_ref(), query.as_ref()],
+    ];
+    for ask in asks {
+        let arguments: Vec<&OsStr> =
+            ["--index".as_ref(), at.as_os_str()].into_iter().chain(ask.iter().copied()).collect();
+        let output = who.run(place.canopy.as_os_str(), &arguments);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(!said.contains("secret"), "{said}");
+    }
+    same_as_find(&place, &at, &user(0), &proj);
+}

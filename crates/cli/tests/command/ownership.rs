@@ -1,0 +1,223 @@
+//! What canopy did not make stays as it is, wherever an index is put and whatever somebody put into
+//! it. Needs root.
+
+use crate::common;
+
+use common::{Place, User};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{chown, symlink};
+use std::path::{Path, PathBuf};
+
+/// All that is below a directory, links not followed: kind, path, content.
+fn snapshot(directory: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut waiting = vec![directory.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let about = path.symlink_metadata().unwrap();
+            let holds = match about.file_type() {
+                kind if kind.is_dir() => {
+                    waiting.push(path.clone());
+                    String::new()
+                }
+                kind if kind.is_symlink() => format!("{:?}", fs::read_link(&path).unwrap()),
+                _ => format!("{:?}", fs::read(&path).unwrap()),
+            };
+            found.push(format!("{} {holds}", path.display()));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Files and directories with names such as an index has.
+fn fill(directory: &Path) {
+    for path in [
+        "results.parquet",
+        "image.bin",
+        "CURRENT.new",
+        "manifests-1.bin",
+        "classes/1-0-entries.parquet",
+        "classes/g0/manifest-1.bin",
+        "g1/data.parquet",
+        "home/a.bin",
+        "k2-3/p0/x.parquet",
+        "papers/thesis.parquet",
+    ] {
+        let path = directory.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "precious").unwrap();
+    }
+    fs::create_dir_all(directory.join("games/empty")).unwrap();
+}
+
+fn tree(place: &Place) -> PathBuf {
+    let tree = place.path("tree");
+    fs::create_dir_all(tree.join("sub")).unwrap();
+    fs::write(tree.join("sub/file"), "x").unwrap();
+    tree
+}
+
+fn index(place: &Place, index: &Path, tree: &Path) -> (i32, String) {
+    let output = place.canopy(index, &["index".as_ref(), tree.as_os_str()]);
+    (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_directory_that_is_no_index_is_left_alone() {
+    let place = Place::new();
+    let tree = tree(&place);
+    let (data, home) = (place.path("data"), place.path("home"));
+    fill(&data);
+    fill(&home);
+    // A file named as the marker, but none; and with what a crash of the first writer may leave.
+    let (foreign, torn) = (place.path("foreign"), place.path("torn"));
+    fill(&foreign);
+    fs::write(foreign.join("lock"), "12345\n").unwrap();
+    fill(&torn);
+    fs::write(torn.join("lock"), "").unwrap();
+    for directory in [&data, &foreign, &torn] {
+        let before = snapshot(directory);
+        for path in [tree.as_path(), Path::new("/no/such/tree")] {
+            let (code, errors) = index(&place, directory, path);
+            assert_eq!(code, 2, "{errors}");
+            assert!(errors.contains("is not empty and no index of canopy's"), "{errors}");
+        }
+        assert_eq!(snapshot(directory), before);
+    }
+    // A user's own home.
+    let user = User { uid: 2001, gid: 3001, groups: Vec::new() };
+    for path in common::all_paths(&home) {
+        chown(path, Some(user.uid), Some(user.gid)).unwrap();
+    }
+    let before = snapshot(&home);
+    let arguments = ["--index".as_ref(), home.as_os_str(), "index".as_ref(), home.as_os_str()];
+    let output = user.run(place.canopy.as_os_str(), &arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("is not empty and no index of canopy's"), "{errors}");
+    assert_eq!(snapshot(&home), before);
+    // Neither a pipe nor a link counts as the marker.
+    for (name, pipe) in [("pipe", true), ("link", false)] {
+        let directory = place.path(name);
+        fs::create_dir(&directory).unwrap();
+        let lock = directory.join("lock");
+        match pipe {
+            true => nix::unistd::mkfifo(&lock, nix::sys::stat::Mode::S_IRWXU).unwrap(),
+            false => symlink(tree.join("sub/file"), &lock).unwrap(),
+        }
+        let (code, errors) = index(&place, &directory, &tree);
+        assert_eq!(code, 2, "{errors}");
+        assert!(errors.contains("no index of canopy's"), "{errors}");
+    }
+    assert_eq!(fs::read_to_string(tree.join("sub/file")).unwrap(), "x");
+}
+
+#[test]
+fn what_others_put_into_an_index_stays() {
+    let place = Place::new();
+    let (tree, own) = (tree(&place), place.path("index"));
+    place.index(&own, &tree);
+    // In classes that go away, too: the private directory is indexed once.
+    let private = tree.join("private");
+    fs::create_dir(&private).unwrap();
+    fs::set_permissions(&private, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    chown(&private, Some(2001), None).unwrap();
+    place.index(&own, &tree);
+    let class = fs::read_dir(own.join("classes")).unwrap().map(|entry| entry.unwrap().path());
+    let class = class.into_iter().find(|path| path.is_dir()).unwrap();
+    let mine = [
+        own.join("notes.parquet"),
+        own.join("old.bin"),
+        own.join("classes/1-99-entries.parquet"),
+        class.join("1-0-mine.parquet"),
+    ];
+    mine.iter().for_each(|path| fs::write(path, "precious").unwrap());
+    fs::remove_dir(&private).unwrap();
+    for _ in 0..4 {
+        place.index(&own, &tree);
+    }
+    for path in &mine {
+        assert_eq!(fs::read_to_string(path).unwrap(), "precious", "{}", path.display());
+    }
+    let files = |kind: &str| {
+        let entries = fs::read_dir(&own).unwrap().map(|entry| entry.unwrap().file_name());
+        entries.filter(|name| name.to_string_lossy().starts_with(kind)).count()
+    };
+    assert_eq!((files("manifests-"), files("journal")), (2, 0));
+}
+
+#[test]
+fn no_link_leads_a_writer_out_of_its_index() {
+    let place = Place::new();
+    let tree = tree(&place);
+    let victim = place.path("victim");
+    for name in ["classes", "g", "CURRENT", "CURRENT.new", "journal", "failures.new"] {
+        let own = place.path(&format!("index-of-{name}"));
+        let victim = victim.join(name);
+        fs::create_dir_all(&victim).unwrap();
+        place.index(&own, &tree);
+        // What the next two runs would remove or write there.
+        for path in common::all_paths(&own.join("classes")).iter().filter(|path| path.is_file()) {
+            fs::copy(path, victim.join(path.file_name().unwrap())).unwrap();
+        }
+        fs::write(victim.join("file"), "precious").unwrap();
+        let replaced = match name {
+            "g" => {
+                let private = tree.join("private");
+                fs::create_dir_all(&private).unwrap();
+                fs::set_permissions(&private, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+                    .unwrap();
+                chown(&private, Some(2001), None).unwrap();
+                place.index(&own, &tree);
+                let classes = fs::read_dir(own.join("classes")).unwrap();
+                let mut classes = classes.map(|entry| entry.unwrap().path());
+                classes.find(|path| path.is_dir()).unwrap()
+            }
+            name => own.join(name),
+        };
+        let is_dir = replaced.is_dir();
+        if replaced.exists() {
+            fs::rename(&replaced, place.path(&format!("moved-{name}"))).unwrap();
+        }
+        let target = if is_dir { victim.clone() } else { victim.join("file") };
+        symlink(&target, &replaced).unwrap();
+        let before = snapshot(&victim);
+        for path in [tree.as_os_str(), OsStr::new("/no/such/tree")] {
+            for _ in 0..3 {
+                let output = place.canopy(&own, &["index".as_ref(), path]);
+                let errors = String::from_utf8_lossy(&output.stderr);
+                assert!(!errors.contains("panicked"), "{errors}");
+                assert_eq!(snapshot(&victim), before, "{name}: {errors}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_marker_alone_gives_no_right_to_anything() {
+    let place = Place::new();
+    let tree = tree(&place);
+    let (own, other) = (place.path("index"), place.path("other"));
+    place.index(&own, &tree);
+    place.index(&other, &tree);
+    // A directory with a marker and no manifest.
+    let data = place.path("data");
+    fill(&data);
+    fs::copy(own.join("lock"), data.join("lock")).unwrap();
+    let before = snapshot(&data);
+    index(&place, &data, &tree);
+    let after = snapshot(&data);
+    for line in &before {
+        assert!(after.contains(line), "{line} is gone");
+    }
+    // The documents of one index beside the marker of another.
+    fs::copy(other.join("lock"), own.join("lock")).unwrap();
+    let before = snapshot(&own);
+    let (code, errors) = index(&place, &own, &tree);
+    assert_eq!(code, 2, "{errors}");
+    assert!(errors.contains("of another index than the file 'lock'"), "{errors}");
+    assert_eq!(snapshot(&own), before);
+}

@@ -1,0 +1,231 @@
+//! What no user may learn of a source that changes while it is scanned, by case. Needs root.
+
+use crate::common;
+
+use common::{Place, User};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustix::fs::{RenameFlags, XattrFlags};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const ALICE: u32 = 2001;
+const BOB: u32 = 2002;
+
+fn user(uid: u32) -> User {
+    User { uid, gid: uid + 1000, groups: vec![uid + 1000] }
+}
+
+fn dir(path: &Path, mode: u32, owner: u32) {
+    fs::create_dir_all(path).unwrap();
+    chown(path, Some(owner), Some(owner + 1000)).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// What a user is told by a command.
+fn told(place: &Place, index: &Path, uid: u32, arguments: &[&OsStr]) -> String {
+    let mut all = vec!["--index".as_ref(), index.as_os_str()];
+    all.extend(arguments);
+    let output = user(uid).run(place.canopy.as_os_str(), &all);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Tells another thread that it is over, if only because a test has failed.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Bob may rename in a directory of his, and has a file of Alice's there take the place of one of
+/// his own for moments.
+#[test]
+fn a_value_is_shown_by_the_permissions_of_its_own_file() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    dir(&tree, 0o755, 0);
+    let shared = tree.join("shared");
+    dir(&shared, 0o777, BOB);
+    let pairs = 300;
+    let [bait, private] = ["bait", "private"]
+        .map(|name| move |number: usize| PathBuf::from(format!("{name}{number}")));
+    for number in 0..pairs {
+        for (name, owner, mode, value) in [
+            (bait(number), BOB, 0o644, "nothing-worth"),
+            (private(number), ALICE, 0o600, "private-value"),
+        ] {
+            let path = shared.join(name);
+            fs::write(&path, "x").unwrap();
+            rustix::fs::setxattr(&path, "user.note", value.as_bytes(), XattrFlags::empty())
+                .unwrap();
+            chown(&path, Some(owner), Some(owner + 1000)).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ended = Ended(&done);
+        let attack = scope.spawn(|| {
+            let directory = rustix::fs::open(&shared, rustix::fs::OFlags::PATH, 0.into()).unwrap();
+            // From here on the kernel judges this thread as Bob.
+            nix::unistd::setfsgid((BOB + 1000).into());
+            nix::unistd::setfsuid(BOB.into());
+            assert!(
+                rustix::fs::open(shared.join(private(0)), rustix::fs::OFlags::RDONLY, 0.into())
+                    .is_err()
+            );
+            while !done.load(Ordering::Relaxed) {
+                for number in 0..pairs {
+                    let (one, other) = (bait(number), private(number));
+                    rustix::fs::renameat_with(
+                        &directory,
+                        one,
+                        &directory,
+                        other,
+                        RenameFlags::EXCHANGE,
+                    )
+                    .unwrap();
+                }
+            }
+        });
+        for _ in 0..40 {
+            let output = place.canopy(&index, &["index".as_ref(), tree.as_os_str()]);
+            assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+            let query = ["sql", "--format=csv", "SELECT name, value FROM xattrs"];
+            let seen = told(&place, &index, BOB, &query.map(OsStr::new));
+            assert!(seen.contains("nothing-worth"), "{seen}");
+            assert!(!seen.contains("private-value"), "{seen}");
+        }
+        drop(ended);
+        attack.join().unwrap();
+    });
+}
+
+/// A tree of which the scan reads `tree/srv/home/0...` first and `tree/srv/home/z` last.
+fn slow_tree(tree: &Path) {
+    dir(tree, 0o755, 0);
+    dir(&tree.join("srv"), 0o755, ALICE);
+    dir(&tree.join("srv/home"), 0o755, ALICE);
+    for number in 0..1000 {
+        let path = tree.join(format!("srv/home/{number:04}"));
+        dir(&path, 0o755, ALICE);
+        (0..3).for_each(|file| fs::write(path.join(file.to_string()), "").unwrap());
+    }
+    dir(&tree.join("srv/home/z"), 0o755, ALICE);
+}
+
+/// Scans with `change` made in the midst of it, while the scan stands still. A scan that was over
+/// by then, or nearly, is made again.
+fn index_while(place: &Place, index: &Path, source: &Path, change: impl Fn()) -> Output {
+    for _ in 0..100 {
+        let mut child = Command::new(&place.canopy)
+            .args(["--index".as_ref(), index.as_os_str()])
+            .args(["index", "--threads", "1"])
+            .arg(source)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(child.id() as i32);
+        // By the second hundred the listing of the home itself is handed over.
+        let is_midway = || open_homes(&child).iter().any(|name| ("02".."09").contains(&&**name));
+        let mut midway = false;
+        while !midway && child_runs(pid) {
+            midway = is_midway();
+        }
+        kill(pid, Signal::SIGSTOP).unwrap();
+        midway = is_midway() && !open_homes(&child).iter().any(|name| "z" == name);
+        if midway {
+            change();
+        }
+        kill(pid, Signal::SIGCONT).unwrap();
+        if midway {
+            return child.wait_with_output().unwrap();
+        }
+        child.wait().unwrap();
+    }
+    panic!("every scan was too fast");
+}
+
+/// The directories in `home` that a scan has open.
+fn open_homes(scan: &Child) -> Vec<String> {
+    let open = fs::read_dir(format!("/proc/{}/fd", scan.id())).into_iter().flatten();
+    let paths = open.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+    let name = |path: PathBuf| Some(path.to_str()?.split_once("/home/")?.1.to_owned());
+    paths.filter_map(name).collect()
+}
+
+/// Whether a child has not ended yet.
+fn child_runs(pid: Pid) -> bool {
+    let options = nix::sys::wait::WaitPidFlag::WNOHANG | nix::sys::wait::WaitPidFlag::WNOWAIT;
+    let id = nix::sys::wait::Id::Pid(pid);
+    let ended = nix::sys::wait::waitid(id, options | nix::sys::wait::WaitPidFlag::WEXITED);
+    matches!(ended, Ok(nix::sys::wait::WaitStatus::StillAlive))
+}
+
+/// Makes a change to a tree while it is scanned, and then a file in a directory that the scan has
+/// yet to read, of which Bob must not be told. Returns what Bob is told, and Alice.
+fn closed_meanwhile(source: &str, change: impl Fn(&Path)) -> [String; 2] {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    slow_tree(&tree);
+    let z = fs::File::open(tree.join("srv/home/z")).unwrap();
+    let output = index_while(&place, &index, &tree.join(source), || {
+        change(&tree);
+        let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
+        rustix::fs::openat(&z, "made-in-private", flags, 0o644.into()).unwrap();
+    });
+    let start = tree.join(source);
+    let told =
+        [BOB, ALICE].map(|uid| told(&place, &index, uid, &["find".as_ref(), start.as_ref()]));
+    assert!(!told[0].contains("made-in-private"), "{}", told[0]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("changed under the scan"), "{said}");
+    let root = place.canopy(&index, &["find".as_ref(), start.as_os_str()]);
+    assert!(String::from_utf8_lossy(&root.stdout).contains("made-in-private"));
+    assert!(told[0].contains("/home/0000"), "what was read before is told: {}", told[0]);
+    told
+}
+
+fn close(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn a_directory_closed_during_the_scan_is_closed_in_the_index() {
+    let [_, alice] = closed_meanwhile("", |tree| close(&tree.join("srv/home")));
+    assert!(alice.contains("/z/made-in-private"));
+}
+
+#[test]
+fn a_directory_closed_above_the_root_is_closed_in_the_index() {
+    let [_, alice] = closed_meanwhile("srv/home", |tree| close(&tree.join("srv")));
+    assert!(alice.contains("/z/made-in-private"));
+}
+
+#[test]
+fn a_directory_moved_into_a_closed_one_during_the_scan_is_closed_in_the_index() {
+    closed_meanwhile("", |tree| {
+        dir(&tree.join("private"), 0o700, ALICE);
+        fs::rename(tree.join("srv/home"), tree.join("private/home")).unwrap();
+    });
+}
+
+/// Whoever changes an ACL without changing the mode has changed who is let in, too.
+#[test]
+fn an_acl_changed_during_the_scan_counts() {
+    let [_, alice] = closed_meanwhile("", |tree| {
+        let acl = format!("u:{BOB}:---,m::r-x");
+        let home = tree.join("srv/home");
+        let set = Command::new("setfacl").args(["-m", &acl]).arg(&home).status().unwrap();
+        assert!(set.success() && home.metadata().unwrap().mode() & 0o777 == 0o755);
+    });
+    assert!(alice.contains("/z/made-in-private"));
+}

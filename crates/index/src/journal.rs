@@ -1,0 +1,141 @@
+//! The journal of a writer: what it is about to make or to remove, written down before.
+//!
+//! `INDEX/journal` is there while a generation is being written, and after a writer that did not
+//! come to its end. The next writer removes what it names, as far as no generation that counts
+//! refers to it; nothing is ever removed because of what it is called. Its first line is
+//! `canopy journal FORMAT GENERATION`; each other one has the CRC-32 of a path, in hexadecimal, and
+//! the path below the index. A line that a crash has torn names nothing: what it was about to name
+//! was not made.
+
+use crate::error::{Error, Result};
+use crate::names;
+use crate::plain_file;
+use crate::schema::FORMAT;
+use parking_lot::Mutex;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Most bytes of a journal that are read: far more than a generation has files.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// The journal of one generation; its file is made with the first name.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    index: PathBuf,
+    generation: u64,
+    file: Mutex<Option<File>>,
+}
+
+/// What a writer has left.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Leftover {
+    /// The generation that it was writing; 0 if that is not known.
+    pub(crate) generation: u64,
+    /// Paths below the index.
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+impl Journal {
+    /// Returns the journal of a generation of the index at a real path.
+    pub(crate) fn new(index: &Path, generation: u64) -> Self {
+        Journal { index: index.to_owned(), generation, file: Mutex::default() }
+    }
+
+    /// Writes down a path in the index, which is about to be made or removed.
+    pub(crate) fn note(&self, path: &Path) -> io::Result<()> {
+        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "a path outside of the index");
+        let path = path.strip_prefix(&self.index).ok().and_then(Path::to_str);
+        let path = path.filter(|path| is_below(Path::new(path)) && !path.contains('\n'));
+        let path = path.ok_or_else(outside)?;
+        let mut file = self.file.lock();
+        let file = match &mut *file {
+            Some(file) => file,
+            none => none.insert(self.create()?),
+        };
+        file.write_all(format!("{:08x} {path}\n", crc32fast::hash(path.as_bytes())).as_bytes())
+    }
+
+    fn create(&self) -> io::Result<File> {
+        let mut options = std::fs::OpenOptions::new();
+        let path = names::journal(&self.index);
+        let mut file = options.append(true).create_new(true).mode(0o600).open(path)?;
+        writeln!(file, "canopy journal {FORMAT} {}", self.generation)?;
+        // So that the next writer takes a number that no file has yet, whatever power it loses.
+        file.sync_all()?;
+        Ok(file)
+    }
+}
+
+/// Reads the journal of an index; an empty one if there is none.
+pub(crate) fn read(index: &Path) -> Result<Leftover> {
+    match plain_file::read(&names::journal(index), BYTES_MAX) {
+        Ok(text) => Ok(parse(&text)),
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Ok(Leftover::default())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn parse(text: &[u8]) -> Leftover {
+    let mut lines = text.split_inclusive(|&byte| byte == b'\n');
+    let whole = |line: &[u8]| -> Option<String> {
+        Some(std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?.to_owned())
+    };
+    let first = lines.next().and_then(whole).unwrap_or_default();
+    let Some(["canopy", "journal", _, generation]) =
+        first.split(' ').collect::<Vec<_>>().first_chunk().copied()
+    else {
+        return Leftover::default();
+    };
+    let path = |line: String| -> Option<PathBuf> {
+        let (sum, path) = line.split_once(' ')?;
+        let sound = u32::from_str_radix(sum, 16) == Ok(crc32fast::hash(path.as_bytes()));
+        (sound && is_below(Path::new(path))).then(|| PathBuf::from(path))
+    };
+    let paths = lines.filter_map(whole).filter_map(path).collect();
+    Leftover { generation: generation.parse().unwrap_or(0), paths }
+}
+
+/// Returns whether a relative path leads to something below where it begins.
+fn is_below(path: &Path) -> bool {
+    let mut components = path.components();
+    components.next().is_some()
+        && path.components().all(|component| matches!(component, Component::Normal(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_torn_or_foreign_line_names_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let journal = Journal::new(place.path(), 7);
+        for name in ["classes", "classes/7-0-entries.parquet", "catalog-7.bin"] {
+            journal.note(&place.path().join(name)).unwrap();
+        }
+        for outside in ["", "..", "a/../../b"] {
+            assert!(journal.note(&place.path().join(outside)).is_err(), "{outside}");
+        }
+        assert!(journal.note(Path::new("/etc/passwd")).is_err());
+        let text = std::fs::read(names::journal(place.path())).unwrap();
+        let all = read(place.path()).unwrap();
+        assert_eq!((all.generation, all.paths.len()), (7, 3));
+        for end in 0..text.len() {
+            let torn = parse(&text[..end]);
+            assert_eq!(torn.paths[..], all.paths[..torn.paths.len()], "{end}");
+            assert!(torn.paths.len() < 3);
+        }
+        let forged = |path: &str| format!("{:08x} {path}\n", crc32fast::hash(path.as_bytes()));
+        let mut foreign = b"canopy journal 6 7\n".to_vec();
+        for path in ["../home", "/etc/passwd", "", "a/../../b"] {
+            foreign.extend(forged(path).bytes());
+        }
+        foreign.extend(b"00000000 classes\n");
+        assert_eq!(parse(&foreign).paths, Vec::<PathBuf>::new());
+        assert_eq!(parse(b"something else\n00000000 classes\n"), Leftover::default());
+    }
+}

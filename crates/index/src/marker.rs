@@ -1,0 +1,99 @@
+//! What proves that a directory is an index: its file `lock`, with the key of the index.
+//!
+//! A writer makes it in a directory that is empty, and writes to no other directory than one that
+//! has it. It holds a lock (flock) on it as long as it works.
+
+use crate::error::{Error, Result};
+use crate::manifest::{self, Document};
+use crate::names::{self, Key};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+
+/// The content of `lock`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Marker {
+    /// The key of the index.
+    pub(crate) key: Key,
+}
+
+impl Document for Marker {
+    const KIND: &'static str = "lock";
+}
+
+/// Most bytes of a marker that are read.
+const BYTES_MAX: u64 = 4096;
+
+/// Locks the index in a directory and returns its key. An empty directory becomes an index; any
+/// other one without a marker is refused, and nothing in it is touched. The path is a real one.
+pub(crate) fn claim(index: &Path) -> Result<(File, Key)> {
+    let path = names::lock(index);
+    // Not readable by others: who may open it could hold the lock. Neither a link nor a pipe.
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o600);
+    let opened = match rustix::fs::open(&path, flags, mode) {
+        Err(Errno::NOENT) => {
+            if !holds_nothing_else(index)? {
+                return Err(Error::NotAnIndex(index.to_owned()));
+            }
+            rustix::fs::open(&path, flags | OFlags::CREATE, mode)
+        }
+        opened => opened,
+    };
+    let mut file = match opened {
+        Ok(file) => File::from(file),
+        Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => {
+            return Err(Error::NotAnIndex(index.to_owned()));
+        }
+        Err(errno) => return Err(Error::io("open", &path)(errno.into())),
+    };
+    let about = file.metadata().map_err(Error::io("look at", &path))?;
+    if !about.is_file() {
+        return Err(Error::NotAnIndex(index.to_owned()));
+    }
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(Error::Locked(index.to_owned())),
+        Err(errno) => return Err(Error::io("lock", &path)(errno.into())),
+    }
+    let mut text = Vec::new();
+    (&mut file).take(BYTES_MAX).read_to_end(&mut text).map_err(Error::io("read", &path))?;
+    if text.is_empty() {
+        // New, or of a writer that came no further.
+        if !holds_nothing_else(index)? {
+            return Err(Error::NotAnIndex(index.to_owned()));
+        }
+        let key = random_key(index)?;
+        let text = manifest::encode(&path, &Marker { key })?;
+        let written = file.write_all(&text).and_then(|()| file.sync_all());
+        written.map_err(Error::io("write", &path))?;
+        return Ok((file, key));
+    }
+    match manifest::decode::<Marker>(&text) {
+        Ok(marker) => Ok((file, marker.key)),
+        Err(manifest::Fault::Version(found)) => Err(manifest::other_version(&path, found)),
+        Err(manifest::Fault::Corrupt(_)) => Err(Error::NotAnIndex(index.to_owned())),
+    }
+}
+
+/// Returns whether a directory has nothing in it but, maybe, an empty file for the marker.
+fn holds_nothing_else(index: &Path) -> Result<bool> {
+    for entry in std::fs::read_dir(index).map_err(Error::io("list", index))? {
+        let entry = entry.map_err(Error::io("list", index))?;
+        if names::lock(index) != entry.path() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Returns a key that nobody can guess.
+pub(crate) fn random_key(index: &Path) -> Result<Key> {
+    let mut key = Key::default();
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut key));
+    read.map_err(Error::io("read random bytes for", index))?;
+    Ok(key)
+}

@@ -1,0 +1,132 @@
+//! Opening what is sealed, for one caller: what paths lead to behind gates.
+
+use crate::builder::Builder;
+use crate::column::NAME;
+use crate::error::Result;
+use crate::manifest::SourceRecord;
+use crate::names::{Key, Names};
+use crate::schema::FileKind;
+use crate::sealed::{Part, Sealed, SealedFile, SealedRecord};
+use crate::shard::{ClassDir, Shard};
+use canopy_model::{join, join_absolute};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Names of subdirectories that are read at a time.
+const BATCH_ROWS: usize = 4096;
+
+/// The sealed records of the classes that the caller may read.
+pub(crate) struct SealedFiles {
+    names: Arc<Names>,
+    /// Grants of these classes.
+    visible: FxHashSet<Vec<u32>>,
+    files: Vec<Sealed>,
+}
+
+/// What lies behind passages.
+#[derive(Default)]
+pub(crate) struct Behind {
+    pub(crate) sources: Vec<SourceRecord>,
+    pub(crate) shards: Vec<Shard>,
+}
+
+impl Default for SealedFiles {
+    fn default() -> Self {
+        Self::new(Arc::new(Names::new(Path::new(""), Key::default())))
+    }
+}
+
+impl SealedFiles {
+    pub(crate) fn new(names: Arc<Names>) -> Self {
+        SealedFiles { names, visible: FxHashSet::default(), files: Vec::new() }
+    }
+
+    /// Adds the files of a class that the caller may read.
+    pub(crate) fn add(&mut self, grants: Vec<u32>, directory: &Path, files: Vec<SealedFile>) {
+        self.visible.insert(grants);
+        let files = files.into_iter().map(|file| Sealed::new(file, directory.to_owned()));
+        self.files.extend(files);
+    }
+
+    /// Returns what is sealed for those who know the path of an entry of a gate, absolute and
+    /// escaped.
+    pub(crate) fn entry(&self, source: u32, path: &str) -> Result<Vec<SealedRecord>> {
+        let mut found = Vec::new();
+        for file in self.files.iter().filter(|file| file.source() == source) {
+            found.extend(file.entry(&self.names, path)?);
+        }
+        Ok(found)
+    }
+
+    /// Returns what lies behind the passages that a path names, absolute and escaped, and those
+    /// that can be listed behind them, but for what the caller may list anyway.
+    pub(crate) fn behind(&self, path: &str) -> Result<Behind> {
+        let mut behind = Behind::default();
+        if self.files.is_empty() {
+            return Ok(behind);
+        }
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+        let mut waiting: Vec<String> =
+            ends.filter(|&end| end > 0).map(|end| path[..end].to_owned()).collect();
+        let mut tried = FxHashSet::default();
+        // Few rows each: one shard of all of a source.
+        let mut rows: FxHashMap<u32, (PathBuf, Builder)> = FxHashMap::default();
+        while let Some(passage) = waiting.pop() {
+            if !tried.insert(passage.clone()) {
+                continue;
+            }
+            for file in &self.files {
+                for part in file.behind(&self.names, &passage)? {
+                    if part.source != file.source() {
+                        return Err(file.corrupt("it has a record of another source"));
+                    }
+                    if self.visible.contains(&part.listers) {
+                        continue;
+                    }
+                    let Part { root, origin, gates, shards, rows: packed, source, .. } = part;
+                    behind.sources.extend(origin);
+                    let place = file.gated();
+                    let place = Arc::new(ClassDir::new(|| place));
+                    let shards = shards.into_iter().map(|shard| Shard::new(shard, place.clone()));
+                    let shards: Vec<Shard> = shards.collect();
+                    let below = Part::below_root(&passage, &root);
+                    for gate in &gates {
+                        let mut add = |name: &str| {
+                            waiting.push(join_absolute(&root, &join(gate, name)));
+                        };
+                        packed.subdirectories(below, gate).for_each(&mut add);
+                        for shard in &shards {
+                            subdirectories(shard, gate, &mut add)?;
+                        }
+                    }
+                    behind.shards.extend(shards);
+                    let (_, builder) = rows
+                        .entry(source)
+                        .or_insert_with(|| (file.directory().to_owned(), Builder::default()));
+                    packed.unpack(builder, below);
+                }
+            }
+        }
+        for (source, (directory, builder)) in rows {
+            if !builder.is_empty() {
+                behind.shards.push(Shard::in_memory(source, directory, builder)?);
+            }
+        }
+        Ok(behind)
+    }
+}
+
+/// Passes on the names of the directories in a directory.
+fn subdirectories(shard: &Shard, directory: &str, each: &mut impl FnMut(&str)) -> Result<()> {
+    let (_, dirs) = shard.rows_of(shard.listings_at(directory)?)?;
+    if dirs.is_empty() {
+        return Ok(());
+    }
+    for batch in shard.read(FileKind::Dirs, NAME, std::slice::from_ref(&dirs), BATCH_ROWS)? {
+        let batch = batch?;
+        let names = NAME.of(&batch)?;
+        (0..batch.num_rows()).for_each(|at| each(names.value(at)));
+    }
+    Ok(())
+}

@@ -1,0 +1,441 @@
+//! What is found by those who know a path: the entries of gates, and what lies behind them.
+//!
+//! A class may have files of sealed records, one or few a source, whatever lies in them. A record
+//! has the hash of an absolute path, by which it is found, and content that is sealed with that
+//! path as the secret (see `names`). The path of an entry of a gate leads to its attributes, that
+//! of a passage (a child of a gate that leads on) to all that lies behind it for this class: few
+//! rows are in the record itself, many in shards of their own, whose names only the record tells.
+//!
+//! Whoever may list all gates on the way finds the same rows in ordinary shards.
+//!
+//! A file is a salt of 16 bytes, the number of records (u64, lowest byte first), for each in the
+//! order of the hashes its hash (16 bytes) and where its content ends (u64, from the beginning of
+//! the file), then the contents. A content is Postcard with zeros behind it, so that its length
+//! tells little.
+
+use crate::block_file::BlockFile;
+use crate::builder::Builder;
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::manifest::{AttributesRecord, SourceRecord};
+use crate::names::{self, Names, Secret};
+use crate::packed::PackedList;
+use crate::sealed_rows::SealedRows;
+use crate::shard_record::ShardRecord;
+use canopy_model::{Attributes, ClassId};
+use parquet::file::reader::ChunkReader;
+use rustc_hash::FxHashMap;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+/// Rows behind a passage from which on they are a shard of their own: more would take long to
+/// unpack, fewer would make many small files.
+const SHARD_ROWS_MIN: usize = 4096;
+
+/// Bytes in front of the first hash.
+const HEAD_BYTES: usize = 24;
+
+/// Bytes of a hash and the end of its content.
+const ENTRY_BYTES: usize = 24;
+
+/// What a manifest says of a file of sealed records.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SealedFile {
+    /// `GENERATION-NUMBER`: how its name begins.
+    pub(crate) id: String,
+    /// The source it belongs to.
+    pub(crate) source: u32,
+    /// Its size in bytes.
+    pub(crate) bytes: u64,
+    /// CRC-32 of each block of 64 KiB.
+    pub(crate) sums: PackedList<u32>,
+}
+
+/// What those who know the name of an entry in a gate may learn of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SealedRecord {
+    /// The entry itself, in the class of those who may look it up.
+    pub inode: Option<SealedInode>,
+    /// Values of extended attributes that this class may see, keys and values escaped.
+    pub xattrs: Vec<(String, String)>,
+}
+
+/// An entry of a gate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SealedInode {
+    /// Device that holds it.
+    pub dev: u64,
+    /// Its attributes.
+    #[serde(with = "AttributesRecord")]
+    pub attributes: Attributes,
+    /// Where it points if it is a symbolic link, escaped.
+    pub target: String,
+    /// Names of its extended attributes, joined as in the column `xattrs`.
+    pub xattrs: String,
+}
+
+/// What lies behind a passage, as far as a class of knowers sees it and one class of listers does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    /// Grants of the class of listers, whose shards have the same rows.
+    pub(crate) listers: Vec<u32>,
+    /// The source it belongs to.
+    pub(crate) source: u32,
+    /// The root of that source, absolute and escaped.
+    pub(crate) root: String,
+    /// The source itself, if its root is the passage.
+    pub(crate) origin: Option<SourceRecord>,
+    /// Paths, below the root, of directories that are gates and whose listing is in this part:
+    /// whoever reads it knows the names of further passages.
+    pub(crate) gates: Vec<String>,
+    /// Shards in the directory `gated` of the class.
+    pub(crate) shards: Vec<ShardRecord>,
+    /// The rows, where they are few.
+    pub(crate) rows: SealedRows,
+}
+
+/// Collects what a class of knowers finds by name.
+#[derive(Default)]
+pub(crate) struct SealedBuilder {
+    /// By absolute path.
+    entries: Vec<(String, SealedRecord)>,
+    /// By passage and class of listers.
+    behind: FxHashMap<(Arc<str>, ClassId), Behind>,
+    bytes: usize,
+    full: bool,
+}
+
+/// What lies behind a passage.
+#[derive(Default)]
+struct Behind {
+    origin: Option<SourceRecord>,
+    gates: Vec<String>,
+    builder: Builder,
+}
+
+impl SealedBuilder {
+    /// Adds an entry of a gate.
+    pub(crate) fn push_entry(&mut self, path: String, record: SealedRecord) {
+        let inode =
+            record.inode.as_ref().map_or(0, |inode| inode.target.len() + inode.xattrs.len());
+        let values: usize =
+            record.xattrs.iter().map(|(key, value)| key.len() + value.len() + 48).sum();
+        self.bytes += path.capacity() + inode + values + size_of::<(String, SealedRecord)>();
+        self.entries.push((path, record));
+    }
+
+    /// Adds to what lies behind a passage.
+    pub(crate) fn push_behind(
+        &mut self,
+        passage: &Arc<str>,
+        listers: ClassId,
+        push: impl FnOnce(&mut Builder),
+    ) {
+        let (behind, bytes) = self.behind(passage, listers);
+        let before = behind.builder.bytes();
+        push(&mut behind.builder);
+        let (added, full) = (behind.builder.bytes() - before, behind.builder.is_full());
+        self.bytes += bytes + added;
+        self.full |= full;
+    }
+
+    /// Notes that a directory whose listing lies behind a passage is a gate.
+    pub(crate) fn push_gate(&mut self, passage: &Arc<str>, listers: ClassId, path: &str) {
+        let (behind, bytes) = self.behind(passage, listers);
+        // A huge directory comes in several parts.
+        if behind.gates.last().is_none_or(|last| last != path) {
+            behind.gates.push(path.to_owned());
+            self.bytes += path.len();
+        }
+        self.bytes += bytes;
+    }
+
+    /// Notes that a passage is the root of a source.
+    pub(crate) fn set_origin(
+        &mut self,
+        passage: &Arc<str>,
+        listers: ClassId,
+        origin: SourceRecord,
+    ) {
+        let (behind, bytes) = self.behind(passage, listers);
+        behind.origin = Some(origin);
+        self.bytes += bytes;
+    }
+
+    /// Returns what lies behind a passage so far, and how many bytes it takes to begin with.
+    fn behind(&mut self, passage: &Arc<str>, listers: ClassId) -> (&mut Behind, usize) {
+        let mut bytes = 0;
+        let behind = self.behind.entry((passage.clone(), listers)).or_insert_with(|| {
+            bytes = passage.len() + size_of::<((Arc<str>, ClassId), Behind)>();
+            Behind::default()
+        });
+        (behind, bytes)
+    }
+
+    /// Adds all that another one has.
+    pub(crate) fn append(&mut self, other: SealedBuilder) {
+        self.entries.extend(other.entries);
+        for ((passage, listers), behind) in other.behind {
+            let (own, _) = self.behind(&passage, listers);
+            own.origin = own.origin.take().or(behind.origin);
+            own.gates.extend(behind.gates);
+            own.gates.dedup();
+            own.builder.append(behind.builder);
+        }
+        self.bytes += other.bytes;
+    }
+
+    /// Returns the bytes of memory held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns whether no further listing of ordinary size may be added.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Returns how many rows there are.
+    pub(crate) fn rows(&self) -> usize {
+        let behind = self.behind.values().map(|behind| behind.builder.rows());
+        self.entries.len() + behind.sum::<usize>()
+    }
+}
+
+/// Where a file of sealed records goes.
+pub(crate) struct SealedTarget<'a> {
+    pub(crate) disk: &'a Disk,
+    pub(crate) directory: &'a Path,
+    pub(crate) id: String,
+    pub(crate) source: u32,
+    /// Root of the source.
+    pub(crate) root: &'a str,
+    pub(crate) names: &'a Names,
+    /// Bytes that no other file of the index has.
+    pub(crate) salt: [u8; 16],
+    /// Returns the grants of a class.
+    pub(crate) grants_of: &'a dyn Fn(ClassId) -> Vec<u32>,
+    /// Writes a shard whose name nobody can guess, in the directory `gated` of the class.
+    pub(crate) write_shard: &'a dyn Fn(Builder) -> Result<ShardRecord>,
+}
+
+/// Writes a file of sealed records, and the shards that only they name. Durable only after a sync.
+pub(crate) fn write(
+    target: &SealedTarget<'_>,
+    builder: SealedBuilder,
+) -> Result<(SealedFile, Vec<ShardRecord>)> {
+    let path = target.directory.join(names::sealed_file(&target.id));
+    let mut shards = Vec::new();
+    let mut parts: BTreeMap<Arc<str>, Vec<Part>> = BTreeMap::new();
+    for ((passage, listers), behind) in builder.behind {
+        let Behind { origin, gates, builder } = behind;
+        let (large, small) = match builder.rows() >= SHARD_ROWS_MIN {
+            true => (vec![(target.write_shard)(builder)?], Builder::default()),
+            false => (Vec::new(), builder),
+        };
+        shards.extend(large.iter().cloned());
+        let rows = SealedRows::pack(small, Part::below_root(&passage, target.root));
+        let (listers, root) = ((target.grants_of)(listers), target.root.to_owned());
+        let source = target.source;
+        let part = Part { listers, source, root, origin, gates, shards: large, rows };
+        parts.entry(passage).or_default().push(part);
+    }
+    let mut entries: BTreeMap<String, Vec<SealedRecord>> = BTreeMap::new();
+    for (path, record) in builder.entries {
+        entries.entry(path).or_default().push(record);
+    }
+    let seal = |secret: Secret, path: &str, content: postcard::Result<Vec<u8>>| {
+        let mut content = content.map_err(|error| {
+            Error::io("encode", &target.directory.join(&target.id))(std::io::Error::other(
+                error.to_string(),
+            ))
+        })?;
+        content.resize(padded(content.len()), 0);
+        target.names.seal(secret, path, &target.salt, &mut content);
+        Ok((target.names.hash(secret, path), content))
+    };
+    let encoded = |record: &Vec<SealedRecord>| postcard::to_extend(record, Vec::new());
+    let mut records = Vec::with_capacity(entries.len() + parts.len());
+    for (path, record) in &entries {
+        records.push(seal(Secret::Entry, path, encoded(record))?);
+    }
+    for (passage, parts) in &parts {
+        let content = postcard::to_extend(parts, Vec::new());
+        records.push(seal(Secret::Passage, passage, content)?);
+    }
+    // In the order of the hashes, which says nothing of the names.
+    records.sort_unstable();
+    let mut head = target.salt.to_vec();
+    head.extend((records.len() as u64).to_le_bytes());
+    let mut end = (HEAD_BYTES + ENTRY_BYTES * records.len()) as u64;
+    for (hash, content) in &records {
+        end += content.len() as u64;
+        head.extend(hash);
+        head.extend(end.to_le_bytes());
+    }
+    let mut file = target.disk.create(&path, 0o644)?;
+    let failed = Error::io("write", &path);
+    file.write_all(&head)
+        .and_then(|()| records.iter().try_for_each(|(_, content)| file.write_all(content)))
+        .map_err(failed)?;
+    let (bytes, sums) = file.finish(false)?;
+    let sums = PackedList::new(sums).map_err(|error| {
+        Error::io("encode the manifest of", target.directory)(std::io::Error::other(
+            error.to_string(),
+        ))
+    })?;
+    Ok((SealedFile { id: target.id.clone(), source: target.source, bytes, sums }, shards))
+}
+
+impl Part {
+    /// Returns a passage's path below the root of a source: the root's own where the passage is
+    /// above it.
+    pub(crate) fn below_root<'a>(passage: &'a str, root: &str) -> &'a str {
+        let below = passage.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
+        below.trim_start_matches('/')
+    }
+}
+
+/// Returns the length that a content of `bytes` is given: one of eight lengths between two powers
+/// of two, and a multiple of 32.
+fn padded(bytes: usize) -> usize {
+    let step = (bytes.next_power_of_two() / 16).max(32);
+    bytes.next_multiple_of(step)
+}
+
+/// A file of sealed records of the generation that was opened. It is opened when it is first
+/// needed.
+pub(crate) struct Sealed {
+    record: SealedFile,
+    directory: PathBuf,
+    open: OnceLock<BlockFile>,
+}
+
+impl Sealed {
+    pub(crate) fn new(record: SealedFile, directory: PathBuf) -> Self {
+        Sealed { record, directory, open: OnceLock::new() }
+    }
+
+    /// Returns the source it belongs to.
+    pub(crate) fn source(&self) -> u32 {
+        self.record.source
+    }
+
+    /// Returns the directory of the shards that its records name.
+    pub(crate) fn gated(&self) -> PathBuf {
+        self.directory.join(names::GATED)
+    }
+
+    /// Returns the directory that it is in.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join(names::sealed_file(&self.record.id))
+    }
+
+    /// Returns what is sealed for those who know the absolute path of an entry of a gate.
+    pub(crate) fn entry(&self, names: &Names, path: &str) -> Result<Vec<SealedRecord>> {
+        self.unseal(names, Secret::Entry, path)
+    }
+
+    /// Returns what lies behind a passage.
+    pub(crate) fn behind(&self, names: &Names, passage: &str) -> Result<Vec<Part>> {
+        self.unseal(names, Secret::Passage, passage)
+    }
+
+    /// Returns what is wrong with this file.
+    pub(crate) fn corrupt(&self, detail: impl std::fmt::Display) -> Error {
+        Error::corrupt(&self.path(), detail)
+    }
+
+    /// Opens the record that is sealed with a path, if there is one.
+    fn unseal<T: DeserializeOwned>(
+        &self,
+        names: &Names,
+        secret: Secret,
+        path: &str,
+    ) -> Result<Vec<T>> {
+        let read = |start: u64, length: usize| {
+            let bytes = self.open()?.get_bytes(start, length);
+            bytes.map_err(|error| self.corrupt(error))
+        };
+        let head = read(0, HEAD_BYTES)?;
+        let (salt, count) = head.split_at(16);
+        let count = u64::from_le_bytes(count.try_into().expect("eight bytes are left"));
+        let first_content =
+            count.checked_mul(ENTRY_BYTES as u64).and_then(|bytes| bytes.checked_add(24));
+        if first_content.is_none_or(|first| first > self.record.bytes) {
+            return Err(self.corrupt("it has more records than bytes"));
+        }
+        let entry = |at: u64| -> Result<([u8; 16], u64)> {
+            let entry = read(HEAD_BYTES as u64 + at * ENTRY_BYTES as u64, ENTRY_BYTES)?;
+            let (hash, end) = entry.split_at(16);
+            let end = u64::from_le_bytes(end.try_into().expect("eight bytes are left"));
+            Ok((hash.try_into().expect("it has sixteen bytes"), end))
+        };
+        let wanted = names.hash(secret, path);
+        let (mut first, mut last) = (0, count);
+        while first < last {
+            let middle = first.midpoint(last);
+            match entry(middle)?.0 < wanted {
+                true => first = middle + 1,
+                false => last = middle,
+            }
+        }
+        if first == count || entry(first)?.0 != wanted {
+            return Ok(Vec::new());
+        }
+        let start = match first {
+            0 => first_content.unwrap_or(0),
+            _ => entry(first - 1)?.1,
+        };
+        let length = entry(first)?.1.checked_sub(start);
+        let length = length.filter(|&length| length <= self.record.bytes);
+        let length = length.ok_or_else(|| self.corrupt("its records are out of order"))?;
+        let mut content = read(start, length as usize)?.to_vec();
+        names.seal(secret, path, salt, &mut content);
+        decode(&content).map_err(|error| self.corrupt(error))
+    }
+
+    fn open(&self) -> Result<&BlockFile> {
+        if let Some(open) = self.open.get() {
+            return Ok(open);
+        }
+        let sums = self.record.sums.get().map_err(|error| self.corrupt(error))?;
+        let file = BlockFile::open(&self.path(), self.record.bytes, sums.to_vec())?;
+        Ok(self.open.get_or_init(|| file))
+    }
+}
+
+/// Decodes an unsealed content: what it says, then zeros.
+pub(crate) fn decode<T: DeserializeOwned>(content: &[u8]) -> postcard::Result<Vec<T>> {
+    Ok(postcard::take_from_bytes(content)?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_tell_little_and_cost_little() {
+        let lengths: std::collections::BTreeSet<usize> = (1..1 << 20).map(padded).collect();
+        assert!(lengths.len() < 16 * 16, "{} lengths", lengths.len());
+        assert!((1..1 << 20).all(|bytes| padded(bytes) >= bytes));
+        assert!((1024..1 << 20).all(|bytes| padded(bytes) <= bytes + bytes / 7));
+    }
+
+    #[test]
+    fn a_passage_is_below_the_root_or_the_root_itself() {
+        let below = Part::below_root;
+        assert_eq!(below("/srv/a/b", "/srv"), "a/b");
+        assert_eq!(below("/srv/a", "/srv/a"), "");
+        assert_eq!(below("/srv", "/srv/a/b"), "");
+        assert_eq!(below("/srv", "/"), "srv");
+    }
+}

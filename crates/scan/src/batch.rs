@@ -1,0 +1,94 @@
+//! Listings that were read and wait until the directories above them have been looked at again.
+//! Many wait together, since most of them have the same directories above.
+
+use crate::directory::Directory;
+use canopy_model::{ClassTable, Listing, Rows, Sink};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Entries in waiting listings after which they are handed over: few enough to stay in the cache.
+const ROWS_MAX: usize = 2048;
+
+/// Bytes of their names and extended attributes after which they are.
+const BYTES_MAX: usize = 1 << 20;
+
+/// Listings after which they are, besides one for each directory above.
+const LISTINGS_MAX: usize = 64;
+
+/// Most memory that is kept of rows that were handed over.
+const SPARE_BYTES: usize = 1 << 18;
+
+/// Listings that wait, in one thread.
+#[derive(Default)]
+pub(crate) struct Batch {
+    waiting: Vec<Waiting>,
+    rows: usize,
+    bytes: usize,
+    /// Rows without entries, whose memory is used again.
+    spare: Vec<Rows>,
+}
+
+struct Waiting {
+    directory: Arc<Directory>,
+    part: u32,
+    rows: Rows,
+}
+
+impl Batch {
+    /// Returns how many descriptors a thread has open for waiting listings at most, where
+    /// directories are nested so deeply.
+    pub(crate) fn descriptors_max(depth: usize) -> usize {
+        LISTINGS_MAX + depth
+    }
+
+    /// Takes a listing in, and leaves empty rows in place of its own.
+    pub(crate) fn put(&mut self, directory: &Arc<Directory>, part: u32, rows: &mut Rows) {
+        let rows = std::mem::replace(rows, self.spare.pop().unwrap_or_default());
+        self.rows += rows.len();
+        self.bytes += rows.bytes();
+        self.waiting.push(Waiting { directory: directory.clone(), part, rows });
+    }
+
+    /// Returns whether it is time to hand the listings over.
+    pub(crate) fn is_full(&self) -> bool {
+        let depth = self.waiting.last().map_or(0, |last| last.directory.depth as usize);
+        self.rows >= ROWS_MAX
+            || self.bytes >= BYTES_MAX
+            || self.waiting.len() >= Self::descriptors_max(depth)
+    }
+
+    /// Hands all listings over, which were read before `round` began (`None`: nothing is looked at
+    /// again). `narrowed` is told of each that fewer see than its class says.
+    pub(crate) fn hand_over<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        classes: &ClassTable,
+        round: Option<u64>,
+        mut narrowed: impl FnMut(&str),
+    ) -> Result<(), S::Error> {
+        (self.rows, self.bytes) = (0, 0);
+        for Waiting { directory, part, mut rows } in self.waiting.drain(..) {
+            let path = directory.path();
+            let mut access = Cow::Borrowed(&directory.access);
+            if let Some(grants) = round.and_then(|round| directory.narrowing(round)) {
+                access = Cow::Owned(classes.narrowed_access(&directory.access, &grants));
+                rows.map_audiences(|audience| classes.narrowed_audience(audience, &grants));
+                narrowed(&path);
+            }
+            sink.listing(&Listing {
+                path: &path,
+                depth: directory.depth,
+                part,
+                dev: directory.dev,
+                directory: &directory.attributes,
+                access: &access,
+                rows: &rows,
+            })?;
+            if rows.capacity_bytes() <= SPARE_BYTES && self.spare.len() < LISTINGS_MAX {
+                rows.clear();
+                self.spare.push(rows);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! The entries of a directory: their names, and what is told of each.
+
+use crate::directory::Directory;
+use crate::faults::Step;
+use crate::inode::{open_inode, stat_open};
+use crate::xattrs::XattrReader;
+use canopy_model::{Attributes, FileType};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString};
+
+/// Names read ahead of looking at them, each with its NUL.
+#[derive(Default)]
+pub(crate) struct Names {
+    text: Vec<u8>,
+    ends: Vec<usize>,
+    /// How many were taken.
+    taken: usize,
+}
+
+impl Names {
+    /// Adds a name.
+    pub(crate) fn push(&mut self, name: &CStr) {
+        self.text.extend_from_slice(name.to_bytes_with_nul());
+        self.ends.push(self.text.len());
+    }
+
+    /// Returns whether all were taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken == self.ends.len()
+    }
+
+    /// Takes the next name, if there is one.
+    pub(crate) fn take(&mut self) -> Option<&CStr> {
+        let at = self.taken;
+        let end = *self.ends.get(at)?;
+        self.taken += 1;
+        let start = if at == 0 { 0 } else { self.ends[at - 1] };
+        let name = CStr::from_bytes_with_nul(&self.text[start..end]);
+        Some(name.expect("names are kept with one NUL"))
+    }
+
+    /// Forgets all names and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
+        self.taken = 0;
+    }
+}
+
+/// What takes more than one system call to tell.
+pub(crate) struct Entry {
+    pub(crate) attributes: Attributes,
+    /// Where a symbolic link points.
+    pub(crate) target: Option<CString>,
+    /// Whether the reader has attributes of it.
+    pub(crate) has_xattrs: bool,
+}
+
+/// Reads where an entry points and its extended attributes, if it has any. A name may lead to
+/// another inode at any moment: where one look is not all, one descriptor stands for the inode, and
+/// `attributes`, seen before by name, are not used. `None` if it cannot be opened. (An entry that
+/// takes the place of another between these two calls, and has no attributes when asked, at worst
+/// lacks those of the other.)
+pub(crate) fn look_closer(
+    directory: &Directory,
+    name: &CStr,
+    attributes: Attributes,
+    xattrs: Option<&mut XattrReader>,
+    failed: impl Fn(Step, Errno),
+) -> Option<Entry> {
+    let is_link = attributes.file_type() == FileType::Symlink;
+    let with_some = xattrs.and_then(|xattrs| match xattrs.any(name) {
+        Ok(any) => any.then_some(xattrs),
+        Err(errno) => {
+            failed(Step::Xattrs, errno);
+            None
+        }
+    });
+    let mut entry = Entry { attributes, target: None, has_xattrs: false };
+    if !is_link && with_some.is_none() {
+        return Some(entry);
+    }
+    let opened = open_inode(&directory.fd, name).and_then(|inode| Ok((stat_open(&inode)?, inode)));
+    let inode = match opened {
+        Ok((stat, inode)) => {
+            entry.attributes = stat.attributes;
+            inode
+        }
+        Err(errno) => {
+            failed(Step::Look, errno);
+            return None;
+        }
+    };
+    if entry.attributes.file_type() == FileType::Symlink {
+        match rustix::fs::readlinkat(&inode, c"", Vec::new()) {
+            Ok(target) => entry.target = Some(target),
+            Err(errno) => failed(Step::ReadLink, errno),
+        }
+    }
+    match with_some.map(|xattrs| xattrs.read(&inode)) {
+        Some(Ok(attributes)) => (entry.attributes, entry.has_xattrs) = (attributes, true),
+        Some(Err(errno)) => failed(Step::Xattrs, errno),
+        None => {}
+    }
+    Some(entry)
+}

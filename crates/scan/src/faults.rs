@@ -1,0 +1,85 @@
+//! What a walk counts, and what can be wrong with an entry.
+
+use canopy_model::ErrorKind;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What was done with an entry when it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Opening or reading a directory.
+    List,
+    /// Looking at an entry.
+    Look,
+    /// Reading where a symbolic link points.
+    ReadLink,
+    /// Reading extended attributes.
+    Xattrs,
+}
+
+/// What is wrong with an entry, or with its listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The system said no: the entry is missing, or its listing is missing or incomplete.
+    Failed(Step, Errno),
+    /// The permissions or the place of a directory on the way to it changed while it was read: its
+    /// listing is for those alone who were let in before and after.
+    Narrowed,
+    /// The contents of the directory are missing, since its path is too long.
+    LongPath,
+}
+
+/// An entry with what is wrong with it.
+#[derive(Clone, Debug)]
+pub struct ScanError {
+    /// Its path below the root.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub fault: Fault,
+}
+
+impl ScanError {
+    /// Returns what a caller should make of it.
+    pub fn kind(&self) -> ErrorKind {
+        match self.fault {
+            Fault::Failed(_, errno) => ErrorKind::of_io(&errno.into()),
+            _ => ErrorKind::Unavailable,
+        }
+    }
+
+    /// Returns whether the entry went away during the walk.
+    pub fn vanished(&self) -> bool {
+        matches!(
+            self.fault,
+            Fault::Failed(_, Errno::NOENT) | Fault::Failed(Step::List, Errno::NOTDIR)
+        )
+    }
+}
+
+/// What a walk has found so far. Can be read by others while it goes on.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Entries, directories among them, without the root.
+    pub entries: AtomicU64,
+    /// Directories listed.
+    pub directories: AtomicU64,
+    /// Entries that could not be read.
+    pub failed: AtomicU64,
+    /// Entries that went away.
+    pub vanished: AtomicU64,
+    /// Listings that fewer see than might, since a directory on the way changed meanwhile.
+    pub narrowed: AtomicU64,
+    /// Directories whose contents were left out since their paths are too long.
+    pub long_paths: AtomicU64,
+    /// Directories for root alone, since their permissions are of users or groups that the user
+    /// namespace does not know.
+    pub unmapped: AtomicU64,
+}
+
+impl Counts {
+    /// Returns how many entries and listings something is wrong with.
+    pub fn faults(&self) -> u64 {
+        let counts = [&self.failed, &self.vanished, &self.narrowed, &self.long_paths];
+        counts.into_iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+}

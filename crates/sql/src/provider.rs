@@ -1,0 +1,95 @@
+//! What tables of the index have in common for the engine: predicates only rule out what need not
+//! be read, and the engine checks them again.
+
+use super::restriction::Restriction;
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use canopy_index::Index;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use std::fmt;
+use std::sync::Arc;
+
+/// A table whose rows are in an index.
+pub(super) trait Scannable: Send + Sync + 'static {
+    /// Returns the name in SQL.
+    fn name(&self) -> &str;
+
+    /// Returns the schema of all its columns.
+    fn schema(&self) -> &SchemaRef;
+
+    /// Plans a scan; reads no rows yet.
+    fn scan(&self, request: ScanRequest<'_>) -> Result<Arc<dyn ExecutionPlan>>;
+}
+
+/// What a query asks of a table.
+pub(super) struct ScanRequest<'a> {
+    pub(super) session: &'a dyn Session,
+    /// What the caller sees of the index.
+    pub(super) index: Arc<Index>,
+    /// The columns of the answer, by their numbers in the table.
+    pub(super) columns: Vec<usize>,
+    /// The schema of these columns.
+    pub(super) schema: SchemaRef,
+    /// Predicates, all of which hold for each row of the query's answer.
+    pub(super) filters: &'a [Expr],
+    /// What the predicates demand of a row.
+    pub(super) restriction: Restriction,
+    /// How many rows are enough.
+    pub(super) limit: Option<usize>,
+}
+
+/// A table of an index as the engine takes it.
+pub(super) struct Provider<T> {
+    pub(super) index: Arc<Index>,
+    pub(super) table: T,
+}
+
+impl<T: Scannable> fmt::Debug for Provider<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Provider({})", self.table.name())
+    }
+}
+
+#[async_trait]
+impl<T: Scannable> TableProvider for Provider<T> {
+    fn schema(&self) -> SchemaRef {
+        self.table.schema().clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+
+    async fn scan(
+        &self,
+        session: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let all = self.table.schema();
+        let columns = projection.cloned().unwrap_or_else(|| (0..all.fields().len()).collect());
+        let schema = Arc::new(all.project(&columns)?);
+        let restriction = Restriction::new(filters);
+        let index = restriction.view(&self.index)?;
+        self.table.scan(ScanRequest {
+            session,
+            index,
+            columns,
+            schema,
+            filters,
+            restriction,
+            limit,
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! What can be wrong with a text that somebody gave.
+
+use canopy_model::ErrorKind;
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What is wrong with a text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A shell pattern that takes too much memory.
+    #[error("the pattern '{0}' is too large")]
+    LargePattern(String),
+    /// No size.
+    #[error("invalid size '{0}'")]
+    Size(String),
+    /// A size of more than 64 bits.
+    #[error("size '{0}' is too large")]
+    LargeSize(String),
+    /// A size that cannot be a unit.
+    #[error("invalid block size '{0}'")]
+    BlockSize(String),
+    /// No style of times.
+    #[error("unknown time style '{style}': give {known}")]
+    TimeStyle {
+        /// What was given.
+        style: String,
+        /// The styles that there are.
+        known: &'static str,
+    },
+    /// A style of times with more than two lines.
+    #[error("'{0}' has too many lines")]
+    TimeStyleLines(String),
+    /// No syntax of regular expressions.
+    #[error(
+        "Unknown regular expression type ‘{0}’; valid types are ‘findutils-default’, ‘ed’, \
+         ‘emacs’, ‘gnu-awk’, ‘grep’, ‘posix-awk’, ‘awk’, ‘posix-basic’, ‘posix-egrep’, ‘egrep’, \
+         ‘posix-extended’, ‘posix-minimal-basic’, ‘sed’."
+    )]
+    Syntax(String),
+    /// No regular expression.
+    #[error("failed to compile regular expression '{pattern}': {why}")]
+    Regex {
+        /// What was given.
+        pattern: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+impl Error {
+    /// Returns what a caller should make of it.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::Invalid
+    }
+}
