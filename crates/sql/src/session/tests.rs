@@ -1,7 +1,7 @@
 use super::*;
 use arrow::datatypes::DataType;
 use canopy_index::{NewSource, Writer, WriterOptions};
-use canopy_model::{Attributes, ClassTable};
+use canopy_model::{Approach, Attributes};
 use datafusion::logical_expr::{Volatility, create_udf};
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn session(directory: &Path, time: Option<Duration>) -> Session {
         dev: 1,
         scanned_ns: 0,
         attributes: Attributes { mode: 0o040_755, ..Attributes::default() },
-        class: ClassTable::EVERYONE,
+        approach: Approach::EVERYONE,
         xattrs: Vec::new(),
     };
     writer.add_source(source).unwrap();
