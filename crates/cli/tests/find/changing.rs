@@ -108,11 +108,11 @@ fn a_value_is_shown_by_the_permissions_of_its_own_file() {
 }
 
 /// A tree of which the scan reads `tree/srv/home/0...` first and `tree/srv/home/z` last.
-fn slow_tree(tree: &Path) {
+fn slow_tree(tree: &Path, dirs: u32) {
     dir(tree, 0o755, 0);
     dir(&tree.join("srv"), 0o755, ALICE);
     dir(&tree.join("srv/home"), 0o755, ALICE);
-    for number in 0..1000 {
+    for number in 0..dirs {
         let path = tree.join(format!("srv/home/{number:04}"));
         dir(&path, 0o755, ALICE);
         (0..3).for_each(|file| fs::write(path.join(file.to_string()), "").unwrap());
@@ -174,7 +174,7 @@ fn child_runs(pid: Pid) -> bool {
 fn closed_meanwhile(source: &str, change: impl Fn(&Path)) -> [String; 2] {
     let place = Place::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
-    slow_tree(&tree);
+    slow_tree(&tree, 1000);
     let z = fs::File::open(tree.join("srv/home/z")).unwrap();
     let output = index_while(&place, &index, &tree.join(source), || {
         change(&tree);
@@ -227,7 +227,7 @@ fn a_directory_moved_into_a_closed_one_during_the_scan_is_closed_in_the_index() 
 fn a_directory_that_some_may_only_enter_is_closed_in_the_index_when_it_was_during_the_scan() {
     let place = Place::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
-    slow_tree(&tree);
+    slow_tree(&tree, 500);
     let home = tree.join("srv/home");
     fs::set_permissions(&home, fs::Permissions::from_mode(0o711)).unwrap();
     // Who may list the last directory is not the question, but who finds what is in it.
