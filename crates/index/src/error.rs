@@ -75,17 +75,6 @@ pub enum Error {
         /// The root of the source.
         above: String,
     },
-    /// A subtree of a source with sealed records cannot be replaced by itself.
-    #[error(
-        "{root} lies in the source {above}, which has directories that some may enter but not \
-         list: index {above} whole, or remove it with 'canopy source remove' and index its parts"
-    )]
-    InSealedSource {
-        /// The root of the subtree.
-        root: String,
-        /// The root of the source.
-        above: String,
-    },
     /// A column of a batch was asked for that was not read.
     #[error("the column {0} was not read: a fault of canopy")]
     NotRead(&'static str),
@@ -109,7 +98,6 @@ impl Error {
             | Error::Unsafe { .. }
             | Error::NameTaken { .. }
             | Error::InSource { .. }
-            | Error::InSealedSource { .. }
             | Error::TableTaken(_) => ErrorKind::Invalid,
             Error::NotRead(_) => ErrorKind::Internal,
         }

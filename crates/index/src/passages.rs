@@ -7,7 +7,7 @@ use crate::manifest::SourceRecord;
 use crate::names::{Key, Names};
 use crate::schema::FileKind;
 use crate::sealed::{Part, Sealed, SealedFile, SealedRecord};
-use crate::shard::{ClassDir, Shard};
+use crate::shard::Shard;
 use crate::shard_record::ShardRecord;
 use canopy_model::{join, join_absolute};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -86,12 +86,9 @@ impl SealedFiles {
                     if self.visible.contains(&part.listers) {
                         continue;
                     }
-                    let Part { root, origin, gates, shards, rows: packed, source, .. } = part;
+                    let shards = file.open_shards(&part);
+                    let Part { root, origin, gates, rows: packed, source, .. } = part;
                     behind.sources.extend(origin);
-                    let place = file.gated();
-                    let place = Arc::new(ClassDir::new(|| place));
-                    let shards = shards.into_iter().map(|shard| Shard::new(shard, place.clone()));
-                    let shards: Vec<Shard> = shards.collect();
                     let below = Part::below_root(&passage, &root);
                     for gate in &gates {
                         let mut add = |name: &str| {

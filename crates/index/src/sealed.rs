@@ -15,13 +15,15 @@
 
 use crate::block_file::BlockFile;
 use crate::builder::Builder;
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::manifest::{AttributesRecord, SourceRecord};
 use crate::names::{self, Names, Secret};
 use crate::packed::PackedList;
 use crate::sealed_rows::SealedRows;
+use crate::shard::{ClassDir, Shard};
 use crate::shard_record::ShardRecord;
+use bytes::Bytes;
 use canopy_model::{Attributes, ClassId};
 use parquet::file::reader::ChunkReader;
 use rustc_hash::FxHashMap;
@@ -29,6 +31,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -206,6 +209,11 @@ impl SealedBuilder {
         self.full
     }
 
+    /// Returns whether there is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.behind.is_empty()
+    }
+
     /// Returns how many rows there are.
     pub(crate) fn rows(&self) -> usize {
         let behind = self.behind.values().map(|behind| behind.builder.rows());
@@ -276,26 +284,14 @@ pub(crate) fn write(
     }
     // In the order of the hashes, which says nothing of the names.
     records.sort_unstable();
-    let mut head = target.salt.to_vec();
-    head.extend((records.len() as u64).to_le_bytes());
-    let mut end = (HEAD_BYTES + ENTRY_BYTES * records.len()) as u64;
-    for (hash, content) in &records {
-        end += content.len() as u64;
-        head.extend(hash);
-        head.extend(end.to_le_bytes());
-    }
+    let ends = records.iter().map(|(hash, content)| (*hash, content.len() as u64));
+    let head = head(target.salt, ends);
     let mut file = target.disk.create(&path, 0o644)?;
-    let failed = Error::io("write", &path);
     file.write_all(&head)
         .and_then(|()| records.iter().try_for_each(|(_, content)| file.write_all(content)))
-        .map_err(failed)?;
-    let (bytes, sums) = file.finish(false)?;
-    let sums = PackedList::new(sums).map_err(|error| {
-        Error::io("encode the manifest of", target.directory)(std::io::Error::other(
-            error.to_string(),
-        ))
-    })?;
-    Ok((SealedFile { id: target.id.clone(), source: target.source, bytes, sums }, shards))
+        .map_err(Error::io("write", &path))?;
+    let file = finish(file, target.id.clone(), target.source, target.directory)?;
+    Ok((file, shards))
 }
 
 impl Part {
@@ -332,9 +328,17 @@ impl Sealed {
         self.record.source
     }
 
-    /// Returns the directory of the shards that its records name.
-    pub(crate) fn gated(&self) -> PathBuf {
-        self.directory.join(names::GATED)
+    /// Returns the shards that a part in it names.
+    pub(crate) fn open_shards(&self, part: &Part) -> Vec<Shard> {
+        let gated = self.directory.join(names::GATED);
+        let place = Arc::new(ClassDir::new(|| gated));
+        let shards = part.shards.iter();
+        shards.map(|shard| Shard::new(shard.clone(), place.clone())).collect()
+    }
+
+    /// Returns how its name begins.
+    pub(crate) fn id(&self) -> &str {
+        &self.record.id
     }
 
     /// Returns the directory that it is in.
@@ -361,6 +365,43 @@ impl Sealed {
         Error::corrupt(&self.path(), detail)
     }
 
+    /// Returns the hashes of all records, in order, with the range of bytes of each content.
+    pub(crate) fn records(&self) -> Result<Vec<([u8; 16], Range<u64>)>> {
+        let table = self.table()?;
+        let mut records = Vec::with_capacity(table.count as usize);
+        let mut start = table.first_content;
+        for at in 0..table.count {
+            let (hash, end) = self.record_at(at)?;
+            let range = start..end;
+            if range.start > range.end || range.end > self.record.bytes {
+                return Err(self.corrupt("its records are out of order"));
+            }
+            start = range.end;
+            records.push((hash, range));
+        }
+        Ok(records)
+    }
+
+    /// Writes a copy under another id, with some of the records, each sealed as it is here.
+    pub(crate) fn copy(
+        &self,
+        disk: &Disk,
+        id: String,
+        records: &[([u8; 16], Range<u64>)],
+    ) -> Result<SealedFile> {
+        let path = self.directory.join(names::sealed_file(&id));
+        let ends = records.iter().map(|(hash, range)| (*hash, range.end - range.start));
+        let head = head(self.table()?.salt, ends);
+        let mut file = disk.create(&path, 0o644)?;
+        let failed = || Error::io("write", &path);
+        file.write_all(&head).map_err(failed())?;
+        for (_, range) in records {
+            let content = self.read(range.start, (range.end - range.start) as usize)?;
+            file.write_all(&content).map_err(failed())?;
+        }
+        finish(file, id, self.record.source, &self.directory)
+    }
+
     /// Opens the record that is sealed with a path, if there is one.
     fn unseal<T: DeserializeOwned>(
         &self,
@@ -368,46 +409,54 @@ impl Sealed {
         secret: Secret,
         path: &str,
     ) -> Result<Vec<T>> {
-        let read = |start: u64, length: usize| {
-            let bytes = self.open()?.get_bytes(start, length);
-            bytes.map_err(|error| self.corrupt(error))
-        };
-        let head = read(0, HEAD_BYTES)?;
-        let (salt, count) = head.split_at(16);
-        let count = u64::from_le_bytes(count.try_into().expect("eight bytes are left"));
-        let first_content =
-            count.checked_mul(ENTRY_BYTES as u64).and_then(|bytes| bytes.checked_add(24));
-        if first_content.is_none_or(|first| first > self.record.bytes) {
-            return Err(self.corrupt("it has more records than bytes"));
-        }
-        let entry = |at: u64| -> Result<([u8; 16], u64)> {
-            let entry = read(HEAD_BYTES as u64 + at * ENTRY_BYTES as u64, ENTRY_BYTES)?;
-            let (hash, end) = entry.split_at(16);
-            let end = u64::from_le_bytes(end.try_into().expect("eight bytes are left"));
-            Ok((hash.try_into().expect("it has sixteen bytes"), end))
-        };
+        let Table { salt, count, first_content } = self.table()?;
         let wanted = names.hash(secret, path);
         let (mut first, mut last) = (0, count);
         while first < last {
             let middle = first.midpoint(last);
-            match entry(middle)?.0 < wanted {
+            match self.record_at(middle)?.0 < wanted {
                 true => first = middle + 1,
                 false => last = middle,
             }
         }
-        if first == count || entry(first)?.0 != wanted {
+        if first == count || self.record_at(first)?.0 != wanted {
             return Ok(Vec::new());
         }
         let start = match first {
-            0 => first_content.unwrap_or(0),
-            _ => entry(first - 1)?.1,
+            0 => first_content,
+            _ => self.record_at(first - 1)?.1,
         };
-        let length = entry(first)?.1.checked_sub(start);
+        let length = self.record_at(first)?.1.checked_sub(start);
         let length = length.filter(|&length| length <= self.record.bytes);
         let length = length.ok_or_else(|| self.corrupt("its records are out of order"))?;
-        let mut content = read(start, length as usize)?.to_vec();
-        names.seal(secret, path, salt, &mut content);
+        let mut content = self.read(start, length as usize)?.to_vec();
+        names.seal(secret, path, &salt, &mut content);
         decode(&content).map_err(|error| self.corrupt(error))
+    }
+
+    fn read(&self, start: u64, length: usize) -> Result<Bytes> {
+        self.open()?.get_bytes(start, length).map_err(|error| self.corrupt(error))
+    }
+
+    fn table(&self) -> Result<Table> {
+        let head = self.read(0, HEAD_BYTES)?;
+        let (salt, count) = head.split_at(16);
+        let count = u64::from_le_bytes(count.try_into().expect("eight bytes are left"));
+        let first_content = count
+            .checked_mul(ENTRY_BYTES as u64)
+            .and_then(|bytes| bytes.checked_add(HEAD_BYTES as u64))
+            .filter(|&first| first <= self.record.bytes)
+            .ok_or_else(|| self.corrupt("it has more records than bytes"))?;
+        let salt = salt.try_into().expect("it has sixteen bytes");
+        Ok(Table { salt, count, first_content })
+    }
+
+    /// Returns the hash of a record and where its content ends.
+    fn record_at(&self, at: u64) -> Result<([u8; 16], u64)> {
+        let entry = self.read(HEAD_BYTES as u64 + at * ENTRY_BYTES as u64, ENTRY_BYTES)?;
+        let (hash, end) = entry.split_at(16);
+        let end = u64::from_le_bytes(end.try_into().expect("eight bytes are left"));
+        Ok((hash.try_into().expect("it has sixteen bytes"), end))
     }
 
     fn open(&self) -> Result<&BlockFile> {
@@ -418,6 +467,35 @@ impl Sealed {
         let file = BlockFile::open(&self.path(), self.record.bytes, sums.to_vec())?;
         Ok(self.open.get_or_init(|| file))
     }
+}
+
+/// What is in front of the contents of a file.
+struct Table {
+    salt: [u8; 16],
+    count: u64,
+    /// Where the first content begins.
+    first_content: u64,
+}
+
+/// Returns what is in front of contents of these hashes and lengths.
+fn head(salt: [u8; 16], records: impl ExactSizeIterator<Item = ([u8; 16], u64)>) -> Vec<u8> {
+    let mut head = salt.to_vec();
+    head.extend((records.len() as u64).to_le_bytes());
+    let mut end = (HEAD_BYTES + ENTRY_BYTES * records.len()) as u64;
+    for (hash, bytes) in records {
+        end += bytes;
+        head.extend(hash);
+        head.extend(end.to_le_bytes());
+    }
+    head
+}
+
+fn finish(file: DiskFile, id: String, source: u32, directory: &Path) -> Result<SealedFile> {
+    let (bytes, sums) = file.finish(false)?;
+    let sums = PackedList::new(sums).map_err(|error| {
+        Error::io("encode the manifest of", directory)(std::io::Error::other(error.to_string()))
+    })?;
+    Ok(SealedFile { id, source, bytes, sums })
 }
 
 /// Decodes an unsealed content: what it says, then zeros.

@@ -1,7 +1,7 @@
 //! Few rows of a shard, packed into a sealed record.
 
 use crate::builder::{Builder, Value};
-use canopy_model::{Access, Attributes, Listing, Rows, Xattr, join, xattr_names};
+use canopy_model::{Access, Attributes, Listing, Rows, Xattr, is_below, join, xattr_names};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -99,10 +99,7 @@ impl SealedRows {
     pub(crate) fn unpack(&self, builder: &mut Builder, passage: &str) {
         let mut rows = Rows::default();
         let mut order = Vec::new();
-        let whole = |path: &str| match (passage, path) {
-            (passage, "") => passage.to_owned(),
-            (passage, path) => join(passage, path),
-        };
+        let whole = |path: &str| join_below(passage, path);
         for listing in &self.listings {
             rows.clear();
             for row in &listing.entries {
@@ -135,6 +132,20 @@ impl SealedRows {
         }
     }
 
+    /// Returns whether anything is at or below a directory, where the passage has this path.
+    pub(crate) fn holds_below(&self, passage: &str, directory: &str) -> bool {
+        let paths = self.listings.iter().map(|listing| &listing.path);
+        let mut paths = paths.chain(self.values.iter().map(|value| &value.path));
+        paths.any(|path| is_below(&join_below(passage, path), directory))
+    }
+
+    /// Takes away what is at or below a directory, where the passage has this path.
+    pub(crate) fn cut(&mut self, passage: &str, directory: &str) {
+        let stays = |path: &str| !is_below(&join_below(passage, path), directory);
+        self.listings.retain(|listing| stays(&listing.path));
+        self.values.retain(|value| stays(&value.path));
+    }
+
     /// Returns the names of the directories in the listing of a directory behind the passage with
     /// this path below the root.
     pub(crate) fn subdirectories<'a>(
@@ -148,6 +159,11 @@ impl SealedRows {
         let is_dir = |row: &&PackedRow| row.attributes.mode & 0o170_000 == 0o040_000;
         rows.filter(is_dir).map(|row| row.name.as_str())
     }
+}
+
+/// Returns the path of what lies at or below a passage.
+fn join_below(passage: &str, path: &str) -> String {
+    if path.is_empty() { passage.to_owned() } else { join(passage, path) }
 }
 
 impl From<Attributes> for PackedAttributes {

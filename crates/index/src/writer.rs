@@ -443,16 +443,16 @@ impl Writer {
         Some((audience.knowers?, passage.as_ref()?)).filter(|_| !self.unprivileged)
     }
 
+    /// Returns the id of another file or shard.
+    fn new_id(&self) -> String {
+        format!("{}-{}", self.generation, self.next_shard.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// Writes a shard and returns its id.
     fn write_shard(&self, class: ClassId, source: u32, builder: Builder) -> Result<String> {
-        let number = self.next_shard.fetch_add(1, Ordering::Relaxed);
         let directory = self.dirs.ensure(&self.table, class)?;
-        let place = ShardTarget {
-            disk: Some(&self.options.disk),
-            directory: &directory,
-            id: format!("{}-{number}", self.generation),
-            source,
-        };
+        let (disk, id) = (Some(&self.options.disk), self.new_id());
+        let place = ShardTarget { disk, directory: &directory, id, source };
         let record = write_shard(place, builder)?;
         let id = record.id.clone();
         self.shards.lock().push((class, Written::Shard(Box::new(record))));

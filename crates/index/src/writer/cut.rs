@@ -5,19 +5,26 @@
 //!    of extended attributes.
 //! 2. Write what else they hold as new shards. Shards that hold nothing else are left out, and all
 //!    others are not touched.
+//! 3. Do the same with sealed records.
 //!
-//! The row of the directory itself and its values belong to the listing that it is in, and stay. A
-//! source with sealed records is not cut.
+//! The row of the directory itself, its values and its sealed record belong to the listing that it
+//! is in, and stay.
 
-use super::sources::Above;
-use super::{Held, Writer};
+use super::sources::{Above, Begun};
+use super::{Held, Writer, Written};
 use crate::builder::{Builder, Value};
 use crate::column::*;
 use crate::error::Result;
+use crate::names::Secret;
 use crate::schema::FileKind;
+use crate::sealed::{Part, Sealed, SealedBuilder};
 use crate::shard::{ClassDir, RowRange, Shard};
 use arrow::array::{Array, RecordBatch};
-use canopy_model::{Access, Attributes, ClassId, Listing, Rows, Xattr, is_below, xattr_names};
+use canopy_model::{
+    Access, Attributes, ClassId, GrantId, Listing, Rows, Xattr, is_below, join, join_absolute,
+    xattr_names,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 /// Rows that are decoded at a time.
@@ -49,6 +56,139 @@ impl Writer {
             if !rest.is_empty() {
                 let id = self.write_shard(class, subtree, rest)?;
                 begun.rewritten.lock().insert(id);
+            }
+        }
+        self.cut_sealed(subtree, begun, above)
+    }
+
+    /// Writes anew what stays of a source's sealed records. Those of paths at or below the directory
+    /// are left out: the writer knows these paths from the rows of the listers. What lies behind
+    /// the passages above it is sealed again without what is below it.
+    fn cut_sealed(&self, subtree: u32, begun: &Begun, above: &Above) -> Result<()> {
+        let root = join_absolute(&above.root, &above.path);
+        let mut files = Vec::new();
+        for (&class, Held { manifest, .. }) in &self.classes {
+            let directory = self.names.class(self.table.grants_of(class));
+            let own = manifest.sealed.iter().filter(|file| file.source == above.id);
+            files.extend(own.map(|file| (class, Sealed::new(file.clone(), directory.clone()))));
+        }
+        if files.is_empty() {
+            return Ok(());
+        }
+        let mut known = FxHashSet::default();
+        for (_, file) in &files {
+            known.extend(file.records()?.into_iter().map(|(hash, _)| hash));
+        }
+        let mut below = Below { known, found: FxHashMap::default() };
+        below.add(self.names.hash(Secret::Passage, &root), || Some(root.clone()));
+        for (_, shard) in self.shards_of(above.id) {
+            self.hash_entries(&shard, above, &mut below)?;
+        }
+        for (class, file) in files {
+            let mut dropped: FxHashSet<[u8; 16]> = below.found.keys().copied().collect();
+            for passage in below.found.values().flatten() {
+                let parts = file.behind(&self.names, passage)?;
+                let gated = parts.iter().flat_map(|part| &part.shards);
+                begun.cut.lock().extend(gated.map(|shard| (class, shard.id.clone())));
+            }
+            let mut rest = SealedBuilder::default();
+            let ends = root.match_indices('/').map(|(at, _)| at).filter(|&at| at > 0);
+            for passage in ends.map(|end| &root[..end]) {
+                if self.cut_behind(&file, passage, (class, begun), above, &mut rest)? {
+                    dropped.insert(self.names.hash(Secret::Passage, passage));
+                }
+            }
+            let records = file.records()?;
+            let kept = records.iter().filter(|(hash, _)| !dropped.contains(hash)).cloned();
+            let kept: Vec<_> = kept.collect();
+            if kept.len() == records.len() {
+                continue;
+            }
+            begun.cut.lock().push((class, file.id().to_owned()));
+            if !rest.is_empty() {
+                self.write_sealed(class, subtree, rest)?;
+            }
+            if !kept.is_empty() {
+                let disk = &self.options.disk;
+                let file = file.copy(disk, self.new_id(), &kept)?;
+                let written = Written::Sealed { begun: subtree, file, gated: Vec::new() };
+                self.shards.lock().push((class, written));
+            }
+        }
+        Ok(())
+    }
+
+    /// Collects what stays behind a passage above the directory; returns false, and collects
+    /// nothing, if all of it does.
+    fn cut_behind(
+        &self,
+        file: &Sealed,
+        passage: &str,
+        (class, begun): (ClassId, &Begun),
+        above: &Above,
+        rest: &mut SealedBuilder,
+    ) -> Result<bool> {
+        let parts = file.behind(&self.names, passage)?;
+        let gated: Vec<Vec<Shard>> = parts.iter().map(|part| file.open_shards(part)).collect();
+        let mut holds = false;
+        for (part, shards) in parts.iter().zip(&gated) {
+            holds |= part.rows.holds_below(Part::below_root(passage, &part.root), &above.path);
+            for shard in shards {
+                holds |= !shard.listings_below(&above.path)?.is_empty();
+                holds |= holds_values(shard, &above.path)?;
+            }
+        }
+        if !holds {
+            return Ok(false);
+        }
+        let passage: Arc<str> = passage.into();
+        for (mut part, shards) in parts.into_iter().zip(gated) {
+            let listers: Vec<GrantId> = part.listers.iter().copied().map(GrantId).collect();
+            let listers = self.table.class_of(&listers);
+            let below = Part::below_root(&passage, &part.root);
+            part.rows.cut(below, &above.path);
+            let mut builder = Builder::default();
+            part.rows.unpack(&mut builder, below);
+            for shard in shards {
+                let listings = shard.listings_below(&above.path)?;
+                for kept in [0..listings.start, listings.end..shard.rows(FileKind::Listings)] {
+                    self.copy_listings(&shard, kept, &mut builder)?;
+                }
+                copy_values(&shard, &above.path, &mut builder)?;
+                begun.cut.lock().push((class, shard.record().id.clone()));
+            }
+            rest.push_behind(&passage, listers, |rows| rows.append(builder));
+            let gates = part.gates.iter().filter(|gate| !is_below(gate, &above.path));
+            gates.for_each(|gate| rest.push_gate(&passage, listers, gate));
+            if let Some(origin) = part.origin {
+                rest.set_origin(&passage, listers, origin);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Adds the hashes under which something below a directory may be sealed.
+    fn hash_entries(&self, shard: &Shard, above: &Above, below: &mut Below) -> Result<()> {
+        let listings = shard.listings_below(&above.path)?;
+        for start in listings.clone().step_by(LISTINGS) {
+            let chunk = start..listings.end.min(start + LISTINGS);
+            let heads = heads(shard, &chunk)?;
+            let (entries, dirs) = shard.rows_of(chunk.clone())?;
+            for (kind, rows) in [(FileKind::Entries, entries), (FileKind::Dirs, dirs)] {
+                for batch in read(shard, kind, LISTING | NAME, &rows)? {
+                    let batch = batch?;
+                    let (ordinals, names) = (LISTING.of(&batch)?, NAME.of(&batch)?);
+                    for (at, &ordinal) in ordinals.iter().enumerate() {
+                        let head = &heads[place_of(shard, kind, &chunk, ordinal)?];
+                        let path = join(&head.path, names.value(at));
+                        let path = join_absolute(&above.root, &path);
+                        below.add(self.names.hash(Secret::Entry, &path), || None);
+                        if kind == FileKind::Dirs {
+                            let hash = self.names.hash(Secret::Passage, &path);
+                            below.add(hash, || Some(path.clone()));
+                        }
+                    }
+                }
             }
         }
         Ok(())
@@ -96,6 +236,22 @@ impl Writer {
             }
         }
         Ok(())
+    }
+}
+
+/// Sealed records of what is at or below a directory.
+struct Below {
+    /// The hashes of all records of the source.
+    known: FxHashSet<[u8; 16]>,
+    /// Hashes of those of them that are below, with the path where it is a passage.
+    found: FxHashMap<[u8; 16], Option<String>>,
+}
+
+impl Below {
+    fn add(&mut self, hash: [u8; 16], passage: impl FnOnce() -> Option<String>) {
+        if self.known.contains(&hash) {
+            self.found.insert(hash, passage());
+        }
     }
 }
 

@@ -168,12 +168,6 @@ impl Writer {
         let above = Above { id: source.id, root: source.root.clone(), path };
         for (_, shard) in self.shards_of(above.id) {
             if !shard.listings_at(&above.path)?.is_empty() {
-                // What is sealed could be opened, and so cut, by those alone who know its paths.
-                let mut sealed = self.classes.values().flat_map(|held| &held.manifest.sealed);
-                if sealed.any(|file| file.source == above.id) {
-                    let (root, above) = (root.to_owned(), above.root);
-                    return Err(Error::InSealedSource { root, above });
-                }
                 return Ok(Some(above));
             }
         }
@@ -221,8 +215,10 @@ impl Writer {
             match begun.above {
                 Some(above) => {
                     for (class, shard) in begun.cut.into_inner() {
-                        let manifest = &mut self.classes.entry(class).or_default().manifest;
+                        let Held { manifest, gated, .. } = self.classes.entry(class).or_default();
                         manifest.shards.retain(|known| known.id != shard);
+                        manifest.sealed.retain(|known| known.id != shard);
+                        gated.retain(|known| known.id != shard);
                         self.changed.insert(class);
                     }
                     self.published.subtrees.push((begun.new.root, above.root));
