@@ -4,7 +4,7 @@
 use crate::common;
 
 use canopy_index::{Disk, Faults, Index, NewSource, Writer, WriterOptions};
-use canopy_model::{Attributes, ClassTable, escape};
+use canopy_model::{Approach, Attributes, escape};
 use canopy_sql::refresh;
 use common::{Place, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
 use rand::RngExt;
@@ -384,7 +384,6 @@ fn a_new_source_takes_the_rows_of_derived_tables_away() {
     done(&place, &index, &["table", "derive", "t", "SELECT path FROM entries"]);
     let mut writer = Writer::open(&index, WriterOptions::default()).unwrap();
     let attributes = Attributes { mode: 0o040_755, ..Attributes::default() };
-    let class = ClassTable::EVERYONE;
     let (root_path, name) = (tree.to_str().unwrap().to_owned(), None);
     let source = NewSource {
         name,
@@ -392,7 +391,7 @@ fn a_new_source_takes_the_rows_of_derived_tables_away() {
         dev: 1,
         scanned_ns: 0,
         attributes,
-        class,
+        approach: Approach::EVERYONE,
         xattrs: Vec::new(),
     };
     writer.add_source(source).unwrap();
