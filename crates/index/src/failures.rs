@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 
-/// A source whose last runs have failed; what was indexed of it before, if anything, is still shown.
+/// A source whose last runs have failed; what was indexed of it before, if anything, is still
+/// shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// Absolute path of its root, escaped.

@@ -27,7 +27,9 @@
 //! opens for a caller; `own_tables` has the tables that
 //! the administrator adds; [`Index`] opens one generation and [`Shard`] answers from one shard's
 //! files. `docs/format.md` draws all of it field by field. Everything that changes the disk goes
-//! through [`Disk`], after `journal` has it; `marker` is what tells an index from other directories.
+//! through [`Disk`], after `journal` has it; `marker` is what tells an index from other
+//! directories, `failures` what is known of sources that could not be indexed. Files are opened by
+//! `plain_file` and, as Parquet, by `parquet_file`, which trust nothing in them.
 //!
 //! Not its job: where listings come from, and what is asked of them.
 

@@ -15,7 +15,7 @@ pub(crate) fn open(path: &Path) -> Result<(File, u64)> {
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(Errno::LOOP | Errno::NXIO) => return Err(no_file(path)),
-        Err(errno) => return Err(Error::io("open", path)(errno.into())),
+        Err(errno) => return Err(Error::io("read", path)(errno.into())),
     };
     let about = file.metadata().map_err(Error::io("look at", path))?;
     if about.is_file() { Ok((file, about.len())) } else { Err(no_file(path)) }

@@ -138,7 +138,7 @@ fn flipped_bits_with_checksums_that_fit_are_errors_or_other_answers() {
         .collect();
     let questions = questions(&tree);
     let mut failed = 0;
-    for round in 0..400 {
+    for round in 0..240 {
         copy(&sound, &index);
         let target = match round % 4 {
             0 => sound.join("manifests-1.bin"),
@@ -168,5 +168,5 @@ fn flipped_bits_with_checksums_that_fit_are_errors_or_other_answers() {
             failed += usize::from(ended(&ask(&place, &index, question), &what));
         }
     }
-    assert!(failed > 200, "{failed}");
+    assert!(failed > 120, "{failed}");
 }

@@ -94,6 +94,9 @@ fn a_subtree_that_is_scanned_later_takes_the_place_of_what_was_there() {
         random_tree(&inner, &mut random, true);
         random_tree(&inner.join("changing"), &mut random, true);
         random_tree(&inner.join("going"), &mut random, true);
+        // An inode with names on both sides.
+        fs::write(inner.join("changing/linked"), "x").unwrap();
+        fs::hard_link(inner.join("changing/linked"), tree.join("linked")).unwrap();
         let paths = all_paths(&tree);
         random_xattrs(&paths, &mut random);
         let (twice, whole) = (place.path("twice"), place.path("whole"));
