@@ -104,7 +104,7 @@ pub fn generate(index: &Path, site: Site, options: WriterOptions) -> anyhow::Res
         dev: 1,
         scanned_ns: 1_730_000_000 * SECOND_NS,
         attributes: directory(0o755, 0, 0, 2),
-        class: ClassTable::EVERYONE,
+        approach: Approach::EVERYONE,
         xattrs: Vec::new(),
     })?;
     let next = AtomicU64::new(0);

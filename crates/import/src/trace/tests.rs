@@ -31,7 +31,7 @@ impl Sink for Collect<'_> {
         known.extend(
             rows.iter().map(|row| (row.name.to_owned(), *row.attributes, row.target.to_owned())),
         );
-        if self.1.admits(listing.access.listing, &Credentials::new(4711, [])) {
+        if self.1.admits(listing.access.listing.listers, &Credentials::new(4711, [])) {
             self.0.open.push(listing.path.to_owned());
         }
         for at in 0..rows.len() {
