@@ -225,6 +225,38 @@ fn what_one_owner_asks_for_costs_nobody_else() {
     assert!(newest.map(|entry| entry.metadata().unwrap().len()).max().unwrap() < 2000);
 }
 
+/// Both commands that fill an index take the limits.
+#[test]
+fn limits_an_owner_are_options() {
+    let place = Place::new();
+    let (tree, trace) = (place.path("tree"), place.path("trace"));
+    dir(&tree, 0o755, 0);
+    for number in 0..8 {
+        dir(&tree.join(format!("d{number}")), 0o750, MALLORY);
+        chown(tree.join(format!("d{number}")), None, Some(4000 + number)).unwrap();
+    }
+    let whole = place.path("whole");
+    assert!(index(&place, &whole, &tree).0.status.success());
+    let arguments = ["export", "--format", "gufi-trace", "-o"].map(OsStr::new);
+    let mut export = arguments.to_vec();
+    export.extend([trace.as_os_str(), tree.as_os_str()]);
+    assert!(place.canopy(&whole, &export).status.success());
+    let at = place.path("index");
+    for (option, number) in [("--owner-classes", "5"), ("--owner-names", "12")] {
+        for words in [
+            vec!["index", option, number, tree.to_str().unwrap()],
+            vec!["import", "--format", "gufi-trace", option, number, trace.to_str().unwrap()],
+        ] {
+            let _ = fs::remove_dir_all(&at);
+            let words: Vec<&OsStr> = words.into_iter().map(OsStr::new).collect();
+            let output = place.canopy(&at, &words);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+            assert!(said.contains("uid 2001 owns asks for more"), "{words:?}: {said}");
+        }
+    }
+}
+
 /// A directory above the root of a source is closed: nobody goes on through it.
 #[test]
 fn a_way_that_ended_is_not_followed() {

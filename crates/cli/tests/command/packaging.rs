@@ -189,7 +189,7 @@ fn units_and_the_example_of_a_configuration_are_right() {
     });
     let config = lines.collect::<Vec<_>>().join("\n");
     let keys = config.lines().filter(|line| line.contains(" = ") && !line.starts_with('#')).count();
-    assert_eq!(keys, 6, "{config}");
+    assert_eq!(keys, 10, "{config}");
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir(&tree).unwrap();
     let config = config
