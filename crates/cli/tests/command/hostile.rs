@@ -245,7 +245,14 @@ fn limits_an_owner_are_options() {
     for (option, number) in [("--owner-classes", "5"), ("--owner-names", "12")] {
         for words in [
             vec!["index", option, number, tree.to_str().unwrap()],
-            vec!["import", "--format", "gufi-trace", option, number, trace.to_str().unwrap()],
+            vec![
+                "import",
+                "--format=gufi-trace",
+                "--root=/tree",
+                option,
+                number,
+                trace.to_str().unwrap(),
+            ],
         ] {
             let _ = fs::remove_dir_all(&at);
             let words: Vec<&OsStr> = words.into_iter().map(OsStr::new).collect();
