@@ -104,8 +104,10 @@ struct Inner {
     used: HashMap<u32, OwnerLimits>,
     /// Classes and grants that were charged to an owner.
     charged: (HashSet<ClassId>, HashSet<GrantId>),
-    closed: BTreeMap<u32, u64>,
-    folded: u64,
+    /// How many inodes of each owner went beyond the limits.
+    beyond_limits: BTreeMap<u32, u64>,
+    /// How many classes have fewer members than their grants would let pass.
+    narrowed: u64,
 }
 
 /// Stands for the owner where directories changed under a scan: whoever changes them again and again
@@ -272,13 +274,13 @@ impl ClassTable {
     /// Returns how many inodes of each owner were left to that owner and root, since they went
     /// beyond what the owner may ask for.
     pub fn beyond_limits(&self) -> BTreeMap<u32, u64> {
-        self.inner.read().closed.clone()
+        self.inner.read().beyond_limits.clone()
     }
 
     /// Returns how many classes have fewer members than the kernel would let pass, since their
     /// grants were too many to be told apart.
     pub fn narrowed(&self) -> u64 {
-        self.inner.read().folded
+        self.inner.read().narrowed
     }
 
     /// Returns whether these credentials belong to the class.
@@ -308,7 +310,7 @@ impl Inner {
                 if !self.charge(&grants, owner, limits) {
                     // The scan tells of what changed under it.
                     if owner != WHOEVER_CHANGED_IT {
-                        *self.closed.entry(owner).or_default() += 1;
+                        *self.beyond_limits.entry(owner).or_default() += 1;
                     }
                     // Not kept: another owner may ask for the same, and has limits of its own.
                     return self.left_to(owner, class, &grant);
@@ -336,7 +338,7 @@ impl Inner {
         }
         grants.push(grant);
         if grants.len() > GRANTS_MAX {
-            self.folded += 1;
+            self.narrowed += 1;
             grants = vec![Arc::new(Grant::users_of_all(&grants))];
         }
         grants
