@@ -4,15 +4,17 @@
 //! A class is a chain of directories, one a grant. Each belongs to root, has no write bit for
 //! anybody else and lets through exactly those who pass its grant. The owning group is the grant's
 //! first group, or root's with the outcome of everybody else, so that it never decides anything by
-//! itself.
+//! itself. Nobody can guess the name of the first, which `class_lists` tells those who pass it.
 
+use crate::class_lists;
 use crate::disk::Disk;
 use crate::error::Result;
-use crate::names::{self, Names};
-use canopy_model::{Acl, AclEntry, AclTag, ClassId, ClassTable, Grant, GrantId};
+use crate::names::{self, ClassPlace, Key, Names};
+use canopy_model::{Acl, AclEntry, AclTag, ClassId, ClassTable, Grant};
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Makes class directories, each once.
 pub(crate) struct ClassDirs {
@@ -20,32 +22,69 @@ pub(crate) struct ClassDirs {
     names: Names,
     /// Whether the writer is not root: then the directories are its own and there is one class.
     unprivileged: bool,
+    /// Makes the names of new directories differ from all others.
+    salt: Key,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
+    places: HashMap<ClassId, ClassPlace>,
     made: HashSet<PathBuf>,
     /// Grants that the file system cannot express.
-    closed: HashSet<GrantId>,
+    closed: HashSet<Arc<Grant>>,
 }
 
 impl ClassDirs {
-    pub(crate) fn new(disk: Disk, names: Names, unprivileged: bool) -> Self {
-        ClassDirs { disk, names, unprivileged, state: Mutex::default() }
+    /// Makes those of new classes in directories that `salt` names; `places` has the others.
+    pub(crate) fn new(
+        disk: Disk,
+        names: Names,
+        unprivileged: bool,
+        salt: Key,
+        places: HashMap<ClassId, ClassPlace>,
+    ) -> Self {
+        let state = Mutex::new(State { places, ..State::default() });
+        ClassDirs { disk, names, unprivileged, salt, state }
+    }
+
+    /// Returns where a class is, or will be.
+    pub(crate) fn place(&self, table: &ClassTable, class: ClassId) -> ClassPlace {
+        let depth = table.grants_of(class).len() as u32;
+        if depth == 0 {
+            return ClassPlace::EVERYONE;
+        }
+        *self.state.lock().places.entry(class).or_insert_with(|| {
+            let mut tag = [0; 16];
+            let mut hasher = blake3::Hasher::new_keyed(&self.salt);
+            hasher.update(b"class").update(&class.0.to_le_bytes()).finalize_xof().fill(&mut tag);
+            ClassPlace { tag, depth }
+        })
+    }
+
+    /// Returns the directory of a class, which may not have been made.
+    pub(crate) fn directory(&self, table: &ClassTable, class: ClassId) -> PathBuf {
+        self.names.class(self.place(table, class))
     }
 
     /// Returns the directory of a class, made if there is none.
     pub(crate) fn ensure(&self, table: &ClassTable, class: ClassId) -> Result<PathBuf> {
-        let grants = table.grants_of(class);
-        let path = self.names.class(grants.iter().copied());
+        let place = self.place(table, class);
+        let path = self.names.class(place);
         let mut state = self.state.lock();
-        if !state.made.contains(&path) {
-            let mut path = self.names.classes();
-            self.make_once(&mut state, &path, None, table)?;
-            for id in grants {
-                path.push(names::grant(id));
-                self.make_once(&mut state, &path, Some(id), table)?;
+        if state.made.contains(&path) {
+            return Ok(path);
+        }
+        let mut grants: Vec<Arc<Grant>> =
+            table.grants_of(class).into_iter().map(|id| table.grant(id)).collect();
+        class_lists::sort_chain(&mut grants);
+        match grants.is_empty() {
+            true => self.make_once(&mut state, &path, &Guard::everyone())?,
+            false => self.make_once(&mut state, &self.names.classes(), &Guard::by_name())?,
+        };
+        for (path, grant) in self.names.class_chain(place).iter().zip(grants) {
+            if !self.make_once(&mut state, path, &Guard::new(&grant))? {
+                state.closed.insert(grant);
             }
         }
         Ok(path)
@@ -69,39 +108,23 @@ impl ClassDirs {
         self.state.lock().closed.len()
     }
 
-    fn make_once(
-        &self,
-        state: &mut State,
-        path: &Path,
-        grant: Option<GrantId>,
-        table: &ClassTable,
-    ) -> Result<()> {
+    /// Makes a directory; returns false if the file system cannot express who may enter it, so that
+    /// nobody but root may.
+    fn make_once(&self, state: &mut State, path: &Path, guard: &Guard) -> Result<bool> {
         if state.made.contains(path) {
-            return Ok(());
+            return Ok(true);
         }
         let dir = self.disk.private_dir(path)?;
-        if !self.unprivileged {
-            let guard = match grant {
-                None => Guard::everyone(),
-                Some(id) => Guard::new(&table.grant(id)),
-            };
-            let mode = guard.mode();
-            if self.disk.is_guarded(&dir, guard.gid, mode, &guard.acl()) {
-                state.made.insert(path.to_owned());
-                return Ok(());
-            }
-            match mode {
-                Some(mode) => self.disk.set_mode(path, &dir, (0, guard.gid), mode)?,
-                None => {
-                    self.disk.set_mode(path, &dir, (0, guard.gid), 0o700)?;
-                    if !self.disk.set_acl(path, &dir, &guard.acl())? {
-                        state.closed.extend(grant);
-                    }
-                }
+        let (mode, acl) = (guard.mode(), guard.acl());
+        let mut expressed = true;
+        if !self.unprivileged && !self.disk.is_guarded(&dir, guard.gid, mode, &acl) {
+            self.disk.set_mode(path, &dir, (0, guard.gid), mode.unwrap_or(0o700))?;
+            if mode.is_none() {
+                expressed = self.disk.set_acl(path, &dir, &acl)?;
             }
         }
         state.made.insert(path.to_owned());
-        Ok(())
+        Ok(expressed)
     }
 }
 
@@ -116,8 +139,14 @@ struct Guard {
 }
 
 impl Guard {
+    /// Lets everybody in.
     fn everyone() -> Self {
         Guard { users: Vec::new(), gid: 0, group: 5, groups: Vec::new(), other: 5 }
+    }
+
+    /// Lets everybody through who knows a name.
+    fn by_name() -> Self {
+        Guard { group: 1, other: 1, ..Self::everyone() }
     }
 
     /// Lets those in who pass a grant.

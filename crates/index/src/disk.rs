@@ -9,12 +9,13 @@
 
 use crate::error::{Error, Result};
 use crate::journal::Journal;
+use canopy_model::{Acl, AclEntry, AclTag, Principal};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -177,16 +178,10 @@ impl Disk {
 
     /// Returns whether a directory of root's has exactly this owning group, mode (without an ACL)
     /// or ACL. What is as it should be is left alone, since readers come through it meanwhile.
-    pub(crate) fn is_guarded(
-        &self,
-        dir: &OwnedFd,
-        gid: u32,
-        mode: Option<u32>,
-        acl: &canopy_model::Acl,
-    ) -> bool {
+    pub(crate) fn is_guarded(&self, dir: &OwnedFd, gid: u32, mode: Option<u32>, acl: &Acl) -> bool {
         let Ok(stat) = rustix::fs::fstat(dir) else { return false };
         let mut value = vec![0; 64 * 1024];
-        let known = rustix::fs::fgetxattr(dir, canopy_model::Acl::XATTR_NAME, &mut value[..]);
+        let known = rustix::fs::fgetxattr(dir, Acl::XATTR_NAME, &mut value[..]);
         let same = match (known, mode) {
             (Ok(length), None) => value[..length] == acl.encode(),
             (Err(_), Some(mode)) => stat.st_mode & 0o7777 == mode,
@@ -196,20 +191,8 @@ impl Disk {
     }
 
     /// Replaces the access ACL of a directory. Returns false where the file system cannot hold it.
-    pub(crate) fn set_acl(
-        &self,
-        path: &Path,
-        dir: &OwnedFd,
-        acl: &canopy_model::Acl,
-    ) -> Result<bool> {
-        self.check().map_err(Error::io("set the ACL of", path))?;
-        let flags = rustix::fs::XattrFlags::empty();
-        match rustix::fs::fsetxattr(dir, canopy_model::Acl::XATTR_NAME, &acl.encode(), flags) {
-            Ok(()) => Ok(true),
-            // Not supported, or more entries than the file system has room for.
-            Err(Errno::OPNOTSUPP | Errno::TOOBIG | Errno::RANGE | Errno::NOSPC) => Ok(false),
-            Err(errno) => Err(Error::io("set the ACL of", path)(errno.into())),
-        }
+    pub(crate) fn set_acl(&self, path: &Path, dir: &OwnedFd, acl: &Acl) -> Result<bool> {
+        self.check().and_then(|()| set_acl(dir, acl)).map_err(Error::io("set the ACL of", path))
     }
 
     /// Makes everything durable that was written to the file system of `dir`.
@@ -290,6 +273,17 @@ fn open_parent(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
     Ok((directory, name))
 }
 
+/// Replaces the access ACL of a file or directory. Returns false where the file system cannot hold it.
+fn set_acl(fd: impl AsFd, acl: &Acl) -> io::Result<bool> {
+    let flags = rustix::fs::XattrFlags::empty();
+    match rustix::fs::fsetxattr(fd, Acl::XATTR_NAME, &acl.encode(), flags) {
+        Ok(()) => Ok(true),
+        // Not supported, or more entries than the file system has room for.
+        Err(Errno::OPNOTSUPP | Errno::TOOBIG | Errno::RANGE | Errno::NOSPC) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 fn is_errno(error: &io::Error, errnos: &[Errno]) -> bool {
     errnos.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
@@ -312,6 +306,34 @@ pub(crate) struct DiskFile {
 }
 
 impl DiskFile {
+    /// Lets a user, or the members of a group, read the file. Where the file system has no ACLs, no
+    /// user can be let in.
+    pub(crate) fn share_with(&self, reader: Principal) -> Result<()> {
+        let share = || -> io::Result<()> {
+            self.disk.check()?;
+            match reader {
+                Principal::Group(gid) => {
+                    rustix::fs::fchown(&self.file, None, Some(Gid::from_raw(gid)))?;
+                    Ok(rustix::fs::fchmod(&self.file, Mode::from_raw_mode(0o640))?)
+                }
+                Principal::User(uid) => {
+                    let entry = |tag, permissions| AclEntry { tag, permissions };
+                    let acl = Acl {
+                        entries: vec![
+                            entry(AclTag::Owner, 0o6),
+                            entry(AclTag::User(uid), 0o4),
+                            entry(AclTag::OwningGroup, 0),
+                            entry(AclTag::Mask, 0o4),
+                            entry(AclTag::Other, 0),
+                        ],
+                    };
+                    set_acl(&self.file, &acl).map(drop)
+                }
+            }
+        };
+        share().map_err(Error::io("set the permissions of", &self.path))
+    }
+
     /// Writes what is left, optionally syncs, and returns the size in bytes and the sums of the
     /// blocks.
     pub(crate) fn finish(mut self, sync: bool) -> Result<(u64, Vec<u32>)> {

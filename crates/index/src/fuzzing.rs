@@ -5,13 +5,14 @@
 //! fuzzer gets through. So the targets take what is behind it.
 
 use crate::builder::Builder;
+use crate::class_lists::{ClassList, ListRecord, ListedClass};
 use crate::disk::BLOCK_BYTES;
 use crate::error::Error;
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, Document, GrantRecord,
     Manifest, SourceRecord,
 };
-use crate::names::{self, Names};
+use crate::names::{self, ClassPlace, Names};
 use crate::own_tables::TableFileRecord;
 use crate::own_tables::{ColumnType, TableColumn, TableFormat, TableKind, TableRecord};
 use crate::packed::PackedList;
@@ -25,11 +26,11 @@ use crate::summaries::{self, BlockSummary};
 use crate::thrift;
 use canopy_model::fuzzing::Target;
 use canopy_model::{
-    Access, Attributes, ClassTable, Grant, GrantId, Listing, OwnerLimits, Parts, Rows, Summary,
-    Totals, Xattr,
+    Access, Attributes, ClassTable, Grant, GrantId, Listing, OwnerLimits, Parts, Principal, Rows,
+    Summary, Totals, Xattr,
 };
 use std::fmt::Debug;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The targets of this crate.
@@ -37,6 +38,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "document", run: document, seeds: document_seeds },
     Target { name: "current", run: content::<Current>, seeds: || of(current()) },
     Target { name: "catalog", run: content::<Catalog>, seeds: || of(catalog()) },
+    Target { name: "list", run: content::<ClassList>, seeds: || of(list()) },
     Target { name: "manifest", run: content::<Manifest>, seeds: || of(class_manifest()) },
     Target { name: "manifests", run: manifests, seeds: || of(all_manifests()) },
     Target { name: "sealed", run: sealed, seeds: sealed_seeds },
@@ -59,9 +61,21 @@ pub fn describe(bytes: &[u8]) -> Result<String, String> {
     match std::str::from_utf8(kind) {
         Ok(Current::KIND) => text::<Current>(bytes),
         Ok(Catalog::KIND) => text::<Catalog>(bytes),
+        Ok(ClassList::KIND) => text::<ClassList>(bytes),
         Ok(Manifest::KIND) => text::<Manifest>(bytes),
         _ => text::<AllManifests>(bytes),
     }
+}
+
+/// Returns the directory of each class of an index, and its grants for people.
+pub fn classes(index: &Path) -> Result<Vec<(PathBuf, String)>, Error> {
+    let current: Current = manifest::read(&names::current(index))?;
+    let all: AllManifests = manifest::read(&names::all_manifests(index, current.generation))?;
+    let names = Names::new(index, all.key);
+    let described = |ClassManifest { class, .. }: &ClassManifest| {
+        (names.class(class.place), format!("grants {:?}", class.grants))
+    };
+    Ok(all.classes.iter().map(described).collect())
 }
 
 /// Returns what an index has sealed with an absolute path, for people: entries, then what lies
@@ -73,8 +87,8 @@ pub fn unsealed(index: &Path, path: &str) -> Result<(Vec<SealedRecord>, Vec<Shar
     let mut files = SealedFiles::new(names.clone());
     let mut sources = Vec::new();
     for ClassManifest { class, manifest, .. } in all.classes {
-        let nobody = vec![u32::MAX];
-        files.add(nobody, &names.class(class.grants()), manifest.sealed);
+        let nobody = ClassPlace { tag: [255; 16], ..class.place };
+        files.add(nobody, &names.class(class.place), manifest.sealed);
         sources.extend(manifest.sources);
     }
     let mut records = Vec::new();
@@ -107,8 +121,10 @@ fn manifests(bytes: &[u8]) {
     let table = ClassTable::with_grants(grants, all.next_grant, OwnerLimits::default());
     for ClassManifest { class, .. } in &all.classes {
         let grants: Vec<GrantId> = class.grants().collect();
-        let names = Names::new(Path::new("/index"), all.key);
-        assert!(names.class(grants.iter().copied()).starts_with("/index/classes"));
+        if class.place.is_sound() {
+            let names = Names::new(Path::new("/index"), all.key);
+            assert!(names.class(class.place).starts_with("/index"));
+        }
         table.class_of(&grants);
     }
 }
@@ -121,7 +137,7 @@ pub fn forge(index: &Path, generation: u64, mut change: impl FnMut(&mut u64)) {
     let mut all: AllManifests = manifest::read(&path).expect("the manifest is sound");
     let names = Names::new(index, all.key);
     for ClassManifest { class, manifest, .. } in &mut all.classes {
-        let directory = names.class(class.grants());
+        let directory = names.class(class.place);
         for shard in &mut manifest.shards {
             let mut sums = vec![Vec::new(); FileKind::COUNT];
             for kind in FileKind::ALL {
@@ -189,7 +205,7 @@ fn document_seeds() -> Vec<Vec<u8>> {
         let line = format!("canopy {} {FORMAT} {:08x}\n", D::KIND, crc32fast::hash(&content));
         [line.as_bytes(), &content].concat()
     }
-    vec![whole(current()), whole(catalog()), whole(all_manifests())]
+    vec![whole(current()), whole(catalog()), whole(list()), whole(all_manifests())]
 }
 
 fn current() -> Current {
@@ -207,11 +223,25 @@ fn grants() -> Vec<(u32, GrantRecord)> {
 }
 
 fn class() -> ClassRecord {
-    ClassRecord { grants: vec![0, 1], manifest: 300 }
+    ClassRecord { grants: vec![0, 1], place: listed().place, manifest: 300 }
+}
+
+fn listed() -> ListedClass {
+    ListedClass { place: ClassPlace { tag: [3; 16], depth: 2 }, manifest: 300 }
+}
+
+fn list() -> ClassList {
+    ClassList { classes: vec![listed()] }
+}
+
+fn lists() -> Vec<ListRecord> {
+    [Principal::User(1000), Principal::Group(5)]
+        .map(|principal| ListRecord { principal, generation: 7 })
+        .into()
 }
 
 fn catalog() -> Catalog {
-    Catalog { key: [9; 32], grants: grants(), classes: vec![class()], tables: tables() }
+    Catalog { key: [9; 32], classes: vec![listed()], lists: lists(), tables: tables() }
 }
 
 fn tables() -> Vec<TableRecord> {
@@ -275,6 +305,7 @@ fn all_manifests() -> AllManifests {
         grants: packed(grants()),
         next_grant: 2,
         classes: vec![ClassManifest { class: class(), manifest: class_manifest(), gated }],
+        lists: packed(lists()),
         tables: tables(),
         queries: [("d".to_owned(), "SELECT size FROM entries".to_owned())].into(),
     }
@@ -302,7 +333,7 @@ fn sealed_seeds() -> Vec<Vec<u8>> {
     };
     builder.push(&listing, &mut Vec::new());
     let part = Part {
-        listers: vec![0],
+        listers: [1; 16],
         source: 1,
         root: "/home".to_owned(),
         origin: Some(source()),

@@ -21,7 +21,8 @@
 //! Module by module: [`Writer`] takes listings in, one [`ShardWriter`] a thread, and publishes;
 //! `builder` keeps the listings of one class until they become a shard; `encoder` writes a shard's
 //! files as `schema` describes them, `summaries` makes the statistics among them;
-//! `class_dirs` makes the directories that the kernel guards and `names` names them; `manifest`
+//! `class_dirs` makes the directories that the kernel guards, `class_lists` tells who may try them and
+//! `names` names them; `manifest`
 //! says what is in a generation and `shard_record` what in a shard (`packed`: the parts of it that
 //! few commands need), `sealed` and `sealed_rows` what is found by name alone, which `passages`
 //! opens for a caller; `own_tables` has the tables that
@@ -36,6 +37,7 @@
 mod block_file;
 mod builder;
 mod class_dirs;
+mod class_lists;
 pub mod column;
 mod covers;
 mod disk;

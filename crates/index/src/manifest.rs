@@ -7,16 +7,17 @@
 //! `CURRENT` is replaced by rename; the others are written under a new name and synced before
 //! `CURRENT` names their generation, so a crash tears none that is ever read.
 
+use crate::class_lists::{ListRecord, ListedClass};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::names::Key;
+use crate::names::{ClassPlace, Key};
 use crate::own_tables::{TableFileRecord, TableRecord};
 use crate::packed::PackedList;
 use crate::plain_file;
 use crate::schema::FORMAT;
-use crate::sealed::SealedFile;
+use crate::sealed::{SealedFile, padded};
 use crate::shard_record::ShardRecord;
-use canopy_model::{Attributes, Grant, GrantId};
+use canopy_model::{Attributes, Grant, GrantId, Principal};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -39,10 +40,10 @@ pub(crate) struct Current {
 pub(crate) struct Catalog {
     /// The key of the index.
     pub(crate) key: Key,
-    /// The grants that classes name, by id.
-    pub(crate) grants: Vec<(u32, GrantRecord)>,
-    /// Classes that hold anything.
-    pub(crate) classes: Vec<ClassRecord>,
+    /// Classes that anybody may try to read, that of everybody first if it holds anything.
+    pub(crate) classes: Vec<ListedClass>,
+    /// Users and groups who have a list of classes, in ascending order.
+    pub(crate) lists: Vec<ListRecord>,
     /// Tables that were added to the index, by name.
     pub(crate) tables: Vec<TableRecord>,
 }
@@ -57,8 +58,9 @@ pub(crate) struct GrantRecord {
 /// A class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ClassRecord {
-    /// Ids of the grants, sorted; the class directory is the chain of them.
+    /// Ids of the grants, sorted.
     pub(crate) grants: Vec<u32>,
+    pub(crate) place: ClassPlace,
     /// Generation of the manifest that counts.
     pub(crate) manifest: u64,
 }
@@ -85,6 +87,8 @@ pub(crate) struct AllManifests {
     /// The number that the next grant gets.
     pub(crate) next_grant: u32,
     pub(crate) classes: Vec<ClassManifest>,
+    /// The lists of classes, as in the catalog; for the writer.
+    pub(crate) lists: PackedList<ListRecord>,
     /// Tables that were added to the index, by name.
     pub(crate) tables: Vec<TableRecord>,
     /// Queries of the derived ones, by name.
@@ -154,18 +158,9 @@ impl GrantRecord {
 }
 
 impl ClassRecord {
-    pub(crate) fn new(grants: &[GrantId], manifest: u64) -> Self {
-        ClassRecord { grants: numbers(grants), manifest }
-    }
-
     pub(crate) fn grants(&self) -> impl Iterator<Item = GrantId> {
         self.grants.iter().copied().map(GrantId)
     }
-}
-
-/// Returns the numbers of grants.
-pub(crate) fn numbers(ids: &[GrantId]) -> Vec<u32> {
-    ids.iter().map(|id| id.0).collect()
 }
 
 /// The kinds of documents.
@@ -174,6 +169,8 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     const KIND: &'static str;
     /// Whether the content is JSON, else Postcard.
     const JSON: bool = false;
+    /// Whether lengths are rounded up, so that they tell little of the content.
+    const PADDED: bool = false;
     /// Most bytes of a file of this kind; others are refused before they are read.
     const BYTES_MAX: u64 = 1 << 30;
 
@@ -191,6 +188,10 @@ impl Document for Current {
 
 impl Document for Catalog {
     const KIND: &'static str = "catalog";
+
+    fn is_sound(&self) -> bool {
+        self.classes.iter().all(|class| class.place.is_sound())
+    }
 }
 
 impl Document for Manifest {
@@ -207,7 +208,9 @@ impl Document for AllManifests {
     const KIND: &'static str = "manifests";
 
     fn is_sound(&self) -> bool {
-        self.classes.iter().all(|class| class.manifest.is_sound())
+        let is_sound =
+            |class: &ClassManifest| class.class.place.is_sound() && class.manifest.is_sound();
+        self.classes.iter().all(is_sound)
     }
 }
 
@@ -225,10 +228,28 @@ pub(crate) fn write<D: Document>(
     file.finish(sync).map(drop)
 }
 
+/// Writes a document that a user or a group may read, and nobody else but root. Not durable before
+/// a sync.
+pub(crate) fn write_for<D: Document>(
+    disk: &Disk,
+    path: &Path,
+    document: &D,
+    reader: Principal,
+) -> Result<()> {
+    let text = encode(path, document)?;
+    let mut file = disk.create(path, 0o600)?;
+    file.write_all(&text).map_err(Error::io("write", path))?;
+    file.share_with(reader)?;
+    file.finish(false).map(drop)
+}
+
 /// Encodes a document with its first line; the path is where it goes, for messages.
 pub(crate) fn encode<D: Document>(path: &Path, document: &D) -> Result<Vec<u8>> {
-    let content = encode_content(document)
+    let mut content = encode_content(document)
         .map_err(|error| Error::io("encode", path)(std::io::Error::other(error.to_string())))?;
+    if D::PADDED {
+        content.resize(padded(content.len()), 0);
+    }
     let sum = crc32fast::hash(&content);
     Ok([format!("canopy {} {FORMAT} {sum:08x}\n", D::KIND).as_bytes(), &content].concat())
 }

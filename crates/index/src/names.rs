@@ -1,13 +1,32 @@
 //! What directories and files of an index are called.
 
 use crate::schema::FileKind;
-use canopy_model::GrantId;
-use std::fmt::Write;
+use canopy_model::{GRANTS_MAX, Principal};
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// The key of an index: makes hashes of paths differ between indexes. Whoever may read the index
 /// may know it; what is secret is the path.
 pub(crate) type Key = [u8; 32];
+
+/// Where a class is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct ClassPlace {
+    /// The name of its first directory: random, so that it is known only from lists.
+    pub(crate) tag: [u8; 16],
+    /// How many directories, one in the other, lead to its files: as many as it has grants.
+    pub(crate) depth: u32,
+}
+
+impl ClassPlace {
+    /// That of the class of everybody.
+    pub(crate) const EVERYONE: ClassPlace = ClassPlace { tag: [0; 16], depth: 0 };
+
+    /// Returns whether a writer makes such a place.
+    pub(crate) fn is_sound(self) -> bool {
+        self.depth as usize <= GRANTS_MAX
+    }
+}
 
 /// What a path gives to those who know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,18 +67,49 @@ impl Names {
         self.key
     }
 
-    /// Returns the directory that holds the directories of all classes.
+    /// Returns the directory of the classes that not everybody belongs to.
     pub(crate) fn classes(&self) -> PathBuf {
         self.index.join("classes")
     }
 
-    /// Returns the directory of the class with these grants.
-    pub(crate) fn class(&self, grants: impl IntoIterator<Item = GrantId>) -> PathBuf {
-        let mut path = self.classes().into_os_string();
-        for id in grants {
-            write!(path, "/{}", grant(id)).expect("writing to memory does not fail");
+    /// Returns the directories that lead to the files of a class, the last one with the files.
+    pub(crate) fn class_chain(&self, place: ClassPlace) -> Vec<PathBuf> {
+        let Some(further) = place.depth.checked_sub(1) else {
+            return vec![self.index.join("everyone")];
+        };
+        let first = self.classes().join(hex::encode(place.tag));
+        let mut chain = vec![first];
+        for _ in 0..further {
+            chain.push(chain[chain.len() - 1].join("and"));
         }
-        path.into()
+        chain
+    }
+
+    /// Returns the directory with the files of a class.
+    pub(crate) fn class(&self, place: ClassPlace) -> PathBuf {
+        self.class_chain(place).pop().expect("a class has a directory")
+    }
+
+    /// Returns sixteen bytes that stand for a class without telling where it is.
+    pub(crate) fn class_hash(&self, place: ClassPlace) -> [u8; 16] {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher.update(b"class\0").update(&place.tag);
+        let mut hash = [0; 16];
+        hasher.finalize_xof().fill(&mut hash);
+        hash
+    }
+
+    /// Returns the directory of the lists of classes.
+    pub(crate) fn lists(&self) -> PathBuf {
+        self.index.join("lists")
+    }
+
+    /// Returns the path of the list of classes for a user or a group.
+    pub(crate) fn list(&self, principal: Principal, generation: u64) -> PathBuf {
+        self.lists().join(match principal {
+            Principal::User(uid) => format!("u{uid}-{generation}.bin"),
+            Principal::Group(gid) => format!("g{gid}-{generation}.bin"),
+        })
     }
 
     /// Returns sixteen bytes that tell a path from all others without naming it.
@@ -80,11 +130,6 @@ impl Names {
         hasher.finalize_xof().fill(&mut stream);
         bytes.iter_mut().zip(stream).for_each(|(byte, mask)| *byte ^= mask);
     }
-}
-
-/// Returns the name of the directory of those who pass a grant.
-pub(crate) fn grant(id: GrantId) -> String {
-    format!("g{}", id.0)
 }
 
 /// The directory, in that of a class, of shards whose names only sealed records tell.

@@ -4,7 +4,7 @@ use crate::builder::Builder;
 use crate::column::NAME;
 use crate::error::Result;
 use crate::manifest::SourceRecord;
-use crate::names::{Key, Names};
+use crate::names::{ClassPlace, Key, Names};
 use crate::schema::FileKind;
 use crate::sealed::{Part, Sealed, SealedFile, SealedRecord};
 use crate::shard::Shard;
@@ -20,8 +20,8 @@ const BATCH_ROWS: usize = 4096;
 /// The sealed records of the classes that the caller may read.
 pub(crate) struct SealedFiles {
     names: Arc<Names>,
-    /// Grants of these classes.
-    visible: FxHashSet<Vec<u32>>,
+    /// What stands for these classes.
+    visible: FxHashSet<[u8; 16]>,
     files: Vec<Sealed>,
 }
 
@@ -44,8 +44,8 @@ impl SealedFiles {
     }
 
     /// Adds the files of a class that the caller may read.
-    pub(crate) fn add(&mut self, grants: Vec<u32>, directory: &Path, files: Vec<SealedFile>) {
-        self.visible.insert(grants);
+    pub(crate) fn add(&mut self, place: ClassPlace, directory: &Path, files: Vec<SealedFile>) {
+        self.visible.insert(self.names.class_hash(place));
         let files = files.into_iter().map(|file| Sealed::new(file, directory.to_owned()));
         self.files.extend(files);
     }

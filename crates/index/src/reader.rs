@@ -2,6 +2,7 @@
 
 mod joined;
 
+use crate::class_lists;
 use crate::error::{Error, Result};
 use crate::failures::{Failure, Failures};
 use crate::manifest::{
@@ -13,8 +14,7 @@ use crate::passages::SealedFiles;
 use crate::sealed::SealedRecord;
 use crate::shard::{ClassDir, Shard};
 use crate::shard_record::ShardRecord;
-use canopy_model::Credentials;
-use rustc_hash::FxHashMap;
+use canopy_model::Principal;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -57,8 +57,8 @@ struct Tables {
 /// How many classes an index has, and how many of them the caller sees.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Classes {
-    /// Classes that hold anything.
-    pub all: usize,
+    /// Classes that hold anything; `None` unless the caller is the writer of the index.
+    pub all: Option<usize>,
     /// Those that the caller may read.
     pub visible: usize,
 }
@@ -98,7 +98,7 @@ impl Index {
         let all = names::all_manifests(path, current.generation);
         match manifest::read::<AllManifests>(&all) {
             Ok(all) => index.add_all(all)?,
-            Err(error) if denied(&error) => index.add_permitted(credentials(&all)?)?,
+            Err(error) if denied(&error) => index.add_permitted(&principals(&all)?)?,
             Err(error) => return Err(error),
         }
         index.sort_sources();
@@ -142,7 +142,7 @@ impl Index {
                 .map(|shard| Arc::new(Shard::new(shard.clone(), place.clone())))
                 .collect(),
             sources,
-            classes: Classes { all: 1, visible: 1 },
+            classes: Classes { all: None, visible: 1 },
             tables: Arc::new(Tables { records: tables, queries: BTreeMap::new() }),
             own_roots: Some(own_roots),
             ..Self::empty(directory)
@@ -152,35 +152,30 @@ impl Index {
     fn add_all(&mut self, all: AllManifests) -> Result<()> {
         self.tables = Arc::new(Tables { records: all.tables, queries: all.queries });
         let names = Arc::new(Names::new(&self.path, all.key));
-        self.classes = Classes { all: all.classes.len(), visible: all.classes.len() };
+        self.classes = Classes { all: Some(all.classes.len()), visible: all.classes.len() };
         for ClassManifest { class, manifest, .. } in all.classes {
             let names = names.clone();
-            let place = ClassDir::new(move || names.class(class.grants()));
+            let place = ClassDir::new(move || names.class(class.place));
             self.add(place, manifest.sources, manifest.shards, manifest.tables);
         }
         Ok(())
     }
 
-    /// Tries the classes whose grants these credentials pass. The catalog only saves attempts: it
-    /// is the kernel that lets the caller into a class directory or not.
-    fn add_permitted(&mut self, who: Credentials) -> Result<()> {
+    /// Tries the classes that the lists for the caller name. They only save attempts: it is the
+    /// kernel that lets the caller into a class directory or not.
+    fn add_permitted(&mut self, caller: &[Principal]) -> Result<()> {
         let path = names::catalog(&self.path, self.generation);
         let catalog: Catalog = manifest::read(&path)?;
         let names = Arc::new(Names::new(&self.path, catalog.key));
-        let passes = catalog.grants.iter().map(|(id, grant)| (*id, grant.grant().passes(&who)));
-        let passes: FxHashMap<u32, bool> = passes.collect();
+        let classes = class_lists::classes_for(&names, &catalog, caller)?;
         self.tables = Arc::new(Tables { records: catalog.tables, queries: BTreeMap::new() });
-        self.classes.all = catalog.classes.len();
         let mut sealed = SealedFiles::new(names.clone());
-        for class in catalog.classes {
-            if !class.grants.iter().all(|id| passes.get(id).copied().unwrap_or(false)) {
-                continue;
-            }
-            let directory = names.class(class.grants());
+        for class in classes {
+            let directory = names.class(class.place);
             match manifest::read::<Manifest>(&names::manifest(&directory, class.manifest)) {
                 Ok(manifest) => {
                     self.classes.visible += 1;
-                    sealed.add(class.grants, &directory, manifest.sealed);
+                    sealed.add(class.place, &directory, manifest.sealed);
                     let place = ClassDir::new(|| directory);
                     self.add(place, manifest.sources, manifest.shards, manifest.tables);
                 }
@@ -303,10 +298,11 @@ fn denied(error: &Error) -> bool {
     matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Returns the credentials by which the kernel judges the caller's access to files.
-fn credentials(path: &Path) -> Result<Credentials> {
+/// Returns the users and groups as whom the kernel judges the caller's access to files.
+fn principals(path: &Path) -> Result<Vec<Principal>> {
     let groups =
         rustix::process::getgroups().map_err(|errno| Error::io("read", path)(errno.into()))?;
     let gids = groups.into_iter().chain([rustix::process::getegid()]).map(|gid| gid.as_raw());
-    Ok(Credentials::new(rustix::process::geteuid().as_raw(), gids))
+    let user = Principal::User(rustix::process::geteuid().as_raw());
+    Ok(std::iter::once(user).chain(gids.map(Principal::Group)).collect())
 }

@@ -91,8 +91,8 @@ pub struct SealedInode {
 /// What lies behind a passage, as far as a class of knowers sees it and one class of listers does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Part {
-    /// Grants of the class of listers, whose shards have the same rows.
-    pub(crate) listers: Vec<u32>,
+    /// Stands for the class of listers, whose shards have the same rows (`Names::class_hash`).
+    pub(crate) listers: [u8; 16],
     /// The source it belongs to.
     pub(crate) source: u32,
     /// The root of that source, absolute and escaped.
@@ -232,8 +232,8 @@ pub(crate) struct SealedTarget<'a> {
     pub(crate) names: &'a Names,
     /// Bytes that no other file of the index has.
     pub(crate) salt: [u8; 16],
-    /// Returns the grants of a class.
-    pub(crate) grants_of: &'a dyn Fn(ClassId) -> Vec<u32>,
+    /// Returns what stands for a class of listers.
+    pub(crate) class_hash: &'a dyn Fn(ClassId) -> [u8; 16],
     /// Writes a shard whose name nobody can guess, in the directory `gated` of the class.
     pub(crate) write_shard: &'a dyn Fn(Builder) -> Result<ShardRecord>,
 }
@@ -254,7 +254,7 @@ pub(crate) fn write(
         };
         shards.extend(large.iter().cloned());
         let rows = SealedRows::pack(small, Part::below_root(&passage, target.root));
-        let (listers, root) = ((target.grants_of)(listers), target.root.to_owned());
+        let (listers, root) = ((target.class_hash)(listers), target.root.to_owned());
         let source = target.source;
         let part = Part { listers, source, root, origin, gates, shards: large, rows };
         parts.entry(passage).or_default().push(part);
@@ -305,7 +305,7 @@ impl Part {
 
 /// Returns the length that a content of `bytes` is given: one of eight lengths between two powers
 /// of two, and a multiple of 32.
-fn padded(bytes: usize) -> usize {
+pub(crate) fn padded(bytes: usize) -> usize {
     let step = (bytes.next_power_of_two() / 16).max(32);
     bytes.next_multiple_of(step)
 }

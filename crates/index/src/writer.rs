@@ -12,6 +12,7 @@
 
 use crate::builder::Builder;
 use crate::class_dirs::ClassDirs;
+use crate::class_lists::{ClassLists, ListRecord, ListedClass};
 use crate::disk::Disk;
 use crate::encoder::{ShardTarget, write_shard};
 use crate::error::{Error, Result};
@@ -31,7 +32,7 @@ use canopy_model::{Approach, Audience, ClassId, ClassTable, GrantId, OwnerLimits
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -171,6 +172,8 @@ pub struct Writer {
     /// Those of them whose listings are still coming.
     unfinished: Mutex<HashSet<u32>>,
     failures: Failures,
+    /// The lists of classes of the current generation, and their files.
+    lists: (ClassLists, Vec<ListRecord>),
     /// Tables that were added, by name.
     tables: Vec<TableRecord>,
     /// Queries of the derived ones.
@@ -209,6 +212,7 @@ impl Writer {
             options.limits,
         );
         let mut classes = BTreeMap::new();
+        let mut places = HashMap::new();
         let mut next_source = 0;
         for ClassManifest { class, manifest, gated } in state.classes {
             if class.grants.iter().any(|id| !known.contains(id)) {
@@ -217,7 +221,11 @@ impl Writer {
             let ids = manifest.sources.iter().map(|source| source.id + 1);
             next_source = ids.max().unwrap_or(0).max(next_source);
             let id = table.class_of(&class.grants().collect::<Vec<_>>());
+            if class.place.depth as usize != table.grants_of(id).len() {
+                return Err(Error::corrupt(&all_path, "a class has another number of grants"));
+            }
             let gated = gated.get().map_err(corrupt)?.to_vec();
+            places.insert(id, class.place);
             classes.insert(id, Held { written: class.manifest, manifest, gated });
         }
         let left = journal::read(&path)?;
@@ -234,9 +242,13 @@ impl Writer {
         }
         let disk = options.disk.journaled(Journal::new(&path, generation));
         let options = WriterOptions { disk, ..options };
+        let salt = marker::random_key(&path)?;
+        let dirs = ClassDirs::new(options.disk.clone(), names.clone(), uid != 0, salt, places);
+        let lists = class_lists(&table, &dirs, &classes);
         Ok(Writer {
-            dirs: ClassDirs::new(options.disk.clone(), names.clone(), uid != 0),
-            salt: marker::random_key(&path)?,
+            lists: (lists, state.lists.get().map_err(corrupt)?.to_vec()),
+            dirs,
+            salt,
             names,
             begun: BTreeMap::new(),
             unfinished: Mutex::default(),
@@ -387,18 +399,23 @@ impl Writer {
                 manifest::write(disk, &path, &held.manifest, 0o644, false)?;
             }
         }
-        let record = |(&class, held): (&ClassId, &Held)| {
-            ClassRecord::new(&self.table.grants_of(class), held.written)
+        let record = |(&class, held): (&ClassId, &Held)| ClassRecord {
+            grants: self.table.grants_of(class).iter().map(|id| id.0).collect(),
+            place: self.dirs.place(&self.table, class),
+            manifest: held.written,
         };
         let records: Vec<ClassRecord> = self.classes.iter().map(record).collect();
         let used: BTreeSet<GrantId> = records.iter().flat_map(ClassRecord::grants).collect();
         let grant = |id: GrantId| (id.0, GrantRecord::new(&self.table.grant(id)));
         let grants: Vec<_> = used.into_iter().map(grant).collect();
         let key = self.names.key();
+        let listed = class_lists(&self.table, &self.dirs, &self.classes);
+        let (before, written) = &self.lists;
+        let lists = listed.write((disk, &self.names), self.generation, before, written)?;
         let catalog = Catalog {
             key,
-            grants: grants.clone(),
-            classes: records.clone(),
+            classes: listed.everybody,
+            lists: lists.clone(),
             tables: self.tables.clone(),
         };
         let path = names::catalog(&self.path, self.generation);
@@ -417,6 +434,7 @@ impl Writer {
             grants: PackedList::new(grants).map_err(failed)?,
             next_grant: self.table.next_grant(),
             classes,
+            lists: PackedList::new(lists).map_err(failed)?,
             tables: self.tables.clone(),
             queries: self.queries.clone(),
         };
@@ -481,7 +499,7 @@ impl Writer {
             root: known.map_or("", |known| known.root()),
             names: &self.names,
             salt: self.salt_of(own),
-            grants_of: &|class| manifest::numbers(&self.table.grants_of(class)),
+            class_hash: &|class| self.names.class_hash(self.dirs.place(&self.table, class)),
             write_shard: &write_gated,
         };
         let (file, gated) = sealed::write(&target, builder)?;
@@ -496,6 +514,21 @@ impl Writer {
         salt.copy_from_slice(&hash.as_bytes()[..16]);
         salt
     }
+}
+
+/// Returns the lists of classes that hold anything.
+fn class_lists(
+    table: &ClassTable,
+    dirs: &ClassDirs,
+    classes: &BTreeMap<ClassId, Held>,
+) -> ClassLists {
+    let mut lists = ClassLists::default();
+    for (&class, held) in classes {
+        let grants: Vec<_> = table.grants_of(class).into_iter().map(|id| table.grant(id)).collect();
+        let place = dirs.place(table, class);
+        lists.add(ListedClass { place, manifest: held.written }, &grants);
+    }
+    lists
 }
 
 /// Joins the small builders of one class. Large ones stay apart, so that several threads write

@@ -63,6 +63,15 @@ impl Credentials {
     }
 }
 
+/// A user or a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Principal {
+    /// A user, by uid.
+    User(u32),
+    /// The members of a group, by gid.
+    Group(u32),
+}
+
 /// Who passes one permission check, in normal form: two grants that everybody passes alike are
 /// equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -255,6 +264,24 @@ impl Grant {
     /// Returns whether a user passes whatever the groups are.
     pub(crate) fn surely_passes(&self, uid: u32) -> bool {
         uid == 0 || self.users.get(&uid).copied().unwrap_or_else(|| self.passes_any_group())
+    }
+
+    /// Returns the users who may pass, and the groups whose members may; `None` if users whom it
+    /// does not name pass too.
+    pub fn principals(&self) -> Option<Vec<Principal>> {
+        let granted = |(&id, &granted): (&u32, &bool)| granted.then_some(id);
+        let users = self.users.iter().filter_map(granted).map(Principal::User);
+        let groups = self.groups.iter().filter_map(granted).map(Principal::Group);
+        (!self.other).then(|| users.chain(groups).collect())
+    }
+
+    /// Returns whether a user passes with some groups, or some member of a group.
+    pub fn may_let_pass(&self, principal: Principal) -> bool {
+        let unnamed = || self.other || self.groups.values().any(|&granted| granted);
+        match principal {
+            Principal::User(uid) => self.users.get(&uid).copied().unwrap_or_else(unnamed),
+            Principal::Group(_) => unnamed() || self.users.values().any(|&granted| granted),
+        }
     }
 
     /// Returns how many users and groups it names.

@@ -30,9 +30,11 @@ pub mod xattr_names;
 
 pub use acl::{Acl, AclEntry, AclError, AclTag};
 pub use attributes::{Attributes, FileType};
-pub use class::{Access, Approach, Audience, ClassId, ClassTable, GrantId, OwnerLimits};
+pub use class::{
+    Access, Approach, Audience, ClassId, ClassTable, GRANTS_MAX, GrantId, OwnerLimits,
+};
 pub use error_kind::ErrorKind;
-pub use grant::{Credentials, Grant, Wanted};
+pub use grant::{Credentials, Grant, Principal, Wanted};
 pub use name::{base_name, compare_paths, escape, is_below, join, join_absolute, parent, unescape};
 pub use parallel::parallel;
 pub use permissions::{Permissions, XattrAccess};

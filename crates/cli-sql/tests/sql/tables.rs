@@ -562,7 +562,7 @@ fn damaged_rows_are_an_error() {
     let place = Place::new();
     let (_, index) = small(&place);
     done(&place, &index, &["table", "derive", "t", "SELECT path FROM entries"]);
-    let file = index.join("classes/table-t-2.parquet");
+    let file = index.join("everyone/table-t-2.parquet");
     let mut bytes = fs::read(&file).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;

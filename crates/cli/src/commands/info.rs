@@ -104,7 +104,12 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
         index.generation(),
         age(now_ns - index.published_ns())
     )?;
-    writeln!(output, "classes     {}, of which you can read {}", classes.all, classes.visible)?;
+    match classes.all {
+        Some(all) => {
+            writeln!(output, "classes     {all}, of which you can read {}", classes.visible)?
+        }
+        None => writeln!(output, "classes     you can read {}", classes.visible)?,
+    }
     writeln!(output, "shards      {shards}")?;
     writeln!(
         output,

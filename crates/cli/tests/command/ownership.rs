@@ -131,7 +131,7 @@ fn what_others_put_into_an_index_stays() {
     let mine = [
         own.join("notes.parquet"),
         own.join("old.bin"),
-        own.join("classes/1-99-entries.parquet"),
+        own.join("everyone/1-99-entries.parquet"),
         class.join("1-0-mine.parquet"),
     ];
     mine.iter().for_each(|path| fs::write(path, "precious").unwrap());
@@ -154,28 +154,31 @@ fn no_link_leads_a_writer_out_of_its_index() {
     let place = Place::new();
     let tree = tree(&place);
     let victim = place.path("victim");
-    for name in ["classes", "g", "CURRENT", "CURRENT.new", "journal", "failures.new"] {
+    let private = tree.join("private");
+    fs::create_dir_all(&private).unwrap();
+    fs::set_permissions(&private, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    chown(&private, Some(2001), None).unwrap();
+    for name in [
+        "everyone",
+        "classes",
+        "lists",
+        "a class",
+        "CURRENT",
+        "CURRENT.new",
+        "journal",
+        "failures.new",
+    ] {
         let own = place.path(&format!("index-of-{name}"));
         let victim = victim.join(name);
         fs::create_dir_all(&victim).unwrap();
         place.index(&own, &tree);
         // What the next two runs would remove or write there.
-        for path in common::all_paths(&own.join("classes")).iter().filter(|path| path.is_file()) {
+        for path in common::all_paths(&own).iter().filter(|path| path.is_file()) {
             fs::copy(path, victim.join(path.file_name().unwrap())).unwrap();
         }
         fs::write(victim.join("file"), "precious").unwrap();
         let replaced = match name {
-            "g" => {
-                let private = tree.join("private");
-                fs::create_dir_all(&private).unwrap();
-                fs::set_permissions(&private, std::os::unix::fs::PermissionsExt::from_mode(0o700))
-                    .unwrap();
-                chown(&private, Some(2001), None).unwrap();
-                place.index(&own, &tree);
-                let classes = fs::read_dir(own.join("classes")).unwrap();
-                let mut classes = classes.map(|entry| entry.unwrap().path());
-                classes.find(|path| path.is_dir()).unwrap()
-            }
+            "a class" => fs::read_dir(own.join("classes")).unwrap().next().unwrap().unwrap().path(),
             name => own.join(name),
         };
         let is_dir = replaced.is_dir();

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{Place, User};
+use common::{Place, User, all_paths};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -150,4 +150,75 @@ fn a_gate_is_passed_by_those_who_know_a_name_and_tells_none() {
     ];
     let output = bob().run(place.canopy.as_os_str(), &arguments);
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "name\ninner-file\n");
+}
+
+/// The files of an index that a user can open, whatever their names: those that root finds.
+fn readable<'a>(files: &'a [PathBuf], user: &User) -> Vec<&'a PathBuf> {
+    let opens = |path: &&PathBuf| {
+        path.is_file()
+            && user.run("head".as_ref(), &["-c1".as_ref(), path.as_os_str()]).status.success()
+    };
+    files.iter().filter(opens).collect()
+}
+
+/// Below a directory that is closed to Bob, Alice shares with users and groups. Bob learns neither
+/// that there is such a class nor with whom she shares, also not by looking at each file of the index.
+#[test]
+fn nobody_learns_what_others_share() {
+    const GROUP: u32 = 424_242;
+    const FRIEND: u32 = 434_343;
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    dir(&tree, 0o755, 0);
+    dir(&tree.join("project"), 0o750, ALICE);
+    chown(tree.join("project"), None, Some(GROUP)).unwrap();
+    file(&tree.join("project/plan"), ALICE);
+    let shared = tree.join("project/shared");
+    dir(&shared, 0o700, ALICE);
+    let acl = format!("u:{FRIEND}:rx,m:rx");
+    let set = std::process::Command::new("setfacl").arg("-m").arg(&acl).arg(&shared).status();
+    assert!(set.unwrap().success());
+    file(&shared.join("draft"), ALICE);
+    dir(&tree.join("of-bob"), 0o700, 2002);
+    place.index(&index, &tree);
+
+    let user = |uid, gid| User { uid, gid, groups: vec![gid] };
+    for (who, sees) in [
+        (user(ALICE, 3001), ["plan", "draft"].as_slice()),
+        (user(2005, GROUP), &["plan"]),
+        (user(FRIEND, GROUP), &["plan", "draft"]),
+        (user(FRIEND, 3003), &[]),
+        (bob(), &[]),
+    ] {
+        let seen = all_seen(&place, &index, &tree, &who);
+        for name in ["plan", "draft"] {
+            assert_eq!(seen.contains(name), sees.contains(&name), "{who:?}: {name}");
+        }
+    }
+    for closed in ["classes", "lists"] {
+        let listed = bob().run("ls".as_ref(), &[index.join(closed).as_os_str()]);
+        assert!(!listed.status.success() && listed.stdout.is_empty(), "{closed}");
+    }
+    let files = all_paths(&index);
+    let mine = readable(&files, &bob());
+    let classes = std::fs::read_dir(index.join("classes")).unwrap();
+    let classes: Vec<String> =
+        classes.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut known = Vec::new();
+    for path in &mine {
+        let bytes = fs::read(path).unwrap();
+        let said = canopy_index::fuzzing::describe(&bytes).unwrap_or_default();
+        let numbers = [GROUP, FRIEND].map(|id| id.to_string());
+        // The catalog says who has a list, and no more.
+        if !path.file_name().unwrap().to_string_lossy().starts_with("catalog") {
+            assert!(!numbers.iter().any(|number| said.contains(number)), "{path:?}: {said}");
+        }
+        let tag = |name: &&String| {
+            let tag = u128::from_str_radix(name, 16).unwrap().to_be_bytes();
+            bytes.windows(tag.len()).any(|window| window == tag)
+        };
+        known.extend(classes.iter().filter(tag));
+    }
+    // That of the directory of his own.
+    assert_eq!((known.len(), classes.len()), (1, 3), "{mine:?}");
 }

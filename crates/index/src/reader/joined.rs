@@ -24,7 +24,7 @@ impl Index {
             self.shards.push(Arc::new(Shard::new(record, shard.place.clone())));
         }
         self.classes = Classes {
-            all: self.classes.all + own.classes.all,
+            all: self.classes.all.zip(own.classes.all).map(|(site, own)| site + own),
             visible: self.classes.visible + own.classes.visible,
         };
         let own_tables = &own.tables.records;

@@ -124,8 +124,10 @@ fn referenced(names: &Names, generation: u64) -> Result<HashSet<PathBuf>> {
     let mut files = HashSet::new();
     files.insert(names::catalog(index, generation));
     files.insert(all_path.clone());
+    let lists = all.lists.get().map_err(|error| Error::corrupt(&all_path, error))?;
+    files.extend(lists.iter().map(|list| names.list(list.principal, list.generation)));
     for ClassManifest { class, manifest, gated } in &all.classes {
-        let directory = names.class(class.grants());
+        let directory = names.class(class.place);
         files.insert(names::manifest(&directory, class.manifest));
         let mut add = |directory: &Path, shard: &ShardRecord| {
             let kinds = FileKind::ALL.into_iter().filter(|&kind| shard.file(kind).is_some());

@@ -21,8 +21,7 @@ use crate::sealed::{Part, Sealed, SealedBuilder};
 use crate::shard::{ClassDir, RowRange, Shard};
 use arrow::array::{Array, RecordBatch};
 use canopy_model::{
-    Access, Attributes, ClassId, GrantId, Listing, Rows, Xattr, is_below, join, join_absolute,
-    xattr_names,
+    Access, Attributes, ClassId, Listing, Rows, Xattr, is_below, join, join_absolute, xattr_names,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -68,7 +67,7 @@ impl Writer {
         let root = join_absolute(&above.root, &above.path);
         let mut files = Vec::new();
         for (&class, Held { manifest, .. }) in &self.classes {
-            let directory = self.names.class(self.table.grants_of(class));
+            let directory = self.dirs.directory(&self.table, class);
             let own = manifest.sealed.iter().filter(|file| file.source == above.id);
             files.extend(own.map(|file| (class, Sealed::new(file.clone(), directory.clone()))));
         }
@@ -143,8 +142,14 @@ impl Writer {
         }
         let passage: Arc<str> = passage.into();
         for (mut part, shards) in parts.into_iter().zip(gated) {
-            let listers: Vec<GrantId> = part.listers.iter().copied().map(GrantId).collect();
-            let listers = self.table.class_of(&listers);
+            // They hold the same rows.
+            let listers = self.classes.keys().copied().find(|&class| {
+                let place = self.dirs.place(&self.table, class);
+                self.names.class_hash(place) == part.listers
+            });
+            let Some(listers) = listers else {
+                return Err(file.corrupt("it names a class that the index does not have"));
+            };
             let below = Part::below_root(&passage, &part.root);
             part.rows.cut(below, &above.path);
             let mut builder = Builder::default();
@@ -198,7 +203,7 @@ impl Writer {
     pub(super) fn shards_of(&self, source: u32) -> Vec<(ClassId, Shard)> {
         let mut found = Vec::new();
         for (&class, Held { manifest, .. }) in &self.classes {
-            let directory = self.names.class(self.table.grants_of(class));
+            let directory = self.dirs.directory(&self.table, class);
             let place = Arc::new(ClassDir::new(|| directory));
             let shards = manifest.shards.iter().filter(|shard| shard.source == source);
             found.extend(shards.map(|shard| (class, Shard::new(shard.clone(), place.clone()))));

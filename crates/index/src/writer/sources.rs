@@ -180,7 +180,7 @@ impl Writer {
         self.unfinished.lock().remove(&source);
         let mut written = self.shards.lock();
         for (class, written) in written.extract_if(.., |(_, written)| written.source() == source) {
-            let directory = self.names.class(self.table.grants_of(class));
+            let directory = self.dirs.directory(&self.table, class);
             // What cannot be removed now is in the journal.
             let remove = |directory: &Path, shard: &ShardRecord| {
                 for kind in FileKind::ALL.into_iter().filter(|&kind| shard.file(kind).is_some()) {

@@ -91,7 +91,7 @@ impl Writer {
         let empty = Default::default();
         let held = class.and_then(|class| self.classes.get(&class)).map(|held| &held.manifest);
         let manifest = held.unwrap_or(&empty);
-        let directory = class.map(|class| self.names.class(self.table.grants_of(class)));
+        let directory = class.map(|class| self.dirs.directory(&self.table, class));
         let used = |id: u32| {
             manifest.sources.iter().any(|source| source.id == id)
                 || manifest.shards.iter().any(|shard| shard.source == id)

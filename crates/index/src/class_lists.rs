@@ -1,0 +1,200 @@
+//! Which classes a reader may try, told to no more readers than it takes.
+//!
+//! What a class lets in is nobody else's business: it tells how somebody has shared something. So
+//! the directories of classes have names that nobody can guess, and a name is in the list of each
+//! user and each group that a grant of the class lets in, a file that the kernel shows to that user
+//! or group alone. Classes that grant by exception (everybody but some), or to more than
+//! [`PRINCIPALS_MAX`], are in the catalog, which everybody reads.
+//!
+//! A list only saves attempts: the kernel decides at the directory of the class.
+
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::manifest::{self, Catalog, Document};
+use crate::names::{ClassPlace, Names};
+use canopy_model::{Grant, Principal};
+use rustc_hash::FxHashSet;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Deref;
+
+/// Most users and groups who have a class in lists of their own: each is a file.
+const PRINCIPALS_MAX: usize = 8;
+
+/// A class that the reader of a list may try to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ListedClass {
+    pub(crate) place: ClassPlace,
+    /// Generation of the manifest that counts.
+    pub(crate) manifest: u64,
+}
+
+/// The classes of a user or a group: `PRINCIPAL-GENERATION.bin` in `lists`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClassList {
+    pub(crate) classes: Vec<ListedClass>,
+}
+
+/// Whose list is there, and in which generation it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ListRecord {
+    #[serde(with = "PrincipalRecord")]
+    pub(crate) principal: Principal,
+    pub(crate) generation: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Principal")]
+enum PrincipalRecord {
+    User(u32),
+    Group(u32),
+}
+
+impl Document for ClassList {
+    const KIND: &'static str = "list";
+    const PADDED: bool = true;
+
+    fn is_sound(&self) -> bool {
+        self.classes.iter().all(|class| class.place.is_sound())
+    }
+}
+
+/// Who is told of a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Readers {
+    Everybody,
+    Only(Vec<Principal>),
+}
+
+impl Readers {
+    /// Returns who is told of the class with these grants: of its grants, the one that names the
+    /// fewest decides, and whom another one surely stops is left out.
+    fn of<G: Deref<Target = Grant>>(grants: &[G]) -> Self {
+        let few = grants.iter().filter_map(|grant| grant.principals());
+        let few = few.filter(|principals| principals.len() <= PRINCIPALS_MAX);
+        match few.min_by_key(Vec::len) {
+            None => Readers::Everybody,
+            Some(mut principals) => {
+                principals
+                    .retain(|&principal| grants.iter().all(|grant| grant.may_let_pass(principal)));
+                Readers::Only(principals)
+            }
+        }
+    }
+}
+
+/// Sorts the grants of a class into the order of the directories that lead to its files: those that
+/// let the fewest in come first, so that others learn nothing of the rest.
+pub(crate) fn sort_chain<G: Deref<Target = Grant>>(grants: &mut [G]) {
+    grants.sort_by_cached_key(|grant| grant.principals().map_or(usize::MAX, |few| few.len()));
+}
+
+/// The lists of one generation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClassLists {
+    pub(crate) everybody: Vec<ListedClass>,
+    pub(crate) own: BTreeMap<Principal, ClassList>,
+}
+
+impl ClassLists {
+    /// Adds a class to the lists of those whom its grants may let in.
+    pub(crate) fn add<G: Deref<Target = Grant>>(&mut self, class: ListedClass, grants: &[G]) {
+        match Readers::of(grants) {
+            Readers::Everybody => self.everybody.push(class),
+            Readers::Only(principals) => principals
+                .into_iter()
+                .for_each(|principal| self.own.entry(principal).or_default().classes.push(class)),
+        }
+    }
+
+    /// Writes the lists of users and groups but for those that are as they were in `before`, whose
+    /// files are `written`. Returns which files count.
+    pub(crate) fn write(
+        &self,
+        (disk, names): (&Disk, &Names),
+        generation: u64,
+        before: &ClassLists,
+        written: &[ListRecord],
+    ) -> Result<Vec<ListRecord>> {
+        let known: BTreeMap<Principal, u64> =
+            written.iter().map(|list| (list.principal, list.generation)).collect();
+        let mut lists = Vec::with_capacity(self.own.len());
+        if !self.own.is_empty() {
+            let path = names.lists();
+            disk.set_mode(&path, &disk.private_dir(&path)?, (0, 0), 0o711)?;
+        }
+        for (&principal, list) in &self.own {
+            let same = before.own.get(&principal) == Some(list);
+            let kept = known.get(&principal).copied().filter(|_| same);
+            if kept.is_none() {
+                let path = names.list(principal, generation);
+                manifest::write_for(disk, &path, list, principal)?;
+            }
+            lists.push(ListRecord { principal, generation: kept.unwrap_or(generation) });
+        }
+        Ok(lists)
+    }
+}
+
+/// Returns the classes that the lists for these users and groups name, each once.
+pub(crate) fn classes_for(
+    names: &Names,
+    catalog: &Catalog,
+    principals: &[Principal],
+) -> Result<Vec<ListedClass>> {
+    let mut classes = catalog.classes.clone();
+    for &principal in principals {
+        let at = catalog.lists.binary_search_by_key(&principal, |list| list.principal);
+        let Ok(at) = at else { continue };
+        let path = names.list(principal, catalog.lists[at].generation);
+        match manifest::read::<ClassList>(&path) {
+            Ok(list) => classes.extend(list.classes),
+            // The file system has no ACLs, or the caller's groups have changed meanwhile.
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut seen = FxHashSet::default();
+    classes.retain(|class| seen.insert(class.place));
+    Ok(classes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Principal::{Group, User};
+
+    fn readers(grants: &[&Grant]) -> Readers {
+        Readers::of(grants)
+    }
+
+    #[test]
+    fn a_class_is_told_to_those_whom_it_may_let_in() {
+        let owner = Grant::from_parts([(7, true)], [], false);
+        let shared = Grant::from_parts([(7, true)], [(50, true), (51, false)], false);
+        let exception = Grant::from_parts([(9, false)], [], true);
+        let only = |principals: &[Principal]| Readers::Only(principals.to_vec());
+        assert_eq!(readers(&[]), Readers::Everybody);
+        assert_eq!(readers(&[&exception]), Readers::Everybody);
+        assert_eq!(readers(&[&shared]), only(&[User(7), Group(50)]));
+        assert_eq!(readers(&[&exception, &shared]), only(&[User(7), Group(50)]));
+        assert_eq!(readers(&[&shared, &owner]), only(&[User(7)]));
+        assert_eq!(readers(&[&Grant::nobody()]), only(&[]));
+        // The user of the shorter grant is stopped by the longer one.
+        let others = Grant::from_parts([(7, false)], [(50, true)], false);
+        assert_eq!(readers(&[&owner, &others]), only(&[]));
+        let many = (1..=PRINCIPALS_MAX as u32 + 1).map(|uid| (uid, true));
+        assert_eq!(readers(&[&Grant::from_parts(many, [], false)]), Readers::Everybody);
+    }
+
+    #[test]
+    fn those_who_let_few_in_come_first_in_a_chain() {
+        let owner = Grant::from_parts([(7, true)], [], false);
+        let shared = Grant::from_parts([(8, true)], [(50, true)], false);
+        let exception = Grant::from_parts([(9, false)], [], true);
+        let mut chain = [&exception, &shared, &owner];
+        sort_chain(&mut chain);
+        assert_eq!(chain, [&owner, &shared, &exception]);
+    }
+}
