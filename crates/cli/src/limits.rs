@@ -69,9 +69,9 @@ impl FromStr for TimeLimit {
             _ => (text, 1),
         };
         let number: u32 = digits.parse().map_err(|_| invalid())?;
-        match number {
-            0 => Err(invalid()),
-            number => Ok(TimeLimit(Some(Duration::from_secs(u64::from(number) * unit_s)))),
+        match number.checked_mul(unit_s) {
+            None | Some(0) => Err(invalid()),
+            Some(seconds) => Ok(TimeLimit(Some(Duration::from_secs(seconds.into())))),
         }
     }
 }

@@ -69,21 +69,23 @@ pub fn warn_of(published: &canopy_index::Published) -> Outcome {
             published.closed_grants
         ));
     }
-    for (owner, count) in &published.beyond_limits {
+    for (owner, dirs) in &published.beyond_limits {
         message(format_args!(
             "warning: what uid {owner} owns asks for more access classes than one owner may have; \
-             {count} directories or files more are for root and that owner alone \
-             (--owner-classes and --owner-names set the limits)"
+             {dirs} directories, and values of extended attributes that ask for more, are for root \
+             and that owner alone (--owner-classes and --owner-names set the limits)"
         ));
     }
-    if published.narrowed > 0 {
+    if published.folded > 0 {
         message(format_args!(
-            "warning: {} access classes take membership of too many groups at once; \
-             only users whom they name see what they guard",
-            published.narrowed
+            "warning: some directories take membership of more than 8 groups at once; \
+             only users whom their permissions name see what they guard"
         ));
     }
-    match published.beyond_limits.is_empty() && published.narrowed == 0 {
+    if let Some(error) = &published.unrecorded {
+        message(format_args!("warning: 'canopy info' will not tell of what failed: {error}"));
+    }
+    match published.beyond_limits.is_empty() && published.folded == 0 {
         true => Outcome::Complete,
         false => Outcome::Partial,
     }

@@ -33,7 +33,8 @@ pub fn open(index: Option<PathBuf>) -> anyhow::Result<Opened> {
     if nix::unistd::geteuid().is_root() {
         return only(site());
     }
-    let exists = |index: &PathBuf| index.join("CURRENT").exists();
+    // One that cannot be looked at is opened, so that the error says why.
+    let exists = |index: &PathBuf| index.join("CURRENT").try_exists().unwrap_or(true);
     match (own(), site()) {
         (Some(own), site) if exists(&own) && exists(&site) => {
             Ok(Opened { own: Some(Index::open(&own)?), ..only(site)? })

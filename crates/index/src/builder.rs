@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 /// Most entries of a shard; bounds ordinals and the memory that one shard takes while it is
 /// written.
-const SHARD_ROWS_MAX: usize = 1 << 20;
+pub(crate) const SHARD_ROWS_MAX: usize = 1 << 20;
 
 /// Most bytes of paths, or of names, targets and extended attributes, of a shard; places in them
 /// are kept in 32 bits.
-const SHARD_BYTES_MAX: usize = 1 << 30;
+pub(crate) const SHARD_BYTES_MAX: usize = 1 << 30;
 
 /// Collects listings in any order.
 #[derive(Default)]

@@ -278,8 +278,11 @@ fn set_acl(fd: impl AsFd, acl: &Acl) -> io::Result<bool> {
     let flags = rustix::fs::XattrFlags::empty();
     match rustix::fs::fsetxattr(fd, Acl::XATTR_NAME, &acl.encode(), flags) {
         Ok(()) => Ok(true),
-        // Not supported, or more entries than the file system has room for.
-        Err(Errno::OPNOTSUPP | Errno::TOOBIG | Errno::RANGE | Errno::NOSPC) => Ok(false),
+        // Not supported, more entries than the file system has room for, or of ids that the user
+        // namespace does not know.
+        Err(Errno::OPNOTSUPP | Errno::TOOBIG | Errno::RANGE | Errno::NOSPC | Errno::INVAL) => {
+            Ok(false)
+        }
         Err(errno) => Err(errno.into()),
     }
 }

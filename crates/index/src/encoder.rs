@@ -248,21 +248,23 @@ impl Encoder<'_> {
         }
         let mut output = self.open(FileKind::Usage, builder.heads.len())?;
         let mut rows: Vec<UsageRow> = Vec::with_capacity(BATCH_ROWS + 64);
+        let mut of_owners: FxHashMap<(u32, u32), usize> = FxHashMap::default();
         for (ordinal, head) in builder.heads.iter().enumerate() {
             let first = rows.len();
+            of_owners.clear();
             for attributes in attributes_of(&builder.entries, &head.entries) {
                 let owner = (attributes.uid, attributes.gid);
-                let row = match rows[first..].iter_mut().rfind(|row| row.owner == owner) {
-                    Some(row) => row,
-                    None => {
-                        rows.push(UsageRow {
-                            listing: ordinal as u32,
-                            owner,
-                            ..UsageRow::default()
-                        });
-                        rows.last_mut().expect("one was just added")
-                    }
+                // Most entries have the owner of the one before.
+                let last = rows.len().checked_sub(1).filter(|&last| last >= first);
+                let at = match last.filter(|&last| rows[last].owner == owner) {
+                    Some(last) => last,
+                    None => *of_owners.entry(owner).or_insert_with(|| {
+                        let listing = ordinal as u32;
+                        rows.push(UsageRow { listing, owner, ..UsageRow::default() });
+                        rows.len() - 1
+                    }),
                 };
+                let row = &mut rows[at];
                 row.count += 1;
                 row.size = row.size.wrapping_add(attributes.size_bytes);
                 row.blocks = row.blocks.wrapping_add(attributes.blocks);

@@ -1,5 +1,5 @@
-//! What is known of sources that could not be indexed: the document `INDEX/failures`, for root
-//! alone. It belongs to no generation, so that a run that publishes nothing can write it.
+//! What is known of sources that could not be indexed, or not all of them: the document
+//! `INDEX/failures`, for root alone. It belongs to no generation, so that a run that publishes nothing can write it.
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 
-/// A source whose last runs have failed; what was indexed of it before, if anything, is still
-/// shown.
+/// A source whose last runs have failed, so that what was indexed of it before, if anything, is
+/// still shown; or one that was published without some of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// Absolute path of its root, escaped.
@@ -19,8 +19,10 @@ pub struct Failure {
     pub since_ns: i64,
     /// When the last one did.
     pub last_ns: i64,
-    /// Why the last one did, for people.
+    /// Why the last one did, or what is missing, for people.
     pub reason: String,
+    /// Whether the source was published without what is missing.
+    pub published: bool,
 }
 
 /// The failures of all sources, by root.
@@ -60,14 +62,18 @@ impl Failures {
         self.list
     }
 
-    /// Adds the failure of a source at this time.
-    pub(crate) fn add(&mut self, root: &str, now_ns: i64, reason: String) {
-        let since_ns = self.list.iter().find(|failure| failure.root == root);
-        let since_ns = since_ns.map_or(now_ns, |failure| failure.since_ns);
-        self.remove(root);
-        let at = self.list.partition_point(|failure| failure.root.as_str() < root);
-        let root = root.to_owned();
-        self.list.insert(at, Failure { root, since_ns, last_ns: now_ns, reason });
+    /// Returns the failure of a source at this time, which goes on if there is one of its kind.
+    pub(crate) fn of(&self, root: &str, now_ns: i64, reason: String, published: bool) -> Failure {
+        let same = |failure: &&Failure| failure.root == root && failure.published == published;
+        let since_ns = self.list.iter().find(same).map_or(now_ns, |failure| failure.since_ns);
+        Failure { root: root.to_owned(), since_ns, last_ns: now_ns, reason, published }
+    }
+
+    /// Adds the failure of a source, in the place of the one that is known.
+    pub(crate) fn add(&mut self, failure: Failure) {
+        self.remove(&failure.root);
+        let at = self.list.partition_point(|known| known.root < failure.root);
+        self.list.insert(at, failure);
     }
 
     /// Removes the failure of a source.

@@ -4,7 +4,7 @@
 //! INDEX/
 //!   lock                        proves that this is an index; held by the one writer (flock)
 //!   journal                     what a writer is about to make or remove
-//!   failures                    root only: sources that could not be indexed
+//!   failures                    root only: sources that could not be indexed, or not all of them
 //!   CURRENT                     generation and time of publication; replaced by rename
 //!   catalog-7.bin               public: the grants, and the classes that hold anything
 //!   manifests-7.bin             root only: the manifests of all classes in one file

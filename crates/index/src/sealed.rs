@@ -14,7 +14,7 @@
 //! tells little.
 
 use crate::block_file::BlockFile;
-use crate::builder::Builder;
+use crate::builder::{Builder, SHARD_BYTES_MAX, SHARD_ROWS_MAX};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::manifest::{AttributesRecord, SourceRecord};
@@ -38,6 +38,9 @@ use std::sync::{Arc, OnceLock};
 /// Rows behind a passage from which on they are a shard of their own: more would take long to
 /// unpack, fewer would make many small files.
 const SHARD_ROWS_MIN: usize = 4096;
+
+/// Bytes of memory that they take from which on they are one, too.
+const SHARD_BYTES_MIN: usize = 4 << 20;
 
 /// Bytes in front of the first hash.
 const HEAD_BYTES: usize = 24;
@@ -186,7 +189,12 @@ impl SealedBuilder {
         (behind, bytes)
     }
 
-    /// Adds all that another one has.
+    /// Returns whether what both have can be in one.
+    pub(crate) fn has_room_for(&self, other: &SealedBuilder) -> bool {
+        self.rows() + other.rows() < SHARD_ROWS_MAX && self.bytes + other.bytes < SHARD_BYTES_MAX
+    }
+
+    /// Adds all that another one has, for which there must be room.
     pub(crate) fn append(&mut self, other: SealedBuilder) {
         self.entries.extend(other.entries);
         for ((passage, listers), behind) in other.behind {
@@ -248,7 +256,8 @@ pub(crate) fn write(
     let mut parts: BTreeMap<Arc<str>, Vec<Part>> = BTreeMap::new();
     for ((passage, listers), behind) in builder.behind {
         let Behind { origin, gates, builder } = behind;
-        let (large, small) = match builder.rows() >= SHARD_ROWS_MIN {
+        let is_large = builder.rows() >= SHARD_ROWS_MIN || builder.bytes() >= SHARD_BYTES_MIN;
+        let (large, small) = match is_large {
             true => (vec![(target.write_shard)(builder)?], Builder::default()),
             false => (Vec::new(), builder),
         };

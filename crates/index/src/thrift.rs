@@ -7,13 +7,16 @@
 /// Structures within structures; those of Parquet have fewer.
 const DEPTH_MAX: u32 = 24;
 
+/// Most numbers in the head of a page; that of Parquet has fewer.
+const NUMBERS_MAX: usize = 64;
+
 /// Numbers in a structure: by the numbers of the fields that lead there, of the outermost first.
 type Numbers = Vec<([i16; 2], i64)>;
 
 /// Returns whether bytes are structures, one after the other, in which no text and no list is
 /// longer than what is left.
 pub(crate) fn are_structures(bytes: &[u8]) -> bool {
-    let mut walk = Walk { rest: bytes, numbers: Vec::new() };
+    let mut walk = Walk { rest: bytes, numbers: None };
     while !walk.rest.is_empty() {
         if walk.structure(0, 0).is_none() {
             return false;
@@ -35,13 +38,15 @@ pub(crate) struct PageHead {
 
 /// Reads the head at the beginning of a page; `None` if there is none.
 pub(crate) fn page_head(page: &[u8]) -> Option<PageHead> {
-    let mut walk = Walk { rest: page, numbers: Vec::new() };
+    let mut walk = Walk { rest: page, numbers: Some(Vec::new()) };
     walk.structure(0, 0)?;
+    let numbers = walk.numbers?;
     // PageHeader: 1 type, 2 uncompressed_page_size, 5 data_page_header, 7 dictionary_page_header,
     // in each of which 1 is num_values.
     let number = |path: [i16; 2]| {
-        let mut found = walk.numbers.iter().filter(|(field, _)| *field == path);
-        found.next().map(|(_, value)| *value)
+        let mut found = numbers.iter().filter(|(field, _)| *field == path);
+        // Of several, readers take different ones.
+        found.next().map(|(_, value)| *value).filter(|_| found.next().is_none())
     };
     let is_dictionary = match number([1, 0])? {
         0 => false,
@@ -54,7 +59,8 @@ pub(crate) fn page_head(page: &[u8]) -> Option<PageHead> {
 
 struct Walk<'a> {
     rest: &'a [u8],
-    numbers: Numbers,
+    /// Those found, if anybody wants them.
+    numbers: Option<Numbers>,
 }
 
 impl Walk<'_> {
@@ -77,7 +83,12 @@ impl Walk<'_> {
                 (5 | 6, 0..=1) => {
                     let value = self.zigzag()?;
                     let path = if depth == 0 { [field, 0] } else { [within, field] };
-                    self.numbers.push((path, value));
+                    if let Some(numbers) = &mut self.numbers {
+                        if numbers.len() == NUMBERS_MAX {
+                            return None;
+                        }
+                        numbers.push((path, value));
+                    }
                 }
                 (1 | 2, _) => {}
                 (kind, _) => self.value(kind, depth, field)?,
@@ -86,6 +97,9 @@ impl Walk<'_> {
     }
 
     fn value(&mut self, kind: u8, depth: u32, field: i16) -> Option<()> {
+        if depth > DEPTH_MAX {
+            return None;
+        }
         match kind {
             // Truth values are a byte each in lists.
             1..=3 => self.byte().map(drop),
@@ -158,6 +172,9 @@ mod tests {
         assert!(!are_structures(&[0x19, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x07, 0, 0, 0, 0, 0]));
         assert!(!are_structures(&[0x18, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40, 0]));
         assert!(!are_structures(&[0x1c; 100_000]));
+        // Lists in lists without an end.
+        assert!(!are_structures(&[0x19; 100_000]));
+        assert_eq!(page_head(&[0x19; 100_000]), None);
     }
 
     #[test]
@@ -167,5 +184,10 @@ mod tests {
         let head = PageHead { plain_bytes: 100, values: 7, is_dictionary: false };
         assert_eq!(page_head(&page), Some(head));
         assert_eq!(page_head(&page[..8]), None);
+        // The number of values twice, and no end of numbers.
+        let twice =
+            [0x15, 0, 0x15, 200, 1, 0x15, 100, 0x2c, 0x15, 14, 0x05, 2, 40, 0x15, 0, 0, 0, 0xff];
+        assert_eq!(page_head(&twice), None);
+        assert_eq!(page_head(&[0x15, 0].repeat(1000)), None);
     }
 }

@@ -16,7 +16,7 @@ use crate::class_lists::{ClassLists, ListRecord, ListedClass};
 use crate::disk::Disk;
 use crate::encoder::{ShardTarget, write_shard};
 use crate::error::{Error, Result};
-use crate::failures::Failures;
+use crate::failures::{Failure, Failures};
 use crate::journal::{self, Journal};
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest,
@@ -114,12 +114,14 @@ pub struct Published {
     pub classes: u64,
     /// Grants that the file system of the index cannot express: what they guard is for root alone.
     pub closed_grants: usize,
-    /// How often each owner's directories and files asked for more than [`OwnerLimits`]: what they
-    /// guard is for that owner and root alone.
+    /// Owners who asked for more than [`OwnerLimits`], each with the number of directories that are
+    /// for that owner and root alone.
     pub beyond_limits: BTreeMap<u32, u64>,
-    /// Classes that have fewer members than the kernel would let pass, since their grants are too
-    /// many.
-    pub narrowed: u64,
+    /// Why what is known of sources that are not there as they should be could not be recorded.
+    pub unrecorded: Option<String>,
+    /// How often a class got fewer members than the kernel would let pass, since its grants are
+    /// too many.
+    pub folded: u64,
 }
 
 /// What a class holds.
@@ -166,12 +168,16 @@ pub struct Writer {
     /// What was written and is not yet among `classes`.
     shards: Mutex<Vec<(ClassId, Written)>>,
     next_shard: AtomicU64,
+    /// Directories that are for their owner and root alone, by owner.
+    beyond_limits: Mutex<BTreeMap<u32, u64>>,
     next_source: u32,
     /// Sources that were begun and are not in the manifests, by number.
     begun: BTreeMap<u32, Begun>,
     /// Those of them whose listings are still coming.
     unfinished: Mutex<HashSet<u32>>,
     failures: Failures,
+    /// Sources that will be published without some of what they should have.
+    incomplete: Vec<Failure>,
     /// The lists of classes of the current generation, and their files.
     lists: (ClassLists, Vec<ListRecord>),
     /// Tables that were added, by name.
@@ -253,6 +259,7 @@ impl Writer {
             begun: BTreeMap::new(),
             unfinished: Mutex::default(),
             failures: Failures::read(&path)?,
+            incomplete: Vec::new(),
             tables: state.tables,
             queries: state.queries,
             published: Published::default(),
@@ -266,6 +273,7 @@ impl Writer {
             changed: HashSet::new(),
             shards: Mutex::default(),
             next_shard: AtomicU64::new(0),
+            beyond_limits: Mutex::default(),
             next_source,
             _lock: lock,
         })
@@ -299,7 +307,7 @@ impl Writer {
     pub fn finish_shards(&self, writers: Vec<ShardWriter<'_>>) -> Result<()> {
         let mut threads = vec![(); writers.len()];
         let mut left: FxHashMap<ClassId, Vec<Builder>> = FxHashMap::default();
-        let mut sealed: FxHashMap<ClassId, SealedBuilder> = FxHashMap::default();
+        let mut sealed: FxHashMap<ClassId, Vec<SealedBuilder>> = FxHashMap::default();
         let mut source = 0;
         for writer in writers {
             source = writer.source;
@@ -307,7 +315,11 @@ impl Writer {
                 left.entry(class).or_default().push(builder);
             }
             for (class, builder) in writer.sealed {
-                sealed.entry(class).or_default().append(builder);
+                let builders = sealed.entry(class).or_default();
+                match builders.last_mut().filter(|last| last.has_room_for(&builder)) {
+                    Some(last) => last.append(builder),
+                    None => builders.push(builder),
+                }
             }
         }
         let joined =
@@ -317,7 +329,10 @@ impl Writer {
         parallel(&mut threads, left, |(), (class, builder)| {
             self.write_shard(class, source, builder).map(drop)
         })?;
-        let mut sealed: Vec<(ClassId, SealedBuilder)> = sealed.into_iter().collect();
+        let mut sealed: Vec<(ClassId, SealedBuilder)> = sealed
+            .into_iter()
+            .flat_map(|(class, builders)| builders.into_iter().map(move |builder| (class, builder)))
+            .collect();
         sealed.sort_by_key(|(_, builder)| Reverse(builder.rows()));
         parallel(&mut threads, sealed, |(), (class, builder)| {
             self.write_sealed(class, source, builder)
@@ -333,12 +348,19 @@ impl Writer {
     /// generation.
     pub fn publish(mut self) -> Result<Published> {
         self.settle();
+        for failure in std::mem::take(&mut self.incomplete) {
+            self.failures.add(failure);
+        }
         let mut published = std::mem::take(&mut self.published);
         published.generation = self.generation;
         published.classes = self.classes.len() as u64;
         published.closed_grants = self.dirs.closed_grants();
-        published.beyond_limits = self.table.beyond_limits();
-        published.narrowed = self.table.narrowed();
+        let directories = std::mem::take(&mut *self.beyond_limits.lock());
+        let owners = self.table.beyond_limits().into_iter();
+        published.beyond_limits = owners
+            .map(|owner| (owner, directories.get(&owner).copied().unwrap_or_default()))
+            .collect();
+        published.folded = self.table.folded();
         self.write_manifests()?;
 
         let previous = self.current.as_ref().map(|current| current.generation);
@@ -352,7 +374,7 @@ impl Writer {
         manifest::write(disk, &new, &current, self.public_mode(), true)?;
         disk.replace(&new, &names::current(&self.path))?;
         // The generation is committed, whatever becomes of this.
-        drop(self.write_failures());
+        published.unrecorded = self.write_failures().err().map(|error| error.to_string());
         Ok(published)
     }
 

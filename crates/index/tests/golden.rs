@@ -73,7 +73,7 @@ impl Tree<'_> {
         let all = everyone.audience;
         let mut rows = Rows::default();
         rows.push("a.txt", attributes(11, 0o100_644, 1000, 5), "");
-        let root = self.classes.restricted(ClassTable::EVERYONE, Grant::nobody(), 0);
+        let root = self.classes.restricted(ClassTable::EVERYONE, &Grant::nobody(), 0);
         let root = Audience { listers: root, knowers: None };
         let value = Some((&b"text/\xff"[..], all));
         rows.push_xattr(Xattr { key: "user.mime,type", value });

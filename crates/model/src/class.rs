@@ -8,7 +8,7 @@
 
 use crate::{Credentials, Grant, Permissions, Wanted, XattrAccess};
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Number of a grant within an index. Stays the same over generations.
@@ -55,12 +55,18 @@ pub struct Access {
     pub passage: Option<Arc<str>>,
     /// If the directory is a gate, those who may look names up in it.
     pub lookup: Option<ClassId>,
+    /// Whether the owner asks for more than [`OwnerLimits`], so that fewer see it than should.
+    pub beyond_limits: bool,
 }
 
 impl Access {
     /// What everybody may list.
-    pub const EVERYONE: Access =
-        Access { listing: Approach::EVERYONE.audience, passage: None, lookup: None };
+    pub const EVERYONE: Access = Access {
+        listing: Approach::EVERYONE.audience,
+        passage: None,
+        lookup: None,
+        beyond_limits: false,
+    };
 }
 
 /// How many classes and ACL entries the directories of one owner may ask for, so that nobody can
@@ -98,21 +104,23 @@ struct Inner {
     /// Sorted grants of each class.
     classes: Vec<Vec<GrantId>>,
     class_ids: HashMap<Vec<GrantId>, ClassId>,
-    /// The class of a directory, by its parent's class and its own grant.
+    /// Classes by the class that is restricted and by the grant.
     restricted: HashMap<ClassId, HashMap<Arc<Grant>, ClassId>>,
+    /// How many users and groups the grants among them name, each grant one more.
+    restricted_names: usize,
     /// What each owner has used of the limits.
     used: HashMap<u32, OwnerLimits>,
     /// Classes and grants that were charged to an owner.
     charged: (HashSet<ClassId>, HashSet<GrantId>),
-    /// How many inodes of each owner went beyond the limits.
-    beyond_limits: BTreeMap<u32, u64>,
-    /// How many classes have fewer members than their grants would let pass.
-    narrowed: u64,
+    /// Owners who asked for more than the limits.
+    beyond_limits: BTreeSet<u32>,
+    /// How often grants were too many to be told apart.
+    folded: u64,
 }
 
-/// Stands for the owner where directories changed under a scan: whoever changes them again and again
-/// has limits in this, too, beyond which nobody but root sees what was read.
-const WHOEVER_CHANGED_IT: u32 = u32::MAX;
+/// Most names that are kept of grants that restricted classes: some tens of megabytes, whatever
+/// grants a tree asks for.
+const RESTRICTED_NAMES_MAX: usize = 1 << 20;
 
 /// Most grants that a class has: each is a directory on the way to its files.
 pub const GRANTS_MAX: usize = 8;
@@ -147,19 +155,40 @@ impl ClassTable {
     /// Returns the class of those who belong to `class` and pass `grant`, which an inode of `owner`
     /// asks for. Where that goes beyond what the owner may ask for, or a class can say, it is a
     /// class of fewer.
-    pub fn restricted(&self, class: ClassId, grant: Grant, owner: u32) -> ClassId {
+    pub fn restricted(&self, class: ClassId, grant: &Grant, owner: u32) -> ClassId {
+        self.restricted_within(class, grant, owner, &mut false)
+    }
+
+    /// Does as [`ClassTable::restricted`], and notes whether the owner asks for too much.
+    fn restricted_within(
+        &self,
+        class: ClassId,
+        grant: &Grant,
+        owner: u32,
+        beyond_limits: &mut bool,
+    ) -> ClassId {
         if grant.is_everyone() {
             return class;
         }
-        let known = |inner: &Inner| inner.restricted.get(&class)?.get(&grant).copied();
+        let known = |inner: &Inner| inner.restricted.get(&class)?.get(grant).copied();
         if let Some(id) = known(&self.inner.read()) {
             return id;
         }
-        self.inner.write().restrict(class, Arc::new(grant), owner, &self.limits)
+        let mut inner = self.inner.write();
+        inner.restrict(class, Arc::new(grant.clone()), owner, &self.limits).unwrap_or_else(|left| {
+            *beyond_limits = true;
+            left
+        })
     }
 
-    fn restricted_audience(&self, audience: Audience, grant: &Grant, owner: u32) -> Audience {
-        let restricted = |class| self.restricted(class, grant.clone(), owner);
+    fn restricted_audience(
+        &self,
+        audience: Audience,
+        grant: &Grant,
+        owner: u32,
+        beyond_limits: &mut bool,
+    ) -> Audience {
+        let mut restricted = |class| self.restricted_within(class, grant, owner, beyond_limits);
         let listers = restricted(audience.listers);
         // Where all who know may list, nobody needs to know.
         let knowers = audience.knowers.map(restricted).filter(|&knowers| knowers != listers);
@@ -171,25 +200,25 @@ impl ClassTable {
     pub fn access(&self, approach: &Approach, directory: Permissions<'_>) -> Access {
         let Approach { audience, passage } = approach;
         let owner = directory.uid;
-        let listing = directory
-            .to_list()
-            .iter()
-            .fold(*audience, |audience, grant| self.restricted_audience(audience, grant, owner));
+        let mut beyond_limits = false;
+        let listing = directory.to_list().iter().fold(*audience, |audience, grant| {
+            self.restricted_audience(audience, grant, owner, &mut beyond_limits)
+        });
         let passage = passage.clone().filter(|_| listing.knowers.is_some());
-        let open = Access { listing, passage, lookup: None };
+        let open = Access { listing, passage, lookup: None, beyond_limits };
         if directory.surely_no_gate() {
             return open;
         }
         let (search, read) = (directory.grant(Wanted::SEARCH), directory.grant(Wanted::READ));
         let arrivals = audience.knowers.unwrap_or(audience.listers);
-        let lookup = self.restricted(arrivals, search.clone(), owner);
+        let lookup = self.restricted_within(arrivals, &search, owner, &mut beyond_limits);
         if search.implies(&read)
             || self.inner.read().implies(lookup, &read)
             || lookup == listing.listers
         {
             return open;
         }
-        Access { lookup: Some(lookup), ..open }
+        Access { lookup: Some(lookup), beyond_limits, ..open }
     }
 
     /// Returns who may look up a directory in another one. `child` is its absolute path, escaped,
@@ -216,29 +245,34 @@ impl ClassTable {
             XattrAccess::Lookup => entry,
             XattrAccess::Read => {
                 let grant = permissions.grant(Wanted::READ);
-                self.restricted_audience(entry, &grant, permissions.uid)
+                self.restricted_audience(entry, &grant, permissions.uid, &mut false)
             }
-            XattrAccess::Privilege => self.restricted_audience(entry, &Grant::nobody(), 0),
+            XattrAccess::Privilege => {
+                self.restricted_audience(entry, &Grant::nobody(), 0, &mut false)
+            }
         }
     }
 
     /// Returns those of an audience who pass all of these grants, which directories have that changed
-    /// under a scan; root alone where there are too many different ones.
-    pub fn narrowed_audience(&self, audience: Audience, grants: &[Grant]) -> Audience {
-        grants.iter().fold(audience, |audience, grant| {
-            self.restricted_audience(audience, grant, WHOEVER_CHANGED_IT)
+    /// under a scan, each with the owner of its directory.
+    pub fn narrowed_audience(&self, audience: Audience, grants: &[(Grant, u32)]) -> Audience {
+        grants.iter().fold(audience, |audience, (grant, owner)| {
+            self.restricted_audience(audience, grant, *owner, &mut false)
         })
     }
 
     /// Returns what is left of an access for those who pass all of these grants.
-    pub fn narrowed_access(&self, access: &Access, grants: &[Grant]) -> Access {
-        let listing = self.narrowed_audience(access.listing, grants);
+    pub fn narrowed_access(&self, access: &Access, grants: &[(Grant, u32)]) -> Access {
         let within = |class| {
-            grants.iter().fold(class, |class, grant| {
-                self.restricted(class, grant.clone(), WHOEVER_CHANGED_IT)
-            })
+            let restricted =
+                |class, (grant, owner): &(Grant, u32)| self.restricted(class, grant, *owner);
+            grants.iter().fold(class, restricted)
         };
-        Access { listing, passage: access.passage.clone(), lookup: access.lookup.map(within) }
+        Access {
+            listing: self.narrowed_audience(access.listing, grants),
+            lookup: access.lookup.map(within),
+            ..access.clone()
+        }
     }
 
     /// Returns the class with these grants, which must be known to the table.
@@ -271,16 +305,16 @@ impl ClassTable {
         self.len() == 0
     }
 
-    /// Returns how many inodes of each owner were left to that owner and root, since they went
-    /// beyond what the owner may ask for.
-    pub fn beyond_limits(&self) -> BTreeMap<u32, u64> {
+    /// Returns the owners who asked for more than they may: what went beyond is for the owner, if
+    /// all that guards it surely lets the owner pass, and for root.
+    pub fn beyond_limits(&self) -> BTreeSet<u32> {
         self.inner.read().beyond_limits.clone()
     }
 
-    /// Returns how many classes have fewer members than the kernel would let pass, since their
+    /// Returns how often a class got fewer members than the kernel would let pass, since its
     /// grants were too many to be told apart.
-    pub fn narrowed(&self) -> u64 {
-        self.inner.read().narrowed
+    pub fn folded(&self) -> u64 {
+        self.inner.read().folded
     }
 
     /// Returns whether these credentials belong to the class.
@@ -296,31 +330,35 @@ impl Inner {
         self.classes[class.0 as usize].iter().any(|id| self.grants[id].implies(grant))
     }
 
+    /// Returns the class of those who belong to a class and pass a grant; as an error, that of the
+    /// owner alone, who asks for too much.
     fn restrict(
         &mut self,
         class: ClassId,
         grant: Arc<Grant>,
         owner: u32,
         limits: &OwnerLimits,
-    ) -> ClassId {
+    ) -> Result<ClassId, ClassId> {
         let restricted = match self.implies(class, &grant) {
             true => class,
             false => {
                 let grants = self.restricted_grants(class, &grant);
                 if !self.charge(&grants, owner, limits) {
-                    // The scan tells of what changed under it.
-                    if owner != WHOEVER_CHANGED_IT {
-                        *self.beyond_limits.entry(owner).or_default() += 1;
-                    }
+                    self.beyond_limits.insert(owner);
                     // Not kept: another owner may ask for the same, and has limits of its own.
-                    return self.left_to(owner, class, &grant);
+                    return Err(self.left_to(owner, class, &grant));
                 }
                 let ids = grants.into_iter().map(|grant| self.grant_id(grant)).collect();
                 self.class(ids)
             }
         };
+        if self.restricted_names > RESTRICTED_NAMES_MAX {
+            self.restricted.clear();
+            self.restricted_names = 0;
+        }
+        self.restricted_names += 1 + grant.names();
         self.restricted.entry(class).or_default().insert(grant, restricted);
-        restricted
+        Ok(restricted)
     }
 
     /// Returns the grants that the members of a class pass who pass one more, as few as they can
@@ -338,7 +376,7 @@ impl Inner {
         }
         grants.push(grant);
         if grants.len() > GRANTS_MAX {
-            self.narrowed += 1;
+            self.folded += 1;
             grants = vec![Arc::new(Grant::users_of_all(&grants))];
         }
         grants
@@ -423,7 +461,7 @@ mod tests {
     #[test]
     fn implied_grants_leave_no_trace() {
         let table = ClassTable::default();
-        let restricted = |class, grant| table.restricted(class, grant, 1);
+        let restricted = |class, grant: Grant| table.restricted(class, &grant, 1);
         let group = restricted(ClassTable::EVERYONE, grant(0o750, 1, 10));
         let owner = restricted(group, grant(0o700, 1, 10));
         // Whoever passes 0700 passes 0750 of the same owner: the class is that of 0700 alone.
@@ -511,39 +549,39 @@ mod tests {
         for denied in 100..1000 {
             let acl = denying(denied, 50);
             let grant = Grant::new(0o755, 1, 1, Some(&acl), Wanted::READ_SEARCH);
-            class = table.restricted(class, grant, 1);
+            class = table.restricted(class, &grant, 1);
         }
         assert_eq!(table.grants_of(class).len(), 1);
-        assert_eq!(table.narrowed(), 0);
+        assert_eq!(table.folded(), 0);
         assert!(!table.admits(class, &Credentials::new(500, [])));
         assert!(table.admits(class, &Credentials::new(50, [])));
         // Membership of many groups cannot be said in one: nobody but the owner of all is left.
         let mut class = ClassTable::EVERYONE;
         for group in 1..20 {
-            class = table.restricted(class, grant(0o750, 1, group), 1);
+            class = table.restricted(class, &grant(0o750, 1, group), 1);
             assert!(table.grants_of(class).len() <= GRANTS_MAX);
             assert!(table.admits(class, &Credentials::new(1, [])));
             assert!(!table.admits(class, &Credentials::new(2, 1..group)));
         }
-        assert!(table.narrowed() > 0);
+        assert!(table.folded() > 0);
     }
 
     #[test]
     fn one_owner_cannot_use_up_what_another_may_ask_for() {
         let table = ClassTable::with_grants([], 0, OwnerLimits { classes: 10, names: 100 });
         let shared = |group, owner| {
-            table.restricted(ClassTable::EVERYONE, grant(0o750, owner, group), owner)
+            table.restricted(ClassTable::EVERYONE, &grant(0o750, owner, group), owner)
         };
         for group in 0..100 {
             shared(group, 1);
         }
-        assert_eq!(table.beyond_limits(), BTreeMap::from([(1, 90)]));
+        assert_eq!(table.beyond_limits(), BTreeSet::from([1]));
         let (beyond, other) = (shared(70, 1), shared(70, 2));
         assert!(table.admits(beyond, &Credentials::new(1, [])));
         assert!(!table.admits(beyond, &Credentials::new(3, [70])));
         assert!(table.admits(other, &Credentials::new(3, [70])));
         // What the owner itself may not read is not shown to the owner either.
-        let closed = table.restricted(ClassTable::EVERYONE, grant(0o050, 1, 99), 1);
+        let closed = table.restricted(ClassTable::EVERYONE, &grant(0o050, 1, 99), 1);
         assert!(!table.admits(closed, &Credentials::new(1, [])));
         // Root's directories have no limits.
         (0..100).for_each(|group| {
@@ -553,23 +591,56 @@ mod tests {
 
     #[test]
     fn who_changes_directories_again_and_again_makes_few_classes() {
-        let table = ClassTable::with_grants([], 0, OwnerLimits { classes: 10, names: 100 });
         let everyone = Approach::EVERYONE.audience;
-        for group in 1..1000 {
-            let listers = table.narrowed_audience(everyone, &[grant(0o750, 1, group)]).listers;
-            assert!(table.admits(listers, &Credentials::new(0, [])));
-            assert_eq!(table.admits(listers, &Credentials::new(5, [group])), group <= 10);
+        for with_acls in [false, true] {
+            let table = ClassTable::with_grants([], 0, OwnerLimits { classes: 10, names: 100 });
+            // uid 1 is the owner, whom no entry denies.
+            for number in 2..1000 {
+                let acl = with_acls.then(|| denying(number, 50));
+                let mode = if with_acls { 0o755 } else { 0o750 };
+                let grant = Grant::new(mode, 1, number, acl.as_ref(), Wanted::READ_SEARCH);
+                let passes = grant.passes(&Credentials::new(5, [number]));
+                let listers = table.narrowed_audience(everyone, &[(grant, 1)]).listers;
+                for who in [0, 1] {
+                    assert!(table.admits(listers, &Credentials::new(who, [])), "{number}");
+                }
+                let member = Credentials::new(5, [number]);
+                assert_eq!(table.admits(listers, &member), passes && number <= 11, "{number}");
+            }
+            assert!(table.len() < 20, "{}", table.len());
+            assert_eq!(table.beyond_limits(), BTreeSet::from([1]));
+            // Changes of others count for themselves.
+            let other = [(grant(0o750, 2, 77), 2)];
+            let listers = table.narrowed_audience(everyone, &other).listers;
+            assert!(table.admits(listers, &Credentials::new(5, [77])));
         }
-        assert!(table.len() < 20 && table.beyond_limits().is_empty(), "{}", table.len());
+    }
+
+    #[test]
+    fn nobody_has_the_number_that_stands_for_none() {
+        let grant = Grant::from_parts([(u32::MAX, true)], [(u32::MAX, true)], false);
+        assert_eq!(grant, Grant::nobody());
+    }
+
+    #[test]
+    fn grants_without_end_take_bounded_memory() {
+        let table = ClassTable::default();
+        let owner = table.restricted(ClassTable::EVERYONE, &grant(0o700, 1, 1), 1);
+        for number in 0..4000 {
+            let users = (0..1000).map(|uid| (2 + number * 1000 + uid, false));
+            let open = Grant::from_parts(users, [], true);
+            assert_eq!(table.restricted(owner, &open, 1), owner);
+            assert!(table.inner.read().restricted_names <= RESTRICTED_NAMES_MAX + 1001);
+        }
     }
 
     #[test]
     fn grants_keep_their_numbers_and_give_none_out_twice() {
         let table =
             ClassTable::with_grants([(GrantId(4), grant(0o700, 1, 1))], 9, OwnerLimits::default());
-        let class = table.restricted(ClassTable::EVERYONE, grant(0o700, 1, 1), 1);
+        let class = table.restricted(ClassTable::EVERYONE, &grant(0o700, 1, 1), 1);
         assert_eq!(table.grants_of(class), [GrantId(4)]);
-        let class = table.restricted(ClassTable::EVERYONE, grant(0o700, 2, 1), 2);
+        let class = table.restricted(ClassTable::EVERYONE, &grant(0o700, 2, 1), 2);
         assert_eq!((table.grants_of(class), table.next_grant()), (vec![GrantId(9)], 10));
     }
 }

@@ -180,6 +180,9 @@ impl Grant {
     /// Drops what cannot change any outcome.
     fn normalized(mut self) -> Self {
         self.users.remove(&0);
+        // No process has the number that chown(2) takes for "leave it".
+        self.users.remove(&u32::MAX);
+        self.groups.remove(&u32::MAX);
         if self.other {
             // A group that grants only matters to a member of another group that denies.
             if self.groups.values().all(|&granted| granted) {

@@ -9,15 +9,18 @@
 use crate::ids::Unmapped;
 use crate::inode::{Stat, access_acl, stat_open};
 use crate::rules::Rules;
-use canopy_model::{Access, Acl, Approach, Attributes, ClassTable, Grant, Permissions};
+use canopy_model::{Access, Acl, Approach, Attributes, ClassTable, Grant, Permissions, Wanted};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What those must pass, besides what makes its class, who are to see a listing; `None` if nothing
-/// has changed.
-pub(crate) type Narrowing = Option<Arc<Vec<Grant>>>;
+/// What those must pass, besides what makes its class, who are to see a listing, each with the owner
+/// of the directory that asks for it; `None` if nothing has changed.
+pub(crate) type Narrowing = Option<Arc<Vec<(Grant, u32)>>>;
+
+/// Most grants of a narrowing: where more directories have changed, root alone sees the listing.
+const NARROWING_MAX: usize = 8;
 
 /// A directory that is open.
 #[derive(Debug)]
@@ -78,13 +81,16 @@ impl Noted {
     fn permissions(&self) -> Permissions<'_> {
         let Noted { mode, uid, gid, ref acl, rules } = *self;
         let known_acl = acl.as_ref().ok().and_then(Option::as_ref);
-        let closed = match rules {
-            Rules::Kernel => false,
-            Rules::Mode => known_acl.is_some(),
-            Rules::Other | Rules::Pseudo => true,
-        };
-        let unknown = closed || acl.is_err() || Unmapped::here().hides(uid, gid, known_acl);
-        Permissions { mode, uid, gid, acl: known_acl, unknown }
+        let closed = !rules.tell(uid, gid, known_acl);
+        Permissions { mode, uid, gid, acl: known_acl, unknown: closed || acl.is_err() }
+    }
+
+    /// Returns whether both let the same in, as far as names are looked up and listed.
+    fn lets_in_the_same(&self, other: &Noted) -> bool {
+        let (own, others) = (self.permissions(), other.permissions());
+        self == other
+            || own.to_list() == others.to_list()
+                && own.grant(Wanted::SEARCH) == others.grant(Wanted::SEARCH)
     }
 }
 
@@ -174,9 +180,13 @@ impl Directory {
         for directory in to_look_at.into_iter().rev() {
             if let Some(grants) = directory.changed() {
                 let mut all = narrowing.as_deref().cloned().unwrap_or_default();
-                all.extend(grants);
+                let owner = directory.noted.uid;
+                all.extend(grants.into_iter().map(|grant| (grant, owner)));
                 all.sort_unstable();
                 all.dedup();
+                if all.len() > NARROWING_MAX {
+                    all = vec![(Grant::nobody(), 0)];
+                }
                 narrowing = Some(Arc::new(all));
             }
             let mut again = directory.again.lock().unwrap_or_else(PoisonError::into_inner);
@@ -195,7 +205,7 @@ impl Directory {
         if self.above.as_ref().is_some_and(|above| !is_in(&self.fd, above)) {
             return Some(vec![Grant::nobody()]);
         }
-        (now != self.noted).then(|| now.permissions().to_list())
+        (!now.lets_in_the_same(&self.noted)).then(|| now.permissions().to_list())
     }
 }
 

@@ -2,9 +2,9 @@
 
 use crate::directory::Directory;
 use crate::faults::Step;
-use crate::inode::{open_inode, stat_open};
+use crate::inode::{Stat, open_inode, stat_open};
 use crate::xattrs::XattrReader;
-use canopy_model::{Attributes, FileType};
+use canopy_model::FileType;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 
@@ -49,7 +49,7 @@ impl Names {
 
 /// What takes more than one system call to tell.
 pub(crate) struct Entry {
-    pub(crate) attributes: Attributes,
+    pub(crate) stat: Stat,
     /// Where a symbolic link points.
     pub(crate) target: Option<CString>,
     /// Whether the reader has attributes of it.
@@ -58,17 +58,17 @@ pub(crate) struct Entry {
 
 /// Reads where an entry points and its extended attributes, if it has any. A name may lead to
 /// another inode at any moment: where one look is not all, one descriptor stands for the inode, and
-/// `attributes`, seen before by name, are not used. `None` if it cannot be opened. (An entry that
+/// `stat`, seen before by name, is not used. `None` if it cannot be opened. (An entry that
 /// takes the place of another between these two calls, and has no attributes when asked, at worst
 /// lacks those of the other.)
 pub(crate) fn look_closer(
     directory: &Directory,
     name: &CStr,
-    attributes: Attributes,
+    stat: Stat,
     xattrs: Option<&mut XattrReader>,
     failed: impl Fn(Step, Errno),
 ) -> Option<Entry> {
-    let is_link = attributes.file_type() == FileType::Symlink;
+    let is_link = stat.attributes.file_type() == FileType::Symlink;
     let with_some = xattrs.and_then(|xattrs| match xattrs.any(name) {
         Ok(any) => any.then_some(xattrs),
         Err(errno) => {
@@ -76,14 +76,14 @@ pub(crate) fn look_closer(
             None
         }
     });
-    let mut entry = Entry { attributes, target: None, has_xattrs: false };
+    let mut entry = Entry { stat, target: None, has_xattrs: false };
     if !is_link && with_some.is_none() {
         return Some(entry);
     }
     let opened = open_inode(&directory.fd, name).and_then(|inode| Ok((stat_open(&inode)?, inode)));
     let inode = match opened {
         Ok((stat, inode)) => {
-            entry.attributes = stat.attributes;
+            entry.stat = stat;
             inode
         }
         Err(errno) => {
@@ -91,7 +91,7 @@ pub(crate) fn look_closer(
             return None;
         }
     };
-    if entry.attributes.file_type() == FileType::Symlink {
+    if entry.stat.attributes.file_type() == FileType::Symlink {
         match rustix::fs::readlinkat(&inode, c"", Vec::new()) {
             Ok(target) => entry.target = Some(target),
             Err(errno) => failed(Step::ReadLink, errno),
@@ -100,7 +100,7 @@ pub(crate) fn look_closer(
     if let Some(xattrs) = with_some {
         match xattrs.read(&inode) {
             Ok(attributes) => {
-                (entry.attributes, entry.has_xattrs) = (attributes, true);
+                (entry.stat.attributes, entry.has_xattrs) = (attributes, true);
                 if xattrs.has_too_many() {
                     failed(Step::Xattrs, Errno::TOOBIG);
                 }

@@ -25,7 +25,8 @@ pub enum Fault {
     /// The permissions or the place of a directory on the way to it changed while it was read: its
     /// listing is for those alone who were let in before and after.
     Narrowed,
-    /// The contents of the directory are missing, since its path is too long.
+    /// The contents of the directory are missing, since its path is too long, or it is nested too
+    /// deeply for the open files that the system allows.
     LongPath,
 }
 

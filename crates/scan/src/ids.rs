@@ -19,16 +19,31 @@ impl Unmapped {
     pub(crate) fn here() -> Self {
         static HERE: OnceLock<Unmapped> = OnceLock::new();
         *HERE.get_or_init(|| {
-            let number = |map: &str, overflow: &str| {
-                // Where there is no /proc, there is no telling, nor a namespace worth the name.
-                let map = std::fs::read_to_string(map).ok()?;
-                let overflow = std::fs::read_to_string(overflow).ok();
-                let overflow = overflow.and_then(|text| text.trim().parse().ok()).unwrap_or(65534);
-                (!maps_all(&map)).then_some(overflow)
+            // A kernel without user namespaces has no such file; without /proc there is no telling.
+            let maps_all = |map: &str| match std::fs::read_to_string(map) {
+                Ok(map) => maps_all(&map),
+                Err(_) => std::path::Path::new("/proc/self").exists(),
+            };
+            let Unmapped { uid, gid } = Unmapped::by_a_map();
+            Unmapped {
+                uid: uid.filter(|_| !maps_all("/proc/self/uid_map")),
+                gid: gid.filter(|_| !maps_all("/proc/self/gid_map")),
+            }
+        })
+    }
+
+    /// Returns those of whoever is in a map that does not have every number, such as that of a
+    /// mount.
+    pub(crate) fn by_a_map() -> Self {
+        static OVERFLOW: OnceLock<Unmapped> = OnceLock::new();
+        *OVERFLOW.get_or_init(|| {
+            let number = |path: &str| {
+                let text = std::fs::read_to_string(path).ok();
+                Some(text.and_then(|text| text.trim().parse().ok()).unwrap_or(65534))
             };
             Unmapped {
-                uid: number("/proc/self/uid_map", "/proc/sys/kernel/overflowuid"),
-                gid: number("/proc/self/gid_map", "/proc/sys/kernel/overflowgid"),
+                uid: number("/proc/sys/kernel/overflowuid"),
+                gid: number("/proc/sys/kernel/overflowgid"),
             }
         })
     }

@@ -13,6 +13,8 @@ pub struct Mount {
     pub point: Vec<u8>,
     /// Type of the file system, as mount(8) calls it.
     pub file_system: String,
+    /// Whether its users and groups are mapped to others.
+    pub is_mapped: bool,
     /// Options of the file system, between commas.
     pub options: String,
 }
@@ -47,11 +49,12 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let (major, minor) = std::str::from_utf8(fields.nth(1)?).ok()?.split_once(':')?;
     let dev = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
     let point = unescape_octal(fields.nth(1)?);
+    let is_mapped = fields.next()?.split(|&byte| byte == b',').any(|option| option == b"idmapped");
     fields.find(|field| *field == b"-")?;
     let text = |field| String::from_utf8_lossy(&unescape_octal(field)).into_owned();
     let file_system = text(fields.next()?);
     let options = text(fields.nth(1).unwrap_or_default());
-    Some(Mount { id, dev, point, file_system, options })
+    Some(Mount { id, dev, point, file_system, is_mapped, options })
 }
 
 /// Returns what a field stands for: the kernel writes blanks, tabs, ends of lines and backslashes
@@ -84,6 +87,7 @@ mod tests {
             dev,
             point: point.to_vec(),
             file_system: file_system.to_owned(),
+            is_mapped: false,
             options: "rw".to_owned(),
         };
         let expected = [

@@ -1,12 +1,14 @@
 //! The root of a source: where it is, and who may reach it.
 
 use crate::directory::{Directory, Place};
+use crate::faults::{Fault, ScanError, Step};
 use crate::inode::{open_dir, stat_open};
 use crate::rules::MountRules;
 use crate::xattrs::{FoundXattr, XattrReader};
 use canopy_model::{Approach, Attributes, ClassTable, ErrorKind, escape};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -89,22 +91,26 @@ impl Root {
         }
     }
 
-    /// Returns the extended attributes of the root, each with those who may see its value. What
-    /// cannot be read is left out.
-    pub fn xattrs(&mut self, classes: &ClassTable) -> Vec<FoundXattr> {
+    /// Returns the extended attributes of the root, each with those who may see its value, and what
+    /// failed if not all could be read.
+    pub fn xattrs(&mut self, classes: &ClassTable) -> (Vec<FoundXattr>, Option<ScanError>) {
         let mut reader = XattrReader::default();
         let mut found = Vec::new();
-        // A root without them, or on a file system that has none, is no error.
-        if let Ok(attributes) = reader.read(&self.directory.fd) {
-            self.look_again(classes);
-            let rules = self.directory.rules();
-            let audience = self.approach.audience;
-            reader.found(&attributes, rules, audience, classes, |xattr| {
-                let value = xattr.value.map(|(value, audience)| (value.to_vec(), audience));
-                found.push((xattr.key.to_owned(), value));
-            });
-        }
-        found
+        let failed = |errno| {
+            let fault = Fault::Failed(Step::Xattrs, errno);
+            Some(ScanError { path: Vec::new(), fault })
+        };
+        let attributes = match reader.read(&self.directory.fd) {
+            Ok(attributes) => attributes,
+            Err(errno) => return (found, failed(errno)),
+        };
+        self.look_again(classes);
+        let (rules, audience) = (self.directory.rules(), self.approach.audience);
+        reader.found(&attributes, rules, audience, classes, |xattr| {
+            let value = xattr.value.map(|(value, audience)| (value.to_vec(), audience));
+            found.push((xattr.key.to_owned(), value));
+        });
+        (found, failed(Errno::TOOBIG).filter(|_| reader.has_too_many()))
     }
 
     /// Returns the path, escaped.

@@ -2,7 +2,9 @@
 //! what. The others have rules of their own, which an index cannot express: what they hold is for
 //! root alone, unless the administrator says that modes and ACLs tell the truth there too.
 
+use crate::ids::Unmapped;
 use crate::mounts::{Mount, mounts};
+use canopy_model::Acl;
 use rustix::fd::AsFd;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,6 +14,8 @@ use std::sync::{Mutex, PoisonError};
 pub enum Rules {
     /// The kernel, by mode and access ACL.
     Kernel,
+    /// The same, but through a map of users and groups: who is not in the map cannot be told.
+    Mapped,
     /// The kernel, by the mode. Whether it looks at ACLs is not known: what has one is for root
     /// alone.
     Mode,
@@ -19,6 +23,19 @@ pub enum Rules {
     Other,
     /// The same; and it holds no files, but what the kernel or a service tells in the form of some.
     Pseudo,
+}
+
+impl Rules {
+    /// Returns whether permissions of this owner and group with this ACL tell who has them.
+    pub(crate) fn tell(self, uid: u32, gid: u32, acl: Option<&Acl>) -> bool {
+        let hidden = |unmapped: Unmapped| unmapped.hides(uid, gid, acl);
+        match self {
+            Rules::Kernel => !hidden(Unmapped::here()),
+            Rules::Mapped => !hidden(Unmapped::here()) && !hidden(Unmapped::by_a_map()),
+            Rules::Mode => acl.is_none() && !hidden(Unmapped::here()),
+            Rules::Other | Rules::Pseudo => false,
+        }
+    }
 }
 
 /// Types of file systems whose permissions the kernel checks by itself, as the mode and the access
@@ -124,7 +141,7 @@ impl MountRules {
         MountRules { trusted, pseudo, state: Mutex::default() }
     }
 
-    /// Returns the mounts met so far that are not by [`Rules::Kernel`], and were entered or are of
+    /// Returns the mounts met so far that are not left to the kernel, and were entered or are of
     /// users.
     pub fn closed(&self) -> Vec<ClosedMount> {
         self.state().closed.clone()
@@ -141,7 +158,7 @@ impl MountRules {
             Some(mount) => (rules_of(mount, &self.trusted), Some(mount.clone())),
             None => (rules_by_magic(directory), None),
         };
-        if rules != Rules::Kernel {
+        if !matches!(rules, Rules::Kernel | Rules::Mapped) {
             let (point, file_system) =
                 mount.map(|mount| (mount.point, mount.file_system)).unwrap_or_default();
             state.closed.push(ClosedMount { point, file_system, rules, entered: true });
@@ -165,7 +182,7 @@ impl MountRules {
         let is_users = |mount: &Mount| {
             mount.file_system.starts_with("fuse")
                 && mount.option("user_id").is_some_and(|uid| uid != "0")
-                && rules_of(mount, &self.trusted) != Rules::Kernel
+                && !matches!(rules_of(mount, &self.trusted), Rules::Kernel | Rules::Mapped)
         };
         let mounts = mounts().unwrap_or_default();
         mounts.into_iter().filter(is_users).map(|mount| mount.point).collect()
@@ -202,7 +219,7 @@ fn rules_of(mount: &Mount, trusted: &[String]) -> Rules {
     let checked = || mount.has_option("default_permissions") && mount.has_option("allow_other");
     match name {
         _ if KERNEL.contains(&name) || trusted.iter().any(|trusted| trusted == name) => {
-            Rules::Kernel
+            if mount.is_mapped { Rules::Mapped } else { Rules::Kernel }
         }
         _ if PSEUDO.contains(&name) => Rules::Pseudo,
         "virtiofs" => Rules::Mode,
@@ -227,7 +244,8 @@ mod tests {
     use crate::mounts::parse_mounts;
 
     fn rules(file_system: &str, options: &str) -> Rules {
-        let line = format!("22 1 0:20 / /m rw shared:1 - {file_system} none {options}\n");
+        let mapped = if options == "mapped" { ",idmapped" } else { "" };
+        let line = format!("22 1 0:20 / /m rw{mapped} shared:1 - {file_system} none {options}\n");
         let mounts = parse_mounts(line.as_bytes());
         rules_of(&mounts[0], &["nfs4".to_owned()])
     }
@@ -244,6 +262,9 @@ mod tests {
             assert_eq!(rules(name, "rw,allow_other,default_permissions"), Rules::Other, "{name}");
         }
         assert_eq!(rules("nfs4", "rw"), Rules::Kernel, "it is trusted");
+        assert_eq!(rules("ext4", "mapped"), Rules::Mapped);
+        assert!(Rules::Mapped.tell(1000, 1000, None));
+        assert!(!Rules::Mapped.tell(65534, 1000, None) && !Rules::Mapped.tell(0, 65534, None));
         for (name, options, expected) in [
             ("fuse.sshfs", "rw,user_id=5,group_id=5", Rules::Other),
             ("fuse.sshfs", "rw,user_id=0,allow_other", Rules::Other),

@@ -17,6 +17,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use rustix::fd::OwnedFd;
 use rustix::fs::RawDir;
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -52,7 +53,11 @@ pub fn scan<S: Sink>(
         root_path: root.escaped_path(),
         levels_max: levels_max(sinks.len()),
         // Of one's own one may look at.
-        users_mounts: if options.one_reader { Vec::new() } else { rules.of_users() },
+        users_mounts: if options.one_reader {
+            HashMap::new()
+        } else {
+            by_last_name(rules.of_users())
+        },
         round: AtomicU64::new(root.rounds),
     };
     if walk.is_left_out(&root.directory) {
@@ -60,6 +65,15 @@ pub fn scan<S: Sink>(
     }
     let first = Task::Read { directory: root.directory, part: 0 };
     share(first, sinks, |sink, stack| Thread::new(&walk, sink, stack).run()).into_iter().collect()
+}
+
+fn by_last_name(paths: Vec<Vec<u8>>) -> HashMap<Vec<u8>, Vec<Vec<u8>>> {
+    let mut by_name: HashMap<Vec<u8>, Vec<Vec<u8>>> = HashMap::new();
+    for path in paths {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
+        by_name.entry(name).or_default().push(path);
+    }
+    by_name
 }
 
 /// Returns how many levels of nested directories can be read: each thread may have every directory
@@ -88,8 +102,8 @@ struct Walk<'a> {
     /// Absolute path of the root, escaped.
     root_path: String,
     levels_max: usize,
-    /// Where users have mounted file systems of their own.
-    users_mounts: Vec<Vec<u8>>,
+    /// Where users have mounted file systems of their own, by the last name of the path.
+    users_mounts: HashMap<Vec<u8>, Vec<Vec<u8>>>,
     /// How often threads have handed over what they read.
     round: AtomicU64,
 }
@@ -125,7 +139,7 @@ impl Walk<'_> {
     fn rules_of_values(&self, directory: &Directory, entry: &Stat) -> Rules {
         match directory.rules() {
             _ if (entry.mount, entry.dev) != (directory.mount, directory.dev) => Rules::Other,
-            Rules::Mode => Rules::Mode,
+            rules @ (Rules::Mode | Rules::Mapped) => rules,
             _ => Rules::Kernel,
         }
     }
@@ -133,16 +147,12 @@ impl Walk<'_> {
     /// Returns whether a user has mounted a file system at an entry of this name, escaped.
     fn is_users_mount(&self, directory: &Directory, name: &str) -> bool {
         // Few names are the last of such a path.
-        let end = |mount: &Vec<u8>| {
-            let rest = mount.strip_suffix(&*unescape(name));
-            rest.is_some_and(|rest| rest.ends_with(b"/"))
-        };
-        if !self.users_mounts.iter().any(end) {
+        if self.users_mounts.is_empty() || !self.users_mounts.contains_key(&*unescape(name)) {
             return false;
         }
         let path = join_absolute(&self.root_path, &join(&directory.path(), name));
         let path = unescape(&path);
-        let is = self.users_mounts.iter().any(|mount| **mount == *path);
+        let is = self.users_mounts.values().flatten().any(|mount| **mount == *path);
         if is {
             self.rules.note_left_out(path.into_owned());
         }
@@ -348,22 +358,23 @@ impl<'a, S: Sink> Thread<'a, S> {
             };
             let xattrs = with_xattrs.then_some(&mut self.xattrs);
             let failed = |step, errno| fail(&path(), step, errno);
-            let Some(entry) = look_closer(directory, name, stat.attributes, xattrs, failed) else {
+            let Some(entry) = look_closer(directory, name, stat, xattrs, failed) else {
                 continue;
             };
+            let attributes = entry.stat.attributes;
             let target =
                 entry.target.as_ref().map_or("".into(), |target| escape(target.to_bytes()));
-            self.rows.push(&escaped, entry.attributes, &target);
-            if entry.attributes.file_type() == FileType::Directory
-                && !walk.ends_at(directory, &stat)
+            self.rows.push(&escaped, attributes, &target);
+            if attributes.file_type() == FileType::Directory
+                && !walk.ends_at(directory, &entry.stat)
             {
                 self.subdirs.push(name.to_owned());
             }
             if entry.has_xattrs {
                 let rows = &mut self.rows;
                 let listing = directory.access.listing;
-                let rules = walk.rules_of_values(directory, &stat);
-                self.xattrs.found(&entry.attributes, rules, listing, walk.classes, |xattr| {
+                let rules = walk.rules_of_values(directory, &entry.stat);
+                self.xattrs.found(&attributes, rules, listing, walk.classes, |xattr| {
                     rows.push_xattr(xattr);
                 });
             }

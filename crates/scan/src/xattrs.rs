@@ -6,7 +6,6 @@
 //! descriptor of the inode, also by `/proc/self/fd`, since a name may lead to another inode at any
 //! moment.
 
-use crate::ids::Unmapped;
 use crate::inode::look_at_open;
 use crate::rules::Rules;
 use canopy_model::{
@@ -121,11 +120,7 @@ impl XattrReader {
             .map(|value| value.and_then(|value| Acl::decode(value).ok()).ok_or(()));
         let permissions = Permissions::of_inode(attributes, acl.as_ref().map(Result::as_ref));
         let Permissions { uid, gid, acl, .. } = permissions;
-        let told = match rules {
-            Rules::Kernel => !Unmapped::here().hides(uid, gid, acl),
-            Rules::Mode => acl.is_none() && !Unmapped::here().hides(uid, gid, acl),
-            Rules::Other | Rules::Pseudo => false,
-        };
+        let told = rules.tell(uid, gid, acl);
         for (name, value) in &self.ranges {
             let key = escape(&self.names[name.clone()]);
             let audience = classes.value_audience(audience, &key, permissions);
@@ -172,7 +167,8 @@ impl XattrReader {
             let key = CStr::from_bytes_with_nul(&self.names[name.start..start])
                 .map_err(|_| Errno::INVAL)?;
             let first = self.values.len();
-            if first >= VALUES_BYTES_MAX {
+            // The ACL, which says for whom the values are, is always kept.
+            if first >= VALUES_BYTES_MAX && key.to_bytes() != Acl::XATTR_NAME.as_bytes() {
                 self.ranges.push((name, None));
                 continue;
             }

@@ -1,7 +1,7 @@
 //! `canopy index`
 
 use super::building::{Shards, with_progress};
-use super::index_faults::Faults;
+use super::index_faults::{Faults, Shortfalls};
 use crate::config::{prune_patterns, settings};
 use crate::limits::{OwnerLimitOptions, memory_size};
 use crate::options::{now_ns, threads};
@@ -137,32 +137,41 @@ pub fn run(
         writer.failed(&root_of(path), format!("{error:#}"));
     }
     if failed.len() == arguments.paths.len() {
-        drop(writer.keep());
-        return Err(said(failed).context("nothing was published"));
+        let Run { options, counts, faults, .. } = run;
+        if let Err(error) = writer.keep() {
+            message(format_args!("'canopy info' will not tell of what failed: {error}"));
+        }
+        if let Err(error) = faults.finish(&counts, &options) {
+            message(format_args!("{error:#}"));
+        }
+        return Err(report_all_but_last(failed).context("nothing was published"));
     }
     let stays = !failed.is_empty();
     for (path, error) in failed {
         message(format_args!("{error:#}; {} stays as it was in the index", path.display()));
     }
-    let derived = match engine {
-        Some(engine) => (engine.refresh)(&mut writer, threads)?,
-        None => Outcome::Complete,
+    let refreshed = match engine {
+        Some(engine) => (engine.refresh)(&mut writer, threads),
+        None => Ok(Outcome::Complete),
     };
-    let published = match writer.publish() {
+    let published = refreshed.and_then(|derived| Ok((writer.publish()?, derived)));
+    let (published, derived) = match published {
         Ok(published) => published,
         Err(error) => {
-            let error = anyhow::Error::from(error);
-            record(&location, options, &arguments.paths, &format!("{error:#}"));
+            record_failures(&location, options, &arguments.paths, &format!("{error:#}"));
             return Err(error);
         }
     };
     let Run { options, rules, counts, faults, .. } = run;
-    faults.finish(&counts, &options)?;
+    let listed = faults.finish(&counts, &options);
+    if let Err(error) = &listed {
+        message(format_args!("{error:#}"));
+    }
     if !options.one_reader {
         super::index_faults::warn_of_mounts(&rules.closed());
     }
     let shown = warn_of(&published);
-    let complete = counts.faults() == 0 && shown == Outcome::Complete && !stays;
+    let complete = counts.faults() == 0 && shown == Outcome::Complete && !stays && listed.is_ok();
     let (failed, vanished) = (counts.failed.into_inner(), counts.vanished.into_inner());
     let seconds = begun.elapsed().as_secs_f64();
     say(format_args!(
@@ -198,11 +207,16 @@ struct Run<'a> {
 impl Run<'_> {
     /// Scans a tree and adds it to what is published next. After an error, nothing of it is.
     fn index(&self, writer: &mut Writer, path: &Path) -> anyhow::Result<()> {
+        let before = self.shortfalls(writer);
         let mut root = Root::open(path, writer.classes(), &self.rules)?;
-        let xattrs = match self.options.no_xattrs {
-            true => Vec::new(),
+        let (xattrs, failed) = match self.options.no_xattrs {
+            true => (Vec::new(), None),
             false => root.xattrs(writer.classes()),
         };
+        if let Some(error) = failed {
+            self.counts.failed.fetch_add(1, Ordering::Relaxed);
+            self.faults.add(&root.path, &error);
+        }
         let source = writer.add_source(NewSource {
             name: self.arguments.name.clone(),
             root: root.escaped_path(),
@@ -214,10 +228,21 @@ impl Run<'_> {
         })?;
         let scanned = self.scan(writer, source, root);
         match scanned {
-            Ok(()) => writer.forget_failure(&root_of(path)),
+            Ok(()) => {
+                let missing = self.shortfalls(writer).since(&before);
+                if !missing.is_empty() {
+                    writer.incomplete(&root_of(path), missing.join("; "));
+                }
+                writer.forget_failure(&root_of(path));
+            }
             Err(_) => writer.abandon(source),
         }
         scanned
+    }
+
+    /// Returns what the index does not show so far though the source would.
+    fn shortfalls(&self, writer: &Writer) -> Shortfalls {
+        Shortfalls::new(&self.counts, writer.beyond_limits(), self.rules.closed())
     }
 
     fn scan(&self, writer: &Writer, source: u32, root: Root) -> anyhow::Result<()> {
@@ -262,14 +287,14 @@ fn give_up(writer: &mut Writer, paths: &[PathBuf], rules: &MountRules) -> bool {
 }
 
 /// Prints all of the errors but the last one, and returns that.
-fn said(mut failed: Vec<(PathBuf, anyhow::Error)>) -> anyhow::Error {
+fn report_all_but_last(mut failed: Vec<(PathBuf, anyhow::Error)>) -> anyhow::Error {
     let last = failed.pop();
     failed.iter().for_each(|(_, error)| message(format_args!("{error:#}")));
     last.map_or_else(|| anyhow::anyhow!("no PATH is given"), |(_, error)| error)
 }
 
 /// Records that nothing of these paths could be published, if that much can be done.
-fn record(location: &Path, options: WriterOptions, paths: &[PathBuf], reason: &str) {
+fn record_failures(location: &Path, options: WriterOptions, paths: &[PathBuf], reason: &str) {
     let Ok(mut writer) = Writer::open(location, options) else { return };
     paths.iter().for_each(|path| writer.failed(&root_of(path), reason.to_owned()));
     drop(writer.keep());

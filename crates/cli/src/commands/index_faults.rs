@@ -5,16 +5,22 @@ use crate::outcome::message;
 use anyhow::Context;
 use canopy_scan::{ClosedMount, Counts, Fault, Rules, ScanError, ScanOptions, Step};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most characters of a path in a warning.
 const SHOWN_MAX: usize = 200;
+
+/// Most bytes of a path in the file of errors, and of that file: whoever makes long paths or many
+/// errors must not fill the disk.
+const LISTED_PATH_MAX: usize = 4096;
+const LISTED_MAX: usize = 64 << 20;
 
 /// Most mounts that are warned of one by one.
 const MOUNTS_MAX: usize = 8;
@@ -23,7 +29,7 @@ const MOUNTS_MAX: usize = 8;
 #[derive(Default)]
 pub(super) struct Faults {
     /// Fault, reason and path, one a line, with control characters escaped.
-    file: Option<Mutex<BufWriter<File>>>,
+    file: Option<Mutex<ErrorList>>,
     narrowed: OnceLock<PathBuf>,
     long: OnceLock<PathBuf>,
 }
@@ -43,7 +49,8 @@ impl Faults {
             Ok::<_, std::io::Error>(file)
         };
         let file = create().with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Faults { file: Some(Mutex::new(BufWriter::new(file))), ..Faults::default() })
+        let list = ErrorList { file: BufWriter::new(file), bytes: 0, left_out: 0 };
+        Ok(Faults { file: Some(Mutex::new(list)), ..Faults::default() })
     }
 
     /// Takes in one of an entry below the root `base`.
@@ -60,12 +67,10 @@ impl Faults {
                 (what, std::io::Error::from(errno).to_string())
             }
             Fault::Narrowed => ("shown to fewer", "a directory on the way changed".to_owned()),
-            Fault::LongPath => ("left out what is in", "the path is too long".to_owned()),
+            Fault::LongPath => ("left out what is in", "it is nested too deeply".to_owned()),
         };
         if let Some(file) = &self.file {
-            let path = path.as_os_str().as_bytes().escape_ascii();
-            // A full disk shows when the file is finished.
-            drop(writeln!(file.lock(), "{what} {path}: {why}"));
+            file.lock().add(what, &path, &why);
         }
         let example = match error.fault {
             Fault::Failed(..) => return,
@@ -77,9 +82,7 @@ impl Faults {
 
     /// Ends the file, and warns of what `counts` has, with an example each.
     pub(super) fn finish(self, counts: &Counts, options: &ScanOptions) -> anyhow::Result<()> {
-        if let Some(file) = self.file {
-            file.into_inner().flush().context("cannot write the list of errors")?;
-        }
+        let listed = self.file.map_or(Ok(()), |file| file.into_inner().finish());
         if let Some(path) = self.narrowed.get() {
             message(format_args!(
                 "warning: permissions or places of directories changed under the scan: {} listings \
@@ -105,7 +108,99 @@ impl Faults {
                  does not know, and are for root alone; index outside of it"
             ));
         }
-        Ok(())
+        listed.context("cannot write the list of errors")
+    }
+}
+
+/// The file of `--errors`.
+struct ErrorList {
+    file: BufWriter<File>,
+    bytes: usize,
+    /// Errors beyond [`LISTED_MAX`].
+    left_out: u64,
+}
+
+impl ErrorList {
+    fn add(&mut self, what: &str, path: &Path, why: &str) {
+        if self.bytes > LISTED_MAX {
+            self.left_out += 1;
+            return;
+        }
+        let path = path.as_os_str().as_bytes();
+        let shown = path[..path.len().min(LISTED_PATH_MAX)].escape_ascii();
+        let line = match path.len() {
+            ..=LISTED_PATH_MAX => format!("{what} {shown}: {why}\n"),
+            bytes => format!("{what} {shown}... ({bytes} bytes): {why}\n"),
+        };
+        self.bytes += line.len();
+        // A full disk shows when the file is finished.
+        drop(self.file.write_all(line.as_bytes()));
+    }
+
+    fn finish(mut self) -> std::io::Result<()> {
+        if self.left_out > 0 {
+            writeln!(self.file, "and {} more", self.left_out)?;
+        }
+        self.file.flush()
+    }
+}
+
+/// How much the index does not show, at one moment of a run, though the source would.
+pub(super) struct Shortfalls {
+    counts: [(u64, &'static str); 5],
+    /// Directories for their owner and root alone, by owner.
+    beyond_limits: BTreeMap<u32, u64>,
+    closed: Vec<ClosedMount>,
+}
+
+impl Shortfalls {
+    /// Takes them from what a run counts.
+    pub(super) fn new(
+        counts: &Counts,
+        beyond_limits: BTreeMap<u32, u64>,
+        closed: Vec<ClosedMount>,
+    ) -> Self {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let counts = [
+            (count(&counts.failed), "entries could not be read"),
+            (count(&counts.vanished), "entries vanished"),
+            (count(&counts.narrowed), "listings are shown to fewer, since directories changed"),
+            (
+                count(&counts.long_paths),
+                "directories are left out, since they are nested too deeply",
+            ),
+            (count(&counts.unmapped), "directories are of users or groups that are not known"),
+        ];
+        Shortfalls { counts, beyond_limits, closed }
+    }
+
+    /// Returns, for people, what was added since an earlier moment.
+    pub(super) fn since(&self, before: &Shortfalls) -> Vec<String> {
+        let mut lines = Vec::new();
+        for ((count, what), (earlier, _)) in self.counts.iter().zip(&before.counts) {
+            if count > earlier {
+                lines.push(format!("{} {what}", count - earlier));
+            }
+        }
+        for (owner, count) in &self.beyond_limits {
+            let added = count - before.beyond_limits.get(owner).unwrap_or(&0);
+            if added > 0 {
+                lines.push(format!(
+                    "{added} directories are for uid {owner} and root alone, since that owner asks \
+                     for too many access classes"
+                ));
+            }
+        }
+        let closed = self.closed.get(before.closed.len()..).unwrap_or_default();
+        for ClosedMount { point, file_system, entered, .. } in closed.iter().take(MOUNTS_MAX) {
+            let point = shown(Path::new(std::ffi::OsStr::from_bytes(point)));
+            let what = if *entered { "is for root alone, wholly or partly" } else { "is left out" };
+            lines.push(format!("{point} ({file_system}) {what}"));
+        }
+        if closed.len() > MOUNTS_MAX {
+            lines.push(format!("{} more file systems likewise", closed.len() - MOUNTS_MAX));
+        }
+        lines
     }
 }
 

@@ -75,6 +75,7 @@ fn as_json(index: &Index) -> anyhow::Result<Value> {
             "since_ns": failure.since_ns,
             "last_ns": failure.last_ns,
             "reason": failure.reason,
+            "published": failure.published,
         })
     };
     Ok(json!({
@@ -135,7 +136,8 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
         let root = one_line(&to_path(&failure.root).display().to_string());
         let (since, last) = (age(now_ns - failure.since_ns), age(now_ns - failure.last_ns));
         let reason = one_line(&failure.reason);
-        writeln!(output, "failed      {root} since {since} ago, last {last} ago: {reason}")?;
+        let what = if failure.published { "incomplete" } else { "failed" };
+        writeln!(output, "{what:<11} {root} since {since} ago, last {last} ago: {reason}")?;
     }
     Ok(())
 }

@@ -85,7 +85,10 @@ impl Writer {
         }
         for (class, file) in files {
             let mut dropped: FxHashSet<[u8; 16]> = below.found.keys().copied().collect();
-            for passage in below.found.values().flatten() {
+            let own: FxHashSet<[u8; 16]> =
+                file.records()?.into_iter().map(|(hash, _)| hash).collect();
+            let passages = below.found.iter().filter(|(hash, _)| own.contains(*hash));
+            for passage in passages.filter_map(|(_, passage)| passage.as_ref()) {
                 let parts = file.behind(&self.names, passage)?;
                 let gated = parts.iter().flat_map(|part| &part.shards);
                 begun.cut.lock().extend(gated.map(|shard| (class, shard.id.clone())));

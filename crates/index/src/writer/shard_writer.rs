@@ -54,6 +54,9 @@ impl<'a> ShardWriter<'a> {
     fn push_placed(&mut self, listing: &Listing<'_>) -> Result<()> {
         self.push_values(listing);
         let access = listing.access;
+        if access.beyond_limits && listing.part == 0 {
+            *self.writer.beyond_limits.lock().entry(listing.directory.uid).or_default() += 1;
+        }
         if let Some(lookup) = access.lookup
             && !self.writer.unprivileged
         {

@@ -299,7 +299,18 @@ impl Writer {
     /// Records that a source, by its root as an absolute escaped path, could not be indexed, and
     /// why. Written when the generation is published, or by [`Writer::keep`].
     pub fn failed(&mut self, root: &str, reason: String) {
-        self.failures.add(root, super::now_ns(), reason);
+        self.failures.add(self.failures.of(root, super::now_ns(), reason, false));
+    }
+
+    /// Records that a source, which is about to be published, does not have all that it should, and
+    /// what is missing.
+    pub fn incomplete(&mut self, root: &str, reason: String) {
+        self.incomplete.push(self.failures.of(root, super::now_ns(), reason, true));
+    }
+
+    /// Returns how many directories are for their owner and root alone so far, by owner.
+    pub fn beyond_limits(&self) -> BTreeMap<u32, u64> {
+        self.beyond_limits.lock().clone()
     }
 
     /// Forgets what was recorded by [`Writer::failed`].
