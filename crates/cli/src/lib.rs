@@ -9,6 +9,7 @@
 pub mod commands;
 mod companion;
 mod config;
+pub mod interrupt;
 pub mod limits;
 pub mod options;
 mod outcome;

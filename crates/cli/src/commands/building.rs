@@ -1,6 +1,7 @@
 //! What the commands that fill an index share.
 
-use canopy_index::ShardWriter;
+use crate::interrupt;
+use canopy_index::{Published, ShardWriter, Writer};
 use canopy_model::{Listing, Sink};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +14,42 @@ const SHOWN_EVERY: Duration = Duration::from_millis(200);
 /// Joins what finds listings and the index, which do not know each other.
 pub struct Shards<'a>(pub ShardWriter<'a>);
 
-impl Sink for Shards<'_> {
-    type Error = canopy_index::Error;
+/// Why no more listings are taken in.
+#[derive(Debug, thiserror::Error)]
+pub enum Stopped {
+    /// The index cannot be written.
+    #[error(transparent)]
+    Index(#[from] canopy_index::Error),
+    /// The command was told to end.
+    #[error("interrupted")]
+    Interrupted,
+}
 
-    fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Self::Error> {
-        self.0.push(listing)
+impl Sink for Shards<'_> {
+    type Error = Stopped;
+
+    fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Stopped> {
+        match interrupt::asked() {
+            true => Err(Stopped::Interrupted),
+            false => Ok(self.0.push(listing)?),
+        }
     }
+}
+
+/// Ends the process, without what was written, if it was asked to end.
+pub fn end_if_asked(writer: Writer) -> Writer {
+    if interrupt::asked() {
+        interrupt::go_on_to_the_end();
+        drop(writer);
+        interrupt::end();
+    }
+    writer
+}
+
+/// Publishes what was written; nothing interrupts that.
+pub fn publish(writer: Writer) -> canopy_index::Result<Published> {
+    interrupt::go_on_to_the_end();
+    end_if_asked(writer).publish()
 }
 
 /// Does `work` while another thread shows on a terminal how far it is: `message` says it, given the

@@ -1,11 +1,11 @@
 //! `canopy import`
 
-use super::building::{Shards, with_progress};
+use super::building::{Shards, end_if_asked, publish, with_progress};
 use crate::limits::{OwnerLimitOptions, memory_size};
 use crate::options::{now_ns, threads};
 use crate::outcome::{Outcome, message, say, warn_of};
 use crate::places;
-use crate::{Engine, companion};
+use crate::{Engine, companion, interrupt};
 use anyhow::Context;
 use canopy_import::{Above, Counts, Form, Format, Import, Problems, Request};
 use canopy_index::{NewSource, Published, Writer, WriterOptions};
@@ -149,18 +149,21 @@ pub fn run(
         drop(writer);
         return companion::run();
     }
+    interrupt::watch()?;
     let counts = Counts::default();
     let progress = |_| match counts.entries.load(Ordering::Relaxed) {
         0 => "reading directories".to_owned(),
         entries => format!("{entries} entries"),
     };
     let import =
-        with_progress(progress, || add_source(&mut writer, &request, arguments.name, &counts))?;
+        with_progress(progress, || add_source(&mut writer, &request, arguments.name, &counts));
+    let mut writer = end_if_asked(writer);
+    let import = import?;
     let derived = match engine {
         Some(engine) => (engine.refresh)(&mut writer, threads)?,
         None => Outcome::Complete,
     };
-    let published = writer.publish()?;
+    let published = publish(writer)?;
     if import.untold_above() > 0 && nix::unistd::geteuid().is_root() {
         message(format_args!(
             "the directories above {} count as open to all; --above says what they are",

@@ -1,13 +1,13 @@
 //! `canopy index`
 
-use super::building::{Shards, with_progress};
+use super::building::{Shards, end_if_asked, publish, with_progress};
 use super::index_faults::{Faults, Shortfalls};
 use crate::config::{prune_patterns, settings};
 use crate::limits::{OwnerLimitOptions, memory_size};
 use crate::options::{now_ns, threads};
 use crate::outcome::{Outcome, message, say, warn_of};
 use crate::places;
-use crate::{Engine, companion};
+use crate::{Engine, companion, interrupt};
 use anyhow::Context;
 use canopy_index::{Disk, NewSource, Writer, WriterOptions};
 use canopy_model::escape;
@@ -104,6 +104,7 @@ pub fn run(
         drop(writer);
         return companion::run();
     }
+    interrupt::watch()?;
     let trusted = settings().trust_fs.clone().unwrap_or_default();
     let rules = MountRules::new(trusted, arguments.no_prune);
     if arguments.replace && give_up(&mut writer, &arguments.paths, &rules) {
@@ -133,6 +134,7 @@ pub fn run(
             arguments.paths.iter().filter_map(failed).collect::<Vec<_>>()
         },
     );
+    let mut writer = end_if_asked(writer);
     for (path, error) in &failed {
         writer.failed(&root_of(path), format!("{error:#}"));
     }
@@ -154,7 +156,7 @@ pub fn run(
         Some(engine) => (engine.refresh)(&mut writer, threads),
         None => Ok(Outcome::Complete),
     };
-    let published = refreshed.and_then(|derived| Ok((writer.publish()?, derived)));
+    let published = refreshed.and_then(|derived| Ok((publish(writer)?, derived)));
     let (published, derived) = match published {
         Ok(published) => published,
         Err(error) => {

@@ -63,6 +63,57 @@ fn a_killed_run_loses_nothing() {
     assert_eq!(count_files(&index), settled);
 }
 
+/// Ctrl-C and its like remove what was made at once; a run that is so far as to publish goes on.
+#[test]
+fn an_interrupted_run_leaves_nothing_behind() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    plain_tree(&tree, 200, 30);
+    place.index(&index, &tree);
+    place.index(&index, &tree);
+    let (expected, settled) = (1 + 200 * 31, count_files(&index));
+    let mut random = seeded(11);
+    let mut interrupted = 0;
+    let signals = ["INT", "TERM", "HUP"];
+    for round in 0..45 {
+        let mut run = Command::new(&place.canopy)
+            .args([OsStr::new("--index"), index.as_os_str(), "index".as_ref(), tree.as_os_str()])
+            .args(["--memory", "16M"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_micros(random.random_range(0..60_000)));
+        let signal = format!("-{}", signals[round % 3]);
+        let process = run.id().to_string();
+        let _ = Command::new("kill").args([&signal, &process]).stderr(Stdio::null()).status();
+        let ended = run.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!said.contains("panicked"), "{said}");
+        interrupted += usize::from(said.contains("interrupted; nothing was published"));
+        assert_eq!(count_files(&index), settled, "round {round}, {:?}: {said}", ended.status);
+    }
+    assert!(interrupted > 0);
+    assert_eq!(lines(&place, &index, &tree), expected);
+}
+
+/// As nohup(1) starts it.
+#[test]
+fn an_ignored_signal_interrupts_nothing() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    plain_tree(&tree, 50, 30);
+    let script = "trap '' HUP; (kill -HUP $$; sleep 0.01; kill -HUP $$) & exec \"$@\"";
+    let ended = Command::new("sh")
+        .args(["-c", script, "sh"])
+        .arg(&place.canopy)
+        .args([OsStr::new("--index"), index.as_os_str(), "index".as_ref(), tree.as_os_str()])
+        .output()
+        .unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(lines(&place, &index, &tree), 1 + 50 * 31);
+}
+
 #[test]
 fn readers_see_one_generation_or_the_other() {
     let place = Place::new();

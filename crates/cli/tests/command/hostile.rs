@@ -195,6 +195,7 @@ fn what_one_owner_asks_for_costs_nobody_else() {
     let (output, said) = index(&place, &at, &tree);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("uid 2001 owns asks for more access classes"), "{said}");
+    assert!(missing(&place, &at).contains("uid 2001 and root alone"), "{}", missing(&place, &at));
     let told: u64 = told_bytes(&at).iter().sum();
     assert!(told < 300_000, "the catalog and the lists have {told} bytes");
     let member = User { uid: 2005, gid: 2005, groups: vec![3001] };
@@ -213,8 +214,16 @@ fn what_one_owner_asks_for_costs_nobody_else() {
     for _ in 0..2 {
         assert!(index(&place, &at, &tree).0.status.success());
     }
+    assert_eq!(missing(&place, &at), "");
     let told = told_bytes(&at);
     assert!(told.len() < 8 && *told.iter().max().unwrap() < 1000, "{told:?}");
+}
+
+/// What root is told that an index lacks.
+fn missing(place: &Place, index: &Path) -> String {
+    let output = place.canopy(index, &["info".as_ref()]).stdout;
+    let lines = String::from_utf8(output).unwrap();
+    lines.lines().filter(|line| line.starts_with("incomplete ")).collect()
 }
 
 /// Sizes of the files that tell of classes.
@@ -283,21 +292,28 @@ fn a_way_that_ended_is_not_followed() {
     }
     let who = user(2002);
     assert_eq!(same_as_find(&place, &at, &who, &proj), 2);
-    fs::set_permissions(&srv, fs::Permissions::from_mode(0o700)).unwrap();
-    file(&proj.join("new-secret"), 0);
-    assert!(index(&place, &at, &proj).0.status.success());
     let query = format!("SELECT path FROM entries WHERE path LIKE '{}/%'", proj.display());
     let asks: [&[&OsStr]; 3] = [
         &["find".as_ref(), proj.as_os_str()],
         &["du".as_ref(), "-a".as_ref(), proj.as_os_str()],
         &["sql".as_ref(), query.as_ref()],
     ];
+    let answer = |ask: &[&OsStr]| {
+        let index: [&OsStr; 2] = ["--index".as_ref(), at.as_os_str()];
+        let output = who.run(place.canopy.as_os_str(), &[&index, ask].concat());
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned())
+    };
     for ask in asks {
-        let arguments: Vec<&OsStr> =
-            ["--index".as_ref(), at.as_os_str()].into_iter().chain(ask.iter().copied()).collect();
-        let output = who.run(place.canopy.as_os_str(), &arguments);
-        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(answer(ask)[0].contains("old-secret"), "{ask:?}");
+    }
+    fs::set_permissions(&srv, fs::Permissions::from_mode(0o700)).unwrap();
+    file(&proj.join("new-secret"), 0);
+    assert!(index(&place, &at, &proj).0.status.success());
+    for ask in asks {
+        let [said, errors] = answer(ask);
         assert!(!said.contains("secret"), "{said}");
+        let refused = errors.contains("not for you to see") || errors.is_empty();
+        assert!(refused, "{ask:?}: {errors}");
     }
     same_as_find(&place, &at, &user(0), &proj);
 }
