@@ -24,7 +24,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A file of the index does not hold what it must.
-    #[error("{path} is damaged: {detail}; index the source again to replace it")]
+    #[error("{path} is damaged: {detail}; {}", remedy(path))]
     Corrupt {
         /// The file.
         path: PathBuf,
@@ -110,6 +110,15 @@ impl Error {
 
     pub(crate) fn corrupt(path: &Path, detail: impl std::fmt::Display) -> Error {
         Error::Corrupt { path: path.to_owned(), detail: detail.to_string() }
+    }
+}
+
+/// Returns what to do about a damaged file: a writer replaces all but those that it reads itself.
+fn remedy(path: &Path) -> &'static str {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    match name == b"CURRENT" || name.starts_with(b"manifests-") {
+        true => "remove the index and index its sources again",
+        false => "index the source again to replace it",
     }
 }
 

@@ -262,6 +262,24 @@ fn damage_anywhere_is_an_error_that_names_the_file() {
     }
 }
 
+/// A writer reads what is committed: where that is damaged, it cannot replace it.
+#[test]
+fn damage_says_what_helps() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = dir.path().join("index");
+    publish(&index, Disk::default(), "/a", 10).unwrap();
+    for name in ["CURRENT", "manifests-1.bin"] {
+        let whole = std::fs::read(index.join(name)).unwrap();
+        std::fs::write(index.join(name), b"garbage").unwrap();
+        let written = publish(&index, Disk::default(), "/a", 10).map(drop).unwrap_err();
+        for error in [written, read_all(&index).map(drop).unwrap_err()] {
+            assert!(error.to_string().ends_with("remove the index and index its sources again"));
+        }
+        std::fs::write(index.join(name), whole).unwrap();
+    }
+    publish(&index, Disk::default(), "/a", 10).unwrap();
+}
+
 #[test]
 fn unsafe_places_are_refused() {
     use std::os::unix::fs::PermissionsExt;

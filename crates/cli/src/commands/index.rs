@@ -13,6 +13,7 @@ use canopy_index::{Disk, NewSource, Writer, WriterOptions};
 use canopy_model::escape;
 use canopy_scan::{Counts, Excludes, Fault, MountRules, Root, ScanError, ScanOptions, Step, scan};
 use canopy_text::human_size;
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -86,6 +87,8 @@ pub fn run(
         arguments.name.is_none() || arguments.paths.len() == 1,
         "--name names one source; index several paths one by one to name them"
     );
+    let mut known = HashSet::new();
+    arguments.paths.retain(|path| known.insert(root_of(path)));
     raise_open_files();
     let begun = Instant::now();
     let threads = threads(arguments.threads);

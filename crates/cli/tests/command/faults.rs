@@ -76,7 +76,7 @@ fn an_interrupted_run_leaves_nothing_behind() {
     let mut interrupted = 0;
     let signals = ["INT", "TERM", "HUP"];
     for round in 0..45 {
-        let mut run = Command::new(&place.canopy)
+        let run = Command::new(&place.canopy)
             .args([OsStr::new("--index"), index.as_os_str(), "index".as_ref(), tree.as_os_str()])
             .args(["--memory", "16M"])
             .stdout(Stdio::null())
