@@ -78,7 +78,7 @@ pub const KEYS: [(&str, &str, &str); 10] = [
     (
         "path_max",
         "CANOPY_PATH_MAX",
-        "bytes of the longest path below a source of a directory that it reads [65536]",
+        "bytes of the longest path below a source of a directory that it reads [4096]",
     ),
 ];
 
@@ -176,8 +176,20 @@ fn variable(name: &str) -> Option<OsString> {
 /// The user's own file: `$XDG_CONFIG_HOME/canopy/config.toml`, or below `~/.config`.
 fn own_file() -> Option<PathBuf> {
     let config = variable("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let config = config.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".config")))?;
-    Some(config.join("canopy/config.toml"))
+    match config {
+        Some(config) => is_trusted(&config).then(|| config.join("canopy/config.toml")),
+        None => {
+            let home = PathBuf::from(variable("HOME")?);
+            is_trusted(&home).then(|| home.join(".config/canopy/config.toml"))
+        }
+    }
+}
+
+/// Returns whether a directory is the asking user's, or root's: after sudo, the home may be of
+/// somebody who has no say in what root does.
+fn is_trusted(directory: &Path) -> bool {
+    let asking = nix::unistd::geteuid().as_raw();
+    directory.metadata().is_ok_and(|about| [0, asking].contains(&about.uid()))
 }
 
 /// The text of the site's file; `None` if there is none.
@@ -189,8 +201,7 @@ fn read_site(file: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// The text of the user's file; `None` if there is none, or if it is another's: after sudo, the
-/// home may belong to somebody who has no say in what root does.
+/// The text of the user's file; `None` if there is none, or if it is another's.
 fn read_own(path: &Path) -> anyhow::Result<Option<String>> {
     // Without waiting for a writer, should it be a pipe.
     let mut options = std::fs::OpenOptions::new();

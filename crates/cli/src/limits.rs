@@ -1,6 +1,7 @@
 //! Limits as they are given: amounts of memory and of time.
 
 use canopy_model::OwnerLimits;
+use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -82,4 +83,49 @@ pub fn half_of_memory() -> Option<usize> {
     let total = about.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let total_kb: usize = total.trim().strip_suffix("kB")?.trim().parse().ok()?;
     total_kb.checked_mul(512)
+}
+
+/// Returns the ranges of uids that are subordinate to others, each with the uid that answers for
+/// it, as `/etc/subuid` has them (subuid(5)); none where there is no such file.
+pub fn subordinate_uids() -> Vec<(Range<u32>, u32)> {
+    let uid_of = |name: &str| match name.parse() {
+        Ok(uid) => Some(uid),
+        Err(_) => Some(nix::unistd::User::from_name(name).ok()??.uid.as_raw()),
+    };
+    parse_subordinate(&std::fs::read_to_string("/etc/subuid").unwrap_or_default(), uid_of)
+}
+
+fn parse_subordinate(text: &str, uid_of: impl Fn(&str) -> Option<u32>) -> Vec<(Range<u32>, u32)> {
+    let range = |line: &str| {
+        let mut fields = line.split(':');
+        let (name, start, count) = (fields.next()?, fields.next()?, fields.next()?);
+        let start: u32 = start.trim().parse().ok()?;
+        let count: u32 = count.trim().parse().ok()?;
+        // Root's are for containers, whose users are not root.
+        let holder = uid_of(name).filter(|&holder| holder != 0).unwrap_or(start);
+        Some((start..start.saturating_add(count), holder))
+    };
+    text.lines().filter_map(range).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subordinate_uids_have_holders() {
+        let text = "ann:100000:65536\nroot:165536:10\n1007:200000:1\nwrong\ngone:300000:5\n";
+        let uid_of = |name: &str| match name {
+            "ann" => Some(1000),
+            "root" => Some(0),
+            name => name.parse().ok(),
+        };
+        let expected = [
+            (100_000..165_536, 1000),
+            (165_536..165_546, 165_536),
+            (200_000..200_001, 1007),
+            (300_000..300_005, 300_000),
+        ];
+        assert_eq!(parse_subordinate(text, uid_of), expected);
+    }
 }

@@ -4,8 +4,10 @@ use crate::config::settings;
 use crate::outcome::message;
 use crate::places::{self, Opened};
 use canopy_index::Index;
+use canopy_text::safe::TerminalWriter;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
+use std::io::{BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -135,6 +137,19 @@ pub fn threads(asked: Option<usize>) -> usize {
         .or(settings().threads)
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
         .clamp(1, 1024)
+}
+
+/// Returns standard output for JSON, in which control characters above 127 are as they are: a
+/// terminal gets `?` for them.
+pub fn stdout_for_json() -> BufWriter<Box<dyn Write>> {
+    let stdout = std::io::stdout();
+    BufWriter::with_capacity(
+        1 << 16,
+        match stdout.is_terminal() {
+            true => Box::new(TerminalWriter::new(stdout)),
+            false => Box::new(stdout),
+        },
+    )
 }
 
 /// The time, in nanoseconds since 1970.

@@ -7,7 +7,8 @@
 use crate::config::settings;
 use anyhow::Context;
 use canopy_index::Index;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// The site's index where no configuration names one.
 const SITE: &str = "/var/lib/canopy/index";
@@ -80,4 +81,35 @@ fn own() -> Option<PathBuf> {
     };
     let data = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
     Some(data?.join("canopy/index"))
+}
+
+/// Fails if a symbolic link on a path is neither root's nor the caller's: whoever owns it decides
+/// where the path leads, today and in the next run.
+pub fn check_links(path: &Path) -> anyhow::Result<()> {
+    let trusted = [0, nix::unistd::geteuid().as_raw()];
+    // As many as the kernel follows.
+    let mut links_left = 40;
+    let mut waiting = vec![std::path::absolute(path)?];
+    while let Some(path) = waiting.pop() {
+        let mut at = PathBuf::new();
+        for component in path.components() {
+            at.push(component);
+            let Ok(about) = at.symlink_metadata() else { break };
+            if !about.is_symlink() {
+                continue;
+            }
+            anyhow::ensure!(
+                trusted.contains(&about.uid()),
+                "{} is a symbolic link of uid {}, who can have it lead elsewhere; give the path \
+                 that is meant",
+                at.display(),
+                about.uid()
+            );
+            anyhow::ensure!(links_left > 0, "{}: too many symbolic links", at.display());
+            links_left -= 1;
+            let directory = at.parent().unwrap_or(Path::new("/"));
+            waiting.push(directory.join(std::fs::read_link(&at)?));
+        }
+    }
+    Ok(())
 }

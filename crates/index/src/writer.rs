@@ -35,6 +35,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,6 +58,8 @@ pub struct WriterOptions {
     pub threads: usize,
     /// What the directories of one owner may ask for.
     pub limits: OwnerLimits,
+    /// Whose limits hold for ranges of uids: those of subordinate ones for their holder.
+    pub holders: Vec<(Range<u32>, u32)>,
     /// Whether to keep the generation before for readers that have opened it. If not, its files
     /// are removed before anything is written.
     pub keep_previous: bool,
@@ -70,6 +73,7 @@ impl Default for WriterOptions {
             memory_bytes: 256 << 20,
             threads: 1,
             limits: OwnerLimits::default(),
+            holders: Vec::new(),
             keep_previous: true,
             disk: Disk::default(),
         }
@@ -216,7 +220,8 @@ impl Writer {
             grants.iter().map(|(id, grant)| (GrantId(*id), grant.grant())),
             state.next_grant,
             options.limits,
-        );
+        )
+        .charging(options.holders.clone());
         let mut classes = BTreeMap::new();
         let mut places = HashMap::new();
         let mut next_source = 0;

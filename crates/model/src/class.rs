@@ -9,6 +9,7 @@
 use crate::{Credentials, Grant, Permissions, Wanted, XattrAccess};
 use parking_lot::RwLock;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Number of a grant within an index. Stays the same over generations.
@@ -94,6 +95,8 @@ impl Default for OwnerLimits {
 pub struct ClassTable {
     inner: RwLock<Inner>,
     limits: OwnerLimits,
+    /// Whoever holds each range of uids.
+    holders: Vec<(Range<u32>, u32)>,
 }
 
 #[derive(Debug, Default)]
@@ -149,7 +152,13 @@ impl ClassTable {
             inner.next_grant = inner.next_grant.max(id.0.saturating_add(1));
         }
         inner.class(Vec::new());
-        ClassTable { inner: RwLock::new(inner), limits }
+        ClassTable { inner: RwLock::new(inner), limits, holders: Vec::new() }
+    }
+
+    /// Charges what uids in these ranges ask for to whoever holds the range: users may make
+    /// directories of the uids that are subordinate to theirs.
+    pub fn charging(self, holders: Vec<(Range<u32>, u32)>) -> Self {
+        ClassTable { holders, ..self }
     }
 
     /// Returns the class of those who belong to `class` and pass `grant`, which an inode of `owner`
@@ -174,8 +183,12 @@ impl ClassTable {
         if let Some(id) = known(&self.inner.read()) {
             return id;
         }
+        let held = self.holders.iter().find(|(uids, _)| uids.contains(&owner));
+        let charged = held.map_or(owner, |(_, holder)| *holder);
         let mut inner = self.inner.write();
-        inner.restrict(class, Arc::new(grant.clone()), owner, &self.limits).unwrap_or_else(|left| {
+        let restricted =
+            inner.restrict(class, Arc::new(grant.clone()), (owner, charged), &self.limits);
+        restricted.unwrap_or_else(|left| {
             *beyond_limits = true;
             left
         })
@@ -330,20 +343,20 @@ impl Inner {
         self.classes[class.0 as usize].iter().any(|id| self.grants[id].implies(grant))
     }
 
-    /// Returns the class of those who belong to a class and pass a grant; as an error, that of the
-    /// owner alone, who asks for too much.
+    /// Returns the class of those who belong to a class and pass a grant, which `charged` has the
+    /// limits for; as an error, where that is too much, the class of the owner alone.
     fn restrict(
         &mut self,
         class: ClassId,
         grant: Arc<Grant>,
-        owner: u32,
+        (owner, charged): (u32, u32),
         limits: &OwnerLimits,
     ) -> Result<ClassId, ClassId> {
         let restricted = match self.implies(class, &grant) {
             true => class,
             false => {
                 let grants = self.restricted_grants(class, &grant);
-                if !self.charge(&grants, owner, limits) {
+                if !self.charge(&grants, charged, limits) {
                     self.beyond_limits.insert(owner);
                     // Not kept: another owner may ask for the same, and has limits of its own.
                     return Err(self.left_to(owner, class, &grant));
@@ -614,6 +627,21 @@ mod tests {
             let listers = table.narrowed_audience(everyone, &other).listers;
             assert!(table.admits(listers, &Credentials::new(5, [77])));
         }
+    }
+
+    #[test]
+    fn subordinate_uids_are_charged_to_their_holder() {
+        let limits = OwnerLimits { classes: 10, names: 100 };
+        let table = ClassTable::with_grants([], 0, limits).charging(vec![(1000..2000, 1)]);
+        for owner in 1000..1100 {
+            let group = grant(0o750, owner, owner);
+            let class = table.restricted(ClassTable::EVERYONE, &group, owner);
+            let member = Credentials::new(5, [owner]);
+            assert_eq!(table.admits(class, &member), owner < 1010, "{owner}");
+            assert!(table.admits(class, &Credentials::new(owner, [])));
+        }
+        let other = table.restricted(ClassTable::EVERYONE, &grant(0o750, 2000, 7), 2000);
+        assert!(table.admits(other, &Credentials::new(5, [7])));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Listings that were read and wait until the directories above them have been looked at again.
 //! Many wait together, since most of them have the same directories above.
 
-use crate::directory::Directory;
+use crate::directory::{Directory, Moves, Narrowing};
+use crate::faults::Fault;
 use canopy_model::{ClassTable, Listing, Rows, Sink};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -58,22 +59,31 @@ impl Batch {
     }
 
     /// Hands all listings over, which were read before `round` began (`None`: nothing is looked at
-    /// again). `narrowed` is told of each that fewer see than its class says.
+    /// again), but for those of directories that are gone. `changed` is told of these, and of each that fewer
+    /// see than its class says.
     pub(crate) fn hand_over<S: Sink>(
         &mut self,
         sink: &mut S,
         classes: &ClassTable,
-        round: Option<u64>,
-        mut narrowed: impl FnMut(&str),
+        round: Option<(u64, &Moves)>,
+        mut changed: impl FnMut(&str, Fault),
     ) -> Result<(), S::Error> {
         (self.rows, self.bytes) = (0, 0);
         for Waiting { directory, part, mut rows } in self.waiting.drain(..) {
             let path = directory.path();
             let mut access = Cow::Borrowed(&directory.access);
-            if let Some(grants) = round.and_then(|round| directory.narrowing(round)) {
-                access = Cow::Owned(classes.narrowed_access(&directory.access, &grants));
-                rows.map_audiences(|audience| classes.narrowed_audience(audience, &grants));
-                narrowed(&path);
+            let narrowing = round.and_then(|(round, moves)| directory.narrowing(round, moves));
+            match narrowing {
+                None => {}
+                Some(Narrowing::ToThose(grants)) => {
+                    access = Cow::Owned(classes.narrowed_access(&directory.access, &grants));
+                    rows.map_audiences(|audience| classes.narrowed_audience(audience, &grants));
+                    changed(&path, Fault::Narrowed);
+                }
+                Some(Narrowing::Gone(fault)) => {
+                    changed(&path, fault);
+                    continue;
+                }
             }
             sink.listing(&Listing {
                 path: &path,

@@ -6,6 +6,7 @@
 //! since a directory may be moved into another. Whoever was let in both times sees the listing: at
 //! the moment when it was read the kernel would have let them in, or would when it was looked at.
 
+use crate::faults::{Fault, Step};
 use crate::ids::Unmapped;
 use crate::inode::{Stat, access_acl, stat_open};
 use crate::rules::Rules;
@@ -13,11 +14,49 @@ use canopy_model::{Access, Acl, Approach, Attributes, ClassTable, Grant, Permiss
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What those must pass, besides what makes its class, who are to see a listing, each with the owner
-/// of the directory that asks for it; `None` if nothing has changed.
-pub(crate) type Narrowing = Option<Arc<Vec<(Grant, u32)>>>;
+/// What has changed on the way to a listing since it was read.
+#[derive(Clone, Debug)]
+pub(crate) enum Narrowing {
+    /// Those who are to see it must pass these, besides what makes its class; each with the owner
+    /// of the directory that asks for it.
+    ToThose(Arc<Vec<(Grant, u32)>>),
+    /// It is no longer where it was, or not at all.
+    Gone(Fault),
+}
+
+/// How often a directory may be found moved and still be entered where it is next: whoever moves
+/// one ahead of the walk again and again has it read that often, and no more.
+const MOVES_MAX: u32 = 2;
+
+/// Directories that were moved under a walk, by device and inode number, and how often.
+#[derive(Debug, Default)]
+pub(crate) struct Moves {
+    any: AtomicBool,
+    counts: Mutex<HashMap<(u64, u64), u32>>,
+}
+
+impl Moves {
+    fn add(&self, directory: &Directory) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry((directory.dev, directory.attributes.ino)).or_default() += 1;
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Returns whether any directory was moved.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a directory was moved too often to be entered again.
+    pub(crate) fn are_too_many(&self, dev: u64, ino: u64) -> bool {
+        let counts = || self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        self.any() && counts().get(&(dev, ino)).is_some_and(|&count| count >= MOVES_MAX)
+    }
+}
 
 /// Most grants of a narrowing: where more directories have changed, root alone sees the listing.
 const NARROWING_MAX: usize = 8;
@@ -40,6 +79,8 @@ pub(crate) struct Directory {
     pub(crate) access: Access,
     noted: Noted,
     again: Mutex<Again>,
+    /// Whether it was found elsewhere, or removed.
+    gone: AtomicBool,
 }
 
 /// What was seen when the directory was looked at again.
@@ -47,7 +88,7 @@ pub(crate) struct Directory {
 struct Again {
     /// The round in which it and all above it were, 0 for never.
     round: u64,
-    narrowing: Narrowing,
+    narrowing: Option<Narrowing>,
 }
 
 /// Where a directory that is to be opened is.
@@ -127,6 +168,7 @@ impl Directory {
             access,
             noted,
             again: Mutex::default(),
+            gone: AtomicBool::default(),
         })
     }
 
@@ -160,10 +202,15 @@ impl Directory {
         self.path_bytes + usize::from(self.depth > 0) + name.len()
     }
 
-    /// Returns what those must pass to see what was read in the directory before this round began,
-    /// besides what makes its class. Looks again at it and at all directories above it that nobody
-    /// has looked at since.
-    pub(crate) fn narrowing(&self, round: u64) -> Narrowing {
+    /// Returns whether it, or a directory above it, was found elsewhere, or removed.
+    pub(crate) fn is_gone(&self) -> bool {
+        std::iter::successors(Some(self), |directory| directory.above.as_deref())
+            .any(|directory| directory.gone.load(Ordering::Relaxed))
+    }
+
+    /// Returns what has changed on the way to what was read in the directory before this round
+    /// began. Looks again at it and at all directories above it that nobody has looked at since.
+    pub(crate) fn narrowing(&self, round: u64, moves: &Moves) -> Option<Narrowing> {
         let mut to_look_at = Vec::new();
         let mut narrowing = None;
         let mut next = Some(self);
@@ -178,17 +225,30 @@ impl Directory {
             next = directory.above.as_deref();
         }
         for directory in to_look_at.into_iter().rev() {
-            if let Some(grants) = directory.changed() {
-                let mut all = narrowing.as_deref().cloned().unwrap_or_default();
-                let owner = directory.noted.uid;
-                all.extend(grants.into_iter().map(|grant| (grant, owner)));
-                all.sort_unstable();
-                all.dedup();
-                if all.len() > NARROWING_MAX {
-                    all = vec![(Grant::nobody(), 0)];
+            narrowing = match (directory.changed(), narrowing) {
+                (None, narrowing) => narrowing,
+                (_, Some(Narrowing::Gone(fault))) => Some(Narrowing::Gone(fault)),
+                (Some(Change::Gone(fault)), _) => {
+                    if !directory.gone.swap(true, Ordering::Relaxed) && fault == Fault::Moved {
+                        moves.add(directory);
+                    }
+                    Some(Narrowing::Gone(fault))
                 }
-                narrowing = Some(Arc::new(all));
-            }
+                (Some(Change::To(grants)), narrowing) => {
+                    let mut all = match narrowing {
+                        Some(Narrowing::ToThose(grants)) => Vec::clone(&grants),
+                        _ => Vec::new(),
+                    };
+                    let owner = directory.noted.uid;
+                    all.extend(grants.into_iter().map(|grant| (grant, owner)));
+                    all.sort_unstable();
+                    all.dedup();
+                    if all.len() > NARROWING_MAX {
+                        all = vec![(Grant::nobody(), 0)];
+                    }
+                    Some(Narrowing::ToThose(Arc::new(all)))
+                }
+            };
             let mut again = directory.again.lock().unwrap_or_else(PoisonError::into_inner);
             if again.round < round {
                 *again = Again { round, narrowing: narrowing.clone() };
@@ -197,16 +257,26 @@ impl Directory {
         narrowing
     }
 
-    /// Looks at the directory again. Returns who is let in now, if its permissions are others than
-    /// those noted; nobody is where it is no longer in the same directory.
-    fn changed(&self) -> Option<Vec<Grant>> {
-        let Ok(stat) = stat_open(&self.fd) else { return Some(vec![Grant::nobody()]) };
+    /// Looks at the directory again.
+    fn changed(&self) -> Option<Change> {
+        let Ok(stat) = stat_open(&self.fd) else { return Some(Change::To(vec![Grant::nobody()])) };
         let now = Noted::of(&self.fd, &stat, self.noted.rules);
-        if self.above.as_ref().is_some_and(|above| !is_in(&self.fd, above)) {
-            return Some(vec![Grant::nobody()]);
+        if stat.attributes.nlink == 0 {
+            return Some(Change::Gone(Fault::Failed(Step::List, Errno::NOENT)));
         }
-        (!now.lets_in_the_same(&self.noted)).then(|| now.permissions().to_list())
+        if self.above.as_ref().is_some_and(|above| !is_in(&self.fd, above)) {
+            return Some(Change::Gone(Fault::Moved));
+        }
+        (!now.lets_in_the_same(&self.noted)).then(|| Change::To(now.permissions().to_list()))
     }
+}
+
+/// What is different about a directory.
+enum Change {
+    /// Its permissions: who is let in now.
+    To(Vec<Grant>),
+    /// The directory that it is in, or it was removed.
+    Gone(Fault),
 }
 
 /// Returns whether an open directory is in another one.

@@ -25,6 +25,8 @@ pub enum Fault {
     /// The permissions or the place of a directory on the way to it changed while it was read: its
     /// listing is for those alone who were let in before and after.
     Narrowed,
+    /// The contents of the directory are missing, since it was moved while it was read, or too often.
+    Moved,
     /// The contents of the directory are missing, since its path is too long, or it is nested too
     /// deeply for the open files that the system allows.
     LongPath,
@@ -70,6 +72,8 @@ pub struct Counts {
     pub vanished: AtomicU64,
     /// Listings that fewer see than might, since a directory on the way changed meanwhile.
     pub narrowed: AtomicU64,
+    /// Listings that were left out since the directory, or one above it, was moved meanwhile.
+    pub moved: AtomicU64,
     /// Directories whose contents were left out since their paths are too long.
     pub long_paths: AtomicU64,
     /// Directories for root alone, since their permissions are of users or groups that the user
@@ -80,7 +84,7 @@ pub struct Counts {
 impl Counts {
     /// Returns how many entries and listings something is wrong with.
     pub fn faults(&self) -> u64 {
-        let counts = [&self.failed, &self.vanished, &self.narrowed, &self.long_paths];
+        let counts = [&self.failed, &self.vanished, &self.narrowed, &self.moved, &self.long_paths];
         counts.into_iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }

@@ -106,6 +106,11 @@ fn stat(directory: impl AsFd, name: &CStr, flags: AtFlags) -> Result<Stat, Errno
     })
 }
 
+/// The first and last second that times are kept of, in 1700 and 2240: whoever sets others must not
+/// make computing with times overflow, whose limits are in 1677 and 2262.
+const SECONDS: std::ops::RangeInclusive<i64> = -8_520_336_000..=8_520_336_000;
+
 fn nanoseconds(time: &StatxTimestamp) -> i64 {
-    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(time.tv_nsec))
+    let seconds = time.tv_sec.clamp(*SECONDS.start(), *SECONDS.end());
+    seconds * 1_000_000_000 + i64::from(time.tv_nsec)
 }

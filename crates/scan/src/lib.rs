@@ -40,5 +40,5 @@ pub use options::ScanOptions;
 pub use root::{Root, RootError};
 pub use rules::{ClosedMount, MountRules, Rules};
 pub use stealing::{Stack, share};
-pub use walk::scan;
+pub use walk::{scan, threads_max};
 pub use xattrs::FoundXattr;

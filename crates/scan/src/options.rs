@@ -30,7 +30,7 @@ impl Default for ScanOptions {
             skipped: Vec::new(),
             no_xattrs: false,
             one_reader: false,
-            path_bytes_max: 64 << 10,
+            path_bytes_max: 4096,
             part_bytes: 64 << 20,
         }
     }

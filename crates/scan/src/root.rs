@@ -1,11 +1,11 @@
 //! The root of a source: where it is, and who may reach it.
 
-use crate::directory::{Directory, Place};
+use crate::directory::{Directory, Moves, Narrowing, Place};
 use crate::faults::{Fault, ScanError, Step};
 use crate::inode::{open_dir, stat_open};
 use crate::rules::MountRules;
 use crate::xattrs::{FoundXattr, XattrReader};
-use canopy_model::{Approach, Attributes, ClassTable, ErrorKind, escape};
+use canopy_model::{Approach, Attributes, ClassTable, ErrorKind, Grant, escape};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -86,9 +86,13 @@ impl Root {
     /// Takes those out whom directories above no longer let in.
     fn look_again(&mut self, classes: &ClassTable) {
         self.rounds += 1;
-        if let Some(grants) = self.directory.narrowing(self.rounds) {
-            self.approach.audience = classes.narrowed_audience(self.approach.audience, &grants);
-        }
+        let narrowing = self.directory.narrowing(self.rounds, &Moves::default());
+        let grants = match narrowing {
+            None => return,
+            Some(Narrowing::ToThose(grants)) => grants,
+            Some(Narrowing::Gone(_)) => Arc::new(vec![(Grant::nobody(), 0)]),
+        };
+        self.approach.audience = classes.narrowed_audience(self.approach.audience, &grants);
     }
 
     /// Returns the extended attributes of the root, each with those who may see its value, and what

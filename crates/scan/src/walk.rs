@@ -3,7 +3,7 @@
 //! to be handed over.
 
 use crate::batch::Batch;
-use crate::directory::{Directory, Place};
+use crate::directory::{Directory, Moves, Place};
 use crate::entry::{Names, look_closer};
 use crate::faults::{Counts, Fault, ScanError, Step};
 use crate::inode::{Stat, open_dir, stat_at, stat_open};
@@ -59,6 +59,7 @@ pub fn scan<S: Sink>(
             by_last_name(rules.of_users())
         },
         round: AtomicU64::new(root.rounds),
+        moves: Moves::default(),
     };
     if walk.is_left_out(&root.directory) {
         return Ok(sinks);
@@ -74,6 +75,14 @@ fn by_last_name(paths: Vec<Vec<u8>>) -> HashMap<Vec<u8>, Vec<Vec<u8>>> {
         by_name.entry(name).or_default().push(path);
     }
     by_name
+}
+
+/// Returns how many threads can walk with the open files that the system allows, each of them
+/// [`LEVELS_MIN`] levels deep at least.
+pub fn threads_max() -> usize {
+    let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft as usize);
+    let of_a_thread = 2 * LEVELS_MIN + Batch::descriptors_max(LEVELS_MIN);
+    (descriptors / 2 / of_a_thread).max(1)
 }
 
 /// Returns how many levels of nested directories can be read: each thread may have every directory
@@ -106,6 +115,7 @@ struct Walk<'a> {
     users_mounts: HashMap<Vec<u8>, Vec<Vec<u8>>>,
     /// How often threads have handed over what they read.
     round: AtomicU64,
+    moves: Moves,
 }
 
 impl Walk<'_> {
@@ -113,6 +123,7 @@ impl Walk<'_> {
         let error = ScanError { path: unescape(path).into_owned(), fault };
         let count = match fault {
             Fault::Narrowed => &self.counts.narrowed,
+            Fault::Moved => &self.counts.moved,
             Fault::LongPath => &self.counts.long_paths,
             Fault::Failed(..) if error.vanished() => &self.counts.vanished,
             Fault::Failed(..) => &self.counts.failed,
@@ -225,6 +236,10 @@ impl<'a, S: Sink> Thread<'a, S> {
     /// part, and what is in that is read before the next.
     fn read(&mut self, directory: Arc<Directory>, mut part: u32) -> Result<(), S::Error> {
         let mut buffer = std::mem::take(&mut self.buffer);
+        if self.is_pointless(&directory) {
+            self.buffer = buffer;
+            return Ok(());
+        }
         let mut entries = RawDir::new(&directory.fd, &mut buffer);
         self.names.clear();
         self.subdirs.clear();
@@ -255,11 +270,19 @@ impl<'a, S: Sink> Thread<'a, S> {
         Ok(())
     }
 
+    /// Returns whether nothing that is read below a directory would be kept, since it was moved.
+    fn is_pointless(&self, directory: &Directory) -> bool {
+        self.walk.moves.any() && directory.is_gone()
+    }
+
     /// Opens a directory. `None` if its contents are left out or cannot be read.
     fn open(&self, above: Arc<Directory>, name: CString) -> Option<Arc<Directory>> {
         let walk = self.walk;
         let escaped: Box<str> = escape(name.as_bytes()).into();
         let path = || join(&above.path(), &escaped);
+        if self.is_pointless(&above) {
+            return None;
+        }
         if above.path_bytes_of(&escaped) > walk.options.path_bytes_max
             || above.depth as usize >= walk.levels_max
         {
@@ -274,6 +297,10 @@ impl<'a, S: Sink> Thread<'a, S> {
                 return None;
             }
         };
+        if walk.moves.are_too_many(stat.dev, stat.attributes.ino) {
+            walk.report(&path(), Fault::Moved);
+            return None;
+        }
         let rules = if (stat.mount, stat.dev) == (above.mount, above.dev) {
             above.rules()
         } else {
@@ -390,10 +417,10 @@ impl<'a, S: Sink> Thread<'a, S> {
 
     fn hand_over(&mut self) -> Result<(), S::Error> {
         let walk = self.walk;
-        let round =
-            (!walk.options.one_reader).then(|| walk.round.fetch_add(1, Ordering::SeqCst) + 1);
-        let narrowed = |path: &str| walk.report(path, Fault::Narrowed);
-        self.batch.hand_over(&mut self.sink, walk.classes, round, narrowed)
+        let round = (!walk.options.one_reader)
+            .then(|| (walk.round.fetch_add(1, Ordering::SeqCst) + 1, &walk.moves));
+        let changed = |path: &str, fault| walk.report(path, fault);
+        self.batch.hand_over(&mut self.sink, walk.classes, round, changed)
     }
 
     /// Puts the subdirectories on the stack so that they are read in the order of their names.

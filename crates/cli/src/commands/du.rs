@@ -2,7 +2,7 @@
 
 use super::switches::Effect::{Flag, Optional, Value};
 use super::switches::{Argument, Switch, Switches, Tool, both, long, short};
-use crate::options::ReadOptions;
+use crate::options::{ReadOptions, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use anyhow::{Context, anyhow, bail};
 use canopy_text::{SizeForm, TimeStyle, parse_size};
@@ -221,7 +221,10 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     arguments.switches.apply(&mut asked)?;
     let options = asked.options()?;
     let index = arguments.read.open(index)?;
-    let mut output = BufWriter::with_capacity(1 << 16, std::io::stdout());
+    let mut output = match options.json {
+        true => stdout_for_json(),
+        false => BufWriter::with_capacity(1 << 16, Box::new(std::io::stdout()) as _),
+    };
     let failed = du::run(&index, &arguments.paths, &options, &mut output)?;
     failed.iter().for_each(message);
     Ok(Outcome::of_errors(&failed))

@@ -144,7 +144,9 @@ pub fn run(
         limits: arguments.limits.into(),
         ..WriterOptions::default()
     };
-    let mut writer = Writer::open(&places::to_write(index)?, options)?;
+    let location = places::to_write(index)?;
+    places::check_links(&location)?;
+    let mut writer = Writer::open(&location, options)?;
     if companion::must_refresh(&writer, engine) {
         drop(writer);
         return companion::run();

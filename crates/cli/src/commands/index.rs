@@ -3,7 +3,7 @@
 use super::building::{Shards, end_if_asked, publish, with_progress};
 use super::index_faults::{Faults, Shortfalls};
 use crate::config::{prune_patterns, settings};
-use crate::limits::{OwnerLimitOptions, memory_size};
+use crate::limits::{OwnerLimitOptions, memory_size, subordinate_uids};
 use crate::options::{now_ns, threads};
 use crate::outcome::{Outcome, message, say, warn_of};
 use crate::places;
@@ -11,7 +11,9 @@ use crate::{Engine, companion, interrupt};
 use anyhow::Context;
 use canopy_index::{Disk, NewSource, Writer, WriterOptions};
 use canopy_model::escape;
-use canopy_scan::{Counts, Excludes, Fault, MountRules, Root, ScanError, ScanOptions, Step, scan};
+use canopy_scan::{
+    Counts, Excludes, Fault, MountRules, Root, ScanError, ScanOptions, Step, scan, threads_max,
+};
 use canopy_text::human_size;
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -91,14 +93,16 @@ pub fn run(
     arguments.paths.retain(|path| known.insert(root_of(path)));
     raise_open_files();
     let begun = Instant::now();
-    let threads = threads(arguments.threads);
+    let threads = threads(arguments.threads).min(threads_max());
     Excludes::new(arguments.exclude.iter().map(String::as_str)).context("--exclude")?;
     let faults = Faults::new(arguments.errors.as_deref())?;
     let location = places::to_write(index)?;
+    places::check_links(&location)?;
     let options = WriterOptions {
         memory_bytes: arguments.memory,
         threads,
         limits: arguments.limits.into(),
+        holders: subordinate_uids(),
         keep_previous: !arguments.replace,
         disk: Disk::default(),
     };
@@ -212,6 +216,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Scans a tree and adds it to what is published next. After an error, nothing of it is.
     fn index(&self, writer: &mut Writer, path: &Path) -> anyhow::Result<()> {
+        places::check_links(path)?;
         let before = self.shortfalls(writer);
         let mut root = Root::open(path, writer.classes(), &self.rules)?;
         let (xattrs, failed) = match self.options.no_xattrs {
@@ -256,17 +261,23 @@ impl Run<'_> {
         let base = root.path.clone();
         let unlisted = OnceLock::new();
         let on_error = |error: &ScanError| {
-            if let (true, Fault::Failed(Step::List, errno)) = (error.path.is_empty(), error.fault) {
-                unlisted.get_or_init(|| errno);
+            if error.path.is_empty()
+                && matches!(error.fault, Fault::Failed(Step::List, _) | Fault::Moved)
+            {
+                unlisted.get_or_init(|| error.fault);
             }
             self.faults.add(&base, error);
         };
         let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
         let (classes, rules) = (writer.classes(), &self.rules);
         let sinks = scan(root, &options, classes, rules, &self.counts, &on_error, sinks)?;
-        if let Some(&errno) = unlisted.get() {
-            return Err(std::io::Error::from(errno))
-                .with_context(|| format!("cannot list {}", base.display()));
+        match unlisted.get() {
+            Some(&Fault::Failed(_, errno)) => {
+                return Err(std::io::Error::from(errno))
+                    .with_context(|| format!("cannot list {}", base.display()));
+            }
+            Some(_) => anyhow::bail!("{} was moved while it was scanned", base.display()),
+            None => {}
         }
         writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
         Ok(())

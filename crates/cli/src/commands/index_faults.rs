@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +31,7 @@ pub(super) struct Faults {
     /// Fault, reason and path, one a line, with control characters escaped.
     file: Option<Mutex<ErrorList>>,
     narrowed: OnceLock<PathBuf>,
+    moved: OnceLock<PathBuf>,
     long: OnceLock<PathBuf>,
 }
 
@@ -39,16 +40,7 @@ impl Faults {
     /// know of, so it is for its owner alone.
     pub(super) fn new(file: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = file else { return Ok(Faults::default()) };
-        let create = || {
-            let mut options = OpenOptions::new();
-            let options = options.write(true).create(true).truncate(true).mode(0o600);
-            let file = options.open(path)?;
-            if file.metadata()?.is_file() {
-                file.set_permissions(Permissions::from_mode(0o600))?;
-            }
-            Ok::<_, std::io::Error>(file)
-        };
-        let file = create().with_context(|| format!("cannot create {}", path.display()))?;
+        let file = create_own(path).with_context(|| format!("cannot create {}", path.display()))?;
         let list = ErrorList { file: BufWriter::new(file), bytes: 0, left_out: 0 };
         Ok(Faults { file: Some(Mutex::new(list)), ..Faults::default() })
     }
@@ -66,6 +58,7 @@ impl Faults {
                 };
                 (what, std::io::Error::from(errno).to_string())
             }
+            Fault::Moved => ("left out what is in", "it was moved meanwhile".to_owned()),
             Fault::Narrowed => ("shown to fewer", "a directory on the way changed".to_owned()),
             Fault::LongPath => ("left out what is in", "it is nested too deeply".to_owned()),
         };
@@ -74,6 +67,7 @@ impl Faults {
         }
         let example = match error.fault {
             Fault::Failed(..) => return,
+            Fault::Moved => &self.moved,
             Fault::Narrowed => &self.narrowed,
             Fault::LongPath => &self.long,
         };
@@ -88,6 +82,14 @@ impl Faults {
                 "warning: permissions or places of directories changed under the scan: {} listings \
                  are for those alone who were let in before and after, such as {}; index again",
                 counts.narrowed.load(Ordering::Relaxed),
+                shown(path)
+            ));
+        }
+        if let Some(path) = self.moved.get() {
+            message(format_args!(
+                "warning: {} directories were moved under the scan and what was read there is left \
+                 out, such as {}; index again",
+                counts.moved.load(Ordering::Relaxed),
                 shown(path)
             ));
         }
@@ -110,6 +112,31 @@ impl Faults {
         }
         listed.context("cannot write the list of errors")
     }
+}
+
+/// Opens a file for the caller alone, made anew or emptied. One that somebody else could read or
+/// have put there is refused; what is no plain file is written to as it is.
+fn create_own(path: &Path) -> anyhow::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    if path.metadata().is_ok_and(|about| !about.is_file()) {
+        return Ok(options.open(path)?);
+    }
+    // Not emptied before it is known whose it is.
+    let options = options.create(true).truncate(false).mode(0o600);
+    let file = options.custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK).open(path);
+    let file = file.map_err(|error| match error.raw_os_error() {
+        Some(nix::libc::ELOOP) => anyhow::anyhow!("it is a symbolic link"),
+        _ => error.into(),
+    })?;
+    let about = file.metadata()?;
+    let owner = nix::unistd::geteuid().as_raw();
+    anyhow::ensure!(about.is_file(), "it is no file");
+    anyhow::ensure!(about.uid() == owner, "it belongs to uid {}: remove it", about.uid());
+    anyhow::ensure!(about.nlink() == 1, "it has other names, too: remove it");
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.set_len(0)?;
+    Ok(file)
 }
 
 /// The file of `--errors`.
@@ -147,7 +174,7 @@ impl ErrorList {
 
 /// How much the index does not show, at one moment of a run, though the source would.
 pub(super) struct Shortfalls {
-    counts: [(u64, &'static str); 5],
+    counts: [(u64, &'static str); 6],
     /// Directories for their owner and root alone, by owner.
     beyond_limits: BTreeMap<u32, u64>,
     closed: Vec<ClosedMount>,
@@ -164,6 +191,7 @@ impl Shortfalls {
         let counts = [
             (count(&counts.failed), "entries could not be read"),
             (count(&counts.vanished), "entries vanished"),
+            (count(&counts.moved), "directories are left out, since they were moved"),
             (count(&counts.narrowed), "listings are shown to fewer, since directories changed"),
             (
                 count(&counts.long_paths),

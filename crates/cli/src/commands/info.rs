@@ -1,6 +1,6 @@
 //! `canopy info`
 
-use crate::options::{ReadOptions, age, now_ns};
+use crate::options::{ReadOptions, age, now_ns, stdout_for_json};
 use crate::outcome::Outcome;
 use canopy_index::{Failure, Index, SourceRecord};
 use canopy_read::to_path;
@@ -25,7 +25,6 @@ pub struct Arguments {
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
     let opened = arguments.read.open_each(index)?;
-    let mut output = std::io::stdout().lock();
     if arguments.json {
         let mut all = opened.iter().map(as_json).collect::<anyhow::Result<Vec<Value>>>()?;
         let mut info = all.remove(0);
@@ -33,9 +32,12 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         if let Some(own) = all.pop() {
             info["own"] = own;
         }
+        let mut output = stdout_for_json();
         writeln!(output, "{info:#}")?;
+        output.flush()?;
         return Ok(Outcome::Complete);
     }
+    let mut output = std::io::stdout().lock();
     for (number, index) in opened.iter().enumerate() {
         if number > 0 {
             writeln!(output)?;

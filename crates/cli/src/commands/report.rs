@@ -1,6 +1,6 @@
 //! `canopy report`
 
-use crate::options::ReadOptions;
+use crate::options::{ReadOptions, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use anyhow::Context;
 use canopy_text::{locale::is_utf8, user_id};
@@ -87,6 +87,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         Some(path) => Box::new(
             File::create(path).with_context(|| format!("cannot create {}", path.display()))?,
         ),
+        None if arguments.json => Box::new(stdout_for_json()),
         None => Box::new(std::io::stdout()),
     });
     if arguments.json {

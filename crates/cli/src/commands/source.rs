@@ -1,6 +1,6 @@
 //! `canopy source`
 
-use crate::options::{ReadOptions, age, now_ns, threads};
+use crate::options::{ReadOptions, age, now_ns, stdout_for_json, threads};
 use crate::outcome::{Outcome, say};
 use crate::places;
 use crate::{Engine, companion};
@@ -77,14 +77,16 @@ fn shown(root: &str) -> String {
 
 fn list(index: &Index, as_json: bool) -> anyhow::Result<Outcome> {
     let now_ns = now_ns();
-    let mut output = std::io::stdout().lock();
     if as_json {
         let sources = index.sources().iter().map(|source| {
             json!({ "name": source.name, "root": source.root, "scanned_ns": source.scanned_ns })
         });
+        let mut output = stdout_for_json();
         writeln!(output, "{:#}", json!(sources.collect::<Vec<_>>()))?;
+        output.flush()?;
         return Ok(Outcome::Complete);
     }
+    let mut output = std::io::stdout().lock();
     for source in index.sources() {
         let age = age(now_ns - source.scanned_ns);
         let name = match source.name == source.root {

@@ -1,7 +1,7 @@
 //! `canopy top`
 
 use super::report::{parse_user, write_json};
-use crate::options::ReadOptions;
+use crate::options::{ReadOptions, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use canopy_text::locale::is_utf8;
 use canopy_tools::report::{self, ReportOptions, Section, TextOptions};
@@ -119,10 +119,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if !failed.is_empty() && report.paths.is_empty() {
         return Ok(Outcome::Partial);
     }
-    let mut output = BufWriter::new(std::io::stdout());
     if arguments.json {
-        write_json(&report, &mut output)?;
+        write_json(&report, &mut stdout_for_json())?;
     } else {
+        let mut output = BufWriter::new(std::io::stdout());
         let options = TextOptions { ascii: arguments.ascii || !is_utf8(), heading: false };
         report::write_text(&report, options, &mut output)?;
     }

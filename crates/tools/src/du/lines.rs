@@ -54,9 +54,11 @@ impl<'a> Lines<'a> {
     /// Takes a line, unless the threshold leaves it out.
     pub(super) fn put(&mut self, line: Line) -> Result<()> {
         let threshold = self.options.threshold;
-        let wanted = match threshold < 0 {
-            true => line.size.unsigned_abs() <= threshold.unsigned_abs(),
-            false => line.size >= threshold,
+        let wanted = match threshold {
+            // A sum beyond 2^63 is negative.
+            0 => true,
+            ..0 => line.size.unsigned_abs() <= threshold.unsigned_abs(),
+            _ => line.size >= threshold,
         };
         if !wanted {
             return Ok(());

@@ -45,6 +45,8 @@ pub(crate) struct Target<'a> {
     pub(crate) start: &'a [u8],
     /// Whether it is the start itself.
     pub(crate) is_start: bool,
+    /// Whether a start that is a symbolic link is followed.
+    pub(crate) follows: bool,
     /// Its directory, if that is open.
     pub(crate) directory: Option<BorrowedFd<'a>>,
 }
@@ -165,7 +167,11 @@ impl Exec {
         let failed = |errno: rustix::io::Errno| failed(errno.into());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = if target.is_start { directory } else { target.start };
-        let top = rustix::fs::open(OsStr::from_bytes(top), flags, Mode::empty()).map_err(failed)?;
+        // The start was a directory when it was indexed.
+        let is_link_refused = !(target.is_start || target.follows || top.ends_with(b"/"));
+        let no_link = if is_link_refused { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let top = rustix::fs::open(OsStr::from_bytes(top), flags | no_link, Mode::empty())
+            .map_err(failed)?;
         if target.is_start {
             return Ok(WorkingDirectory::Open(top));
         }

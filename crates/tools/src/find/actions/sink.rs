@@ -270,7 +270,9 @@ impl<'a> ActionSink<'a> {
         // Commands see what was written before, and write behind it.
         state.flush()?;
         let EntryView { shown, link, directory, .. } = *entry;
-        let target = Target { shown, start: link, is_start: shown == link, directory };
+        let globals = &self.find.globals;
+        let follows = globals.follow_starts || globals.follow_all;
+        let target = Target { shown, start: link, is_start: shown == link, follows, directory };
         if exec.batch {
             let outcome = exec.wait(target, &mut state.waiting[number]);
             self.note(state, outcome);
