@@ -47,6 +47,8 @@ pub struct Site {
 /// What is mounted in a tree. The mounts are those of this thread alone, and end with it.
 struct Mounted {
     point: PathBuf,
+    /// What is seen there.
+    bound: PathBuf,
     foreign: bool,
 }
 
@@ -217,7 +219,7 @@ impl Site {
         };
         let mount = Command::new("mount").arg("--bind").args([&bound, &point]).status().unwrap();
         assert!(mount.success());
-        self.mounted = Some(Mounted { point, foreign });
+        self.mounted = Some(Mounted { point, bound, foreign });
     }
 
     /// Chooses what is left out, but no source.
@@ -349,7 +351,8 @@ impl Site {
         let before = rustix::process::umask(self.umask.into());
         let output = command.output().unwrap();
         rustix::process::umask(before);
-        let said = String::from_utf8_lossy(&output.stderr);
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
         self.narrowed |= said.contains("too many groups at once");
         let code = output.status.code();
         assert!(code == Some(0) || (self.narrowed && code == Some(1)), "{command:?}: {said}");
@@ -395,8 +398,8 @@ impl Site {
     /// in the listing of another source.
     fn change_in(&mut self, source: &Path) {
         let kept = |path: &Path| {
-            let point = self.mounted.as_ref().map(|mounted| &mounted.point);
-            self.sources.iter().chain(point).any(|kept| kept.starts_with(path))
+            let mounted = self.mounted.iter().flat_map(|mounted| [&mounted.point, &mounted.bound]);
+            self.sources.iter().chain(mounted).any(|kept| kept.starts_with(path))
         };
         // A link elsewhere would change with this one.
         let single = |path: &PathBuf| {
