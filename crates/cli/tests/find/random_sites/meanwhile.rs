@@ -20,6 +20,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// The user whom ACLs shut out of what is open to others.
 const SHUT_OUT: u32 = 2001;
@@ -27,8 +28,14 @@ const SHUT_OUT: u32 = 2001;
 /// Runs of the index on one tree.
 const RUNS: usize = 4;
 
-/// Most entries that are made in a run where not all may see them.
+/// Directories in a room.
+const NOOKS: usize = 40;
+
+/// Most entries that are made in a room where not all may see them.
 const SECRETS: usize = 200;
+
+/// A scan begins to read some time after its process was started, and takes some more.
+const SCAN_BEGINS: Duration = Duration::from_millis(12);
 
 #[test]
 fn what_was_never_allowed_is_not_shown_of_trees_that_change_1() {
@@ -140,10 +147,6 @@ impl Tree {
         let closed = top.join(names.plain("closed", &mut site.random));
         dir(&closed);
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
-        // A scan of many directories takes long enough for changes.
-        let filler = top.join(names.plain("filler", &mut site.random));
-        dir(&filler);
-        (0..150).for_each(|number| dir(&filler.join(format!("d{number}"))));
         let halls = [("hall", 0o755), ("gate", 0o711)].map(|(name, mode)| {
             let path = top.join(names.plain(name, &mut site.random));
             dir(&path);
@@ -154,6 +157,8 @@ impl Tree {
         for number in 0..8 {
             let path = halls[number % 2].join(names.plain("room", &mut site.random));
             dir(&path);
+            // What is in these is read after the room was looked at.
+            (0..NOOKS).for_each(|number| dir(&path.join(format!("nook{number}"))));
             let file = |_| path.join(names.odd(&mut site.random));
             let files: Vec<PathBuf> = (0..4).map(file).collect();
             files.iter().for_each(|file| fs::write(file, "").unwrap());
@@ -168,13 +173,15 @@ impl Tree {
     /// Indexes while another thread makes changes; returns how many, and whether the run says that
     /// it is complete.
     fn index_while_it_changes(&mut self, place: &Place) -> (usize, bool) {
-        let mut scan = self.site.command(place, std::slice::from_ref(&self.site.top), &[]);
+        let threads = ["--threads=1", "--threads=2"].choose(&mut self.site.random).unwrap();
+        let mut scan = self.site.command(place, std::slice::from_ref(&self.site.top), &[threads]);
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let changes = scope.spawn(|| {
                 let mut count = 0;
+                let closing = Instant::now() + SCAN_BEGINS.mul_f64(self.site.random.random());
                 while !done.load(Ordering::Relaxed) {
-                    self.change();
+                    self.change(Instant::now() > closing);
                     count += 1;
                 }
                 count
@@ -189,12 +196,12 @@ impl Tree {
         })
     }
 
-    fn change(&mut self) {
+    fn change(&mut self, may_close: bool) {
         let mut random: StdRng = common::seeded(self.site.random.random());
         let random = &mut random;
         match random.random_range(0..1000) {
-            0..3 => self.close_a_room(random),
-            3..10 => self.rename_a_room(random),
+            0..20 if may_close => self.close_a_room(random),
+            0..10 => self.rename_a_room(random),
             10..100 => self.exchange_values(random),
             100..300 => self.make_a_secret(random),
             300..400 => self.make_hidden(random),
@@ -233,6 +240,18 @@ impl Tree {
             Closed::Moved => room.go_to(&self.closed.join(room.path.file_name().unwrap())),
         }
         room.closed = Some(how);
+        let forbidden = match how {
+            Closed::ToOne => &mut self.forbidden_to_one,
+            _ => &mut self.forbidden,
+        };
+        // The last ones first: they are the last to be read.
+        for number in (0..NOOKS).rev() {
+            let name = self.names.plain("secret", random);
+            forbidden.extend(tokens(name.as_bytes()));
+            let path = room.path.join(format!("nook{number}")).join(name);
+            dir(&path);
+            room.secrets.push(path);
+        }
     }
 
     fn rename_a_room(&mut self, random: &mut StdRng) {
@@ -372,10 +391,10 @@ impl Tree {
 impl Room {
     fn go_to(&mut self, path: &Path) {
         fs::rename(&self.path, path).unwrap();
-        self.path = path.to_owned();
         for inside in self.files.iter_mut().chain(&mut self.secrets) {
-            *inside = path.join(inside.file_name().unwrap());
+            *inside = path.join(inside.strip_prefix(&self.path).unwrap());
         }
+        self.path = path.to_owned();
     }
 }
 
