@@ -101,6 +101,9 @@ fn sites(test: u64) {
                 site.remove();
             }
             drop(named);
+            if done.sites.is_multiple_of(500) {
+                println!("up to seed {seed}: {done:?}");
+            }
         }
         println!("{done:?}");
     });
