@@ -187,11 +187,8 @@ fn script(site: &Site, place: &Place, question: &Question<'_>) -> OsString {
             .words([question.du]),
     ];
     if let Some((dirs, _)) = question.raw {
-        let text = |line: Line| {
-            line.plain(
-                "-print0 -exec getfattr -h --absolute-names -m '^[^s]|^se' -d -e text -- {} + 2>/dev/null",
-            )
-        };
+        let values = "-exec getfattr -h --absolute-names -m '^[^s]|^se' -d -e text -- {} +";
+        let text = |line: Line| line.plain("-print0").plain(values).plain("2>/dev/null");
         lines.push(text(Line::new("find").words([&site.base])));
         lines.push(text(Line::new("find").words(dirs).plain("-maxdepth 1")));
         lines.push(Line::new("find").words([&site.index]).plain("-type f -print0 2>/dev/null"));
@@ -217,7 +214,7 @@ pub fn compare(site: &Site, answer: &Answer, what: &str) {
     common::assert_same(&answer.index, &answer.kernel, what);
 }
 
-/// Whether the last part of a path is shown with a token that is among these.
+/// Returns the random part of the last name of a path.
 pub fn token_of(path: &Path) -> Option<Token> {
     tokens(shown(Path::new(path.file_name()?)).as_bytes()).into_iter().next()
 }

@@ -57,6 +57,7 @@ impl Files {
 
     /// Asserts that a user reads no name, and no value, that the kernel does not show: from the top
     /// alone in files found by what the index tells, with all paths known in those found by chance.
+    /// Returns how many of those there were.
     pub fn assert_closed(&self, site: &Site, user: &User, raw: &Raw) -> usize {
         let told = self.told(raw);
         for path in &raw.opened {
@@ -69,7 +70,7 @@ impl Files {
             let seed = site.seed;
             assert!(found.is_empty(), "seed {seed} {user:?} reads {found:?} in {path:?} ({how})");
         }
-        raw.opened.len()
+        raw.opened.difference(&told).count()
     }
 
     /// Returns the files that a user finds without guessing: by listing, or since those parts of
