@@ -407,7 +407,9 @@ impl Site {
             about.is_dir() || about.nlink() == 1
         };
         let is_dir = |path: &&PathBuf| path.symlink_metadata().unwrap().is_dir();
-        let free = |path: &PathBuf| !self.is_in_foreign(path);
+        // What is bound is changed where it is: a source may be in it.
+        let free =
+            |path: &PathBuf| !self.mounted.as_ref().is_some_and(|m| path.starts_with(&m.point));
         let all: Vec<PathBuf> = all_paths(source).into_iter().filter(free).collect();
         let dirs = all.iter().filter(is_dir).filter(|dir| !self.sources.contains(dir));
         let dirs: Vec<&PathBuf> = dirs.collect();
