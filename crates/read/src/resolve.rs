@@ -85,7 +85,7 @@ fn resolve(index: &Index, given: &OsStr) -> Result<Place> {
     match source_of(&index.seen_from(&path)?, &path) {
         Some(_) => Err(not_found()),
         None if found => Ok(Place::Uncovered(path)),
-        None => Err(not_covered(index, &join_absolute(&base, &text))),
+        None => Err(not_covered(index, &join_absolute(&base, text.trim_start_matches('/')))),
     }
 }
 

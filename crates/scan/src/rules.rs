@@ -167,6 +167,13 @@ impl MountRules {
         rules
     }
 
+    /// Returns the rules of the mount with this number and device, as far as it is told what that
+    /// is; notes nothing.
+    pub(crate) fn of_mount(&self, id: Option<u64>, dev: u64) -> Rules {
+        let mut state = self.state();
+        state.find(id, dev).map_or(Rules::Other, |mount| rules_of(mount, &self.trusted))
+    }
+
     /// Returns whether the mount that an entry belongs to is left out, since it holds no files.
     pub(crate) fn leaves_out(&self, id: Option<u64>, dev: u64) -> bool {
         if self.pseudo {

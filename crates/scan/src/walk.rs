@@ -149,7 +149,9 @@ impl Walk<'_> {
     /// root alone, its values are too.
     fn rules_of_values(&self, directory: &Directory, entry: &Stat) -> Rules {
         match directory.rules() {
-            _ if (entry.mount, entry.dev) != (directory.mount, directory.dev) => Rules::Other,
+            _ if (entry.mount, entry.dev) != (directory.mount, directory.dev) => {
+                self.rules.of_mount(entry.mount, entry.dev)
+            }
             rules @ (Rules::Mode | Rules::Mapped) => rules,
             _ => Rules::Kernel,
         }

@@ -169,6 +169,22 @@ fn file_systems_without_files_are_left_out_unless_asked_for() {
     assert!(text(&output.stdout).contains("kernel/ostype"), "{output:?}");
 }
 
+/// The values of a mount point's attributes are those of the file system that is mounted there, by
+/// whose rules they are shown.
+#[test]
+fn values_of_mount_points_are_shown() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree/disk")).unwrap();
+    fs::create_dir_all(place.path("tree/bound")).unwrap();
+    let script = "mount -t tmpfs -o mode=755 tmpfs tree/disk; mount --bind tree/disk tree/bound
+         setfattr -n user.note -v shown tree/disk
+         $C --index i index tree >&2
+         setpriv --reuid 2002 --clear-groups $C --index i find tree -xattr user.note=shown";
+    let output = with_mounts(&place, script);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(common::sorted(&output.stdout, b'\n'), ["tree/bound", "tree/disk"], "{output:?}");
+}
+
 /// What a user has mounted may let nobody in, or never answer: here nobody serves it at all.
 #[test]
 fn file_systems_that_users_mount_are_left_out_untouched() {

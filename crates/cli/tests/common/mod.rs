@@ -230,7 +230,7 @@ fn random_age(random: &mut StdRng) -> Duration {
 }
 
 /// Gives a file or directory a random owner, mode and ACL.
-fn adorn(path: &Path, random: &mut StdRng) {
+pub fn adorn(path: &Path, random: &mut StdRng) {
     let is_dir = path.symlink_metadata().unwrap().is_dir();
     let (uid, gid) = (UIDS[random.random_range(0..5)], GIDS[random.random_range(0..5)]);
     if path.symlink_metadata().unwrap().is_symlink() {
@@ -288,7 +288,7 @@ pub fn all_paths(root: &Path) -> Vec<PathBuf> {
     paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect()
 }
 
-fn random_acl(random: &mut StdRng) -> Acl {
+pub fn random_acl(random: &mut StdRng) -> Acl {
     let mut bits = || {
         if random.random_bool(0.6) {
             [0, 5, 7, 5][random.random_range(0..4)]
@@ -320,7 +320,7 @@ fn random_acl(random: &mut StdRng) -> Acl {
     Acl { entries }
 }
 
-fn odd_name(random: &mut StdRng, number: usize) -> OsString {
+pub fn odd_name(random: &mut StdRng, number: usize) -> OsString {
     let stems: [&[u8]; 14] = [
         b"a",
         b"data",

@@ -206,7 +206,7 @@ impl Case<'_> {
 }
 
 /// What getfattr printed, as `path|name` or `path|name=value`, with the path as `sorted` shows it.
-fn attributes(output: &[u8]) -> Vec<String> {
+pub fn attributes(output: &[u8]) -> Vec<String> {
     let mut path = String::new();
     let mut found = Vec::new();
     for line in output.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {

@@ -7,5 +7,6 @@ mod exactness;
 mod find_words;
 mod language;
 mod live;
+mod random_sites;
 mod secrets;
 mod terminal;
