@@ -88,7 +88,13 @@ fn later_places_come_over_earlier_ones() {
     let option = [&asked[..1], &["--threads", "5"], &asked[1..]].concat();
     assert_eq!(at.done(&[("CANOPY_THREADS", "4")], &option), "value\n5\n");
     assert!(at.refused(&[("CANOPY_THREADS", "many")], &asked).contains("CANOPY_THREADS"));
-    // Another's file in one's own place says nothing, as after sudo.
+    // One's own file in another's place says nothing, as after sudo: it may be a link to anything.
+    let config = at.place.path("config");
+    chown(&config, Some(2001), None).unwrap();
+    assert_eq!(at.done(&[], &query), "name\nsite\n");
+    chown(&config, Some(0), None).unwrap();
+    assert_eq!(at.done(&[], &query), "name\nown\n");
+    // Nor does another's file in one's own place.
     chown(&at.own, Some(2001), Some(3001)).unwrap();
     assert_eq!(at.done(&[], &query), "name\nsite\n");
 }

@@ -550,3 +550,27 @@ fn what_gufi_indexes_equals_a_scan_rolled_up_or_not() {
         }
     }
 }
+
+/// No process has this number, and no ACL can name it.
+#[test]
+fn what_belongs_to_nobody_is_for_root() {
+    let place = Place::new();
+    let (csv, index) = (place.path("a.csv"), place.path("index"));
+    let nobody = u32::MAX;
+    fs::write(
+        &csv,
+        format!(
+            "path,type,mode,uid,gid,size,mtime\n/d/open/x,f,644,0,0,7,1.5\n/d,d,755,0,0,0,0\n\
+             /d/open,d,755,0,0,0,0\n/d/closed/y,f,644,0,0,7,1\n/d/closed,d,750,{nobody},{nobody},0,0\n"
+        ),
+    )
+    .unwrap();
+    let words = ["import", "--format=csv", csv.to_str().unwrap()].map(OsStr::new);
+    succeeded(&place.canopy(&index, &words));
+    for (uid, gid, expected) in [(0, 0, 5), (2001, 3001, 4), (65534, 65534, 4), (2001, 0, 4)] {
+        let user = User { uid, gid, groups: vec![gid] };
+        let words = ["--index".as_ref(), index.as_os_str(), "find".as_ref(), "/d".as_ref()];
+        let lines = user.run(place.canopy.as_os_str(), &words).stdout;
+        assert_eq!(lines.iter().filter(|&&byte| byte == b'\n').count(), expected, "{user:?}");
+    }
+}

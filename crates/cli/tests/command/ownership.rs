@@ -224,3 +224,92 @@ fn a_marker_alone_gives_no_right_to_anything() {
     assert!(errors.contains("of another index than the file 'lock'"), "{errors}");
     assert_eq!(snapshot(&own), before);
 }
+
+fn said(output: &std::process::Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_list_of_errors_goes_into_no_file_of_another() {
+    let place = Place::new();
+    let (tree, own) = (tree(&place), place.path("index"));
+    let precious = place.path("precious");
+    fs::write(&precious, "precious").unwrap();
+    fs::set_permissions(&precious, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let (link, hard, theirs) = (place.path("link"), place.path("hard"), place.path("theirs"));
+    symlink(&precious, &link).unwrap();
+    fs::hard_link(&precious, &hard).unwrap();
+    fs::write(&theirs, "theirs").unwrap();
+    chown(&theirs, Some(2003), None).unwrap();
+    for (list, why) in
+        [(&link, "a symbolic link"), (&hard, "other names"), (&theirs, "belongs to uid 2003")]
+    {
+        let words = ["index".as_ref(), "--errors".as_ref(), list.as_os_str(), tree.as_os_str()];
+        let output = place.canopy(&own, &words);
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains(why), "{}", said(&output));
+    }
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&precious.metadata().unwrap().permissions())
+            & 0o777,
+        0o644
+    );
+    // What is no plain file, and one's own of before, are written to.
+    fs::remove_file(&link).unwrap();
+    for list in [&PathBuf::from("/dev/null"), &link, &link] {
+        let words = ["index".as_ref(), "--errors".as_ref(), list.as_os_str(), tree.as_os_str()];
+        let output = place.canopy(&own, &words);
+        assert!(output.status.success(), "{}", said(&output));
+    }
+}
+
+/// Whoever owns a symbolic link decides where a path leads.
+#[test]
+fn links_of_others_lead_neither_to_an_index_nor_to_a_source() {
+    let place = Place::new();
+    let tree = tree(&place);
+    let shared = place.path("shared");
+    fs::create_dir(&shared).unwrap();
+    let (theirs, mine) = (shared.join("theirs"), place.path("mine"));
+    symlink(place.dir.path(), &theirs).unwrap();
+    std::os::unix::fs::lchown(&theirs, Some(2003), None).unwrap();
+    symlink(&theirs, &mine).unwrap();
+    for link in [&theirs, &mine] {
+        let output = place.canopy(&link.join("made"), &["index".as_ref(), tree.as_os_str()]);
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains("is a symbolic link of uid 2003"), "{}", said(&output));
+        assert!(!place.path("made").exists());
+        let source = link.join("tree");
+        let output = place.canopy(&place.path("index"), &["index".as_ref(), source.as_os_str()]);
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains("is a symbolic link of uid 2003"), "{}", said(&output));
+    }
+    // One's own leads on.
+    let own = place.path("own");
+    symlink(place.dir.path(), &own).unwrap();
+    place.index(&own.join("made"), &own.join("tree"));
+}
+
+/// A start that was a directory when it was indexed, and is a link by now.
+#[test]
+fn commands_run_in_no_directory_that_a_link_has_replaced() {
+    let place = Place::new();
+    let (tree, own) = (tree(&place), place.path("index"));
+    let (work, other) = (tree.join("sub"), place.path("other"));
+    place.index(&own, &tree);
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("file"), "precious").unwrap();
+    fs::rename(&work, tree.join("moved")).unwrap();
+    symlink(&other, &work).unwrap();
+    let words: Vec<&OsStr> =
+        ["-name", "file", "-execdir", "cat", "{}", ";"].map(OsStr::new).to_vec();
+    let output = place.canopy(&own, &[&["find".as_ref(), work.as_os_str()], &words[..]].concat());
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("precious"), "{output:?}");
+    assert!(!said(&output).is_empty());
+    // The target of the link, followed on purpose.
+    let follow: [&OsStr; 3] = ["find".as_ref(), "-H".as_ref(), work.as_os_str()];
+    let output = place.canopy(&own, &[&follow, &words[..]].concat());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("precious"), "{output:?}");
+}
