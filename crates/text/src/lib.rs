@@ -16,6 +16,7 @@
 //! # Ok::<(), canopy_text::Error>(())
 //! ```
 
+mod brackets;
 pub mod clock;
 mod error;
 mod human;

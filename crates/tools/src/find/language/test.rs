@@ -63,6 +63,22 @@ pub enum PermMatch {
     Any,
 }
 
+/// The bits that `-perm` asks for, which `X` makes others for directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PermBits {
+    /// Of directories.
+    pub dirs: u32,
+    /// Of all else.
+    pub others: u32,
+}
+
+impl PermBits {
+    /// The same bits for all.
+    pub(crate) fn of(bits: u32) -> Self {
+        PermBits { dirs: bits, others: bits }
+    }
+}
+
 /// One test.
 #[derive(Debug)]
 pub enum Test {
@@ -88,7 +104,7 @@ pub enum Test {
     /// `-inum`
     Inode(Number),
     /// `-perm`
-    Perm(u32, PermMatch),
+    Perm(PermBits, PermMatch),
     /// `-xattr`, `-acl`
     Xattr(XattrTest),
     /// `-lname`, `-ilname`
