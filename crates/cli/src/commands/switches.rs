@@ -97,8 +97,7 @@ impl<T: Tool> Switches<T> {
 
 impl<T: Tool> FromArgMatches for Switches<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let is_given =
-            |name: &str| matches.value_source(&missing_id(name)) == Some(ValueSource::CommandLine);
+        let is_given = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
         let mut missing = T::MISSING.iter().map(|(name, _)| *name);
         Ok(Switches { given: given(matches), missing: missing.find(|name| is_given(name)) })
     }
@@ -124,13 +123,9 @@ impl<T: Tool> Args for Switches<T> {
     }
 }
 
-fn missing_id(name: &str) -> String {
-    format!("missing-{name}")
-}
-
 /// Returns an option that help does not show, with a value or without one.
 fn missing(name: &'static str, letter: Option<char>) -> Arg {
-    let arg = Arg::new(missing_id(name)).long(name).hide(true).action(ArgAction::Append);
+    let arg = Arg::new(name).long(name).hide(true).action(ArgAction::Append);
     let arg = arg.num_args(0..=1).default_missing_value("").value_parser(ValueParser::os_string());
     arg.short(letter)
 }
