@@ -40,6 +40,8 @@ pub(crate) struct Rules {
     pub(crate) classes: bool,
     /// Whether a range may end before it begins, and then has no characters.
     pub(crate) empty_ranges: bool,
+    /// Whether [:upper:] and [:lower:] are all letters.
+    pub(crate) ignore_case: bool,
     /// Whether a backslash quotes.
     pub(crate) backslash: bool,
 }
@@ -240,6 +242,9 @@ impl<'a> Reader<'a> {
         match self.named(kinds) {
             None => Ok(Member::Char(c)),
             Some((_, None)) => Err(Wrong::Unmatched),
+            Some((':', Some("upper" | "lower"))) if rules.ignore_case => {
+                class("alpha").map(Member::Class).ok_or(Wrong::ClassName)
+            }
             Some((':', Some(name))) => class(name).map(Member::Class).ok_or(Wrong::ClassName),
             Some((_, Some(name))) => only_char(name).map(Member::Char).ok_or(Wrong::Collation),
         }
@@ -326,7 +331,8 @@ mod tests {
     use super::*;
     use regex::Regex;
 
-    const POSIX: Rules = Rules { classes: true, empty_ranges: false, backslash: false };
+    const POSIX: Rules =
+        Rules { classes: true, empty_ranges: false, ignore_case: false, backslash: false };
 
     #[test]
     fn wrong_expressions_have_the_words_of_regcomp() {

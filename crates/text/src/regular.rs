@@ -55,8 +55,9 @@ impl Syntax {
         !matches!(self, Syntax::Awk | Syntax::PosixAwk)
     }
 
-    fn brackets(self) -> Rules {
+    fn brackets(self, ignore_case: bool) -> Rules {
         Rules {
+            ignore_case,
             classes: self != Syntax::Emacs,
             empty_ranges: self == Syntax::Emacs,
             backslash: matches!(self, Syntax::Awk | Syntax::PosixAwk | Syntax::GnuAwk),
@@ -100,6 +101,7 @@ pub fn compile(pattern: &[u8], syntax: Syntax, ignore_case: bool) -> Result<Rege
     let failed = |why| Error::Regex { pattern: pattern.clone(), why };
     let mut translation = Translation {
         syntax,
+        rules: syntax.brackets(ignore_case),
         regex: String::new(),
         at_start: true,
         repeated: None,
@@ -114,6 +116,7 @@ pub fn compile(pattern: &[u8], syntax: Syntax, ignore_case: bool) -> Result<Rege
 
 struct Translation<'a> {
     syntax: Syntax,
+    rules: Rules,
     regex: String,
     /// Whether nothing stands here yet that could be repeated.
     at_start: bool,
@@ -132,7 +135,7 @@ impl Translation<'_> {
             match c {
                 '[' => {
                     let (class, length) =
-                        of_regex(self.rest, self.syntax.brackets()).map_err(Wrong::message)?;
+                        of_regex(self.rest, self.rules).map_err(Wrong::message)?;
                     self.atom(&class);
                     self.rest = &self.rest[length..];
                 }
@@ -189,9 +192,24 @@ impl Translation<'_> {
                 self.at_start = true;
             }
             Meaning::Interval => self.interval()?,
-            Meaning::Repeat if self.at_start => self.literal(c),
+            Meaning::Repeat if self.at_start => self.leading(c)?,
             Meaning::Repeat => self.repeat(c, repeated),
             Meaning::Literal => self.literal(c),
+        }
+        Ok(())
+    }
+
+    /// Takes an operator of repetition behind nothing that could be repeated.
+    fn leading(&mut self, c: char) -> Result<(), &'static str> {
+        match self.syntax {
+            Syntax::Extended | Syntax::PosixAwk => {
+                return Err("Invalid preceding regular expression");
+            }
+            Syntax::Basic if c == '{' => {
+                return Err("Invalid preceding regular expression");
+            }
+            Syntax::Egrep => {}
+            _ => self.literal(c),
         }
         Ok(())
     }
@@ -245,7 +263,7 @@ impl Translation<'_> {
             return Err(CONTENT);
         }
         if self.at_start {
-            return Err("Invalid preceding regular expression");
+            return self.leading('{');
         }
         // Without a lower bound it is 0.
         let number = |text: &str| text.parse::<u16>().ok().filter(|number| *number <= 0x7fff);
@@ -348,6 +366,8 @@ mod tests {
             (Syntax::Extended, "a)", "a)", true),
             (Syntax::Awk, "a[\\]]", "a]", true),
             (Syntax::Awk, "a\\1", "a1", true),
+            (Syntax::Egrep, "(*a)", "a", true),
+            (Syntax::GnuAwk, "(*a)", "*a", true),
         ] {
             let regex = compile(pattern.as_bytes(), syntax, false).unwrap();
             assert_eq!(regex.is_match(text), matches, "{syntax:?} {pattern} {text}");
@@ -360,12 +380,15 @@ mod tests {
             (Syntax::Extended, "a{1,2,3}", "Invalid content of \\{\\}"),
             (Syntax::Extended, "a{3,1}", "Invalid content of \\{\\}"),
             (Syntax::Extended, "{2}", "Invalid preceding regular expression"),
+            (Syntax::Extended, "a|*b", "Invalid preceding regular expression"),
             (Syntax::Extended, "a(", "Unmatched ( or \\("),
             (Syntax::Emacs, "a\\)", "Unmatched ) or \\)"),
         ] {
             let error = compile(pattern.as_bytes(), syntax, false).unwrap_err();
             assert!(error.to_string().ends_with(why), "{pattern}: {error}");
         }
+        let upper = compile(b"[[:upper:]]*", Syntax::Extended, true).unwrap();
+        assert!(upper.is_match("a\u{ff15}") && !upper.is_match("1"));
         assert!(compile(b"A", Syntax::Emacs, true).unwrap().is_match("a"));
         assert!(compile(b"a\\", Syntax::Emacs, false).is_err());
         assert!(compile(b"[a", Syntax::Emacs, false).is_err());

@@ -159,7 +159,7 @@ const EXPRESSIONS: &[&str] = &[
     "-name [[:upper:]]*",
     "-name [[:lower:]]*",
     "-name *[[:alpha:]]",
-    "-name *[^[:alnum:]]*",
+    "-name *[[:punct:]]*",
     "-name *[[:space:]]*",
     "-name *[[:cntrl:]]*",
     "-iname [[:upper:]]*",
