@@ -14,7 +14,12 @@ pub(super) fn refusal(root: &DataFusionError) -> Error {
         let table = text.strip_prefix("table '").and_then(|rest| rest.strip_suffix("' not found"));
         if let Some(table) = table {
             let name = table.strip_prefix("datafusion.").unwrap_or(table);
-            return Error::NoTable(name.strip_prefix("public.").unwrap_or(name).to_owned());
+            let name = name.strip_prefix("public.").unwrap_or(name);
+            if name.contains('/') {
+                let files = "queries read tables, and files that 'canopy table add' has added";
+                return Error::Sql(format!("table '{name}' not found: {files}"));
+            }
+            return Error::NoTable(name.to_owned());
         }
         if text.starts_with("DDL not supported") || text.starts_with("DML not supported") {
             return Error::Sql(format!("queries cannot change the index ({text})"));
@@ -51,6 +56,7 @@ mod tests {
         let plan = |text: &str| refusal(&DataFusionError::Plan(text.to_owned())).to_string();
         assert_eq!(plan("table 'datafusion.public.entres' not found"), "no table 'entres'");
         assert_eq!(plan("table 'datafusion.gufi.x' not found"), "no table 'gufi.x'");
+        assert!(plan("table 'datafusion.public./etc/x' not found").contains("canopy table add"));
         assert!(
             plan("DDL not supported: DropTable").starts_with("queries cannot change the index")
         );

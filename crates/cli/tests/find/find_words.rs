@@ -159,7 +159,7 @@ const EXPRESSIONS: &[&str] = &[
     "-name [[:upper:]]*",
     "-name [[:lower:]]*",
     "-name *[[:alpha:]]",
-    "-name *[[:punct:]]*",
+    "-name *[[:xdigit:]]",
     "-name *[[:space:]]*",
     "-name *[[:cntrl:]]*",
     "-iname [[:upper:]]*",
