@@ -44,7 +44,7 @@ pub(super) fn no_table(name: &str, tables: &[String]) -> String {
         Some(table) => format!("; did you mean '{table}'?"),
         None => String::new(),
     };
-    format!("no table '{name}'{meant}\nTables are {}.", tables.join(", "))
+    format!("no table '{name}'{meant} (tables: {})", tables.join(", "))
 }
 
 #[cfg(test)]
@@ -63,8 +63,8 @@ mod tests {
         let tables = ["directories", "entries", "xattrs"].map(str::to_owned);
         assert_eq!(
             no_table("entres", &tables),
-            "no table 'entres'; did you mean 'entries'?\nTables are directories, entries, xattrs."
+            "no table 'entres'; did you mean 'entries'? (tables: directories, entries, xattrs)"
         );
-        assert!(no_table("weather", &tables).starts_with("no table 'weather'\n"));
+        assert!(no_table("weather", &tables).starts_with("no table 'weather' (tables: "));
     }
 }
