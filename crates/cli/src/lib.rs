@@ -14,6 +14,7 @@ pub mod limits;
 pub mod options;
 mod outcome;
 pub mod places;
+mod replacement;
 
 pub use outcome::{Outcome, message, say};
 

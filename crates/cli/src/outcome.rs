@@ -34,7 +34,7 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             message(format_args!("{error:#}"));
-            ExitCode::from(2)
+            ExitCode::from(if error.is::<Unsaid>() { 1 } else { 2 })
         }
     }
 }
@@ -45,10 +45,15 @@ pub fn message(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "canopy: {}", safe::message(&text.to_string()));
 }
 
+/// Why a command that has done its work could not say so: exit code 1.
+#[derive(Debug, thiserror::Error)]
+#[error("the work is done, but standard output cannot be written: {0}")]
+struct Unsaid(std::io::Error);
+
 /// Prints a line about what was done, which stays done if nobody reads it.
 pub fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
     match writeln!(std::io::stdout(), "{line}") {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Unsaid(error).into()),
         _ => Ok(()),
     }
 }

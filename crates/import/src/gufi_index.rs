@@ -58,6 +58,10 @@ impl GufiIndex {
         asked_root: Option<&[u8]>,
         problems: &Problems,
     ) -> Result<(Self, Tree)> {
+        if !problems.lenient() && !root.join("db.db").exists() {
+            let root = root.display();
+            return Err(Error::Input(format!("{root} is no GUFI index: it has no db.db")));
+        }
         let (mut gathered, mut found) = (FirstPass::default(), Vec::new());
         // Paths below the root with their places on disk.
         let mut waiting: Vec<(Vec<u8>, PathBuf)> = vec![(Vec::new(), root.to_owned())];

@@ -1,5 +1,6 @@
 //! What can go wrong with SQL.
 
+use crate::messages::refusal;
 use crate::own::TableError;
 use canopy_text::human_size;
 
@@ -32,6 +33,9 @@ pub enum Error {
     /// A thread of a statement has panicked.
     #[error("the statement was broken off, and its answer is not whole: {0}")]
     Broken(String),
+    /// A statement names a table that is none.
+    #[error("no table '{0}'")]
+    NoTable(String),
     /// The SQL engine refused.
     #[error("{0}")]
     Sql(String),
@@ -60,7 +64,7 @@ impl From<datafusion::error::DataFusionError> for Error {
                 let detail = detail.lines().next().unwrap_or_default().to_owned();
                 return Error::Memory { limit_bytes: 0, detail };
             }
-            _ => return Error::Sql(error.strip_backtrace()),
+            root => return refusal(root),
         };
         // An error of ours, which says all by itself, with what caused it.
         let mut message = cause.to_string();

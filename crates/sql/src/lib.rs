@@ -6,13 +6,15 @@
 //! `prefilter` into rows, `provider` hands the tables to the engine, `functions` adds what people
 //! ask of metadata, `own` has the tables that the administrator adds, `gufi` what queries that were
 //! written for GUFI ask for. `session` answers one statement after the other, `statements` finds
-//! where each ends, `output` prints answers, `grid` those for people.
+//! where each ends, `output` prints answers, `grid` those for people, `messages` says what the engine
+//! refuses.
 
 mod acls;
 mod error;
 mod functions;
 mod grid;
 mod gufi;
+mod messages;
 mod output;
 mod own;
 mod prefilter;

@@ -9,6 +9,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::writer::{ArrayWriter, LineDelimitedWriter};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use parking_lot::Mutex;
 use parquet::arrow::ArrowWriter;
 use std::io::Write;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ pub enum AnswerFormat {
 
 pub(super) enum Writer<'a> {
     Table(Grid<'a>),
-    Csv(CsvWriter<&'a mut (dyn Write + Send)>),
+    Csv(CsvWriter<Remembering<'a>>, Arc<Mutex<Option<std::io::Error>>>),
     Json(ArrayWriter<&'a mut (dyn Write + Send)>),
     NdJson(LineDelimitedWriter<&'a mut (dyn Write + Send)>),
     Parquet(ArrowWriter<&'a mut (dyn Write + Send)>),
@@ -48,11 +49,13 @@ impl<'a> Writer<'a> {
         Ok(match format {
             AnswerFormat::Table => Writer::Table(Grid::new(schema, style, output)),
             AnswerFormat::Csv => {
-                let mut writer = WriterBuilder::new().with_header(true).build(output);
+                let failure = Arc::default();
+                let output = Remembering { output, failure: Arc::clone(&failure) };
+                let writer = WriterBuilder::new().with_header(true).build(output);
+                let mut writer = Writer::Csv(writer, failure);
                 // So that an answer without rows has its header too.
-                let empty = flat(&RecordBatch::new_empty(schema)).map_err(arrow_error)?;
-                writer.write(&empty).map_err(arrow_error)?;
-                Writer::Csv(writer)
+                writer.write(RecordBatch::new_empty(schema))?;
+                writer
             }
             AnswerFormat::Json => Writer::Json(ArrayWriter::new(output)),
             AnswerFormat::NdJson => Writer::NdJson(LineDelimitedWriter::new(output)),
@@ -63,8 +66,12 @@ impl<'a> Writer<'a> {
     pub(super) fn write(&mut self, batch: RecordBatch) -> Result<()> {
         match self {
             Writer::Table(grid) => grid.write(&batch)?,
-            Writer::Csv(writer) => {
-                writer.write(&flat(&batch).map_err(arrow_error)?).map_err(arrow_error)?
+            Writer::Csv(writer, failure) => {
+                let written = writer.write(&flat(&batch).map_err(arrow_error)?);
+                written.map_err(|error| match failure.lock().take() {
+                    Some(failure) => Error::Output(failure),
+                    None => arrow_error(error),
+                })?;
             }
             Writer::Json(writer) => writer.write(&batch).map_err(arrow_error)?,
             Writer::NdJson(writer) => writer.write(&batch).map_err(arrow_error)?,
@@ -76,7 +83,7 @@ impl<'a> Writer<'a> {
     pub(super) fn finish(self) -> Result<()> {
         match self {
             Writer::Table(grid) => grid.finish()?,
-            Writer::Csv(writer) => writer.into_inner().flush()?,
+            Writer::Csv(writer, _) => writer.into_inner().flush()?,
             Writer::Json(mut writer) => {
                 writer.finish().map_err(arrow_error)?;
                 let output = writer.into_inner();
@@ -94,6 +101,34 @@ impl<'a> Writer<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// An output that remembers why it failed, which the writer of CSV tells by its text alone.
+pub(super) struct Remembering<'a> {
+    output: &'a mut (dyn Write + Send),
+    failure: Arc<Mutex<Option<std::io::Error>>>,
+}
+
+impl Remembering<'_> {
+    fn remember<T>(&self, written: std::io::Result<T>) -> std::io::Result<T> {
+        written.inspect_err(|error| {
+            let same = std::io::Error::new(error.kind(), error.to_string());
+            *self.failure.lock() =
+                Some(error.raw_os_error().map_or(same, std::io::Error::from_raw_os_error));
+        })
+    }
+}
+
+impl Write for Remembering<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.output.write(bytes);
+        self.remember(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let flushed = self.output.flush();
+        self.remember(flushed)
     }
 }
 

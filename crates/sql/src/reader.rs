@@ -6,11 +6,13 @@ use super::queue::Batches;
 use super::tables::TableColumn::{Acl, Depth, Dev, Path, Source, Stored, Type};
 use super::tables::{Table, TableColumn, Work, external};
 use arrow::array::{
-    ArrayRef, RecordBatch, RecordBatchOptions, StringArray, StringBuilder, UInt32Array, UInt64Array,
+    Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringArray, StringBuilder,
+    TimestampNanosecondArray, UInt32Array, UInt64Array,
 };
-use arrow::datatypes::SchemaRef;
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{SchemaRef, TimestampNanosecondType};
 use canopy_index::column::*;
-use canopy_index::{Columns, FileKind, SourceRecord};
+use canopy_index::{ColumnId, Columns, FileKind, SourceRecord};
 use canopy_model::{FileType, base_name, join};
 use canopy_read::Inode;
 use canopy_read::inode::one_row;
@@ -141,7 +143,7 @@ impl Projection {
                     let letter = |&mode: &u32| FileType::of_mode(mode).letter().to_string();
                     Arc::new(StringArray::from_iter_values(modes.map(letter)))
                 }
-                Stored(column) => column.array(&batch)?.clone(),
+                Stored(column) => stored(*column, &batch)?,
                 Acl(column) => column.array(&batch)?.clone(),
             })
         };
@@ -165,7 +167,7 @@ impl Projection {
                 Depth => Arc::new(UInt32Array::from(vec![0])),
                 Type => repeated("d", 1),
                 Dev => Arc::new(UInt64Array::from(vec![source.dev])),
-                Stored(column) => column.array(&row)?.clone(),
+                Stored(column) => stored(*column, &row)?,
                 Acl(column) => column.array(&row)?.clone(),
             })
         };
@@ -208,6 +210,17 @@ fn paths(
         }
     }
     Ok(Arc::new(paths.finish()))
+}
+
+/// Takes a column of the file; of births, those that are not known, which are 0 there, are null.
+fn stored(column: ColumnId, batch: &RecordBatch) -> canopy_index::Result<ArrayRef> {
+    let array = column.array(batch)?;
+    let births = array.as_primitive_opt::<TimestampNanosecondType>();
+    let Some(births) = births.filter(|_| column == BTIME.id()) else { return Ok(array.clone()) };
+    let known: NullBuffer = births.values().iter().map(|birth_ns| *birth_ns != 0).collect();
+    let known = Some(known).filter(|known| known.null_count() > 0);
+    let births = TimestampNanosecondArray::new(births.values().clone(), known);
+    Ok(Arc::new(births.with_data_type(array.data_type().clone())))
 }
 
 fn placed_rows(placed: Option<&Placed>) -> canopy_index::Result<&Placed> {

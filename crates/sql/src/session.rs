@@ -10,6 +10,7 @@
 use super::output::{Style, Writer};
 use super::{AnswerFormat, TABLES, gufi, plan_session, summaries};
 use crate::error::{Error, Result};
+use crate::messages::no_table;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use canopy_index::Index;
@@ -172,6 +173,7 @@ impl Session {
             (Error::Memory { detail, .. }, Some(limit_bytes)) => {
                 Error::Memory { limit_bytes, detail }
             }
+            (Error::NoTable(name), _) => Error::Sql(no_table(&name, &self.tables())),
             (error, _) => error,
         })
     }

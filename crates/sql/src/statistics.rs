@@ -116,7 +116,12 @@ impl Statistic {
             Number(value) => Arc::new(Int64Array::from_iter_values(rows().map(value))),
             Extremum(value) => Arc::new(Int64Array::from(some(*value))),
             Time(value) => {
-                Arc::new(TimestampNanosecondArray::from(some(*value)).with_timezone("UTC"))
+                // A birth that is not known is 0.
+                let birth = self.columns == BTIME.into();
+                let known = |time: &i64| !birth || *time != 0;
+                let times: Vec<_> =
+                    some(*value).into_iter().map(|time| time.filter(known)).collect();
+                Arc::new(TimestampNanosecondArray::from(times).with_timezone("UTC"))
             }
             Id(value) => Arc::new(rows().map(value).collect::<UInt32Array>()),
             Sizes => {

@@ -135,6 +135,8 @@ impl TableColumn {
             Depth => computed("depth", DataType::UInt32),
             Type => computed("type", DataType::Utf8),
             Dev => computed("dev", DataType::UInt64),
+            // A birth that is not known is null.
+            Stored(column) if column == BTIME.id() => column.field().with_nullable(true),
             Stored(column) => column.field(),
             Acl(column) => column.field(),
         }

@@ -46,7 +46,8 @@ pub fn time_value(time_ns: i64, kind: char) -> String {
         '+' => Some(with_fraction(time.format("%Y-%m-%d+%H:%M:%S").to_string())),
         'S' | 'T' | 'X' => conversion(&time, kind, 0).map(with_fraction),
         // GNU's other tools alone know these.
-        'N' | 'q' | '%' => None,
+        'N' | 'q' => None,
+        '%' => Some("%".to_owned()),
         kind => conversion(&time, kind, 0),
     };
     // What strftime(3) does with a letter that it does not know.
@@ -71,7 +72,7 @@ mod tests {
             ('n', "\n"),
             ('N', "%N"),
             ('q', "%q"),
-            ('%', "%%"),
+            ('%', "%"),
             ('E', "%E"),
             (':', "%:"),
             ('ü', "%ü"),

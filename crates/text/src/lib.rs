@@ -16,6 +16,7 @@
 //! # Ok::<(), canopy_text::Error>(())
 //! ```
 
+mod brackets;
 pub mod clock;
 mod error;
 mod human;
@@ -35,6 +36,6 @@ pub use human::{SizeForm, human_size, parse_size, whole_number};
 pub use mode::mode_string;
 pub use names::{group_id, group_name, group_or_number, user_id, user_name, user_or_number};
 pub use pattern::Glob;
-pub use printf::{Flags, control};
+pub use printf::{Flags, WIDTH_MAX, control};
 pub use quote::{Quoting, Style};
 pub use times::TimeStyle;

@@ -1,6 +1,7 @@
 //! Patterns of names and paths: shell patterns as fnmatch(3) takes them. They are matched against
 //! escaped names, in which a byte that is no UTF-8 is one character.
 
+use crate::brackets::{NOTHING, of_shell};
 use crate::error::{Error, Result};
 use canopy_model::escape;
 use memchr::memmem::Finder;
@@ -31,7 +32,7 @@ impl Glob {
             return Ok(simple);
         }
         let flags = if ignore_case { "(?si)" } else { "(?s)" };
-        let regex = format!("{flags}\\A(?:{})\\z", glob_to_regex(&pattern));
+        let regex = format!("{flags}\\A(?:{})\\z", glob_to_regex(&pattern, ignore_case));
         Regex::new(&regex).map(Glob::Regex).map_err(|_| Error::LargePattern(pattern))
     }
 
@@ -84,7 +85,7 @@ fn parts_match(text: &str, begin: &str, middles: &[Finder<'static>], end: &str) 
     })
 }
 
-fn glob_to_regex(pattern: &str) -> String {
+fn glob_to_regex(pattern: &str, ignore_case: bool) -> String {
     let mut regex = String::new();
     let mut rest = pattern;
     while let Some(c) = rest.chars().next() {
@@ -92,71 +93,26 @@ fn glob_to_regex(pattern: &str) -> String {
         match c {
             '*' => regex.push_str(".*"),
             '?' => regex.push('.'),
-            '[' => match bracket(rest, true) {
+            '[' => match of_shell(rest, ignore_case) {
                 Some((class, length)) => {
                     regex.push_str(&class);
                     rest = &rest[length..];
                 }
                 None => regex.push_str("\\["),
             },
-            '\\' => {
-                let escaped = rest.chars().next().unwrap_or('\\');
-                regex.push_str(&regex::escape(escaped.encode_utf8(&mut [0; 4])));
-                rest = rest.get(escaped.len_utf8()..).unwrap_or("");
-            }
+            '\\' => match rest.chars().next() {
+                Some(quoted) => {
+                    regex.push_str(&regex::escape(quoted.encode_utf8(&mut [0; 4])));
+                    rest = &rest[quoted.len_utf8()..];
+                }
+                // Where nothing is quoted, nothing matches.
+                None => regex.push_str(NOTHING),
+            },
             c => regex.push_str(&regex::escape(c.encode_utf8(&mut [0; 4]))),
         }
     }
     regex
 }
-
-/// Translates a bracket expression whose '[' was just read. Returns the class and the length of
-/// what was read, or `None` if it does not end. In a shell pattern '!' negates too and a backslash
-/// quotes.
-pub(crate) fn bracket(text: &str, shell: bool) -> Option<(String, usize)> {
-    let mut class = String::from("[");
-    let mut at = 0;
-    if text.starts_with('^') || (shell && text.starts_with('!')) {
-        class.push('^');
-        if !shell {
-            class.push_str(FOREIGN);
-        }
-        at = 1;
-    }
-    let mut first = true;
-    loop {
-        let c = text[at..].chars().next()?;
-        at += c.len_utf8();
-        match c {
-            ']' if !first => break,
-            '[' if text[at..].starts_with(':') => {
-                let end = text[at..].find(":]")?;
-                class.push_str(&format!("[{}]", &text[at..at + end + 1]));
-                at += end + 2;
-            }
-            '\\' if shell => {
-                let quoted = text[at..].chars().next()?;
-                at += quoted.len_utf8();
-                class.push_str(&regex::escape(quoted.encode_utf8(&mut [0; 4])));
-            }
-            // A range keeps its '-'; the characters that Rust's classes treat in their own way are
-            // quoted.
-            '-' if !first && !text[at..].starts_with(']') => class.push('-'),
-            c => {
-                if matches!(c, '[' | ']' | '\\' | '&' | '~' | '^' | '-') {
-                    class.push('\\');
-                }
-                class.push(c);
-            }
-        }
-        first = false;
-    }
-    class.push(']');
-    Some((class, at))
-}
-
-/// The escaped bytes that are no UTF-8: no character, as far as regular expressions go.
-pub(crate) const FOREIGN: &str = "\u{10FF80}-\u{10FFFF}";
 
 #[cfg(test)]
 mod tests {
@@ -194,8 +150,43 @@ mod tests {
             ("*a*a", "a", false),
             ("*a*a*", "xaxa", true),
             ("a[&&b]c", "a&c", true),
+            ("[z-a]", "b", false),
+            ("[z-a]", "z", false),
+            ("[!z-a]", "b", true),
+            ("[z-aa]", "a", true),
+            ("[[:foo:]]", "f", false),
+            ("[![:foo:]]", "x", false),
+            ("*[[:foo:]a]", "a", false),
+            ("*[a[:foo:]]", "a", true),
+            ("[[=a=]]", "a", true),
+            ("[[.a.]]", "a", true),
+            ("[[.hyphen.]]", "-", false),
+            ("[[.a.]-c]", "b", true),
+            ("[a-[.c.]]", "b", true),
+            ("[a-c-z]", "-", true),
+            ("[a-c-z]", "x", false),
+            ("[--/]", ".", true),
+            ("[\\a-\\c]", "b", true),
+            ("[^]a]", "b", true),
+            ("[^]a]", "]", false),
+            ("[[-a]", "]", true),
+            ("\\", "\\", false),
+            ("*\\", "a\\", false),
+            ("*\\\\", "a\\", true),
         ] {
             let glob = Glob::new(pattern.as_bytes(), false).unwrap();
+            assert_eq!(glob.matches(text), matches, "{pattern} {text}");
+        }
+        for (pattern, text, matches) in [
+            ("[A-z]*", "b", true),
+            ("[A-z]*", "]", false),
+            ("[ä]b", "ÄB", true),
+            ("[A-C]", "b", true),
+            ("[!a-c]", "B", false),
+            ("[[:upper:]]*", "ab", false),
+            ("[[:upper:]]*", "Ab", true),
+        ] {
+            let glob = Glob::new(pattern.as_bytes(), true).unwrap();
             assert_eq!(glob.matches(text), matches, "{pattern} {text}");
         }
         assert!(Glob::new(b"A*B", true).unwrap().matches("axb"));

@@ -22,7 +22,15 @@ pub struct Flags {
     pub dot: bool,
 }
 
+/// The largest width and precision.
+pub const WIDTH_MAX: usize = 1_000_000;
+
 impl Flags {
+    /// Returns whether width or precision is larger than [`WIDTH_MAX`].
+    pub fn is_too_wide(&self) -> bool {
+        self.width.max(self.precision.unwrap_or(0)) > WIDTH_MAX
+    }
+
     /// Takes flags, width and precision from the beginning of a text. `others` are flags without
     /// effect here.
     pub fn read(rest: &mut &[u8], others: &[u8]) -> Self {
@@ -124,12 +132,12 @@ impl Flags {
     }
 }
 
-/// Reads a number, as far as it is sensible.
+/// Reads a number; one that is no width stands for all beyond.
 fn digits(rest: &mut &[u8]) -> Option<usize> {
     let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let number = rest[..count]
-        .iter()
-        .fold(0_usize, |number, digit| (number * 10 + usize::from(digit - b'0')).min(10_000));
+    let number = rest[..count].iter().fold(0_usize, |number, digit| {
+        (number * 10 + usize::from(digit - b'0')).min(WIDTH_MAX + 1)
+    });
     *rest = &rest[count..];
     (count > 0).then_some(number)
 }

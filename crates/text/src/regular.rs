@@ -3,8 +3,8 @@
 //! They are matched against escaped names, in which a byte that is no UTF-8 is one character that
 //! no dot matches.
 
+use crate::brackets::{FOREIGN, Rules, Wrong, of_regex};
 use crate::error::{Error, Result};
-use crate::pattern::{FOREIGN, bracket};
 use canopy_model::escape;
 use regex::Regex;
 
@@ -19,6 +19,14 @@ pub enum Syntax {
     Minimal,
     /// `(`, `|`, `+`, `?`, `{`.
     Extended,
+    /// As `Extended`; a `{` that begins no interval is itself.
+    Egrep,
+    /// As `Egrep`; a backslash quotes in brackets too.
+    GnuAwk,
+    /// As `GnuAwk`, without `\w` and its like.
+    PosixAwk,
+    /// As `PosixAwk`, without intervals and back-references.
+    Awk,
 }
 
 impl Syntax {
@@ -28,26 +36,50 @@ impl Syntax {
             "findutils-default" | "emacs" => Syntax::Emacs,
             "ed" | "grep" | "posix-basic" | "sed" => Syntax::Basic,
             "posix-minimal-basic" => Syntax::Minimal,
-            "gnu-awk" | "posix-awk" | "awk" | "posix-egrep" | "egrep" | "posix-extended" => {
-                Syntax::Extended
-            }
+            "posix-extended" => Syntax::Extended,
+            "posix-egrep" | "egrep" => Syntax::Egrep,
+            "gnu-awk" => Syntax::GnuAwk,
+            "posix-awk" => Syntax::PosixAwk,
+            "awk" => Syntax::Awk,
             _ => return Err(Error::Syntax(name.to_owned())),
         })
     }
 
+    /// Returns whether parentheses and their like are operators as they are.
+    fn has_plain_operators(self) -> bool {
+        !matches!(self, Syntax::Emacs | Syntax::Basic | Syntax::Minimal)
+    }
+
+    /// Returns whether there are `\w`, `\s`, `\<` and their like.
+    fn has_gnu_operators(self) -> bool {
+        !matches!(self, Syntax::Awk | Syntax::PosixAwk)
+    }
+
+    fn brackets(self, ignore_case: bool) -> Rules {
+        Rules {
+            ignore_case,
+            classes: self != Syntax::Emacs,
+            empty_ranges: self == Syntax::Emacs,
+            backslash: matches!(self, Syntax::Awk | Syntax::PosixAwk | Syntax::GnuAwk),
+        }
+    }
+
     /// Returns what a character is, plain or behind a backslash.
     fn meaning(self, c: char, quoted: bool) -> Meaning {
-        let plain_operators = self == Syntax::Extended;
+        let plain_operators = self.has_plain_operators();
+        let is_operator = quoted != plain_operators;
         match c {
-            '(' | ')' if quoted != plain_operators => Meaning::Group,
-            '|' if quoted != plain_operators && self != Syntax::Minimal => Meaning::Alternative,
-            '{' | '}' if quoted != plain_operators && self != Syntax::Emacs => Meaning::Interval,
+            '(' if is_operator => Meaning::Open,
+            ')' if is_operator => Meaning::Close,
+            '|' if is_operator && self != Syntax::Minimal => Meaning::Alternative,
+            '{' if is_operator && !matches!(self, Syntax::Emacs | Syntax::Awk) => Meaning::Interval,
             '*' if !quoted => Meaning::Repeat,
             '+' | '?' => match (self, quoted) {
-                (Syntax::Emacs | Syntax::Extended, false) | (Syntax::Basic, true) => {
-                    Meaning::Repeat
-                }
-                _ => Meaning::Literal,
+                (Syntax::Minimal, _) => Meaning::Literal,
+                (Syntax::Basic, quoted) if quoted => Meaning::Repeat,
+                (Syntax::Basic, _) => Meaning::Literal,
+                (_, quoted) if quoted => Meaning::Literal,
+                _ => Meaning::Repeat,
             },
             _ => Meaning::Literal,
         }
@@ -55,7 +87,8 @@ impl Syntax {
 }
 
 enum Meaning {
-    Group,
+    Open,
+    Close,
     Alternative,
     Interval,
     Repeat,
@@ -66,116 +99,225 @@ enum Meaning {
 pub fn compile(pattern: &[u8], syntax: Syntax, ignore_case: bool) -> Result<Regex> {
     let pattern = escape(pattern).into_owned();
     let failed = |why| Error::Regex { pattern: pattern.clone(), why };
-    let mut translation = Translation { syntax, regex: String::new(), at_start: true };
-    let mut rest = pattern.as_str();
-    while let Some(c) = rest.chars().next() {
-        rest = &rest[c.len_utf8()..];
-        match c {
-            '[' => {
-                let (class, length) =
-                    bracket(rest, false).ok_or_else(|| failed("Unmatched [, [^, [:, [., or [="))?;
-                translation.regex.push_str(&class);
-                translation.at_start = false;
-                rest = &rest[length..];
-            }
-            '\\' => {
-                let quoted = rest.chars().next().ok_or_else(|| failed("Trailing backslash"))?;
-                rest = &rest[quoted.len_utf8()..];
-                if quoted.is_ascii_digit() && quoted != '0' {
-                    return Err(failed("back-references are not supported"));
-                }
-                translation.quoted(quoted);
-            }
-            c => translation.plain(c, rest),
-        }
-    }
+    let mut translation = Translation {
+        syntax,
+        rules: syntax.brackets(ignore_case),
+        regex: String::new(),
+        at_start: true,
+        repeated: None,
+        depth: 0,
+        rest: &pattern,
+    };
+    translation.translate().map_err(failed)?;
     let flags = if ignore_case { "(?si)" } else { "(?s)" };
     let regex = format!("{flags}\\A(?:{})\\z", translation.regex);
     Regex::new(&regex).map_err(|_| failed("Invalid regular expression"))
 }
 
-struct Translation {
+struct Translation<'a> {
     syntax: Syntax,
+    rules: Rules,
     regex: String,
     /// Whether nothing stands here yet that could be repeated.
     at_start: bool,
+    /// The operator of repetition that the translation ends with, '{' for an interval.
+    repeated: Option<char>,
+    /// How many groups are open.
+    depth: usize,
+    /// What is still to be read.
+    rest: &'a str,
 }
 
-impl Translation {
-    fn literal(&mut self, c: char) {
-        self.regex.push_str(&regex::escape(c.encode_utf8(&mut [0; 4])));
+impl Translation<'_> {
+    fn translate(&mut self) -> Result<(), &'static str> {
+        while let Some(c) = self.next() {
+            let repeated = self.repeated.take();
+            match c {
+                '[' => {
+                    let (class, length) =
+                        of_regex(self.rest, self.rules).map_err(Wrong::message)?;
+                    self.atom(&class);
+                    self.rest = &self.rest[length..];
+                }
+                '\\' => {
+                    let quoted = self.next().ok_or("Trailing backslash")?;
+                    let is_reference = quoted.is_ascii_digit() && quoted != '0';
+                    if is_reference && self.syntax != Syntax::Awk {
+                        return Err("back-references are not supported");
+                    }
+                    self.quoted(quoted, repeated)?;
+                }
+                c => self.plain(c, repeated)?,
+            }
+        }
+        if self.depth == 0 { Ok(()) } else { Err("Unmatched ( or \\(") }
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.rest.chars().next()?;
+        self.rest = &self.rest[c.len_utf8()..];
+        Some(c)
+    }
+
+    fn atom(&mut self, regex: &str) {
+        self.regex.push_str(regex);
         self.at_start = false;
     }
 
-    fn operator(&mut self, c: char, quoted: bool) {
+    fn literal(&mut self, c: char) {
+        self.atom(&regex::escape(c.encode_utf8(&mut [0; 4])));
+    }
+
+    /// Takes what may be an operator, behind one of repetition if `repeated` tells which.
+    fn operator(
+        &mut self,
+        c: char,
+        quoted: bool,
+        repeated: Option<char>,
+    ) -> Result<(), &'static str> {
         match self.syntax.meaning(c, quoted) {
-            Meaning::Group | Meaning::Alternative => {
-                self.regex.push(c);
-                self.at_start = c != ')';
+            Meaning::Open => {
+                self.regex.push('(');
+                self.depth += 1;
+                self.at_start = true;
             }
-            Meaning::Repeat if self.at_start => self.literal(c),
-            // A second repetition would make the first one lazy.
-            Meaning::Repeat if self.regex.ends_with(['*', '+', '?']) && !self.ends_quoted() => {
-                if !self.regex.ends_with(c) {
-                    self.regex.pop();
-                    self.regex.push('*');
-                }
+            Meaning::Close if self.depth > 0 => {
+                self.atom(")");
+                self.depth -= 1;
             }
-            Meaning::Repeat | Meaning::Interval => self.regex.push(c),
+            Meaning::Close if quoted => return Err("Unmatched ) or \\)"),
+            Meaning::Close => self.literal(c),
+            Meaning::Alternative => {
+                self.regex.push('|');
+                self.at_start = true;
+            }
+            Meaning::Interval => self.interval()?,
+            Meaning::Repeat if self.at_start => self.leading(c)?,
+            Meaning::Repeat => self.repeat(c, repeated),
             Meaning::Literal => self.literal(c),
         }
+        Ok(())
     }
 
-    fn ends_quoted(&self) -> bool {
-        let before = &self.regex.as_bytes()[..self.regex.len() - 1];
-        before.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
-    }
-
-    fn quoted(&mut self, c: char) {
-        match c {
-            '`' => self.regex.push_str("\\A"),
-            '\'' => self.regex.push_str("\\z"),
-            'w' | 'W' | 'b' | 'B' => {
-                self.regex.extend(['\\', c]);
-                self.at_start = false;
+    /// Takes an operator of repetition behind nothing that could be repeated.
+    fn leading(&mut self, c: char) -> Result<(), &'static str> {
+        match self.syntax {
+            Syntax::Extended | Syntax::PosixAwk => {
+                return Err("Invalid preceding regular expression");
             }
-            's' | 'S' if self.syntax != Syntax::Emacs => {
-                self.regex.extend(['\\', c]);
-                self.at_start = false;
+            Syntax::Basic if c == '{' => {
+                return Err("Invalid preceding regular expression");
             }
-            '<' => self.regex.push_str("\\b{start}"),
-            '>' => self.regex.push_str("\\b{end}"),
-            c => self.operator(c, true),
+            Syntax::Egrep => {}
+            _ => self.literal(c),
         }
+        Ok(())
     }
 
-    fn plain(&mut self, c: char, rest: &str) {
-        let anchors_anywhere = self.syntax == Syntax::Extended;
+    /// Appends an operator of repetition; a '?' behind another one would make that one lazy.
+    fn repeat(&mut self, c: char, repeated: Option<char>) {
+        match repeated {
+            None => self.regex.push(c),
+            Some('{') => self.regex.push_str(match c {
+                '?' => "{0,1}",
+                '+' => "{1,}",
+                _ => "{0,}",
+            }),
+            Some(before) if before == c => {}
+            Some(_) => {
+                self.regex.pop();
+                self.regex.push('*');
+            }
+        }
+        self.repeated = match repeated {
+            None | Some('{') => Some(if repeated.is_some() { '{' } else { c }),
+            Some(before) if before == c => Some(c),
+            Some(_) => Some('*'),
+        };
+    }
+
+    /// Takes an interval whose brace was just read, if there is one.
+    fn interval(&mut self) -> Result<(), &'static str> {
+        let end = if self.syntax.has_plain_operators() { "}" } else { "\\}" };
+        let literal = matches!(self.syntax, Syntax::Egrep | Syntax::GnuAwk | Syntax::PosixAwk);
+        let (inner, rest) = match self.rest.split_once(end) {
+            Some((inner, rest)) => (inner, rest),
+            None if literal => {
+                self.literal('{');
+                return Ok(());
+            }
+            None => return Err("Unmatched \\{"),
+        };
+        const CONTENT: &str = "Invalid content of \\{\\}";
+        let (least, most) = inner.split_once(',').map_or((inner, None), |(a, b)| (a, Some(b)));
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(least) || !most.is_none_or(is_number) {
+            let is_list = inner.bytes().all(|byte| byte.is_ascii_digit() || byte == b',');
+            if literal && !is_list {
+                self.literal('{');
+                return Ok(());
+            }
+            return Err(CONTENT);
+        }
+        if inner.is_empty() {
+            return Err(CONTENT);
+        }
+        if self.at_start {
+            return self.leading('{');
+        }
+        // Without a lower bound it is 0.
+        let number = |text: &str| text.parse::<u16>().ok().filter(|number| *number <= 0x7fff);
+        let least = if least.is_empty() { Some(0) } else { number(least) };
+        let least = least.ok_or("Regular expression too big")?;
+        let most = match most {
+            None => least.to_string(),
+            Some("") => String::new(),
+            Some(most) => number(most).ok_or("Regular expression too big")?.to_string(),
+        };
+        if most.parse::<u16>().is_ok_and(|most| most < least) {
+            return Err(CONTENT);
+        }
+        self.regex.push_str(&format!("{{{least},{most}}}"));
+        self.repeated = Some('{');
+        self.rest = rest;
+        Ok(())
+    }
+
+    fn quoted(&mut self, c: char, repeated: Option<char>) -> Result<(), &'static str> {
+        if self.syntax.has_gnu_operators() {
+            match c {
+                '`' => self.regex.push_str("\\A"),
+                '\'' => self.regex.push_str("\\z"),
+                'w' | 'W' | 'b' | 'B' | 's' | 'S' => self.atom(&format!("\\{c}")),
+                '<' => self.regex.push_str("\\b{start}"),
+                '>' => self.regex.push_str("\\b{end}"),
+                c => return self.operator(c, true, repeated),
+            }
+            return Ok(());
+        }
+        self.operator(c, true, repeated)
+    }
+
+    fn plain(&mut self, c: char, repeated: Option<char>) -> Result<(), &'static str> {
+        let anchors_anywhere = self.syntax.has_plain_operators();
         match c {
             // In find's default syntax the dot is not the end of a line.
             '.' => {
                 let newline = if self.syntax == Syntax::Emacs { "\n" } else { "" };
-                self.regex.push_str(&format!("[^{newline}{FOREIGN}]"));
-                self.at_start = false;
+                self.atom(&format!("[^{newline}{FOREIGN}]"));
             }
             '^' if anchors_anywhere || self.at_start => self.regex.push('^'),
-            '$' if anchors_anywhere || ["", "\\)", "\\|"].iter().any(|end| ends(rest, end)) => {
+            '$' if anchors_anywhere
+                || self.rest.is_empty()
+                || self.rest.starts_with("\\)")
+                || self.rest.starts_with("\\|") =>
+            {
                 self.regex.push('$');
             }
-            '0'..='9' | ',' if self.in_interval() => self.regex.push(c),
-            c => self.operator(c, false),
+            c => return self.operator(c, false, repeated),
         }
+        Ok(())
     }
-
-    fn in_interval(&self) -> bool {
-        let digits = self.regex.trim_end_matches(|c: char| c.is_ascii_digit() || c == ',');
-        digits.ends_with('{') && !digits.ends_with("\\{")
-    }
-}
-
-/// Returns whether an anchor before `rest` stands at an end.
-fn ends(rest: &str, end: &str) -> bool {
-    if end.is_empty() { rest.is_empty() } else { rest.starts_with(end) }
 }
 
 #[cfg(test)]
@@ -203,10 +345,50 @@ mod tests {
             (Syntax::Emacs, "a.b", "a\nb", false),
             (Syntax::Basic, "a**", "aa", true),
             (Syntax::Extended, "a\\**", "a**", true),
+            (Syntax::Emacs, ".*\\s.*", "asb", false),
+            (Syntax::Emacs, ".*\\s.*", "a b", true),
+            (Syntax::Emacs, "\\S*", "a b", false),
+            (Syntax::GnuAwk, ".*\\s.*", "a b", true),
+            (Syntax::Awk, ".*\\s.*", "asb", true),
+            (Syntax::PosixAwk, ".*\\<b\\w", "a<bw", true),
+            (Syntax::Emacs, "[[:upper:]]*", ":]]", true),
+            (Syntax::Emacs, "[z-a]", "z", false),
+            (Syntax::Emacs, "[^z-a]", "z", true),
+            (Syntax::Extended, "[[=a=]][[.b.]]", "ab", true),
+            (Syntax::Extended, "a{,3}", "aaa", true),
+            (Syntax::Extended, "a{,3}", "aaaa", false),
+            (Syntax::Basic, "a\\{,3\\}", "aa", true),
+            (Syntax::Extended, "a{2}?", "", true),
+            (Syntax::Extended, "a{2}?", "aa", true),
+            (Syntax::Extended, "a*{1}", "aaa", true),
+            (Syntax::Egrep, "a{1x}", "a{1x}", true),
+            (Syntax::Awk, "a{2}", "a{2}", true),
+            (Syntax::Extended, "a)", "a)", true),
+            (Syntax::Awk, "a[\\]]", "a]", true),
+            (Syntax::Awk, "a\\1", "a1", true),
+            (Syntax::Egrep, "(*a)", "a", true),
+            (Syntax::GnuAwk, "(*a)", "*a", true),
         ] {
             let regex = compile(pattern.as_bytes(), syntax, false).unwrap();
             assert_eq!(regex.is_match(text), matches, "{syntax:?} {pattern} {text}");
         }
+        for (syntax, pattern, why) in [
+            (Syntax::Extended, "[[:foo:]]", "Invalid character class name"),
+            (Syntax::Extended, "[z-a]", "Invalid range end"),
+            (Syntax::Emacs, "[[.hyphen.]]", "Invalid collation character"),
+            (Syntax::Extended, "a{2", "Unmatched \\{"),
+            (Syntax::Extended, "a{1,2,3}", "Invalid content of \\{\\}"),
+            (Syntax::Extended, "a{3,1}", "Invalid content of \\{\\}"),
+            (Syntax::Extended, "{2}", "Invalid preceding regular expression"),
+            (Syntax::Extended, "a|*b", "Invalid preceding regular expression"),
+            (Syntax::Extended, "a(", "Unmatched ( or \\("),
+            (Syntax::Emacs, "a\\)", "Unmatched ) or \\)"),
+        ] {
+            let error = compile(pattern.as_bytes(), syntax, false).unwrap_err();
+            assert!(error.to_string().ends_with(why), "{pattern}: {error}");
+        }
+        let upper = compile(b"[[:upper:]]*", Syntax::Extended, true).unwrap();
+        assert!(upper.is_match("a\u{ff15}") && !upper.is_match("1"));
         assert!(compile(b"A", Syntax::Emacs, true).unwrap().is_match("a"));
         assert!(compile(b"a\\", Syntax::Emacs, false).is_err());
         assert!(compile(b"[a", Syntax::Emacs, false).is_err());

@@ -462,3 +462,71 @@ fn explain_tells_what_was_ruled_out_of_what_one_may_read() {
     let seen = text(&user.run(place.canopy.as_os_str(), &arguments).stdout);
     assert!(seen.contains("shards=2 of 2"), "{seen}");
 }
+
+#[test]
+fn all_formats_end_quietly_where_the_reader_goes_away() {
+    let (place, index) = indexed(20);
+    let canopy = format!("{} --index {}", place.canopy.display(), index.display());
+    for format in ["csv", "json", "ndjson", "table", "parquet"] {
+        let query = "SELECT repeat('x', 100) FROM range(1, 100000)";
+        let query = query.replace("range(1, 100000)", "generate_series(1, 100000)");
+        let line = format!(
+            "set -o pipefail; {canopy} sql --format {format} \"{query}\" | head -c 1 | wc -c"
+        );
+        let output = Command::new("bash").args(["-c", &line]).output().unwrap();
+        let errors = text(&output.stderr);
+        assert!(output.status.success() && errors.is_empty(), "{format}: {errors}");
+        assert_eq!(text(&output.stdout).trim(), "1", "{format}");
+    }
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    let (place, index) = indexed(1);
+    for (query, words, never) in [
+        ("SELECT * FROM entres", &["no table 'entres'; did you mean 'entries'?", "xattrs"][..], ""),
+        ("SELECT * FROM weather", &["no table 'weather'", "directories"], "did you mean"),
+        ("DROP TABLE entries", &["queries cannot change the index"], ""),
+        ("DELETE FROM entries", &["queries cannot change the index"], ""),
+        ("SELECT * FROM entries WHERE path = \"/usr/bin/ls\"", &["Text stands in single"], ""),
+        ("SELECT Nam FROM (SELECT 1 AS \"Nam\")", &["case sensitive"], "ident_normalization"),
+        ("SELECT * FROM entries WHERE size > 1/0", &["Divide by zero"], "caused by"),
+    ] {
+        let output = sql(&place, &index, &[query], b"");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{query}: {said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{query}: {said}");
+        assert!(never.is_empty() || !said.contains(never), "{query}: {said}");
+    }
+}
+
+#[test]
+fn a_birth_that_is_not_known_is_null() {
+    let place = Place::new();
+    let (index, list) = (place.path("index"), place.path("list"));
+    let rows = "path,type,mode,uid,gid,size,mtime,btime\n/d/x,f,644,0,0,7,1.5,\n\
+        /d/y,f,644,0,0,7,1.5,1600000000\n/d,d,755,0,0,0,0,\n/d/s,d,755,0,0,0,0,\n";
+    fs::write(&list, rows).unwrap();
+    let words = ["import", "--format", "csv"].map(OsStr::new);
+    let output = place.canopy(&index, &[&words[..], &[list.as_os_str()]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for (query, answer) in [
+        ("SELECT name FROM entries WHERE btime IS NULL", "x"),
+        ("SELECT name FROM entries WHERE btime < '2030-01-01'", "y"),
+        ("SELECT count(*) FROM directories WHERE btime IS NULL", "2"),
+        ("SELECT min(btime) FROM entries", "2020-09-13T12:26:40Z"),
+        ("SELECT btime_min IS NULL FROM trees WHERE path = '/d'", "true"),
+        ("SELECT crtime FROM vrpentries WHERE name = 'x'", "0"),
+    ] {
+        let output = sql(&place, &index, &["--format", "csv", query], b"");
+        let shown = text(&output.stdout);
+        let rows: Vec<&str> = shown.lines().skip(1).collect();
+        assert_eq!(rows, [answer], "{query}: {}", text(&output.stderr));
+    }
+    let found = |words: &[&str]| {
+        let words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
+        text(&place.canopy(&index, &words).stdout)
+    };
+    assert_eq!(found(&["find", "/d", "-newerBt", "1960-01-01"]), "/d/y\n");
+    assert_eq!(found(&["find", "/d/x", "-printf", "[%BY]"]), "[]");
+}

@@ -377,7 +377,7 @@ fn a_table_that_cannot_be_made_anew_has_no_rows_and_says_so() {
     assert_eq!(rows(&place, &index, &bob(), query), [r#"{"n":17}"#.escape_default().to_string()]);
     done(&place, &index, &["table", "refresh"]);
     done(&place, &index, &["table", "drop", "numbers"]);
-    refused(&place, &index, &bob(), &["sql", query], "not found");
+    refused(&place, &index, &bob(), &["sql", query], "no table 'numbers'");
     assert_eq!(done(&place, &index, &["table", "list"]), "");
 }
 
@@ -604,7 +604,7 @@ fn wrong_requests_are_one_clear_error() {
     check(&["table", "derive", "a", "SELECT array_agg(path) AS p FROM entries"], "cast it");
     check(&["table", "derive", "a", "EXPLAIN SELECT path FROM entries"], "made of a SELECT");
     check(&["table", "derive", "a", "DELETE FROM entries"], "DML not supported");
-    check(&["table", "derive", "a", "SELECT * FROM information_schema.tables"], "not found");
+    check(&["table", "derive", "a", "SELECT * FROM information_schema.tables"], "no table");
     done(&place, &index, &["table", "add", "good", csv]);
     check(&["table", "add", "good", csv], "there is a table 'good' already");
     check(&["table", "derive", "a", "SELECT * FROM good"], "made of the index's own tables");

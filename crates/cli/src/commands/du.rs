@@ -38,6 +38,9 @@ struct Du {
 }
 
 impl Tool for Du {
+    const NAME: &'static str = "du";
+    const MISSING: &'static [(&'static str, Option<char>)] =
+        &[("dereference", Some('L')), ("files0-from", None)];
     const SWITCHES: &'static [Switch<Du>] = &[
         both('0', "null", Flag(|du| du.options.null = true), "End lines with NUL"),
         both('a', "all", Flag(|du| du.options.all = true), "Print a line for every file too"),

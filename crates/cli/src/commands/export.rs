@@ -2,11 +2,12 @@
 
 use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message};
+use crate::replacement::Replacements;
 use anyhow::{Context, bail, ensure};
 use canopy_text::safe::TerminalWriter;
 use canopy_tools::export::{self, Format, Output};
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -79,9 +80,14 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if arguments.parts.is_some() && !matches!(format, Format::GufiTrace { .. }) {
         bail!("only gufi-trace has parts");
     }
+    let files = arguments.output.as_ref().map(|_| Replacements::new()).transpose()?;
     let index = arguments.read.open(index)?;
-    let open = || outputs(format, arguments.output.as_deref(), arguments.parts);
+    let to = arguments.output.as_deref().zip(files.as_ref());
+    let open = || outputs(format, to, arguments.parts);
     let exported = export::run(&index, &arguments.paths, format, arguments.read.threads(), open)?;
+    if let Some(files) = &files {
+        files.publish()?;
+    }
     exported.failed.iter().for_each(message);
     if exported.broken_lines > 0 {
         let count = exported.broken_lines;
@@ -102,7 +108,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
 /// Opens what is written to, if that is no terminal or the format is for people to read.
 fn outputs(
     format: Format,
-    output: Option<&Path>,
+    to: Option<(&Path, &Replacements)>,
     parts: Option<usize>,
 ) -> anyhow::Result<Vec<Output>> {
     let safe = |output: Output, terminal: bool| -> anyhow::Result<Output> {
@@ -112,24 +118,24 @@ fn outputs(
         );
         Ok(if terminal { Box::new(TerminalWriter::new(output)) } else { output })
     };
-    let create = |path: &Path| -> anyhow::Result<Output> {
+    let create = |path: &Path, files: &Replacements| -> anyhow::Result<Output> {
         let file =
-            File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+            files.create(path).with_context(|| format!("cannot create {}", path.display()))?;
         let terminal = file.is_terminal();
         safe(Box::new(file), terminal)
     };
-    match (output, parts) {
+    match (to, parts) {
         (None, _) => {
             let stdout = std::io::stdout();
             let terminal = stdout.is_terminal();
             Ok(vec![safe(Box::new(stdout), terminal)?])
         }
-        (Some(path), None) => Ok(vec![create(path)?]),
-        (Some(directory), Some(parts)) => {
+        (Some((path, files)), None) => Ok(vec![create(path, files)?]),
+        (Some((directory, files)), Some(parts)) => {
             fs::create_dir_all(directory)
                 .with_context(|| format!("cannot create {}", directory.display()))?;
             (0..parts.max(1))
-                .map(|part| create(&directory.join(format!("part-{part:04}.trace"))))
+                .map(|part| create(&directory.join(format!("part-{part:04}.trace")), files))
                 .collect()
         }
     }

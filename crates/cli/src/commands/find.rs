@@ -45,7 +45,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             return Ok(Outcome::Partial);
         }
     };
-    find.warnings.iter().for_each(message);
+    find.warnings.iter().chain(&find.wrong_starts).for_each(message);
     let stdout = std::io::stdout();
     let options = RunOptions {
         threads: arguments.read.threads(),
@@ -60,5 +60,6 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         false => find::run(&arguments.read.open(index)?, &find, options, &mut output)?,
     };
     ended.failed.iter().for_each(message);
-    Ok(if ended.failed.is_empty() && !ended.partial { Outcome::Complete } else { Outcome::Partial })
+    let whole = ended.failed.is_empty() && !ended.partial && find.wrong_starts.is_empty();
+    Ok(if whole { Outcome::Complete } else { Outcome::Partial })
 }

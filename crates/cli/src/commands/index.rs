@@ -55,7 +55,7 @@ pub struct Arguments {
     #[arg(long)]
     no_xattrs: bool,
     /// Name of the source, for one PATH [default: its path]
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     name: Option<String>,
     /// Memory for building, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]

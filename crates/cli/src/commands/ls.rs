@@ -51,6 +51,19 @@ struct Ls {
 }
 
 impl Tool for Ls {
+    const NAME: &'static str = "ls";
+    const MISSING: &'static [(&'static str, Option<char>)] = &[
+        ("author", None),
+        ("context", Some('Z')),
+        ("dereference", Some('L')),
+        ("dereference-command-line", Some('H')),
+        ("dereference-command-line-symlink-to-dir", None),
+        ("dired", Some('D')),
+        ("hide", None),
+        ("hyperlink", None),
+        ("ignore", Some('I')),
+        ("ignore-backups", Some('B')),
+    ];
     const SWITCHES: &'static [Switch<Ls>] = &[
         both(
             'a',

@@ -48,6 +48,7 @@ enum Command {
         /// Its name or path
         source: String,
         /// The new name
+        #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
         name: String,
     },
 }
@@ -131,6 +132,8 @@ fn change(
 /// Returns a path as sources have it: absolute, without links, escaped.
 fn root(path: &str) -> anyhow::Result<String> {
     let path = Path::new(path);
-    let real = path.canonicalize().or_else(|_| std::path::absolute(path));
+    // What is not there any more may have a slash at its end too.
+    let absolute = || std::path::absolute(path).map(|path| path.components().collect::<PathBuf>());
+    let real = path.canonicalize().or_else(|_| absolute());
     Ok(escape(real.context("no path")?.as_os_str().as_bytes()).into_owned())
 }

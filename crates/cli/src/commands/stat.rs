@@ -35,6 +35,9 @@ pub struct Arguments {
 struct Stat(StatOptions);
 
 impl Tool for Stat {
+    const NAME: &'static str = "stat";
+    const MISSING: &'static [(&'static str, Option<char>)] =
+        &[("cached", None), ("file-system", Some('f'))];
     const SWITCHES: &'static [Switch<Stat>] = &[
         both('L', "dereference", Flag(|stat| stat.0.dereference = true), "Follow symbolic links"),
         both(

@@ -59,17 +59,31 @@ pub const fn short<T>(
 
 /// What the options of a tool have asked for so far.
 pub trait Tool: Sized + 'static {
+    /// The name of the command.
+    const NAME: &'static str;
     /// All options.
     const SWITCHES: &'static [Switch<Self>];
+    /// Options of GNU's tool that are missing here, by long name and letter: told as such instead
+    /// of being taken for the beginning of another name.
+    const MISSING: &'static [(&'static str, Option<char>)];
 }
 
-/// The options that were given to a tool, in their order, with their values.
-pub struct Switches<T: 'static>(Vec<(&'static Switch<T>, OsString)>);
+/// The options that were given to a tool.
+pub struct Switches<T: 'static> {
+    /// In their order, with their values.
+    given: Vec<(&'static Switch<T>, OsString)>,
+    /// One of [`Tool::MISSING`].
+    missing: Option<&'static str>,
+}
 
 impl<T: Tool> Switches<T> {
     /// Lets the options take effect, one after the other. Stops at the first error.
     pub fn apply(&self, tool: &mut T) -> anyhow::Result<()> {
-        self.0.iter().try_for_each(|(switch, value)| match switch.effect {
+        if let Some(missing) = self.missing {
+            let tool = T::NAME;
+            anyhow::bail!("canopy {tool} has no --{missing}; see docs/differences.md");
+        }
+        self.given.iter().try_for_each(|(switch, value)| match switch.effect {
             Effect::Flag(effect) => {
                 effect(tool);
                 Ok(())
@@ -83,7 +97,9 @@ impl<T: Tool> Switches<T> {
 
 impl<T: Tool> FromArgMatches for Switches<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Switches(given(matches)))
+        let is_given = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
+        let mut missing = T::MISSING.iter().map(|(name, _)| *name);
+        Ok(Switches { given: given(matches), missing: missing.find(|name| is_given(name)) })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -97,12 +113,21 @@ impl<T: Tool> Args for Switches<T> {
     fn augment_args(command: Command) -> Command {
         let command = command.args_override_self(true).infer_long_args(true);
         let help = Arg::new("help").long("help").action(ArgAction::Help).help("Print help");
-        command.disable_help_flag(true).args(T::SWITCHES.iter().map(Switch::arg)).arg(help)
+        let missing = T::MISSING.iter().map(|&(name, letter)| missing(name, letter));
+        let command = command.disable_help_flag(true).args(T::SWITCHES.iter().map(Switch::arg));
+        command.args(missing).arg(help)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
         Self::augment_args(command)
     }
+}
+
+/// Returns an option that help does not show, with a value or without one.
+fn missing(name: &'static str, letter: Option<char>) -> Arg {
+    let arg = Arg::new(name).long(name).hide(true).action(ArgAction::Append);
+    let arg = arg.num_args(0..=1).default_missing_value("").value_parser(ValueParser::os_string());
+    arg.short(letter)
 }
 
 impl<T> Switch<T> {

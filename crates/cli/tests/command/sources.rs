@@ -284,3 +284,38 @@ fn sources_are_listed_removed_and_renamed() {
     let output = user.run(place.canopy.as_os_str(), &arguments);
     assert_eq!(output.status.code(), Some(2));
 }
+
+#[test]
+fn sources_have_names_and_paths_with_slashes_at_their_ends() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    fs::create_dir(&tree).unwrap();
+    place.index(&index, &tree);
+    let t = tree.to_str().unwrap();
+    for words in [&["source", "rename", t, ""][..], &["index", "--name", "", t]] {
+        run(&place, &index, words, 2);
+        assert_eq!(roots(&place, &index), [t]);
+    }
+    fs::remove_dir(&tree).unwrap();
+    run(&place, &index, &["source", "remove", &format!("{t}/")], 0);
+    assert_eq!(roots(&place, &index), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_done_is_done_where_standard_output_cannot_be_written() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    fs::create_dir(&tree).unwrap();
+    let t = tree.to_str().unwrap();
+    for words in [&["index", t][..], &["source", "rename", t, "called"]] {
+        let mut command = std::process::Command::new(&place.canopy);
+        command.arg("--index").arg(&index).args(words);
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command.stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        let expected = "the work is done, but standard output cannot be written: No space left";
+        assert!(said.contains(expected), "{words:?}: {said}");
+    }
+    assert!(run(&place, &index, &["source", "list"], 0).0.contains("(called)"));
+}

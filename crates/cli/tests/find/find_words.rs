@@ -130,6 +130,44 @@ const EXPRESSIONS: &[&str] = &[
     "-maxdepth 0 -print -quit",
     "-type d -prune -print",
     "-readable -o -nouser -print",
+    "-regex .*\\s.*",
+    "-regex .*\\S",
+    "-regex .*/[[:alpha:]]+",
+    "-regex .*[z-a].*",
+    "-regex .*/[[=a=]][[.l.]]?.*",
+    "-regextype posix-extended -regex .*/[[:lower:]]+[[:digit:]]{,2}",
+    "-regextype posix-extended -iregex .*/[[:upper:]]+",
+    "-regextype posix-basic -regex .*/[a-z]*[0-9]\\{,1\\}",
+    "-regextype posix-extended -regex .*)",
+    "-regextype awk -regex .*\\s.*",
+    "-regextype posix-awk -regex .*\\w",
+    "-regextype gnu-awk -regex .*/\\<\\w+",
+    "-regextype egrep -regex .*/a{1x}",
+    "-perm u=rwX",
+    "-type d -perm u=rwX,go=rX",
+    "-type d -perm u=rwx,go=rX",
+    "-perm -u=X,o=X",
+    "-perm /u=X",
+    "! -perm /a+X",
+    "-perm u=rwX,go=rX",
+    "-perm -u=s,g=X",
+    "-name [z-a]*",
+    "-name [!z-a]*",
+    "-name [[:foo:]]*",
+    "-name [[=a=]]*",
+    "-name [[.a.]]*",
+    "-name [[:upper:]]*",
+    "-name [[:lower:]]*",
+    "-name *[[:alpha:]]",
+    "-name *[[:xdigit:]]",
+    "-name *[[:space:]]*",
+    "-name *[[:cntrl:]]*",
+    "-iname [[:upper:]]*",
+    "-iname [A-f]*",
+    "-name \\",
+    "-name *\\",
+    "-printf %T%|%A%|\\n",
+    "-printf %20000p|%f\\n",
 ];
 
 /// Wrong expressions, and others whose first message counts.
@@ -229,6 +267,18 @@ const WRONG: &[&str] = &[
     "-regextype",
     "-files0-from",
     "-files0-from /nodir/x",
+    "-regextype posix-extended -regex [[:foo:]]",
+    "-regextype posix-basic -regex [z-a]",
+    "-regex [[.hyphen.]]",
+    "-regextype posix-extended -regex a{2",
+    "-regextype posix-extended -regex a{3,1}",
+    "-regextype posix-extended -regex (a",
+    "-regex a\\)",
+    "-perm u=rg",
+    "-perm u=gr",
+    "-true /",
+    "-name a /",
+    "-name a /nodir/x",
 ];
 
 /// A random tree with a file, links of all kinds, and nothing that all may not list.
@@ -619,6 +669,125 @@ fn asking_waits_for_an_answer() {
         assert_eq!(String::from_utf8_lossy(&output.stdout), printed);
         assert!(String::from_utf8_lossy(&output.stderr).contains("< echo ... "));
     }
+}
+
+#[test]
+fn actions_on_one_file_by_two_names_share_it() {
+    let trial = Trial::new(&mut seeded(3950));
+    let at = |name: &str| trial.place.path(name);
+    for (program, live) in [(0, false), (1, false), (1, true)] {
+        for name in ["written", "link", "hard"] {
+            fs::remove_file(at(name)).ok();
+        }
+        fs::write(at("written"), "before").unwrap();
+        symlink("written", at("link")).unwrap();
+        fs::hard_link(at("written"), at("hard")).unwrap();
+        let [written, link, hard] = ["written", "link", "hard"].map(at);
+        let words = format!(
+            "-maxdepth 0 -fprint {} -fprintf {} two\\n -fprint0 {}",
+            written.display(),
+            link.display(),
+            hard.display()
+        );
+        let outputs = match program {
+            0 => {
+                let mut find = Command::new("find");
+                find.arg(&trial.tree).args(trial.words(&words)).output().unwrap()
+            }
+            _ => {
+                let mut canopy = Command::new(&trial.place.canopy);
+                canopy.arg("--index").arg(&trial.index).arg("find");
+                canopy.args(live.then_some("--live")).arg(&trial.tree).args(trial.words(&words));
+                canopy.output().unwrap()
+            }
+        };
+        assert!(outputs.status.success(), "{outputs:?}");
+        let tree = trial.tree.display();
+        assert_eq!(fs::read_to_string(&written).unwrap(), format!("{tree}\ntwo\n{tree}\0"));
+    }
+}
+
+#[test]
+fn names_of_starts_that_are_empty_are_told_and_the_rest_is_searched() {
+    let trial = Trial::new(&mut seeded(3960));
+    let list = trial.place.path("list");
+    let told = |output: &Output| -> Vec<String> {
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let lines = text.lines().filter(|line| !line.is_empty());
+        lines.map(|line| line.split_once(": ").unwrap_or_default().1.to_owned()).collect()
+    };
+    for (names, words) in [
+        ("TREE/file\0\0TREE/linkdir\0", "-files0-from -"),
+        ("TREE/file\0\0TREE/linkdir", "-files0-from LIST"),
+        ("\0", "-files0-from -"),
+        ("", "-files0-from -"),
+        ("\0", "-files0-from LIST"),
+        ("TREE/file\0", "-files0-from - -ok echo {} ;"),
+        ("TREE/file\0", "-files0-from /dev/stdin -okdir echo {} ;"),
+        ("TREE/file\0", "-files0-from LIST -exec echo {} ;"),
+    ] {
+        let names = names.replace("TREE", trial.tree.to_str().unwrap());
+        fs::write(&list, &names).unwrap();
+        let words = words.replace("LIST", list.to_str().unwrap());
+        let run = |program: &OsStr, first: &[&OsStr]| {
+            let mut command = Command::new(program);
+            command.args(first).args(words.split(' ')).stdin(fs::File::open(&list).unwrap());
+            command.output().unwrap()
+        };
+        let expected = run("find".as_ref(), &[]);
+        let canopy = trial.place.canopy.as_os_str();
+        let before = ["--index".as_ref(), trial.index.as_os_str(), "find".as_ref()];
+        for live in [None, Some(OsStr::new("--live"))] {
+            let shown = run(canopy, &before.into_iter().chain(live).collect::<Vec<_>>());
+            let what = format!("{words} {names:?} {shown:?}");
+            assert_eq!(shown.status.code(), expected.status.code(), "{what}");
+            assert_same(&sorted(&shown.stdout, b'\n'), &sorted(&expected.stdout, b'\n'), &what);
+            assert_eq!(told(&shown), told(&expected), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_birth_that_is_not_known_is_no_birth_in_1970() {
+    let trial = Trial::new(&mut seeded(3970));
+    // What is in /proc has no time of birth.
+    for (words, printed) in [
+        (&["-newerBt", "1960-01-01"][..], ""),
+        (&["!", "-newerBt", "1960-01-01", "-printf", "%f"], "version"),
+        (&["-printf", "[%B@|%BY|%Bc]"], "[||]"),
+        (&["--ndjson"], "null"),
+    ] {
+        let mut command = Command::new(&trial.place.canopy);
+        let output = command.args(["find", "--live", "/proc/version"]).args(words).output();
+        let shown = String::from_utf8(output.unwrap().stdout).unwrap();
+        let shown = match words {
+            ["--ndjson"] => {
+                let object: serde_json::Value = serde_json::from_str(&shown).unwrap();
+                object["btime"].to_string()
+            }
+            _ => shown,
+        };
+        assert_eq!(shown, printed, "{words:?}");
+    }
+}
+
+#[test]
+fn what_is_said_of_wrong_places_tells_the_right_one() {
+    let trial = Trial::new(&mut seeded(3980));
+    for line in ["--threads 2", "-true --verbose", "--index=/x"] {
+        let [_, shown] = trial.both(None, false, &[], line);
+        let said = String::from_utf8_lossy(&shown.stderr).into_owned();
+        assert!(said.contains("goes before the first PATH"), "{line}: {said}");
+        assert_eq!(shown.status.code(), Some(1));
+    }
+    let [expected, shown] = trial.both(None, false, &[], "-name a /");
+    let last = |output: &Output| {
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        text.lines().last().unwrap_or_default().trim_start_matches("find: ").to_owned()
+    };
+    assert_eq!(last(&shown), last(&expected));
+    let [_, shown] = trial.both(None, false, &[], "-printf %2000000p");
+    assert!(String::from_utf8_lossy(&shown.stderr).contains("larger than 1000000"));
 }
 
 #[test]

@@ -497,3 +497,72 @@ fn a_file_is_written_to_once_there_is_something_to_export() {
     assert_eq!(sorted(&std::fs::read(&file).unwrap()), sorted(&expected));
     assert!(link.is_symlink());
 }
+
+#[test]
+fn an_export_that_does_not_end_well_leaves_the_file_that_was_there() {
+    let case = Case::new(3404);
+    for number in 0..2000 {
+        std::fs::write(case.tree.join(format!("more{number}")), "").unwrap();
+    }
+    case.place.index(&case.index, &case.tree);
+    let disk = case.place.small_disk("small", "64k");
+    let there = disk.0.join("file");
+    let names = || {
+        let names = std::fs::read_dir(&disk.0).unwrap();
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+    };
+    for format in ["csv", "ndjson", "parquet", "arrow", "ncdu", "gufi-trace"] {
+        std::fs::write(&there, "what was there").unwrap();
+        let place = ["-o".as_ref(), there.as_os_str()];
+        let output = case.export(&root(), format, &place);
+        // What takes less fits.
+        if output.status.success() {
+            continue;
+        }
+        assert_eq!(std::fs::read(&there).unwrap(), b"what was there", "{format}");
+        assert_eq!(names(), ["file"], "{format}");
+    }
+    // Whoever ends it, it leaves what was there.
+    let file = case.place.path("whole");
+    std::fs::write(&file, "what was there").unwrap();
+    let line = format!(
+        "ulimit -f 8; exec {} --index {} export --format csv -o {}",
+        case.place.canopy.display(),
+        case.index.display(),
+        file.display()
+    );
+    let ended = Command::new("bash").args(["-c", &line]).output().unwrap();
+    assert!(!ended.status.success(), "{ended:?}");
+    assert_eq!(std::fs::read(&file).unwrap(), b"what was there");
+}
+
+#[test]
+fn a_file_that_is_replaced_keeps_its_permissions() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    let case = Case::new(3405);
+    let (file, hard) = (case.place.path("file"), case.place.path("hard"));
+    std::fs::write(&file, "old").unwrap();
+    chown(&file, Some(2001), Some(3001)).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let acl = Command::new("setfacl").args(["-m", "u:2002:r"]).arg(&file).status();
+    let write = || case.exported(&root(), "csv", &["-o".as_ref(), file.as_os_str()]);
+    write();
+    let now = file.metadata().unwrap();
+    assert_eq!((now.uid(), now.gid()), (2001, 3001));
+    assert_eq!(now.mode() & 0o7777, 0o640);
+    if acl.is_ok_and(|status| status.success()) {
+        let shown = Command::new("getfacl").arg("-n").arg(&file).output().unwrap().stdout;
+        assert!(String::from_utf8_lossy(&shown).contains("user:2002:r"));
+    }
+    // One file with two names stays one.
+    std::fs::hard_link(&file, &hard).unwrap();
+    write();
+    assert_eq!(file.metadata().unwrap().ino(), hard.metadata().unwrap().ino());
+    // Who may not write to the file may not replace it.
+    let theirs = case.place.path("out/theirs");
+    std::fs::write(&theirs, "mine").unwrap();
+    let user = users(3405).remove(0);
+    let output = case.export(&user, "csv", &["-o".as_ref(), theirs.as_os_str()]);
+    assert!(user.uid == 0 || !output.status.success());
+    assert!(user.uid == 0 || std::fs::read(&theirs).unwrap() == b"mine");
+}

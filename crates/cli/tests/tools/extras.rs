@@ -5,6 +5,7 @@ use crate::place::{Site, words};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn run(site: &Site, dir: &Path, line: &str) -> String {
     let words: Vec<_> = words(line).into_iter().map(Into::into).collect();
@@ -179,4 +180,53 @@ fn du_prints_json() {
         serde_json::from_str(&run(&site, &site.tree, "--by user --json")).unwrap();
     assert!(json.as_array().unwrap().iter().any(|row| row["key"] == "root"));
     assert_eq!(run(&site, &site.tree, "-s --json -t 1P"), "[]\n");
+}
+
+#[test]
+fn options_that_only_gnus_tools_have_are_refused_by_their_names() {
+    let site = Site::new();
+    for (tool, missing) in [
+        ("du", &["--dereference", "-L", "--files0-from=list"][..]),
+        (
+            "ls",
+            &[
+                "--hide *.h5",
+                "--hide=*.h5",
+                "--ignore=x",
+                "-I x",
+                "--ignore-backups",
+                "-B",
+                "--author",
+                "--context",
+                "-Z",
+                "--dereference",
+                "--dereference-command-line",
+                "--dereference-command-line-symlink-to-dir",
+                "--dired",
+                "-D",
+                "--hyperlink",
+                "--hyperlink=auto",
+            ],
+        ),
+        ("stat", &["--file-system", "-f", "--cached=never"]),
+    ] {
+        for option in missing {
+            let mut command = Command::new(&site.place.canopy);
+            command.arg("--index").arg(&site.index).arg(tool).arg("plain");
+            let output = command.args(option.split(' ')).current_dir(&site.tree).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{tool} {option}: {said}");
+            assert!(output.stdout.is_empty(), "{tool} {option}");
+            let expected = format!("canopy {tool} has no --");
+            assert!(said.contains(&expected), "{tool} {option}: {said}");
+            assert!(said.contains("docs/differences.md"), "{tool} {option}: {said}");
+        }
+        let help = Command::new(&site.place.canopy).args([tool, "--help"]).output().unwrap();
+        let help = String::from_utf8_lossy(&help.stdout).into_owned();
+        assert!(!help.contains("--hyperlink") && !help.contains("--files0-from"), "{help}");
+    }
+    // Abbreviations that mean one option only still do.
+    let words = ["--dereference-a", "-s", "to-dir"].map(Into::into);
+    let [_, shown] = site.run(None, &site.tree, "du", &words, &[]);
+    assert!(shown.status.success(), "{shown:?}");
 }

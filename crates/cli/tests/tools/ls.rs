@@ -442,3 +442,22 @@ fn trees_of_several_row_groups_are_whole() {
         assert_eq!(lines.iter().filter(|byte| **byte == b'\n').count(), count, "{dir:?}");
     }
 }
+
+#[test]
+fn what_stands_for_a_path_above_sources_has_its_own_heading() {
+    let place = Place::new();
+    let (tree, index) = (place.path("above/tree"), place.path("index"));
+    std::fs::create_dir_all(tree.join("sub")).unwrap();
+    place.index(&index, &tree);
+    let ls = |words: &[&str], dir: &Path| {
+        let mut command = Command::new(&place.canopy);
+        command.arg("--index").arg(&index).arg("ls").args(words).current_dir(dir);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let above = place.path("above");
+    let shown = above.to_str().unwrap();
+    assert_eq!(ls(&[shown], "/".as_ref()), format!("{shown}/tree:\nsub\n"));
+    assert_eq!(ls(&[".."], &tree), "../tree:\nsub\n");
+    assert_eq!(ls(&["."], &tree), "sub\n");
+    assert_eq!(ls(&["-d", ".."], &tree), "../tree\n");
+}

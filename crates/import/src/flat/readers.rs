@@ -254,7 +254,12 @@ pub(crate) fn csv(input: &Input, delimiter: u8, collector: &mut Collector<'_>) -
             }
             None => {
                 let name = |value: &Vec<u8>| String::from_utf8_lossy(value).trim().to_lowercase();
-                columns = Some(values.iter().map(name).collect());
+                let names: Vec<String> = values.iter().map(name).collect();
+                if !names.iter().any(|name| name == "path") {
+                    return collector
+                        .problem(place, Fault::form("the header has no column 'path'"));
+                }
+                columns = Some(names);
             }
         }
     }

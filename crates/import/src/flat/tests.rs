@@ -318,3 +318,10 @@ proptest! {
         let _ = import(format, &[&bytes], lenient);
     }
 }
+
+#[test]
+fn a_header_without_paths_is_told_once() {
+    let error = import(Format::Csv, &[b"name,size\na,1\nb,2\n"], false).err().unwrap();
+    let said = error.to_string();
+    assert!(said.contains("line 1") && said.contains("the header has no column 'path'"), "{said}");
+}

@@ -115,3 +115,11 @@ proptest! {
         let _ = import(place.path(), lenient);
     }
 }
+
+#[test]
+fn a_directory_that_is_no_index_is_told_as_such() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::create_dir(place.path().join("root")).unwrap();
+    let error = import(place.path(), false).err().unwrap().to_string();
+    assert!(error.ends_with("root is no GUFI index: it has no db.db"), "{error}");
+}

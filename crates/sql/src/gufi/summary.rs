@@ -76,9 +76,9 @@ const OF_ENTRIES: [(&str, &str); 35] = [
     ("maxblocks", "max(CASE WHEN ? THEN blocks END)"),
     ("totblocks", "sum(CASE WHEN ? THEN blocks ELSE 0 END)"),
     ("totxattr", "sum(gufi_xattr_count(xattrs))"),
-    ("mincrtime", "min(gufi_seconds(btime))"),
-    ("maxcrtime", "max(gufi_seconds(btime))"),
-    ("totcrtime", "sum(gufi_seconds(btime))"),
+    ("mincrtime", "min(coalesce(gufi_seconds(btime), 0))"),
+    ("maxcrtime", "max(coalesce(gufi_seconds(btime), 0))"),
+    ("totcrtime", "sum(coalesce(gufi_seconds(btime), 0))"),
     // Columns for file systems that keep more: 0 where there are entries.
     ("minoss", "min(0)"),
     ("maxoss", "max(0)"),
@@ -181,7 +181,7 @@ pub(super) fn columns(per: Per) -> Vec<Column> {
     columns.extend([
         Column::text("linkname", "''", ALONE),
         Column::text("xattr_names", "gufi_xattrs(d.xattrs)", NAMES),
-        Column::new("crtime", "gufi_seconds(l.btime)", ALONE),
+        Column::new("crtime", "coalesce(gufi_seconds(l.btime), 0)", ALONE),
     ]);
     for name in SUMS_IN_ORDER {
         columns.push(match name {

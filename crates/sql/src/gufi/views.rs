@@ -288,7 +288,7 @@ fn entry_columns() -> Vec<Column> {
     columns.extend([
         Column::text("linkname", "coalesce(e.target, '')", ALONE),
         Column::text("xattr_names", "gufi_xattrs(e.xattrs)", ALONE),
-        Column::new("crtime", "gufi_seconds(e.btime)", ALONE),
+        Column::new("crtime", "coalesce(gufi_seconds(e.btime), 0)", ALONE),
     ]);
     columns.extend(oss_columns());
     columns

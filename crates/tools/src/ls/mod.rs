@@ -226,7 +226,8 @@ pub fn ls(
             }
             Err(error) => return Err(error),
         };
-        several |= starts.len() > 1;
+        // What stands for a path above sources must not look like what is in that path.
+        several |= starts.iter().any(|start| start.given != given.as_encoded_bytes());
         for start in starts {
             if start.is_dir() && !options.directory {
                 let name = start.given.clone();

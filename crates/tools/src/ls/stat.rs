@@ -150,6 +150,10 @@ impl Printer<'_> {
         let all = *rest;
         // Groups of digits, of which the C locale has none, and other digits, likewise.
         let flags = Flags::read(rest, b"'I");
+        if flags.is_too_wide() {
+            let length = all.len() - rest.len();
+            return Err(Error::Directive(format!("%{}", String::from_utf8_lossy(&all[..length]))));
+        }
         if rest.len() < all.len() && matches!(rest.first(), None | Some(b'%')) {
             let length = all.len() - rest.len() + usize::from(!rest.is_empty());
             return Err(Error::Directive(format!("%{}", String::from_utf8_lossy(&all[..length]))));

@@ -60,6 +60,11 @@ enum WorkingDirectory {
 }
 
 impl Exec {
+    /// Returns whether the user is asked before it runs.
+    pub(crate) fn asks(&self) -> bool {
+        self.ask
+    }
+
     /// Takes the words of a command from the arguments that follow its name, which it cuts off.
     pub(crate) fn parse(name: &str, rest: &mut &[OsString]) -> Result<Self, String> {
         let missing = || format!("missing argument to `{name}'");

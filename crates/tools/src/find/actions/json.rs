@@ -6,8 +6,8 @@ use canopy_text::{group_or_number, user_or_number};
 use chrono::{DateTime, SecondsFormat};
 use std::io::Write;
 
-/// Prints `{"path":...}` without an end of line. Times are RFC 3339 in UTC, sizes bytes, blocks 512
-/// bytes.
+/// Prints `{"path":...}` without an end of line. Times are RFC 3339 in UTC, and null for a birth
+/// that is not known; sizes are bytes, blocks 512 bytes.
 pub(crate) fn print_json(entry: &EntryView<'_>, output: &mut Vec<u8>) {
     let a = &entry.attributes;
     output.push(b'{');
@@ -35,13 +35,16 @@ pub(crate) fn print_json(entry: &EntryView<'_>, output: &mut Vec<u8>) {
     let rest = write!(
         output,
         ",\"size\":{},\"blocks\":{},\"atime\":\"{}\",\"mtime\":\"{}\",\"ctime\":\"{}\",\
-        \"btime\":\"{}\"",
+        \"btime\":{}",
         a.size_bytes,
         a.blocks,
         time(a.atime_ns),
         time(a.mtime_ns),
         time(a.ctime_ns),
-        time(a.btime_ns)
+        match a.btime_ns {
+            0 => "null".to_owned(),
+            known => format!("\"{}\"", time(known)),
+        }
     );
     rest.expect("writing to memory does not fail");
     if a.file_type() == FileType::Symlink {

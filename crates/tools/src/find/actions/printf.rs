@@ -7,7 +7,7 @@ use canopy_index::column::*;
 use canopy_model::Attributes;
 use canopy_text::clock::{ctime, time_of, time_value};
 use canopy_text::safe::hidden_name;
-use canopy_text::{Flags, control, group_name, mode_string, user_name};
+use canopy_text::{Flags, WIDTH_MAX, control, group_name, mode_string, user_name};
 use std::io::Write;
 
 /// A compiled format.
@@ -190,6 +190,9 @@ fn escape_sequence(rest: &mut &[u8], warnings: &mut Vec<String>) -> Option<Vec<u
 /// Reads what follows a '%'. `None` stands for what is no directive and printed as it is.
 fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Segment>, String> {
     let flags = Flags::read(rest, b"");
+    if flags.is_too_wide() {
+        return Err(format!("error: a width or precision is larger than {WIDTH_MAX}"));
+    }
     let mut next = || {
         let (&byte, after) = rest.split_first().ok_or("error: % at end of format string")?;
         *rest = after;
@@ -225,6 +228,8 @@ fn write_value(value: Value, entry: &EntryView<'_>, terminal: bool, output: &mut
     let attributes = &entry.attributes;
     let Attributes { mode, uid, gid, blocks, .. } = *attributes;
     let letter = match value {
+        // A birth that is not known is no text.
+        Value::Time('B', _) if attributes.btime_ns == 0 => return,
         Value::Time(letter, kind) => {
             return output
                 .extend_from_slice(time_value(time_of(letter, attributes), kind).as_bytes());

@@ -2,9 +2,9 @@
 
 use super::candidates::{Among, Candidates, Over};
 use crate::error::Result;
-use crate::find::language::{PermMatch, Test};
+use crate::find::language::Test;
 use arrow::buffer::BooleanBuffer;
-use canopy_index::column::{ATIME, CTIME, GID, INO, MODE, SIZE, UID};
+use canopy_index::column::{ATIME, BTIME, CTIME, GID, INO, MODE, SIZE, UID};
 use canopy_text::{group_name, user_name};
 
 impl Test {
@@ -43,7 +43,11 @@ impl Test {
             Test::Empty => over.each(rows.empties()?),
             Test::Time(column, after, until) => {
                 let times = rows.numbers(*column)?;
-                over.each(|at| times(at).is_some_and(|time| *after < time && time <= *until))
+                let is_known = |time: i64| time != 0 || column.id() != BTIME.id();
+                over.each(|at| {
+                    let time = times(at).filter(|&time| is_known(time));
+                    time.is_some_and(|time| *after < time && time <= *until)
+                })
             }
             Test::Id(column, number) => {
                 let ids = rows.numbers(*column)?;
@@ -86,14 +90,8 @@ impl Test {
             Test::FileSystem(name) => over.each(|at| rows.is_on(name, at)),
             Test::Access(wanted) => over.each(rows.may_access(*wanted)?),
             Test::Perm(bits, kind) => {
-                let (modes, bits) = (rows.numbers(MODE)?, i64::from(*bits));
-                over.each(|at| {
-                    modes(at).is_some_and(|mode| match kind {
-                        PermMatch::Exactly => mode & 0o7777 == bits,
-                        PermMatch::All => mode & bits == bits,
-                        PermMatch::Any => bits == 0 || mode & bits != 0,
-                    })
-                })
+                let modes = rows.numbers(MODE)?;
+                over.each(|at| modes(at).is_some_and(|mode| bits.match_mode(mode as u32, *kind)))
             }
         })
     }

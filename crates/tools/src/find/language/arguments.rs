@@ -2,7 +2,7 @@
 //! wrong.
 
 use super::moment::{DAY_NS, SECOND_NS};
-use super::test::{Number, PermMatch, Test};
+use super::test::{Number, PermBits, PermMatch, Test};
 use canopy_index::column::{ATIME, BTIME, CTIME, Column, MTIME, Time};
 use canopy_model::FileType;
 
@@ -163,15 +163,17 @@ pub(super) fn parse_perm(text: &str) -> Result<Test, String> {
     // A '+' before octal digits once meant '/': refused, as by find.
     let old = text.starts_with('+') && text[1..].starts_with(|c: char| c.is_ascii_digit());
     let bits = match digits {
-        true => u32::from_str_radix(mode, 8).ok().filter(|bits| *bits <= 0o7777),
+        true => u32::from_str_radix(mode, 8).ok().filter(|bits| *bits <= 0o7777).map(PermBits::of),
         false if old => None,
-        false => symbolic_mode(mode),
+        false => symbolic_mode(mode, false)
+            .and_then(|others| Some(PermBits { others, dirs: symbolic_mode(mode, true)? })),
     };
     bits.map(|bits| Test::Perm(bits, kind)).ok_or_else(|| format!("invalid mode ‘{text}’"))
 }
 
-/// Returns the bits that a symbolic mode such as `u=rw,g+x` makes of none.
-fn symbolic_mode(text: &str) -> Option<u32> {
+/// Returns the bits that a symbolic mode such as `u=rw,g+x` makes of none, for a directory or for
+/// what is none.
+fn symbolic_mode(text: &str, dir: bool) -> Option<u32> {
     let mut mode = 0_u32;
     for clause in text.split(',') {
         let operators = clause.find(['+', '-', '='])?;
@@ -191,7 +193,7 @@ fn symbolic_mode(text: &str) -> Option<u32> {
         let mut rest = &clause[operators..];
         while let Some(operator) = rest.chars().next() {
             let end = rest[1..].find(['+', '-', '=']).map_or(rest.len(), |at| at + 1);
-            let bits = permission_bits(&rest[1..end], mode)? & who;
+            let bits = permission_bits(&rest[1..end], mode, dir)? & who;
             match operator {
                 '+' => mode |= bits,
                 '-' => mode &= !bits,
@@ -203,27 +205,25 @@ fn symbolic_mode(text: &str) -> Option<u32> {
     Some(mode)
 }
 
-fn permission_bits(letters: &str, mode: u32) -> Option<u32> {
+/// Returns the bits that letters stand for, of a mode so far. A class to copy from stands alone.
+fn permission_bits(letters: &str, mode: u32, dir: bool) -> Option<u32> {
     let copied = |shift: u32| (mode >> shift & 7) * 0o111;
+    match letters {
+        "u" => return Some(copied(6)),
+        "g" => return Some(copied(3)),
+        "o" => return Some(copied(0)),
+        _ => {}
+    }
     letters.chars().try_fold(0, |bits, letter| {
         Some(
             bits | match letter {
                 'r' => 0o444,
                 'w' => 0o222,
                 'x' => 0o111,
-                // Of no bits at all, only a directory would get x.
-                'X' => {
-                    if mode & 0o111 != 0 {
-                        0o111
-                    } else {
-                        0
-                    }
-                }
+                'X' if dir || mode & 0o111 != 0 => 0o111,
+                'X' => 0,
                 's' => 0o6000,
                 't' => 0o1000,
-                'u' => copied(6),
-                'g' => copied(3),
-                'o' => copied(0),
                 _ => return None,
             },
         )
@@ -244,8 +244,12 @@ mod tests {
             ("o=t", 0o1000),
             ("ug+rw,g-w", 0o640),
         ] {
-            assert_eq!(symbolic_mode(text), Some(bits), "{text}");
+            assert_eq!(symbolic_mode(text, false), Some(bits), "{text}");
         }
-        assert_eq!(symbolic_mode("q+r"), None);
+        assert_eq!(symbolic_mode("u=rwX,go=rX", false), Some(0o644));
+        assert_eq!(symbolic_mode("u=rwX,go=rX", true), Some(0o755));
+        for wrong in ["q+r", "u=rg", "u=gr"] {
+            assert_eq!(symbolic_mode(wrong, false), None, "{wrong}");
+        }
     }
 }

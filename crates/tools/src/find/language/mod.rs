@@ -11,4 +11,4 @@ mod test;
 pub(crate) use expr::Expr;
 pub(crate) use globals::Globals;
 pub use parse::{Find, parse};
-pub(crate) use test::{PermMatch, Test, XattrTest};
+pub(crate) use test::{Test, XattrTest};

@@ -14,6 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 
 /// What a find looks for and where.
 #[derive(Debug)]
@@ -22,10 +23,12 @@ pub struct Find {
     pub starts: Vec<OsString>,
     /// What find(1) would warn of.
     pub warnings: Vec<String>,
+    /// What is wrong with single start paths, without which the search goes on: it is partial.
+    pub wrong_starts: Vec<String>,
     pub(crate) expr: Expr,
     pub(crate) actions: Vec<Action>,
-    /// Files that actions write to.
-    pub(crate) files: Vec<(OsString, File)>,
+    /// Files that actions write to, by device and inode.
+    pub(crate) files: Vec<((u64, u64), File)>,
     pub(crate) globals: Globals,
 }
 
@@ -64,6 +67,7 @@ pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
         globals: Globals { depth_max: u32::MAX, ..Globals::default() },
         xattr_tests: 0,
         syntax: Syntax::Emacs,
+        last_word: String::new(),
     };
     parser.leading_options()?;
     let starts = parser.rest.iter().position(is_expression);
@@ -74,6 +78,7 @@ pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
     if parser.peek() == Some(b")") {
         return Err("you have too many ')'".to_owned());
     }
+    let mut wrong_starts = Vec::new();
     if let Some(file) = parser.globals.starts_from.take() {
         if let Some(start) = starts.first() {
             let start = start.to_string_lossy();
@@ -81,7 +86,10 @@ pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
                 "extra operand ‘{start}’\nfile operands cannot be combined with -files0-from"
             ));
         }
-        starts = starts_from(&file)?;
+        if parser.actions.iter().any(|action| matches!(action, Action::Exec(exec) if exec.asks())) {
+            check_not_stdin(&file)?;
+        }
+        (starts, wrong_starts) = starts_from(&file)?;
     } else if starts.is_empty() {
         starts.push(".".into());
     }
@@ -98,7 +106,7 @@ pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
         return Err("more than 64 actions in one expression".to_owned());
     }
     let Parser { actions, files, warnings, globals, .. } = parser;
-    Ok(Find { starts, warnings, expr, actions, files, globals })
+    Ok(Find { starts, warnings, wrong_starts, expr, actions, files, globals })
 }
 
 /// Returns whether an argument ends the start paths.
@@ -107,28 +115,56 @@ fn is_expression(argument: &OsString) -> bool {
     (bytes.starts_with(b"-") && bytes.len() > 1) || matches!(bytes, b"(" | b"!")
 }
 
-/// Reads the start paths of `-files0-from`.
-fn starts_from(file: &OsStr) -> Result<Vec<OsString>, String> {
+/// Refuses to read start paths from where answers of the user come from.
+fn check_not_stdin(file: &OsStr) -> Result<(), String> {
+    const COMBINED: &str = "combined with -ok, -okdir";
+    if file == "-" {
+        return Err(format!(
+            "option -files0-from reading from standard input cannot be {COMBINED}"
+        ));
+    }
+    let identity = |path: &OsStr| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    let stdin = identity("/dev/stdin".as_ref());
+    if stdin.is_some() && identity(file) == stdin {
+        let shown = file.to_string_lossy();
+        return Err(format!(
+            "option -files0-from: standard input must not refer to the same file when {COMBINED}: \
+             ‘{shown}’"
+        ));
+    }
+    Ok(())
+}
+
+/// Reads the start paths of `-files0-from`. Besides returns what is wrong with single ones.
+fn starts_from(file: &OsStr) -> Result<(Vec<OsString>, Vec<String>), String> {
+    let mut shown = file.to_string_lossy();
     let read = match file.as_bytes() {
         b"-" => {
+            shown = "(standard input)".into();
             let mut bytes = Vec::new();
             std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
         }
         _ => std::fs::read(file),
     };
-    let shown = file.to_string_lossy();
-    let bytes = read.map_err(|error| format!("‘{shown}’: {}", system_message(&error)))?;
-    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+    let bytes = read.map_err(|error| {
+        format!("cannot open ‘{shown}’ for reading: {}", system_message(&error))
+    })?;
+    let (mut starts, mut wrong) = (Vec::new(), Vec::new());
     if bytes.is_empty() {
-        return Ok(Vec::new());
+        return Ok((starts, wrong));
     }
-    bytes
-        .split(|&byte| byte == 0)
-        .map(|path| match path {
-            b"" => Err(format!("‘{shown}’: invalid zero-length file name")),
-            path => Ok(OsString::from_vec(path.to_vec())),
-        })
-        .collect()
+    let paths = bytes.strip_suffix(b"\0").unwrap_or(&bytes).split(|&byte| byte == 0);
+    for (at, path) in paths.enumerate() {
+        if path.is_empty() {
+            wrong.push(format!("‘{shown}’:{}: invalid zero-length file name", at + 1));
+        } else {
+            starts.push(OsString::from_vec(path.to_vec()));
+        }
+    }
+    Ok((starts, wrong))
 }
 
 pub(super) struct Parser<'a> {
@@ -138,11 +174,13 @@ pub(super) struct Parser<'a> {
     /// The time at which find began.
     pub(super) began_ns: i64,
     pub(super) actions: Vec<Action>,
-    pub(super) files: Vec<(OsString, File)>,
+    pub(super) files: Vec<((u64, u64), File)>,
     pub(super) warnings: Vec<String>,
     pub(super) globals: Globals,
     pub(super) xattr_tests: usize,
     pub(super) syntax: Syntax,
+    /// The name of the test, action or option that was read last.
+    pub(super) last_word: String,
 }
 
 impl<'a> Parser<'a> {
@@ -272,7 +310,8 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Takes the file that an action writes to. A file that is named twice is opened once.
+    /// Takes the file that an action writes to. Actions on one file share what writes to it, by
+    /// whatever names they know it.
     pub(super) fn destination(&mut self, name: &str) -> Result<Destination, String> {
         let path = self.argument(name)?;
         match path.as_bytes() {
@@ -280,12 +319,14 @@ impl<'a> Parser<'a> {
             b"/dev/stderr" => return Ok(Destination::Stderr),
             _ => {}
         }
-        if let Some(at) = self.files.iter().position(|(known, _)| known == path) {
+        let opened = File::create(path).and_then(|file| Ok((file.metadata()?, file)));
+        let (metadata, file) = opened
+            .map_err(|error| format!("‘{}’: {}", path.to_string_lossy(), system_message(&error)))?;
+        let identity = (metadata.dev(), metadata.ino());
+        if let Some(at) = self.files.iter().position(|(known, _)| *known == identity) {
             return Ok(Destination::File(at));
         }
-        let file = File::create(path)
-            .map_err(|error| format!("‘{}’: {}", path.to_string_lossy(), system_message(&error)))?;
-        self.files.push((path.to_owned(), file));
+        self.files.push((identity, file));
         Ok(Destination::File(self.files.len() - 1))
     }
 

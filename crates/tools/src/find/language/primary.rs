@@ -42,7 +42,7 @@ impl Parser<'_> {
                     let name = String::from_utf8_lossy(word).into_owned();
                     self.next();
                     if !self.extra(&name)? {
-                        return Err(format!("unknown predicate `{name}'"));
+                        return Err(unknown(&name));
                     }
                     continue;
                 }
@@ -86,17 +86,26 @@ impl Parser<'_> {
         let word = self.next().unwrap_or_default();
         let name = word.to_string_lossy();
         if !name.starts_with('-') || name.len() < 2 {
-            return Err(format!("paths must precede expression: `{name}'"));
+            return Err(self.misplaced_path(word));
         }
+        self.last_word = name.clone().into_owned();
         if self.extra(&name)? || self.option(&name)? {
             return Ok(Expr::always(true));
         }
         if let Some(expr) = self.action(&name)? {
             return Ok(expr);
         }
-        self.test(&name)?
-            .map(|test| Expr::Test(Arc::new(test)))
-            .ok_or_else(|| format!("unknown predicate `{name}'"))
+        self.test(&name)?.map(|test| Expr::Test(Arc::new(test))).ok_or_else(|| unknown(&name))
+    }
+
+    /// Says that a path stands behind a test; if it is there, a shell may have made it of a pattern.
+    fn misplaced_path(&self, path: &OsStr) -> String {
+        let mut said = format!("paths must precede expression: `{}'", path.to_string_lossy());
+        if !self.last_word.is_empty() && std::fs::metadata(path).is_ok() {
+            let last = &self.last_word;
+            said.push_str(&format!("\npossible unquoted pattern after predicate `{last}'?"));
+        }
+        said
     }
 
     /// Takes an option of find(1). Returns whether it was one.
@@ -330,6 +339,17 @@ impl Parser<'_> {
         self.xattr_tests += 1;
         let number = self.xattr_tests - 1;
         Ok(Test::Xattr(XattrTest { number, key: compiled(key, false)?, key_start, value }))
+    }
+}
+
+/// Says that there is no such word. Options of canopy that are none of find's have their place.
+fn unknown(name: &str) -> String {
+    let option = name.split('=').next().unwrap_or(name);
+    match option {
+        "--threads" | "--index" | "--verbose" => {
+            format!("{option} goes before the first PATH, test or option of find")
+        }
+        _ => format!("unknown predicate `{name}'"),
     }
 }
 

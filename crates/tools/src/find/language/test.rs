@@ -63,6 +63,35 @@ pub enum PermMatch {
     Any,
 }
 
+/// The bits that `-perm` asks for, which `X` makes others for directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PermBits {
+    /// Of directories.
+    pub dirs: u32,
+    /// Of all else.
+    pub others: u32,
+}
+
+impl PermBits {
+    /// The same bits for all.
+    pub(crate) fn of(bits: u32) -> Self {
+        PermBits { dirs: bits, others: bits }
+    }
+
+    /// Returns whether the mode of an entry, its type included, is as asked for.
+    pub(crate) fn match_mode(self, mode: u32, kind: PermMatch) -> bool {
+        let bits = match FileType::of_mode(mode) {
+            FileType::Directory => self.dirs,
+            _ => self.others,
+        };
+        match kind {
+            PermMatch::Exactly => mode & 0o7777 == bits,
+            PermMatch::All => mode & bits == bits,
+            PermMatch::Any => bits == 0 || mode & bits != 0,
+        }
+    }
+}
+
 /// One test.
 #[derive(Debug)]
 pub enum Test {
@@ -81,14 +110,15 @@ pub enum Test {
     /// `-empty`
     Empty,
     /// A time column later than the first moment (exclusive) and up to the second one (inclusive),
-    /// in nanoseconds since 1970: `-mtime`, `-mmin`, `-newer` and their like.
+    /// in nanoseconds since 1970: `-mtime`, `-mmin`, `-newer` and their like. False of a birth that
+    /// is not known.
     Time(Column<Time>, i64, i64),
     /// A column of unsigned 32 bits: `-uid`, `-gid`, `-links`, `-user`, `-group`
     Id(Column<u32>, Number),
     /// `-inum`
     Inode(Number),
     /// `-perm`
-    Perm(u32, PermMatch),
+    Perm(PermBits, PermMatch),
     /// `-xattr`, `-acl`
     Xattr(XattrTest),
     /// `-lname`, `-ilname`
@@ -221,7 +251,12 @@ impl Test {
                 known(SIZE.id(), &|bounds| Outcomes::within(number.span(*unit), bounds))
             }
             Test::Time(column, after, until) => {
-                known(column.id(), &|bounds| Outcomes::within((*after, *until), bounds))
+                known(column.id(), &|(low, high)| {
+                    let mut outcomes = Outcomes::within((*after, *until), (low, high));
+                    // A birth that is not known is 0, and no test is true of it.
+                    outcomes.may_fail |= column.id() == BTIME.id() && low <= 0 && 0 <= high;
+                    outcomes
+                })
             }
             Test::Id(column, number) => known(column.id(), &|bounds| number.outcomes(bounds)),
             Test::Inode(number) => known(INO.id(), &|bounds| number.outcomes(bounds)),
