@@ -34,15 +34,18 @@ pub fn open(index: Option<PathBuf>) -> anyhow::Result<Opened> {
     if nix::unistd::geteuid().is_root() {
         return only(site());
     }
-    // One that cannot be looked at is opened, so that the error says why.
-    let exists = |index: &PathBuf| index.join("CURRENT").try_exists().unwrap_or(true);
-    match (own(), site()) {
-        (Some(own), site) if exists(&own) && exists(&site) => {
+    // A home that cannot be looked at is another's, as after sudo. A site's index that cannot be is
+    // opened, so that the error says why.
+    let own = own().map(|own| (own.join("CURRENT").exists(), own));
+    let site = site();
+    let has_site = site.join("CURRENT").try_exists().unwrap_or(true);
+    match own {
+        Some((true, own)) if has_site => {
             Ok(Opened { own: Some(Index::open(&own)?), ..only(site)? })
         }
         // Where there is neither, what is missing is one's own.
-        (Some(own), site) if exists(&own) || !exists(&site) => only(own),
-        (_, site) => only(site),
+        Some((exists, own)) if exists || !has_site => only(own),
+        _ => only(site),
     }
 }
 

@@ -4,6 +4,8 @@
 use crate::common;
 
 use common::{Place, random_tree, seeded};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rand::RngExt;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -74,7 +76,7 @@ fn an_interrupted_run_leaves_nothing_behind() {
     let (expected, settled) = (1 + 200 * 31, count_files(&index));
     let mut random = seeded(11);
     let mut interrupted = 0;
-    let signals = ["INT", "TERM", "HUP"];
+    let signals = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
     for round in 0..45 {
         let run = Command::new(&place.canopy)
             .args([OsStr::new("--index"), index.as_os_str(), "index".as_ref(), tree.as_os_str()])
@@ -84,9 +86,9 @@ fn an_interrupted_run_leaves_nothing_behind() {
             .spawn()
             .unwrap();
         std::thread::sleep(Duration::from_micros(random.random_range(0..60_000)));
-        let signal = format!("-{}", signals[round % 3]);
-        let process = run.id().to_string();
-        let _ = Command::new("kill").args([&signal, &process]).stderr(Stdio::null()).status();
+        let process = Pid::from_raw(i32::try_from(run.id()).unwrap());
+        // It may have ended.
+        let _ = kill(process, signals[round % 3]);
         let ended = run.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert!(!said.contains("panicked"), "{said}");

@@ -186,6 +186,14 @@ fn without_a_home_the_sites_index_answers() {
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("name an index with --index"), "{error}");
+    // The home of somebody else, as after setpriv(1).
+    let closed = site.place.path("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+    let mut command = site.command(site.place.canopy.as_os_str(), &["find", "shared"]);
+    let output = command.env("HOME", &closed).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(sorted(&output.stdout, b'\n'), site.expected("find", &["shared"]));
 }
 
 #[test]
