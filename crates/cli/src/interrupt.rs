@@ -1,6 +1,6 @@
 //! Signals that end a command: Ctrl-C and its like.
 //!
-//! They are blocked in all threads and waited for in one, which no handler need be safe for.
+//! They are blocked in all threads but one, which waits for them: no code runs in a handler.
 
 use crate::outcome::message;
 use anyhow::Context;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// leaves behind is in the journal, and the next run removes it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often is looked whether the work has ended.
+/// How often it is checked whether the work has ended.
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
 
 /// Whether a signal has come.
@@ -25,7 +25,7 @@ static DONE: AtomicBool = AtomicBool::new(false);
 /// Blocks those of the signals that are not ignored, as nohup(1) has SIGHUP ignored. To be called
 /// before other threads are there, which then block them too.
 pub fn block(signals: &[Signal]) -> anyhow::Result<SigSet> {
-    // Those that are blocked come through though they are ignored.
+    // A signal that is ignored comes through once it is blocked and waited for.
     let ignored = ignored().unwrap_or_default();
     let is_ignored = |signal: &Signal| ignored >> (*signal as i32 - 1) & 1 == 1;
     let set: SigSet = signals.iter().copied().filter(|signal| !is_ignored(signal)).collect();

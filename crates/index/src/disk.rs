@@ -273,7 +273,8 @@ fn open_parent(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
     Ok((directory, name))
 }
 
-/// Replaces the access ACL of a file or directory. Returns false where the file system cannot hold it.
+/// Replaces the access ACL of a file or directory. Returns false where the file system cannot hold
+/// it.
 fn set_acl(fd: impl AsFd, acl: &Acl) -> io::Result<bool> {
     let flags = rustix::fs::XattrFlags::empty();
     match rustix::fs::fsetxattr(fd, Acl::XATTR_NAME, &acl.encode(), flags) {

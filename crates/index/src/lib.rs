@@ -6,29 +6,30 @@
 //!   journal                     what a writer is about to make or remove
 //!   failures                    root only: sources that could not be indexed, or not all of them
 //!   CURRENT                     generation and time of publication; replaced by rename
-//!   catalog-7.bin               public: the grants, and the classes that hold anything
+//!   catalog-7.bin               public: classes that anybody may try, and who has a list of others
+//!   lists/u1000-7.bin           which classes may let uid 1000 in, for that user alone
+//!   lists/g50-7.bin             the same for the members of group 50
 //!   manifests-7.bin             root only: the manifests of all classes in one file
-//!   classes/                    the class of everybody: its manifest and its shards
+//!   everyone/                   the class of everybody: its manifest and its shards
 //!     manifest-7.bin
 //!     7-0-listings.parquet ...
 //!     7-1-sealed.bin            what members of the class find behind gates if they know its path
 //!     gated/                    shards that only a sealed record names
 //!     table-NAME-7.parquet      rows of a derived table that are computed from this class alone
-//!     g3/                       those who pass grant 3
-//!       g9/                     those who pass grants 3 and 9
+//!   classes/9f86d08.../         another class, behind a name that nobody can guess: the same files
+//!     and/                      those of them who pass a second grant, in a class of two
 //! ```
 //!
 //! Module by module: [`Writer`] takes listings in, one [`ShardWriter`] a thread, and publishes;
 //! `builder` keeps the listings of one class until they become a shard; `encoder` writes a shard's
 //! files as `schema` describes them, `summaries` makes the statistics among them;
-//! `class_dirs` makes the directories that the kernel guards, `class_lists` tells who may try them and
-//! `names` names them; `manifest`
-//! says what is in a generation and `shard_record` what in a shard (`packed`: the parts of it that
-//! few commands need), `sealed` and `sealed_rows` what is found by name alone, which `passages`
-//! opens for a caller; `own_tables` has the tables that
-//! the administrator adds; [`Index`] opens one generation and [`Shard`] answers from one shard's
-//! files. `docs/format.md` draws all of it field by field. Everything that changes the disk goes
-//! through [`Disk`], after `journal` has it; `marker` is what tells an index from other
+//! `class_dirs` makes the directories that the kernel guards, `class_lists` tells who may try them
+//! and `names` names them; `manifest` says what is in a generation and `shard_record` what in a
+//! shard (`packed`: the parts of it that few commands need), `sealed` and `sealed_rows` what is
+//! found by name alone, which `passages` opens for a caller; `own_tables` has the tables that the
+//! administrator adds; [`Index`] opens one generation and [`Shard`] answers from one shard's files.
+//! `docs/format.md` draws all of it field by field. Everything that changes the disk goes through
+//! [`Disk`], after `journal` has it; `marker` is what tells an index from other
 //! directories, `failures` what is known of sources that could not be indexed. Files are opened by
 //! `plain_file` and, as Parquet, by `parquet_file`, which trust nothing in them.
 //!

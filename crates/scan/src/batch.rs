@@ -59,8 +59,8 @@ impl Batch {
     }
 
     /// Hands all listings over, which were read before `round` began (`None`: nothing is looked at
-    /// again), but for those of directories that are gone. `changed` is told of these, and of each that fewer
-    /// see than its class says.
+    /// again), but for those of directories that are gone. `changed` is told of these, and of each
+    /// that fewer see than its class says.
     pub(crate) fn hand_over<S: Sink>(
         &mut self,
         sink: &mut S,
