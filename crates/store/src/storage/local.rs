@@ -1,0 +1,166 @@
+//! Objects as files below a directory of one machine, synced before they count.
+
+use super::{Append, Created, Listed, Storage};
+use crate::error::{Error, Result};
+use bytes::Bytes;
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, linkat};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Objects as files below a directory. A file has no name until it is whole and synced
+/// (`O_TMPFILE`), so that a crash leaves nothing to clean up.
+pub struct LocalStorage {
+    root: PathBuf,
+}
+
+impl LocalStorage {
+    /// Keeps objects below `root`, which is made if it is missing.
+    pub fn new(root: &Path) -> Result<Self> {
+        fs::create_dir_all(root)
+            .map_err(|error| Error::storage(root.display().to_string(), error))?;
+        Ok(LocalStorage { root: root.into() })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// Makes the directory of `path` and syncs every directory that has something new.
+    fn make_parent(&self, path: &Path) -> io::Result<()> {
+        let Some(parent) = path.parent().filter(|parent| !parent.is_dir()) else { return Ok(()) };
+        self.make_parent(parent)?;
+        match fs::create_dir(parent) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => sync_parent(parent),
+        }
+    }
+
+    fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<Created> {
+        self.make_parent(path)?;
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        let mut file = File::from(rustix::fs::open(parent, flags, Mode::from_raw_mode(0o644))?);
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let created = match linkat(CWD, nameless, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+            Err(Errno::EXIST) => Created::ThereWasOne,
+            linked => linked.map(|()| Created::Now)?,
+        };
+        // Also where there was one: whoever created it may not have synced the directory yet.
+        sync_parent(path)?;
+        Ok(created)
+    }
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+impl Storage for LocalStorage {
+    fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
+        let failed = |error| Error::storage(name, error);
+        let file = File::open(self.path(name)).map_err(failed)?;
+        let size_bytes = file.metadata().map_err(failed)?.len();
+        if range.start > range.end || range.end > size_bytes {
+            return Err(Error::corrupt(name, format!("has {size_bytes} bytes, not {}", range.end)));
+        }
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        file.read_exact_at(&mut bytes, range.start).map_err(failed)?;
+        Ok(bytes.into())
+    }
+
+    fn read(&self, name: &str) -> Result<Bytes> {
+        Ok(fs::read(self.path(name)).map_err(|error| Error::storage(name, error))?.into())
+    }
+
+    fn create(&self, name: &str, bytes: Bytes) -> Result<Created> {
+        self.write_new(&self.path(name), &bytes).map_err(|error| Error::storage(name, error))
+    }
+
+    fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>> {
+        let directory = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
+        let mut found = Vec::new();
+        list_below(&self.path(directory), directory, &mut found)
+            .map_err(|error| Error::storage(prefix, error))?;
+        found.retain(|one| one.name.starts_with(prefix) && one.name.as_str() > after);
+        found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        Ok(found)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        match fs::remove_file(self.path(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::storage(name, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn append_to(&self, name: &str) -> Result<Option<Box<dyn Append>>> {
+        let path = self.path(name);
+        let failed = |error| Error::storage(name, error);
+        self.make_parent(&path).map_err(failed)?;
+        let file = File::create_new(&path).map_err(failed)?;
+        sync_parent(&path).map_err(failed)?;
+        Ok(Some(Box::new(LocalAppend { name: name.into(), file })))
+    }
+
+    fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>> {
+        let path = self.path(name);
+        let failed = |error: io::Error| Error::storage(name, error);
+        self.make_parent(&path).map_err(failed)?;
+        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(failed)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Box::new(file))),
+            Err(Errno::WOULDBLOCK) => {
+                Err(Error::Fenced(format!("{}: another process writes this table", path.display())))
+            }
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+}
+
+/// Adds every file below `directory`, whose objects' names begin with `name`.
+fn list_below(directory: &Path, name: &str, found: &mut Vec<Listed>) -> io::Result<()> {
+    let files = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        files => files?,
+    };
+    for file in files {
+        let file = file?;
+        let own = file.file_name();
+        let Some(own) = own.to_str() else { continue };
+        let name = if name.is_empty() { own.to_string() } else { format!("{name}/{own}") };
+        match file.metadata() {
+            // Removed meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            metadata => match metadata? {
+                metadata if metadata.is_dir() => list_below(&file.path(), &name, found)?,
+                metadata => found.push(Listed { name, size_bytes: metadata.len() }),
+            },
+        }
+    }
+    Ok(())
+}
+
+struct LocalAppend {
+    name: String,
+    file: File,
+}
+
+impl Append for LocalAppend {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(|error| Error::storage(&*self.name, error))
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.file.sync_data().map_err(|error| Error::storage(&*self.name, error))
+    }
+}

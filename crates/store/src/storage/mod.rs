@@ -1,0 +1,69 @@
+//! Where objects lie: names with bytes that never change. What the engine asks of storage, and no
+//! more, is stated here; `docs/engine.md` builds on it.
+
+mod local;
+mod memory;
+
+pub use local::LocalStorage;
+pub use memory::MemoryStorage;
+
+use crate::error::Result;
+use bytes::Bytes;
+use std::ops::Range;
+
+/// What became of an object that was to be created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Created {
+    /// It was created, with these bytes.
+    Now,
+    /// There was an object of this name, which is as it was.
+    ThereWasOne,
+}
+
+/// An object as a listing tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its whole name.
+    pub name: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+}
+
+/// Objects by name. Names are paths of ASCII letters, digits, `-`, `_` and `.`, parted by `/`. Any
+/// call may block for long. What one call has done, every later call of any process sees.
+pub trait Storage: Send + Sync {
+    /// Returns the bytes of a range, all of them.
+    fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes>;
+
+    /// Returns the bytes of a whole object.
+    fn read(&self, name: &str) -> Result<Bytes>;
+
+    /// Creates an object, whole or not at all, if there is none of this name; of several that try,
+    /// one succeeds. It outlasts a crash once this returns. After an error it may be there, or even
+    /// appear later.
+    fn create(&self, name: &str, bytes: Bytes) -> Result<Created>;
+
+    /// Returns the objects whose names begin with `prefix` and come after `after`, by name. All
+    /// that were there all the time are among them.
+    fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>>;
+
+    /// Removes an object, if it is there. After an error it may yet be removed later.
+    fn remove(&self, name: &str) -> Result<()>;
+
+    /// Opens a new file that is appended to, if that is what this storage is good at; otherwise
+    /// every group of a log becomes an object of its own.
+    fn append_to(&self, name: &str) -> Result<Option<Box<dyn Append>>>;
+
+    /// Takes the lock `name` for as long as the result lives, if it is one machine's storage.
+    /// An error tells that another process has it.
+    fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>>;
+}
+
+/// A file that is appended to.
+pub trait Append: Send {
+    /// Adds bytes. A crash may leave any part of what was not synced.
+    fn append(&mut self, bytes: &[u8]) -> Result<()>;
+
+    /// Makes what was added outlast a crash.
+    fn sync(&mut self) -> Result<()>;
+}
