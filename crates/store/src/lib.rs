@@ -2,12 +2,40 @@
 //! knows no file system: what directories and names mean is the caller's. `docs/engine.md` has the
 //! rules that keep every file that somebody needs.
 
+mod batch;
+mod checkpoint;
+mod collect;
+mod commit;
+mod compaction;
+mod environment;
 mod error;
+mod fork;
 mod key;
+mod log;
+pub mod manifest;
+mod memtable;
+mod merge;
+mod names;
+mod output;
 mod record;
+mod scan;
 pub mod sstable;
 pub mod storage;
+mod table;
+mod tables;
+mod view;
 
+pub use batch::{Batch, Change};
+pub use checkpoint::{Reader, checkpoint, release, renew};
+pub use collect::{Collected, collect};
+pub use compaction::{compact, compact_all};
+pub use environment::{Clock, Environment, Random};
 pub use error::{Error, Result};
+pub use fork::{Base, clone, delete, restrict};
 pub use key::{Key, KeyRange, KeyRef, NAME_MAX, hash_of};
+pub use merge::MergeOperator;
+pub use names::{SstableName, TableId};
 pub use record::{COLUMNS_MAX, Column, Layout, Op, Record, RecordRef, VALUE_MAX};
+pub use scan::{Direction, Scan};
+pub use table::{Durability, Options, Snapshot, Table, create};
+pub use tables::Tables;

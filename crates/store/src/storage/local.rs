@@ -47,6 +47,7 @@ impl LocalStorage {
         let mut file = File::from(rustix::fs::open(parent, flags, Mode::from_raw_mode(0o644))?);
         file.write_all(bytes)?;
         file.sync_all()?;
+        let _changing = lock_directory(parent, FlockOperation::LockShared)?;
         let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
         let created = match linkat(CWD, nameless, CWD, path, AtFlags::SYMLINK_FOLLOW) {
             Err(Errno::EXIST) => Created::ThereWasOne,
@@ -56,6 +57,14 @@ impl LocalStorage {
         sync_parent(path)?;
         Ok(created)
     }
+}
+
+/// Locks a directory against changes while it is listed (exclusively), or against listing while it
+/// is changed (shared): reading a directory that changes would give files of several moments.
+fn lock_directory(directory: &Path, how: FlockOperation) -> io::Result<File> {
+    let file = File::open(directory)?;
+    rustix::fs::flock(&file, how)?;
+    Ok(file)
 }
 
 fn sync_parent(path: &Path) -> io::Result<()> {
@@ -94,7 +103,11 @@ impl Storage for LocalStorage {
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        match fs::remove_file(self.path(name)) {
+        let path = self.path(name);
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        let removed = lock_directory(parent, FlockOperation::LockShared)
+            .and_then(|_changing| fs::remove_file(&path));
+        match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(Error::storage(name, error))
             }
@@ -129,6 +142,10 @@ impl Storage for LocalStorage {
 
 /// Adds every file below `directory`, whose objects' names begin with `name`.
 fn list_below(directory: &Path, name: &str, found: &mut Vec<Listed>) -> io::Result<()> {
+    let _listing = match lock_directory(directory, FlockOperation::LockExclusive) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        locked => locked?,
+    };
     let files = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         files => files?,

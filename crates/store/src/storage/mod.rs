@@ -43,8 +43,8 @@ pub trait Storage: Send + Sync {
     /// appear later.
     fn create(&self, name: &str, bytes: Bytes) -> Result<Created>;
 
-    /// Returns the objects whose names begin with `prefix` and come after `after`, by name. All
-    /// that were there all the time are among them.
+    /// Returns the objects whose names begin with `prefix` and come after `after`, by name, as they
+    /// were at one moment.
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>>;
 
     /// Removes an object, if it is there. After an error it may yet be removed later.

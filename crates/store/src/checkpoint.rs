@@ -1,0 +1,114 @@
+//! Checkpoints, and reading a table without writing it.
+
+use crate::commit::{commit, current, read_version};
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::key::{Key, KeyRange, KeyRef};
+use crate::manifest::{Hold, Manifest};
+use crate::names::TableId;
+use crate::scan::{Direction, Scan};
+use crate::table::Options;
+use crate::tables::Tables;
+use crate::view::View;
+use std::sync::Arc;
+
+/// Makes a checkpoint of what a table has in SSTables now, and returns its id and the manifest that
+/// it keeps. `lifetime_ms` says how long it is kept; without one, until it is released.
+pub fn checkpoint(
+    environment: &Environment,
+    table: TableId,
+    lifetime_ms: Option<u64>,
+) -> Result<(u64, Manifest)> {
+    let deadline_ms = lifetime_ms.map(|ms| environment.clock.now_ms().saturating_add(ms));
+    let hold = deadline_ms.map_or(Hold::Forever, Hold::Until);
+    let (manifest, id) = commit(environment, table, None, |state, versions| {
+        state.check_live(table)?;
+        Ok(state.add_checkpoint(versions.this, hold))
+    })?;
+    Ok((id, manifest))
+}
+
+/// Keeps a checkpoint for longer: `lifetime_ms` from now. An error says that it is gone.
+pub fn renew(
+    environment: &Environment,
+    table: TableId,
+    checkpoint: u64,
+    lifetime_ms: u64,
+) -> Result<()> {
+    let deadline_ms = environment.clock.now_ms().saturating_add(lifetime_ms);
+    commit(environment, table, None, |state, _| {
+        let mut all = state.checkpoints.iter_mut();
+        match all.find(|one| one.id == checkpoint) {
+            Some(found) if matches!(found.hold, Hold::Until(_) | Hold::Forever) => {
+                found.hold = Hold::Until(deadline_ms);
+                Ok(())
+            }
+            _ => Err(gone(table, checkpoint)),
+        }
+    })?;
+    Ok(())
+}
+
+/// Lets a checkpoint go, if it is still there.
+pub fn release(environment: &Environment, table: TableId, checkpoint: u64) -> Result<()> {
+    commit(environment, table, None, |state, _| {
+        let is_clones = |hold| matches!(hold, Hold::Pending { .. } | Hold::Confirmed { .. });
+        state.checkpoints.retain(|one| one.id != checkpoint || is_clones(one.hold));
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn gone(table: TableId, checkpoint: u64) -> Error {
+    Error::NotFound(format!("checkpoint {checkpoint} of table {table} (its time was over)"))
+}
+
+/// What a table has in SSTables, as it was at one moment. It changes nothing.
+pub struct Reader {
+    manifest: Manifest,
+    view: View,
+}
+
+impl Reader {
+    /// Reads what is in SSTables now, or at a checkpoint. Without a checkpoint, compactions may
+    /// remove SSTables under the reader, which is then an error.
+    pub fn open(
+        environment: &Environment,
+        table: TableId,
+        checkpoint: Option<u64>,
+        tables: &Arc<Tables>,
+        options: &Options,
+    ) -> Result<Self> {
+        let mut manifest = current(environment, table)?;
+        if let Some(checkpoint) = checkpoint {
+            let mut all = manifest.state.checkpoints.iter();
+            let found = all.find(|one| one.id == checkpoint);
+            let version = found.ok_or_else(|| gone(table, checkpoint))?.version;
+            manifest = read_version(environment, table, version)?;
+        }
+        manifest.state.check_live(table)?;
+        options.check_operator(&manifest.state)?;
+        let view = View::of(&manifest.state, tables, options.operator.clone());
+        Ok(Reader { manifest, view })
+    }
+
+    /// Returns the state that is read.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Returns the value of a key.
+    pub fn get(&self, key: KeyRef<'_>) -> Result<Option<Vec<u8>>> {
+        self.view.get(key, u64::MAX)
+    }
+
+    /// Returns the values of keys, in their order.
+    pub fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.view.get_many(keys, u64::MAX)
+    }
+
+    /// Returns the records of a range.
+    pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Scan> {
+        self.view.scan(range, u64::MAX, direction)
+    }
+}

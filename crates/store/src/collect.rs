@@ -1,0 +1,183 @@
+//! Collecting: `docs/engine.md`, "Collecting". Any process may do it for any table, at any time.
+
+use crate::commit::{commit, current, read_version};
+use crate::environment::Environment;
+use crate::error::Result;
+use crate::manifest::{Hold, Manifest, Phase, State};
+use crate::names::{SstableName, TableId, segment_of, sstable_of, version_of};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Manifests.
+    pub manifests: u64,
+    /// SSTables.
+    pub sstables: u64,
+    /// Segments of logs.
+    pub segments: u64,
+    /// The sizes of all of them.
+    pub bytes: u64,
+}
+
+/// Removes what nothing refers to from a table, after it gave up what has passed its deadline.
+/// What was left of a creation that never ended goes, too; of a table that was deleted, one manifest
+/// stays for ever, so that nobody who slept brings it back.
+pub fn collect(environment: &Environment, table: TableId) -> Result<Collected> {
+    let manifest = give_up(environment, table)?;
+    let Some(kept) = kept(environment, table, &manifest)? else { return Ok(Collected::default()) };
+    let state = &manifest.state;
+    let mut collected = Collected::default();
+    let is_deleted = state.phase == Phase::Deleted;
+
+    for listed in environment.storage.list(&table.sstables(), "")? {
+        let Some(name) = sstable_of(&listed.name) else { continue };
+        // Jobs that this manifest does not know were opened since.
+        let is_closed = name.job < state.next_job && (is_deleted || state.job(name.job).is_none());
+        if is_closed && !kept.sstables.contains(&name) {
+            environment.storage.remove(&listed.name)?;
+            collected.sstables += 1;
+            collected.bytes += listed.size_bytes;
+        }
+    }
+
+    let segments = environment.storage.list(&table.segments(), "")?;
+    let named = segments.iter().filter_map(|one| Some((one, segment_of(&one.name)?)));
+    let named = Vec::from_iter(named);
+    let last = BTreeMap::from_iter(named.iter().map(|(_, of)| *of));
+    for (listed, (epoch, number)) in named {
+        let start = state.log.iter().find(|start| start.epoch == epoch);
+        // Epochs that this manifest does not know began since.
+        let is_over = epoch <= state.epoch
+            && (is_deleted || start.is_none_or(|start| number < start.segment));
+        // The last one of an epoch keeps a writer who sleeps from adding to it.
+        if is_over && last[&epoch] != number {
+            environment.storage.remove(&listed.name)?;
+            collected.segments += 1;
+            collected.bytes += listed.size_bytes;
+        }
+    }
+
+    for listed in environment.storage.list(&table.manifests(), "")? {
+        let version = version_of(&listed.name);
+        let is_old = version.is_some_and(|version| version < manifest.version.number);
+        if is_old && version.is_some_and(|version| !kept.versions.contains(&version)) {
+            environment.storage.remove(&listed.name)?;
+            collected.manifests += 1;
+            collected.bytes += listed.size_bytes;
+        }
+    }
+    Ok(collected)
+}
+
+/// What the current manifest and the checkpoints in it keep.
+struct Kept {
+    sstables: BTreeSet<SstableName>,
+    versions: BTreeSet<u64>,
+}
+
+/// Returns what is kept, or nothing if the manifest is not current any more.
+fn kept(environment: &Environment, table: TableId, manifest: &Manifest) -> Result<Option<Kept>> {
+    let mut kept = Kept { sstables: BTreeSet::new(), versions: BTreeSet::new() };
+    let mut add = |state: &State| {
+        let own = state.sstables().filter(|sstable| sstable.id.table == table);
+        kept.sstables.extend(own.map(|sstable| sstable.id.name));
+    };
+    if manifest.state.phase != Phase::Deleted {
+        add(&manifest.state);
+    }
+    for checkpoint in &manifest.state.checkpoints {
+        match read_version(environment, table, checkpoint.version) {
+            Err(error) if error.is_not_found() => return Ok(None),
+            version => add(&version?.state),
+        }
+    }
+    let versions = manifest.state.checkpoints.iter().map(|checkpoint| checkpoint.version.number);
+    kept.versions.extend(versions);
+    Ok(Some(kept))
+}
+
+/// Closes jobs and checkpoints whose time is over, drops parents that are not needed any more and gives up
+/// a creation that took too long. Returns the current manifest.
+fn give_up(environment: &Environment, table: TableId) -> Result<Manifest> {
+    loop {
+        let manifest = current(environment, table)?;
+        let mut state = manifest.state.clone();
+        let now_ms = environment.clock.now_ms();
+        state.jobs.retain(|job| job.deadline_ms.is_none_or(|deadline| now_ms < deadline));
+        if state.phase == Phase::Deleted {
+            state.jobs.clear();
+        }
+        if matches!(state.phase, Phase::Creating { deadline_ms } if deadline_ms <= now_ms) {
+            state.phase = Phase::Deleted;
+        }
+        let mut held = Vec::new();
+        for checkpoint in &manifest.state.checkpoints {
+            if is_held(environment, table, checkpoint.id, checkpoint.hold, now_ms)? {
+                held.push(checkpoint.clone());
+            }
+        }
+        state.checkpoints = held;
+        drop_parents(environment, table, &mut state)?;
+        if state == manifest.state {
+            return Ok(manifest);
+        }
+        let (before, changed) = (manifest.version, state);
+        let committed = commit(environment, table, Some(&manifest), |state, versions| {
+            let is_same = versions.before == before;
+            if is_same {
+                *state = changed.clone();
+            }
+            Ok(is_same)
+        })?;
+        if let (manifest, true) = committed {
+            return Ok(manifest);
+        }
+    }
+}
+
+/// Returns whether a checkpoint is still needed.
+fn is_held(
+    environment: &Environment,
+    table: TableId,
+    checkpoint: u64,
+    hold: Hold,
+    now_ms: u64,
+) -> Result<bool> {
+    Ok(match hold {
+        Hold::Forever => true,
+        Hold::Until(deadline_ms) | Hold::Pending { deadline_ms, .. } => now_ms < deadline_ms,
+        Hold::Confirmed { clone } => match current(environment, clone) {
+            Err(error) if error.is_not_found() => false,
+            clone => {
+                let state = clone?.state;
+                let mut parents = state.parents.iter();
+                let is_gone = state.phase == Phase::Deleted && state.checkpoints.is_empty();
+                let refers = |parent: &&crate::manifest::Parent| {
+                    parent.table == table && parent.checkpoint == checkpoint
+                };
+                !is_gone && parents.any(|parent| refers(&parent))
+            }
+        },
+    })
+}
+
+/// Drops the parents none of whose SSTables is referred to any more.
+fn drop_parents(environment: &Environment, table: TableId, state: &mut State) -> Result<()> {
+    if state.parents.is_empty() || matches!(state.phase, Phase::Creating { .. }) {
+        return Ok(());
+    }
+    let mut referred = BTreeSet::new();
+    if state.phase != Phase::Deleted {
+        referred.extend(state.sstables().map(|sstable| sstable.id.table));
+    }
+    for checkpoint in &state.checkpoints {
+        match read_version(environment, table, checkpoint.version) {
+            // Somebody else went further: then this state is not committed.
+            Err(error) if error.is_not_found() => return Ok(()),
+            version => referred.extend(version?.state.sstables().map(|sstable| sstable.id.table)),
+        }
+    }
+    state.parents.retain(|parent| referred.contains(&parent.table));
+    Ok(())
+}

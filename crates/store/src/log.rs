@@ -1,0 +1,274 @@
+//! The log: what a writer was told since the last flush.
+//!
+//! ```text
+//! segment   "CANOPYL1" if it was created whole, "CANOPYA1" if it grew; epoch u64, nonce u64, groups
+//! fence     "CANOPYF1", epoch u64 (of who made it), nonce u64
+//! group     length u32, CRC-32 of the body u32, body: batches (`batch.rs`)
+//! ```
+//!
+//! All numbers are little endian. A group has whole batches, so a batch is read whole or not at all.
+//! A crash may tear the last group of a segment that grew: groups are added one at a time, each
+//! after the one before was synced. Anything else that is wrong is damage.
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::names::TableId;
+use crate::storage::{Append, Created};
+use bytes::Bytes;
+
+const WHOLE: &[u8; 8] = b"CANOPYL1";
+const GROWN: &[u8; 8] = b"CANOPYA1";
+const FENCE: &[u8; 8] = b"CANOPYF1";
+const HEAD: usize = 24;
+
+/// A segment that grows is ended when it has so many bytes.
+const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// A write whose outcome is not known is tried so many times.
+const RETRIES: u32 = 5;
+
+/// The end of an epoch's log, where its writer adds.
+pub(crate) struct LogWriter {
+    environment: Environment,
+    table: TableId,
+    epoch: u64,
+    nonce: u64,
+    /// The segment that is written next, or now.
+    segment: u64,
+    /// The segment that grows, and its bytes.
+    file: Option<(Box<dyn Append>, u64)>,
+}
+
+fn head(magic: &[u8; 8], epoch: u64, nonce: u64) -> Vec<u8> {
+    [&magic[..], &epoch.to_le_bytes(), &nonce.to_le_bytes()].concat()
+}
+
+impl LogWriter {
+    /// Begins the log of an epoch.
+    pub(crate) fn new(environment: Environment, table: TableId, epoch: u64) -> Self {
+        let nonce = environment.random.next_u64();
+        LogWriter { environment, table, epoch, nonce, segment: 0, file: None }
+    }
+
+    /// Adds a group of batches. It outlasts a crash once this returns; after an error nothing more
+    /// may be added.
+    pub(crate) fn add(&mut self, batches: &[u8]) -> Result<()> {
+        let length = u32::try_from(batches.len())
+            .map_err(|_| Error::Invalid("more than 4 GiB of changes at once".into()))?;
+        let crc = crc32fast::hash(batches);
+        let group_head = [length.to_le_bytes(), crc.to_le_bytes()].concat();
+        if self.file.is_none() {
+            let name = self.table.segment(self.epoch, self.segment);
+            match self.environment.storage.append_to(&name)? {
+                Some(mut file) => {
+                    file.append(&head(GROWN, self.epoch, self.nonce))?;
+                    self.file = Some((file, HEAD as u64));
+                }
+                None => return self.create(&group_head, batches),
+            }
+        }
+        let Some((file, bytes)) = &mut self.file else { return Ok(()) };
+        file.append(&group_head)?;
+        file.append(batches)?;
+        file.sync()?;
+        *bytes += (group_head.len() + batches.len()) as u64;
+        if *bytes >= SEGMENT_BYTES {
+            self.end_segment();
+        }
+        Ok(())
+    }
+
+    /// Makes a group an object of its own.
+    fn create(&mut self, group_head: &[u8], batches: &[u8]) -> Result<()> {
+        let name = self.table.segment(self.epoch, self.segment);
+        let own = head(WHOLE, self.epoch, self.nonce);
+        let bytes = Bytes::from([&own, group_head, batches].concat());
+        match create_surely(&self.environment, &name, &bytes)? {
+            Created::Now => {
+                self.segment += 1;
+                Ok(())
+            }
+            Created::ThereWasOne => Err(Error::Fenced(format!(
+                "table {}: another process opened it for writing",
+                self.table
+            ))),
+        }
+    }
+
+    /// Ends the segment that grows and returns the number of the next one.
+    pub(crate) fn end_segment(&mut self) -> u64 {
+        if self.file.take().is_some() {
+            self.segment += 1;
+        }
+        self.segment
+    }
+}
+
+/// Creates an object, finding out what happened if storage does not know.
+pub(crate) fn create_surely(
+    environment: &Environment,
+    name: &str,
+    bytes: &Bytes,
+) -> Result<Created> {
+    let mut tries = 0;
+    loop {
+        let failed = match environment.storage.create(name, bytes.clone()) {
+            Ok(Created::Now) => return Ok(Created::Now),
+            Ok(Created::ThereWasOne) if tries == 0 => return Ok(Created::ThereWasOne),
+            Ok(Created::ThereWasOne) => None,
+            Err(error) => Some(error),
+        };
+        tries += 1;
+        match (environment.storage.read(name), failed) {
+            (Ok(found), _) if found == *bytes => return Ok(Created::Now),
+            (Ok(_), _) => return Ok(Created::ThereWasOne),
+            (Err(error), failed) if tries >= RETRIES => return Err(failed.unwrap_or(error)),
+            (Err(_), _) => {}
+        }
+    }
+}
+
+/// Reads what an older epoch's writer was told, from a segment on, and keeps it from telling more.
+/// `replay` gets the bytes of one group of batches after the other.
+pub(crate) fn fence(
+    environment: &Environment,
+    table: TableId,
+    (epoch, first): (u64, u64),
+    own_epoch: u64,
+    mut replay: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let fence = Bytes::from(head(FENCE, own_epoch, environment.random.next_u64()));
+    let mut torn = None;
+    for number in first.. {
+        let name = table.segment(epoch, number);
+        let bytes = match environment.storage.read(&name) {
+            Err(error) if error.is_not_found() => {
+                match create_surely(environment, &name, &fence)? {
+                    Created::Now => return Ok(()),
+                    Created::ThereWasOne => environment.storage.read(&name)?,
+                }
+            }
+            segment => segment?,
+        };
+        let Some(segment) = Segment::parse(&name, &bytes, epoch)? else {
+            // Of an opening that got no further.
+            return Ok(());
+        };
+        if let Some(torn) = torn {
+            return Err(Error::corrupt(torn, "ends in the middle of a group, and is not the last"));
+        }
+        torn = segment.is_torn.then_some(name);
+        segment.groups.into_iter().try_for_each(&mut replay)?;
+    }
+    Ok(())
+}
+
+/// A segment that was read.
+#[derive(Debug, PartialEq, Eq)]
+struct Segment<'a> {
+    /// The bodies of its groups.
+    groups: Vec<&'a [u8]>,
+    /// Whether a crash tore what comes after them.
+    is_torn: bool,
+}
+
+impl<'a> Segment<'a> {
+    /// Reads the object `name`; a fence is none.
+    fn parse(name: &str, bytes: &'a [u8], epoch: u64) -> Result<Option<Self>> {
+        let Some((head, mut rest)) = bytes.split_at_checked(HEAD) else {
+            return Ok(Some(Segment { groups: Vec::new(), is_torn: true }));
+        };
+        let has_grown = head[..8] == *GROWN;
+        if head[..8] == *FENCE {
+            return Ok(None);
+        }
+        if !(has_grown || head[..8] == *WHOLE) || head[8..16] != epoch.to_le_bytes() {
+            return match bytes.iter().all(|byte| *byte == 0) {
+                true => Ok(Some(Segment { groups: Vec::new(), is_torn: true })),
+                false => Err(Error::corrupt(name, "not a segment of this log")),
+            };
+        }
+        let mut groups = Vec::new();
+        while let Some((group, after)) = Group::split(rest) {
+            if !group.is_whole && (!has_grown || !after.is_empty()) {
+                return Err(Error::corrupt(name, "the checksum of a group is wrong"));
+            }
+            if !group.is_whole {
+                return Ok(Some(Segment { groups, is_torn: true }));
+            }
+            groups.push(group.body);
+            rest = after;
+        }
+        match rest.is_empty() || has_grown {
+            true => Ok(Some(Segment { groups, is_torn: !rest.is_empty() })),
+            false => Err(Error::corrupt(name, "ends in the middle of a group")),
+        }
+    }
+}
+
+struct Group<'a> {
+    body: &'a [u8],
+    is_whole: bool,
+}
+
+impl<'a> Group<'a> {
+    /// Returns the first group and what follows it, or nothing if its end is missing.
+    fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (length, bytes) = bytes.split_first_chunk::<4>()?;
+        let (crc, bytes) = bytes.split_first_chunk::<4>()?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (body, rest) = bytes.split_at_checked(length)?;
+        let is_whole = length > 0 && crc32fast::hash(body).to_le_bytes() == *crc;
+        Some((Group { body, is_whole }, rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(magic: &[u8; 8], bodies: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = head(magic, 7, 1);
+        for body in bodies {
+            bytes.extend((body.len() as u32).to_le_bytes());
+            bytes.extend(crc32fast::hash(body).to_le_bytes());
+            bytes.extend(*body);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_torn_segment_that_grew_has_its_whole_groups() {
+        let whole = segment(GROWN, &[b"one", b"two"]);
+        for length in 0..=whole.len() {
+            let segment = Segment::parse("s", &whole[..length], 7).unwrap().unwrap();
+            let ends = [HEAD, HEAD + 11, HEAD + 22];
+            let expected = ends[1..].iter().filter(|end| length >= **end).count();
+            assert_eq!(segment.groups.len(), expected, "of {length} bytes");
+            assert_eq!(segment.is_torn, !ends.contains(&length), "of {length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_segment_that_was_created_whole_is_never_torn() {
+        let whole = segment(WHOLE, &[b"one", b"two"]);
+        let refused = (HEAD..whole.len()).filter(|end| Segment::parse("s", &whole[..*end], 7).is_err());
+        assert_eq!(refused.count(), 20, "all but the whole groups");
+    }
+
+    #[test]
+    fn a_flipped_bit_before_the_last_group_is_damage() {
+        for magic in [WHOLE, GROWN] {
+            let mut bytes = segment(magic, &[b"one", b"two"]);
+            bytes[HEAD + 9] ^= 4;
+            assert!(Segment::parse("s", &bytes, 7).is_err());
+        }
+    }
+
+    #[test]
+    fn the_segment_of_another_log_is_refused() {
+        assert!(Segment::parse("s", &segment(WHOLE, &[b"one"]), 8).is_err());
+        assert!(Segment::parse("s", &[1; 100], 7).is_err());
+        assert_eq!(Segment::parse("s", &head(FENCE, 9, 1), 7).unwrap(), None);
+    }
+}

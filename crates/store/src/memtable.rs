@@ -1,0 +1,293 @@
+//! The memtable: records that are in no SSTable yet, in memory and in order. Every version of a key
+//! that somebody may still read is kept, by the sequence number of its batch.
+
+use crate::batch::{Batch, Change, Changes};
+use crate::error::{Error, Result};
+use crate::key::{Key, KeyRange, KeyRef};
+use crate::merge::{MergeOperator, Resolution};
+use crate::record::{Op, Record};
+use parking_lot::RwLock;
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a version takes in memory besides its bytes: nodes of the map, allocations.
+const VERSION_BYTES: u64 = 120;
+
+/// Records in memory.
+#[derive(Default)]
+pub(crate) struct Memtable {
+    map: RwLock<Map>,
+    bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Map {
+    /// The versions of each key, the newest last.
+    keys: BTreeMap<Key, Versions>,
+    /// Ranges that were taken away, each with its sequence number, the newest last.
+    range_deletes: Vec<(KeyRange, u64)>,
+}
+
+/// Nearly every key has one version.
+enum Versions {
+    One(Version),
+    Many(Vec<Version>),
+}
+
+struct Version {
+    sequence: u64,
+    op: Op,
+    value: Box<[u8]>,
+}
+
+/// What lies below the operands of merges that a key has here.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Below<'a> {
+    /// Whatever older records say.
+    Older,
+    /// This value.
+    Value(&'a [u8]),
+    /// Nothing: the key was taken away.
+    Nothing,
+}
+
+/// What a memtable says of a key, below the operands of merges.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Nothing: older records say more.
+    Older,
+    /// The key has this value.
+    Value(Vec<u8>),
+    /// The key has none.
+    Nothing,
+}
+
+/// Keys, owned or not, as the map's methods take them.
+trait AsKeyRef {
+    fn key_ref(&self) -> KeyRef<'_>;
+}
+
+impl AsKeyRef for Key {
+    fn key_ref(&self) -> KeyRef<'_> {
+        self.as_ref()
+    }
+}
+
+impl AsKeyRef for KeyRef<'_> {
+    fn key_ref(&self) -> KeyRef<'_> {
+        *self
+    }
+}
+
+impl<'a> Borrow<dyn AsKeyRef + 'a> for Key {
+    fn borrow(&self) -> &(dyn AsKeyRef + 'a) {
+        self
+    }
+}
+
+impl PartialEq for dyn AsKeyRef + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.key_ref() == other.key_ref()
+    }
+}
+
+impl Eq for dyn AsKeyRef + '_ {}
+
+impl PartialOrd for dyn AsKeyRef + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for dyn AsKeyRef + '_ {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key_ref().cmp(&other.key_ref())
+    }
+}
+
+impl Versions {
+    fn as_slice(&self) -> &[Version] {
+        match self {
+            Versions::One(version) => std::slice::from_ref(version),
+            Versions::Many(versions) => versions,
+        }
+    }
+
+    /// Adds the newest version. Those before it stay if a reader at `oldest_reader` or later, but
+    /// before the new one, may need them, or if the new one changes them.
+    fn push(&mut self, version: Version, oldest_reader: u64) {
+        let replaces = version.op != Op::Merge;
+        if let (Versions::One(before), true) = (&mut *self, replaces && oldest_reader >= version.sequence)
+        {
+            *before = version;
+            return;
+        }
+        let mut versions = match std::mem::replace(self, Versions::Many(Vec::new())) {
+            Versions::One(before) => vec![before],
+            Versions::Many(before) => before,
+        };
+        if replaces && oldest_reader >= version.sequence {
+            versions.clear();
+        } else if replaces {
+            // What the oldest reader sees, down to a value that later ones do not change.
+            let seen = versions.iter().rposition(|before| before.sequence <= oldest_reader);
+            let seen = seen.map_or(&versions[..0], |at| &versions[..=at]);
+            let first = seen.iter().rposition(|before| before.op != Op::Merge).unwrap_or(0);
+            versions.drain(..first);
+        }
+        versions.push(version);
+        *self = Versions::Many(versions);
+    }
+}
+
+impl Map {
+    /// Returns the sequence number of the newest removal of a range with `key` that a reader at
+    /// `sequence` sees; 0 if there is none.
+    fn range_delete_of(&self, key: KeyRef<'_>, sequence: u64) -> u64 {
+        let seen = self.range_deletes.iter().rev().filter(|(_, of)| *of <= sequence);
+        let mut with_key = seen.filter(|(range, _)| range.contains(key));
+        with_key.next().map_or(0, |(_, of)| *of)
+    }
+
+    /// Returns the operands of merges that a reader at `sequence` sees, the newest first, and what
+    /// lies below them; nothing if the reader sees no version.
+    fn look<'a>(
+        &self,
+        key: KeyRef<'_>,
+        versions: &'a [Version],
+        sequence: u64,
+    ) -> Option<(Vec<&'a [u8]>, Below<'a>)> {
+        let deleted = self.range_delete_of(key, sequence);
+        let seen = versions.iter().rev().skip_while(|version| version.sequence > sequence);
+        let mut operands = Vec::new();
+        for version in seen.take_while(|version| version.sequence > deleted) {
+            match version.op {
+                Op::Put => return Some((operands, Below::Value(&version.value))),
+                Op::Delete => return Some((operands, Below::Nothing)),
+                Op::Merge => operands.push(&*version.value),
+            }
+        }
+        match deleted > 0 {
+            _ if operands.is_empty() => None,
+            true => Some((operands, Below::Nothing)),
+            false => Some((operands, Below::Older)),
+        }
+    }
+}
+
+impl Memtable {
+    /// Returns what the records take in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        let map = self.map.read();
+        map.keys.is_empty() && map.range_deletes.is_empty()
+    }
+
+    /// Adds a batch. Versions that no reader at `oldest_reader` or later needs may go.
+    pub(crate) fn insert(&self, batch: &Batch, sequence: u64, oldest_reader: u64) -> Result<()> {
+        self.insert_encoded(batch.bytes(), sequence, oldest_reader)
+    }
+
+    /// Adds a batch in the encoding of the log, which may be damaged.
+    pub(crate) fn insert_encoded(
+        &self,
+        batch: &[u8],
+        sequence: u64,
+        oldest_reader: u64,
+    ) -> Result<()> {
+        let mut map = self.map.write();
+        let mut bytes = 0;
+        for change in Changes::new(batch) {
+            match change.ok_or_else(|| Error::corrupt("log", "not a batch of changes"))? {
+                Change::Record(record) => {
+                    let value = Box::from(record.value);
+                    let version = Version { sequence, op: record.op, value };
+                    bytes += record.key.name.len() as u64 + record.value.len() as u64;
+                    bytes += VERSION_BYTES;
+                    match map.keys.get_mut(&record.key as &dyn AsKeyRef) {
+                        Some(versions) => versions.push(version, oldest_reader),
+                        None => {
+                            map.keys.insert(record.key.to_key(), Versions::One(version));
+                        }
+                    }
+                }
+                Change::DeleteRange(range) => {
+                    bytes += VERSION_BYTES;
+                    map.range_deletes.push((range, sequence));
+                }
+            }
+        }
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Adds what a reader at `sequence` finds of a key to `resolution`. Returns what lies below.
+    pub(crate) fn get(
+        &self,
+        key: KeyRef<'_>,
+        sequence: u64,
+        resolution: &mut Resolution<'_>,
+    ) -> Found {
+        let map = self.map.read();
+        let versions = map.keys.get(&key as &dyn AsKeyRef).map_or(&[][..], Versions::as_slice);
+        match map.look(key, versions, sequence) {
+            Some((operands, below)) => {
+                operands.into_iter().for_each(|operand| resolution.older(key, operand));
+                match below {
+                    Below::Older => Found::Older,
+                    Below::Value(value) => Found::Value(value.to_vec()),
+                    Below::Nothing => Found::Nothing,
+                }
+            }
+            None if map.range_delete_of(key, sequence) > 0 => Found::Nothing,
+            None => Found::Older,
+        }
+    }
+
+    /// Returns the ranges whose older records are gone for a reader at `sequence`.
+    pub(crate) fn range_deletes(&self, sequence: u64) -> Vec<KeyRange> {
+        let map = self.map.read();
+        let seen = map.range_deletes.iter().filter(|(_, of)| *of <= sequence);
+        seen.map(|(range, _)| range.clone()).collect()
+    }
+
+    /// Adds the records of up to `count` keys of a range to `records`, in order or backward, as a
+    /// reader at `sequence` sees them: one record a key.
+    pub(crate) fn records(
+        &self,
+        range: (Bound<&Key>, Bound<&Key>),
+        (sequence, is_backward): (u64, bool),
+        count: usize,
+        operator: Option<&dyn MergeOperator>,
+        records: &mut Vec<Record>,
+    ) {
+        if is_empty(range) {
+            return;
+        }
+        let map = self.map.read();
+        let mut found = map.keys.range::<Key, _>(range);
+        while records.len() < count {
+            let next = if is_backward { found.next_back() } else { found.next() };
+            let Some((key, versions)) = next else { break };
+            let seen = map.look(key.as_ref(), versions.as_slice(), sequence);
+            let Some((operands, below)) = seen else { continue };
+            let mut resolution = Resolution::new(operator);
+            operands.into_iter().for_each(|operand| resolution.older(key.as_ref(), operand));
+            records.push(resolution.into_record(key, below));
+        }
+    }
+}
+
+fn is_empty(range: (Bound<&Key>, Bound<&Key>)) -> bool {
+    match range {
+        (Bound::Included(start), Bound::Included(end)) => start > end,
+        (Bound::Included(start) | Bound::Excluded(start), Bound::Excluded(end))
+        | (Bound::Excluded(start), Bound::Included(end)) => start >= end,
+        _ => false,
+    }
+}

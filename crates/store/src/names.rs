@@ -1,0 +1,95 @@
+//! Names of objects in storage; `docs/engine.md` lists them.
+
+use crate::environment::Environment;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The id of a table: random, and never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TableId(pub u128);
+
+impl TableId {
+    /// Returns an id that no other table has.
+    pub fn random(environment: &Environment) -> Self {
+        let [high, low] = [(); 2].map(|()| u128::from(environment.random.next_u64()));
+        TableId(high << 64 | low)
+    }
+
+    /// Returns the id that `text`, 32 hexadecimal digits, stands for.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u128::from_str_radix(text, 16).ok().filter(|_| is_hex).map(TableId)
+    }
+
+    /// Returns what the names of all of the table's manifests begin with.
+    pub(crate) fn manifests(self) -> String {
+        format!("{self}/manifest/")
+    }
+
+    pub(crate) fn manifest(self, version: u64) -> String {
+        format!("{self}/manifest/{version:020}")
+    }
+
+    pub(crate) fn sstables(self) -> String {
+        format!("{self}/sst/")
+    }
+
+    pub(crate) fn sstable(self, name: SstableName) -> String {
+        format!("{self}/sst/{:020}-{:010}", name.job, name.number)
+    }
+
+    pub(crate) fn segments(self) -> String {
+        format!("{self}/log/")
+    }
+
+    pub(crate) fn segments_of(self, epoch: u64) -> String {
+        format!("{self}/log/{epoch:020}/")
+    }
+
+    pub(crate) fn segment(self, epoch: u64, number: u64) -> String {
+        format!("{self}/log/{epoch:020}/{number:020}")
+    }
+
+    pub(crate) fn lock(self) -> String {
+        format!("{self}/lock")
+    }
+}
+
+impl fmt::Display for TableId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for TableId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The name of an SSTable within its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SstableName {
+    /// The job that made it.
+    pub job: u64,
+    /// Counts the job's SSTables.
+    pub number: u32,
+}
+
+/// Returns the version in the name of a manifest.
+pub(crate) fn version_of(name: &str) -> Option<u64> {
+    name.rsplit('/').next()?.parse().ok()
+}
+
+/// Returns what the name of an object says of an SSTable.
+pub(crate) fn sstable_of(name: &str) -> Option<SstableName> {
+    let (job, number) = name.rsplit('/').next()?.split_once('-')?;
+    Some(SstableName { job: job.parse().ok()?, number: number.parse().ok()? })
+}
+
+/// Returns the epoch and the number in the name of a segment.
+pub(crate) fn segment_of(name: &str) -> Option<(u64, u64)> {
+    let mut parts = name.rsplit('/');
+    let number = parts.next()?.parse().ok()?;
+    Some((parts.next()?.parse().ok()?, number))
+}

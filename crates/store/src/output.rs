@@ -1,0 +1,80 @@
+//! Writing records into the SSTables of a job.
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::key::{Key, KeyRange};
+use crate::log::create_surely;
+use crate::manifest::{Run, SstableId, SstableRef};
+use crate::names::{SstableName, TableId};
+use crate::record::Layout;
+use crate::scan::Scan;
+use crate::sstable::{Builder, Options};
+use crate::storage::Created;
+
+/// Where SSTables go, and under which names.
+pub(crate) struct Output<'a> {
+    pub(crate) environment: &'a Environment,
+    pub(crate) table: TableId,
+    pub(crate) layout: &'a Layout,
+    /// About how large an SSTable gets.
+    pub(crate) sstable_bytes: u64,
+    pub(crate) job: u64,
+    pub(crate) next_number: &'a mut u32,
+}
+
+impl Output<'_> {
+    /// Writes all records of a scan as a run, with `range_deletes` for older ones. Each SSTable has the
+    /// range from its first key to that of the next one; the first and the last have what is
+    /// beyond.
+    pub(crate) fn write(mut self, mut scan: Scan, range_deletes: &[KeyRange]) -> Result<Run> {
+        let mut run = Run::default();
+        let mut builder = Builder::new(self.layout, Options::default());
+        let mut start = Key::default();
+        while let Some(record) = scan.next()? {
+            if builder.size_bytes_estimate() >= self.sstable_bytes {
+                let end = record.key.to_key();
+                let full = std::mem::replace(
+                    &mut builder,
+                    Builder::new(self.layout, Options::default()),
+                );
+                let range = KeyRange { start: start.clone(), end: Some(end.clone()) };
+                self.finish(full, range, range_deletes, &mut run)?;
+                start = end;
+            }
+            builder.add(record)?;
+        }
+        self.finish(builder, KeyRange { start, end: None }, range_deletes, &mut run)?;
+        Ok(run)
+    }
+
+    /// Creates an SSTable that holds what a run has in `range`, unless that is nothing.
+    fn finish(
+        &mut self,
+        mut builder: Builder,
+        range: KeyRange,
+        range_deletes: &[KeyRange],
+        run: &mut Run,
+    ) -> Result<()> {
+        let parts = range_deletes.iter().map(|one| one.intersection(&range));
+        for part in parts.filter(|part| !part.is_empty()) {
+            builder.delete_range(part)?;
+        }
+        if builder.is_empty() {
+            return Ok(());
+        }
+        let (bytes, info) = builder.finish()?;
+        let name = SstableName { job: self.job, number: *self.next_number };
+        *self.next_number += 1;
+        let object = self.table.sstable(name);
+        match create_surely(self.environment, &object, &bytes)? {
+            Created::Now => {}
+            // Names are those of our job alone.
+            Created::ThereWasOne => {
+                return Err(Error::corrupt(object, "there is one already, of another process"));
+            }
+        }
+        let id = SstableId { table: self.table, name };
+        run.sstables.push(SstableRef { id, info, range });
+        Ok(())
+    }
+}

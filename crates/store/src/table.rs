@@ -1,0 +1,552 @@
+//! A table that is open for writing. Locks are taken in this order: `flushing`, `log`, `write`,
+//! `view`.
+
+use crate::batch::Batch;
+use crate::commit::{commit, current};
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::key::{Key, KeyRange, KeyRef};
+use crate::log::{LogWriter, fence};
+use crate::manifest::{JobKind, LogStart, Manifest, Phase, Run, State};
+use crate::memtable::Memtable;
+use crate::merge::MergeOperator;
+use crate::names::TableId;
+use crate::output::Output;
+use crate::record::Layout;
+use crate::scan::{Direction, Input, MemtableSource, Older, Scan};
+use crate::tables::Tables;
+use crate::view::View;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// How a table works.
+#[derive(Clone)]
+pub struct Options {
+    /// A memtable of more bytes is flushed.
+    pub memtable_bytes: u64,
+    /// SSTables end when they have so many bytes.
+    pub sstable_bytes: u64,
+    /// Changes of so many bytes that are not in the log yet are written to it by whoever makes the
+    /// next one.
+    pub log_buffer_bytes: usize,
+    /// So many runs of about one size become one, several times larger than each.
+    pub fanout: usize,
+    /// How long the SSTables that a compaction replaced stay for those who read them.
+    pub grace_ms: u64,
+    /// How long a compaction may take before anybody may end its job.
+    pub job_ms: u64,
+    /// What merges mean.
+    pub operator: Option<Arc<dyn MergeOperator>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            memtable_bytes: 64 << 20,
+            sstable_bytes: 64 << 20,
+            log_buffer_bytes: 4 << 20,
+            fanout: 4,
+            grace_ms: 5 * 60_000,
+            job_ms: 60 * 60_000,
+            operator: None,
+        }
+    }
+}
+
+impl Options {
+    /// Returns an error if a table's records were written for another merge operator.
+    pub(crate) fn check_operator(&self, state: &State) -> Result<()> {
+        let name = self.operator.as_ref().map_or("", |operator| operator.name());
+        match name == state.merge_operator {
+            true => Ok(()),
+            false => Err(Error::Invalid(format!(
+                "the table's merges are by {:?}, not by {name:?}",
+                state.merge_operator
+            ))),
+        }
+    }
+}
+
+/// When a write counts as done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Once every reader sees it. A crash may take it away, with everything written after it.
+    Visible,
+    /// Once it outlasts a crash.
+    Durable,
+}
+
+/// A table that this process writes.
+pub struct Table {
+    environment: Environment,
+    id: TableId,
+    options: Options,
+    tables: Arc<Tables>,
+    epoch: u64,
+    job: u64,
+    flushing: Mutex<Flushing>,
+    log: Mutex<Log>,
+    write: Arc<Mutex<Write>>,
+    view: RwLock<Arc<View>>,
+    /// Kept while the table is open.
+    _lock: Option<Box<dyn Send + Sync>>,
+}
+
+struct Flushing {
+    /// The number of the next SSTable of our job.
+    next_sstable: u32,
+    manifest: Arc<Manifest>,
+}
+
+struct Log {
+    writer: LogWriter,
+    /// Everything up to this sequence number outlasts a crash.
+    durable: u64,
+}
+
+struct Write {
+    active: Arc<Memtable>,
+    /// Memtables that get no more records, the oldest first.
+    frozen: VecDeque<Frozen>,
+    /// The number of the last batch.
+    sequence: u64,
+    /// Changes that are not in the log yet.
+    pending: Vec<Pending>,
+    pending_bytes: usize,
+    /// How many read at which sequence number.
+    readers: BTreeMap<u64, usize>,
+    /// Why nothing can be written any more.
+    ended: Option<String>,
+}
+
+struct Frozen {
+    memtable: Arc<Memtable>,
+    /// The first segment of the log that has nothing of this memtable.
+    log_segment: Option<u64>,
+    /// Its records, if they were written out and only the commit is missing.
+    run: Option<Run>,
+}
+
+/// Changes for one segment of the log.
+#[derive(Default)]
+struct Pending {
+    bytes: Vec<u8>,
+    /// Whether the segment ends after them.
+    ends_segment: bool,
+}
+
+impl Write {
+    fn check(&self) -> Result<()> {
+        match &self.ended {
+            Some(why) => Err(Error::Fenced(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the sequence number of the reader that sees least, if there is any.
+    fn oldest_reader(&self) -> u64 {
+        self.readers.keys().next().copied().unwrap_or(u64::MAX)
+    }
+}
+
+/// Creates an empty table and returns its id.
+pub fn create(environment: &Environment, layout: Layout, options: &Options) -> Result<TableId> {
+    if !layout.is_sound() {
+        return Err(Error::Invalid("the widths or references of the layout are wrong".into()));
+    }
+    let id = TableId::random(environment);
+    let merge_operator = options.operator.as_ref().map_or("", |operator| operator.name()).into();
+    let state = State {
+        phase: Phase::Live,
+        layout,
+        merge_operator,
+        range: KeyRange::all(),
+        epoch: 0,
+        log: Vec::new(),
+        next_job: 0,
+        jobs: Vec::new(),
+        runs: Vec::new(),
+        parents: Vec::new(),
+        next_checkpoint: 0,
+        checkpoints: Vec::new(),
+    };
+    crate::commit::create(environment, id, state)?;
+    Ok(id)
+}
+
+impl Table {
+    /// Opens a table for writing. Whoever had it open cannot write any more; what was acknowledged
+    /// as durable is there.
+    pub fn open(
+        environment: &Environment,
+        id: TableId,
+        tables: Arc<Tables>,
+        options: Options,
+    ) -> Result<Self> {
+        // Before the lock file, which would outlast a table that is gone.
+        current(environment, id)?.state.check_live(id)?;
+        let lock = environment.storage.lock(&id.lock())?;
+        let (manifest, (epoch, job)) = commit(environment, id, None, |state, _| {
+            state.check_live(id)?;
+            options.check_operator(state)?;
+            state.epoch += 1;
+            state.jobs.retain(|job| job.kind != JobKind::Writer);
+            state.log.push(LogStart { epoch: state.epoch, segment: 0 });
+            Ok((state.epoch, state.open_job(JobKind::Writer, None)))
+        })?;
+        let view = View::of(&manifest.state, &tables, options.operator.clone());
+        let write = Write {
+            active: Arc::default(),
+            frozen: VecDeque::new(),
+            sequence: 0,
+            pending: Vec::new(),
+            pending_bytes: 0,
+            readers: BTreeMap::new(),
+            ended: None,
+        };
+        let table = Table {
+            environment: environment.clone(),
+            id,
+            options,
+            tables,
+            epoch,
+            job,
+            flushing: Mutex::new(Flushing { next_sstable: 0, manifest: Arc::new(manifest) }),
+            log: Mutex::new(Log {
+                writer: LogWriter::new(environment.clone(), id, epoch),
+                durable: 0,
+            }),
+            write: Arc::new(Mutex::new(write)),
+            view: RwLock::new(Arc::new(view)),
+            _lock: lock,
+        };
+        table.recover()?;
+        Ok(table)
+    }
+
+    /// Reads the logs of older epochs. What is too much for a memtable goes into runs at once; they
+    /// and the end of these logs are one commit, since merges may not happen twice.
+    fn recover(&self) -> Result<()> {
+        let mut flushing = self.flushing.lock();
+        let manifest = flushing.manifest.clone();
+        let mut memtable = Memtable::default();
+        let mut runs = Vec::new();
+        let older = manifest.state.log.iter().filter(|start| start.epoch < self.epoch);
+        for start in older {
+            let from = (start.epoch, start.segment);
+            fence(&self.environment, self.id, from, self.epoch, |group| {
+                memtable.insert_encoded(group, 1, u64::MAX)?;
+                if memtable.bytes() >= self.options.memtable_bytes {
+                    let full = Arc::new(std::mem::take(&mut memtable));
+                    runs.insert(0, self.write_run(&mut flushing, full)?);
+                }
+                Ok(())
+            })?;
+        }
+        // While we read, another process may have opened the table, written all of it into SSTables,
+        // and the logs may have been collected under us.
+        self.check_writer(&current(&self.environment, self.id)?.state)?;
+        self.write.lock().sequence = 1;
+        if runs.is_empty() {
+            self.write.lock().active = Arc::new(memtable);
+            self.publish(&manifest);
+            return Ok(());
+        }
+        runs.insert(0, self.write_run(&mut flushing, Arc::new(memtable))?);
+        let own = LogStart { epoch: self.epoch, segment: 0 };
+        let (manifest, ()) =
+            commit(&self.environment, self.id, Some(&manifest), |state, _| {
+                self.check_writer(state)?;
+                if state.log != [own] {
+                    let runs = runs.iter().filter(|run| !run.sstables.is_empty()).cloned();
+                    state.runs.splice(0..0, runs);
+                    state.log = vec![own];
+                }
+                Ok(())
+            })?;
+        flushing.manifest = Arc::new(manifest);
+        self.publish(&flushing.manifest);
+        Ok(())
+    }
+
+    /// Returns the table's id.
+    pub fn id(&self) -> TableId {
+        self.id
+    }
+
+    /// Returns the latest manifest that this process knows.
+    pub fn manifest(&self) -> Arc<Manifest> {
+        self.flushing.lock().manifest.clone()
+    }
+
+    fn check_writer(&self, state: &State) -> Result<()> {
+        state.check_live(self.id)?;
+        match state.epoch == self.epoch {
+            true => Ok(()),
+            false => {
+                let by = state.epoch - self.epoch;
+                Err(Error::Fenced(format!("table {}: opened for writing {by} times since", self.id)))
+            }
+        }
+    }
+
+    /// Makes a batch of changes, all or none of which is ever seen.
+    pub fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        let (sequence, is_too_much) = {
+            let mut write = self.write.lock();
+            write.check()?;
+            let sequence = write.sequence + 1;
+            write.active.insert(batch, sequence, write.oldest_reader())?;
+            write.sequence = sequence;
+            if write.pending.last().is_none_or(|last| last.ends_segment) {
+                write.pending.push(Pending::default());
+            }
+            if let Some(last) = write.pending.last_mut() {
+                last.bytes.extend_from_slice(batch.bytes());
+            }
+            write.pending_bytes += batch.bytes().len();
+            if write.active.bytes() >= self.options.memtable_bytes {
+                self.freeze(&mut write);
+            }
+            (sequence, write.pending_bytes >= self.options.log_buffer_bytes)
+        };
+        match durability {
+            Durability::Durable => self.sync_to(sequence),
+            Durability::Visible if is_too_much => self.sync_to(sequence),
+            Durability::Visible => Ok(()),
+        }
+    }
+
+    /// Lets the active memtable get no more records.
+    fn freeze(&self, write: &mut Write) {
+        if write.active.is_empty() {
+            return;
+        }
+        let memtable = std::mem::take(&mut write.active);
+        write.frozen.push_back(Frozen { memtable, log_segment: None, run: None });
+        match write.pending.last_mut() {
+            Some(last) if !last.ends_segment => last.ends_segment = true,
+            _ => write.pending.push(Pending { bytes: Vec::new(), ends_segment: true }),
+        }
+        self.show_memtables(write);
+    }
+
+    /// Shows readers the memtables as they are now.
+    fn show_memtables(&self, write: &Write) {
+        let mut view = self.view.write();
+        let frozen = write.frozen.iter().rev().map(|frozen| frozen.memtable.clone());
+        let memtables = std::iter::once(write.active.clone()).chain(frozen).collect();
+        *view = Arc::new(View { memtables, ..View::clone(&view) });
+    }
+
+    /// Makes everything that was written outlast a crash.
+    pub fn sync(&self) -> Result<()> {
+        let sequence = self.write.lock().sequence;
+        self.sync_to(sequence)
+    }
+
+    /// Makes everything up to a sequence number outlast a crash, together with all that others wrote
+    /// meanwhile.
+    fn sync_to(&self, sequence: u64) -> Result<()> {
+        let mut log = self.log.lock();
+        if log.durable >= sequence {
+            return self.write.lock().check();
+        }
+        let (pending, last) = {
+            let mut write = self.write.lock();
+            write.check()?;
+            write.pending_bytes = 0;
+            (std::mem::take(&mut write.pending), write.sequence)
+        };
+        for Pending { bytes, ends_segment } in pending {
+            if !bytes.is_empty() {
+                log.writer.add(&bytes).inspect_err(|error| self.end(error))?;
+            }
+            if ends_segment {
+                let segment = log.writer.end_segment();
+                let mut write = self.write.lock();
+                let mut frozen = write.frozen.iter_mut();
+                if let Some(frozen) = frozen.find(|frozen| frozen.log_segment.is_none()) {
+                    frozen.log_segment = Some(segment);
+                }
+            }
+        }
+        log.durable = last;
+        Ok(())
+    }
+
+    /// Refuses every write from now on: what is in the log is not known.
+    fn end(&self, error: &Error) {
+        let mut write = self.write.lock();
+        write.ended.get_or_insert_with(|| format!("nothing more can be written: {error}"));
+    }
+
+    /// Writes everything that was written so far into SSTables.
+    pub fn flush(&self) -> Result<()> {
+        let mut flushing = self.flushing.lock();
+        self.freeze(&mut self.write.lock());
+        self.sync()?;
+        while self.flush_oldest(&mut flushing)? {}
+        Ok(())
+    }
+
+    /// Writes the memtables that are full into SSTables. Returns whether there was one.
+    pub fn flush_frozen(&self) -> Result<bool> {
+        let mut flushing = self.flushing.lock();
+        if self.write.lock().frozen.is_empty() {
+            return Ok(false);
+        }
+        self.sync()?;
+        self.flush_oldest(&mut flushing)
+    }
+
+    /// Writes the oldest frozen memtable into SSTables; its log is synced.
+    fn flush_oldest(&self, flushing: &mut Flushing) -> Result<bool> {
+        let (memtable, segment, run) = {
+            let write = self.write.lock();
+            let Some(frozen) = write.frozen.front() else { return Ok(false) };
+            let Some(segment) = frozen.log_segment else { return Ok(false) };
+            (frozen.memtable.clone(), segment, frozen.run.clone())
+        };
+        let run = match run {
+            Some(run) => run,
+            None => self.write_run(flushing, memtable)?,
+        };
+        if let Some(frozen) = self.write.lock().frozen.front_mut() {
+            frozen.run = Some(run.clone());
+        }
+        let own = LogStart { epoch: self.epoch, segment };
+        let known = flushing.manifest.clone();
+        let (manifest, ()) =
+            commit(&self.environment, self.id, Some(&known), |state, _| {
+                self.check_writer(state)?;
+                // An attempt whose outcome was not known may have succeeded.
+                let is_done =
+                    matches!(state.log[..], [LogStart { segment, .. }] if segment >= own.segment);
+                if !is_done {
+                    state.log = vec![own];
+                    if !run.sstables.is_empty() {
+                        state.runs.insert(0, run.clone().within(&state.range));
+                    }
+                }
+                Ok(())
+            })
+            .inspect_err(|error| match error {
+                Error::Fenced(_) | Error::NotFound(_) => self.end(error),
+                _ => {}
+            })?;
+        flushing.manifest = Arc::new(manifest);
+        self.write.lock().frozen.pop_front();
+        self.publish(&flushing.manifest);
+        Ok(true)
+    }
+
+    /// Writes the records of a memtable into SSTables of our job.
+    fn write_run(&self, flushing: &mut Flushing, memtable: Arc<Memtable>) -> Result<Run> {
+        let range_deletes = memtable.range_deletes(u64::MAX);
+        let (all, operator) = (KeyRange::all(), self.options.operator.clone());
+        let source =
+            MemtableSource::new(memtable, all, u64::MAX, Direction::Forward, operator.clone());
+        let input = Input { source: Box::new(source), range_deletes: Vec::new() };
+        let scan = Scan::new(vec![input], Direction::Forward, Older::Some, operator);
+        let output = Output {
+            environment: &self.environment,
+            table: self.id,
+            layout: &flushing.manifest.state.layout.clone(),
+            sstable_bytes: self.options.sstable_bytes,
+            job: self.job,
+            next_number: &mut flushing.next_sstable,
+        };
+        output.write(scan, &range_deletes)
+    }
+
+    /// Shows readers the runs of a manifest and the memtables as they are now.
+    fn publish(&self, manifest: &Manifest) {
+        let write = self.write.lock();
+        let runs = View::of(&manifest.state, &self.tables, self.options.operator.clone());
+        *self.view.write() = Arc::new(runs);
+        self.show_memtables(&write);
+    }
+
+    /// Takes over what other processes committed: their compactions, for example.
+    pub fn refresh(&self) -> Result<()> {
+        let mut flushing = self.flushing.lock();
+        let manifest = current(&self.environment, self.id)?;
+        self.check_writer(&manifest.state).inspect_err(|error| self.end(error))?;
+        flushing.manifest = Arc::new(manifest);
+        self.publish(&flushing.manifest);
+        Ok(())
+    }
+
+    /// Returns the value of a key.
+    pub fn get(&self, key: KeyRef<'_>) -> Result<Option<Vec<u8>>> {
+        let view = self.view.read().clone();
+        view.get(key, u64::MAX)
+    }
+
+    /// Returns the values of keys, in their order, all at one moment.
+    pub fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.snapshot().get_many(keys)
+    }
+
+    /// Returns the records of a range as they are now.
+    pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Scan> {
+        let snapshot = self.snapshot();
+        let scan = snapshot.scan(range, direction)?;
+        Ok(scan.pinning(Box::new(snapshot)))
+    }
+
+    /// Returns the table as it is now. Files that other processes remove are kept for it for
+    /// [`Options::grace_ms`]; who reads longer makes a checkpoint.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut write = self.write.lock();
+        let sequence = write.sequence;
+        *write.readers.entry(sequence).or_default() += 1;
+        let view = self.view.read().clone();
+        Snapshot { view, sequence, write: self.write.clone() }
+    }
+
+    /// Returns how much memory the memtables take, in bytes.
+    pub fn memtable_bytes(&self) -> u64 {
+        let write = self.write.lock();
+        let frozen = write.frozen.iter().map(|frozen| frozen.memtable.bytes());
+        write.active.bytes() + frozen.sum::<u64>()
+    }
+}
+
+/// A table as it was at one moment.
+pub struct Snapshot {
+    view: Arc<View>,
+    sequence: u64,
+    write: Arc<Mutex<Write>>,
+}
+
+impl Snapshot {
+    /// Returns the value of a key.
+    pub fn get(&self, key: KeyRef<'_>) -> Result<Option<Vec<u8>>> {
+        self.view.get(key, self.sequence)
+    }
+
+    /// Returns the values of keys, in their order.
+    pub fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.view.get_many(keys, self.sequence)
+    }
+
+    /// Returns the records of a range. The snapshot must live as long.
+    pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Scan> {
+        self.view.scan(range, self.sequence, direction)
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        let mut write = self.write.lock();
+        if let Some(readers) = write.readers.get_mut(&self.sequence) {
+            *readers -= 1;
+            if *readers == 0 {
+                write.readers.remove(&self.sequence);
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! SSTables that are open, and runs of them.
+
+use crate::environment::Environment;
+use crate::error::Result;
+use crate::key::{KeyRange, KeyRef};
+use crate::manifest::{Run, SstableId, SstableRef};
+use crate::record::{Op, RecordRef};
+use crate::scan::{Direction, Source};
+use crate::sstable::{BlockCache, Cursor, Sstable};
+use std::sync::Arc;
+
+/// The SSTables of any tables that a process has open.
+pub struct Tables {
+    environment: Environment,
+    blocks: Arc<BlockCache>,
+    open: quick_cache::sync::Cache<SstableId, Arc<Sstable>, ByTail>,
+}
+
+/// What an open SSTable takes in memory.
+#[derive(Clone)]
+struct ByTail;
+
+impl quick_cache::Weighter<SstableId, Arc<Sstable>> for ByTail {
+    fn weight(&self, _id: &SstableId, sstable: &Arc<Sstable>) -> u64 {
+        sstable.memory_bytes()
+    }
+}
+
+/// Open SSTables have about so many bytes of index and filter each.
+const TAIL_BYTES: usize = 1 << 20;
+
+impl Tables {
+    /// Returns a place for open SSTables and their blocks that takes about `memory_bytes`, half for
+    /// each.
+    pub fn new(environment: &Environment, memory_bytes: u64) -> Arc<Self> {
+        let half = memory_bytes / 2;
+        let count = usize::try_from(half).unwrap_or(usize::MAX) / TAIL_BYTES;
+        Arc::new(Tables {
+            environment: environment.clone(),
+            blocks: BlockCache::new(half),
+            open: quick_cache::sync::Cache::with_weighter(count.max(64), half, ByTail),
+        })
+    }
+
+    /// Returns an SSTable, open.
+    fn get(&self, sstable: &SstableRef) -> Result<Arc<Sstable>> {
+        let SstableId { table, name } = sstable.id;
+        self.open.get_or_insert_with(&sstable.id, || {
+            let storage = self.environment.storage.clone();
+            let name = table.sstable(name);
+            Ok(Arc::new(Sstable::open(storage, name, &sstable.info, self.blocks.clone())?))
+        })
+    }
+}
+
+/// A run, with what opens its SSTables.
+#[derive(Clone)]
+pub(crate) struct OpenRun {
+    pub(crate) run: Run,
+    tables: Arc<Tables>,
+}
+
+/// What a run says of a key.
+pub(crate) enum FoundInRun {
+    /// Nothing: older runs say more.
+    Older,
+    /// This record.
+    Record(Op, Vec<u8>),
+    /// Nothing, and nothing older counts.
+    Nothing,
+}
+
+impl OpenRun {
+    pub(crate) fn new(run: Run, tables: Arc<Tables>) -> Self {
+        OpenRun { run, tables }
+    }
+
+    /// Returns the SSTable that would have a key.
+    fn sstable_of(&self, key: KeyRef<'_>) -> Option<&SstableRef> {
+        let sstables = &self.run.sstables;
+        let after = sstables.partition_point(|one| one.range.start.as_ref() <= key);
+        sstables.get(after.checked_sub(1)?).filter(|one| one.range.contains(key))
+    }
+
+    /// Returns the record of a key, and whether range deletes of this run hide older ones.
+    pub(crate) fn get(&self, key: KeyRef<'_>) -> Result<(FoundInRun, bool)> {
+        let Some(reference) = self.sstable_of(key) else { return Ok((FoundInRun::Older, false)) };
+        let sstable = self.tables.get(reference)?;
+        let hides = sstable.range_deletes().iter().any(|range| range.contains(key));
+        Ok(match sstable.get(key)? {
+            Some((op, value)) => (FoundInRun::Record(op, value), hides),
+            None if hides => (FoundInRun::Nothing, true),
+            None => (FoundInRun::Older, false),
+        })
+    }
+
+    /// Returns the parts of a range whose older records do not count.
+    pub(crate) fn range_deletes(&self, range: &KeyRange) -> Result<Vec<KeyRange>> {
+        let mut all = Vec::new();
+        for reference in &self.run.sstables {
+            let range = reference.range.intersection(range);
+            if reference.info.range_deletes == 0 || range.is_empty() {
+                continue;
+            }
+            let sstable = self.tables.get(reference)?;
+            let parts = sstable.range_deletes().iter().map(|one| one.intersection(&range));
+            all.extend(parts.filter(|part| !part.is_empty()));
+        }
+        Ok(all)
+    }
+
+    /// Returns the run's records in a range.
+    pub(crate) fn source(&self, range: &KeyRange, direction: Direction) -> Result<RunSource> {
+        let sstables = self.run.sstables.iter();
+        let parts = sstables.map(|one| (one.clone(), one.range.intersection(range)));
+        let mut parts = Vec::from_iter(parts.filter(|(_, range)| !range.is_empty()));
+        // They are taken from the end.
+        if direction == Direction::Forward {
+            parts.reverse();
+        }
+        let mut source =
+            RunSource { tables: self.tables.clone(), parts, direction, cursor: None };
+        source.open_next()?;
+        Ok(source)
+    }
+}
+
+/// The records of a run, one SSTable after the other.
+pub(crate) struct RunSource {
+    tables: Arc<Tables>,
+    /// The SSTables that are left, with the ranges to read, the next one last.
+    parts: Vec<(SstableRef, KeyRange)>,
+    direction: Direction,
+    cursor: Option<Cursor>,
+}
+
+impl RunSource {
+    /// Goes to the first record of the next SSTable that has one.
+    fn open_next(&mut self) -> Result<()> {
+        self.cursor = None;
+        while let Some((reference, range)) = self.parts.pop() {
+            let cursor = self.tables.get(&reference)?.cursor(range, self.direction)?;
+            if cursor.record().is_some() {
+                self.cursor = Some(cursor);
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Source for RunSource {
+    fn record(&self) -> Option<RecordRef<'_>> {
+        self.cursor.as_ref()?.record()
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        let Some(cursor) = &mut self.cursor else { return Ok(()) };
+        cursor.advance()?;
+        match cursor.record() {
+            Some(_) => Ok(()),
+            None => self.open_next(),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! A state of a table that can be read: memtables and runs, the newest first.
+
+use crate::error::Result;
+use crate::key::{Key, KeyRange, KeyRef};
+use crate::manifest::State;
+use crate::memtable::{Found, Memtable};
+use crate::merge::{MergeOperator, Resolution};
+use crate::record::Op;
+use crate::scan::{Direction, Input, MemtableSource, Older, Scan};
+use crate::tables::{FoundInRun, OpenRun, Tables};
+use std::sync::Arc;
+
+/// Memtables and runs that belong together.
+#[derive(Clone)]
+pub(crate) struct View {
+    /// The newest first.
+    pub(crate) memtables: Vec<Arc<Memtable>>,
+    /// The newest first.
+    pub(crate) runs: Arc<Vec<OpenRun>>,
+    /// The keys that count.
+    pub(crate) range: KeyRange,
+    pub(crate) operator: Option<Arc<dyn MergeOperator>>,
+}
+
+impl View {
+    /// Returns what a manifest's SSTables say.
+    pub(crate) fn of(
+        state: &State,
+        tables: &Arc<Tables>,
+        operator: Option<Arc<dyn MergeOperator>>,
+    ) -> Self {
+        let runs = state.runs.iter().map(|run| OpenRun::new(run.clone(), tables.clone()));
+        let runs = Arc::new(runs.collect());
+        View { memtables: Vec::new(), runs, range: state.range.clone(), operator }
+    }
+
+    /// Returns the value of a key as a reader at `sequence` sees it.
+    pub(crate) fn get(&self, key: KeyRef<'_>, sequence: u64) -> Result<Option<Vec<u8>>> {
+        if !self.range.contains(key) {
+            return Ok(None);
+        }
+        let mut resolution = Resolution::new(self.operator.as_deref());
+        for memtable in &self.memtables {
+            match memtable.get(key, sequence, &mut resolution) {
+                Found::Older => {}
+                Found::Value(value) => return Ok(resolution.finish(key, Some(value))),
+                Found::Nothing => return Ok(resolution.finish(key, None)),
+            }
+        }
+        for run in &*self.runs {
+            let (found, hides_older) = run.get(key)?;
+            match found {
+                FoundInRun::Record(Op::Put, value) => {
+                    return Ok(resolution.finish(key, Some(value)));
+                }
+                FoundInRun::Record(Op::Delete, _) | FoundInRun::Nothing => break,
+                FoundInRun::Record(Op::Merge, operand) => resolution.older(key, &operand),
+                FoundInRun::Older => {}
+            }
+            if hides_older {
+                break;
+            }
+        }
+        Ok(resolution.finish(key, None))
+    }
+
+    /// Returns the values of keys, in their order.
+    pub(crate) fn get_many(&self, keys: &[Key], sequence: u64) -> Result<Vec<Option<Vec<u8>>>> {
+        // In the order of keys, so that neighbours find their block in the cache.
+        let mut order = Vec::from_iter(0..keys.len());
+        order.sort_unstable_by(|one, other| keys[*one].cmp(&keys[*other]));
+        let mut values = vec![None; keys.len()];
+        for at in order {
+            values[at] = self.get(keys[at].as_ref(), sequence)?;
+        }
+        Ok(values)
+    }
+
+    /// Returns the records of a range as a reader at `sequence` sees them.
+    pub(crate) fn scan(
+        &self,
+        range: &KeyRange,
+        sequence: u64,
+        direction: Direction,
+    ) -> Result<Scan> {
+        let range = self.range.intersection(range);
+        let mut inputs = Vec::new();
+        if !range.is_empty() {
+            for memtable in &self.memtables {
+                let (memtable, operator) = (memtable.clone(), self.operator.clone());
+                let range_deletes = memtable.range_deletes(sequence);
+                let source =
+                    MemtableSource::new(memtable, range.clone(), sequence, direction, operator);
+                inputs.push(Input { source: Box::new(source), range_deletes });
+            }
+            for run in &*self.runs {
+                inputs.push(Input::of_run(run, &range, direction)?);
+            }
+        }
+        Ok(Scan::new(inputs, direction, Older::None, self.operator.clone()))
+    }
+}
