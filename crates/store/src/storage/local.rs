@@ -1,6 +1,6 @@
 //! Objects as files below a directory of one machine, synced before they count.
 
-use super::{Append, Created, Listed, Storage};
+use super::{Append, Created, Listed, ReadAt, Storage};
 use crate::error::{Error, Result};
 use bytes::Bytes;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, linkat};
@@ -73,15 +73,13 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 
 impl Storage for LocalStorage {
     fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
-        let failed = |error| Error::storage(name, error);
-        let file = File::open(self.path(name)).map_err(failed)?;
-        let size_bytes = file.metadata().map_err(failed)?.len();
-        if range.start > range.end || range.end > size_bytes {
-            return Err(Error::corrupt(name, format!("has {size_bytes} bytes, not {}", range.end)));
-        }
-        let mut bytes = vec![0; (range.end - range.start) as usize];
-        file.read_exact_at(&mut bytes, range.start).map_err(failed)?;
-        Ok(bytes.into())
+        let file = File::open(self.path(name)).map_err(|error| Error::storage(name, error))?;
+        read_range(&file, name, range)
+    }
+
+    fn open(&self, name: &str) -> Result<Option<Box<dyn ReadAt>>> {
+        let file = File::open(self.path(name)).map_err(|error| Error::storage(name, error))?;
+        Ok(Some(Box::new(LocalFile { name: name.into(), file })))
     }
 
     fn read(&self, name: &str) -> Result<Bytes> {
@@ -165,6 +163,29 @@ fn list_below(directory: &Path, name: &str, found: &mut Vec<Listed>) -> io::Resu
         }
     }
     Ok(())
+}
+
+/// Returns a range of the file of object `name`.
+fn read_range(file: &File, name: &str, range: Range<u64>) -> Result<Bytes> {
+    let failed = |error| Error::storage(name, error);
+    let size_bytes = file.metadata().map_err(failed)?.len();
+    if range.start > range.end || range.end > size_bytes {
+        return Err(Error::corrupt(name, format!("has {size_bytes} bytes, not {}", range.end)));
+    }
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    file.read_exact_at(&mut bytes, range.start).map_err(failed)?;
+    Ok(bytes.into())
+}
+
+struct LocalFile {
+    name: String,
+    file: File,
+}
+
+impl ReadAt for LocalFile {
+    fn read_at(&self, range: Range<u64>) -> Result<Bytes> {
+        read_range(&self.file, &self.name, range)
+    }
 }
 
 struct LocalAppend {

@@ -35,6 +35,12 @@ pub trait Storage: Send + Sync {
     /// Returns the bytes of a range, all of them.
     fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes>;
 
+    /// Opens an object that will be read often, if that makes its reads cheaper here. What was
+    /// opened can be read even if it is removed, or it says that it is missing.
+    fn open(&self, _name: &str) -> Result<Option<Box<dyn ReadAt>>> {
+        Ok(None)
+    }
+
     /// Returns the bytes of a whole object.
     fn read(&self, name: &str) -> Result<Bytes>;
 
@@ -57,6 +63,12 @@ pub trait Storage: Send + Sync {
     /// Takes the lock `name` for as long as the result lives, if it is one machine's storage.
     /// An error tells that another process has it.
     fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>>;
+}
+
+/// An open object.
+pub trait ReadAt: Send + Sync {
+    /// Returns the bytes of a range, all of them.
+    fn read_at(&self, range: Range<u64>) -> Result<Bytes>;
 }
 
 /// A file that is appended to.

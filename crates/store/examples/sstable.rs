@@ -1,0 +1,248 @@
+//! How fast SSTables are, and how large: `cargo run --release -p canopy-store --example sstable`,
+//! with the number of records, the rounds and the bytes of a block as arguments. Prints medians, on
+//! one core, with the file in the page cache.
+
+use canopy_store::sstable::{BlockCache, Builder, Options, Sstable, SstableInfo};
+use canopy_store::storage::{LocalStorage, Storage};
+use canopy_store::{Column, Key, KeyRange, Layout, Op, RecordRef, Result};
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// A record's key, and where its value begins.
+struct Entry {
+    key: Key,
+    start: usize,
+}
+
+struct Data {
+    layout: Layout,
+    entries: Vec<Entry>,
+    values: Vec<u8>,
+}
+
+/// The columns of an inode: name, bytes, and the column that it is near to.
+const COLUMNS: [(&str, u8, Option<u8>); 15] = [
+    ("mode", 4, None),
+    ("uid", 4, None),
+    ("gid", 4, None),
+    ("nlink", 4, None),
+    ("size", 8, None),
+    ("blocks", 8, None),
+    ("mtime_ns", 8, None),
+    ("ctime_ns", 8, Some(6)),
+    ("atime_ns", 8, Some(6)),
+    ("btime_ns", 8, Some(6)),
+    ("file_id", 8, None),
+    ("generation", 4, None),
+    ("rdev", 4, None),
+    ("flags", 4, None),
+    ("blksize", 4, None),
+];
+
+fn name(random: &mut StdRng, style: u32, at: u32) -> String {
+    let number: u32 = random.random_range(0..1_000_000);
+    match style {
+        0 => format!(
+            "IMG_2024{:02}{:02}_{:06}.jpg",
+            1 + number % 12,
+            1 + number / 12 % 28,
+            random.random_range(0..240_000)
+        ),
+        1 => format!("part-{at:05}.parquet"),
+        2 => format!("lib{}.so.{}", word(random), number % 9),
+        3 => format!("{}_{}.py", word(random), word(random)),
+        4 => format!("sample_{number:06}_R{}.fastq.gz", 1 + at % 2),
+        _ => format!("{}.{}", word(random), ["c", "h", "o", "txt", "md"][number as usize % 5]),
+    }
+}
+
+fn word(random: &mut StdRng) -> String {
+    const SYLLABLES: [&str; 16] = [
+        "con", "fi", "gu", "test", "da", "ta", "in", "it", "pro", "cess", "net", "io", "util",
+        "map", "ser", "ver",
+    ];
+    let count = random.random_range(2..5);
+    (0..count).map(|_| SYLLABLES[random.random_range(0..SYLLABLES.len())]).collect()
+}
+
+fn inode(random: &mut StdRng, owner: u32, begin_ns: i64, file_id: u64, values: &mut Vec<u8>) {
+    let size = (random.random_range(0.0..22.0f64)).exp() as u64 % (1 << 31);
+    let mtime_ns = begin_ns + random.random_range(0..90 * 86_400 * SECOND_NS);
+    let late = |random: &mut StdRng| random.random_range(0..5_000_000i64);
+    let mode: u32 =
+        [0o100_644, 0o100_644, 0o100_644, 0o100_755, 0o40_755][random.random_range(0..5)];
+    for number in [mode, owner, owner / 8, 1] {
+        values.extend(number.to_le_bytes());
+    }
+    values.extend(size.to_le_bytes());
+    values.extend((size.div_ceil(4096) * 8).to_le_bytes());
+    let atime_ns = match random.random_range(0..10) {
+        0 => mtime_ns + random.random_range(0..30 * 86_400 * SECOND_NS),
+        _ => mtime_ns + late(random),
+    };
+    let times = [mtime_ns, mtime_ns + late(random), atime_ns, mtime_ns - late(random)];
+    times.iter().for_each(|time| values.extend(time.to_le_bytes()));
+    values.extend(file_id.to_le_bytes());
+    for number in [random.random_range(0..1u32 << 31), 0, 0, 4096] {
+        values.extend(number.to_le_bytes());
+    }
+}
+
+fn data(records: usize) -> Data {
+    let mut random = StdRng::seed_from_u64(7);
+    let (mut entries, mut values) = (Vec::with_capacity(records), Vec::new());
+    let mut directory = 1000;
+    while entries.len() < records {
+        directory += random.random_range(1..50);
+        let count = (random.random_range(3.0..8.5f64)).exp() as u32;
+        let (style, owner) = (random.random_range(0..6), 1000 + random.random_range(0..40) * 8);
+        let begin_ns = (1_600_000_000 + random.random_range(0..100_000_000)) * SECOND_NS;
+        for at in 0..count {
+            let key = Key::named(directory, name(&mut random, style, at).as_bytes());
+            let start = values.len();
+            inode(&mut random, owner, begin_ns, directory * 4096 + u64::from(at), &mut values);
+            entries.push(Entry { key, start });
+        }
+    }
+    entries.sort_by(|one, other| one.key.cmp(&other.key));
+    entries.dedup_by(|one, other| one.key == other.key);
+    entries.truncate(records);
+    let columns = COLUMNS.map(|(name, width, near)| Column { name: name.into(), width, near });
+    Data { layout: Layout { columns: columns.into() }, entries, values }
+}
+
+impl Data {
+    fn at(&self, at: usize) -> RecordRef<'_> {
+        let Entry { key, start } = &self.entries[at];
+        let value = &self.values[*start..start + self.layout.width()];
+        RecordRef { key: key.as_ref(), op: Op::Put, value }
+    }
+}
+
+/// Prints the median of what `round` does so many times, in thousands a second.
+fn measure(what: &str, rounds: usize, count: usize, mut round: impl FnMut()) {
+    let mut rates: Vec<f64> = (0..rounds)
+        .map(|_| {
+            let begin = Instant::now();
+            round();
+            count as f64 / begin.elapsed().as_secs_f64() / 1e3
+        })
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    println!("{what:<28} {:>8.0} k/s", rates[rounds / 2]);
+}
+
+fn build(data: &Data, options: &Options) -> Result<(bytes::Bytes, SstableInfo)> {
+    let mut builder = Builder::new(&data.layout, options.clone());
+    for at in 0..data.entries.len() {
+        builder.add(data.at(at))?;
+    }
+    builder.finish()
+}
+
+fn print_sizes(table: &Sstable) -> Result<()> {
+    let records = table.info().records as f64;
+    let print = |what: &str, bytes: usize| println!("  {what:<26} {:>8.2}", bytes as f64 / records);
+    let mut sums = [0; 4];
+    let mut bits = [0.0; COLUMNS.len()];
+    for at in 0..table.blocks() {
+        let block = table.describe_block(at)?;
+        let parts = [block.column_bytes, block.text_bytes, block.name_bytes, block.tail_bytes];
+        sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+        for (sum, (_, bits)) in bits.iter_mut().zip(&block.columns) {
+            *sum += f64::from(*bits) * block.records as f64;
+        }
+    }
+    println!("{} records, {} blocks; bytes a record:", records, table.blocks());
+    print("file", table.info().size_bytes as usize);
+    print("columns", sums[0]);
+    print("text", sums[1]);
+    print("names before lz4", sums[2]);
+    print("tails before lz4", sums[3]);
+    let [range_deletes, index, filter] = table.tail_parts();
+    print("range deletes", range_deletes);
+    print("index", index);
+    print("filter", filter);
+    for ((name, ..), bits) in COLUMNS.iter().zip(bits) {
+        println!("    {name:<24} {:>8.1} bits", bits / records);
+    }
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1).filter_map(|argument| argument.parse().ok());
+    let records = arguments.next().unwrap_or(2_000_000);
+    let rounds = arguments.next().unwrap_or(5);
+    let options =
+        Options { block_bytes: arguments.next().unwrap_or(Options::default().block_bytes) };
+    let data = data(records);
+    let records = data.entries.len();
+    measure("build", rounds, records, || drop(black_box(build(&data, &options))));
+    let (file, info) = build(&data, &options)?;
+    let directory = tempfile::tempdir().expect("a directory for the file");
+    let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(directory.path())?);
+    storage.create("sst/1", file)?;
+    let open = |cache| {
+        Sstable::open(storage.clone(), "sst/1".into(), &info, Arc::new(BlockCache::new(cache)))
+    };
+    let table = Arc::new(open(4 << 20)?);
+    print_sizes(&table)?;
+    measure("open", rounds, 1, || drop(black_box(open(0))));
+    measure("verify", 1, records, || table.verify().expect("a sound file"));
+    let scan = |is_forward: bool| {
+        let mut cursor = table.cursor(KeyRange::all());
+        let mut sum = 0;
+        if !is_forward {
+            cursor.to_end();
+        }
+        while if is_forward { cursor.advance() } else { cursor.retreat() }.expect("a sound file") {
+            let record = cursor.record().expect("a record");
+            sum += record.key.hash as usize + record.value.len() + usize::from(record.value[16]);
+        }
+        black_box(sum);
+    };
+    measure("scan", rounds, records, || scan(true));
+    measure("scan backward", rounds, records, || scan(false));
+    let mut random = StdRng::seed_from_u64(8);
+    let mut order: Vec<u32> = (0..records as u32).collect();
+    order.shuffle(&mut random);
+    order.truncate(300_000);
+    let look_up = |table: &Sstable, order: &[u32]| {
+        for at in order {
+            let found = table.get(data.at(*at as usize).key).expect("a sound file");
+            assert!(black_box(found).is_some());
+        }
+    };
+    measure("look-ups, small cache", rounds, order.len(), || look_up(&table, &order));
+    let large = open(4 << 30)?;
+    look_up(&large, &order);
+    measure("look-ups, cached", rounds, order.len(), || look_up(&large, &order));
+    let absent: Vec<Key> = order
+        .iter()
+        .map(|at| Key::named(data.entries[*at as usize].key.directory, &at.to_le_bytes()))
+        .collect();
+    measure("look-ups, absent", rounds, absent.len(), || {
+        absent.iter().for_each(|key| drop(black_box(table.get(key.as_ref()))));
+    });
+    let starts: Vec<u64> =
+        order.iter().take(20_000).map(|at| data.entries[*at as usize].key.directory).collect();
+    let mut seen = 0;
+    let mut list = || {
+        seen = 0;
+        for directory in &starts {
+            let mut cursor = table.cursor(KeyRange::directory(*directory));
+            for _ in 0..20 {
+                seen += usize::from(cursor.advance().expect("a sound file"));
+            }
+        }
+        black_box(seen);
+    };
+    measure("first 20 of a directory", rounds, starts.len(), &mut list);
+    Ok(())
+}

@@ -1,0 +1,446 @@
+//! Blocks: some records, their numbers in columns, their names and tails as text. See the module
+//! above for the bytes.
+
+use super::columns::{Columns, Encoder};
+use super::wire::{Decoded, Input, put_varint};
+use crate::key::{KeyRef, NAME_MAX, hash_of};
+use crate::record::{Layout, Op, RecordRef, VALUE_MAX};
+use bytes::Bytes;
+use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
+use std::cmp::Ordering;
+use std::ops::Range;
+
+/// A block has this many records at most.
+pub(super) const RECORDS_MAX: usize = 4096;
+
+/// A block that has so many bytes of names and values gets no more records.
+pub(super) const TARGET_BYTES_MAX: usize = 1 << 20;
+
+const TEXT_BYTES_MAX: usize = TARGET_BYTES_MAX + NAME_MAX + VALUE_MAX;
+
+/// A block is this long at most: text that lz4 did not make smaller, and numbers.
+pub(super) const BLOCK_BYTES_MAX: usize = 2 * TEXT_BYTES_MAX;
+
+const HASHES: u8 = 1;
+const APART: u8 = 2;
+const COMPRESSED: u8 = 4;
+
+const DIRECTORIES: usize = 0;
+const OPS: usize = 1;
+const NAME_LENGTHS: usize = 2;
+const BYTES_OF_LZ4_MAX: usize = 255;
+
+/// Collects the records of a block and makes it.
+pub(super) struct BlockBuilder {
+    directories: Vec<u64>,
+    ops: Vec<u64>,
+    name_lengths: Vec<u64>,
+    hashes: Vec<u64>,
+    /// Whether every hash is that of the name.
+    is_named: bool,
+    /// All names, one after the other.
+    names: Vec<u8>,
+    /// Where each value begins in `values`.
+    starts: Vec<usize>,
+    values: Vec<u8>,
+    /// The least length of a value that is not of a delete.
+    value_bytes_min: usize,
+    columns: Vec<Vec<u64>>,
+    lengths: Vec<u64>,
+    encoder: Encoder,
+    table: CompressTable,
+    packed: Vec<u8>,
+}
+
+impl BlockBuilder {
+    pub fn new() -> Self {
+        BlockBuilder {
+            directories: Vec::new(),
+            ops: Vec::new(),
+            name_lengths: Vec::new(),
+            hashes: Vec::new(),
+            is_named: true,
+            names: Vec::new(),
+            starts: Vec::new(),
+            values: Vec::new(),
+            value_bytes_min: usize::MAX,
+            columns: Vec::new(),
+            lengths: Vec::new(),
+            encoder: Encoder::new(),
+            table: CompressTable::default(),
+            packed: Vec::new(),
+        }
+    }
+
+    /// Adds a record, whose name has the hash `name_hash`.
+    pub fn push(&mut self, record: RecordRef<'_>, name_hash: u64) {
+        self.directories.push(record.key.directory);
+        self.ops.push(record.op as u64);
+        self.name_lengths.push(record.key.name.len() as u64);
+        self.hashes.push(record.key.hash);
+        self.is_named &= record.key.hash == name_hash;
+        self.names.extend_from_slice(record.key.name);
+        self.starts.push(self.values.len());
+        self.values.extend_from_slice(record.value);
+        if record.op != Op::Delete {
+            self.value_bytes_min = self.value_bytes_min.min(record.value.len());
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Returns the bytes of names and values.
+    pub fn text_bytes(&self) -> usize {
+        self.names.len() + self.values.len()
+    }
+
+    /// Adds the block to `out`, and is empty again.
+    pub fn finish(&mut self, layout: &Layout, out: &mut Vec<u8>) {
+        let is_apart = self.value_bytes_min != usize::MAX && self.value_bytes_min >= layout.width();
+        let width = if is_apart { layout.width() } else { 0 };
+        let flags_at = out.len();
+        out.push(if is_apart { APART } else { 0 });
+        put_varint(out, self.len() as u64);
+        for (column, width) in [(&self.directories, 8), (&self.ops, 1), (&self.name_lengths, 8)] {
+            self.encoder.encode(column, None, width, out);
+        }
+        if !self.is_named {
+            out[flags_at] |= HASHES;
+            self.encoder.encode(&self.hashes, None, 8, out);
+        }
+        self.add_tails(width);
+        self.encoder.encode(&self.lengths, None, 8, out);
+        if is_apart {
+            self.put_columns(layout, out);
+        }
+        if self.put_text(out) {
+            out[flags_at] |= COMPRESSED;
+        }
+        self.clear();
+    }
+
+    /// Adds what comes in each value after `width` bytes to the text, and collects its lengths.
+    fn add_tails(&mut self, width: usize) {
+        self.lengths.clear();
+        let ends = self.starts.iter().skip(1).copied().chain([self.values.len()]);
+        for (start, end) in self.starts.iter().zip(ends) {
+            let start = (start + width).min(end);
+            self.lengths.push((end - start) as u64);
+            self.names.extend_from_slice(&self.values[start..end]);
+        }
+    }
+
+    fn put_columns(&mut self, layout: &Layout, out: &mut Vec<u8>) {
+        self.columns.resize_with(layout.columns.len(), Vec::new);
+        let mut offset = 0;
+        for (at, column) in layout.columns.iter().enumerate() {
+            let (before, rest) = self.columns.split_at_mut(at);
+            let numbers = &mut rest[0];
+            numbers.clear();
+            match column.width {
+                1 => numbers_at::<1>(&self.values, &self.starts, &self.ops, offset, numbers),
+                2 => numbers_at::<2>(&self.values, &self.starts, &self.ops, offset, numbers),
+                4 => numbers_at::<4>(&self.values, &self.starts, &self.ops, offset, numbers),
+                _ => numbers_at::<8>(&self.values, &self.starts, &self.ops, offset, numbers),
+            }
+            let near = column.near.map(|near| before[usize::from(near)].as_slice());
+            self.encoder.encode(numbers, near, column.width, out);
+            offset += usize::from(column.width);
+        }
+    }
+
+    /// Adds the text, and returns whether it is compressed.
+    fn put_text(&mut self, out: &mut Vec<u8>) -> bool {
+        put_varint(out, self.names.len() as u64);
+        self.packed.resize(get_maximum_output_size(self.names.len()), 0);
+        let packed = compress_into_with_table(&self.names, &mut self.packed, &mut self.table);
+        match packed {
+            Ok(count) if count < self.names.len() => {
+                out.extend_from_slice(&self.packed[..count]);
+                true
+            }
+            _ => {
+                out.extend_from_slice(&self.names);
+                false
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        for column in [&mut self.directories, &mut self.ops, &mut self.name_lengths] {
+            column.clear();
+        }
+        self.hashes.clear();
+        self.names.clear();
+        self.starts.clear();
+        self.values.clear();
+        (self.is_named, self.value_bytes_min) = (true, usize::MAX);
+    }
+}
+
+/// Adds the number at `offset` of every value to `numbers`. A delete gets that of the record before,
+/// or of the first one that has any: what costs least.
+fn numbers_at<const N: usize>(
+    values: &[u8],
+    starts: &[usize],
+    ops: &[u64],
+    offset: usize,
+    numbers: &mut Vec<u64>,
+) {
+    let number = |start: usize| {
+        let mut bytes = [0; 8];
+        bytes[..N].copy_from_slice(&values[start + offset..][..N]);
+        u64::from_le_bytes(bytes)
+    };
+    let is_delete = |op: u64| op == Op::Delete as u64;
+    let first = ops.iter().position(|op| !is_delete(*op));
+    let mut last = first.map_or(0, |first| number(starts[first]));
+    numbers.extend(starts.iter().zip(ops).map(|(start, op)| {
+        if !is_delete(*op) {
+            last = number(*start);
+        }
+        last
+    }));
+}
+
+/// A block that was read. Its columns are decoded where they are needed.
+#[derive(Default)]
+pub(super) struct Block {
+    records: usize,
+    flags: u8,
+    body: Bytes,
+    columns: Columns,
+    /// All names, then all tails.
+    text: Vec<u8>,
+    /// Where each name ends in the text.
+    name_ends: Vec<u32>,
+    /// Where each tail ends; empty if there are none.
+    tail_ends: Vec<u32>,
+    /// Bytes of columns in the body.
+    column_bytes: usize,
+}
+
+impl Block {
+    /// Becomes the block that `body` is, whose checksum is right.
+    pub fn load(&mut self, body: Bytes, layout: &Layout) -> Decoded<()> {
+        let mut input = Input::new(&body);
+        self.flags = input.byte()?;
+        if self.flags & !(HASHES | APART | COMPRESSED) != 0 {
+            return Err("has a block with unknown flags");
+        }
+        self.records = input.size(RECORDS_MAX)?;
+        if self.records == 0 {
+            return Err("has a block without records");
+        }
+        self.columns.clear();
+        let hashes = self.has_hashes().then_some(8);
+        let widths = [8, 1, 8].into_iter().chain(hashes).chain([8]);
+        let own = layout.columns.iter().map(|column| column.width);
+        for width in widths.chain(own.take_while(|_| self.flags & APART != 0)) {
+            self.columns.push(&mut input, body.len(), self.records, width)?;
+        }
+        self.column_bytes = body.len() - input.rest.len();
+        self.load_text(&mut input)?;
+        self.body = body.clone();
+        self.find_texts()
+    }
+
+    fn load_text(&mut self, input: &mut Input<'_>) -> Decoded<()> {
+        let size = input.size(TEXT_BYTES_MAX)?;
+        let stored = input.rest;
+        self.text.clear();
+        if self.flags & COMPRESSED == 0 {
+            self.text.extend_from_slice(stored);
+        } else if size <= stored.len().saturating_mul(BYTES_OF_LZ4_MAX) {
+            self.text.resize(size, 0);
+            let count = lz4_flex::block::decompress_into(stored, &mut self.text);
+            self.text.truncate(count.map_err(|_| "has a block that cannot be decompressed")?);
+        }
+        if self.text.len() == size { Ok(()) } else { Err("has a block with text of another size") }
+    }
+
+    /// Finds where names and tails are.
+    fn find_texts(&mut self) -> Decoded<()> {
+        let mut lengths = Vec::with_capacity(self.records);
+        self.columns.decode(&self.body, NAME_LENGTHS, 0..self.records, &mut lengths);
+        self.name_ends.clear();
+        let names_end = add_ends(&lengths, 0, NAME_MAX, &mut self.name_ends)?;
+        self.tail_ends.clear();
+        let mut text_end = names_end;
+        if names_end as usize != self.text.len() {
+            let column = NAME_LENGTHS + 1 + usize::from(self.has_hashes());
+            self.columns.decode(&self.body, column, 0..self.records, &mut lengths);
+            text_end = add_ends(&lengths, names_end, VALUE_MAX, &mut self.tail_ends)?;
+        }
+        if text_end as usize == self.text.len() { Ok(()) } else { Err("has a block of wrong size") }
+    }
+
+    fn has_hashes(&self) -> bool {
+        self.flags & HASHES != 0
+    }
+
+    pub fn len(&self) -> usize {
+        self.records
+    }
+
+    /// Returns whether values begin with the layout's columns.
+    pub fn is_apart(&self) -> bool {
+        self.flags & APART != 0
+    }
+
+    /// Returns the memory that the block takes.
+    pub fn memory_bytes(&self) -> usize {
+        let ends = self.name_ends.capacity() + self.tail_ends.capacity();
+        size_of::<Self>()
+            + self.body.len()
+            + self.text.capacity()
+            + ends * 4
+            + self.columns.memory_bytes()
+    }
+
+    pub fn name(&self, row: usize) -> &[u8] {
+        slice(&self.text, &self.name_ends, row, 0)
+    }
+
+    pub fn has_tails(&self) -> bool {
+        !self.tail_ends.is_empty()
+    }
+
+    pub fn tail(&self, row: usize) -> &[u8] {
+        if self.tail_ends.is_empty() {
+            return &[];
+        }
+        slice(&self.text, &self.tail_ends, row, self.name_ends.last().copied().unwrap_or(0))
+    }
+
+    pub fn op(&self, row: usize) -> Decoded<Op> {
+        op(self.columns.get(&self.body, OPS, row))
+    }
+
+    pub fn directory(&self, row: usize) -> u64 {
+        self.columns.get(&self.body, DIRECTORIES, row)
+    }
+
+    pub fn hash(&self, row: usize) -> u64 {
+        match self.has_hashes() {
+            true => self.columns.get(&self.body, NAME_LENGTHS + 1, row),
+            false => hash_of(self.name(row)),
+        }
+    }
+
+    /// Compares the key of `row` with `key`, and looks at no more of it than it takes.
+    fn compare(&self, row: usize, key: KeyRef<'_>) -> Ordering {
+        let by_hash = || self.hash(row).cmp(&key.hash);
+        let by_name = || self.name(row).cmp(key.name);
+        self.directory(row).cmp(&key.directory).then_with(by_hash).then_with(by_name)
+    }
+
+    /// Returns the first row whose key is not less than `key`, and whether it is `key`.
+    pub fn find(&self, key: KeyRef<'_>) -> (usize, bool) {
+        let (mut low, mut high) = (0, self.records);
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.compare(middle, key) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return (middle, true),
+                Ordering::Greater => high = middle,
+            }
+        }
+        (low, false)
+    }
+
+    /// Returns the value of one record.
+    pub fn value(&self, row: usize, layout: &Layout) -> Vec<u8> {
+        let tail = self.tail(row);
+        if !self.is_apart() {
+            return tail.to_vec();
+        }
+        let mut numbers = [0; crate::record::COLUMNS_MAX];
+        let mut value = Vec::with_capacity(layout.width() + tail.len());
+        let first = self.layout_column();
+        for (at, column) in layout.columns.iter().enumerate().take(numbers.len()) {
+            let mut number = self.columns.get(&self.body, first + at, row);
+            if let Some(near) = column.near.filter(|_| self.columns.is_near(first + at)) {
+                number = number.wrapping_add(numbers.get(usize::from(near)).copied().unwrap_or(0));
+            }
+            numbers[at] = number;
+            let bytes = number.to_le_bytes();
+            value.extend_from_slice(bytes.get(..column.width.into()).unwrap_or_default());
+        }
+        value.extend_from_slice(tail);
+        value
+    }
+
+    /// Returns the place of the layout's first column.
+    fn layout_column(&self) -> usize {
+        NAME_LENGTHS + 2 + usize::from(self.has_hashes())
+    }
+
+    pub fn decode_directories(&self, rows: Range<usize>, out: &mut Vec<u64>) {
+        self.columns.decode(&self.body, DIRECTORIES, rows, out);
+    }
+
+    pub fn decode_hashes(&self, rows: Range<usize>, out: &mut Vec<u64>) {
+        if self.has_hashes() {
+            return self.columns.decode(&self.body, NAME_LENGTHS + 1, rows, out);
+        }
+        out.clear();
+        out.extend(rows.map(|row| hash_of(self.name(row))));
+    }
+
+    pub fn decode_ops(&self, rows: Range<usize>, out: &mut Vec<Op>) -> Decoded<()> {
+        out.clear();
+        if let Some(same) = self.columns.constant(OPS) {
+            out.resize(rows.len(), op(same)?);
+            return Ok(());
+        }
+        for row in rows {
+            out.push(self.op(row)?);
+        }
+        Ok(())
+    }
+
+    /// Decodes column `at` of the layout, and returns whether that of the column it is near to is to
+    /// be added.
+    pub fn decode_column(&self, at: usize, rows: Range<usize>, out: &mut Vec<u64>) -> bool {
+        let at = self.layout_column() + at;
+        self.columns.decode(&self.body, at, rows, out);
+        self.columns.is_near(at)
+    }
+
+    /// Returns how column `at` of the layout is stored, and in how many bits a number.
+    pub fn describe_column(&self, at: usize) -> Option<(&'static str, u32)> {
+        self.columns.describe(self.layout_column() + at)
+    }
+
+    /// Returns the bytes of columns, of text as it is stored, of names, and of tails.
+    pub fn sizes(&self) -> [usize; 4] {
+        let names = self.name_ends.last().map_or(0, |end| *end as usize);
+        let text = self.body.len() - self.column_bytes;
+        [self.column_bytes, text, names, self.text.len() - names]
+    }
+}
+
+fn op(number: u64) -> Decoded<Op> {
+    let byte = u8::try_from(number).ok().and_then(Op::from_byte);
+    byte.ok_or("has a record with an unknown operation")
+}
+
+/// Returns the text of `row`. The first one begins at `start`.
+fn slice<'a>(text: &'a [u8], ends: &[u32], row: usize, start: u32) -> &'a [u8] {
+    let start = row.checked_sub(1).map_or(Some(start), |row| ends.get(row).copied());
+    let range = start.zip(ends.get(row).copied());
+    range.and_then(|(start, end)| text.get(start as usize..end as usize)).unwrap_or_default()
+}
+
+/// Adds where each of `lengths`, at most `limit`, ends, from `end` on, and returns the last end.
+fn add_ends(lengths: &[u64], mut end: u32, limit: usize, ends: &mut Vec<u32>) -> Decoded<u32> {
+    for length in lengths {
+        let length = u32::try_from(*length).ok().filter(|length| *length as usize <= limit);
+        end = length.and_then(|length| end.checked_add(length)).ok_or("has a text too long")?;
+        ends.push(end);
+    }
+    Ok(end)
+}

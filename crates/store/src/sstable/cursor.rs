@@ -1,0 +1,234 @@
+//! Going through the records of an SSTable in order, forward and backward.
+
+use super::block::Block;
+use super::reader::Sstable;
+use super::rows::Rows;
+use crate::error::Result;
+use crate::key::{KeyRange, KeyRef};
+use crate::record::RecordRef;
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Blocks are read together, twice as many each time up to so many bytes: every read is a request
+/// where storage is remote, and somebody who wants a few records should not wait for many.
+const READ_BYTES_MAX: u64 = 256 << 10;
+
+/// Stands at a record of a range of keys, or before or after all of them. Decoded blocks do not go
+/// into the block cache, so that a scan does not drive out what look-ups use.
+pub struct Cursor {
+    table: Arc<Sstable>,
+    range: KeyRange,
+    /// The blocks that may have records in the range.
+    blocks: Range<usize>,
+    place: Place,
+    /// The block of `place`, if that is at a record.
+    block: Arc<Block>,
+    /// Its rows in the range.
+    rows: Range<usize>,
+    decoded: Rows,
+    read: Read,
+    /// Whether every block is read, also one that is in the cache.
+    ignores_cache: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Before,
+    At { block: usize, row: usize },
+    After,
+}
+
+/// Blocks next to each other that were read together.
+#[derive(Default)]
+struct Read {
+    blocks: Range<usize>,
+    start: u64,
+    bytes: Bytes,
+    next_bytes: u64,
+}
+
+impl Cursor {
+    pub(super) fn new(table: Arc<Sstable>, range: KeyRange) -> Self {
+        let index = table.index();
+        let first = index.find(range.start.as_ref()).unwrap_or(0);
+        let last = match &range.end {
+            Some(end) => index.find(end.as_ref()).map_or(0, |last| last + 1),
+            None => index.len(),
+        };
+        let blocks = if range.is_empty() { 0..0 } else { first..last.max(first) };
+        Cursor {
+            table,
+            range,
+            blocks,
+            place: Place::Before,
+            block: Arc::default(),
+            rows: 0..0,
+            decoded: Rows::default(),
+            read: Read::default(),
+            ignores_cache: false,
+        }
+    }
+
+    /// Makes the cursor read every block, also one that is in the cache.
+    pub(super) fn ignore_cache(&mut self) {
+        self.ignores_cache = true;
+    }
+
+    /// Returns the block of the record that the cursor stands at.
+    pub(super) fn block(&self) -> Option<usize> {
+        match self.place {
+            Place::At { block, .. } => Some(block),
+            _ => None,
+        }
+    }
+
+    /// Returns the record that the cursor stands at.
+    pub fn record(&self) -> Option<RecordRef<'_>> {
+        match self.place {
+            Place::At { row, .. } => self.decoded.record(&self.block, row),
+            _ => None,
+        }
+    }
+
+    /// Goes to the next record, the first one if the cursor stands before all, and returns whether
+    /// there is one. After an error it stands before all.
+    pub fn advance(&mut self) -> Result<bool> {
+        let next = match self.place {
+            Place::Before => self.blocks.start,
+            Place::After => return Ok(false),
+            Place::At { block, row } if row + 1 < self.rows.end => {
+                self.place = Place::At { block, row: row + 1 };
+                return Ok(true);
+            }
+            Place::At { block, .. } => block + 1,
+        };
+        self.go_forward(next)
+    }
+
+    /// Goes to the record before, the last one if the cursor stands after all, and returns whether
+    /// there is one. After an error it stands before all.
+    pub fn retreat(&mut self) -> Result<bool> {
+        let next = match self.place {
+            Place::Before => return Ok(false),
+            Place::After => self.blocks.end,
+            Place::At { block, row } if row > self.rows.start => {
+                self.place = Place::At { block, row: row - 1 };
+                return Ok(true);
+            }
+            Place::At { block, .. } => block,
+        };
+        for block in (self.blocks.start..next).rev() {
+            self.enter(block, false)?;
+            if let Some(row) = self.rows.clone().next_back() {
+                self.place = Place::At { block, row };
+                return Ok(true);
+            }
+        }
+        self.place = Place::Before;
+        Ok(false)
+    }
+
+    /// Goes to the first record of the range whose key is not less than `key`, and returns whether
+    /// there is one.
+    pub fn seek(&mut self, key: KeyRef<'_>) -> Result<bool> {
+        let found = self.table.index().find(key).unwrap_or(0).max(self.blocks.start);
+        if found >= self.blocks.end {
+            self.place = Place::After;
+            return Ok(false);
+        }
+        match self.place {
+            Place::At { block, .. } if block == found => {}
+            _ => self.enter(found, true)?,
+        }
+        let row = self.block.find(key).0.max(self.rows.start);
+        if row < self.rows.end {
+            self.place = Place::At { block: found, row };
+            return Ok(true);
+        }
+        self.go_forward(found + 1)
+    }
+
+    /// Goes before all records of the range.
+    pub fn to_start(&mut self) {
+        self.place = Place::Before;
+    }
+
+    /// Goes after all records of the range.
+    pub fn to_end(&mut self) {
+        self.place = Place::After;
+    }
+
+    /// Goes to the first record of block `from` or a later one.
+    fn go_forward(&mut self, from: usize) -> Result<bool> {
+        for block in from..self.blocks.end {
+            self.enter(block, true)?;
+            if let Some(row) = self.rows.clone().next() {
+                self.place = Place::At { block, row };
+                return Ok(true);
+            }
+        }
+        self.place = Place::After;
+        Ok(false)
+    }
+
+    /// Decodes the rows of a block that are in the range. Blocks after it are read with it if the
+    /// cursor goes forward, otherwise blocks before it.
+    fn enter(&mut self, at: usize, is_forward: bool) -> Result<()> {
+        self.place = Place::Before;
+        let cached = self.table.block_in_cache(at).filter(|_| !self.ignores_cache);
+        match cached {
+            Some(block) => self.block = block,
+            None => {
+                let bytes = self.bytes_of(at, is_forward)?;
+                // A block that is in the cache, too, is left alone.
+                if Arc::get_mut(&mut self.block).is_none() {
+                    self.block = Arc::default();
+                }
+                if let Some(block) = Arc::get_mut(&mut self.block) {
+                    self.table.load(at, bytes, block)?;
+                }
+            }
+        }
+        let is_first = at == self.blocks.start;
+        let start = if is_first { self.block.find(self.range.start.as_ref()).0 } else { 0 };
+        let end = match &self.range.end {
+            Some(end) if at + 1 == self.blocks.end => self.block.find(end.as_ref()).0,
+            _ => self.block.len(),
+        };
+        self.rows = start..end.max(start);
+        let layout = &self.table.properties().layout;
+        let decoded = self.decoded.decode(&self.block, self.rows.clone(), layout);
+        decoded.map_err(|what| self.table.corrupt(what))
+    }
+
+    fn bytes_of(&mut self, at: usize, is_forward: bool) -> Result<Bytes> {
+        let index = self.table.index();
+        if !self.read.blocks.contains(&at) {
+            let wanted_bytes = self.read.next_bytes;
+            let size = |blocks: &Range<usize>| {
+                index.range(blocks.end - 1).end - index.range(blocks.start).start
+            };
+            let mut blocks = at..at + 1;
+            loop {
+                let more = match is_forward {
+                    true => blocks.start..blocks.end + 1,
+                    false => blocks.start.saturating_sub(1)..blocks.end,
+                };
+                let is_inside = self.blocks.start <= more.start && more.end <= self.blocks.end;
+                if !is_inside || more == blocks || size(&more) > wanted_bytes {
+                    break;
+                }
+                blocks = more;
+            }
+            let (start, end) = (index.range(blocks.start).start, index.range(blocks.end - 1).end);
+            let next_bytes = (2 * (end - start)).max(2 * wanted_bytes).min(READ_BYTES_MAX);
+            let bytes = self.table.read_range(start..end)?;
+            self.read = Read { blocks, start, bytes, next_bytes };
+        }
+        let range = index.range(at);
+        let place =
+            (range.start - self.read.start) as usize..(range.end - self.read.start) as usize;
+        Ok(self.read.bytes.slice(place))
+    }
+}

@@ -1,0 +1,159 @@
+//! Where the blocks of an SSTable are. See the module above for the bytes.
+
+use super::block::BLOCK_BYTES_MAX;
+use super::columns::{Columns, Encoder};
+use super::wire::{Decoded, Input, put_varint};
+use crate::key::{Key, KeyRef, NAME_MAX};
+use std::ops::Range;
+
+/// The blocks of an SSTable, in order.
+#[derive(Default)]
+pub(super) struct Index {
+    directories: Vec<u64>,
+    hashes: Vec<u64>,
+    /// Where the names of the separators end in `names`.
+    name_ends: Vec<u64>,
+    names: Vec<u8>,
+    /// Where the blocks end in the file.
+    ends: Vec<u64>,
+    records: Vec<u64>,
+    crcs: Vec<u32>,
+}
+
+impl Index {
+    /// Adds a block at the end of the file, whose first key is `first`; `last` is that of the block
+    /// before.
+    pub fn push(&mut self, last: Option<&Key>, first: KeyRef<'_>, block: &[u8], records: usize) {
+        let separator = separator(last.map(Key::as_ref), first);
+        self.directories.push(separator.directory);
+        self.hashes.push(separator.hash);
+        self.names.extend_from_slice(separator.name);
+        self.name_ends.push(self.names.len() as u64);
+        self.ends.push(self.data_bytes() + block.len() as u64);
+        self.records.push(records as u64);
+        self.crcs.push(crc32fast::hash(block));
+    }
+
+    pub fn write(&self, encoder: &mut Encoder, out: &mut Vec<u8>) {
+        put_varint(out, self.len() as u64);
+        out.extend(self.crcs.iter().flat_map(|crc| crc.to_le_bytes()));
+        let lengths = [differences(&self.name_ends), differences(&self.ends)];
+        let [name_bytes, block_bytes] = &lengths;
+        for column in [&self.directories, &self.hashes, name_bytes, block_bytes, &self.records] {
+            encoder.encode(column, None, 8, out);
+        }
+        out.extend_from_slice(&self.names);
+    }
+
+    /// Returns the index that `bytes` are, of blocks that fill `data_bytes`.
+    pub fn read(bytes: &[u8], data_bytes: u64) -> Decoded<Self> {
+        let mut input = Input::new(bytes);
+        let count = input.size(bytes.len() / 4)?;
+        let (crcs, _) = input.take(count * 4)?.as_chunks::<4>();
+        let mut columns = Columns::default();
+        for _ in 0..5 {
+            columns.push(&mut input, bytes.len(), count, 8)?;
+        }
+        let column = |at| {
+            let mut column = Vec::with_capacity(count);
+            columns.decode(bytes, at, 0..count, &mut column);
+            column
+        };
+        let index = Index {
+            directories: column(0),
+            hashes: column(1),
+            name_ends: sums(column(2), NAME_MAX as u64)?,
+            names: input.rest.to_vec(),
+            ends: sums(column(3), BLOCK_BYTES_MAX as u64)?,
+            records: column(4),
+            crcs: crcs.iter().map(|crc| u32::from_le_bytes(*crc)).collect(),
+        };
+        let name_bytes = index.name_ends.last().copied().unwrap_or(0);
+        if name_bytes != index.names.len() as u64 || index.data_bytes() != data_bytes {
+            return Err("has an index of another size");
+        }
+        let separators = || (0..count).map(|block| index.separator(block));
+        if !separators().zip(separators().skip(1)).all(|(one, next)| one < next) {
+            return Err("has an index that is not sorted");
+        }
+        Ok(index)
+    }
+
+    pub fn len(&self) -> usize {
+        self.crcs.len()
+    }
+
+    pub fn data_bytes(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    pub fn records(&self, block: usize) -> u64 {
+        self.records.get(block).copied().unwrap_or(0)
+    }
+
+    pub fn crc(&self, block: usize) -> u32 {
+        self.crcs.get(block).copied().unwrap_or(0)
+    }
+
+    /// Returns where a block is in the file.
+    pub fn range(&self, block: usize) -> Range<u64> {
+        let end = |block: usize| self.ends.get(block).copied().unwrap_or(self.data_bytes());
+        block.checked_sub(1).map_or(0, end)..end(block)
+    }
+
+    pub fn separator(&self, block: usize) -> KeyRef<'_> {
+        let end = |block: usize| self.name_ends.get(block).map_or(0, |end| *end as usize);
+        let range = block.checked_sub(1).map_or(0, end)..end(block);
+        KeyRef {
+            directory: self.directories.get(block).copied().unwrap_or(0),
+            hash: self.hashes.get(block).copied().unwrap_or(0),
+            name: self.names.get(range).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the block that `key` is in if it is there. Without one, it is less than all.
+    pub fn find(&self, key: KeyRef<'_>) -> Option<usize> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.separator(middle) <= key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low.checked_sub(1)
+    }
+}
+
+/// Returns the shortest key that is greater than `last` and at most `first`.
+fn separator<'a>(last: Option<KeyRef<'_>>, first: KeyRef<'a>) -> KeyRef<'a> {
+    let last = last.unwrap_or(KeyRef { directory: 0, hash: 0, name: &[] });
+    let (hash, name) = match () {
+        _ if last.directory < first.directory => (0, 0),
+        _ if last.hash < first.hash => (first.hash, 0),
+        _ => {
+            let common = last.name.iter().zip(first.name).take_while(|(one, other)| one == other);
+            (first.hash, (common.count() + 1).min(first.name.len()))
+        }
+    };
+    KeyRef { directory: first.directory, hash, name: &first.name[..name] }
+}
+
+fn differences(ends: &[u64]) -> Vec<u64> {
+    let starts = std::iter::once(&0).chain(ends);
+    ends.iter().zip(starts).map(|(end, start)| end - start).collect()
+}
+
+/// Returns where each of `sizes`, which are at most `limit`, ends.
+fn sums(mut sizes: Vec<u64>, limit: u64) -> Decoded<Vec<u64>> {
+    let mut sum = 0u64;
+    for size in &mut sizes {
+        if *size > limit {
+            return Err("has an index with a wrong size");
+        }
+        sum = sum.saturating_add(*size);
+        *size = sum;
+    }
+    Ok(sizes)
+}

@@ -1,0 +1,244 @@
+//! An open SSTable: its tail in memory, its blocks read as they are needed.
+
+use super::block::Block;
+use super::cache::BlockCache;
+use super::cursor::Cursor;
+use super::filter;
+use super::footer::{Properties, Sections, SstableInfo, properties, whole};
+use super::index::Index;
+use super::wire::Decoded;
+use crate::error::{Error, Result};
+use crate::key::{KeyRange, KeyRef};
+use crate::record::Op;
+use crate::storage::{ReadAt, Storage};
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An open SSTable, for any number of threads.
+pub struct Sstable {
+    name: String,
+    storage: Arc<dyn Storage>,
+    /// The open file, where storage has such.
+    file: Option<Box<dyn ReadAt>>,
+    cache: Arc<BlockCache>,
+    /// What the cache knows this as.
+    number: u64,
+    info: SstableInfo,
+    properties: Properties,
+    range_deletes: Vec<KeyRange>,
+    index: Index,
+    tail: Bytes,
+    /// The bytes of range deletes and of index in the tail.
+    sections: [usize; 2],
+    /// Where the filter is in the tail.
+    filter: Range<usize>,
+}
+
+/// What a block is made of, in bytes, for those who look at formats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockParts {
+    /// Where the block is in the file.
+    pub range: Range<u64>,
+    /// Its records.
+    pub records: u64,
+    /// Numbers: directories, lengths and the layout's columns.
+    pub column_bytes: usize,
+    /// Names and tails as they are stored.
+    pub text_bytes: usize,
+    /// Names before compression.
+    pub name_bytes: usize,
+    /// What follows the columns in values, before compression.
+    pub tail_bytes: usize,
+    /// Of each column of the layout: how it is stored, and bits of a number. Empty if values are
+    /// stored whole.
+    pub columns: Vec<(&'static str, u32)>,
+}
+
+impl Sstable {
+    /// Opens the SSTable `name`, which `info` tells of, by one read of its tail.
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        name: String,
+        info: &SstableInfo,
+        cache: Arc<BlockCache>,
+    ) -> Result<Self> {
+        let corrupt = |what| Error::corrupt(&*name, what);
+        let start = info.size_bytes.checked_sub(info.tail_bytes);
+        let start = start.ok_or_else(|| corrupt("is shorter than its tail"))?;
+        let file = storage.open(&name)?;
+        let tail = read(&*storage, file.as_deref(), &name, start..info.size_bytes)?;
+        let sections = Sections::read(&tail, info.size_bytes).map_err(corrupt)?;
+        let properties = properties(sections.properties).map_err(corrupt)?;
+        if SstableInfo::of(&properties, info.size_bytes, info.tail_bytes) != *info {
+            return Err(corrupt("is not what the manifest says"));
+        }
+        let range_deletes = range_deletes(sections.range_deletes, &properties).map_err(corrupt)?;
+        let index = Index::read(sections.index, sections.data_bytes).map_err(corrupt)?;
+        let section_bytes = [sections.range_deletes.len(), sections.index.len()];
+        let filter = section_bytes.iter().sum::<usize>()..;
+        let filter = filter.start..filter.start + sections.filter.len();
+        let (number, info) = (cache.number(), info.clone());
+        Ok(Sstable {
+            name,
+            storage,
+            file,
+            cache,
+            number,
+            info,
+            properties,
+            range_deletes,
+            index,
+            sections: section_bytes,
+            filter,
+            tail,
+        })
+    }
+
+    /// Returns the name of the file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns what a manifest says of this.
+    pub fn info(&self) -> &SstableInfo {
+        &self.info
+    }
+
+    /// Returns what the file says of itself.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// Returns the ranges whose records in older runs are deleted, by start; they may overlap.
+    pub fn range_deletes(&self) -> &[KeyRange] {
+        &self.range_deletes
+    }
+
+    /// Returns whether there may be a record of `key`: surely if there is one, and for about one in a
+    /// hundred other keys. Reads nothing.
+    pub fn may_have(&self, key: KeyRef<'_>) -> bool {
+        filter::may_have(self.filter(), filter::fingerprint(key))
+    }
+
+    fn filter(&self) -> &[u8] {
+        self.tail.get(self.filter.clone()).unwrap_or_default()
+    }
+
+    /// Returns what the record of `key` does, and its value. Reads one block at most.
+    pub fn get(&self, key: KeyRef<'_>) -> Result<Option<(Op, Vec<u8>)>> {
+        if !self.may_have(key) {
+            return Ok(None);
+        }
+        let Some(at) = self.index.find(key) else { return Ok(None) };
+        let block = self.cached_block(at)?;
+        let (row, is_there) = block.find(key);
+        if !is_there {
+            return Ok(None);
+        }
+        let op = block.op(row).map_err(|what| self.corrupt(what))?;
+        let value = match op {
+            Op::Delete => Vec::new(),
+            _ => block.value(row, &self.properties.layout),
+        };
+        Ok(Some((op, value)))
+    }
+
+    /// Returns a cursor over the records in `range`. It stands before the first one.
+    pub fn cursor(self: &Arc<Self>, range: KeyRange) -> Cursor {
+        Cursor::new(Arc::clone(self), range)
+    }
+
+    fn cached_block(&self, at: usize) -> Result<Arc<Block>> {
+        if let Some(block) = self.cache.get(self.number, at) {
+            return Ok(block);
+        }
+        let mut block = Block::default();
+        self.load(at, self.read_range(self.index.range(at))?, &mut block)?;
+        let block = Arc::new(block);
+        self.cache.insert(self.number, at, Arc::clone(&block));
+        Ok(block)
+    }
+
+    /// Returns a block that is in the cache.
+    pub(super) fn block_in_cache(&self, at: usize) -> Option<Arc<Block>> {
+        self.cache.get(self.number, at)
+    }
+
+    /// Makes `block` of the `bytes` of block `at`.
+    pub(super) fn load(&self, at: usize, bytes: Bytes, block: &mut Block) -> Result<()> {
+        if crc32fast::hash(&bytes) != self.index.crc(at) {
+            return Err(self.corrupt(format!("has a wrong checksum in block {at}")));
+        }
+        block.load(bytes, &self.properties.layout).map_err(|what| self.corrupt(what))?;
+        if block.len() as u64 != self.index.records(at) {
+            return Err(self.corrupt("has a block with another number of records"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn read_range(&self, range: Range<u64>) -> Result<Bytes> {
+        read(&*self.storage, self.file.as_deref(), &self.name, range)
+    }
+
+    pub(super) fn corrupt(&self, what: impl Into<String>) -> Error {
+        Error::corrupt(&*self.name, what)
+    }
+
+    pub(super) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Returns the number of blocks.
+    pub fn blocks(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Returns the bytes of range deletes, index and filter in the tail.
+    pub fn tail_parts(&self) -> [usize; 3] {
+        let [deletes, index] = self.sections;
+        [deletes, index, self.filter.len()]
+    }
+
+    /// Reads a block and returns what it is made of.
+    pub fn describe_block(&self, at: usize) -> Result<BlockParts> {
+        let mut block = Block::default();
+        let range = self.index.range(at);
+        self.load(at, self.read_range(range.clone())?, &mut block)?;
+        let columns = 0..self.properties.layout.columns.len();
+        let columns = columns.filter(|_| block.is_apart());
+        let [column_bytes, text_bytes, name_bytes, tail_bytes] = block.sizes();
+        Ok(BlockParts {
+            range,
+            records: block.len() as u64,
+            column_bytes,
+            text_bytes,
+            name_bytes,
+            tail_bytes,
+            columns: columns.filter_map(|at| block.describe_column(at)).collect(),
+        })
+    }
+}
+
+fn read(
+    storage: &dyn Storage,
+    file: Option<&dyn ReadAt>,
+    name: &str,
+    range: Range<u64>,
+) -> Result<Bytes> {
+    let length = range.end - range.start;
+    let bytes = match file {
+        Some(file) => file.read_at(range)?,
+        None => storage.read_range(name, range)?,
+    };
+    if bytes.len() as u64 == length { Ok(bytes) } else { Err(Error::corrupt(name, "read short")) }
+}
+
+fn range_deletes(bytes: &[u8], properties: &Properties) -> Decoded<Vec<KeyRange>> {
+    let ranges: Vec<KeyRange> = whole(bytes)?;
+    let is_sorted = ranges.is_sorted_by(|one, next| one.start <= next.start);
+    if !is_sorted || ranges.len() as u64 != properties.range_deletes {
+        return Err("has wrong range deletes");
+    }
+    Ok(ranges)
+}
