@@ -4,7 +4,7 @@ use crate::commit::{commit, current, read_version};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::{Key, KeyRange, KeyRef};
-use crate::manifest::{Hold, Manifest};
+use crate::manifest::{Hold, Manifest, Version};
 use crate::names::TableId;
 use crate::scan::{Direction, Scan};
 use crate::table::Options;
@@ -57,6 +57,20 @@ pub fn release(environment: &Environment, table: TableId, checkpoint: u64) -> Re
         Ok(())
     })?;
     Ok(())
+}
+
+/// Returns the current manifest of a table, for those who look into it.
+pub fn inspect(environment: &Environment, table: TableId) -> Result<Manifest> {
+    current(environment, table)
+}
+
+/// Returns the manifest of a version that a checkpoint keeps.
+pub fn inspect_version(
+    environment: &Environment,
+    table: TableId,
+    version: Version,
+) -> Result<Manifest> {
+    read_version(environment, table, version)
 }
 
 fn gone(table: TableId, checkpoint: u64) -> Error {

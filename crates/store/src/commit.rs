@@ -137,10 +137,8 @@ fn attempt(environment: &Environment, table: TableId, next: &Manifest) -> Result
         let created = environment.storage.create(&name, bytes.clone());
         match created {
             Ok(Created::ThereWasOne) if tries == 1 => return Ok(Outcome::Preceded),
-            Ok(Created::Now) => {
-                if latest_version(environment, table, number)? == number {
-                    return Ok(Outcome::Committed);
-                }
+            Ok(Created::Now) if latest_version(environment, table, number)? == number => {
+                return Ok(Outcome::Committed);
             }
             _ => {}
         }

@@ -26,7 +26,7 @@ mod tables;
 mod view;
 
 pub use batch::{Batch, Change};
-pub use checkpoint::{Reader, checkpoint, release, renew};
+pub use checkpoint::{Reader, checkpoint, inspect, inspect_version, release, renew};
 pub use collect::{Collected, collect};
 pub use compaction::{compact, compact_all};
 pub use environment::{Clock, Environment, Random};

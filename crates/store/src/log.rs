@@ -252,7 +252,8 @@ mod tests {
     #[test]
     fn a_segment_that_was_created_whole_is_never_torn() {
         let whole = segment(WHOLE, &[b"one", b"two"]);
-        let refused = (HEAD..whole.len()).filter(|end| Segment::parse("s", &whole[..*end], 7).is_err());
+        let refused =
+            (HEAD..whole.len()).filter(|end| Segment::parse("s", &whole[..*end], 7).is_err());
         assert_eq!(refused.count(), 20, "all but the whole groups");
     }
 

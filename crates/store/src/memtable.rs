@@ -1,7 +1,7 @@
 //! The memtable: records that are in no SSTable yet, in memory and in order. Every version of a key
 //! that somebody may still read is kept, by the sequence number of its batch.
 
-use crate::batch::{Batch, Change, Changes};
+use crate::batch::{Change, Changes};
 use crate::error::{Error, Result};
 use crate::key::{Key, KeyRange, KeyRef};
 use crate::merge::{MergeOperator, Resolution};
@@ -119,7 +119,8 @@ impl Versions {
     /// before the new one, may need them, or if the new one changes them.
     fn push(&mut self, version: Version, oldest_reader: u64) {
         let replaces = version.op != Op::Merge;
-        if let (Versions::One(before), true) = (&mut *self, replaces && oldest_reader >= version.sequence)
+        if let (Versions::One(before), true) =
+            (&mut *self, replaces && oldest_reader >= version.sequence)
         {
             *before = version;
             return;
@@ -188,21 +189,19 @@ impl Memtable {
         map.keys.is_empty() && map.range_deletes.is_empty()
     }
 
-    /// Adds a batch. Versions that no reader at `oldest_reader` or later needs may go.
-    pub(crate) fn insert(&self, batch: &Batch, sequence: u64, oldest_reader: u64) -> Result<()> {
-        self.insert_encoded(batch.bytes(), sequence, oldest_reader)
-    }
-
-    /// Adds a batch in the encoding of the log, which may be damaged.
-    pub(crate) fn insert_encoded(
+    /// Adds a batch in the encoding of the log, which may be damaged. Its changes get the sequence
+    /// numbers after `sequence`; returns the last one. Versions that no reader at `oldest_reader` or
+    /// later needs may go.
+    pub(crate) fn insert(
         &self,
         batch: &[u8],
-        sequence: u64,
+        mut sequence: u64,
         oldest_reader: u64,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let mut map = self.map.write();
         let mut bytes = 0;
         for change in Changes::new(batch) {
+            sequence += 1;
             match change.ok_or_else(|| Error::corrupt("log", "not a batch of changes"))? {
                 Change::Record(record) => {
                     let value = Box::from(record.value);
@@ -223,7 +222,7 @@ impl Memtable {
             }
         }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
+        Ok(sequence)
     }
 
     /// Adds what a reader at `sequence` finds of a key to `resolution`. Returns what lies below.

@@ -42,10 +42,6 @@ impl TableId {
         format!("{self}/log/")
     }
 
-    pub(crate) fn segments_of(self, epoch: u64) -> String {
-        format!("{self}/log/{epoch:020}/")
-    }
-
     pub(crate) fn segment(self, epoch: u64, number: u64) -> String {
         format!("{self}/log/{epoch:020}/{number:020}")
     }

@@ -33,10 +33,8 @@ impl Output<'_> {
         while let Some(record) = scan.next()? {
             if builder.size_bytes_estimate() >= self.sstable_bytes {
                 let end = record.key.to_key();
-                let full = std::mem::replace(
-                    &mut builder,
-                    Builder::new(self.layout, Options::default()),
-                );
+                let full =
+                    std::mem::replace(&mut builder, Builder::new(self.layout, Options::default()));
                 let range = KeyRange { start: start.clone(), end: Some(end.clone()) };
                 self.finish(full, range, range_deletes, &mut run)?;
                 start = end;
@@ -57,7 +55,7 @@ impl Output<'_> {
     ) -> Result<()> {
         let parts = range_deletes.iter().map(|one| one.intersection(&range));
         for part in parts.filter(|part| !part.is_empty()) {
-            builder.delete_range(part)?;
+            builder.delete_range(part);
         }
         if builder.is_empty() {
             return Ok(());

@@ -109,7 +109,7 @@ struct Write {
     active: Arc<Memtable>,
     /// Memtables that get no more records, the oldest first.
     frozen: VecDeque<Frozen>,
-    /// The number of the last batch.
+    /// The number of the last change.
     sequence: u64,
     /// Changes that are not in the log yet.
     pending: Vec<Pending>,
@@ -230,13 +230,13 @@ impl Table {
     fn recover(&self) -> Result<()> {
         let mut flushing = self.flushing.lock();
         let manifest = flushing.manifest.clone();
-        let mut memtable = Memtable::default();
+        let (mut memtable, mut sequence) = (Memtable::default(), 0);
         let mut runs = Vec::new();
         let older = manifest.state.log.iter().filter(|start| start.epoch < self.epoch);
         for start in older {
             let from = (start.epoch, start.segment);
             fence(&self.environment, self.id, from, self.epoch, |group| {
-                memtable.insert_encoded(group, 1, u64::MAX)?;
+                sequence = memtable.insert(group, sequence, u64::MAX)?;
                 if memtable.bytes() >= self.options.memtable_bytes {
                     let full = Arc::new(std::mem::take(&mut memtable));
                     runs.insert(0, self.write_run(&mut flushing, full)?);
@@ -247,7 +247,7 @@ impl Table {
         // While we read, another process may have opened the table, written all of it into SSTables,
         // and the logs may have been collected under us.
         self.check_writer(&current(&self.environment, self.id)?.state)?;
-        self.write.lock().sequence = 1;
+        self.write.lock().sequence = sequence;
         if runs.is_empty() {
             self.write.lock().active = Arc::new(memtable);
             self.publish(&manifest);
@@ -255,16 +255,15 @@ impl Table {
         }
         runs.insert(0, self.write_run(&mut flushing, Arc::new(memtable))?);
         let own = LogStart { epoch: self.epoch, segment: 0 };
-        let (manifest, ()) =
-            commit(&self.environment, self.id, Some(&manifest), |state, _| {
-                self.check_writer(state)?;
-                if state.log != [own] {
-                    let runs = runs.iter().filter(|run| !run.sstables.is_empty()).cloned();
-                    state.runs.splice(0..0, runs);
-                    state.log = vec![own];
-                }
-                Ok(())
-            })?;
+        let (manifest, ()) = commit(&self.environment, self.id, Some(&manifest), |state, _| {
+            self.check_writer(state)?;
+            if state.log != [own] {
+                let runs = runs.iter().filter(|run| !run.sstables.is_empty()).cloned();
+                state.runs.splice(0..0, runs);
+                state.log = vec![own];
+            }
+            Ok(())
+        })?;
         flushing.manifest = Arc::new(manifest);
         self.publish(&flushing.manifest);
         Ok(())
@@ -273,6 +272,11 @@ impl Table {
     /// Returns the table's id.
     pub fn id(&self) -> TableId {
         self.id
+    }
+
+    /// Returns which of the table's openings for writing this is, counted from 1.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Returns the latest manifest that this process knows.
@@ -286,7 +290,10 @@ impl Table {
             true => Ok(()),
             false => {
                 let by = state.epoch - self.epoch;
-                Err(Error::Fenced(format!("table {}: opened for writing {by} times since", self.id)))
+                Err(Error::Fenced(format!(
+                    "table {}: opened for writing {by} times since",
+                    self.id
+                )))
             }
         }
     }
@@ -296,8 +303,8 @@ impl Table {
         let (sequence, is_too_much) = {
             let mut write = self.write.lock();
             write.check()?;
-            let sequence = write.sequence + 1;
-            write.active.insert(batch, sequence, write.oldest_reader())?;
+            let (before, oldest_reader) = (write.sequence, write.oldest_reader());
+            let sequence = write.active.insert(batch.bytes(), before, oldest_reader)?;
             write.sequence = sequence;
             if write.pending.last().is_none_or(|last| last.ends_segment) {
                 write.pending.push(Pending::default());
@@ -418,24 +425,23 @@ impl Table {
         }
         let own = LogStart { epoch: self.epoch, segment };
         let known = flushing.manifest.clone();
-        let (manifest, ()) =
-            commit(&self.environment, self.id, Some(&known), |state, _| {
-                self.check_writer(state)?;
-                // An attempt whose outcome was not known may have succeeded.
-                let is_done =
-                    matches!(state.log[..], [LogStart { segment, .. }] if segment >= own.segment);
-                if !is_done {
-                    state.log = vec![own];
-                    if !run.sstables.is_empty() {
-                        state.runs.insert(0, run.clone().within(&state.range));
-                    }
+        let (manifest, ()) = commit(&self.environment, self.id, Some(&known), |state, _| {
+            self.check_writer(state)?;
+            // An attempt whose outcome was not known may have succeeded.
+            let is_done =
+                matches!(state.log[..], [LogStart { segment, .. }] if segment >= own.segment);
+            if !is_done {
+                state.log = vec![own];
+                if !run.sstables.is_empty() {
+                    state.runs.insert(0, run.clone().within(&state.range));
                 }
-                Ok(())
-            })
-            .inspect_err(|error| match error {
-                Error::Fenced(_) | Error::NotFound(_) => self.end(error),
-                _ => {}
-            })?;
+            }
+            Ok(())
+        })
+        .inspect_err(|error| match error {
+            Error::Fenced(_) | Error::NotFound(_) => self.end(error),
+            _ => {}
+        })?;
         flushing.manifest = Arc::new(manifest);
         self.write.lock().frozen.pop_front();
         self.publish(&flushing.manifest);

@@ -22,7 +22,7 @@ struct ByTail;
 
 impl quick_cache::Weighter<SstableId, Arc<Sstable>> for ByTail {
     fn weight(&self, _id: &SstableId, sstable: &Arc<Sstable>) -> u64 {
-        sstable.memory_bytes()
+        sstable.info().tail_bytes
     }
 }
 
@@ -37,7 +37,7 @@ impl Tables {
         let count = usize::try_from(half).unwrap_or(usize::MAX) / TAIL_BYTES;
         Arc::new(Tables {
             environment: environment.clone(),
-            blocks: BlockCache::new(half),
+            blocks: Arc::new(BlockCache::new(half)),
             open: quick_cache::sync::Cache::with_weighter(count.max(64), half, ByTail),
         })
     }
@@ -118,8 +118,7 @@ impl OpenRun {
         if direction == Direction::Forward {
             parts.reverse();
         }
-        let mut source =
-            RunSource { tables: self.tables.clone(), parts, direction, cursor: None };
+        let mut source = RunSource { tables: self.tables.clone(), parts, direction, cursor: None };
         source.open_next()?;
         Ok(source)
     }
@@ -139,8 +138,11 @@ impl RunSource {
     fn open_next(&mut self) -> Result<()> {
         self.cursor = None;
         while let Some((reference, range)) = self.parts.pop() {
-            let cursor = self.tables.get(&reference)?.cursor(range, self.direction)?;
-            if cursor.record().is_some() {
+            let mut cursor = self.tables.get(&reference)?.cursor(range);
+            if self.direction == Direction::Backward {
+                cursor.to_end();
+            }
+            if step(&mut cursor, self.direction)? {
                 self.cursor = Some(cursor);
                 break;
             }
@@ -156,10 +158,17 @@ impl Source for RunSource {
 
     fn advance(&mut self) -> Result<()> {
         let Some(cursor) = &mut self.cursor else { return Ok(()) };
-        cursor.advance()?;
-        match cursor.record() {
-            Some(_) => Ok(()),
-            None => self.open_next(),
+        match step(cursor, self.direction)? {
+            true => Ok(()),
+            false => self.open_next(),
         }
+    }
+}
+
+/// Goes to the next record and returns whether there is one.
+fn step(cursor: &mut Cursor, direction: Direction) -> Result<bool> {
+    match direction {
+        Direction::Forward => cursor.advance(),
+        Direction::Backward => cursor.retreat(),
     }
 }

@@ -3,9 +3,7 @@
 //! Each batch writes the number of the writer and of the batch into a record, so that a table tells
 //! which batches it has.
 
-use canopy_store::{
-    Batch, Direction, Key, KeyRange, KeyRef, MergeOperator, Result, Scan, TableId,
-};
+use canopy_store::{Batch, Direction, Key, KeyRange, KeyRef, MergeOperator, Result, Scan, TableId};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -42,6 +40,8 @@ pub struct Oracle {
 pub struct Table {
     /// Its latest writer's generation, or what it began with.
     pub latest: usize,
+    /// That writer's epoch.
+    pub epoch: u64,
     pub is_deleted: bool,
 }
 
@@ -125,7 +125,7 @@ impl Oracle {
         let mut generations = self.generations.lock().unwrap();
         generations.push(Generation { base, ..Generation::default() });
         let latest = generations.len() - 1;
-        self.tables.lock().unwrap().insert(table, Table { latest, is_deleted: false });
+        self.tables.lock().unwrap().insert(table, Table { latest, epoch: 0, is_deleted: false });
     }
 
     pub fn tables(&self) -> Vec<(TableId, Table)> {
@@ -156,16 +156,25 @@ impl Oracle {
         check_equal(map, &within(expected, range), what);
     }
 
-    /// Checks what the new writer of a table found, and begins its generation.
-    pub fn opened(&self, table: TableId, found: &Map) -> usize {
+    /// Checks what the new writer of a table found, and begins its generation. If another opened the
+    /// table since, nothing that it writes may be acknowledged.
+    pub fn opened(&self, table: TableId, epoch: u64, found: &Map) -> usize {
         let mut tables = self.tables.lock().unwrap();
         let mut generations = self.generations.lock().unwrap();
-        let before = tables[&table].latest;
+        let Table { latest: before, epoch: epoch_before, .. } = tables[&table];
+        if epoch < epoch_before {
+            generations.push(Generation {
+                base: found.clone(),
+                found: Some(0),
+                ..Generation::default()
+            });
+            return generations.len() - 1;
+        }
         let value = found.get(&marker()).cloned();
         let number = |at: usize| {
-            value.as_ref().map(|value| {
-                u64::from_le_bytes(value[at..at + 8].try_into().unwrap()) as usize
-            })
+            value
+                .as_ref()
+                .map(|value| u64::from_le_bytes(value[at..at + 8].try_into().unwrap()) as usize)
         };
         let batches = match number(0) {
             Some(own) if own == before => number(8).unwrap(),
@@ -185,6 +194,7 @@ impl Oracle {
         let own = generations.len() - 1;
         if let Some(table) = tables.get_mut(&table) {
             table.latest = own;
+            table.epoch = epoch;
         }
         own
     }
@@ -210,13 +220,6 @@ impl Oracle {
                 of.durable
             );
         }
-    }
-
-    /// Checks what a writer sees of its own table.
-    pub fn check_own(&self, own: usize, map: &Map, what: &str) {
-        let generations = self.generations.lock().unwrap();
-        let of = &generations[own];
-        check_equal(map, &of.at(own, of.batches.len()), what);
     }
 
     /// Returns what a writer's table has.

@@ -141,9 +141,12 @@ pub fn run<'a>(
                     state: Mutex::new(state),
                 });
                 scope.spawn(move || {
-                    process.go.lock().unwrap().recv().unwrap();
+                    if process.go.lock().unwrap().recv().is_err() {
+                        return;
+                    }
                     let ended = catch_unwind(AssertUnwindSafe(|| actor(process)));
-                    said.send(Said::Ended(ended)).unwrap();
+                    // Nobody listens if another actor's panic ended the simulation.
+                    let _ = said.send(Said::Ended(ended));
                 });
                 running.push((go, hears));
             }
@@ -290,5 +293,61 @@ impl Clock for Process {
 impl Random for Process {
     fn next_u64(&self) -> u64 {
         self.state.lock().unwrap().random.random()
+    }
+}
+
+/// A process to which nothing happens, and that lets nobody else run.
+pub struct Quiet(Arc<World>);
+
+impl Quiet {
+    pub fn environment(world: &Arc<World>) -> Environment {
+        let quiet = || Arc::new(Quiet(world.clone()));
+        Environment { storage: quiet(), clock: quiet(), random: quiet() }
+    }
+}
+
+impl Storage for Quiet {
+    fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
+        self.0.storage.read_range(name, range)
+    }
+
+    fn read(&self, name: &str) -> Result<Bytes> {
+        self.0.storage.read(name)
+    }
+
+    fn create(&self, name: &str, bytes: Bytes) -> Result<Created> {
+        self.0.storage.create(name, bytes)
+    }
+
+    fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>> {
+        self.0.storage.list(prefix, after)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.0.storage.remove(name)
+    }
+
+    fn append_to(&self, _name: &str) -> Result<Option<Box<dyn Append>>> {
+        Ok(None)
+    }
+
+    fn lock(&self, _name: &str) -> Result<Option<Box<dyn Send + Sync>>> {
+        Ok(None)
+    }
+}
+
+impl Clock for Quiet {
+    fn now_ms(&self) -> u64 {
+        self.0.shared.lock().unwrap().now_ms
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.0.pass_time(duration.as_millis() as u64);
+    }
+}
+
+impl Random for Quiet {
+    fn next_u64(&self) -> u64 {
+        self.0.shared.lock().unwrap().random.random()
     }
 }
