@@ -99,7 +99,7 @@ impl Batch {
     }
 }
 
-fn check(key: KeyRef<'_>, value: &[u8]) -> Result<()> {
+pub(crate) fn check(key: KeyRef<'_>, value: &[u8]) -> Result<()> {
     if key.name.len() > NAME_MAX {
         let length = key.name.len();
         return Err(Error::Invalid(format!("a name of {length} bytes; at most {NAME_MAX}")));

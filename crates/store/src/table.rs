@@ -19,6 +19,14 @@ use crate::view::View;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// What writers are slowed down to when memtables take twice what they may.
+const SLOWEST_BYTES_PER_SECOND: f64 = 1e6;
+
+/// Waits of writers: shorter ones are not worth a system call, and none is longer.
+const WAIT_MIN: Duration = Duration::from_micros(200);
+const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// How a table works.
 #[derive(Clone)]
@@ -27,6 +35,9 @@ pub struct Options {
     pub memtable_bytes: u64,
     /// SSTables end when they have so many bytes.
     pub sstable_bytes: u64,
+    /// From so many bytes in memtables on, writers are slowed down, the more the more there are, so
+    /// that they never take twice as many.
+    pub memory_bytes: u64,
     /// Changes of so many bytes that are not in the log yet are written to it by whoever makes the
     /// next one.
     pub log_buffer_bytes: usize,
@@ -45,6 +56,7 @@ impl Default for Options {
         Options {
             memtable_bytes: 64 << 20,
             sstable_bytes: 64 << 20,
+            memory_bytes: 256 << 20,
             log_buffer_bytes: 4 << 20,
             fanout: 4,
             grace_ms: 5 * 60_000,
@@ -116,6 +128,10 @@ struct Write {
     pending_bytes: usize,
     /// How many read at which sequence number.
     readers: BTreeMap<u64, usize>,
+    /// The sizes of the frozen ones together.
+    frozen_bytes: u64,
+    /// How long writers should have waited by now.
+    owed: Duration,
     /// Why nothing can be written any more.
     ended: Option<String>,
 }
@@ -141,6 +157,24 @@ impl Write {
         match &self.ended {
             Some(why) => Err(Error::Fenced(why.clone())),
             None => Ok(()),
+        }
+    }
+
+    /// Returns how long whoever wrote so many bytes waits: nothing while memtables take less than
+    /// they may, then more and more, up to as long as a slow disk would need to take the bytes. Short
+    /// waits are put together.
+    fn delay(&mut self, bytes: usize, options: &Options) -> Duration {
+        let used = self.frozen_bytes + self.active.bytes();
+        let over = used.saturating_sub(options.memory_bytes) as f64;
+        if over == 0.0 {
+            return Duration::ZERO;
+        }
+        let share = (over / options.memory_bytes.max(1) as f64).min(1.0);
+        let seconds = share * share * bytes as f64 / SLOWEST_BYTES_PER_SECOND;
+        self.owed += Duration::from_secs_f64(seconds);
+        match self.owed >= WAIT_MIN {
+            true => std::mem::take(&mut self.owed).min(WAIT_MAX),
+            false => Duration::ZERO,
         }
     }
 
@@ -203,6 +237,8 @@ impl Table {
             pending: Vec::new(),
             pending_bytes: 0,
             readers: BTreeMap::new(),
+            frozen_bytes: 0,
+            owed: Duration::ZERO,
             ended: None,
         };
         let table = Table {
@@ -300,7 +336,7 @@ impl Table {
 
     /// Makes a batch of changes, all or none of which is ever seen.
     pub fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
-        let (sequence, is_too_much) = {
+        let (sequence, is_too_much, delay) = {
             let mut write = self.write.lock();
             write.check()?;
             let (before, oldest_reader) = (write.sequence, write.oldest_reader());
@@ -316,8 +352,12 @@ impl Table {
             if write.active.bytes() >= self.options.memtable_bytes {
                 self.freeze(&mut write);
             }
-            (sequence, write.pending_bytes >= self.options.log_buffer_bytes)
+            let is_too_much = write.pending_bytes >= self.options.log_buffer_bytes;
+            (sequence, is_too_much, write.delay(batch.bytes().len(), &self.options))
         };
+        if !delay.is_zero() {
+            self.environment.clock.sleep(delay);
+        }
         match durability {
             Durability::Durable => self.sync_to(sequence),
             Durability::Visible if is_too_much => self.sync_to(sequence),
@@ -331,6 +371,7 @@ impl Table {
             return;
         }
         let memtable = std::mem::take(&mut write.active);
+        write.frozen_bytes += memtable.bytes();
         write.frozen.push_back(Frozen { memtable, log_segment: None, run: None });
         match write.pending.last_mut() {
             Some(last) if !last.ends_segment => last.ends_segment = true,
@@ -443,7 +484,11 @@ impl Table {
             _ => {}
         })?;
         flushing.manifest = Arc::new(manifest);
-        self.write.lock().frozen.pop_front();
+        {
+            let mut write = self.write.lock();
+            let flushed = write.frozen.pop_front();
+            write.frozen_bytes -= flushed.map_or(0, |frozen| frozen.memtable.bytes());
+        }
         self.publish(&flushing.manifest);
         Ok(true)
     }
@@ -511,6 +556,11 @@ impl Table {
         *write.readers.entry(sequence).or_default() += 1;
         let view = self.view.read().clone();
         Snapshot { view, sequence, write: self.write.clone() }
+    }
+
+    /// Returns what compactions of this table need.
+    pub(crate) fn parts(&self) -> (&Environment, TableId, &Arc<Tables>, &Options) {
+        (&self.environment, self.id, &self.tables, &self.options)
     }
 
     /// Returns how much memory the memtables take, in bytes.

@@ -22,6 +22,7 @@ impl Site {
         let options = Options {
             memtable_bytes,
             sstable_bytes: 700,
+            memory_bytes: 3 * memtable_bytes,
             log_buffer_bytes: 400,
             fanout: 3,
             grace_ms: 50,
