@@ -65,6 +65,7 @@ impl SstableInfo {
         let start = size_bytes.checked_sub(FOOTER_BYTES as u64);
         let start = start.ok_or_else(|| corrupt("is too short for an SSTable"))?;
         let bytes = storage.read_range(name, start..size_bytes)?;
+        check_version(&bytes, name)?;
         let tail_bytes = tail_bytes(&bytes, size_bytes).map_err(corrupt)?;
         let tail = storage.read_range(name, size_bytes - tail_bytes..size_bytes)?;
         let sections = Sections::read(&tail, size_bytes).map_err(corrupt)?;
@@ -121,20 +122,29 @@ impl<'a> Sections<'a> {
     }
 }
 
+/// Returns an error unless `tail` is the end of an SSTable of the version that is known here.
+pub(super) fn check_version(tail: &[u8], name: &str) -> Result<()> {
+    let end = tail.split_last_chunk().filter(|_| tail.len() >= FOOTER_BYTES);
+    let (rest, magic) = end.ok_or_else(|| Error::corrupt(name, "is too short for an SSTable"))?;
+    if *magic != MAGIC {
+        return Err(Error::corrupt(name, "is no SSTable"));
+    }
+    match rest.last_chunk().map(|version| u32::from_le_bytes(*version)) {
+        Some(VERSION) => Ok(()),
+        version => {
+            let version = version.unwrap_or(0);
+            let what = format!("has version {version} of the format; only {VERSION} is known");
+            Err(Error::corrupt(name, what))
+        }
+    }
+}
+
 /// Returns the size of the tail whose footer this is.
 fn tail_bytes(footer: &[u8], size_bytes: u64) -> Decoded<u64> {
     let mut input = Input::new(footer);
     let mut sizes = [0; 5];
     for size in &mut sizes {
         *size = u64::from_le_bytes(input.array()?);
-    }
-    input.array::<4>()?;
-    let version = u32::from_le_bytes(input.array()?);
-    if input.array()? != MAGIC {
-        return Err("is no SSTable");
-    }
-    if version != VERSION {
-        return Err("has a version of the SSTable format that this program does not know");
     }
     let [data_bytes, sections @ ..] = sizes;
     let sum = |sum: u64, size: &u64| sum.checked_add(*size);

@@ -4,7 +4,7 @@ use super::block::Block;
 use super::cache::BlockCache;
 use super::cursor::Cursor;
 use super::filter;
-use super::footer::{Properties, Sections, SstableInfo, properties, whole};
+use super::footer::{Properties, Sections, SstableInfo, check_version, properties, whole};
 use super::index::Index;
 use super::wire::Decoded;
 use crate::error::{Error, Result};
@@ -68,6 +68,7 @@ impl Sstable {
         let start = start.ok_or_else(|| corrupt("is shorter than its tail"))?;
         let file = storage.open(&name)?;
         let tail = read(&*storage, file.as_deref(), &name, start..info.size_bytes)?;
+        check_version(&tail, &name)?;
         let sections = Sections::read(&tail, info.size_bytes).map_err(corrupt)?;
         let properties = properties(sections.properties).map_err(corrupt)?;
         if SstableInfo::of(&properties, info.size_bytes, info.tail_bytes) != *info {

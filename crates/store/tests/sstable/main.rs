@@ -1,5 +1,7 @@
 //! SSTables: what was written is read, whatever it is; what was damaged is noticed.
 
+mod damage;
+mod golden;
 mod model;
 
 use canopy_store::sstable::{BlockCache, Builder, Options, Sstable, SstableInfo};
