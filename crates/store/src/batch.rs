@@ -93,6 +93,17 @@ impl Batch {
         self.changes == 0
     }
 
+    /// Takes all changes out, so that the batch can be used again.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.changes = 0;
+    }
+
+    /// Returns the bytes that the changes take in the log.
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Returns the encoded changes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
