@@ -20,7 +20,7 @@ use crate::path::{check_name, shown};
 use crate::tree::{MADE_UP, NO_DIR, Tree, Xattrs};
 use canopy_model::{Attributes, FileType, Sink, escape, parallel};
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Row, Rows, Statement};
 use rustc_hash::FxHashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -121,30 +121,84 @@ fn subdirs(directory: &Path) -> Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// Opens a database, in which what is read must be plain tables.
-fn connect(path: &Path) -> Checked<Connection> {
-    let database = open_foreign_sqlite(path)?;
-    let tables = plain_sqlite_tables(&database)?;
-    match TABLES.iter().find(|table| !tables.iter().any(|plain| plain == *table)) {
-        Some(table) => Err(Fault::form(format!("it has no table '{table}'"))),
-        None => Ok(database),
+/// A database, in which what is read is plain tables without computed columns.
+///
+/// Pages that several others name, and values in pages that several rows name, give more than lies
+/// in the file, up to without an end. So no more is read of a table than the file has room for.
+struct Database {
+    connection: Connection,
+    bytes: u64,
+}
+
+impl Database {
+    fn open(path: &Path, tables: &[&str]) -> Checked<Self> {
+        let connection = open_foreign_sqlite(path)?;
+        let plain = plain_sqlite_tables(&connection)?;
+        let query = "SELECT 1 FROM pragma_table_xinfo(?1) WHERE hidden <> 0";
+        let mut computed = connection.prepare(query)?;
+        for table in tables {
+            if !plain.iter().any(|plain| plain == table) {
+                return Err(Fault::form(format!("it has no table '{table}'")));
+            }
+            if computed.exists([table])? {
+                return Err(Fault::form(format!("table '{table}' has computed columns")));
+            }
+        }
+        drop(computed);
+        let metadata = std::fs::metadata(path).map_err(Fault::decoder)?;
+        Ok(Database { connection, bytes: metadata.len() })
+    }
+
+    /// Has the rows of a table read, which a query without conditions must give: rows that SQLite
+    /// leaves out by itself would not be counted.
+    fn select(&self, query: &str) -> Checked<(Statement<'_>, Room)> {
+        // UTF-16 becomes longer by half.
+        Ok((self.connection.prepare(query)?, Room { bytes: self.bytes.saturating_mul(2) }))
+    }
+}
+
+/// What the rest of a table can have at most.
+struct Room {
+    bytes: u64,
+}
+
+impl Room {
+    /// Returns the next row.
+    fn next<'a, 'b>(&mut self, rows: &'a mut Rows<'b>) -> Checked<Option<&'a Row<'b>>> {
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let columns = row.as_ref().column_count();
+        let mut bytes = 1;
+        for column in 0..columns {
+            if let ValueRef::Text(value) | ValueRef::Blob(value) = row.get_ref(column)? {
+                bytes += value.len() as u64;
+            }
+        }
+        let left = self.bytes.checked_sub(bytes);
+        self.bytes = left.ok_or_else(|| Fault::form("a table has more than its file"))?;
+        Ok(Some(row))
     }
 }
 
 fn own_record(directory: &Path) -> Checked<(Attributes, Xattrs)> {
-    let database = connect(&directory.join("db.db"))?;
-    let mut statement = database
-        .prepare(&format!("SELECT {COLUMNS} FROM summary WHERE isroot = 1 AND rectype = 0"))?;
+    let database = Database::open(&directory.join("db.db"), &TABLES)?;
+    let (mut statement, mut room) =
+        database.select(&format!("SELECT {COLUMNS}, isroot = 1 AND rectype = 0 FROM summary"))?;
     let mut rows = statement.query([])?;
-    let row = rows.next()?.ok_or_else(|| Fault::form("it does not tell of its directory"))?;
-    let attributes = attributes(row)?;
-    if attributes.file_type() != FileType::Directory {
-        return Err(Fault::form(format!("its directory has mode {:o}", attributes.mode)));
+    let mut own = None;
+    while let Some(row) = room.next(&mut rows)? {
+        if row.get::<_, Option<bool>>(14)? != Some(true) {
+            continue;
+        }
+        let attributes = attributes(row)?;
+        if attributes.file_type() != FileType::Directory {
+            return Err(Fault::form(format!("its directory has mode {:o}", attributes.mode)));
+        }
+        if own.replace((attributes, bytes(row, 0)?.to_vec())).is_some() {
+            return Err(Fault::form("it tells of its directory more than once"));
+        }
     }
-    let inode = bytes(row, 0)?.to_vec();
-    if rows.next()?.is_some() {
-        return Err(Fault::form("it tells of its directory more than once"));
-    }
+    let (attributes, inode) =
+        own.ok_or_else(|| Fault::form("it does not tell of its directory"))?;
     let mut xattrs = XattrsByInode::default();
     add_xattrs(&database, &mut xattrs)?;
     let own = xattrs.remove(&inode).unwrap_or_default();
@@ -162,7 +216,7 @@ fn read_entries<S: Sink<Error: std::error::Error>>(
 ) -> std::result::Result<(), RunError<S::Error>> {
     let path = directory.join("db.db");
     let report = |fault: Fault| problems.report(Error::file(&path, fault));
-    let database = match connect(&path) {
+    let database = match Database::open(&path, &TABLES) {
         Ok(database) => database,
         // The first pass has reported it, if it could not be opened then.
         Err(_) if problems.lenient() => return Ok(()),
@@ -175,9 +229,10 @@ fn read_entries<S: Sink<Error: std::error::Error>>(
             XattrsByInode::default()
         }
     };
-    let mut statement = match database.prepare(&format!("SELECT {COLUMNS} FROM entries")) {
-        Ok(statement) => statement,
-        Err(error) => return Ok(report(error.into())?),
+    let (mut statement, mut room) = match database.select(&format!("SELECT {COLUMNS} FROM entries"))
+    {
+        Ok(selected) => selected,
+        Err(fault) => return Ok(report(fault)?),
     };
     let mut rows = match statement.query([]) {
         Ok(rows) => rows,
@@ -186,10 +241,10 @@ fn read_entries<S: Sink<Error: std::error::Error>>(
     let mut number = 0;
     loop {
         number += 1;
-        let row = match rows.next() {
+        let row = match room.next(&mut rows) {
             Ok(Some(row)) => row,
             Ok(None) => return Ok(()),
-            Err(error) => return Ok(report(error.into())?),
+            Err(fault) => return Ok(report(fault)?),
         };
         if let Err(fault) = add_entry(row, &xattrs, emitter)? {
             problems.report(Error::record(&path, Position::Row(number), fault))?;
@@ -228,19 +283,21 @@ fn add_entry<S: Sink<Error: std::error::Error>>(
 }
 
 /// Returns the extended attributes of a directory's entries, those in other databases too.
-fn all_xattrs(database: &Connection, directory: &Path) -> Checked<XattrsByInode> {
+fn all_xattrs(database: &Database, directory: &Path) -> Checked<XattrsByInode> {
     let mut xattrs = XattrsByInode::default();
     add_xattrs(database, &mut xattrs)?;
-    let mut statement =
-        database.prepare("SELECT filename FROM external_dbs_pwd WHERE type = 'xattrs'")?;
+    let (mut statement, mut room) =
+        database.select("SELECT filename, type = 'xattrs' FROM external_dbs_pwd")?;
     let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
+    while let Some(row) = room.next(&mut rows)? {
+        if row.get::<_, Option<bool>>(1)? != Some(true) {
+            continue;
+        }
         let name = bytes(row, 0)?;
         check_name(name).map_err(|fault| fault.within("external database"))?;
-        let other = open_foreign_sqlite(&directory.join(OsStr::from_bytes(name)))?;
-        if !plain_sqlite_tables(&other)?.iter().any(|table| table == "xattrs_pwd") {
-            return Err(Fault::form(format!("{} has no table 'xattrs_pwd'", shown(name))));
-        }
+        let other = directory.join(OsStr::from_bytes(name));
+        let other =
+            Database::open(&other, &["xattrs_pwd"]).map_err(|fault| fault.within(shown(name)))?;
         add_xattrs(&other, &mut xattrs)?;
     }
     Ok(xattrs)
@@ -248,10 +305,10 @@ fn all_xattrs(database: &Connection, directory: &Path) -> Checked<XattrsByInode>
 
 /// Adds what one database has. A value lies both in the database of its owner and in that of its
 /// group.
-fn add_xattrs(database: &Connection, xattrs: &mut XattrsByInode) -> Checked<()> {
-    let mut statement = database.prepare("SELECT inode, name, value FROM xattrs_pwd")?;
+fn add_xattrs(database: &Database, xattrs: &mut XattrsByInode) -> Checked<()> {
+    let (mut statement, mut room) = database.select("SELECT inode, name, value FROM xattrs_pwd")?;
     let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
+    while let Some(row) = room.next(&mut rows)? {
         let (inode, key, value) = (bytes(row, 0)?, bytes(row, 1)?, bytes(row, 2)?);
         if key.is_empty() || key.len() > 255 || key.contains(&0) {
             return Err(Fault::form(format!("an extended attribute with the name {}", shown(key))));

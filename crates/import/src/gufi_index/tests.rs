@@ -1,5 +1,6 @@
 //! Indexes made here with SQLite, read back, and broken.
 
+use super::TABLES;
 use crate::trace::tests::{Seen, import_with};
 use crate::{Error, Format};
 use proptest::prelude::*;
@@ -93,6 +94,69 @@ fn a_query_in_place_of_a_table_is_not_run_for_ever() {
         .unwrap();
     drop(database);
     assert!(import(place.path(), false).is_err());
+}
+
+#[test]
+fn a_column_that_is_computed_is_not_read() {
+    let place = index();
+    let database = Connection::open(place.path().join("root/db.db")).unwrap();
+    database
+        .execute_batch(
+            "DROP TABLE xattrs_pwd; CREATE TABLE xattrs_pwd(inode TEXT, name BLOB,
+             value BLOB AS (zeroblob(900000000))); INSERT INTO xattrs_pwd VALUES('8', 'user.a')",
+        )
+        .unwrap();
+    drop(database);
+    let error = import(place.path(), false).err().unwrap().to_string();
+    assert!(error.ends_with("table 'xattrs_pwd' has computed columns"), "{error}");
+}
+
+#[test]
+fn pages_with_many_parents_are_not_read_for_ever() {
+    for table in TABLES {
+        let place = index();
+        fold(&place.path().join("root/db.db"), table);
+        assert!(import(place.path(), false).is_err(), "{table}");
+        let (seen, problems) = import(place.path(), true).unwrap();
+        let is_open = ["entries", "external_dbs_pwd"].contains(&table);
+        assert!(problems > 0 && seen.open.is_empty() != is_open, "{table} {:?}", seen.open);
+    }
+}
+
+/// Puts 16 pages over the only page of a table, each of which names the next one ten times.
+fn fold(path: &Path, table: &str) {
+    let database = Connection::open(path).unwrap();
+    if table == "external_dbs_pwd" {
+        database.execute_batch("INSERT INTO external_dbs_pwd VALUES('none', 'none')").unwrap();
+    }
+    let query = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+    let root: usize = database.query_row(query, [table], |row| row.get(0)).unwrap();
+    drop(database);
+    let mut bytes = std::fs::read(path).unwrap();
+    let page_bytes = usize::from(u16::from_be_bytes([bytes[16], bytes[17]]));
+    let root = (root - 1) * page_bytes..root * page_bytes;
+    let leaf = bytes[root.clone()].to_vec();
+    let mut last = (bytes.len() / page_bytes) as u32;
+    let page = |child: u32| {
+        let mut page = vec![0; page_bytes];
+        let cell = page_bytes - 8;
+        page[0] = 5;
+        page[4] = 9;
+        page[5..7].copy_from_slice(&(cell as u16).to_be_bytes());
+        page[8..12].copy_from_slice(&child.to_be_bytes());
+        page[12..30].copy_from_slice(&(cell as u16).to_be_bytes().repeat(9));
+        page[cell..cell + 4].copy_from_slice(&child.to_be_bytes());
+        page[cell + 4] = 1;
+        page
+    };
+    bytes[root].copy_from_slice(&page(last + 1));
+    for _ in 1..16 {
+        last += 1;
+        bytes.extend(page(last + 1));
+    }
+    bytes.extend(leaf);
+    bytes[28..32].copy_from_slice(&(last + 1).to_be_bytes());
+    std::fs::write(path, bytes).unwrap();
 }
 
 proptest! {
