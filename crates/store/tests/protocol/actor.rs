@@ -2,8 +2,8 @@
 //! step. An actor that is never chosen again has crashed, or sleeps.
 
 use crate::rules::{Change, Rule, Rules};
-use std::rc::Rc;
 use crate::world::{self, Manifest, Object, Phase, Records, Ssts, World};
+use std::rc::Rc;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
@@ -80,6 +80,7 @@ pub struct Actor {
     /// The table of the call under way.
     pub table: u8,
     pub call: Call,
+    pub calls: Calls,
     /// What it commits; if nothing, it reads the current manifest.
     pub change: Option<Change>,
     /// Of a listing by halves: up to where (or from where) it has looked, and what it found.
@@ -112,6 +113,7 @@ impl Actor {
             home: table,
             table,
             call: Call::None,
+            calls: Calls::Together,
             change: None,
             half: None,
             seen: None,
@@ -130,6 +132,11 @@ impl Actor {
         }
     }
 
+    /// Does nothing any more.
+    pub fn ends(&mut self) {
+        *self = Actor::new(Kind::Ended, 0);
+    }
+
     /// Goes on with a commit.
     pub fn commits(&mut self, at: u8, table: u8, change: Change) {
         (self.at, self.table, self.change, self.call) = (at, table, Some(change), Call::List);
@@ -144,10 +151,6 @@ impl Actor {
     pub fn goes(&mut self, at: u8) {
         (self.at, self.change, self.call) = (at, None, Call::None);
     }
-
-    pub fn ends(&mut self) {
-        *self = Actor::new(Kind::Ended, 0);
-    }
 }
 
 /// What a call on manifests came to.
@@ -160,7 +163,7 @@ pub enum Outcome {
 }
 
 /// How much of reading a current manifest, and of a commit, is one step.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Calls {
     /// Each call.
     Single,
@@ -174,7 +177,6 @@ pub enum Calls {
 /// One step of one actor.
 pub struct Step<'a> {
     pub rules: &'a Rules,
-    pub calls: Calls,
     pub actor: usize,
     pub next: &'a mut Vec<World>,
 }
@@ -238,7 +240,7 @@ impl Step<'_> {
             versions.filter(|version| (low..=high).contains(version)).max().unwrap_or(0)
         };
         let last = greatest(0, u8::MAX);
-        match self.calls {
+        match actor.calls {
             Calls::Single => return self.listed(world, actor, last),
             Calls::Together => return self.read_together(world, actor),
             Calls::Halves => {}
@@ -351,7 +353,7 @@ impl Step<'_> {
     fn create(&mut self, world: &World, actor: Actor, next: Manifest, has_failed: bool) {
         self.creates(world, actor.table, Object::Manifest(next), |step, mut world, created| {
             let current = world.table(actor.table).current().copied();
-            if let (Calls::Together, Some(found)) = (step.calls, current) {
+            if let (Calls::Together, Some(found)) = (actor.calls, current) {
                 return match found.version < next.version {
                     true => step.push(&world, actor),
                     false => step.judge(&world, actor, next, found),
@@ -433,8 +435,9 @@ impl Step<'_> {
             (Kind::Compactor, 0) => actor.commits(1, actor.table, Change::OpenJob),
             (Kind::Compactor, _) => {
                 let output = Object::Sst(world::sst(actor.job, 0));
-                return self.creates(world, actor.table, output, |step, world, created| {
+                return self.creates(world, actor.table, output, |step, mut world, created| {
                     let mut actor = actor;
+                    merge(&mut world, &actor);
                     let inputs = actor.seen.map_or([0; 3], |seen| seen.files);
                     if created.is_some() {
                         let change = Change::Compact { job: actor.job, inputs };
@@ -509,5 +512,14 @@ impl Step<'_> {
             _ => actor.ends(),
         }
         self.push(&world, actor);
+    }
+}
+
+/// What a compaction's output has. Only of the first table, whose SSTables are its own.
+fn merge(world: &mut World, actor: &Actor) {
+    if actor.table == 0 {
+        let inputs = actor.seen.map_or(0, |seen| seen.files[0]);
+        let output = world::sst(actor.job, 0).trailing_zeros() as usize;
+        world.contents[output] = world.content(inputs).fold(0, |all, one| all | one);
     }
 }

@@ -1,9 +1,10 @@
 //! Removes what nothing refers to, and closes what is over. Deadlines may pass at any moment, so
 //! whatever has one may be closed at any moment.
 
-use crate::actor::{Actor, Calls, Chores, Outcome, Step};
-use crate::rules::{Change, Rule};
+use crate::actor::{Actor, Chores, Kind, Outcome, Step};
+use crate::rules::{Change, Rule, Rules};
 use crate::world::{self, Manifest, NONE, Phase, Table, World};
+use std::rc::Rc;
 
 const READING: u8 = 1;
 const READING_KEPT: u8 = 2;
@@ -41,7 +42,8 @@ impl Step<'_> {
             _ if actor.rounds_left == 0 => actor.ends(),
             _ => {
                 let rounds_left = actor.rounds_left;
-                actor = Actor::new(crate::actor::Kind::Collector(chores), actor.home);
+                actor =
+                    Actor { calls: actor.calls, ..Actor::new(Kind::Collector(chores), actor.home) };
                 actor.rounds_left = rounds_left;
             }
         }
@@ -179,7 +181,7 @@ impl Step<'_> {
 }
 
 /// Returns what collectors leave when nobody else is there, once every deadline has passed.
-pub fn cleaned(world: &World, rules: &crate::rules::Rules) -> World {
+pub fn cleaned(world: &World, rules: &Rules) -> World {
     let mut world = world.clone();
     world.faults = 0;
     let slots = |range: std::ops::Range<u8>| range.map(|slot| 1 << slot);
@@ -193,7 +195,7 @@ pub fn cleaned(world: &World, rules: &crate::rules::Rules) -> World {
         let before = world.tables.clone();
         for table in (0..3).rev() {
             for &chores in &chores {
-                let mut actor = Actor::new(crate::actor::Kind::Collector(chores), table);
+                let mut actor = Actor::new(Kind::Collector(chores), table);
                 actor.rounds_left = 1;
                 for choice in 0..1 + usize::from(chores.closes) {
                     world = run(world, actor, rules, choice);
@@ -207,12 +209,12 @@ pub fn cleaned(world: &World, rules: &crate::rules::Rules) -> World {
 }
 
 /// Runs an actor alone, until there is nothing to do.
-pub fn run(mut world: World, actor: Actor, rules: &crate::rules::Rules, choice: usize) -> World {
-    world.actors = vec![std::rc::Rc::new(actor)];
+pub fn run(mut world: World, actor: Actor, rules: &Rules, choice: usize) -> World {
+    world.actors = vec![Rc::new(actor)];
     let mut next = Vec::new();
     let mut choice = Some(choice);
     loop {
-        Step { rules, calls: Calls::Together, actor: 0, next: &mut next }.take(&world);
+        Step { rules, actor: 0, next: &mut next }.take(&world);
         let at = choice.take().unwrap_or(0);
         match next.drain(..).nth(at) {
             Some(following) => world = following,

@@ -2,6 +2,7 @@
 
 use crate::actor::Actor;
 use crate::rules::{Rule, Rules};
+use std::fmt;
 use std::rc::Rc;
 
 /// Not in the log, no job.
@@ -39,7 +40,7 @@ pub fn sst(job: u8, number: u8) -> Ssts {
 /// Records: a bit for each.
 pub type Records = u8;
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Manifest {
     pub version: u8,
     pub nonce: u8,
@@ -60,6 +61,12 @@ pub struct Manifest {
     /// A bit for each table.
     pub parents: u8,
     pub checkpoints: [Checkpoint; SLOTS],
+}
+
+impl fmt::Debug for Manifest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by {}, {:?}", self.version, self.nonce, self.phase)
+    }
 }
 
 impl Manifest {
@@ -162,6 +169,8 @@ pub struct World {
     pub acknowledged: Records,
     /// The greatest epoch whose writer finished opening, and what it had found then.
     pub opened: (u8, Records),
+    /// By SSTable of the first table, those that it was made of, itself if of none.
+    pub contents: [Ssts; 16],
     /// The clones whose creator knows of it.
     pub cloned: u8,
     /// The property that a step broke.
@@ -175,6 +184,7 @@ pub const MISSING: &str = "nothing is missing that a live table or a checkpoint 
 pub const LOST: &str = "every acknowledged record is found";
 pub const STALE: &str = "nothing is acknowledged after a newer writer opened without it";
 pub const LOST_CLONE: &str = "an acknowledged clone is there until it is deleted";
+pub const TWICE: &str = "no record is in a table twice";
 pub const LEFT: &str = "what nothing refers to is removed at last";
 
 impl World {
@@ -225,6 +235,11 @@ impl World {
         self.tables.iter().zip(files).all(|(table, files)| files & !table.ssts == 0)
     }
 
+    /// Returns what SSTables of the first table were made of.
+    pub fn content(&self, ssts: Ssts) -> impl Iterator<Item = Ssts> {
+        (0..16).filter(move |sst| ssts >> sst & 1 == 1).map(|sst| self.contents[sst])
+    }
+
     /// Returns whether a table has what its current manifest and its checkpoints need.
     fn is_whole(&self, table: &Table) -> bool {
         let Some(current) = table.current() else { return true };
@@ -256,6 +271,11 @@ impl World {
             }
         }
         let current = self.tables[0].current()?;
+        let mut parts = self.content(current.needs(0));
+        let whole = parts.try_fold(0, |all, one| (all & one == 0).then_some(all | one));
+        if whole.is_none() {
+            return Some(TWICE);
+        }
         let found = current.flushed | self.tables[0].logged(current);
         let is_lost = current.phase == Phase::Live && self.acknowledged & !found != 0;
         is_lost.then_some(LOST)
