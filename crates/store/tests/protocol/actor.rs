@@ -191,16 +191,14 @@ impl Step<'_> {
             Call::Create { next, has_failed } => self.create(world, actor, next, has_failed),
             Call::ReadAfter { next, greatest } => {
                 let found = world.table(actor.table).manifest(greatest).copied();
-                let gone = Call::ListAfter { next, is_created: false };
-                let call = found.map_or(gone, |found| Call::ListLast { next, found });
-                match (call, found) {
-                    (Call::ListLast { .. }, Some(found))
-                        if !self.rules.has(Rule::ListAfterRead) =>
-                    {
-                        self.judge(world, actor, next, found);
+                let call = match found {
+                    Some(found) if !self.rules.has(Rule::ListLast) => {
+                        return self.judge(world, actor, next, found);
                     }
-                    _ => self.push(world, Actor { call, ..actor }),
-                }
+                    Some(found) => Call::ListLast { next, found },
+                    None => Call::ListAfter { next, is_created: false },
+                };
+                self.push(world, Actor { call, ..actor });
             }
             _ => self.list(world, actor),
         }

@@ -9,9 +9,8 @@ use std::rc::Rc;
 const READING: u8 = 1;
 const READING_KEPT: u8 = 2;
 const REMOVING: u8 = 3;
-const READING_CHECKPOINT: u8 = 4;
-const READING_HOLDER: u8 = 5;
-const COMMITTING: u8 = 6;
+const READING_HOLDER: u8 = 4;
+const COMMITTING: u8 = 5;
 
 impl Step<'_> {
     /// Goes on after a call on manifests.
@@ -22,17 +21,11 @@ impl Step<'_> {
         chores: Chores,
         outcome: Outcome,
     ) {
-        let holder = usize::from(actor.slot);
         match (actor.at, outcome) {
             (READING, Outcome::Current(Some(current))) => {
                 (actor.seen, actor.kept_files) = (Some(current), 0);
                 let kept = current.has_checkpoints();
                 actor.goes(if kept { READING_KEPT } else { REMOVING });
-            }
-            (READING_CHECKPOINT, Outcome::Current(Some(current)))
-                if current.checkpoints[holder].is_confirmed =>
-            {
-                actor.reads(READING_HOLDER, actor.slot - 1);
             }
             (READING_HOLDER, Outcome::Current(current))
                 if self.rules.is_released(current.as_ref(), actor.home) =>
@@ -84,10 +77,7 @@ impl Step<'_> {
         }
         for slot in bits(chores.releases) {
             actor.slot = slot;
-            match self.rules.has(Rule::HolderIsReadLast) {
-                true => actor.reads(READING_CHECKPOINT, home),
-                false => actor.reads(READING_HOLDER, slot - 1),
-            }
+            actor.reads(READING_HOLDER, slot - 1);
             self.begin(world, actor);
         }
     }

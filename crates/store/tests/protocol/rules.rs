@@ -12,6 +12,8 @@ pub enum Rule {
     ListAfterRead,
     /// Whoever has created a manifest lists.
     ListAfterCreate,
+    /// Whoever has read a manifest to see whether its commit succeeded lists again.
+    ListLast,
     /// After a failure, nonces tell whether a commit succeeded.
     NoncesAfterFailure,
     /// What is too long ago for the nonces is not known.
@@ -48,8 +50,8 @@ pub enum Rule {
     ConfirmedHasNoDeadline,
     /// Parents are given at creation.
     ParentsAtCreation,
-    /// That a checkpoint is confirmed is read before its holder is.
-    HolderIsReadLast,
+    /// A holder that is absent was not created yet.
+    AbsentHolds,
     /// Only a clone that is being created becomes live.
     LiveOnce,
     /// A deleted clone holds its parents while it has checkpoints.
@@ -243,11 +245,10 @@ impl Rules {
 
     /// Returns whether a holder needs a parent's checkpoint no more, given its current manifest.
     pub fn is_released(&self, holder: Option<&Manifest>, parent: u8) -> bool {
-        holder.is_none_or(|holder| {
-            let is_over = !holder.has_checkpoints() || !self.has(Rule::DeletedHoldsToo);
-            let is_dropped = holder.parents >> parent & 1 == 0;
-            is_dropped && self.has(Rule::DroppedIsReleased)
-                || holder.phase == Phase::Deleted && is_over
-        })
+        let Some(holder) = holder else { return !self.has(Rule::AbsentHolds) };
+        let is_over = !holder.has_checkpoints() || !self.has(Rule::DeletedHoldsToo);
+        let is_dropped = holder.parents >> parent & 1 == 0;
+        is_dropped && self.has(Rule::DroppedIsReleased)
+            || holder.phase == Phase::Deleted && is_over
     }
 }
