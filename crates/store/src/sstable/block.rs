@@ -263,16 +263,13 @@ impl Block {
 
     /// Finds where names and tails are.
     fn find_texts(&mut self) -> Decoded<()> {
-        let mut lengths = Vec::with_capacity(self.records);
-        self.columns.decode(&self.body, NAME_LENGTHS, 0..self.records, &mut lengths);
-        self.name_ends.clear();
-        let names_end = add_ends(&lengths, 0, NAME_MAX, &mut self.name_ends)?;
-        self.tail_ends.clear();
+        let lengths = (&self.columns, &*self.body, self.records);
+        let names_end = add_ends(lengths, NAME_LENGTHS, 0, NAME_MAX, &mut self.name_ends)?;
         let mut text_end = names_end;
+        self.tail_ends.clear();
         if names_end as usize != self.text.len() {
-            let column = NAME_LENGTHS + 1 + usize::from(self.has_hashes());
-            self.columns.decode(&self.body, column, 0..self.records, &mut lengths);
-            text_end = add_ends(&lengths, names_end, VALUE_MAX, &mut self.tail_ends)?;
+            let column = NAME_LENGTHS + 1 + usize::from(self.flags & HASHES != 0);
+            text_end = add_ends(lengths, column, names_end, VALUE_MAX, &mut self.tail_ends)?;
         }
         if text_end as usize == self.text.len() { Ok(()) } else { Err("has a block of wrong size") }
     }
@@ -435,12 +432,24 @@ fn slice<'a>(text: &'a [u8], ends: &[u32], row: usize, start: u32) -> &'a [u8] {
     range.and_then(|(start, end)| text.get(start as usize..end as usize)).unwrap_or_default()
 }
 
-/// Adds where each of `lengths`, at most `limit`, ends, from `end` on, and returns the last end.
-fn add_ends(lengths: &[u64], mut end: u32, limit: usize, ends: &mut Vec<u32>) -> Decoded<u32> {
-    for length in lengths {
-        let length = u32::try_from(*length).ok().filter(|length| *length as usize <= limit);
-        end = length.and_then(|length| end.checked_add(length)).ok_or("has a text too long")?;
-        ends.push(end);
-    }
-    Ok(end)
+/// Makes `ends` where each text ends, from `end` on, whose lengths are in column `at` and at most
+/// `limit`; returns the last end.
+fn add_ends(
+    (columns, body, records): (&Columns, &[u8], usize),
+    at: usize,
+    mut end: u32,
+    limit: usize,
+    ends: &mut Vec<u32>,
+) -> Decoded<u32> {
+    let mut is_wrong = false;
+    ends.clear();
+    let end_of = |length: u64| {
+        is_wrong |= length > limit as u64;
+        let next = u32::try_from(length).ok().and_then(|length| end.checked_add(length));
+        is_wrong |= next.is_none();
+        end = next.unwrap_or(end);
+        end
+    };
+    columns.map(body, at, 0..records, end_of, ends);
+    if is_wrong { Err("has a text that is too long") } else { Ok(end) }
 }

@@ -191,8 +191,8 @@ fn files_made_to_do_harm_are_errors_at_worst() {
         repair(&mut damaged, &blocks);
         sound += u32::from(read_all(damaged, &keys).is_ok());
     }
-    // Other values in columns, most of them: nobody can tell.
-    assert!(sound < 30_000, "{sound} of 60000 damaged files are sound");
+    // Other numbers in columns: nobody can tell. It shows that decoders get to see the damage.
+    assert!((1_000..30_000).contains(&sound), "{sound} of 60000 damaged files are sound");
 }
 
 #[test]
