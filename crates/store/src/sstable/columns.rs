@@ -209,8 +209,10 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    pub fn clear(&mut self) {
+    /// Begins again, with room for `count` columns.
+    pub fn clear(&mut self, count: usize) {
         self.columns.clear();
+        self.columns.reserve(count);
         self.entries.clear();
     }
 

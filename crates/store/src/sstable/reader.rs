@@ -116,8 +116,8 @@ impl Sstable {
         &self.range_deletes
     }
 
-    /// Returns whether there may be a record of `key`: surely if there is one, and for about one in a
-    /// hundred other keys. Reads nothing.
+    /// Returns whether there may be a record of `key`: surely if there is one, and for about one in
+    /// a hundred other keys. Reads nothing.
     pub fn may_have(&self, key: KeyRef<'_>) -> bool {
         filter::may_have(self.filter(), filter::fingerprint(key))
     }

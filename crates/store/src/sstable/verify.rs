@@ -50,7 +50,7 @@ impl Sstable {
         Ok(())
     }
 
-    /// Returns what is wrong with a key of block `block`, if anything, when `last` is the key before.
+    /// Returns what is wrong with a key of block `block`, if anything; `last` is the key before.
     fn verify_key(&self, block: usize, key: KeyRef<'_>, last: Option<&Key>) -> Decoded<()> {
         if last.is_some_and(|last| last.as_ref() >= key) {
             return Err("records that are not sorted");

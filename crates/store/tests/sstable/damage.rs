@@ -119,8 +119,8 @@ fn read_all(bytes: Vec<u8>, keys: &[Key]) -> Result<()> {
     table.verify()
 }
 
-/// Makes all checksums of a damaged file right, so that the decoders get to see the damage. `blocks`
-/// are where its blocks were.
+/// Makes all checksums of a damaged file right, so that the decoders get to see the damage.
+/// `blocks` are where its blocks were.
 fn repair(bytes: &mut [u8], blocks: &[std::ops::Range<usize>]) {
     let footer = bytes.len() - FOOTER_BYTES;
     let number = |at: usize| u64::from_le_bytes(*bytes[footer + at..].first_chunk().unwrap());
