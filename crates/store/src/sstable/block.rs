@@ -1,12 +1,11 @@
-//! Blocks: some records, their numbers in columns, their names and tails as text. See the module
-//! above for the bytes.
+//! Reading blocks: some records, their numbers in columns, their names and tails as text. See the
+//! module above for the bytes.
 
-use super::columns::{Columns, Encoder};
-use super::wire::{Decoded, Input, put_varint};
+use super::columns::Columns;
+use super::wire::{Decoded, Input};
 use crate::key::{KeyRef, NAME_MAX, hash_of};
-use crate::record::{Layout, Op, RecordRef, VALUE_MAX};
+use crate::record::{COLUMNS_MAX, Layout, Op, VALUE_MAX};
 use bytes::Bytes;
-use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -21,189 +20,16 @@ const TEXT_BYTES_MAX: usize = TARGET_BYTES_MAX + NAME_MAX + VALUE_MAX;
 /// A block is this long at most: text that lz4 did not make smaller, and numbers.
 pub(super) const BLOCK_BYTES_MAX: usize = 2 * TEXT_BYTES_MAX;
 
-const HASHES: u8 = 1;
-const APART: u8 = 2;
-const COMPRESSED: u8 = 4;
+pub(super) const HASHES: u8 = 1;
+pub(super) const APART: u8 = 2;
+pub(super) const COMPRESSED: u8 = 4;
 
 const DIRECTORIES: usize = 0;
 const OPS: usize = 1;
 const NAME_LENGTHS: usize = 2;
-const BYTES_OF_LZ4_MAX: usize = 255;
 
-/// Collects the records of a block and makes it.
-pub(super) struct BlockBuilder {
-    directories: Vec<u64>,
-    ops: Vec<u64>,
-    name_lengths: Vec<u64>,
-    hashes: Vec<u64>,
-    /// Whether every hash is that of the name.
-    is_named: bool,
-    /// All names, one after the other.
-    names: Vec<u8>,
-    /// Where each value begins in `values`.
-    starts: Vec<usize>,
-    values: Vec<u8>,
-    /// The least length of a value that is not of a delete.
-    value_bytes_min: usize,
-    columns: Vec<Vec<u64>>,
-    lengths: Vec<u64>,
-    encoder: Encoder,
-    table: CompressTable,
-    packed: Vec<u8>,
-}
-
-impl BlockBuilder {
-    pub fn new() -> Self {
-        BlockBuilder {
-            directories: Vec::new(),
-            ops: Vec::new(),
-            name_lengths: Vec::new(),
-            hashes: Vec::new(),
-            is_named: true,
-            names: Vec::new(),
-            starts: Vec::new(),
-            values: Vec::new(),
-            value_bytes_min: usize::MAX,
-            columns: Vec::new(),
-            lengths: Vec::new(),
-            encoder: Encoder::new(),
-            table: CompressTable::default(),
-            packed: Vec::new(),
-        }
-    }
-
-    /// Adds a record, whose name has the hash `name_hash`.
-    pub fn push(&mut self, record: RecordRef<'_>, name_hash: u64) {
-        self.directories.push(record.key.directory);
-        self.ops.push(record.op as u64);
-        self.name_lengths.push(record.key.name.len() as u64);
-        self.hashes.push(record.key.hash);
-        self.is_named &= record.key.hash == name_hash;
-        self.names.extend_from_slice(record.key.name);
-        self.starts.push(self.values.len());
-        self.values.extend_from_slice(record.value);
-        if record.op != Op::Delete {
-            self.value_bytes_min = self.value_bytes_min.min(record.value.len());
-        }
-    }
-
-    pub fn len(&self) -> usize {
-        self.ops.len()
-    }
-
-    /// Returns the bytes of names and values.
-    pub fn text_bytes(&self) -> usize {
-        self.names.len() + self.values.len()
-    }
-
-    /// Adds the block to `out`, and is empty again.
-    pub fn finish(&mut self, layout: &Layout, out: &mut Vec<u8>) {
-        let is_apart = self.value_bytes_min != usize::MAX && self.value_bytes_min >= layout.width();
-        let width = if is_apart { layout.width() } else { 0 };
-        let flags_at = out.len();
-        out.push(if is_apart { APART } else { 0 });
-        put_varint(out, self.len() as u64);
-        for (column, width) in [(&self.directories, 8), (&self.ops, 1), (&self.name_lengths, 8)] {
-            self.encoder.encode(column, None, width, out);
-        }
-        if !self.is_named {
-            out[flags_at] |= HASHES;
-            self.encoder.encode(&self.hashes, None, 8, out);
-        }
-        self.add_tails(width);
-        self.encoder.encode(&self.lengths, None, 8, out);
-        if is_apart {
-            self.put_columns(layout, out);
-        }
-        if self.put_text(out) {
-            out[flags_at] |= COMPRESSED;
-        }
-        self.clear();
-    }
-
-    /// Adds what comes in each value after `width` bytes to the text, and collects its lengths.
-    fn add_tails(&mut self, width: usize) {
-        self.lengths.clear();
-        let ends = self.starts.iter().skip(1).copied().chain([self.values.len()]);
-        for (start, end) in self.starts.iter().zip(ends) {
-            let start = (start + width).min(end);
-            self.lengths.push((end - start) as u64);
-            self.names.extend_from_slice(&self.values[start..end]);
-        }
-    }
-
-    fn put_columns(&mut self, layout: &Layout, out: &mut Vec<u8>) {
-        self.columns.resize_with(layout.columns.len(), Vec::new);
-        let mut offset = 0;
-        for (at, column) in layout.columns.iter().enumerate() {
-            let (before, rest) = self.columns.split_at_mut(at);
-            let numbers = &mut rest[0];
-            numbers.clear();
-            match column.width {
-                1 => numbers_at::<1>(&self.values, &self.starts, &self.ops, offset, numbers),
-                2 => numbers_at::<2>(&self.values, &self.starts, &self.ops, offset, numbers),
-                4 => numbers_at::<4>(&self.values, &self.starts, &self.ops, offset, numbers),
-                _ => numbers_at::<8>(&self.values, &self.starts, &self.ops, offset, numbers),
-            }
-            let near = column.near.map(|near| before[usize::from(near)].as_slice());
-            self.encoder.encode(numbers, near, column.width, out);
-            offset += usize::from(column.width);
-        }
-    }
-
-    /// Adds the text, and returns whether it is compressed.
-    fn put_text(&mut self, out: &mut Vec<u8>) -> bool {
-        put_varint(out, self.names.len() as u64);
-        self.packed.resize(get_maximum_output_size(self.names.len()), 0);
-        let packed = compress_into_with_table(&self.names, &mut self.packed, &mut self.table);
-        match packed {
-            Ok(count) if count < self.names.len() => {
-                out.extend_from_slice(&self.packed[..count]);
-                true
-            }
-            _ => {
-                out.extend_from_slice(&self.names);
-                false
-            }
-        }
-    }
-
-    fn clear(&mut self) {
-        for column in [&mut self.directories, &mut self.ops, &mut self.name_lengths] {
-            column.clear();
-        }
-        self.hashes.clear();
-        self.names.clear();
-        self.starts.clear();
-        self.values.clear();
-        (self.is_named, self.value_bytes_min) = (true, usize::MAX);
-    }
-}
-
-/// Adds the number at `offset` of every value to `numbers`. A delete gets that of the record before,
-/// or of the first one that has any: what costs least.
-fn numbers_at<const N: usize>(
-    values: &[u8],
-    starts: &[usize],
-    ops: &[u64],
-    offset: usize,
-    numbers: &mut Vec<u64>,
-) {
-    let number = |start: usize| {
-        let mut bytes = [0; 8];
-        bytes[..N].copy_from_slice(&values[start + offset..][..N]);
-        u64::from_le_bytes(bytes)
-    };
-    let is_delete = |op: u64| op == Op::Delete as u64;
-    let first = ops.iter().position(|op| !is_delete(*op));
-    let mut last = first.map_or(0, |first| number(starts[first]));
-    numbers.extend(starts.iter().zip(ops).map(|(start, op)| {
-        if !is_delete(*op) {
-            last = number(*start);
-        }
-        last
-    }));
-}
+/// One byte of lz4 makes at most so many of text.
+const LZ4_RATIO_MAX: usize = 255;
 
 /// A block that was read. Its columns are decoded where they are needed.
 #[derive(Default)]
@@ -234,7 +60,7 @@ impl Block {
         if self.records == 0 {
             return Err("has a block without records");
         }
-        self.columns.clear();
+        self.columns.clear(layout.columns.len() + NAME_LENGTHS + 3);
         let hashes = self.has_hashes().then_some(8);
         let widths = [8, 1, 8].into_iter().chain(hashes).chain([8]);
         let own = layout.columns.iter().map(|column| column.width);
@@ -253,7 +79,7 @@ impl Block {
         self.text.clear();
         if self.flags & COMPRESSED == 0 {
             self.text.extend_from_slice(stored);
-        } else if size <= stored.len().saturating_mul(BYTES_OF_LZ4_MAX) {
+        } else if size <= stored.len().saturating_mul(LZ4_RATIO_MAX) {
             self.text.resize(size, 0);
             let count = lz4_flex::block::decompress_into(stored, &mut self.text);
             self.text.truncate(count.map_err(|_| "has a block that cannot be decompressed")?);
@@ -263,16 +89,13 @@ impl Block {
 
     /// Finds where names and tails are.
     fn find_texts(&mut self) -> Decoded<()> {
-        let mut lengths = Vec::with_capacity(self.records);
-        self.columns.decode(&self.body, NAME_LENGTHS, 0..self.records, &mut lengths);
-        self.name_ends.clear();
-        let names_end = add_ends(&lengths, 0, NAME_MAX, &mut self.name_ends)?;
-        self.tail_ends.clear();
+        let lengths = (&self.columns, &*self.body, self.records);
+        let names_end = add_ends(lengths, NAME_LENGTHS, 0, NAME_MAX, &mut self.name_ends)?;
         let mut text_end = names_end;
+        self.tail_ends.clear();
         if names_end as usize != self.text.len() {
-            let column = NAME_LENGTHS + 1 + usize::from(self.has_hashes());
-            self.columns.decode(&self.body, column, 0..self.records, &mut lengths);
-            text_end = add_ends(&lengths, names_end, VALUE_MAX, &mut self.tail_ends)?;
+            let column = NAME_LENGTHS + 1 + usize::from(self.flags & HASHES != 0);
+            text_end = add_ends(lengths, column, names_end, VALUE_MAX, &mut self.tail_ends)?;
         }
         if text_end as usize == self.text.len() { Ok(()) } else { Err("has a block of wrong size") }
     }
@@ -357,7 +180,7 @@ impl Block {
         if !self.is_apart() {
             return tail.to_vec();
         }
-        let mut numbers = [0; crate::record::COLUMNS_MAX];
+        let mut numbers = [0; COLUMNS_MAX];
         let mut value = Vec::with_capacity(layout.width() + tail.len());
         let first = self.layout_column();
         for (at, column) in layout.columns.iter().enumerate().take(numbers.len()) {
@@ -402,8 +225,8 @@ impl Block {
         Ok(())
     }
 
-    /// Decodes column `at` of the layout, and returns whether that of the column it is near to is to
-    /// be added.
+    /// Decodes column `at` of the layout, and returns whether the numbers of the column that it is
+    /// near to are to be added.
     pub fn decode_column(&self, at: usize, rows: Range<usize>, out: &mut Vec<u64>) -> bool {
         let at = self.layout_column() + at;
         self.columns.decode(&self.body, at, rows, out);
@@ -435,12 +258,24 @@ fn slice<'a>(text: &'a [u8], ends: &[u32], row: usize, start: u32) -> &'a [u8] {
     range.and_then(|(start, end)| text.get(start as usize..end as usize)).unwrap_or_default()
 }
 
-/// Adds where each of `lengths`, at most `limit`, ends, from `end` on, and returns the last end.
-fn add_ends(lengths: &[u64], mut end: u32, limit: usize, ends: &mut Vec<u32>) -> Decoded<u32> {
-    for length in lengths {
-        let length = u32::try_from(*length).ok().filter(|length| *length as usize <= limit);
-        end = length.and_then(|length| end.checked_add(length)).ok_or("has a text too long")?;
-        ends.push(end);
-    }
-    Ok(end)
+/// Makes `ends` where each text ends, from `end` on, whose lengths are in column `at` and at most
+/// `limit`; returns the last end.
+fn add_ends(
+    (columns, body, records): (&Columns, &[u8], usize),
+    at: usize,
+    mut end: u32,
+    limit: usize,
+    ends: &mut Vec<u32>,
+) -> Decoded<u32> {
+    let mut is_wrong = false;
+    ends.clear();
+    let end_of = |length: u64| {
+        is_wrong |= length > limit as u64;
+        let next = u32::try_from(length).ok().and_then(|length| end.checked_add(length));
+        is_wrong |= next.is_none();
+        end = next.unwrap_or(end);
+        end
+    };
+    columns.map(body, at, 0..records, end_of, ends);
+    if is_wrong { Err("has a text that is too long") } else { Ok(end) }
 }

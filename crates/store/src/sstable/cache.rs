@@ -40,6 +40,11 @@ impl BlockCache {
         self.blocks.get(&(table, block as u32))
     }
 
+    /// Returns a block for a scan: that somebody scans tells nothing of what is needed again.
+    pub(super) fn peek(&self, table: u64, block: usize) -> Option<Arc<Block>> {
+        self.blocks.peek(&(table, block as u32))
+    }
+
     pub(super) fn insert(&self, table: u64, block: usize, read: Arc<Block>) {
         self.blocks.insert((table, block as u32), read);
     }

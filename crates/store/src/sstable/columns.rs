@@ -209,8 +209,10 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    pub fn clear(&mut self) {
+    /// Begins again, with room for `count` columns.
+    pub fn clear(&mut self, count: usize) {
         self.columns.clear();
+        self.columns.reserve(count);
         self.entries.clear();
     }
 
@@ -276,6 +278,7 @@ impl Columns {
     }
 
     /// Returns one number of column `at`.
+    #[inline]
     pub fn get(&self, body: &[u8], at: usize, row: usize) -> u64 {
         let Some(column) = self.columns.get(at) else { return 0 };
         if column.bits == 0 && column.kind != DICTIONARY {
@@ -293,18 +296,34 @@ impl Columns {
     /// Puts the numbers of `rows` of column `at` into `out`, in place of what is there.
     pub fn decode(&self, body: &[u8], at: usize, rows: Range<usize>, out: &mut Vec<u64>) {
         out.clear();
-        let Some(column) = self.columns.get(at) else { return out.resize(rows.len(), 0) };
+        self.map(body, at, rows, |number| number, out);
+    }
+
+    /// Adds what `of` makes of the numbers of `rows` of column `at`, in order, to `out`.
+    #[inline]
+    pub fn map<T>(
+        &self,
+        body: &[u8],
+        at: usize,
+        rows: Range<usize>,
+        mut of: impl FnMut(u64) -> T,
+        out: &mut Vec<T>,
+    ) {
+        let Some(column) = self.columns.get(at) else { return };
         let codes = column.codes(body);
         match self.entries.get(column.entries.clone()) {
-            Some([first]) => out.resize(rows.len(), *first),
             Some(entries) if !entries.is_empty() => {
                 let last = entries.len() - 1;
-                out.extend(rows.map(|row| entries[column.code(codes, row) as usize & last]));
+                out.extend(rows.map(|row| of(entries[column.code(codes, row) as usize & last])));
             }
-            _ if column.bits == 0 => out.resize(rows.len(), column.base),
+            _ if column.bits == 0 => out.extend(rows.map(|_| of(column.base))),
             _ => {
-                let number = |code| column.base.wrapping_add(column.unit.wrapping_mul(code));
-                out.extend(rows.map(|row| number(column.code(codes, row))));
+                let (base, unit) = (column.base, column.unit);
+                out.extend(
+                    rows.map(|row| {
+                        of(base.wrapping_add(unit.wrapping_mul(column.code(codes, row))))
+                    }),
+                );
             }
         }
     }

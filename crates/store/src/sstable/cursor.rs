@@ -176,7 +176,7 @@ impl Cursor {
     /// cursor goes forward, otherwise blocks before it.
     fn enter(&mut self, at: usize, is_forward: bool) -> Result<()> {
         self.place = Place::Before;
-        let cached = self.table.block_in_cache(at).filter(|_| !self.ignores_cache);
+        let cached = if self.ignores_cache { None } else { self.table.peek(at) };
         match cached {
             Some(block) => self.block = block,
             None => {

@@ -1,6 +1,6 @@
-//! The split-block Bloom filter of Parquet (parquet-format, BloomFilter.md). A key's bits lie in one
-//! cache line, and any bytes make a valid filter, so nothing of it needs validation. Written here
-//! since it is these few lines: Parquet's own crate would bring all of Arrow to the engine.
+//! The split-block Bloom filter of Parquet (parquet-format, BloomFilter.md). A key's bits lie in
+//! one cache line, and any bytes make a valid filter, so nothing of it needs validation. Written
+//! here since it is these few lines: Parquet's own crate would bring all of Arrow to the engine.
 
 use crate::key::{KeyRef, hash_of};
 

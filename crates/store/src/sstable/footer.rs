@@ -59,7 +59,7 @@ impl SstableInfo {
         SstableInfo { size_bytes, tail_bytes, records, deletes, merges, range_deletes, span }
     }
 
-    /// Finds this out of a file that no manifest tells of: two reads, of the footer and of the tail.
+    /// Finds this out of a file that no manifest tells of, by two reads: of footer and tail.
     pub fn read(storage: &dyn Storage, name: &str, size_bytes: u64) -> Result<Self> {
         let corrupt = |what| Error::corrupt(name, what);
         let start = size_bytes.checked_sub(FOOTER_BYTES as u64);

@@ -113,7 +113,9 @@ impl Index {
 
     /// Returns the block that `key` is in if it is there. Without one, it is less than all.
     pub fn find(&self, key: KeyRef<'_>) -> Option<usize> {
-        let (mut low, mut high) = (0, self.len());
+        let mut low = self.directories.partition_point(|one| *one < key.directory);
+        let same = self.directories.get(low..).unwrap_or_default();
+        let mut high = low + same.partition_point(|one| *one == key.directory);
         while low < high {
             let middle = low.midpoint(high);
             if self.separator(middle) <= key {

@@ -1,5 +1,5 @@
 //! SSTables: immutable files of records sorted by key. This comment is the only statement of their
-//! bytes; `block`, `columns`, `index`, `filter` and `footer` write and read them.
+//! bytes; `block_builder`, `block`, `columns`, `index`, `filter` and `footer` write and read them.
 //!
 //! # Notation
 //!
@@ -38,7 +38,8 @@
 //! [u8]               the separators' names, one after the other
 //! ```
 //!
-//! A block's separator is greater than every key of the block before, and at most its own first key.
+//! A block's separator is greater than every key of the block before, and at most its own first
+//! key.
 //!
 //! # Block
 //!
@@ -55,8 +56,8 @@
 //! [u8]               the rest is text, as one lz4 block if flag 4: all names, then all tails
 //! ```
 //!
-//! With flag 2 a tail is what follows the columns in a value, and every value but those of deletes is
-//! as long as the columns at least; without, a tail is the whole value.
+//! With flag 2 a tail is what follows the columns in a value, and every value but those of deletes
+//! is as long as the columns at least; without, a tail is the whole value.
 //!
 //! # Column
 //!
@@ -77,6 +78,7 @@
 //! Codes are read where they lie, so that a look-up decodes the numbers of one record only.
 
 mod block;
+mod block_builder;
 mod builder;
 mod cache;
 mod columns;

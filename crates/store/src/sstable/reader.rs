@@ -15,7 +15,7 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An open SSTable, for any number of threads.
+/// An open SSTable, for any number of threads. What it reads may block for long.
 pub struct Sstable {
     name: String,
     storage: Arc<dyn Storage>,
@@ -116,8 +116,8 @@ impl Sstable {
         &self.range_deletes
     }
 
-    /// Returns whether there may be a record of `key`: surely if there is one, and for about one in a
-    /// hundred other keys. Reads nothing.
+    /// Returns whether there may be a record of `key`: surely if there is one, and for about one in
+    /// a hundred other keys. Reads nothing.
     pub fn may_have(&self, key: KeyRef<'_>) -> bool {
         filter::may_have(self.filter(), filter::fingerprint(key))
     }
@@ -161,9 +161,9 @@ impl Sstable {
         Ok(block)
     }
 
-    /// Returns a block that is in the cache.
-    pub(super) fn block_in_cache(&self, at: usize) -> Option<Arc<Block>> {
-        self.cache.get(self.number, at)
+    /// Returns a block for a scan, if it is in the cache.
+    pub(super) fn peek(&self, at: usize) -> Option<Arc<Block>> {
+        self.cache.peek(self.number, at)
     }
 
     /// Makes `block` of the `bytes` of block `at`.
@@ -184,6 +184,11 @@ impl Sstable {
 
     pub(super) fn corrupt(&self, what: impl Into<String>) -> Error {
         Error::corrupt(&*self.name, what)
+    }
+
+    /// Returns the end of the file, as it was read when this was opened.
+    pub(super) fn tail(&self) -> &[u8] {
+        &self.tail
     }
 
     pub(super) fn index(&self) -> &Index {

@@ -18,9 +18,15 @@ struct Seen {
 }
 
 impl Sstable {
-    /// Reads every block, and returns an error unless all checksums, sizes, counts and keys are right,
-    /// records are sorted, and the filter passes every key. Opening has looked at the tail.
+    /// Reads the whole file, and returns an error unless all checksums, sizes, counts and keys are
+    /// right, records are sorted, and the filter passes every key.
     pub fn verify(self: &Arc<Self>) -> Result<()> {
+        // Opening has looked at the tail: it only must not have changed.
+        let size_bytes = self.info().size_bytes;
+        let start = size_bytes.saturating_sub(self.info().tail_bytes);
+        if self.read_range(start..size_bytes)? != self.tail() {
+            return Err(self.corrupt("has another tail than when it was opened"));
+        }
         let mut seen = Seen::default();
         let mut cursor = self.cursor(KeyRange::all());
         cursor.ignore_cache();
@@ -44,7 +50,7 @@ impl Sstable {
         Ok(())
     }
 
-    /// Returns what is wrong with a key of block `block`, if anything, when `last` is the key before.
+    /// Returns what is wrong with a key of block `block`, if anything; `last` is the key before.
     fn verify_key(&self, block: usize, key: KeyRef<'_>, last: Option<&Key>) -> Decoded<()> {
         if last.is_some_and(|last| last.as_ref() >= key) {
             return Err("records that are not sorted");

@@ -73,13 +73,17 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 
 impl Storage for LocalStorage {
     fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
-        let file = File::open(self.path(name)).map_err(|error| Error::storage(name, error))?;
-        read_range(&file, name, range)
+        let failed = |error| Error::storage(name, error);
+        let file = File::open(self.path(name)).map_err(failed)?;
+        let size_bytes = file.metadata().map_err(failed)?.len();
+        read_range(&file, name, size_bytes, range)
     }
 
     fn open(&self, name: &str) -> Result<Option<Box<dyn ReadAt>>> {
-        let file = File::open(self.path(name)).map_err(|error| Error::storage(name, error))?;
-        Ok(Some(Box::new(LocalFile { name: name.into(), file })))
+        let failed = |error| Error::storage(name, error);
+        let file = File::open(self.path(name)).map_err(failed)?;
+        let size_bytes = file.metadata().map_err(failed)?.len();
+        Ok(Some(Box::new(LocalFile { name: name.into(), file, size_bytes })))
     }
 
     fn read(&self, name: &str) -> Result<Bytes> {
@@ -165,26 +169,26 @@ fn list_below(directory: &Path, name: &str, found: &mut Vec<Listed>) -> io::Resu
     Ok(())
 }
 
-/// Returns a range of the file of object `name`.
-fn read_range(file: &File, name: &str, range: Range<u64>) -> Result<Bytes> {
-    let failed = |error| Error::storage(name, error);
-    let size_bytes = file.metadata().map_err(failed)?.len();
+/// Returns a range of the file of object `name`, which has `size_bytes`.
+fn read_range(file: &File, name: &str, size_bytes: u64, range: Range<u64>) -> Result<Bytes> {
     if range.start > range.end || range.end > size_bytes {
         return Err(Error::corrupt(name, format!("has {size_bytes} bytes, not {}", range.end)));
     }
     let mut bytes = vec![0; (range.end - range.start) as usize];
-    file.read_exact_at(&mut bytes, range.start).map_err(failed)?;
+    file.read_exact_at(&mut bytes, range.start).map_err(|error| Error::storage(name, error))?;
     Ok(bytes.into())
 }
 
 struct LocalFile {
     name: String,
     file: File,
+    /// Objects that are opened do not grow.
+    size_bytes: u64,
 }
 
 impl ReadAt for LocalFile {
     fn read_at(&self, range: Range<u64>) -> Result<Bytes> {
-        read_range(&self.file, &self.name, range)
+        read_range(&self.file, &self.name, self.size_bytes, range)
     }
 }
 

@@ -119,8 +119,8 @@ fn read_all(bytes: Vec<u8>, keys: &[Key]) -> Result<()> {
     table.verify()
 }
 
-/// Makes all checksums of a damaged file right, so that the decoders get to see the damage. `blocks`
-/// are where its blocks were.
+/// Makes all checksums of a damaged file right, so that the decoders get to see the damage.
+/// `blocks` are where its blocks were.
 fn repair(bytes: &mut [u8], blocks: &[std::ops::Range<usize>]) {
     let footer = bytes.len() - FOOTER_BYTES;
     let number = |at: usize| u64::from_le_bytes(*bytes[footer + at..].first_chunk().unwrap());
@@ -191,8 +191,8 @@ fn files_made_to_do_harm_are_errors_at_worst() {
         repair(&mut damaged, &blocks);
         sound += u32::from(read_all(damaged, &keys).is_ok());
     }
-    // Other values in columns, most of them: nobody can tell.
-    assert!(sound < 30_000, "{sound} of 60000 damaged files are sound");
+    // Other numbers in columns: nobody can tell. It shows that decoders get to see the damage.
+    assert!((1_000..30_000).contains(&sound), "{sound} of 60000 damaged files are sound");
 }
 
 #[test]

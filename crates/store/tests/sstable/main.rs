@@ -3,6 +3,7 @@
 mod damage;
 mod golden;
 mod model;
+mod reads;
 
 use canopy_store::sstable::{BlockCache, Builder, Options, Sstable, SstableInfo};
 use canopy_store::storage::{Created, MemoryStorage, Storage};
