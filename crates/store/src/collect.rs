@@ -148,7 +148,8 @@ fn is_held(
         Hold::Forever => true,
         Hold::Until(deadline_ms) | Hold::Pending { deadline_ms, .. } => now_ms < deadline_ms,
         Hold::Confirmed { clone } => match current(environment, clone) {
-            Err(error) if error.is_not_found() => false,
+            // It was there before anything was confirmed, and never ends to be.
+            Err(error) if error.is_not_found() => true,
             clone => {
                 let state = clone?.state;
                 let mut parents = state.parents.iter();
