@@ -47,6 +47,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "canopy-tools",
         ],
     ),
+    ("canopy-store", &["canopy-unify"]),
     ("canopy-bench", &["canopy-model", "canopy-index"]),
 ];
 
