@@ -248,7 +248,6 @@ impl Rules {
         let Some(holder) = holder else { return !self.has(Rule::AbsentHolds) };
         let is_over = !holder.has_checkpoints() || !self.has(Rule::DeletedHoldsToo);
         let is_dropped = holder.parents >> parent & 1 == 0;
-        is_dropped && self.has(Rule::DroppedIsReleased)
-            || holder.phase == Phase::Deleted && is_over
+        is_dropped && self.has(Rule::DroppedIsReleased) || holder.phase == Phase::Deleted && is_over
     }
 }
