@@ -1,10 +1,10 @@
-//! Explores the rules of `docs/engine.md` exhaustively, for few actors and short lives: whoever uses
-//! storage is a small state machine (`actor.rs` and beside it) whose every step is one call, in
-//! any order with those of others. Nobody need take a further step, so a crash and a sleep of any
-//! length are in it everywhere; there is no clock, so a deadline has passed as soon as somebody
-//! looks at it; a `create` may fail and happen later, or never. In every state properties are looked
-//! at (`world.rs`). Each rule is also left out, to see that a property breaks: nobody can say that
-//! this finds nothing.
+//! Explores the rules of `docs/engine.md` exhaustively, for few actors and short lives: whoever
+//! uses storage is a small state machine (`actor.rs` and beside it) whose every step is one call,
+//! in any order with those of others. Nobody need take a further step, so a crash and a sleep of
+//! any length are in it everywhere; there is no clock, so a deadline has passed as soon as
+//! somebody looks at it; a `create` may fail and happen later, or never. In every state
+//! properties are looked at (`world.rs`). Each rule is also left out, to see that a property
+//! breaks: nobody can say that this finds nothing.
 //!
 //! | setup | about |
 //! | --- | --- |
@@ -16,15 +16,15 @@
 //! | `compactions` | jobs that are closed; SSTables of jobs that are open, or new |
 //! | `checkpoints` | those of readers, of older versions too, that end before it is known |
 //! | `cloning` | the four steps of a cloner who may sleep between them |
-//! | `given_up_clone` | a cloner who sleeps while its parent, or its clone, is deleted and collected |
+//! | `given_up_clone` | a cloner who sleeps while its parent or its clone is deleted |
 //! | `deleted_writer` | a writer, and an opener, of a table that is deleted |
 //! | `deleted_clone`, `compacted_clone` | how long a clone holds its parent |
 //! | `clone_of_clone` | checkpoints in two tables |
 //! | `remains`, `remains_of_clones` | that cleaning leaves what is needed, and no more |
 //!
-//! The first three take every call apart. In the others, reading the current manifest is one step and
-//! a commit is two, to read and to create, since the first ones show that no more comes of it.
-//! Files that grow, ranges of keys and merging are not in it.
+//! The first three take every call apart. In the others, reading the current manifest is one step
+//! and a commit is two, to read and to create, since the first ones show that no more comes of
+//! it. Files that grow, ranges of keys and merging are not in it.
 
 mod actor;
 mod cloner;
