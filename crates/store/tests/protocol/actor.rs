@@ -289,7 +289,8 @@ impl Step<'_> {
         self.push(world, Actor { call, ..actor });
     }
 
-    /// Returns whether there is no table. When last manifests did not stay, a version alone was none.
+    /// Returns whether there is no table. When last manifests did not stay, a version alone was
+    /// none.
     fn is_nothing(&self, world: &World, actor: Actor, greatest: u8) -> bool {
         let is_alone = world.table(actor.table).manifests.len() == 1 && greatest > 1;
         greatest == 0 || is_alone && !self.rules.has(Rule::LastManifestStays)

@@ -1,5 +1,6 @@
-//! Visits every state that can be reached, breadth first. Of states that were visited only a hash of
-//! 128 bits and that of the state before are kept, so a trace is found by going through it again.
+//! Visits every state that can be reached, breadth first. Of states that were visited only a hash
+//! of 128 bits and that of the state before are kept, so a trace is found by going through it
+//! again.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};

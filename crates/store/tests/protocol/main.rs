@@ -1,10 +1,10 @@
-//! Explores the rules of `docs/engine.md` exhaustively, for few actors and short lives: whoever uses
-//! storage is a small state machine (`actor.rs` and beside it) whose every step is one call, in
-//! any order with those of others. Nobody need take a further step, so a crash and a sleep of any
-//! length are in it everywhere; there is no clock, so a deadline has passed as soon as somebody
-//! looks at it; a `create` may fail and happen later, or never. In every state properties are looked
-//! at (`world.rs`). Each rule is also left out, to see that a property breaks: nobody can say that
-//! this finds nothing.
+//! Explores the rules of `docs/engine.md` exhaustively, for few actors and short lives: whoever
+//! uses storage is a small state machine (`actor.rs` and beside it) whose every step is one call,
+//! in any order with those of others. Nobody need take a further step, so a crash and a sleep of
+//! any length are in it everywhere; there is no clock, so a deadline has passed as soon as
+//! somebody looks at it; a `create` may fail and happen later, or never. In every state
+//! properties are looked at (`world.rs`). Each rule is also left out, to see that a property
+//! breaks: nobody can say that this finds nothing.
 //!
 //! | setup | about |
 //! | --- | --- |
@@ -16,13 +16,15 @@
 //! | `compactions` | jobs that are closed; SSTables of jobs that are open, or new |
 //! | `checkpoints` | those of readers, of older versions too, that end before it is known |
 //! | `cloning` | the four steps of a cloner who may sleep between them |
+//! | `given_up_clone` | a cloner who sleeps while its parent or its clone is deleted |
+//! | `deleted_writer` | a writer, and an opener, of a table that is deleted |
 //! | `deleted_clone`, `compacted_clone` | how long a clone holds its parent |
 //! | `clone_of_clone` | checkpoints in two tables |
 //! | `remains`, `remains_of_clones` | that cleaning leaves what is needed, and no more |
 //!
-//! The first three take every call apart. In the others, reading the current manifest is one step and
-//! a commit is two, to read and to create, since the first ones show that no more comes of it.
-//! Files that grow, ranges of keys and merging are not in it.
+//! The first three take every call apart. In the others, reading the current manifest is one step
+//! and a commit is two, to read and to create, since the first ones show that no more comes of
+//! it. Files that grow, ranges of keys and merging are not in it.
 
 mod actor;
 mod cloner;
@@ -297,6 +299,21 @@ fn cloning() -> Setup {
     Setup::new(&actors).failing(1)
 }
 
+fn given_up_clone() -> Setup {
+    let collectors = [
+        collector(0, 2, Chores { expires: 4, releases: 4, ..REMOVES }),
+        collector(1, 2, Chores { closes: true, ..REMOVES }),
+    ];
+    let actors = [cloner(1, 0), once(0, Change::Delete, 0), collectors[0], collectors[1]];
+    Setup::new(&actors).failing(1)
+}
+
+fn deleted_writer() -> Setup {
+    let deleter = once(0, Change::Delete, 0);
+    let actors = [writer(0, 1, 1), writer(3, 1, 0), deleter, collector(0, 1, REMOVES)];
+    Setup::new(&actors)
+}
+
 fn deleted_clone() -> Setup {
     let collectors = [
         collector(0, 2, Chores { releases: 4, ..REMOVES }),
@@ -357,13 +374,16 @@ macro_rules! explores {
 
 explores!(
     versions,
-    list_after_read: ListAfterRead breaks NEVER_CURRENT,
     list_last: ListLast breaks FALSE_COMMIT,
     list_after_create: ListAfterCreate breaks FALSE_COMMIT,
     nonces_after_failure: NoncesAfterFailure breaks FALSE_FAILURE,
     too_long_ago: TooLongAgo breaks FALSE_FAILURE
 );
-explores!(listings, in_order: ListingInOrder breaks FALSE_COMMIT);
+explores!(
+    listings,
+    in_order: ListingInOrder breaks FALSE_COMMIT,
+    list_after_read: ListAfterRead breaks NEVER_CURRENT
+);
 explores!(deletion, last_manifest_stays: LastManifestStays breaks MISSING);
 explores!(
     writers,
@@ -395,6 +415,11 @@ explores!(
     absent_holds: AbsentHolds breaks MISSING,
     live_once: LiveOnce breaks MISSING
 );
+explores!(
+    given_up_clone,
+    kept_files_count: KeptFilesCount breaks MISSING
+);
+explores!(deleted_writer);
 explores!(deleted_clone, deleted_holds_too: DeletedHoldsToo breaks MISSING);
 explores!(compacted_clone, kept_holds_parents: KeptHoldsParents breaks MISSING);
 explores!(clone_of_clone, kept_holds_parents: KeptHoldsParents breaks MISSING);

@@ -180,6 +180,7 @@ pub struct World {
 pub const FALSE_COMMIT: &str = "a commit that succeeded is in the history";
 pub const FALSE_FAILURE: &str = "a commit that did not succeed is not in the history";
 pub const NEVER_CURRENT: &str = "what is read as a version of the table was its current one once";
+pub const WENT_BACK: &str = "the greatest version is the current one";
 pub const MISSING: &str = "nothing is missing that a live table or a checkpoint needs";
 pub const LOST: &str = "every acknowledged record is found";
 pub const STALE: &str = "nothing is acknowledged after a newer writer opened without it";
@@ -261,6 +262,10 @@ impl World {
             let is_alone = table.manifests.len() == 1 && table.manifests[0].version > 1;
             if !rules.has(Rule::LastManifestStays) && is_alone {
                 continue;
+            }
+            let greatest = table.current().map_or(0, |current| usize::from(current.version));
+            if rules.has(Rule::LastManifestStays) && greatest != table.history.len() {
+                return Some(WENT_BACK);
             }
             if !self.is_whole(table) {
                 return Some(MISSING);
