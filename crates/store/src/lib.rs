@@ -20,6 +20,7 @@ mod names;
 mod output;
 mod record;
 mod scan;
+mod sorted;
 pub mod sstable;
 pub mod storage;
 mod table;

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::key::{Key, KeyRange, KeyRef};
 use crate::merge::{MergeOperator, Resolution};
 use crate::record::{Op, Record};
+use crate::sorted::{Sorted, Unsorted};
 use parking_lot::RwLock;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -20,6 +21,8 @@ const VERSION_BYTES: u64 = 120;
 pub(crate) struct Memtable {
     map: RwLock<Map>,
     bytes: AtomicU64,
+    /// What a log had, in place of the map; nothing is added to it, and every reader sees all of it.
+    sorted: Option<Sorted>,
 }
 
 #[derive(Default)]
@@ -62,6 +65,16 @@ pub(crate) enum Found {
     Value(Vec<u8>),
     /// The key has none.
     Nothing,
+}
+
+impl Found {
+    fn of(below: Below<'_>) -> Self {
+        match below {
+            Below::Older => Found::Older,
+            Below::Value(value) => Found::Value(value.to_vec()),
+            Below::Nothing => Found::Nothing,
+        }
+    }
 }
 
 /// Keys, owned or not, as the map's methods take them.
@@ -184,9 +197,18 @@ impl Memtable {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Returns a memtable of records that a log had.
+    pub(crate) fn of_log(records: Unsorted) -> Self {
+        let sorted = Sorted::new(records);
+        let bytes = sorted.memory_bytes().into();
+        Memtable { sorted: Some(sorted), bytes, ..Memtable::default() }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         let map = self.map.read();
-        map.keys.is_empty() && map.range_deletes.is_empty()
+        self.sorted.as_ref().is_none_or(|sorted| sorted.len() == 0)
+            && map.keys.is_empty()
+            && map.range_deletes.is_empty()
     }
 
     /// Adds a batch in the encoding of the log, which may be damaged. Its changes get the sequence
@@ -232,16 +254,18 @@ impl Memtable {
         sequence: u64,
         resolution: &mut Resolution<'_>,
     ) -> Found {
+        if let Some(sorted) = &self.sorted {
+            let at = sorted.find(key);
+            let is_there = at < sorted.len() && sorted.record(at).key == key;
+            let group = if is_there { sorted.group_from(at) } else { at..at };
+            return Found::of(sorted.resolve(group, resolution));
+        }
         let map = self.map.read();
         let versions = map.keys.get(&key as &dyn AsKeyRef).map_or(&[][..], Versions::as_slice);
         match map.look(key, versions, sequence) {
             Some((operands, below)) => {
                 operands.into_iter().for_each(|operand| resolution.older(key, operand));
-                match below {
-                    Below::Older => Found::Older,
-                    Below::Value(value) => Found::Value(value.to_vec()),
-                    Below::Nothing => Found::Nothing,
-                }
+                Found::of(below)
             }
             None if map.range_delete_of(key, sequence) > 0 => Found::Nothing,
             None => Found::Older,
@@ -268,6 +292,9 @@ impl Memtable {
         if is_empty(range) {
             return;
         }
+        if let Some(sorted) = &self.sorted {
+            return records_of(sorted, range, is_backward, count, operator, records);
+        }
         let map = self.map.read();
         let mut found = map.keys.range::<Key, _>(range);
         while records.len() < count {
@@ -279,6 +306,44 @@ impl Memtable {
             operands.into_iter().for_each(|operand| resolution.older(key.as_ref(), operand));
             records.push(resolution.into_record(key, below));
         }
+    }
+}
+
+/// What [`Memtable::records`] does, of the records that a log had.
+fn records_of(
+    sorted: &Sorted,
+    range: (Bound<&Key>, Bound<&Key>),
+    is_backward: bool,
+    count: usize,
+    operator: Option<&dyn MergeOperator>,
+    records: &mut Vec<Record>,
+) {
+    let first_from = |key: &Key| sorted.find(key.as_ref());
+    let first_after = |key: &Key| {
+        let at = first_from(key);
+        let is_there = at < sorted.len() && sorted.record(at).key == key.as_ref();
+        if is_there { sorted.group_from(at).end } else { at }
+    };
+    let mut start = match range.0 {
+        Bound::Included(key) => first_from(key),
+        Bound::Excluded(key) => first_after(key),
+        Bound::Unbounded => 0,
+    };
+    let mut end = match range.1 {
+        Bound::Included(key) => first_after(key),
+        Bound::Excluded(key) => first_from(key),
+        Bound::Unbounded => sorted.len(),
+    };
+    while start < end && records.len() < count {
+        let group = if is_backward { sorted.group_before(end) } else { sorted.group_from(start) };
+        match is_backward {
+            true => end = group.start,
+            false => start = group.end,
+        }
+        let key = sorted.record(group.start).key.to_key();
+        let mut resolution = Resolution::new(operator);
+        let below = sorted.resolve(group, &mut resolution);
+        records.push(resolution.into_record(&key, below));
     }
 }
 

@@ -1,7 +1,7 @@
 //! A table that is open for writing. Locks are taken in this order: `flushing`, `log`, `write`,
 //! `view`.
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Change, Changes};
 use crate::commit::{commit, current};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -14,6 +14,7 @@ use crate::names::TableId;
 use crate::output::Output;
 use crate::record::Layout;
 use crate::scan::{Direction, Input, MemtableSource, Older, Scan};
+use crate::sorted::Unsorted;
 use crate::tables::Tables;
 use crate::view::View;
 use parking_lot::{Mutex, RwLock};
@@ -121,6 +122,8 @@ struct Write {
     active: Arc<Memtable>,
     /// Memtables that get no more records, the oldest first.
     frozen: VecDeque<Frozen>,
+    /// So many of the frozen ones are of older epochs' logs.
+    recovered: usize,
     /// The number of the last change.
     sequence: u64,
     /// Changes that are not in the log yet.
@@ -150,6 +153,68 @@ struct Pending {
     bytes: Vec<u8>,
     /// Whether the segment ends after them.
     ends_segment: bool,
+}
+
+/// What is read from the logs of older epochs.
+#[derive(Default)]
+struct Recovery {
+    /// The oldest first.
+    memtables: Vec<Arc<Memtable>>,
+    /// Records after them.
+    records: Unsorted,
+    bytes: u64,
+    sequence: u64,
+    /// What did not fit into memory, the newest first.
+    runs: Vec<Run>,
+}
+
+impl Recovery {
+    /// Adds a group of a log. Removals of ranges, which are rare, need a memtable that knows what was
+    /// before them.
+    fn add(&mut self, group: &[u8], memtable_bytes: u64) -> Result<()> {
+        let mut has_ranges = false;
+        for change in Changes::new(group) {
+            match change.ok_or_else(|| Error::corrupt("log", "not a batch of changes"))? {
+                Change::Record(_) => {}
+                Change::DeleteRange(_) => has_ranges = true,
+            }
+        }
+        if has_ranges {
+            self.end_records();
+            let memtable = Memtable::default();
+            self.sequence = memtable.insert(group, self.sequence, u64::MAX)?;
+            self.push(memtable);
+            return Ok(());
+        }
+        for change in Changes::new(group) {
+            if let Some(Change::Record(record)) = change {
+                self.records.push(record);
+            }
+        }
+        if self.records.memory_bytes() >= memtable_bytes {
+            self.end_records();
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, memtable: Memtable) {
+        self.bytes += memtable.bytes();
+        self.memtables.push(Arc::new(memtable));
+    }
+
+    fn end_records(&mut self) {
+        let records = std::mem::take(&mut self.records);
+        if !records.is_empty() {
+            self.push(Memtable::of_log(records));
+        }
+    }
+
+    /// Returns the memtables, the oldest first, and forgets them.
+    fn take(&mut self) -> Vec<Arc<Memtable>> {
+        self.end_records();
+        self.bytes = 0;
+        std::mem::take(&mut self.memtables)
+    }
 }
 
 impl Write {
@@ -233,6 +298,7 @@ impl Table {
         let write = Write {
             active: Arc::default(),
             frozen: VecDeque::new(),
+            recovered: 0,
             sequence: 0,
             pending: Vec::new(),
             pending_bytes: 0,
@@ -261,21 +327,20 @@ impl Table {
         Ok(table)
     }
 
-    /// Reads the logs of older epochs. What is too much for a memtable goes into runs at once; they
-    /// and the end of these logs are one commit, since merges may not happen twice.
+    /// Reads the logs of older epochs into memtables. They are flushed together with the end of these
+    /// logs, since merges may not happen twice. If they take too much memory, that is done at once.
     fn recover(&self) -> Result<()> {
         let mut flushing = self.flushing.lock();
         let manifest = flushing.manifest.clone();
-        let (mut memtable, mut sequence) = (Memtable::default(), 0);
-        let mut runs = Vec::new();
-        let older = manifest.state.log.iter().filter(|start| start.epoch < self.epoch);
-        for start in older {
+        let mut recovery = Recovery::default();
+        for start in manifest.state.log.iter().filter(|start| start.epoch < self.epoch) {
             let from = (start.epoch, start.segment);
             fence(&self.environment, self.id, from, self.epoch, |group| {
-                sequence = memtable.insert(group, sequence, u64::MAX)?;
-                if memtable.bytes() >= self.options.memtable_bytes {
-                    let full = Arc::new(std::mem::take(&mut memtable));
-                    runs.insert(0, self.write_run(&mut flushing, full)?);
+                recovery.add(group, self.options.memtable_bytes)?;
+                if recovery.bytes >= self.options.memory_bytes {
+                    for memtable in recovery.take() {
+                        recovery.runs.insert(0, self.write_run(&mut flushing, memtable)?);
+                    }
                 }
                 Ok(())
             })?;
@@ -283,25 +348,78 @@ impl Table {
         // While we read, another process may have opened the table, written all of it into SSTables,
         // and the logs may have been collected under us.
         self.check_writer(&current(&self.environment, self.id)?.state)?;
-        self.write.lock().sequence = sequence;
-        if runs.is_empty() {
-            self.write.lock().active = Arc::new(memtable);
-            self.publish(&manifest);
-            return Ok(());
+        let memtables = recovery.take();
+        {
+            let mut write = self.write.lock();
+            // Every reader sees all that was read.
+            write.sequence = recovery.sequence;
+            write.frozen_bytes = memtables.iter().map(|memtable| memtable.bytes()).sum();
+            write.frozen.extend(memtables.into_iter().map(|memtable| Frozen {
+                memtable,
+                log_segment: Some(0),
+                run: None,
+            }));
+            write.recovered = write.frozen.len();
         }
-        runs.insert(0, self.write_run(&mut flushing, Arc::new(memtable))?);
+        match recovery.runs.is_empty() {
+            true => self.publish(&manifest),
+            false => self.flush_recovered(&mut flushing, recovery.runs)?,
+        }
+        Ok(())
+    }
+
+    /// Writes what was recovered from logs into SSTables above `runs`, which it is newer than, in one
+    /// commit with the end of these logs.
+    fn flush_recovered(&self, flushing: &mut Flushing, mut runs: Vec<Run>) -> Result<()> {
+        let recovered = self.write.lock().recovered;
+        for at in 0..recovered {
+            let (memtable, run) = {
+                let write = self.write.lock();
+                (write.frozen[at].memtable.clone(), write.frozen[at].run.clone())
+            };
+            let run = match run {
+                Some(run) => run,
+                None => self.write_run(flushing, memtable)?,
+            };
+            self.write.lock().frozen[at].run = Some(run.clone());
+            runs.insert(0, run);
+        }
         let own = LogStart { epoch: self.epoch, segment: 0 };
-        let (manifest, ()) = commit(&self.environment, self.id, Some(&manifest), |state, _| {
+        self.commit_runs(flushing, &runs, own, |log| *log == [own])?;
+        let mut write = self.write.lock();
+        write.frozen.drain(..recovered);
+        write.recovered = 0;
+        write.frozen_bytes = write.frozen.iter().map(|frozen| frozen.memtable.bytes()).sum();
+        drop(write);
+        self.publish(&flushing.manifest);
+        Ok(())
+    }
+
+    /// Commits runs above all others, and that the log begins at `log`. An attempt whose outcome was not
+    /// known may have succeeded: then `is_done` knows the log.
+    fn commit_runs(
+        &self,
+        flushing: &mut Flushing,
+        runs: &[Run],
+        log: LogStart,
+        is_done: impl Fn(&[LogStart]) -> bool,
+    ) -> Result<()> {
+        let known = flushing.manifest.clone();
+        let committed = commit(&self.environment, self.id, Some(&known), |state, _| {
             self.check_writer(state)?;
-            if state.log != [own] {
-                let runs = runs.iter().filter(|run| !run.sstables.is_empty()).cloned();
+            if !is_done(&state.log) {
+                let runs = runs.iter().map(|run| run.clone().within(&state.range));
+                let runs = Vec::from_iter(runs.filter(|run| !run.sstables.is_empty()));
                 state.runs.splice(0..0, runs);
-                state.log = vec![own];
+                state.log = vec![log];
             }
             Ok(())
+        });
+        let (manifest, ()) = committed.inspect_err(|error| match error {
+            Error::Fenced(_) | Error::NotFound(_) => self.end(error),
+            _ => {}
         })?;
         flushing.manifest = Arc::new(manifest);
-        self.publish(&flushing.manifest);
         Ok(())
     }
 
@@ -451,6 +569,10 @@ impl Table {
 
     /// Writes the oldest frozen memtable into SSTables; its log is synced.
     fn flush_oldest(&self, flushing: &mut Flushing) -> Result<bool> {
+        if self.write.lock().recovered > 0 {
+            self.flush_recovered(flushing, Vec::new())?;
+            return Ok(true);
+        }
         let (memtable, segment, run) = {
             let write = self.write.lock();
             let Some(frozen) = write.frozen.front() else { return Ok(false) };
@@ -465,25 +587,8 @@ impl Table {
             frozen.run = Some(run.clone());
         }
         let own = LogStart { epoch: self.epoch, segment };
-        let known = flushing.manifest.clone();
-        let (manifest, ()) = commit(&self.environment, self.id, Some(&known), |state, _| {
-            self.check_writer(state)?;
-            // An attempt whose outcome was not known may have succeeded.
-            let is_done =
-                matches!(state.log[..], [LogStart { segment, .. }] if segment >= own.segment);
-            if !is_done {
-                state.log = vec![own];
-                if !run.sstables.is_empty() {
-                    state.runs.insert(0, run.clone().within(&state.range));
-                }
-            }
-            Ok(())
-        })
-        .inspect_err(|error| match error {
-            Error::Fenced(_) | Error::NotFound(_) => self.end(error),
-            _ => {}
-        })?;
-        flushing.manifest = Arc::new(manifest);
+        let is_done = |log: &[LogStart]| matches!(log, [start] if start.segment >= segment);
+        self.commit_runs(flushing, &[run], own, is_done)?;
         {
             let mut write = self.write.lock();
             let flushed = write.frozen.pop_front();

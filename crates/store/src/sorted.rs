@@ -1,0 +1,186 @@
+//! Records that were put down one after the other, and are then sorted: cheaper by far than keeping
+//! them sorted, where nobody reads them meanwhile.
+
+use crate::error::Result;
+use crate::key::{Key, KeyRef};
+use crate::memtable::Below;
+use crate::merge::{MergeOperator, Resolution};
+use crate::record::{Op, Record, RecordRef};
+use crate::scan::Source;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Records one after the other, and where each begins.
+#[derive(Default)]
+pub(crate) struct Unsorted {
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+}
+
+/// Most of a record's key, and where the rest lies.
+#[derive(Clone, Copy)]
+struct Place {
+    directory: u64,
+    hash: u64,
+    /// Where the name begins; the value follows it.
+    start: u64,
+    value_length: u32,
+    name_length: u16,
+    op: Op,
+}
+
+impl Unsorted {
+    /// Adds a record, which is not too long.
+    pub(crate) fn push(&mut self, record: RecordRef<'_>) {
+        let RecordRef { key, op, value } = record;
+        self.places.push(Place {
+            directory: key.directory,
+            hash: key.hash,
+            start: self.bytes.len() as u64,
+            value_length: value.len() as u32,
+            name_length: key.name.len() as u16,
+            op,
+        });
+        self.bytes.extend_from_slice(key.name);
+        self.bytes.extend_from_slice(value);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.bytes.len() + self.places.len() * size_of::<Place>()) as u64
+    }
+
+    fn record(&self, place: &Place) -> RecordRef<'_> {
+        let bytes = &self.bytes[place.start as usize..];
+        let (name, bytes) = bytes.split_at(place.name_length.into());
+        let Place { directory, hash, op, .. } = *place;
+        let key = KeyRef { directory, hash, name };
+        RecordRef { key, op, value: &bytes[..place.value_length as usize] }
+    }
+}
+
+/// Records by key, those of one key by age, the newest first.
+pub(crate) struct Sorted(Unsorted);
+
+impl Sorted {
+    pub(crate) fn new(mut records: Unsorted) -> Self {
+        let mut places = std::mem::take(&mut records.places);
+        places.sort_unstable_by(|one, other| {
+            let by_hash = (one.directory, one.hash).cmp(&(other.directory, other.hash));
+            by_hash.then_with(|| {
+                let [name, other_name] = [one, other].map(|place| records.record(place).key.name);
+                name.cmp(other_name).then(other.start.cmp(&one.start))
+            })
+        });
+        records.places = places;
+        Sorted(records)
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.0.memory_bytes()
+    }
+
+    /// Returns how many records there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.places.len()
+    }
+
+    /// Returns the place of the first record whose key is not less.
+    pub(crate) fn find(&self, key: KeyRef<'_>) -> usize {
+        self.0.places.partition_point(|place| {
+            let by_hash = (place.directory, place.hash).cmp(&(key.directory, key.hash));
+            by_hash.then_with(|| self.0.record(place).key.name.cmp(key.name)).is_lt()
+        })
+    }
+
+    /// Returns the records of the key of the one at `start`, which is their first.
+    pub(crate) fn group_from(&self, start: usize) -> Range<usize> {
+        let places = &self.0.places;
+        let Some(first) = places.get(start) else { return start..start };
+        let more =
+            places[start + 1..].iter().take_while(|place| self.is_same(first, place)).count();
+        start..start + 1 + more
+    }
+
+    /// Returns the records of the key of the one before `end`, which is their last.
+    pub(crate) fn group_before(&self, end: usize) -> Range<usize> {
+        let places = &self.0.places;
+        let Some(last) = end.checked_sub(1) else { return 0..0 };
+        let before = places[..last].iter().rev();
+        let more = before.take_while(|place| self.is_same(&places[last], place)).count();
+        last - more..end
+    }
+
+    fn is_same(&self, one: &Place, other: &Place) -> bool {
+        (one.directory, one.hash) == (other.directory, other.hash)
+            && self.0.record(one).key.name == self.0.record(other).key.name
+    }
+
+    pub(crate) fn record(&self, at: usize) -> RecordRef<'_> {
+        self.0.record(&self.0.places[at])
+    }
+
+    /// Adds the operands of a key's records to `resolution` and returns what lies below them.
+    pub(crate) fn resolve(
+        &self,
+        group: Range<usize>,
+        resolution: &mut Resolution<'_>,
+    ) -> Below<'_> {
+        for at in group {
+            let record = self.record(at);
+            match record.op {
+                Op::Merge => resolution.older(record.key, record.value),
+                Op::Put => return Below::Value(record.value),
+                Op::Delete => return Below::Nothing,
+            }
+        }
+        Below::Older
+    }
+}
+
+/// All of them, those of one key made one.
+pub(crate) struct SortedSource {
+    records: Sorted,
+    operator: Option<Arc<dyn MergeOperator>>,
+    /// Those of the current key.
+    current: Range<usize>,
+    /// What they are together, if they are several.
+    own: Option<Record>,
+}
+
+impl SortedSource {
+    pub(crate) fn new(records: Sorted, operator: Option<Arc<dyn MergeOperator>>) -> Self {
+        let mut source = SortedSource { records, operator, current: 0..0, own: None };
+        source.enter(0);
+        source
+    }
+
+    /// Goes to the records of the key at `start`.
+    fn enter(&mut self, start: usize) {
+        self.current = self.records.group_from(start);
+        self.own = None;
+        if self.current.len() > 1 && self.records.record(start).op == Op::Merge {
+            let key: Key = self.records.record(start).key.to_key();
+            let mut resolution = Resolution::new(self.operator.as_deref());
+            let below = self.records.resolve(self.current.clone(), &mut resolution);
+            self.own = Some(resolution.into_record(&key, below));
+        }
+    }
+}
+
+impl Source for SortedSource {
+    fn record(&self) -> Option<RecordRef<'_>> {
+        match &self.own {
+            Some(own) => Some(own.as_ref()),
+            None => (!self.current.is_empty()).then(|| self.records.record(self.current.start)),
+        }
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.enter(self.current.end);
+        Ok(())
+    }
+}
