@@ -206,6 +206,9 @@ impl Manifest {
         }
         let manifest: Self = postcard::from_bytes(body)
             .map_err(|error| Error::corrupt(name, format!("not a manifest: {error}")))?;
+        if manifest.version.number > u64::MAX / 2 {
+            return Err(Error::corrupt(name, "a count is impossibly large"));
+        }
         match manifest.state.unsound() {
             Some(what) => Err(Error::corrupt(name, what)),
             None => Ok(manifest),
@@ -238,7 +241,11 @@ impl State {
             })
         };
         let has_keys = |run: &Run| run.sstables.iter().all(|one| !one.range.is_empty());
+        // So that counting on never ends.
+        let counts = [self.epoch, self.next_job, self.next_checkpoint];
+        let is_too_much = counts.into_iter().any(|count| count > u64::MAX / 2);
         match () {
+            () if is_too_much => Some("a count is impossibly large"),
             () if !self.layout.is_sound() => Some("the layout of its values is wrong"),
             () if !self.runs.iter().all(in_order) => Some("SSTables of a run overlap"),
             () if !self.runs.iter().all(has_keys) => Some("an SSTable counts for no key"),

@@ -15,6 +15,7 @@ use crate::output::Output;
 use crate::record::Layout;
 use crate::scan::{Direction, Input, MemtableSource, Older, Scan};
 use crate::sorted::Unsorted;
+use crate::storage::probe;
 use crate::tables::Tables;
 use crate::view::View;
 use parking_lot::{Mutex, RwLock};
@@ -97,7 +98,6 @@ pub struct Table {
     options: Options,
     tables: Arc<Tables>,
     epoch: u64,
-    job: u64,
     flushing: Mutex<Flushing>,
     log: Mutex<Log>,
     write: Arc<Mutex<Write>>,
@@ -107,7 +107,9 @@ pub struct Table {
 }
 
 struct Flushing {
-    /// The number of the next SSTable of our job.
+    /// Our job: each flush has one, so that its SSTables can be collected once they are compacted away.
+    job: u64,
+    /// The number of the next SSTable of the job.
     next_sstable: u32,
     manifest: Arc<Manifest>,
 }
@@ -249,11 +251,12 @@ impl Write {
     }
 }
 
-/// Creates an empty table and returns its id.
+/// Creates an empty table and returns its id, if storage is fit for it.
 pub fn create(environment: &Environment, layout: Layout, options: &Options) -> Result<TableId> {
     if !layout.is_sound() {
         return Err(Error::Invalid("the widths or references of the layout are wrong".into()));
     }
+    probe(environment)?;
     let id = TableId::random(environment);
     let merge_operator = options.operator.as_ref().map_or("", |operator| operator.name()).into();
     let state = State {
@@ -313,8 +316,7 @@ impl Table {
             options,
             tables,
             epoch,
-            job,
-            flushing: Mutex::new(Flushing { next_sstable: 0, manifest: Arc::new(manifest) }),
+            flushing: Mutex::new(Flushing { job, next_sstable: 0, manifest: Arc::new(manifest) }),
             log: Mutex::new(Log {
                 writer: LogWriter::new(environment.clone(), id, epoch),
                 durable: 0,
@@ -395,8 +397,8 @@ impl Table {
         Ok(())
     }
 
-    /// Commits runs above all others, and that the log begins at `log`. An attempt whose outcome was not
-    /// known may have succeeded: then `is_done` knows the log.
+    /// Commits runs above all others, that the log begins at `log`, and the job of the next flush. An
+    /// attempt whose outcome was not known may have succeeded: then `is_done` knows the log.
     fn commit_runs(
         &self,
         flushing: &mut Flushing,
@@ -412,14 +414,17 @@ impl Table {
                 let runs = Vec::from_iter(runs.filter(|run| !run.sstables.is_empty()));
                 state.runs.splice(0..0, runs);
                 state.log = vec![log];
+                state.jobs.retain(|job| job.kind != JobKind::Writer);
+                state.open_job(JobKind::Writer, None);
             }
-            Ok(())
+            let job = state.jobs.iter().find(|job| job.kind == JobKind::Writer);
+            job.map(|job| job.id).ok_or_else(|| Error::Fenced("the writer's job was closed".into()))
         });
-        let (manifest, ()) = committed.inspect_err(|error| match error {
+        let (manifest, job) = committed.inspect_err(|error| match error {
             Error::Fenced(_) | Error::NotFound(_) => self.end(error),
             _ => {}
         })?;
-        flushing.manifest = Arc::new(manifest);
+        *flushing = Flushing { job, next_sstable: 0, manifest: Arc::new(manifest) };
         Ok(())
     }
 
@@ -611,7 +616,7 @@ impl Table {
             table: self.id,
             layout: &flushing.manifest.state.layout.clone(),
             sstable_bytes: self.options.sstable_bytes,
-            job: self.job,
+            job: flushing.job,
             next_number: &mut flushing.next_sstable,
         };
         output.write(scan, &range_deletes)

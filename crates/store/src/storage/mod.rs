@@ -7,7 +7,8 @@ mod memory;
 pub use local::LocalStorage;
 pub use memory::MemoryStorage;
 
-use crate::error::Result;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -78,4 +79,24 @@ pub trait Append: Send {
 
     /// Makes what was added outlast a crash.
     fn sync(&mut self) -> Result<()>;
+}
+
+/// Finds out whether storage creates an object only if there is none of its name, as some stores that
+/// speak S3's language do not. A table there would lose what was written.
+pub fn probe(environment: &Environment) -> Result<()> {
+    let storage = &environment.storage;
+    let name = format!("probe/{:016x}", environment.random.next_u64());
+    let (first, second) = (Bytes::from_static(b"first"), Bytes::from_static(b"second"));
+    let created = [storage.create(&name, first.clone())?, storage.create(&name, second)?];
+    let found = storage.read(&name)?;
+    let listed = storage.list("probe/", "")?.iter().any(|one| one.name == name);
+    storage.remove(&name)?;
+    match created == [Created::Now, Created::ThereWasOne] && found == first && listed {
+        true => Ok(()),
+        false => Err(Error::Invalid(
+            "this storage overwrites objects that must be created once, or does not list them at \
+             once; tables would lose data in it"
+                .into(),
+        )),
+    }
 }

@@ -26,7 +26,7 @@ impl Site {
             log_buffer_bytes: 400,
             fanout: 3,
             grace_ms: 50,
-            job_ms: 400,
+            job_ms: 80,
             operator: Some(Arc::new(Append)),
         };
         Site { oracle: Oracle::default(), options, directories: 3 }
