@@ -12,6 +12,7 @@ use crate::table::Options;
 use crate::tables::{OpenRun, Tables};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 /// Returns the runs that should become one, by their places in the state, if any should.
 ///
@@ -143,7 +144,7 @@ fn merge(
         layout: &state.layout,
         sstable_bytes: options.sstable_bytes,
         job,
-        next_number: &mut 0,
+        next_number: &AtomicU32::new(0),
     };
     output.write(scan, &range_deletes)
 }

@@ -11,6 +11,8 @@ use crate::record::{Layout, RecordRef};
 use crate::scan::{Direction, Input, Older, Scan};
 use crate::sorted::{Sorted, SortedSource, Unsorted};
 use crate::table::Options;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 /// Records on their way into a table. Those of one key count in the order in which they were added. To
 /// readers they are older than what the table's writer has not flushed yet.
@@ -20,7 +22,7 @@ pub struct Ingestion {
     options: Options,
     layout: Layout,
     job: u64,
-    next_number: u32,
+    next_number: AtomicU32,
     records: Unsorted,
     /// The newest first.
     runs: Vec<Run>,
@@ -41,7 +43,7 @@ impl Ingestion {
             options: options.clone(),
             layout: manifest.state.layout,
             job,
-            next_number: 0,
+            next_number: AtomicU32::new(0),
             records: Unsorted::default(),
             runs: Vec::new(),
         })
@@ -60,7 +62,7 @@ impl Ingestion {
     fn write_run(&mut self) -> Result<()> {
         let operator = self.options.operator.clone();
         let records = std::mem::take(&mut self.records);
-        let source = SortedSource::new(Sorted::new(records), operator.clone());
+        let source = SortedSource::new(Arc::new(Sorted::new(records)), operator.clone());
         let input = Input { source: Box::new(source), range_deletes: Vec::new() };
         let scan = Scan::new(vec![input], Direction::Forward, Older::Some, operator);
         let output = Output {
@@ -69,7 +71,7 @@ impl Ingestion {
             layout: &self.layout,
             sstable_bytes: self.options.sstable_bytes,
             job: self.job,
-            next_number: &mut self.next_number,
+            next_number: &self.next_number,
         };
         let run = output.write(scan, &[])?;
         self.runs.insert(0, run);

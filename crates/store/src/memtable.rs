@@ -6,11 +6,13 @@ use crate::error::{Error, Result};
 use crate::key::{Key, KeyRange, KeyRef};
 use crate::merge::{MergeOperator, Resolution};
 use crate::record::{Op, Record};
-use crate::sorted::{Sorted, Unsorted};
+use crate::scan::{Direction, MemtableSource, Source};
+use crate::sorted::{Sorted, SortedSource, Unsorted};
 use parking_lot::RwLock;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a version takes in memory besides its bytes: nodes of the map, allocations.
@@ -22,7 +24,7 @@ pub(crate) struct Memtable {
     map: RwLock<Map>,
     bytes: AtomicU64,
     /// What a log had, in place of the map; nothing is added to it, and every reader sees all of it.
-    sorted: Option<Sorted>,
+    sorted: Option<Arc<Sorted>>,
 }
 
 #[derive(Default)]
@@ -201,7 +203,7 @@ impl Memtable {
     pub(crate) fn of_log(records: Unsorted) -> Self {
         let sorted = Sorted::new(records);
         let bytes = sorted.memory_bytes().into();
-        Memtable { sorted: Some(sorted), bytes, ..Memtable::default() }
+        Memtable { sorted: Some(Arc::new(sorted)), bytes, ..Memtable::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -269,6 +271,21 @@ impl Memtable {
             }
             None if map.range_delete_of(key, sequence) > 0 => Found::Nothing,
             None => Found::Older,
+        }
+    }
+
+    /// Returns all records, as the newest reader sees them.
+    pub(crate) fn source(
+        self: &Arc<Self>,
+        operator: Option<Arc<dyn MergeOperator>>,
+    ) -> Box<dyn Source> {
+        match &self.sorted {
+            Some(sorted) => Box::new(SortedSource::new(sorted.clone(), operator)),
+            None => {
+                let (memtable, all) = (self.clone(), KeyRange::all());
+                let forward = Direction::Forward;
+                Box::new(MemtableSource::new(memtable, all, u64::MAX, forward, operator))
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use crate::record::Layout;
 use crate::scan::Scan;
 use crate::sstable::{Builder, Options};
 use crate::storage::Created;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Where SSTables go, and under which names.
 pub(crate) struct Output<'a> {
@@ -19,14 +20,15 @@ pub(crate) struct Output<'a> {
     /// About how large an SSTable gets.
     pub(crate) sstable_bytes: u64,
     pub(crate) job: u64,
-    pub(crate) next_number: &'a mut u32,
+    /// Shared by all that write for the job.
+    pub(crate) next_number: &'a AtomicU32,
 }
 
 impl Output<'_> {
     /// Writes all records of a scan as a run, with `range_deletes` for older ones. Each SSTable has the
     /// range from its first key to that of the next one; the first and the last have what is
     /// beyond.
-    pub(crate) fn write(mut self, mut scan: Scan, range_deletes: &[KeyRange]) -> Result<Run> {
+    pub(crate) fn write(self, mut scan: Scan, range_deletes: &[KeyRange]) -> Result<Run> {
         let mut run = Run::default();
         let mut builder = Builder::new(self.layout, Options::default());
         let mut start = Key::default();
@@ -47,7 +49,7 @@ impl Output<'_> {
 
     /// Creates an SSTable that holds what a run has in `range`, unless that is nothing.
     fn finish(
-        &mut self,
+        &self,
         mut builder: Builder,
         range: KeyRange,
         range_deletes: &[KeyRange],
@@ -61,8 +63,8 @@ impl Output<'_> {
             return Ok(());
         }
         let (bytes, info) = builder.finish()?;
-        let name = SstableName { job: self.job, number: *self.next_number };
-        *self.next_number += 1;
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let name = SstableName { job: self.job, number };
         let object = self.table.sstable(name);
         match create_surely(self.environment, &object, &bytes)? {
             Created::Now => {}

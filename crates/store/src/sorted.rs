@@ -45,8 +45,15 @@ impl Unsorted {
         self.bytes.extend_from_slice(value);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+    /// Returns where the records end now, for [`Unsorted::truncate`].
+    pub(crate) fn mark(&self) -> (usize, usize) {
+        (self.bytes.len(), self.places.len())
+    }
+
+    /// Takes out what was added since a mark.
+    pub(crate) fn truncate(&mut self, (bytes, places): (usize, usize)) {
+        self.bytes.truncate(bytes);
+        self.places.truncate(places);
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
@@ -143,7 +150,7 @@ impl Sorted {
 
 /// All of them, those of one key made one.
 pub(crate) struct SortedSource {
-    records: Sorted,
+    records: Arc<Sorted>,
     operator: Option<Arc<dyn MergeOperator>>,
     /// Those of the current key.
     current: Range<usize>,
@@ -152,7 +159,7 @@ pub(crate) struct SortedSource {
 }
 
 impl SortedSource {
-    pub(crate) fn new(records: Sorted, operator: Option<Arc<dyn MergeOperator>>) -> Self {
+    pub(crate) fn new(records: Arc<Sorted>, operator: Option<Arc<dyn MergeOperator>>) -> Self {
         let mut source = SortedSource { records, operator, current: 0..0, own: None };
         source.enter(0);
         source

@@ -1,26 +1,29 @@
 //! A table that is open for writing. Locks are taken in this order: `flushing`, `log`, `write`,
 //! `view`.
 
-use crate::batch::{Batch, Change, Changes};
+mod recovery;
+
+use crate::batch::Batch;
 use crate::commit::{commit, current};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::{Key, KeyRange, KeyRef};
-use crate::log::{LogWriter, fence};
+use crate::log::LogWriter;
 use crate::manifest::{JobKind, LogStart, Manifest, Phase, Run, State};
 use crate::memtable::Memtable;
 use crate::merge::MergeOperator;
 use crate::names::TableId;
 use crate::output::Output;
 use crate::record::Layout;
-use crate::scan::{Direction, Input, MemtableSource, Older, Scan};
-use crate::sorted::Unsorted;
+use crate::scan::{Direction, Input, Older, Scan};
 use crate::storage::probe;
 use crate::tables::Tables;
 use crate::view::View;
+use canopy_model::parallel;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 /// What writers are slowed down to when memtables take twice what they may.
@@ -49,6 +52,8 @@ pub struct Options {
     pub grace_ms: u64,
     /// How long a compaction may take before anybody may end its job.
     pub job_ms: u64,
+    /// How many threads write what is recovered from a log.
+    pub threads: usize,
     /// What merges mean.
     pub operator: Option<Arc<dyn MergeOperator>>,
 }
@@ -63,6 +68,7 @@ impl Default for Options {
             fanout: 4,
             grace_ms: 5 * 60_000,
             job_ms: 60 * 60_000,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
             operator: None,
         }
     }
@@ -110,7 +116,7 @@ struct Flushing {
     /// Our job: each flush has one, so that its SSTables can be collected once they are compacted away.
     job: u64,
     /// The number of the next SSTable of the job.
-    next_sstable: u32,
+    next_sstable: AtomicU32,
     manifest: Arc<Manifest>,
 }
 
@@ -155,68 +161,6 @@ struct Pending {
     bytes: Vec<u8>,
     /// Whether the segment ends after them.
     ends_segment: bool,
-}
-
-/// What is read from the logs of older epochs.
-#[derive(Default)]
-struct Recovery {
-    /// The oldest first.
-    memtables: Vec<Arc<Memtable>>,
-    /// Records after them.
-    records: Unsorted,
-    bytes: u64,
-    sequence: u64,
-    /// What did not fit into memory, the newest first.
-    runs: Vec<Run>,
-}
-
-impl Recovery {
-    /// Adds a group of a log. Removals of ranges, which are rare, need a memtable that knows what was
-    /// before them.
-    fn add(&mut self, group: &[u8], memtable_bytes: u64) -> Result<()> {
-        let mut has_ranges = false;
-        for change in Changes::new(group) {
-            match change.ok_or_else(|| Error::corrupt("log", "not a batch of changes"))? {
-                Change::Record(_) => {}
-                Change::DeleteRange(_) => has_ranges = true,
-            }
-        }
-        if has_ranges {
-            self.end_records();
-            let memtable = Memtable::default();
-            self.sequence = memtable.insert(group, self.sequence, u64::MAX)?;
-            self.push(memtable);
-            return Ok(());
-        }
-        for change in Changes::new(group) {
-            if let Some(Change::Record(record)) = change {
-                self.records.push(record);
-            }
-        }
-        if self.records.memory_bytes() >= memtable_bytes {
-            self.end_records();
-        }
-        Ok(())
-    }
-
-    fn push(&mut self, memtable: Memtable) {
-        self.bytes += memtable.bytes();
-        self.memtables.push(Arc::new(memtable));
-    }
-
-    fn end_records(&mut self) {
-        let records = std::mem::take(&mut self.records);
-        if !records.is_empty() {
-            self.push(Memtable::of_log(records));
-        }
-    }
-
-    /// Returns the memtables, the oldest first, and forgets them.
-    fn take(&mut self) -> Vec<Arc<Memtable>> {
-        self.end_records();
-        self.bytes = 0;
-        std::mem::take(&mut self.memtables)
-    }
 }
 
 impl Write {
@@ -316,7 +260,11 @@ impl Table {
             options,
             tables,
             epoch,
-            flushing: Mutex::new(Flushing { job, next_sstable: 0, manifest: Arc::new(manifest) }),
+            flushing: Mutex::new(Flushing {
+                job,
+                next_sstable: AtomicU32::new(0),
+                manifest: Arc::new(manifest),
+            }),
             log: Mutex::new(Log {
                 writer: LogWriter::new(environment.clone(), id, epoch),
                 durable: 0,
@@ -327,74 +275,6 @@ impl Table {
         };
         table.recover()?;
         Ok(table)
-    }
-
-    /// Reads the logs of older epochs into memtables. They are flushed together with the end of these
-    /// logs, since merges may not happen twice. If they take too much memory, that is done at once.
-    fn recover(&self) -> Result<()> {
-        let mut flushing = self.flushing.lock();
-        let manifest = flushing.manifest.clone();
-        let mut recovery = Recovery::default();
-        for start in manifest.state.log.iter().filter(|start| start.epoch < self.epoch) {
-            let from = (start.epoch, start.segment);
-            fence(&self.environment, self.id, from, self.epoch, |group| {
-                recovery.add(group, self.options.memtable_bytes)?;
-                if recovery.bytes >= self.options.memory_bytes {
-                    for memtable in recovery.take() {
-                        recovery.runs.insert(0, self.write_run(&mut flushing, memtable)?);
-                    }
-                }
-                Ok(())
-            })?;
-        }
-        // While we read, another process may have opened the table, written all of it into SSTables,
-        // and the logs may have been collected under us.
-        self.check_writer(&current(&self.environment, self.id)?.state)?;
-        let memtables = recovery.take();
-        {
-            let mut write = self.write.lock();
-            // Every reader sees all that was read.
-            write.sequence = recovery.sequence;
-            write.frozen_bytes = memtables.iter().map(|memtable| memtable.bytes()).sum();
-            write.frozen.extend(memtables.into_iter().map(|memtable| Frozen {
-                memtable,
-                log_segment: Some(0),
-                run: None,
-            }));
-            write.recovered = write.frozen.len();
-        }
-        match recovery.runs.is_empty() {
-            true => self.publish(&manifest),
-            false => self.flush_recovered(&mut flushing, recovery.runs)?,
-        }
-        Ok(())
-    }
-
-    /// Writes what was recovered from logs into SSTables above `runs`, which it is newer than, in one
-    /// commit with the end of these logs.
-    fn flush_recovered(&self, flushing: &mut Flushing, mut runs: Vec<Run>) -> Result<()> {
-        let recovered = self.write.lock().recovered;
-        for at in 0..recovered {
-            let (memtable, run) = {
-                let write = self.write.lock();
-                (write.frozen[at].memtable.clone(), write.frozen[at].run.clone())
-            };
-            let run = match run {
-                Some(run) => run,
-                None => self.write_run(flushing, memtable)?,
-            };
-            self.write.lock().frozen[at].run = Some(run.clone());
-            runs.insert(0, run);
-        }
-        let own = LogStart { epoch: self.epoch, segment: 0 };
-        self.commit_runs(flushing, &runs, own, |log| *log == [own])?;
-        let mut write = self.write.lock();
-        write.frozen.drain(..recovered);
-        write.recovered = 0;
-        write.frozen_bytes = write.frozen.iter().map(|frozen| frozen.memtable.bytes()).sum();
-        drop(write);
-        self.publish(&flushing.manifest);
-        Ok(())
     }
 
     /// Commits runs above all others, that the log begins at `log`, and the job of the next flush. An
@@ -424,7 +304,7 @@ impl Table {
             Error::Fenced(_) | Error::NotFound(_) => self.end(error),
             _ => {}
         })?;
-        *flushing = Flushing { job, next_sstable: 0, manifest: Arc::new(manifest) };
+        *flushing = Flushing { job, next_sstable: AtomicU32::new(0), manifest: Arc::new(manifest) };
         Ok(())
     }
 
@@ -586,7 +466,7 @@ impl Table {
         };
         let run = match run {
             Some(run) => run,
-            None => self.write_run(flushing, memtable)?,
+            None => self.write_runs(flushing, vec![memtable.clone()])?.remove(0),
         };
         if let Some(frozen) = self.write.lock().frozen.front_mut() {
             frozen.run = Some(run.clone());
@@ -600,26 +480,32 @@ impl Table {
             write.frozen_bytes -= flushed.map_or(0, |frozen| frozen.memtable.bytes());
         }
         self.publish(&flushing.manifest);
+        // Freeing a large one takes a while, and readers and writers do not wait for it here.
+        drop(memtable);
         Ok(true)
     }
 
-    /// Writes the records of a memtable into SSTables of our job.
-    fn write_run(&self, flushing: &mut Flushing, memtable: Arc<Memtable>) -> Result<Run> {
-        let range_deletes = memtable.range_deletes(u64::MAX);
-        let (all, operator) = (KeyRange::all(), self.options.operator.clone());
-        let source =
-            MemtableSource::new(memtable, all, u64::MAX, Direction::Forward, operator.clone());
-        let input = Input { source: Box::new(source), range_deletes: Vec::new() };
-        let scan = Scan::new(vec![input], Direction::Forward, Older::Some, operator);
-        let output = Output {
-            environment: &self.environment,
-            table: self.id,
-            layout: &flushing.manifest.state.layout.clone(),
-            sstable_bytes: self.options.sstable_bytes,
-            job: flushing.job,
-            next_number: &mut flushing.next_sstable,
-        };
-        output.write(scan, &range_deletes)
+    /// Writes the records of memtables into SSTables of our job, each as a run of its own, on several
+    /// threads.
+    fn write_runs(&self, flushing: &Flushing, memtables: Vec<Arc<Memtable>>) -> Result<Vec<Run>> {
+        let layout = &flushing.manifest.state.layout;
+        let mut workers = vec![(); self.options.threads.max(1).min(memtables.len())];
+        parallel(&mut workers, memtables, |(), memtable| {
+            let range_deletes = memtable.range_deletes(u64::MAX);
+            let operator = self.options.operator.clone();
+            let source = memtable.source(operator.clone());
+            let input = Input { source, range_deletes: Vec::new() };
+            let scan = Scan::new(vec![input], Direction::Forward, Older::Some, operator);
+            let output = Output {
+                environment: &self.environment,
+                table: self.id,
+                layout,
+                sstable_bytes: self.options.sstable_bytes,
+                job: flushing.job,
+                next_number: &flushing.next_sstable,
+            };
+            output.write(scan, &range_deletes)
+        })
     }
 
     /// Shows readers the runs of a manifest and the memtables as they are now.

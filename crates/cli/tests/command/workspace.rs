@@ -47,7 +47,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "canopy-tools",
         ],
     ),
-    ("canopy-store", &["canopy-unify"]),
+    ("canopy-store", &["canopy-model"]),
     ("canopy-bench", &["canopy-model", "canopy-index"]),
 ];
 

@@ -27,6 +27,8 @@ impl Site {
             fanout: 3,
             grace_ms: 50,
             job_ms: 80,
+            // Others would call storage beside the process' own.
+            threads: 1,
             operator: Some(Arc::new(Append)),
         };
         Site { oracle: Oracle::default(), options, directories: 3 }

@@ -1,0 +1,146 @@
+//! Opening a table: what the logs of older epochs have becomes memtables again.
+
+use super::{Flushing, Frozen, Table};
+use crate::batch::{Change, Changes};
+use crate::commit::current;
+use crate::error::{Error, Result};
+use crate::log::fence;
+use crate::manifest::{LogStart, Run};
+use crate::memtable::Memtable;
+use crate::sorted::Unsorted;
+use canopy_model::parallel;
+use std::sync::Arc;
+
+/// What is read from the logs of older epochs.
+#[derive(Default)]
+struct Recovery {
+    /// The oldest first.
+    parts: Vec<Part>,
+    bytes: u64,
+    /// The number of the last change of a batch with ranges.
+    sequence: u64,
+}
+
+/// What becomes a memtable.
+enum Part {
+    Records(Unsorted),
+    WithRanges(Memtable),
+}
+
+impl Recovery {
+    /// Adds a group of a log. Removals of ranges, which are rare, need a memtable that knows what was
+    /// before them.
+    fn add(&mut self, group: &[u8], memtable_bytes: u64) -> Result<()> {
+        if !matches!(self.parts.last(), Some(Part::Records(_))) {
+            self.parts.push(Part::Records(Unsorted::default()));
+        }
+        let Some(Part::Records(records)) = self.parts.last_mut() else { return Ok(()) };
+        let (before, bytes_before) = (records.mark(), records.memory_bytes());
+        for change in Changes::new(group) {
+            match change.ok_or_else(|| Error::corrupt("log", "not a batch of changes"))? {
+                Change::Record(record) => records.push(record),
+                Change::DeleteRange(_) => {
+                    records.truncate(before);
+                    let memtable = Memtable::default();
+                    self.sequence = memtable.insert(group, self.sequence, u64::MAX)?;
+                    self.bytes += memtable.bytes();
+                    self.parts.push(Part::WithRanges(memtable));
+                    return Ok(());
+                }
+            }
+        }
+        self.bytes += records.memory_bytes() - bytes_before;
+        if records.memory_bytes() >= memtable_bytes {
+            self.parts.push(Part::Records(Unsorted::default()));
+        }
+        Ok(())
+    }
+
+    /// Returns memtables of what was added, the oldest first, and forgets it.
+    fn take(&mut self, threads: usize) -> Vec<Arc<Memtable>> {
+        self.bytes = 0;
+        let parts = std::mem::take(&mut self.parts);
+        let mut workers = vec![(); threads.max(1).min(parts.len())];
+        let Ok(memtables) = parallel(&mut workers, parts, |(), part| {
+            Ok::<_, std::convert::Infallible>(match part {
+                Part::Records(records) => Memtable::of_log(records),
+                Part::WithRanges(memtable) => memtable,
+            })
+        });
+        let memtables = memtables.into_iter().filter(|memtable| !memtable.is_empty());
+        memtables.map(Arc::new).collect()
+    }
+}
+
+impl Table {
+    /// Reads the logs of older epochs into memtables. They are flushed together with the end of these
+    /// logs, since merges may not happen twice. If they take too much memory, that is done at once.
+    pub(super) fn recover(&self) -> Result<()> {
+        let mut flushing = self.flushing.lock();
+        let manifest = flushing.manifest.clone();
+        let (threads, memory_bytes) = (self.options.threads, self.options.memory_bytes);
+        let (mut recovery, mut runs) = (Recovery::default(), Vec::new());
+        for start in manifest.state.log.iter().filter(|start| start.epoch < self.epoch) {
+            let from = (start.epoch, start.segment);
+            fence(&self.environment, self.id, from, self.epoch, |group| {
+                recovery.add(group, self.options.memtable_bytes)?;
+                if recovery.bytes >= memory_bytes {
+                    let written = self.write_runs(&flushing, recovery.take(threads))?;
+                    runs.splice(0..0, written.into_iter().rev());
+                }
+                Ok(())
+            })?;
+        }
+        // While we read, another process may have opened the table, written all of it into SSTables,
+        // and the logs may have been collected under us.
+        self.check_writer(&current(&self.environment, self.id)?.state)?;
+        let memtables = recovery.take(threads);
+        {
+            let mut write = self.write.lock();
+            // Every reader sees all that was read.
+            write.sequence = recovery.sequence;
+            write.frozen_bytes = memtables.iter().map(|memtable| memtable.bytes()).sum();
+            let frozen = |memtable| Frozen { memtable, log_segment: Some(0), run: None };
+            write.frozen.extend(memtables.into_iter().map(frozen));
+            write.recovered = write.frozen.len();
+        }
+        match runs.is_empty() {
+            true => self.publish(&manifest),
+            false => self.flush_recovered(&mut flushing, runs)?,
+        }
+        Ok(())
+    }
+
+    /// Writes what was recovered from logs into SSTables above `runs`, which it is newer than, in one
+    /// commit with the end of these logs.
+    pub(super) fn flush_recovered(
+        &self,
+        flushing: &mut Flushing,
+        mut runs: Vec<Run>,
+    ) -> Result<()> {
+        let (recovered, written) = {
+            let write = self.write.lock();
+            let frozen = write.frozen.iter().take(write.recovered);
+            let memtables = Vec::from_iter(frozen.clone().map(|one| one.memtable.clone()));
+            (memtables, frozen.map(|one| one.run.clone()).collect::<Option<Vec<_>>>())
+        };
+        let written = match written {
+            Some(written) => written,
+            None => self.write_runs(flushing, recovered.clone())?,
+        };
+        for (frozen, run) in self.write.lock().frozen.iter_mut().zip(&written) {
+            frozen.run = Some(run.clone());
+        }
+        runs.splice(0..0, written.into_iter().rev());
+        let own = LogStart { epoch: self.epoch, segment: 0 };
+        self.commit_runs(flushing, &runs, own, |log| *log == [own])?;
+        {
+            let mut write = self.write.lock();
+            write.frozen.drain(..recovered.len());
+            write.recovered = 0;
+            write.frozen_bytes = write.frozen.iter().map(|one| one.memtable.bytes()).sum();
+        }
+        self.publish(&flushing.manifest);
+        Ok(())
+    }
+}
