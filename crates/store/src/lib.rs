@@ -1,6 +1,22 @@
 //! Tables of metadata records in sorted files that fork, merge and survive crashes. The engine
 //! knows no file system: what directories and names mean is the caller's. `docs/engine.md` has the
 //! rules that keep every file that somebody needs.
+//!
+//! ```
+//! use canopy_store::storage::MemoryStorage;
+//! use canopy_store::{Batch, Durability, Environment, Key, Layout, Options, Table, Tables, create};
+//! use std::sync::Arc;
+//!
+//! let environment = Environment::system(Arc::new(MemoryStorage::default()));
+//! let id = create(&environment, Layout::default(), &Options::default())?;
+//! let tables = Tables::new(&environment, 64 << 20);
+//! let table = Table::open(&environment, id, tables, Options::default())?;
+//! let (key, mut batch) = (Key::named(7, b"results.csv"), Batch::new());
+//! batch.put(key.as_ref(), b"an inode")?;
+//! table.write(&batch, Durability::Durable)?;
+//! assert_eq!(table.get(key.as_ref())?, Some(b"an inode".to_vec()));
+//! # Ok::<(), canopy_store::Error>(())
+//! ```
 
 mod batch;
 mod checkpoint;
