@@ -20,8 +20,8 @@ pub struct Collected {
     pub bytes: u64,
 }
 
-/// Removes what nothing refers to from a table, after it gave up what has passed its deadline.
-/// What was left of a creation that never ended goes, too; of a table that was deleted, one manifest
+/// Removes what nothing refers to from a table, after it gave up what has passed its deadline. What
+/// was left of a creation that never ended goes, too; of a table that was deleted, one manifest
 /// stays for ever, so that nobody who slept brings it back.
 pub fn collect(environment: &Environment, table: TableId) -> Result<Collected> {
     let manifest = give_up(environment, table)?;
@@ -97,8 +97,8 @@ fn kept(environment: &Environment, table: TableId, manifest: &Manifest) -> Resul
     Ok(Some(kept))
 }
 
-/// Closes jobs and checkpoints whose time is over, drops parents that are not needed any more and gives up
-/// a creation that took too long. Returns the current manifest.
+/// Closes jobs and checkpoints whose time is over, drops parents that are not needed any more and
+/// gives up a creation that took too long. Returns the current manifest.
 fn give_up(environment: &Environment, table: TableId) -> Result<Manifest> {
     loop {
         let manifest = current(environment, table)?;

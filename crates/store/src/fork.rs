@@ -52,7 +52,8 @@ fn given_up(clone: TableId) -> Error {
     Error::Contended(format!("making table {clone} took too long, and others gave it up"))
 }
 
-/// Holds a checkpoint in a table, and in all tables whose SSTables it refers to. Returns what it keeps.
+/// Holds a checkpoint in a table, and in all tables whose SSTables it refers to. Returns what it
+/// keeps.
 fn hold_base(
     environment: &Environment,
     base: &Base,

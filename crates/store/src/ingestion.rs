@@ -1,5 +1,6 @@
-//! Ingestion: a process writes records into SSTables at the speed of memory, with no server between,
-//! and they become a table's newest runs in one commit (DeltaFS, section 5: client logging).
+//! Ingestion: a process writes records into SSTables at the speed of memory, with no server
+//! between, and they become a table's newest runs in one commit (DeltaFS, section 5: client
+//! logging).
 
 use crate::commit::commit;
 use crate::environment::Environment;
@@ -14,8 +15,8 @@ use crate::table::Options;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-/// Records on their way into a table. Those of one key count in the order in which they were added. To
-/// readers they are older than what the table's writer has not flushed yet.
+/// Records on their way into a table. Those of one key count in the order in which they were added.
+/// To readers they are older than what the table's writer has not flushed yet.
 pub struct Ingestion {
     environment: Environment,
     table: TableId,

@@ -1,14 +1,15 @@
 //! The log: what a writer was told since the last flush.
 //!
 //! ```text
-//! segment   "CANOPYL1" if it was created whole, "CANOPYA1" if it grew; epoch u64, nonce u64, groups
+//! segment   "CANOPYL1" if it was created whole, "CANOPYA1" if it grew;
+//!           epoch u64, nonce u64, groups
 //! fence     "CANOPYF1", epoch u64 (of who made it), nonce u64
 //! group     length u32, CRC-32 of the body u32, body: batches (`batch.rs`)
 //! ```
 //!
-//! All numbers are little endian. A group has whole batches, so a batch is read whole or not at all.
-//! A crash may tear the last group of a segment that grew: groups are added one at a time, each
-//! after the one before was synced. Anything else that is wrong is damage.
+//! All numbers are little endian. A group has whole batches, so a batch is read whole or not at
+//! all. A crash may tear the last group of a segment that grew: groups are added one at a time,
+//! each after the one before was synced. Anything else that is wrong is damage.
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};

@@ -23,7 +23,8 @@ const VERSION_BYTES: u64 = 120;
 pub(crate) struct Memtable {
     map: RwLock<Map>,
     bytes: AtomicU64,
-    /// What a log had, in place of the map; nothing is added to it, and every reader sees all of it.
+    /// What a log had, in place of the map; nothing is added to it, and every reader sees all of
+    /// it.
     sorted: Option<Arc<Sorted>>,
 }
 
@@ -214,8 +215,8 @@ impl Memtable {
     }
 
     /// Adds a batch in the encoding of the log, which may be damaged. Its changes get the sequence
-    /// numbers after `sequence`; returns the last one. Versions that no reader at `oldest_reader` or
-    /// later needs may go.
+    /// numbers after `sequence`; returns the last one. Versions that no reader at `oldest_reader`
+    /// or later needs may go.
     pub(crate) fn insert(
         &self,
         batch: &[u8],

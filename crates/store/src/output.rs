@@ -25,8 +25,8 @@ pub(crate) struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Writes all records of a scan as a run, with `range_deletes` for older ones. Each SSTable has the
-    /// range from its first key to that of the next one; the first and the last have what is
+    /// Writes all records of a scan as a run, with `range_deletes` for older ones. Each SSTable has
+    /// the range from its first key to that of the next one; the first and the last have what is
     /// beyond.
     pub(crate) fn write(self, mut scan: Scan, range_deletes: &[KeyRange]) -> Result<Run> {
         let mut run = Run::default();

@@ -113,7 +113,8 @@ pub struct Table {
 }
 
 struct Flushing {
-    /// Our job: each flush has one, so that its SSTables can be collected once they are compacted away.
+    /// Our job: each flush has one, so that its SSTables can be collected once they are compacted
+    /// away.
     job: u64,
     /// The number of the next SSTable of the job.
     next_sstable: AtomicU32,
@@ -171,9 +172,15 @@ impl Write {
         }
     }
 
+    /// Returns the memtables, the newest first.
+    fn memtables(&self) -> Vec<Arc<Memtable>> {
+        let frozen = self.frozen.iter().rev().map(|frozen| frozen.memtable.clone());
+        std::iter::once(self.active.clone()).chain(frozen).collect()
+    }
+
     /// Returns how long whoever wrote so many bytes waits: nothing while memtables take less than
-    /// they may, then more and more, up to as long as a slow disk would need to take the bytes. Short
-    /// waits are put together.
+    /// they may, then more and more, up to as long as a slow disk would need to take the bytes.
+    /// Short waits are put together.
     fn delay(&mut self, bytes: usize, options: &Options) -> Duration {
         let used = self.frozen_bytes + self.active.bytes();
         let over = used.saturating_sub(options.memory_bytes) as f64;
@@ -277,8 +284,8 @@ impl Table {
         Ok(table)
     }
 
-    /// Commits runs above all others, that the log begins at `log`, and the job of the next flush. An
-    /// attempt whose outcome was not known may have succeeded: then `is_done` knows the log.
+    /// Commits runs above all others, that the log begins at `log`, and the job of the next flush.
+    /// An attempt whose outcome was not known may have succeeded: then `is_done` knows the log.
     fn commit_runs(
         &self,
         flushing: &mut Flushing,
@@ -380,15 +387,8 @@ impl Table {
             Some(last) if !last.ends_segment => last.ends_segment = true,
             _ => write.pending.push(Pending { bytes: Vec::new(), ends_segment: true }),
         }
-        self.show_memtables(write);
-    }
-
-    /// Shows readers the memtables as they are now.
-    fn show_memtables(&self, write: &Write) {
         let mut view = self.view.write();
-        let frozen = write.frozen.iter().rev().map(|frozen| frozen.memtable.clone());
-        let memtables = std::iter::once(write.active.clone()).chain(frozen).collect();
-        *view = Arc::new(View { memtables, ..View::clone(&view) });
+        *view = Arc::new(View { memtables: write.memtables(), ..View::clone(&view) });
     }
 
     /// Makes everything that was written outlast a crash.
@@ -397,8 +397,8 @@ impl Table {
         self.sync_to(sequence)
     }
 
-    /// Makes everything up to a sequence number outlast a crash, together with all that others wrote
-    /// meanwhile.
+    /// Makes everything up to a sequence number outlast a crash, together with all that others
+    /// wrote meanwhile.
     fn sync_to(&self, sequence: u64) -> Result<()> {
         let mut log = self.log.lock();
         if log.durable >= sequence {
@@ -478,15 +478,15 @@ impl Table {
             let mut write = self.write.lock();
             let flushed = write.frozen.pop_front();
             write.frozen_bytes -= flushed.map_or(0, |frozen| frozen.memtable.bytes());
+            self.publish(&write, &flushing.manifest);
         }
-        self.publish(&flushing.manifest);
         // Freeing a large one takes a while, and readers and writers do not wait for it here.
         drop(memtable);
         Ok(true)
     }
 
-    /// Writes the records of memtables into SSTables of our job, each as a run of its own, on several
-    /// threads.
+    /// Writes the records of memtables into SSTables of our job, each as a run of its own, on
+    /// several threads.
     fn write_runs(&self, flushing: &Flushing, memtables: Vec<Arc<Memtable>>) -> Result<Vec<Run>> {
         let layout = &flushing.manifest.state.layout;
         let mut workers = vec![(); self.options.threads.max(1).min(memtables.len())];
@@ -508,12 +508,13 @@ impl Table {
         })
     }
 
-    /// Shows readers the runs of a manifest and the memtables as they are now.
-    fn publish(&self, manifest: &Manifest) {
-        let write = self.write.lock();
+    /// Shows readers the runs of a manifest and the memtables as they are now, at once: `write` is
+    /// locked, so that nobody else shows others meanwhile.
+    fn publish(&self, write: &Write, manifest: &Manifest) {
         let runs = View::of(&manifest.state, &self.tables, self.options.operator.clone());
-        *self.view.write() = Arc::new(runs);
-        self.show_memtables(&write);
+        let view = Arc::new(View { memtables: write.memtables(), ..runs });
+        // What was shown before is freed after the lock.
+        let _before = std::mem::replace(&mut *self.view.write(), view);
     }
 
     /// Takes over what other processes committed: their compactions, for example.
@@ -522,7 +523,7 @@ impl Table {
         let manifest = current(&self.environment, self.id)?;
         self.check_writer(&manifest.state).inspect_err(|error| self.end(error))?;
         flushing.manifest = Arc::new(manifest);
-        self.publish(&flushing.manifest);
+        self.publish(&self.write.lock(), &flushing.manifest);
         Ok(())
     }
 

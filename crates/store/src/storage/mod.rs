@@ -81,8 +81,8 @@ pub trait Append: Send {
     fn sync(&mut self) -> Result<()>;
 }
 
-/// Finds out whether storage creates an object only if there is none of its name, as some stores that
-/// speak S3's language do not. A table there would lose what was written.
+/// Finds out whether storage creates an object only if there is none of its name, as some stores
+/// that speak S3's language do not. A table there would lose what was written.
 pub fn probe(environment: &Environment) -> Result<()> {
     let storage = &environment.storage;
     let name = format!("probe/{:016x}", environment.random.next_u64());

@@ -28,8 +28,8 @@ enum Part {
 }
 
 impl Recovery {
-    /// Adds a group of a log. Removals of ranges, which are rare, need a memtable that knows what was
-    /// before them.
+    /// Adds a group of a log. Removals of ranges, which are rare, need a memtable that knows what
+    /// was before them.
     fn add(&mut self, group: &[u8], memtable_bytes: u64) -> Result<()> {
         if !matches!(self.parts.last(), Some(Part::Records(_))) {
             self.parts.push(Part::Records(Unsorted::default()));
@@ -73,8 +73,9 @@ impl Recovery {
 }
 
 impl Table {
-    /// Reads the logs of older epochs into memtables. They are flushed together with the end of these
-    /// logs, since merges may not happen twice. If they take too much memory, that is done at once.
+    /// Reads the logs of older epochs into memtables. They are flushed together with the end of
+    /// these logs, since merges may not happen twice. If they take too much memory, that is done at
+    /// once.
     pub(super) fn recover(&self) -> Result<()> {
         let mut flushing = self.flushing.lock();
         let manifest = flushing.manifest.clone();
@@ -91,8 +92,8 @@ impl Table {
                 Ok(())
             })?;
         }
-        // While we read, another process may have opened the table, written all of it into SSTables,
-        // and the logs may have been collected under us.
+        // While we read, another process may have opened the table, written all of it into
+        // SSTables, and the logs may have been collected under us.
         self.check_writer(&current(&self.environment, self.id)?.state)?;
         let memtables = recovery.take(threads);
         {
@@ -105,14 +106,14 @@ impl Table {
             write.recovered = write.frozen.len();
         }
         match runs.is_empty() {
-            true => self.publish(&manifest),
+            true => self.publish(&self.write.lock(), &manifest),
             false => self.flush_recovered(&mut flushing, runs)?,
         }
         Ok(())
     }
 
-    /// Writes what was recovered from logs into SSTables above `runs`, which it is newer than, in one
-    /// commit with the end of these logs.
+    /// Writes what was recovered from logs into SSTables above `runs`, which it is newer than, in
+    /// one commit with the end of these logs.
     pub(super) fn flush_recovered(
         &self,
         flushing: &mut Flushing,
@@ -139,8 +140,8 @@ impl Table {
             write.frozen.drain(..recovered.len());
             write.recovered = 0;
             write.frozen_bytes = write.frozen.iter().map(|one| one.memtable.bytes()).sum();
+            self.publish(&write, &flushing.manifest);
         }
-        self.publish(&flushing.manifest);
         Ok(())
     }
 }

@@ -85,7 +85,8 @@ fn within_directories(range: KeyRange) -> KeyRange {
     range.intersection(&KeyRange { end: Some(Key { hash: 0, ..marker() }), ..KeyRange::all() })
 }
 
-/// What a process was about when storage failed is not known; anything else is an error of the engine.
+/// What a process was about when storage failed is not known; anything else is an error of the
+/// engine.
 fn expect_failure(process: &Process, site: &Site, table: TableId, result: Result<()>) {
     match result {
         Ok(()) | Err(Error::Storage { .. } | Error::Fenced(_) | Error::Contended(_)) => {}

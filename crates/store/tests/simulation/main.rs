@@ -1,7 +1,7 @@
-//! The engine in a deterministic simulation: processes that write, compact, collect, read, clone and
-//! delete tables of one storage, interleaved at every call of storage, while calls fail, happen later
-//! or kill their process, and clocks jump. `CANOPY_SEEDS=100000` runs so many seeds instead of a few
-//! thousand, `CANOPY_SEED=46` runs one.
+//! The engine in a deterministic simulation: processes that write, compact, collect, read, clone
+//! and delete tables of one storage, interleaved at every call of storage, while calls fail, happen
+//! later or kill their process, and clocks jump. `CANOPY_SEEDS=100000` runs so many seeds instead
+//! of a few thousand, `CANOPY_SEED=46` runs one.
 
 mod actors;
 mod oracle;

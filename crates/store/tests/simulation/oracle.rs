@@ -156,8 +156,8 @@ impl Oracle {
         check_equal(map, &within(expected, range), what);
     }
 
-    /// Checks what the new writer of a table found, and begins its generation. If another opened the
-    /// table since, nothing that it writes may be acknowledged.
+    /// Checks what the new writer of a table found, and begins its generation. If another opened
+    /// the table since, nothing that it writes may be acknowledged.
     pub fn opened(&self, table: TableId, epoch: u64, found: &Map) -> usize {
         let mut tables = self.tables.lock().unwrap();
         let mut generations = self.generations.lock().unwrap();

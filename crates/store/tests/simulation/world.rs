@@ -1,5 +1,5 @@
-//! The world that the engine runs in: actors that are processes of their own, of which one runs at a
-//! time, up to its next call of storage; a storage that fails in every way that `docs/engine.md`
+//! The world that the engine runs in: actors that are processes of their own, of which one runs at
+//! a time, up to its next call of storage; a storage that fails in every way that `docs/engine.md`
 //! permits; clocks that jump. A seed decides all of it.
 
 use bytes::Bytes;
@@ -114,8 +114,8 @@ impl World {
     }
 }
 
-/// Runs actors until all have ended. `actors` gets a process for each; it may be asked for more while
-/// others run: `next` returns the next one to start, if any.
+/// Runs actors until all have ended. `actors` gets a process for each; it may be asked for more
+/// while others run: `next` returns the next one to start, if any.
 pub fn run<'a>(
     world: &Arc<World>,
     mut next: impl FnMut() -> Option<Box<dyn FnOnce(Arc<Process>) + Send + 'a>>,

@@ -1,5 +1,5 @@
-//! Manifests and logs that somebody made to do harm, with right checksums: every use of them ends with
-//! an answer or an error, never with a panic or without an end.
+//! Manifests and logs that somebody made to do harm, with right checksums: every use of them ends
+//! with an answer or an error, never with a panic or without an end.
 
 use super::{Place, add, key, options, put};
 use canopy_store::storage::{MemoryStorage, Storage};

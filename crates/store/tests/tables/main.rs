@@ -355,11 +355,18 @@ fn threads_see_whole_batches_while_a_table_is_kept_up() {
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
+                let mut before = BTreeMap::new();
                 while !is_over.load(Ordering::Relaxed) {
-                    // Each batch adds one to all keys of its writer.
-                    for (at, found) in by_directory(&table) {
-                        assert!(found.iter().all(|value| *value == found[0]), "{at}: {found:?}");
+                    // Each batch adds one to all keys of its writer, and nothing is ever less.
+                    for (writer, found) in by_directory(&table) {
+                        let is_whole = found.len() as u64 == keys && found[1..] == found[..39];
+                        assert!(is_whole, "{writer}: {found:?}");
+                        let before = before.insert(writer, found[0]).unwrap_or(0);
+                        assert!(before <= found[0], "{writer}: {} after {before}", found[0]);
                     }
+                    let alone = table.get(key(0, 7).as_ref()).unwrap().map_or(0, |one| number(&one));
+                    let before = before.get(&0).copied().unwrap_or(0);
+                    assert!(before <= alone, "{alone} after {before}");
                 }
             });
         }
