@@ -39,7 +39,7 @@ pub fn renew(
     commit(environment, table, None, |state, _| {
         let mut all = state.checkpoints.iter_mut();
         match all.find(|one| one.id == checkpoint) {
-            Some(found) if matches!(found.hold, Hold::Until(_) | Hold::Forever) => {
+            Some(found) if matches!(found.hold, Hold::Until(_)) => {
                 found.hold = Hold::Until(deadline_ms);
                 Ok(())
             }

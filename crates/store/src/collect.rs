@@ -51,7 +51,7 @@ pub fn collect(environment: &Environment, table: TableId) -> Result<Collected> {
         let is_over = epoch <= state.epoch
             && (is_deleted || start.is_none_or(|start| number < start.segment));
         // The last one of an epoch keeps a writer who sleeps from adding to it.
-        if is_over && last[&epoch] != number {
+        if is_over && (is_deleted || last[&epoch] != number) {
             environment.storage.remove(&listed.name)?;
             collected.segments += 1;
             collected.bytes += listed.size_bytes;
@@ -150,8 +150,11 @@ fn is_held(
         Hold::Confirmed { clone } => match current(environment, clone) {
             // It was there before anything was confirmed, and never ends to be.
             Err(error) if error.is_not_found() => true,
-            clone => {
-                let state = clone?.state;
+            manifest => {
+                let mut state = manifest?.state;
+                if matches!(state.phase, Phase::Creating { deadline_ms } if deadline_ms <= now_ms) {
+                    state = give_up_creation(environment, clone)?;
+                }
                 let mut parents = state.parents.iter();
                 let is_gone = state.phase == Phase::Deleted && state.checkpoints.is_empty();
                 let refers = |parent: &&crate::manifest::Parent| {
@@ -161,6 +164,17 @@ fn is_held(
             }
         },
     })
+}
+
+/// Deletes a table whose creation took too long, unless it was finished after all.
+fn give_up_creation(environment: &Environment, table: TableId) -> Result<State> {
+    let (manifest, ()) = commit(environment, table, None, |state, _| {
+        if matches!(state.phase, Phase::Creating { .. }) {
+            state.phase = Phase::Deleted;
+        }
+        Ok(())
+    })?;
+    Ok(manifest.state)
 }
 
 /// Drops the parents none of whose SSTables is referred to any more.

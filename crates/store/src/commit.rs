@@ -1,4 +1,4 @@
-//! Changing a manifest: the rules 1 to 5 of `docs/engine.md`, "Changing a manifest".
+//! Reading and changing a manifest, by the rules of `docs/engine.md`.
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -48,7 +48,7 @@ pub(crate) fn current(environment: &Environment, table: TableId) -> Result<Manif
 }
 
 /// Returns the greatest version from `from` on.
-fn latest_version(environment: &Environment, table: TableId, from: u64) -> Result<u64> {
+pub(crate) fn latest_version(environment: &Environment, table: TableId, from: u64) -> Result<u64> {
     let after = from.checked_sub(1).map(|before| table.manifest(before)).unwrap_or_default();
     let listed = environment.storage.list(&table.manifests(), &after)?;
     let versions = listed.iter().filter_map(|one| version_of(&one.name));
@@ -97,7 +97,12 @@ pub(crate) fn commit<T>(
     known: Option<&Manifest>,
     mut change: impl FnMut(&mut State, Versions) -> Result<T>,
 ) -> Result<(Manifest, T)> {
-    let mut base = match known {
+    // What is long past is no base: its next version may have been collected, and then seems free.
+    let is_current = |known: &&Manifest| {
+        let number = known.version.number;
+        latest_version(environment, table, number).is_ok_and(|latest| latest == number)
+    };
+    let mut base = match known.filter(is_current) {
         Some(known) => known.clone(),
         None => current(environment, table)?,
     };

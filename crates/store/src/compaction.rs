@@ -97,7 +97,7 @@ fn compact_picked(
         // What was written can go at once; if this fails, too, then after the deadline.
         let _ = commit(environment, table, None, |state, _| state.close_job(job));
     })?;
-    let inputs = sstables_of(&state.runs[places]);
+    let inputs = &state.runs[places];
     let grace = Hold::Until(environment.clock.now_ms().saturating_add(options.grace_ms));
     commit(environment, table, Some(&manifest), |state, versions| {
         state.check_live(table)?;
@@ -108,7 +108,10 @@ fn compact_picked(
         state.close_job(job)?;
         // For those who read what is replaced now.
         state.add_checkpoint(versions.before, grace);
-        replace(state, &inputs, merged.clone())
+        replace(state, inputs, merged.clone())
+    })
+    .inspect_err(|_| {
+        let _ = commit(environment, table, None, |state, _| state.close_job(job));
     })?;
     Ok(true)
 }
@@ -149,21 +152,14 @@ fn merge(
     output.write(scan, &range_deletes)
 }
 
-/// Puts a run in the place of those that have just these SSTables.
-fn replace(state: &mut State, inputs: &[SstableId], merged: Run) -> Result<()> {
-    let merged = merged.within(&state.range);
-    let is_input = |run: &Run| run.sstables.iter().all(|sstable| inputs.contains(&sstable.id));
-    let Some(start) = state.runs.iter().position(is_input) else {
-        return Err(Error::Fenced("the runs that were merged are gone".into()));
+/// Puts a run in the place of those that were merged, which must be as they were: an SSTable can be
+/// in several runs with other ranges, and what others took from a range is not in all of them.
+fn replace(state: &mut State, inputs: &[Run], merged: Run) -> Result<()> {
+    let start = state.runs.windows(inputs.len()).position(|runs| runs == inputs);
+    let Some(start) = start else {
+        return Err(Error::Fenced("the runs that were merged have changed".into()));
     };
-    let after = state.runs[start..].iter().position(|run| !is_input(run));
-    let places = start..after.map_or(state.runs.len(), |count| start + count);
-    let found = sstables_of(&state.runs[places.clone()]);
-    // What another process took from the table's range is not among them any more.
-    if state.runs[places.end..].iter().any(is_input) || found.is_empty() {
-        return Err(Error::Fenced("the runs that were merged are not together any more".into()));
-    }
-    let new = Some(merged).filter(|run| !run.sstables.is_empty());
-    state.runs.splice(places, new);
+    let new = Some(merged.within(&state.range)).filter(|run| !run.sstables.is_empty());
+    state.runs.splice(start..start + inputs.len(), new);
     Ok(())
 }

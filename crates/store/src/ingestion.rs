@@ -5,7 +5,8 @@
 use crate::commit::commit;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::manifest::{JobKind, Run};
+use crate::key::KeyRange;
+use crate::manifest::{JobKind, Run, SstableId};
 use crate::names::TableId;
 use crate::output::Output;
 use crate::record::{Layout, RecordRef};
@@ -22,11 +23,14 @@ pub struct Ingestion {
     table: TableId,
     options: Options,
     layout: Layout,
+    range: KeyRange,
     job: u64,
     next_number: AtomicU32,
     records: Unsorted,
     /// The newest first.
     runs: Vec<Run>,
+    /// Whether records could not be written.
+    has_failed: bool,
 }
 
 impl Ingestion {
@@ -43,16 +47,21 @@ impl Ingestion {
             table,
             options: options.clone(),
             layout: manifest.state.layout,
+            range: manifest.state.range,
             job,
             next_number: AtomicU32::new(0),
             records: Unsorted::default(),
             runs: Vec::new(),
+            has_failed: false,
         })
     }
 
     /// Adds a record. Once they take [`Options::memtable_bytes`], they are sorted and written out.
     pub fn add(&mut self, record: RecordRef<'_>) -> Result<()> {
         crate::batch::check(record.key, record.value)?;
+        if !self.range.contains(record.key) {
+            return Err(Error::Invalid("a key that is not in the table's range".into()));
+        }
         self.records.push(record);
         match self.records.memory_bytes() >= self.options.memtable_bytes {
             true => self.write_run(),
@@ -61,6 +70,12 @@ impl Ingestion {
     }
 
     fn write_run(&mut self) -> Result<()> {
+        if self.has_failed {
+            return Err(Error::Invalid(
+                "records of this ingestion were lost; begin it anew".into(),
+            ));
+        }
+        self.has_failed = true;
         let operator = self.options.operator.clone();
         let records = std::mem::take(&mut self.records);
         let source = SortedSource::new(Arc::new(Sorted::new(records)), operator.clone());
@@ -76,6 +91,7 @@ impl Ingestion {
         };
         let run = output.write(scan, &[])?;
         self.runs.insert(0, run);
+        self.has_failed = false;
         Ok(())
     }
 
@@ -86,7 +102,8 @@ impl Ingestion {
         let job = self.job;
         commit(&self.environment, self.table, None, |state, _| {
             state.check_live(self.table)?;
-            let own = |run: &Run| run.sstables.iter().any(|one| one.id.name.job == job);
+            let is_own = |id: SstableId| id.table == self.table && id.name.job == job;
+            let own = |run: &Run| run.sstables.iter().any(|one| is_own(one.id));
             if state.runs.iter().any(own) {
                 // An attempt whose outcome was not known succeeded.
                 return Ok(());

@@ -151,6 +151,9 @@ pub(crate) fn fence(
             }
             segment => segment?,
         };
+        // What its writer could not sync any more would be gone after the next crash, and what comes
+        // after it would not.
+        environment.storage.sync(&name)?;
         let Some(segment) = Segment::parse(&name, &bytes, epoch)? else {
             // Of an opening that got no further.
             return Ok(());
@@ -191,6 +194,10 @@ impl<'a> Segment<'a> {
         }
         let mut groups = Vec::new();
         while let Some((group, after)) = Group::split(rest) {
+            // A file may have grown by zeros that were never written over.
+            if has_grown && rest.iter().all(|byte| *byte == 0) {
+                break;
+            }
             if !group.is_whole && (!has_grown || !after.is_empty()) {
                 return Err(Error::corrupt(name, "the checksum of a group is wrong"));
             }
@@ -256,6 +263,13 @@ mod tests {
         let refused =
             (HEAD..whole.len()).filter(|end| Segment::parse("s", &whole[..*end], 7).is_err());
         assert_eq!(refused.count(), 20, "all but the whole groups");
+    }
+
+    #[test]
+    fn zeros_that_a_file_grew_by_are_no_group() {
+        let bytes = [segment(GROWN, &[b"one"]), vec![0; 100]].concat();
+        let segment = Segment::parse("s", &bytes, 7).unwrap().unwrap();
+        assert_eq!(segment, Segment { groups: vec![b"one"], is_torn: true });
     }
 
     #[test]

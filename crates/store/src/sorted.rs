@@ -43,6 +43,10 @@ impl Unsorted {
         });
         self.bytes.extend_from_slice(key.name);
         self.bytes.extend_from_slice(value);
+        // Each begins elsewhere: that tells which is newer.
+        if key.name.is_empty() && value.is_empty() {
+            self.bytes.push(0);
+        }
     }
 
     /// Returns where the records end now, for [`Unsorted::truncate`].

@@ -3,8 +3,8 @@
 
 mod recovery;
 
-use crate::batch::Batch;
-use crate::commit::{commit, current};
+use crate::batch::{Batch, Change, Changes};
+use crate::commit::{commit, current, latest_version};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::{Key, KeyRange, KeyRef};
@@ -144,6 +144,8 @@ struct Write {
     frozen_bytes: u64,
     /// How long writers should have waited by now.
     owed: Duration,
+    /// The table's keys.
+    range: KeyRange,
     /// Why nothing can be written any more.
     ended: Option<String>,
 }
@@ -170,6 +172,23 @@ impl Write {
             Some(why) => Err(Error::Fenced(why.clone())),
             None => Ok(()),
         }
+    }
+
+    /// Returns an error if a key is not one of the table's: it would go with the next flush.
+    fn check_range(&self, batch: &Batch) -> Result<()> {
+        if self.range == KeyRange::all() {
+            return Ok(());
+        }
+        for change in Changes::new(batch.bytes()).flatten() {
+            let is_in = match &change {
+                Change::Record(record) => self.range.contains(record.key),
+                Change::DeleteRange(range) => self.range.covers(range),
+            };
+            if !is_in {
+                return Err(Error::Invalid("a key that is not in the table's range".into()));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the memtables, the newest first.
@@ -259,6 +278,7 @@ impl Table {
             readers: BTreeMap::new(),
             frozen_bytes: 0,
             owed: Duration::ZERO,
+            range: manifest.state.range.clone(),
             ended: None,
         };
         let table = Table {
@@ -349,6 +369,7 @@ impl Table {
         let (sequence, is_too_much, delay) = {
             let mut write = self.write.lock();
             write.check()?;
+            write.check_range(batch)?;
             let (before, oldest_reader) = (write.sequence, write.oldest_reader());
             let sequence = write.active.insert(batch.bytes(), before, oldest_reader)?;
             write.sequence = sequence;
@@ -401,12 +422,13 @@ impl Table {
     /// wrote meanwhile.
     fn sync_to(&self, sequence: u64) -> Result<()> {
         let mut log = self.log.lock();
-        if log.durable >= sequence {
-            return self.write.lock().check();
-        }
         let (pending, last) = {
             let mut write = self.write.lock();
             write.check()?;
+            // The end of a segment may be pending where no change is.
+            if log.durable >= sequence && write.pending.is_empty() {
+                return Ok(());
+            }
             write.pending_bytes = 0;
             (std::mem::take(&mut write.pending), write.sequence)
         };
@@ -478,7 +500,7 @@ impl Table {
             let mut write = self.write.lock();
             let flushed = write.frozen.pop_front();
             write.frozen_bytes -= flushed.map_or(0, |frozen| frozen.memtable.bytes());
-            self.publish(&write, &flushing.manifest);
+            self.publish(&mut write, &flushing.manifest);
         }
         // Freeing a large one takes a while, and readers and writers do not wait for it here.
         drop(memtable);
@@ -510,10 +532,11 @@ impl Table {
 
     /// Shows readers the runs of a manifest and the memtables as they are now, at once: `write` is
     /// locked, so that nobody else shows others meanwhile.
-    fn publish(&self, write: &Write, manifest: &Manifest) {
+    fn publish(&self, write: &mut Write, manifest: &Manifest) {
+        write.range.clone_from(&manifest.state.range);
         let runs = View::of(&manifest.state, &self.tables, self.options.operator.clone());
         let view = Arc::new(View { memtables: write.memtables(), ..runs });
-        // What was shown before is freed after the lock.
+        // What was shown before is freed after the view's lock.
         let _before = std::mem::replace(&mut *self.view.write(), view);
     }
 
@@ -523,26 +546,52 @@ impl Table {
         let manifest = current(&self.environment, self.id)?;
         self.check_writer(&manifest.state).inspect_err(|error| self.end(error))?;
         flushing.manifest = Arc::new(manifest);
-        self.publish(&self.write.lock(), &flushing.manifest);
+        self.publish(&mut self.write.lock(), &flushing.manifest);
         Ok(())
+    }
+
+    /// Takes over what other processes committed, if they did.
+    pub fn refresh_if_changed(&self) -> Result<()> {
+        let known = self.manifest().version.number;
+        match latest_version(&self.environment, self.id, known)? > known {
+            true => self.refresh(),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns whether nothing can be written any more, since another process opened the table or
+    /// the log failed.
+    pub fn has_ended(&self) -> bool {
+        self.write.lock().ended.is_some()
+    }
+
+    /// Reads; once more if others compacted away what this process still knew.
+    fn reading<T>(&self, read: impl Fn() -> Result<T>) -> Result<T> {
+        match read() {
+            Err(error) if error.is_not_found() => {
+                self.refresh()?;
+                read()
+            }
+            read => read,
+        }
     }
 
     /// Returns the value of a key.
     pub fn get(&self, key: KeyRef<'_>) -> Result<Option<Vec<u8>>> {
-        let view = self.view.read().clone();
-        view.get(key, u64::MAX)
+        self.reading(|| {
+            let view = self.view.read().clone();
+            view.get(key, u64::MAX)
+        })
     }
 
     /// Returns the values of keys, in their order, all at one moment.
     pub fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.snapshot().get_many(keys)
+        self.reading(|| self.snapshot().get_many(keys))
     }
 
     /// Returns the records of a range as they are now.
     pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Scan> {
-        let snapshot = self.snapshot();
-        let scan = snapshot.scan(range, direction)?;
-        Ok(scan.pinning(Box::new(snapshot)))
+        self.reading(|| self.snapshot().scan(range, direction))
     }
 
     /// Returns the table as it is now. Files that other processes remove are kept for it for
@@ -552,7 +601,8 @@ impl Table {
         let sequence = write.sequence;
         *write.readers.entry(sequence).or_default() += 1;
         let view = self.view.read().clone();
-        Snapshot { view, sequence, write: self.write.clone() }
+        let reads = Arc::new(ReaderAt { sequence, write: self.write.clone() });
+        Snapshot { view, reads }
     }
 
     /// Returns what compactions of this table need.
@@ -571,6 +621,11 @@ impl Table {
 /// A table as it was at one moment.
 pub struct Snapshot {
     view: Arc<View>,
+    reads: Arc<ReaderAt>,
+}
+
+/// Keeps the versions that a reader sees.
+struct ReaderAt {
     sequence: u64,
     write: Arc<Mutex<Write>>,
 }
@@ -578,21 +633,22 @@ pub struct Snapshot {
 impl Snapshot {
     /// Returns the value of a key.
     pub fn get(&self, key: KeyRef<'_>) -> Result<Option<Vec<u8>>> {
-        self.view.get(key, self.sequence)
+        self.view.get(key, self.reads.sequence)
     }
 
     /// Returns the values of keys, in their order.
     pub fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.view.get_many(keys, self.sequence)
+        self.view.get_many(keys, self.reads.sequence)
     }
 
-    /// Returns the records of a range. The snapshot must live as long.
+    /// Returns the records of a range.
     pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Scan> {
-        self.view.scan(range, self.sequence, direction)
+        let scan = self.view.scan(range, self.reads.sequence, direction)?;
+        Ok(scan.pinning(Box::new(self.reads.clone())))
     }
 }
 
-impl Drop for Snapshot {
+impl Drop for ReaderAt {
     fn drop(&mut self) {
         let mut write = self.write.lock();
         if let Some(readers) = write.readers.get_mut(&self.sequence) {

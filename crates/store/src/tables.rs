@@ -22,7 +22,8 @@ struct ByTail;
 
 impl quick_cache::Weighter<SstableId, Arc<Sstable>> for ByTail {
     fn weight(&self, _id: &SstableId, sstable: &Arc<Sstable>) -> u64 {
-        sstable.info().tail_bytes
+        // Each has a file open, too.
+        sstable.info().tail_bytes.max(64 << 10)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a table that is written needs done beside: its log synced, memtables flushed, runs
 //! compacted. Threads do it here; who has no threads calls the same methods.
 
+use crate::collect::collect;
 use crate::compaction::compact;
 use crate::error::{Error, Result};
 use crate::table::Table;
@@ -12,12 +13,18 @@ use std::time::Duration;
 /// How often the log is synced if nobody asks for it: what a crash may take away.
 const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often to look for memtables to flush and runs to compact, and how long to wait after a
-/// failure.
+/// How often to look for memtables to flush.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The threads that look after a table. They end when this is dropped.
+/// How often to look for runs to compact, and for what other processes did.
+const COMPACT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How often what nobody needs is removed.
+const COLLECT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The threads that look after a table. They end, and the log is synced, when this is dropped.
 pub struct Upkeep {
+    table: Arc<Table>,
     stop: Arc<Stop>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -58,7 +65,8 @@ impl Upkeep {
                     if let Some(failure) = failure {
                         *stop.failure.lock() = Some(failure);
                     }
-                    if let Err(Error::Fenced(_)) = done {
+                    // Others may end a compaction; the writer goes on then.
+                    if table.has_ended() {
                         stop.set();
                     }
                 }
@@ -67,7 +75,12 @@ impl Upkeep {
         let threads = vec![
             spawn(SYNC_INTERVAL, |table| table.sync().map(|()| false)),
             spawn(LOOK_INTERVAL, Table::flush_frozen),
-            spawn(LOOK_INTERVAL, |table| {
+            spawn(COLLECT_INTERVAL, |table| {
+                let (environment, id, ..) = table.parts();
+                collect(environment, id).map(|_| false)
+            }),
+            spawn(COMPACT_INTERVAL, |table| {
+                table.refresh_if_changed()?;
                 let (environment, id, tables, options) = table.parts();
                 let compacted = compact(environment, id, tables, options)?;
                 if compacted {
@@ -76,7 +89,7 @@ impl Upkeep {
                 Ok(compacted)
             }),
         ];
-        Upkeep { stop, threads }
+        Upkeep { table: table.clone(), stop, threads }
     }
 
     /// Returns what failed last, if anything did.
@@ -98,5 +111,7 @@ impl Drop for Upkeep {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
+        // What was written and not synced would be lost with the process; who must know syncs.
+        let _ = self.table.sync();
     }
 }

@@ -126,6 +126,12 @@ impl Storage for LocalStorage {
         Ok(Some(Box::new(LocalAppend { name: name.into(), file })))
     }
 
+    fn sync(&self, name: &str) -> Result<()> {
+        let path = self.path(name);
+        let synced = File::open(&path).and_then(|file| file.sync_all());
+        synced.and_then(|()| sync_parent(&path)).map_err(|error| Error::storage(name, error))
+    }
+
     fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>> {
         let path = self.path(name);
         let failed = |error: io::Error| Error::storage(name, error);

@@ -61,6 +61,11 @@ pub trait Storage: Send + Sync {
     /// every group of a log becomes an object of its own.
     fn append_to(&self, name: &str) -> Result<Option<Box<dyn Append>>>;
 
+    /// Makes a file that was appended to by a process that is gone outlast a crash, as it is now.
+    fn sync(&self, _name: &str) -> Result<()> {
+        Ok(())
+    }
+
     /// Takes the lock `name` for as long as the result lives, if it is one machine's storage.
     /// An error tells that another process has it.
     fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>>;

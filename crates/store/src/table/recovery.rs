@@ -31,6 +31,16 @@ impl Recovery {
     /// Adds a group of a log. Removals of ranges, which are rare, need a memtable that knows what
     /// was before them.
     fn add(&mut self, group: &[u8], memtable_bytes: u64) -> Result<()> {
+        match self.parts.last_mut() {
+            // What comes after ranges stays with them, so that many ranges are few memtables.
+            Some(Part::WithRanges(memtable)) if memtable.bytes() < memtable_bytes => {
+                let before = memtable.bytes();
+                self.sequence = memtable.insert(group, self.sequence, u64::MAX)?;
+                self.bytes += memtable.bytes() - before;
+                return Ok(());
+            }
+            _ => {}
+        }
         if !matches!(self.parts.last(), Some(Part::Records(_))) {
             self.parts.push(Part::Records(Unsorted::default()));
         }
@@ -106,7 +116,7 @@ impl Table {
             write.recovered = write.frozen.len();
         }
         match runs.is_empty() {
-            true => self.publish(&self.write.lock(), &manifest),
+            true => self.publish(&mut self.write.lock(), &manifest),
             false => self.flush_recovered(&mut flushing, runs)?,
         }
         Ok(())
@@ -140,7 +150,7 @@ impl Table {
             write.frozen.drain(..recovered.len());
             write.recovered = 0;
             write.frozen_bytes = write.frozen.iter().map(|one| one.memtable.bytes()).sum();
-            self.publish(&write, &flushing.manifest);
+            self.publish(&mut write, &flushing.manifest);
         }
         Ok(())
     }

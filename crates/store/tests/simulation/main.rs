@@ -152,9 +152,10 @@ fn check_nothing_is_left(quiet: &Environment) {
         for epoch in 1..=manifest.state.epoch {
             let start = manifest.state.log.iter().find(|start| start.epoch == epoch);
             let listed = quiet.storage.list(&format!("{id}/log/{epoch:020}/"), "").unwrap();
+            // The fence.
             let last = listed.last().map(|one| one.name.clone());
-            needed.extend(last);
-            if let Some(start) = start {
+            needed.extend(last.filter(|_| manifest.state.phase != Phase::Deleted));
+            if let Some(start) = start.filter(|_| manifest.state.phase != Phase::Deleted) {
                 let first = format!("{id}/log/{epoch:020}/{:020}", start.segment);
                 needed.extend(listed.into_iter().map(|one| one.name).filter(|one| *one >= first));
             }

@@ -289,6 +289,122 @@ fn of_several_tables_the_first_counts() {
 }
 
 #[test]
+fn what_was_synced_before_is_flushed() {
+    let place = Place::new(Arc::new(MemoryStorage::default()));
+    let id = place.create();
+    let table = place.open(id);
+    let mut batch = Batch::new();
+    batch.put(key(1, 1).as_ref(), &1u64.to_le_bytes()).unwrap();
+    table.write(&batch, Durability::Durable).unwrap();
+    table.flush().unwrap();
+    assert_eq!(place.read(id), BTreeMap::from([(key(1, 1), 1)]));
+    assert_eq!(table.memtable_bytes(), 0);
+}
+
+#[test]
+fn files_from_elsewhere_go_into_clones() {
+    let place = Place::new(Arc::new(MemoryStorage::default()));
+    let base = place.create();
+    let ingest = |id, key: &Key, value: u64| {
+        let mut ingestion = Ingestion::begin(&place.environment, id, &options()).unwrap();
+        let (key, value) = (key.as_ref(), value.to_le_bytes());
+        ingestion.add(RecordRef { key, op: Op::Put, value: &value }).unwrap();
+        ingestion.commit().unwrap();
+    };
+    for at in 0..3 {
+        ingest(base, &key(1, at), at);
+    }
+    let whole = KeyRange::all();
+    let clone = clone(&place.environment, &[Base { table: base, checkpoint: None }], &whole);
+    let clone = clone.unwrap();
+    let mut expected = BTreeMap::from_iter((0..3).map(|at| (key(1, at), at)));
+    // Its jobs have the numbers that the base's had.
+    for at in 3..6 {
+        ingest(clone, &key(1, at), at);
+        expected.insert(key(1, at), at);
+        assert_eq!(place.read(clone), expected);
+    }
+}
+
+#[test]
+fn of_records_of_one_key_without_bytes_the_last_counts() {
+    let place = Place::new(Arc::new(MemoryStorage::default()));
+    let id = place.create();
+    let table = place.open(id);
+    let keys = Vec::from_iter((0..200).map(|hash| Key { directory: 1, hash, name: Vec::new() }));
+    for round in 0..3u64 {
+        for key in &keys {
+            let mut batch = Batch::new();
+            batch.delete(key.as_ref()).unwrap();
+            batch.put(key.as_ref(), &round.to_le_bytes()).unwrap();
+            batch.delete(key.as_ref()).unwrap();
+            batch.put(key.as_ref(), &(round + 1).to_le_bytes()).unwrap();
+            table.write(&batch, Durability::Visible).unwrap();
+        }
+    }
+    table.sync().unwrap();
+    let expected = BTreeMap::from_iter(keys.into_iter().map(|key| (key, 3)));
+    assert_eq!(contents(&place.open(id)), expected);
+}
+
+#[test]
+fn keys_of_other_tables_are_refused() {
+    let place = Place::new(Arc::new(MemoryStorage::default()));
+    let id = place.create();
+    restrict(&place.environment, id, &KeyRange::directory(5)).unwrap();
+    let table = place.open(id);
+    put(&table, &key(5, 1), 1);
+    let mut batch = Batch::new();
+    batch.put(key(5, 2).as_ref(), &2u64.to_le_bytes()).unwrap();
+    batch.put(key(6, 1).as_ref(), &2u64.to_le_bytes()).unwrap();
+    let error = table.write(&batch, Durability::Visible).unwrap_err();
+    assert_eq!(error.to_string(), "a key that is not in the table's range");
+    assert_eq!(contents(&table), BTreeMap::from([(key(5, 1), 1)]));
+}
+
+#[test]
+fn one_file_in_several_runs_is_merged_rightly() {
+    let place = Place::new(Arc::new(MemoryStorage::default()));
+    let id = place.create();
+    let table = place.open(id);
+    (0..400).for_each(|at| put(&table, &key(1, at), at));
+    table.flush().unwrap();
+    let whole = place.read(id);
+    let middle = Key { directory: 1, hash: 1 << 63, name: Vec::new() };
+    let halves = [
+        KeyRange { start: Key::default(), end: Some(middle.clone()) },
+        KeyRange { start: middle, end: None },
+    ];
+    let base = Base { table: id, checkpoint: None };
+    let halves = halves.map(|half| clone(&place.environment, &[base], &half).unwrap());
+    let bases = halves.map(|table| Base { table, checkpoint: None });
+    let both = clone(&place.environment, &bases, &KeyRange::all()).unwrap();
+    assert_eq!(place.read(both), whole);
+    assert!(compact_all(&place.environment, both, &place.tables, &options()).unwrap());
+    assert_eq!(inspect(&place.environment, both).unwrap().state.runs.len(), 1);
+    assert_eq!(place.read(both), whole);
+}
+
+#[test]
+fn a_long_log_with_ranges_is_few_runs() {
+    let place = Place::new(Arc::new(MemoryStorage::default()));
+    let id = place.create();
+    let table = place.open(id);
+    for at in 0..300 {
+        put(&table, &key(at, 1), at);
+        let mut batch = Batch::new();
+        batch.delete_range(&KeyRange::directory(at.wrapping_sub(5))).unwrap();
+        table.write(&batch, Durability::Durable).unwrap();
+    }
+    let table = place.open(id);
+    let expected = BTreeMap::from_iter((295..300).map(|at| (key(at, 1), at)));
+    assert_eq!(contents(&table), expected);
+    table.flush().unwrap();
+    assert_eq!(contents(&table), expected);
+    assert!(table.manifest().state.runs.len() < 3, "{}", table.manifest().state.runs.len());
+}
+
+#[test]
 fn a_checkpoint_stays_as_it_was() {
     let place = Place::new(Arc::new(MemoryStorage::default()));
     let id = place.create();
@@ -364,7 +480,8 @@ fn threads_see_whole_batches_while_a_table_is_kept_up() {
                         let before = before.insert(writer, found[0]).unwrap_or(0);
                         assert!(before <= found[0], "{writer}: {} after {before}", found[0]);
                     }
-                    let alone = table.get(key(0, 7).as_ref()).unwrap().map_or(0, |one| number(&one));
+                    let alone =
+                        table.get(key(0, 7).as_ref()).unwrap().map_or(0, |one| number(&one));
                     let before = before.get(&0).copied().unwrap_or(0);
                     assert!(before <= alone, "{alone} after {before}");
                 }
