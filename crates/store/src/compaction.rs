@@ -129,13 +129,13 @@ fn merge(
     state: &State,
     (job, places): (u64, Range<usize>),
 ) -> Result<Run> {
-    let older = if places.end == state.runs.len() { Older::None } else { Older::Some };
+    let older = if places.end == state.runs.len() { Older::Absent } else { Older::Present };
     let all = KeyRange::all();
     let (mut inputs, mut range_deletes) = (Vec::new(), Vec::new());
     for run in &state.runs[places] {
         let run = OpenRun::new(run.clone(), tables.clone());
         let input = Input::of_run(&run, &all, Direction::Forward)?;
-        if older == Older::Some {
+        if older == Older::Present {
             range_deletes.extend(input.range_deletes.iter().cloned());
         }
         inputs.push(input);

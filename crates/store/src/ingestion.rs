@@ -80,7 +80,7 @@ impl Ingestion {
         let records = std::mem::take(&mut self.records);
         let source = SortedSource::new(Arc::new(Sorted::new(records)), operator.clone());
         let input = Input { source: Box::new(source), range_deletes: Vec::new() };
-        let scan = Scan::new(vec![input], Direction::Forward, Older::Some, operator);
+        let scan = Scan::new(vec![input], Direction::Forward, Older::Present, operator);
         let output = Output {
             environment: &self.environment,
             table: self.table,

@@ -24,9 +24,9 @@ pub enum Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Older {
     /// There are none: merges become values, and removals go.
-    None,
+    Absent,
     /// There may be some: merges and removals stay.
-    Some,
+    Present,
 }
 
 /// Records in order, each key once.
@@ -238,12 +238,12 @@ impl Scan {
         let mut resolution = Resolution::new(self.operator.as_deref());
         let below = self.below(key, &mut resolution);
         let below = match (below, self.older) {
-            (Below::Older, Older::None) => Below::Nothing,
+            (Below::Older, Older::Absent) => Below::Nothing,
             (below, _) => below,
         };
         let key = key.to_key();
         let record = resolution.into_record(&key, below);
-        let is_there = record.op != Op::Delete || self.older == Older::Some;
+        let is_there = record.op != Op::Delete || self.older == Older::Present;
         self.current = Current::Own(record);
         is_there
     }

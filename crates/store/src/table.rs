@@ -328,7 +328,7 @@ impl Table {
             job.map(|job| job.id).ok_or_else(|| Error::Fenced("the writer's job was closed".into()))
         });
         let (manifest, job) = committed.inspect_err(|error| match error {
-            Error::Fenced(_) | Error::NotFound(_) => self.end(error),
+            Error::Fenced(_) | Error::NotFound(_) => self.fail(error),
             _ => {}
         })?;
         *flushing = Flushing { job, next_sstable: AtomicU32::new(0), manifest: Arc::new(manifest) };
@@ -434,7 +434,7 @@ impl Table {
         };
         for Pending { bytes, ends_segment } in pending {
             if !bytes.is_empty() {
-                log.writer.add(&bytes).inspect_err(|error| self.end(error))?;
+                log.writer.add(&bytes).inspect_err(|error| self.fail(error))?;
             }
             if ends_segment {
                 let segment = log.writer.end_segment();
@@ -450,7 +450,7 @@ impl Table {
     }
 
     /// Refuses every write from now on: what is in the log is not known.
-    fn end(&self, error: &Error) {
+    fn fail(&self, error: &Error) {
         let mut write = self.write.lock();
         write.ended.get_or_insert_with(|| format!("nothing more can be written: {error}"));
     }
@@ -517,7 +517,7 @@ impl Table {
             let operator = self.options.operator.clone();
             let source = memtable.source(operator.clone());
             let input = Input { source, range_deletes: Vec::new() };
-            let scan = Scan::new(vec![input], Direction::Forward, Older::Some, operator);
+            let scan = Scan::new(vec![input], Direction::Forward, Older::Present, operator);
             let output = Output {
                 environment: &self.environment,
                 table: self.id,
@@ -544,7 +544,7 @@ impl Table {
     pub fn refresh(&self) -> Result<()> {
         let mut flushing = self.flushing.lock();
         let manifest = current(&self.environment, self.id)?;
-        self.check_writer(&manifest.state).inspect_err(|error| self.end(error))?;
+        self.check_writer(&manifest.state).inspect_err(|error| self.fail(error))?;
         flushing.manifest = Arc::new(manifest);
         self.publish(&mut self.write.lock(), &flushing.manifest);
         Ok(())

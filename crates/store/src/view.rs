@@ -97,6 +97,6 @@ impl View {
                 inputs.push(Input::of_run(run, &range, direction)?);
             }
         }
-        Ok(Scan::new(inputs, direction, Older::None, self.operator.clone()))
+        Ok(Scan::new(inputs, direction, Older::Absent, self.operator.clone()))
     }
 }
