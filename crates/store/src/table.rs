@@ -40,8 +40,8 @@ pub struct Options {
     pub memtable_bytes: u64,
     /// SSTables end when they have so many bytes.
     pub sstable_bytes: u64,
-    /// From so many bytes in memtables on, writers are slowed down, the more the more there are, so
-    /// that they never take twice as many.
+    /// From so many bytes in memtables on, writers are slowed down, the more the more there are:
+    /// at twice as many, to about a megabyte a second, but by no more than 50 ms a batch.
     pub memory_bytes: u64,
     /// Changes of so many bytes that are not in the log yet are written to it by whoever makes the
     /// next one.
@@ -355,7 +355,7 @@ impl Table {
         match state.epoch == self.epoch {
             true => Ok(()),
             false => {
-                let by = state.epoch - self.epoch;
+                let by = state.epoch.saturating_sub(self.epoch);
                 Err(Error::Fenced(format!(
                     "table {}: opened for writing {by} times since",
                     self.id
