@@ -26,6 +26,7 @@ mod compaction;
 mod environment;
 mod error;
 mod fork;
+pub mod fuzzing;
 mod ingestion;
 mod key;
 mod log;

@@ -20,7 +20,7 @@ use bytes::Bytes;
 const WHOLE: &[u8; 8] = b"CANOPYL1";
 const GROWN: &[u8; 8] = b"CANOPYA1";
 const FENCE: &[u8; 8] = b"CANOPYF1";
-const HEAD: usize = 24;
+pub(crate) const HEAD: usize = 24;
 
 /// A segment that grows is ended when it has so many bytes.
 const SEGMENT_BYTES: u64 = 64 << 20;
@@ -136,7 +136,7 @@ pub(crate) fn fence(
     table: TableId,
     (epoch, first): (u64, u64),
     own_epoch: u64,
-    mut replay: impl FnMut(&[u8]) -> Result<()>,
+    mut replay: impl FnMut(Bytes) -> Result<()>,
 ) -> Result<()> {
     let fence = Bytes::from(head(FENCE, own_epoch, environment.random.next_u64()));
     let mut torn = None;
@@ -162,7 +162,7 @@ pub(crate) fn fence(
             return Err(Error::corrupt(torn, "ends in the middle of a group, and is not the last"));
         }
         torn = segment.is_torn.then_some(name);
-        segment.groups.into_iter().try_for_each(&mut replay)?;
+        segment.groups.iter().try_for_each(|group| replay(bytes.slice_ref(group)))?;
     }
     Ok(())
 }

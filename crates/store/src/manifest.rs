@@ -183,19 +183,22 @@ pub enum Hold {
 }
 
 impl Manifest {
+    /// The bytes before what is checked.
+    pub(crate) const HEAD: usize = 12;
+
     /// Returns the object's bytes.
     pub(crate) fn encode(&self) -> Result<Bytes> {
         let head = [&MAGIC[..], &[0; 4]].concat();
         let mut bytes = postcard::to_extend(self, head)
             .map_err(|error| Error::Invalid(format!("this state cannot be written: {error}")))?;
-        let crc = crc32fast::hash(&bytes[12..]);
-        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+        let crc = crc32fast::hash(&bytes[Self::HEAD..]);
+        bytes[8..Self::HEAD].copy_from_slice(&crc.to_le_bytes());
         Ok(bytes.into())
     }
 
     /// Reads the object `name`.
     pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
-        let Some((head, body)) = bytes.split_at_checked(12) else {
+        let Some((head, body)) = bytes.split_at_checked(Self::HEAD) else {
             return Err(Error::corrupt(name, "too short for a manifest"));
         };
         if head[..8] != *MAGIC {

@@ -77,6 +77,11 @@ pub(crate) fn version_of(name: &str) -> Option<u64> {
     name.rsplit('/').next()?.parse().ok()
 }
 
+/// Returns whether `name`, of an object or a prefix, is below the SSTables of a table.
+pub(crate) fn is_sstable(name: &str) -> bool {
+    name.split('/').nth(1) == Some("sst")
+}
+
 /// Returns what the name of an object says of an SSTable.
 pub(crate) fn sstable_of(name: &str) -> Option<SstableName> {
     let (job, number) = name.rsplit('/').next()?.split_once('-')?;

@@ -7,6 +7,7 @@ use crate::manifest::{Run, SstableId, SstableRef};
 use crate::record::{Op, RecordRef};
 use crate::scan::{Direction, Source};
 use crate::sstable::{BlockCache, Cursor, Sstable};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The SSTables of any tables that a process has open.
@@ -43,6 +44,27 @@ impl Tables {
         })
     }
 
+    /// Reads the blocks that look-ups of `keys` in `runs` would wait for, together.
+    pub(crate) fn preload(&self, runs: &[OpenRun], keys: &[KeyRef<'_>]) -> Result<()> {
+        let mut blocks = BTreeMap::new();
+        for run in runs {
+            for key in keys {
+                let Some(reference) = run.sstable_of(*key) else { continue };
+                let sstable = self.get(reference)?;
+                if let Some(block) = sstable.awaited_block(*key) {
+                    blocks.insert((reference.id, block), sstable);
+                }
+            }
+        }
+        let blocks = blocks.into_iter().map(|((_, block), sstable)| (sstable, block));
+        let blocks = Vec::from_iter(blocks);
+        // One alone is read when it is looked at.
+        if blocks.len() > 1 {
+            Sstable::preload(&*self.environment.storage, &blocks)?;
+        }
+        Ok(())
+    }
+
     /// Returns an SSTable, open.
     fn get(&self, sstable: &SstableRef) -> Result<Arc<Sstable>> {
         let SstableId { table, name } = sstable.id;
@@ -74,6 +96,11 @@ pub(crate) enum FoundInRun {
 impl OpenRun {
     pub(crate) fn new(run: Run, tables: Arc<Tables>) -> Self {
         OpenRun { run, tables }
+    }
+
+    /// Returns where the SSTables of this run are open.
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.tables
     }
 
     /// Returns the SSTable that would have a key.

@@ -10,6 +10,9 @@ use crate::scan::{Direction, Input, MemtableSource, Older, Scan};
 use crate::tables::{FoundInRun, OpenRun, Tables};
 use std::sync::Arc;
 
+/// The blocks of so many keys are read together. They have to stay in the cache until then.
+const PRELOADED_KEYS: usize = 256;
+
 /// Memtables and runs that belong together.
 #[derive(Clone)]
 pub(crate) struct View {
@@ -70,8 +73,15 @@ impl View {
         let mut order = Vec::from_iter(0..keys.len());
         order.sort_unstable_by(|one, other| keys[*one].cmp(&keys[*other]));
         let mut values = vec![None; keys.len()];
-        for at in order {
-            values[at] = self.get(keys[at].as_ref(), sequence)?;
+        for some in order.chunks(PRELOADED_KEYS) {
+            if let Some(run) = self.runs.first() {
+                let keys = some.iter().map(|at| keys[*at].as_ref());
+                let keys = keys.filter(|key| self.range.contains(*key));
+                run.tables().preload(&self.runs, &Vec::from_iter(keys))?;
+            }
+            for at in some {
+                values[*at] = self.get(keys[*at].as_ref(), sequence)?;
+            }
         }
         Ok(values)
     }

@@ -48,6 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("canopy-store", &["canopy-model"]),
+    ("canopy-object-storage", &["canopy-store"]),
     ("canopy-bench", &["canopy-model", "canopy-index"]),
 ];
 
@@ -55,7 +56,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 const HEAVY: &[(&str, &[&str])] = &[
     ("datafusion", &["canopy-sql"]),
     ("clap", &["canopy", "canopy-sql-command", "canopy-bench"]),
-    ("tokio", &["canopy-sql"]),
+    ("tokio", &["canopy-sql", "canopy-object-storage"]),
+    ("object_store", &["canopy-object-storage"]),
 ];
 
 fn cargo(arguments: &[&str]) -> String {

@@ -153,6 +153,19 @@ fn tail_bytes(footer: &[u8], size_bytes: u64) -> Decoded<u64> {
     tail_bytes.ok_or("has parts that are not as long together as the file")
 }
 
+/// Gives a file the version that is known here and a right checksum of its tail. Returns where the
+/// tail begins, unless its sizes are wrong.
+pub(super) fn seal(bytes: &mut [u8]) -> Option<usize> {
+    let size_bytes = bytes.len();
+    let footer = bytes.last_chunk::<FOOTER_BYTES>()?;
+    let tail_bytes = usize::try_from(tail_bytes(footer, size_bytes as u64).ok()?).ok()?;
+    let (tail, checked) = (size_bytes - tail_bytes, size_bytes - 16);
+    let crc = crc32fast::hash(&bytes[tail..checked]).to_le_bytes();
+    let end = [&crc[..], &VERSION.to_le_bytes(), &MAGIC].concat();
+    bytes[checked..].copy_from_slice(&end);
+    Some(tail)
+}
+
 /// Returns the properties that `bytes` are.
 pub(super) fn properties(bytes: &[u8]) -> Decoded<Properties> {
     let properties: Properties = whole(bytes)?;

@@ -128,6 +128,13 @@ impl Index {
     }
 }
 
+/// Returns where the checksum of a block is in an index of `blocks`.
+pub(super) fn crc_place(blocks: usize, block: usize) -> usize {
+    let mut count = Vec::new();
+    put_varint(&mut count, blocks as u64);
+    count.len() + 4 * block
+}
+
 /// Returns the shortest key that is greater than `last` and at most `first`.
 fn separator<'a>(last: Option<KeyRef<'_>>, first: KeyRef<'a>) -> KeyRef<'a> {
     let last = last.unwrap_or(KeyRef { directory: 0, hash: 0, name: &[] });

@@ -150,6 +150,26 @@ impl Sstable {
         Cursor::new(Arc::clone(self), range)
     }
 
+    /// Returns the block that a look-up of `key` would have to wait for, unless there is none or
+    /// the file is open on this machine.
+    pub(crate) fn awaited_block(&self, key: KeyRef<'_>) -> Option<usize> {
+        let is_far = self.file.is_none() && self.may_have(key);
+        let at = self.index.find(key).filter(|_| is_far)?;
+        self.cache.peek(self.number, at).is_none().then_some(at)
+    }
+
+    /// Reads blocks of SSTables into their cache, all at once where storage can do so.
+    pub(crate) fn preload(storage: &dyn Storage, blocks: &[(Arc<Sstable>, usize)]) -> Result<()> {
+        let ranges = blocks.iter().map(|(table, at)| (&*table.name, table.index.range(*at)));
+        let read = storage.read_ranges(&Vec::from_iter(ranges))?;
+        for ((table, at), bytes) in blocks.iter().zip(read) {
+            let mut block = Block::default();
+            table.load(*at, bytes, &mut block)?;
+            table.cache.insert(table.number, *at, Arc::new(block));
+        }
+        Ok(())
+    }
+
     fn cached_block(&self, at: usize) -> Result<Arc<Block>> {
         if let Some(block) = self.cache.get(self.number, at) {
             return Ok(block);

@@ -3,12 +3,15 @@
 
 mod local;
 mod memory;
+mod probe;
+mod split;
 
 pub use local::LocalStorage;
 pub use memory::MemoryStorage;
+pub use probe::probe;
+pub use split::SplitStorage;
 
-use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -36,6 +39,12 @@ pub trait Storage: Send + Sync {
     /// Returns the bytes of a range, all of them.
     fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes>;
 
+    /// Returns the bytes of ranges of objects, in their order; reads them at once where each takes
+    /// long.
+    fn read_ranges(&self, wanted: &[(&str, Range<u64>)]) -> Result<Vec<Bytes>> {
+        wanted.iter().map(|(name, range)| self.read_range(name, range.clone())).collect()
+    }
+
     /// Opens an object that will be read often, if that makes its reads cheaper here. What was
     /// opened can be read even if it is removed, or it says that it is missing.
     fn open(&self, _name: &str) -> Result<Option<Box<dyn ReadAt>>> {
@@ -49,6 +58,12 @@ pub trait Storage: Send + Sync {
     /// one succeeds. It outlasts a crash once this returns. After an error it may be there, or even
     /// appear later.
     fn create(&self, name: &str, bytes: Bytes) -> Result<Created>;
+
+    /// Tries to create one object with each of `contents` at once, for `probe` to find out what a
+    /// server makes of that. Returns nothing where the operating system lets one succeed.
+    fn create_rivals(&self, _name: &str, _contents: &[Bytes]) -> Vec<Result<Created>> {
+        Vec::new()
+    }
 
     /// Returns the objects whose names begin with `prefix` and come after `after`, by name, as they
     /// were at one moment.
@@ -84,24 +99,4 @@ pub trait Append: Send {
 
     /// Makes what was added outlast a crash.
     fn sync(&mut self) -> Result<()>;
-}
-
-/// Finds out whether storage creates an object only if there is none of its name, as some stores
-/// that speak S3's language do not. A table there would lose what was written.
-pub fn probe(environment: &Environment) -> Result<()> {
-    let storage = &environment.storage;
-    let name = format!("probe/{:016x}", environment.random.next_u64());
-    let (first, second) = (Bytes::from_static(b"first"), Bytes::from_static(b"second"));
-    let created = [storage.create(&name, first.clone())?, storage.create(&name, second)?];
-    let found = storage.read(&name)?;
-    let listed = storage.list("probe/", "")?.iter().any(|one| one.name == name);
-    storage.remove(&name)?;
-    match created == [Created::Now, Created::ThereWasOne] && found == first && listed {
-        true => Ok(()),
-        false => Err(Error::Invalid(
-            "this storage overwrites objects that must be created once, or does not list them at \
-             once; tables would lose data in it"
-                .into(),
-        )),
-    }
 }

@@ -1,6 +1,6 @@
 //! Opening a table: what the logs of older epochs have becomes memtables again.
 
-use super::{Flushing, Frozen, Table};
+use super::{Flushing, Frozen, Options, Table};
 use crate::batch::{Change, Changes};
 use crate::commit::current;
 use crate::error::{Error, Result};
@@ -8,15 +8,55 @@ use crate::log::fence;
 use crate::manifest::{LogStart, Run};
 use crate::memtable::Memtable;
 use crate::sorted::Unsorted;
+use bytes::Bytes;
 use canopy_model::parallel;
 use std::sync::Arc;
 
-/// What is read from the logs of older epochs.
+/// What was read from the logs of older epochs, the oldest first.
 #[derive(Default)]
 struct Recovery {
+    /// Groups of about as many bytes as a memtable may have, so that threads share the work.
+    chunks: Vec<Vec<Bytes>>,
+    /// The bytes of the last chunk, and of all.
+    chunk_bytes: u64,
+    bytes: u64,
+}
+
+impl Recovery {
+    /// Adds a group of a log.
+    fn add(&mut self, group: Bytes, memtable_bytes: u64) {
+        let length = group.len() as u64;
+        if self.chunks.is_empty() || self.chunk_bytes + length > memtable_bytes {
+            self.chunks.push(Vec::new());
+            self.chunk_bytes = 0;
+        }
+        self.chunks.last_mut().expect("there is a chunk").push(group);
+        self.chunk_bytes += length;
+        self.bytes += length;
+    }
+
+    /// Returns memtables of what was added, the oldest first, and the greatest number of a change
+    /// in them. Forgets what was added.
+    fn take(&mut self, options: &Options) -> Result<(Vec<Arc<Memtable>>, u64)> {
+        let chunks = std::mem::take(self).chunks;
+        let mut workers = vec![(); options.threads.max(1).min(chunks.len())];
+        let memtables = parallel(&mut workers, chunks, |(), chunk| {
+            let mut replayed = Replayed::default();
+            for group in chunk {
+                replayed.add(&group, options.memtable_bytes)?;
+            }
+            Ok::<_, Error>(replayed.finish())
+        })?;
+        let sequence = memtables.iter().map(|(_, sequence)| *sequence).max().unwrap_or(0);
+        Ok((memtables.into_iter().flat_map(|(memtables, _)| memtables).collect(), sequence))
+    }
+}
+
+/// What groups of a log became.
+#[derive(Default)]
+struct Replayed {
     /// The oldest first.
     parts: Vec<Part>,
-    bytes: u64,
     /// The number of the last change of a batch with ranges.
     sequence: u64,
 }
@@ -27,25 +67,21 @@ enum Part {
     WithRanges(Memtable),
 }
 
-impl Recovery {
+impl Replayed {
     /// Adds a group of a log. Removals of ranges, which are rare, need a memtable that knows what
     /// was before them.
     fn add(&mut self, group: &[u8], memtable_bytes: u64) -> Result<()> {
         match self.parts.last_mut() {
             // What comes after ranges stays with them, so that many ranges are few memtables.
             Some(Part::WithRanges(memtable)) if memtable.bytes() < memtable_bytes => {
-                let before = memtable.bytes();
                 self.sequence = memtable.insert(group, self.sequence, u64::MAX)?;
-                self.bytes += memtable.bytes() - before;
                 return Ok(());
             }
-            _ => {}
-        }
-        if !matches!(self.parts.last(), Some(Part::Records(_))) {
-            self.parts.push(Part::Records(Unsorted::default()));
+            Some(Part::Records(_)) => {}
+            _ => self.parts.push(Part::Records(Unsorted::default())),
         }
         let Some(Part::Records(records)) = self.parts.last_mut() else { return Ok(()) };
-        let (before, bytes_before) = (records.mark(), records.memory_bytes());
+        let before = records.mark();
         for change in Changes::new(group) {
             match change.ok_or_else(|| Error::corrupt("log", "not a batch of changes"))? {
                 Change::Record(record) => records.push(record),
@@ -53,32 +89,22 @@ impl Recovery {
                     records.truncate(before);
                     let memtable = Memtable::default();
                     self.sequence = memtable.insert(group, self.sequence, u64::MAX)?;
-                    self.bytes += memtable.bytes();
                     self.parts.push(Part::WithRanges(memtable));
                     return Ok(());
                 }
             }
         }
-        self.bytes += records.memory_bytes() - bytes_before;
-        if records.memory_bytes() >= memtable_bytes {
-            self.parts.push(Part::Records(Unsorted::default()));
-        }
         Ok(())
     }
 
-    /// Returns memtables of what was added, the oldest first, and forgets it.
-    fn take(&mut self, threads: usize) -> Vec<Arc<Memtable>> {
-        self.bytes = 0;
-        let parts = std::mem::take(&mut self.parts);
-        let mut workers = vec![(); threads.max(1).min(parts.len())];
-        let Ok(memtables) = parallel(&mut workers, parts, |(), part| {
-            Ok::<_, std::convert::Infallible>(match part {
-                Part::Records(records) => Memtable::of_log(records),
-                Part::WithRanges(memtable) => memtable,
-            })
+    /// Returns memtables, the oldest first, and the number of the last change in them.
+    fn finish(self) -> (Vec<Arc<Memtable>>, u64) {
+        let memtables = self.parts.into_iter().map(|part| match part {
+            Part::Records(records) => Memtable::of_log(records),
+            Part::WithRanges(memtable) => memtable,
         });
-        let memtables = memtables.into_iter().filter(|memtable| !memtable.is_empty());
-        memtables.map(Arc::new).collect()
+        let memtables = memtables.filter(|memtable| !memtable.is_empty());
+        (memtables.map(Arc::new).collect(), self.sequence)
     }
 }
 
@@ -89,14 +115,15 @@ impl Table {
     pub(super) fn recover(&self) -> Result<()> {
         let mut flushing = self.flushing.lock();
         let manifest = flushing.manifest.clone();
-        let (threads, memory_bytes) = (self.options.threads, self.options.memory_bytes);
         let (mut recovery, mut runs) = (Recovery::default(), Vec::new());
         for start in manifest.state.log.iter().filter(|start| start.epoch < self.epoch) {
             let from = (start.epoch, start.segment);
             fence(&self.environment, self.id, from, self.epoch, |group| {
-                recovery.add(group, self.options.memtable_bytes)?;
-                if recovery.bytes >= memory_bytes {
-                    let written = self.write_runs(&flushing, recovery.take(threads))?;
+                recovery.add(group, self.options.memtable_bytes);
+                // The logs' bytes are in memory beside the memtables that are made of them.
+                if recovery.bytes >= self.options.memory_bytes / 2 {
+                    let (memtables, _) = recovery.take(&self.options)?;
+                    let written = self.write_runs(&flushing, memtables)?;
                     runs.splice(0..0, written.into_iter().rev());
                 }
                 Ok(())
@@ -105,11 +132,11 @@ impl Table {
         // While we read, another process may have opened the table, written all of it into
         // SSTables, and the logs may have been collected under us.
         self.check_writer(&current(&self.environment, self.id)?.state)?;
-        let memtables = recovery.take(threads);
+        let (memtables, sequence) = recovery.take(&self.options)?;
         {
             let mut write = self.write.lock();
             // Every reader sees all that was read.
-            write.sequence = recovery.sequence;
+            write.sequence = sequence;
             write.frozen_bytes = memtables.iter().map(|memtable| memtable.bytes()).sum();
             let frozen = |memtable| Frozen { memtable, log_segment: Some(0), run: None };
             write.frozen.extend(memtables.into_iter().map(frozen));

@@ -1,0 +1,171 @@
+//! Objects in a bucket.
+
+use bytes::Bytes;
+use canopy_store::storage::{Append, Created, Listed, Storage};
+use canopy_store::{Error, Result};
+use futures::future::join_all;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::path::Path;
+use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, PutMode, RetryConfig};
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+/// A request that has no answer for so long has failed. An SSTable of 64 MiB has to get through.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A server that cannot be connected to within this is taken to be down.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Reads that failed are tried again for so long.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// So many ranges are read at once.
+const CONCURRENT_READS: usize = 32;
+
+/// Objects in a bucket, below a prefix.
+pub struct BucketStorage {
+    /// Tries again what failed: reads, listings and removals.
+    retrying: AmazonS3,
+    /// Tries nothing again: whether an attempt that failed created the object is for the engine to
+    /// find out, and a second attempt would say that there was one.
+    creating: AmazonS3,
+    /// Ends with `/`, or is empty.
+    prefix: String,
+    runtime: Runtime,
+}
+
+impl BucketStorage {
+    /// Keeps objects in the bucket `bucket`, below `prefix`. The server, its region and who asks
+    /// are in the variables that the tools of S3 share: `AWS_ENDPOINT_URL`, `AWS_REGION`,
+    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, and those for roles.
+    pub fn from_environment(bucket: &str, prefix: &str) -> Result<Self> {
+        Self::new(AmazonS3Builder::from_env().with_bucket_name(bucket), prefix)
+    }
+
+    /// Keeps objects in the bucket that `builder` names, below `prefix`.
+    pub fn new(builder: AmazonS3Builder, prefix: &str) -> Result<Self> {
+        let failed = |error: io::Error| Error::Invalid(format!("no thread for requests: {error}"));
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let options = ClientOptions::new()
+            .with_timeout(REQUEST_TIMEOUT)
+            .with_connect_timeout(CONNECT_TIMEOUT)
+            // Requests are signed: who listens learns what is stored, and nothing to sign with.
+            .with_allow_http(true);
+        let builder = builder.with_client_options(options);
+        let retry = |max_retries| RetryConfig {
+            max_retries,
+            retry_timeout: RETRY_TIMEOUT,
+            ..RetryConfig::default()
+        };
+        let build = |max_retries| {
+            let client = builder.clone().with_retry(retry(max_retries)).build();
+            client.map_err(|error| Error::Invalid(error.to_string()))
+        };
+        let prefix = match prefix.trim_matches('/') {
+            "" => String::new(),
+            inner => format!("{inner}/"),
+        };
+        Ok(BucketStorage {
+            retrying: build(10)?,
+            creating: build(0)?,
+            prefix,
+            runtime: runtime.map_err(failed)?,
+        })
+    }
+
+    fn path(&self, name: &str) -> Path {
+        Path::from(format!("{}{name}", self.prefix))
+    }
+
+    async fn range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
+        let length = range.end.saturating_sub(range.start);
+        if length == 0 {
+            return Ok(Bytes::new());
+        }
+        let bytes = self.retrying.get_range(&self.path(name), range).await;
+        let bytes = bytes.map_err(|error| failed(name, error))?;
+        match bytes.len() as u64 == length {
+            true => Ok(bytes),
+            false => Err(Error::corrupt(name, "shorter than it must be")),
+        }
+    }
+
+    async fn put(&self, name: &str, bytes: Bytes) -> Result<Created> {
+        let path = self.path(name);
+        match self.creating.put_opts(&path, bytes.into(), PutMode::Create.into()).await {
+            Ok(_) => Ok(Created::Now),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(Created::ThereWasOne),
+            Err(error) => Err(failed(name, error)),
+        }
+    }
+}
+
+/// Returns the engine's error for what a request came to.
+fn failed(name: &str, error: object_store::Error) -> Error {
+    match error {
+        object_store::Error::NotFound { .. } => Error::NotFound(name.into()),
+        error => Error::storage(name, io::Error::other(error)),
+    }
+}
+
+impl Storage for BucketStorage {
+    fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
+        self.runtime.block_on(self.range(name, range))
+    }
+
+    fn read_ranges(&self, wanted: &[(&str, Range<u64>)]) -> Result<Vec<Bytes>> {
+        let reads = wanted.iter().map(|(name, range)| self.range(name, range.clone()));
+        self.runtime.block_on(stream::iter(reads).buffered(CONCURRENT_READS).try_collect())
+    }
+
+    fn read(&self, name: &str) -> Result<Bytes> {
+        let read = async { self.retrying.get(&self.path(name)).await?.bytes().await };
+        self.runtime.block_on(read).map_err(|error| failed(name, error))
+    }
+
+    fn create(&self, name: &str, bytes: Bytes) -> Result<Created> {
+        self.runtime.block_on(self.put(name, bytes))
+    }
+
+    fn create_rivals(&self, name: &str, contents: &[Bytes]) -> Vec<Result<Created>> {
+        let rivals = contents.iter().map(|bytes| self.put(name, bytes.clone()));
+        self.runtime.block_on(join_all(rivals))
+    }
+
+    fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>> {
+        let (within, after) = (self.path(prefix), self.path(after));
+        let listed = self.retrying.list_with_offset(Some(&within), &after);
+        let objects = self.runtime.block_on(listed.try_collect::<Vec<_>>());
+        let objects = objects.map_err(|error| failed(prefix, error))?;
+        let listed = objects.into_iter().filter_map(|object| {
+            let name = object.location.as_ref().strip_prefix(&self.prefix)?;
+            Some(Listed { name: name.into(), size_bytes: object.size })
+        });
+        let listed = Vec::from_iter(listed);
+        // What is listed out of order may have been looked at out of order.
+        match listed.is_sorted_by(|one, next| one.name < next.name) {
+            true => Ok(listed),
+            false => Err(Error::Invalid(
+                "this store lists objects out of order; tables would lose data in it".into(),
+            )),
+        }
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        match self.runtime.block_on(self.retrying.delete(&self.path(name))) {
+            Err(object_store::Error::NotFound { .. }) => Ok(()),
+            removed => removed.map_err(|error| failed(name, error)),
+        }
+    }
+
+    fn append_to(&self, _name: &str) -> Result<Option<Box<dyn Append>>> {
+        Ok(None)
+    }
+
+    fn lock(&self, _name: &str) -> Result<Option<Box<dyn Send + Sync>>> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,11 @@
+//! Tables of canopy-store in buckets of S3 and of stores that speak its language.
+//!
+//! The engine's calls block, so each call here waits for a request; a runtime of one thread beside
+//! the callers drives the connections. Nothing of it is needed, or built, for tables on local
+//! storage.
+
+mod bucket;
+mod location;
+
+pub use bucket::BucketStorage;
+pub use location::open;

@@ -1,0 +1,38 @@
+//! Storage by what a user calls it.
+
+use crate::bucket::BucketStorage;
+use canopy_store::storage::{LocalStorage, SplitStorage, Storage};
+use canopy_store::{Error, Result};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Returns the storage at `location`: a directory, `s3://BUCKET/PREFIX`, or, for a store that
+/// overwrites objects, `DIRECTORY+s3://BUCKET/PREFIX`: SSTables in the bucket, the rest in the
+/// directory, which every process that uses the tables must see.
+pub fn open(location: &str) -> Result<Arc<dyn Storage>> {
+    if let Some(rest) = location.strip_prefix("s3://") {
+        return Ok(Arc::new(bucket(location, rest)?));
+    }
+    if let Some((directory, rest)) = location.split_once("+s3://") {
+        let (rest_of_table, sstables) = (directory_at(directory)?, bucket(location, rest)?);
+        return Ok(Arc::new(SplitStorage::new(Arc::new(rest_of_table), Arc::new(sstables))));
+    }
+    match location.split_once("://") {
+        Some((scheme, _)) => Err(Error::Invalid(format!(
+            "{location}: storage is a directory or s3://BUCKET/PREFIX, not {scheme}"
+        ))),
+        None => Ok(Arc::new(directory_at(location)?)),
+    }
+}
+
+fn directory_at(directory: &str) -> Result<LocalStorage> {
+    LocalStorage::new(Path::new(directory))
+}
+
+fn bucket(location: &str, rest: &str) -> Result<BucketStorage> {
+    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    match bucket.is_empty() {
+        true => Err(Error::Invalid(format!("{location}: no bucket is named"))),
+        false => BucketStorage::from_environment(bucket, prefix),
+    }
+}

@@ -1,0 +1,85 @@
+//! What the servers have in common.
+
+use canopy_object_storage::BucketStorage;
+use canopy_store::storage::Storage;
+use object_store::aws::AmazonS3Builder;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The bucket that each server has.
+pub const BUCKET: &str = "canopy";
+
+/// A process that ends with the test, however that ends.
+pub struct Process(Child);
+
+impl Process {
+    /// Starts a program; `package` is where it comes from.
+    pub fn start(program: &str, package: &str, configure: impl FnOnce(&mut Command)) -> Self {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", program]).stdin(Stdio::null());
+        configure(&mut command);
+        demand(program, package);
+        Process(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// Fails if a program is not installed.
+fn demand(program: &str, package: &str) {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|part| part.join(program).exists());
+    assert!(is_there, "{program} is missing; scripts/test installs it ({package})");
+}
+
+/// A server with a bucket.
+pub trait Server {
+    /// Returns how to reach the bucket.
+    fn builder(&self) -> AmazonS3Builder;
+
+    /// Returns storage in the bucket below a prefix.
+    fn storage(&self, prefix: &str) -> Arc<dyn Storage> {
+        Arc::new(BucketStorage::new(self.builder(), prefix).unwrap())
+    }
+}
+
+/// Returns a port that nothing listens on.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Waits until something answers at a port.
+pub fn wait_for_port(port: u16) {
+    wait_until(&format!("port {port}"), || TcpStream::connect(("127.0.0.1", port)).is_ok());
+}
+
+/// Waits until `is_so`, for three minutes at most.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(180), "waited for {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Runs a program to its end and returns what it wrote, or what it complained of.
+pub fn run(
+    program: &str,
+    package: &str,
+    configure: impl FnOnce(&mut Command),
+) -> Result<String, String> {
+    demand(program, package);
+    let mut command = Command::new(program);
+    configure(&mut command);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let bytes = if output.status.success() { &output.stdout } else { &output.stderr };
+    let said = String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(said) } else { Err(format!("{program}: {said}")) }
+}

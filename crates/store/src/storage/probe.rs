@@ -1,0 +1,68 @@
+//! Finding out what storage does with two objects of one name.
+
+use super::Created;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use bytes::Bytes;
+
+/// So many rivals try to create an object at once, so many times: a store that looks for the object
+/// first and writes it then lets two of them succeed sooner or later.
+const RIVALS: u64 = 16;
+const ROUNDS: u64 = 4;
+
+/// Finds out whether storage creates an object only if there is none of its name, as some stores
+/// that speak S3's language do not, or not when several try at once. A table there would lose what
+/// was written.
+pub fn probe(environment: &Environment) -> Result<()> {
+    let names = [(); 1 + ROUNDS as usize];
+    let names = names.map(|()| format!("probe/{:016x}", environment.random.next_u64()));
+    let creates_once = creates_once(environment, &names);
+    let removed = names.iter().map(|name| environment.storage.remove(name));
+    let removed = Vec::from_iter(removed).into_iter().collect::<Result<()>>();
+    match creates_once? {
+        true => removed,
+        false => Err(Error::Invalid(
+            "this storage overwrites objects that must be created once, or does not list them at \
+             once; tables would lose data in it"
+                .into(),
+        )),
+    }
+}
+
+/// Returns whether what was tried under `names` came out as it must.
+fn creates_once(environment: &Environment, names: &[String]) -> Result<bool> {
+    let storage = &environment.storage;
+    let (first, others) = names.split_first().expect("there is a name for two in turn");
+    let contents = [Bytes::from_static(b"first"), Bytes::from_static(b"second")];
+    let [one, next] = contents.clone().map(|bytes| storage.create(first, bytes));
+    let listed = storage.list("probe/", "")?;
+    let is_listed = listed.iter().any(|object| object.name == *first);
+    if [one?, next?] != [Created::Now, Created::ThereWasOne] || !is_listed {
+        return Ok(false);
+    }
+    if storage.read(first)? != contents[0] {
+        return Ok(false);
+    }
+    for name in others {
+        let contents = (0..RIVALS).map(|rival| Bytes::from(format!("rival {rival}")));
+        let contents = Vec::from_iter(contents);
+        let created = storage.create_rivals(name, &contents);
+        if created.is_empty() {
+            break;
+        }
+        let winners = created.iter().zip(&contents);
+        let winners = winners.filter(|(created, _)| matches!(created, Ok(Created::Now)));
+        let winners = Vec::from_iter(winners.map(|(_, bytes)| bytes));
+        let found = storage.read(name)?;
+        // One that failed may have succeeded.
+        let is_right = match winners[..] {
+            [] => created.iter().any(|created| created.is_err()),
+            [winner] => found == *winner,
+            _ => false,
+        };
+        if !is_right {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

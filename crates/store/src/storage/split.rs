@@ -1,0 +1,87 @@
+//! SSTables in one storage, everything else in another.
+
+use super::{Append, Created, Listed, ReadAt, Storage};
+use crate::error::Result;
+use crate::names::is_sstable;
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// SSTables in one storage, manifests, logs and locks in another. For stores that overwrite objects
+/// (Garage does): names of SSTables are never used twice, so they are safe there, while what must
+/// be created once, a few kilobytes, lies in a directory that all processes see.
+pub struct SplitStorage {
+    rest: Arc<dyn Storage>,
+    sstables: Arc<dyn Storage>,
+}
+
+impl SplitStorage {
+    /// Keeps SSTables in `sstables`, everything else in `rest`.
+    pub fn new(rest: Arc<dyn Storage>, sstables: Arc<dyn Storage>) -> Self {
+        SplitStorage { rest, sstables }
+    }
+
+    fn of(&self, name: &str) -> &dyn Storage {
+        if is_sstable(name) { &*self.sstables } else { &*self.rest }
+    }
+}
+
+impl Storage for SplitStorage {
+    fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
+        self.of(name).read_range(name, range)
+    }
+
+    fn read_ranges(&self, wanted: &[(&str, Range<u64>)]) -> Result<Vec<Bytes>> {
+        match wanted.iter().all(|(name, _)| is_sstable(name)) {
+            true => self.sstables.read_ranges(wanted),
+            false => {
+                wanted.iter().map(|(name, range)| self.read_range(name, range.clone())).collect()
+            }
+        }
+    }
+
+    fn open(&self, name: &str) -> Result<Option<Box<dyn ReadAt>>> {
+        self.of(name).open(name)
+    }
+
+    fn read(&self, name: &str) -> Result<Bytes> {
+        self.of(name).read(name)
+    }
+
+    fn create(&self, name: &str, bytes: Bytes) -> Result<Created> {
+        self.of(name).create(name, bytes)
+    }
+
+    fn create_rivals(&self, name: &str, contents: &[Bytes]) -> Vec<Result<Created>> {
+        self.of(name).create_rivals(name, contents)
+    }
+
+    fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>> {
+        if is_sstable(prefix) {
+            return self.sstables.list(prefix, after);
+        }
+        let mut listed = self.rest.list(prefix, after)?;
+        // A prefix of one kind of object has its last part; what is above has all kinds.
+        if prefix.split('/').count() <= 2 {
+            listed.extend(self.sstables.list(prefix, after)?);
+            listed.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        }
+        Ok(listed)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.of(name).remove(name)
+    }
+
+    fn append_to(&self, name: &str) -> Result<Option<Box<dyn Append>>> {
+        self.of(name).append_to(name)
+    }
+
+    fn sync(&self, name: &str) -> Result<()> {
+        self.of(name).sync(name)
+    }
+
+    fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>> {
+        self.of(name).lock(name)
+    }
+}

@@ -1,0 +1,290 @@
+//! What each operation does, whatever storage lies below.
+
+use crate::place::{Place, contents, key, number, options, put};
+use canopy_store::{
+    Base, Batch, Durability, Error, Ingestion, Key, KeyRange, Op, Options, Reader, RecordRef,
+    Table, TableId, checkpoint, clone, collect, compact_all, delete, inspect, release, restrict,
+};
+use std::collections::BTreeMap;
+
+pub fn a_newer_writer_ends_an_older_one(place: &Place) {
+    let id = place.create();
+    let old = place.open(id);
+    put(&old, &key(1, 1), 1);
+    old.sync().unwrap();
+    let new = place.open(id);
+    put(&old, &key(1, 2), 2);
+    assert!(matches!(old.sync(), Err(Error::Fenced(_))));
+    let mut batch = Batch::new();
+    batch.delete(key(1, 1).as_ref()).unwrap();
+    let refused = old.write(&batch, Durability::Visible);
+    assert!(matches!(refused, Err(Error::Fenced(_))));
+    assert_eq!(contents(&new), BTreeMap::from([(key(1, 1), 1)]));
+}
+
+pub fn wrong_use_is_told(place: &Place) {
+    let id = place.create();
+    let none = Options { operator: None, ..options() };
+    let error = Table::open(&place.environment, id, place.tables.clone(), none).err().unwrap();
+    assert_eq!(error.to_string(), "the table's merges are by \"add\", not by \"\"");
+    let mut batch = Batch::new();
+    let long = Key { name: vec![b'a'; 70_000], ..Key::default() };
+    assert!(batch.put(long.as_ref(), b"").is_err());
+    let absent = TableId::random(&place.environment);
+    assert!(place.try_open(absent).err().unwrap().is_not_found());
+    delete(&place.environment, id).unwrap();
+    assert!(place.try_open(id).err().unwrap().is_not_found());
+    assert!(checkpoint(&place.environment, id, None).err().unwrap().is_not_found());
+}
+
+pub fn files_from_elsewhere_are_the_newest(place: &Place) {
+    let id = place.create();
+    let table = place.open(id);
+    for at in 0..1000 {
+        put(&table, &key(at % 3, at), 1);
+    }
+    table.flush().unwrap();
+    let mut ingestion =
+        Ingestion::begin(&place.environment, id, &Options { memtable_bytes: 9000, ..options() })
+            .unwrap();
+    for round in 0..3u64 {
+        for at in (0..1000).rev().step_by(2) {
+            let (key, value) = (key(at % 3, at), round.to_le_bytes());
+            let op = if at % 4 == 1 { Op::Merge } else { Op::Put };
+            ingestion.add(RecordRef { key: key.as_ref(), op, value: &value }).unwrap();
+        }
+    }
+    table.refresh().unwrap();
+    assert_eq!(contents(&table).values().sum::<u64>(), 1000);
+    ingestion.commit().unwrap();
+    table.refresh().unwrap();
+    let expected = |at: u64| match at % 4 {
+        1 => 1 + 3,
+        3 => 2,
+        _ => 1,
+    };
+    let expected = BTreeMap::from_iter((0..1000).map(|at| (key(at % 3, at), expected(at))));
+    assert_eq!(contents(&table), expected);
+    compact_all(&place.environment, id, &place.tables, &options()).unwrap();
+    table.refresh().unwrap();
+    assert_eq!(inspect(&place.environment, id).unwrap().state.runs.len(), 1);
+    assert_eq!(contents(&table), expected);
+}
+
+pub fn a_range_is_handed_over_without_copying(place: &Place) {
+    let id = place.create();
+    let table = place.open(id);
+    for at in 0..3000 {
+        put(&table, &key(1, at), at);
+    }
+    table.flush().unwrap();
+    let whole = contents(&table);
+    let middle = Key { directory: 1, hash: 1 << 63, name: Vec::new() };
+    let lower = KeyRange { start: Key::default(), end: Some(middle.clone()) };
+    let upper = KeyRange { start: middle, end: None };
+    let base = Base { table: id, checkpoint: None };
+    let new = clone(&place.environment, &[base], &upper).unwrap();
+    restrict(&place.environment, id, &lower).unwrap();
+    table.refresh().unwrap();
+    let (kept, given) = (contents(&table), place.read(new));
+    assert!(kept.len() > 1000 && given.len() > 1000);
+    let mut both = kept.clone();
+    both.extend(given.clone());
+    assert_eq!(both, whole);
+    assert!(kept.keys().all(|key| lower.contains(key.as_ref())));
+
+    // Each goes its own way, and the first may even go.
+    let other = place.open(new);
+    put(&other, given.keys().next().unwrap(), 77);
+    other.flush().unwrap();
+    compact_all(&place.environment, id, &place.tables, &options()).unwrap();
+    drop(table);
+    delete(&place.environment, id).unwrap();
+    collect(&place.environment, id).unwrap();
+    let mut expected = given;
+    *expected.values_mut().next().unwrap() = 77;
+    assert_eq!(contents(&other), expected);
+    compact_all(&place.environment, new, &place.tables, &options()).unwrap();
+    other.refresh().unwrap();
+    assert_eq!(contents(&other), expected);
+}
+
+pub fn of_several_tables_the_first_counts(place: &Place) {
+    let bases = Vec::from_iter((0..3u64).map(|base| {
+        let id = place.create();
+        let table = place.open(id);
+        for at in 0..(base + 1) * 100 {
+            put(&table, &key(1, at), base);
+        }
+        if base == 0 {
+            let mut batch = Batch::new();
+            batch.delete(key(1, 250).as_ref()).unwrap();
+            table.write(&batch, Durability::Visible).unwrap();
+        }
+        table.flush().unwrap();
+        Base { table: id, checkpoint: None }
+    }));
+    let merged = clone(&place.environment, &bases, &KeyRange::all()).unwrap();
+    let expected =
+        BTreeMap::from_iter((0..300).filter(|at| *at != 250).map(|at| (key(1, at), at / 100)));
+    assert_eq!(place.read(merged), expected);
+    let tables = &place.tables;
+    compact_all(&place.environment, merged, tables, &options()).unwrap();
+    bases.iter().for_each(|base| delete(&place.environment, base.table).unwrap());
+    for _ in 0..2 {
+        for base in &bases {
+            collect(&place.environment, base.table).unwrap();
+        }
+    }
+    assert_eq!(place.read(merged), expected);
+}
+
+pub fn what_was_synced_before_is_flushed(place: &Place) {
+    let id = place.create();
+    let table = place.open(id);
+    let mut batch = Batch::new();
+    batch.put(key(1, 1).as_ref(), &1u64.to_le_bytes()).unwrap();
+    table.write(&batch, Durability::Durable).unwrap();
+    table.flush().unwrap();
+    assert_eq!(place.read(id), BTreeMap::from([(key(1, 1), 1)]));
+    assert_eq!(table.memtable_bytes(), 0);
+}
+
+pub fn files_from_elsewhere_go_into_clones(place: &Place) {
+    let base = place.create();
+    let ingest = |id, key: &Key, value: u64| {
+        let mut ingestion = Ingestion::begin(&place.environment, id, &options()).unwrap();
+        let (key, value) = (key.as_ref(), value.to_le_bytes());
+        ingestion.add(RecordRef { key, op: Op::Put, value: &value }).unwrap();
+        ingestion.commit().unwrap();
+    };
+    for at in 0..3 {
+        ingest(base, &key(1, at), at);
+    }
+    let whole = KeyRange::all();
+    let clone = clone(&place.environment, &[Base { table: base, checkpoint: None }], &whole);
+    let clone = clone.unwrap();
+    let mut expected = BTreeMap::from_iter((0..3).map(|at| (key(1, at), at)));
+    // Its jobs have the numbers that the base's had.
+    for at in 3..6 {
+        ingest(clone, &key(1, at), at);
+        expected.insert(key(1, at), at);
+        assert_eq!(place.read(clone), expected);
+    }
+}
+
+pub fn of_records_of_one_key_without_bytes_the_last_counts(place: &Place) {
+    let id = place.create();
+    let table = place.open(id);
+    let keys = Vec::from_iter((0..200).map(|hash| Key { directory: 1, hash, name: Vec::new() }));
+    for round in 0..3u64 {
+        for key in &keys {
+            let mut batch = Batch::new();
+            batch.delete(key.as_ref()).unwrap();
+            batch.put(key.as_ref(), &round.to_le_bytes()).unwrap();
+            batch.delete(key.as_ref()).unwrap();
+            batch.put(key.as_ref(), &(round + 1).to_le_bytes()).unwrap();
+            table.write(&batch, Durability::Visible).unwrap();
+        }
+    }
+    table.sync().unwrap();
+    let expected = BTreeMap::from_iter(keys.into_iter().map(|key| (key, 3)));
+    assert_eq!(contents(&place.open(id)), expected);
+}
+
+pub fn keys_of_other_tables_are_refused(place: &Place) {
+    let id = place.create();
+    restrict(&place.environment, id, &KeyRange::directory(5)).unwrap();
+    let table = place.open(id);
+    put(&table, &key(5, 1), 1);
+    let mut batch = Batch::new();
+    batch.put(key(5, 2).as_ref(), &2u64.to_le_bytes()).unwrap();
+    batch.put(key(6, 1).as_ref(), &2u64.to_le_bytes()).unwrap();
+    let error = table.write(&batch, Durability::Visible).unwrap_err();
+    assert_eq!(error.to_string(), "a key that is not in the table's range");
+    assert_eq!(contents(&table), BTreeMap::from([(key(5, 1), 1)]));
+}
+
+pub fn one_file_in_several_runs_is_merged_rightly(place: &Place) {
+    let id = place.create();
+    let table = place.open(id);
+    (0..400).for_each(|at| put(&table, &key(1, at), at));
+    table.flush().unwrap();
+    let whole = place.read(id);
+    let middle = Key { directory: 1, hash: 1 << 63, name: Vec::new() };
+    let halves = [
+        KeyRange { start: Key::default(), end: Some(middle.clone()) },
+        KeyRange { start: middle, end: None },
+    ];
+    let base = Base { table: id, checkpoint: None };
+    let halves = halves.map(|half| clone(&place.environment, &[base], &half).unwrap());
+    let bases = halves.map(|table| Base { table, checkpoint: None });
+    let both = clone(&place.environment, &bases, &KeyRange::all()).unwrap();
+    assert_eq!(place.read(both), whole);
+    assert!(compact_all(&place.environment, both, &place.tables, &options()).unwrap());
+    assert_eq!(inspect(&place.environment, both).unwrap().state.runs.len(), 1);
+    assert_eq!(place.read(both), whole);
+}
+
+pub fn a_long_log_with_ranges_is_few_runs(place: &Place) {
+    let id = place.create();
+    let table = place.open(id);
+    for at in 0..300 {
+        put(&table, &key(at, 1), at);
+        let mut batch = Batch::new();
+        batch.delete_range(&KeyRange::directory(at.wrapping_sub(5))).unwrap();
+        table.write(&batch, Durability::Durable).unwrap();
+    }
+    let table = place.open(id);
+    let expected = BTreeMap::from_iter((295..300).map(|at| (key(at, 1), at)));
+    assert_eq!(contents(&table), expected);
+    table.flush().unwrap();
+    assert_eq!(contents(&table), expected);
+    assert!(table.manifest().state.runs.len() < 3, "{}", table.manifest().state.runs.len());
+}
+
+pub fn a_checkpoint_stays_as_it_was(place: &Place) {
+    let id = place.create();
+    let table = place.open(id);
+    put(&table, &key(1, 1), 1);
+    table.flush().unwrap();
+    let (checkpoint, _) = checkpoint(&place.environment, id, None).unwrap();
+    put(&table, &key(1, 1), 2);
+    table.flush().unwrap();
+    let no_grace = Options { grace_ms: 0, ..options() };
+    compact_all(&place.environment, id, &place.tables, &no_grace).unwrap();
+    collect(&place.environment, id).unwrap();
+    let value = |checkpoint| {
+        let reader = Reader::open(&place.environment, id, checkpoint, &place.tables, &options())?;
+        Ok::<_, Error>(number(&reader.get(key(1, 1).as_ref())?.unwrap()))
+    };
+    assert_eq!(value(Some(checkpoint)).unwrap(), 1);
+    assert_eq!(value(None).unwrap(), 2);
+    release(&place.environment, id, checkpoint).unwrap();
+    // Although the writer that made it goes on.
+    assert!(collect(&place.environment, id).unwrap().sstables > 0);
+    drop(table);
+    let error = value(Some(checkpoint)).unwrap_err();
+    assert!(error.to_string().contains("its time was over"), "{error}");
+}
+
+/// Calls a macro with the names of all cases.
+macro_rules! each_case {
+    ($call:ident) => {
+        $call! {
+            a_newer_writer_ends_an_older_one
+            wrong_use_is_told
+            files_from_elsewhere_are_the_newest
+            a_range_is_handed_over_without_copying
+            of_several_tables_the_first_counts
+            what_was_synced_before_is_flushed
+            files_from_elsewhere_go_into_clones
+            of_records_of_one_key_without_bytes_the_last_counts
+            keys_of_other_tables_are_refused
+            one_file_in_several_runs_is_merged_rightly
+            a_long_log_with_ranges_is_few_runs
+            a_checkpoint_stays_as_it_was
+        }
+    };
+}
+pub(crate) use each_case;
