@@ -48,6 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("canopy-store", &["canopy-model"]),
+    ("canopy-store-command", &["canopy", "canopy-store", "canopy-model", "canopy-text"]),
     ("canopy-bench", &["canopy-model", "canopy-index"]),
 ];
 
