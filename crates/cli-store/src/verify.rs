@@ -36,6 +36,7 @@ pub fn run(location: &str, asked: &[String]) -> anyhow::Result<Outcome> {
         environment,
         output: stdout(false),
         told: BTreeSet::new(),
+        epoch: 0,
         verified: BTreeSet::new(),
         counts: Counts::default(),
         faults: 0,
@@ -64,6 +65,8 @@ struct Verification {
     output: BufWriter<Box<dyn Write>>,
     /// The faults of this table that were printed.
     told: BTreeSet<String>,
+    /// Its epoch, as the manifest has it that was current at first.
+    epoch: u64,
     /// The SSTables that were read: clones share them.
     verified: BTreeSet<SstableId>,
     counts: Counts,
@@ -113,7 +116,7 @@ impl Verification {
                 Some((table, Object::Sstable(name))) => self.sstable(SstableId { table, name })?,
                 Some((_, Object::Segment { epoch, number })) => {
                     let log = logs.entry(epoch).or_default();
-                    self.segment(name, (epoch, number), log)?;
+                    self.segment((id, name), (epoch, number), log)?;
                 }
                 Some((_, Object::Lock)) => {}
                 None => self.note(&format!("{name}: the engine gives no object such a name"))?,
@@ -133,9 +136,11 @@ impl Verification {
                 Ok(manifest) => manifest,
                 Err(error) => {
                     self.fault(error)?;
+                    self.epoch = u64::MAX;
                     return Ok(BTreeSet::new());
                 }
             };
+            self.epoch = manifest.state.epoch;
             let mut references = References::default();
             let checked = references.check(&self.environment, id, &manifest);
             let faults = references.faults;
@@ -192,7 +197,7 @@ impl Verification {
 
     fn segment(
         &mut self,
-        name: &str,
+        (id, name): (TableId, &str),
         (epoch, number): (u64, u64),
         log: &mut Segments,
     ) -> anyhow::Result<()> {
@@ -209,6 +214,13 @@ impl Verification {
         self.counts.bytes += info.size_bytes;
         if let Some(what) = log.wrong_with(&info, epoch, number) {
             self.fault(format!("{name}: {what}"))?;
+        }
+        if info.kind == SegmentKind::Fence && info.epoch > self.epoch {
+            // Who made it began its epoch before.
+            let now = inspect(&self.environment, id);
+            if now.is_ok_and(|now| info.epoch > now.state.epoch) {
+                self.fault(format!("{name}: a fence of an epoch that has not begun"))?;
+            }
         }
         log.last = Some((number, info));
         if info.torn_bytes > 0 {

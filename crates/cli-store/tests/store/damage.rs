@@ -206,6 +206,7 @@ fn no_object_takes_the_memory_or_hangs() {
                 survive(&place, id, &path, &format!("{length} bytes of {part}"));
             }
         }
+        let _ = fs::remove_file(&path);
         fs::create_dir_all(path.join("below")).unwrap();
         fs::write(path.join("below/file"), "").unwrap();
         let (code, text) = place.verify();

@@ -28,7 +28,7 @@ impl MergeOperator for Append {
 }
 
 pub fn options() -> Options {
-    Options { sstable_bytes: 32 << 10, grace_ms: 0, ..Options::default() }
+    Options { sstable_bytes: 16 << 10, grace_ms: 0, ..Options::default() }
 }
 
 pub fn with_merges() -> Options {
@@ -43,7 +43,7 @@ pub fn layout() -> Layout {
 pub struct Place {
     pub dir: tempfile::TempDir,
     pub environment: Environment,
-    tables: Arc<Tables>,
+    pub tables: Arc<Tables>,
 }
 
 impl Place {
