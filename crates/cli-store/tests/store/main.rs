@@ -227,6 +227,27 @@ fn wrong_use_is_told() {
 }
 
 #[test]
+fn each_subcommand_explains_itself_and_needs_no_index() {
+    let place = Place::new();
+    let id = place.table(3).to_string();
+    for (line, about) in [
+        (vec!["list", "@"], "List the tables"),
+        (vec!["stat", "@", &id], "Show what the current manifest"),
+        (vec!["verify", "@"], "Read and check every byte"),
+        (vec!["dump", "@", &id], "Print the records of a table"),
+    ] {
+        let usage = format!("Usage: canopy store {} ", line[0]);
+        for option in ["-h", "--help"] {
+            let help = place.text(&[line[0], option]);
+            assert!(help.starts_with(about) && help.contains(&usage), "{help}");
+        }
+        // It stands before all commands.
+        let told = place.text(&line);
+        assert_eq!(place.text(&[&line[..], &["--index", "/no/such/index"]].concat()), told);
+    }
+}
+
+#[test]
 fn who_does_not_read_on_is_no_error() {
     let place = Place::new();
     let id = place.table(20_000).to_string();

@@ -6,6 +6,7 @@ use canopy_store::{
     TableId, Tables, create,
 };
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -129,9 +130,10 @@ impl Place {
     }
 }
 
+/// The command, as `canopy` runs it.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_canopy-store"));
-    command.arg("store");
+    command.arg0("canopy").arg("store");
     command
 }
 
