@@ -7,7 +7,7 @@
 use crate::show::stdout;
 use crate::sstable;
 use crate::storage::{Place, find_table, open_storage, tables};
-use canopy::Outcome;
+use canopy::{Outcome, message};
 use canopy_store::manifest::{Hold, Manifest, Parent, Phase, SstableId, State};
 use canopy_store::sstable::{BlockCache, Sstable};
 use canopy_store::{
@@ -32,6 +32,9 @@ pub fn run(location: &str, asked: &[String]) -> anyhow::Result<Outcome> {
             found.collect::<anyhow::Result<Vec<TableId>>>()?
         }
     };
+    if ids.is_empty() {
+        message(format_args!("there are no tables in {location}"));
+    }
     let mut run = Verification {
         environment,
         output: stdout(false),
@@ -130,31 +133,38 @@ impl Verification {
 
     /// Checks that all that the current manifest refers to is there, and returns its SSTables.
     fn references(&mut self, id: TableId) -> anyhow::Result<BTreeSet<SstableId>> {
-        let mut attempts = 1..=ATTEMPTS;
-        while let Some(attempt) = attempts.next() {
+        // What is wrong with each of the manifests so far.
+        let mut standing: Option<BTreeSet<String>> = None;
+        let mut sstables = BTreeSet::new();
+        for _ in 0..ATTEMPTS {
             let manifest = match inspect(&self.environment, id) {
                 Ok(manifest) => manifest,
                 Err(error) => {
-                    self.fault(error)?;
                     self.epoch = u64::MAX;
-                    return Ok(BTreeSet::new());
+                    standing = Some(BTreeSet::from([error.to_string()]));
+                    break;
                 }
             };
             self.epoch = manifest.state.epoch;
             let mut references = References::default();
-            let checked = references.check(&self.environment, id, &manifest);
-            let faults = references.faults;
-            let is_current = || {
-                let now = inspect(&self.environment, id);
-                now.map_or(true, |now| now.version == manifest.version)
-            };
-            if checked.is_ok() && faults.is_empty() || attempt == ATTEMPTS || is_current() {
-                checked.or_else(|error| self.fault(error))?;
-                faults.into_iter().try_for_each(|fault| self.fault(fault))?;
-                return Ok(references.sstables);
+            if let Err(error) = references.check(&self.environment, id, &manifest) {
+                references.faults.insert(error.to_string());
             }
+            sstables = references.sstables;
+            let now = inspect(&self.environment, id);
+            if now.map_or(true, |now| now.version == manifest.version) {
+                standing = Some(references.faults);
+                break;
+            }
+            let before = standing.unwrap_or_else(|| references.faults.clone());
+            let both = before.intersection(&references.faults).cloned().collect::<BTreeSet<_>>();
+            if both.is_empty() {
+                return Ok(sstables);
+            }
+            standing = Some(both);
         }
-        Ok(BTreeSet::new())
+        standing.into_iter().flatten().try_for_each(|fault| self.fault(fault))?;
+        Ok(sstables)
     }
 
     fn manifest(&mut self, name: &str, version: u64, size_bytes: u64) -> anyhow::Result<()> {
@@ -275,7 +285,7 @@ impl Segments {
 #[derive(Default)]
 struct References {
     sstables: BTreeSet<SstableId>,
-    faults: Vec<String>,
+    faults: BTreeSet<String>,
 }
 
 impl References {
@@ -289,7 +299,7 @@ impl References {
             match inspect_version(environment, id, checkpoint.version) {
                 Ok(kept) => self.state(environment, &kept.state),
                 Err(error) => {
-                    self.faults.push(format!("{error} (of checkpoint {})", checkpoint.id))
+                    self.faults.insert(format!("{error} (of checkpoint {})", checkpoint.id));
                 }
             }
         }
@@ -307,7 +317,7 @@ impl References {
             let cache = Arc::new(BlockCache::new(0));
             let storage = environment.storage.clone();
             if let Err(error) = Sstable::open(storage, name, &sstable.info, cache) {
-                self.faults.push(error.to_string());
+                self.faults.insert(error.to_string());
             }
         }
         self.sstables.extend(state.sstables().map(|sstable| sstable.id));
@@ -317,7 +327,9 @@ impl References {
     fn parent(&mut self, environment: &Environment, id: TableId, parent: &Parent) {
         let Parent { table, checkpoint } = parent;
         match inspect(environment, *table) {
-            Err(error) => self.faults.push(format!("{error} (a parent of table {id})")),
+            Err(error) => {
+                self.faults.insert(format!("{error} (a parent of table {id})"));
+            }
             Ok(manifest) => {
                 let mut all = manifest.state.checkpoints.iter();
                 let is_held = |hold| match hold {
@@ -325,7 +337,7 @@ impl References {
                     Hold::Forever | Hold::Until(_) => false,
                 };
                 if !all.any(|one| one.id == *checkpoint && is_held(one.hold)) {
-                    self.faults.push(format!(
+                    self.faults.insert(format!(
                         "table {table}: has no checkpoint {checkpoint} for its clone {id}"
                     ));
                 }
@@ -337,7 +349,7 @@ impl References {
         let parents = BTreeSet::from_iter(state.parents.iter().map(|parent| parent.table));
         let others = BTreeSet::from_iter(self.sstables.iter().map(|sstable| sstable.table));
         for other in others.into_iter().filter(|other| *other != id && !parents.contains(other)) {
-            self.faults.push(format!("table {id}: has SSTables of {other}, which is no parent"));
+            self.faults.insert(format!("table {id}: has SSTables of {other}, which is no parent"));
         }
     }
 
@@ -357,7 +369,7 @@ impl References {
             for (needed, found) in (start.segment..).zip(all.range(start.segment..)) {
                 if needed != *found {
                     let name = Object::Segment { epoch: start.epoch, number: needed }.name(id);
-                    self.faults.push(format!("{name}: is missing, and there are later ones"));
+                    self.faults.insert(format!("{name}: is missing, and there are later ones"));
                     break;
                 }
             }

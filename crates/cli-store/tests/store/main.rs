@@ -218,6 +218,7 @@ fn wrong_use_is_told() {
         let output = place.run(&line);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.stdout.is_empty() && said.contains(why), "{line:?}: {said}");
+        assert!(said.matches("os error").count() <= 1, "{said}");
         assert_eq!(output.status.code(), Some(2), "{line:?}: {said}");
     }
     let mut find = std::process::Command::new(env!("CARGO_BIN_EXE_canopy-store"));

@@ -177,12 +177,15 @@ fn canopy_store_is_found_like_canopy_sql() {
     let answer = b"0 tables, 0 manifests, 0 SSTables, 0 segments, 0 bytes read: no faults\n";
     for program in [&place.canopy, &companion] {
         let output = run(program, None);
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("there are no tables in "));
         assert!(output.status.success() && output.stdout == answer);
     }
     assert_refused(&run(&companion, Some("0.0.1")), "install both from one package");
     fs::remove_file(&companion).unwrap();
-    assert_refused(&run(&place.canopy, None), "canopy-store is not installed, which 'canopy store'");
+    assert_refused(
+        &run(&place.canopy, None),
+        "canopy-store is not installed, which 'canopy store'",
+    );
     let help = Command::new(&place.canopy).args(["store", "verify", "--help"]).output().unwrap();
     assert!(help.status.success() && help.stdout.starts_with(b"Read and check every byte"));
     symlink("canopy", &companion).unwrap();
