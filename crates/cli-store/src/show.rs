@@ -1,5 +1,5 @@
-//! Keys, values and records as they are shown, and keys as they are typed. What is shown is safe for
-//! a terminal, and a key that is shown can be typed again.
+//! Keys, values and records as they are shown, and keys as they are typed. What is shown is safe
+//! for a terminal, and a key that is shown can be typed again.
 
 use anyhow::{Context, bail, ensure};
 use canopy::options::stdout_for_json;
@@ -57,7 +57,10 @@ pub fn layout(layout: &Layout) -> String {
 
 /// Returns a layout as JSON.
 pub fn layout_json(layout: &Layout) -> Value {
-    let column = |column: &canopy_store::Column| json!({"name": text(column.name.as_bytes()), "bytes": column.width, "near": column.near});
+    let column = |column: &canopy_store::Column| {
+        let name = text(column.name.as_bytes());
+        json!({"name": name, "bytes": column.width, "near": column.near})
+    };
     layout.columns.iter().map(column).collect()
 }
 

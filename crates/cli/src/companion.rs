@@ -1,9 +1,9 @@
-//! Finds and runs the programs that `canopy` has some commands in, so that it stays small and starts
-//! fast itself: `canopy-sql` with the SQL engine inside, and `canopy-store`, which looks into the
-//! tables of the engine of the namespace.
+//! Finds and runs the programs that `canopy` has some commands in, so that it stays small and
+//! starts fast itself: `canopy-sql` with the SQL engine inside, and `canopy-store`, which looks
+//! into the tables of the engine of the namespace.
 //!
-//! They are looked for beside `canopy` itself and in `../libexec/canopy`, never in `$PATH`, and must
-//! be of the same version.
+//! They are looked for beside `canopy` itself and in `../libexec/canopy`, never in `$PATH`, and
+//! must be of the same version.
 
 use crate::Engine;
 use crate::options::command_name;

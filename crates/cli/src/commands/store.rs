@@ -33,7 +33,7 @@ pub enum Command {
     Stat {
         /// Where the table lies; without TABLE, an SSTable: STORAGE/TABLE/sst/NAME or any path
         storage: String,
-        /// The id of the table
+        /// The id of the table, or its first digits
         table: Option<String>,
         /// Print JSON, one object
         #[arg(long)]
@@ -48,15 +48,15 @@ pub enum Command {
     Verify {
         /// Where the tables lie
         storage: String,
-        /// The ids of tables [default: all]
+        /// The ids of tables, or their first digits [default: all]
         tables: Vec<String>,
     },
     /// Print the records of a table, or what is in one object of it
     ///
     /// Of a table that is what is in SSTables, merged, in the order of keys: the operation, the key
     /// and the value, between tabulators, with control characters escaped. A key is
-    /// DIRECTORY/HASH/NAME, with 16 hexadecimal digits of the hash; where one is asked for, the rest
-    /// may be missing, and DIRECTORY//NAME has the hash of NAME.
+    /// DIRECTORY/HASH/NAME, with 16 hexadecimal digits of the hash; where one is asked for, the
+    /// rest may be missing, and DIRECTORY//NAME has the hash of NAME.
     ///
     /// Example: canopy store dump /srv/namespace 4f0c6ab1f3a1de0b5f7d4ca3e5a1b2c3 --prefix 7
     Dump(Dump),
@@ -67,7 +67,7 @@ pub struct Dump {
     /// Where the table lies; without TABLE, a manifest, an SSTable or a segment of a log:
     /// STORAGE/TABLE/sst/NAME or any path
     pub storage: String,
-    /// The id of the table
+    /// The id of the table, or its first digits
     pub table: Option<String>,
     /// Print what its log has, too, behind the records, which it is newer than
     #[arg(long, requires = "table", conflicts_with = "reverse")]
