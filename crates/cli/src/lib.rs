@@ -1,7 +1,7 @@
 //! The command line: one file a command under `commands`; exit codes are decided in `outcome`.
 //!
-//! Two programs are made of it: `canopy`, and `canopy-sql` with the SQL engine inside, which
-//! `canopy` runs for what needs it (`companion`). Users see one command.
+//! Three programs are made of it: `canopy`, and those that it runs for some commands (`companion`),
+//! `canopy-sql` with the SQL engine inside and `canopy-store`. Users see one command.
 
 // Docs of arguments are what `--help` prints: those without any are shown by their names alone.
 #![allow(missing_docs)]
@@ -19,6 +19,7 @@ mod replacement;
 pub use outcome::{Outcome, message, say};
 
 use canopy_index::Writer;
+use companion::Companion;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -37,10 +38,23 @@ pub struct Engine {
 /// Parses and runs the command line and returns its exit code. Without an engine, `canopy-sql` is
 /// run for what needs one.
 pub fn main(engine: Option<&Engine>) -> ExitCode {
-    if engine.is_none() {
-        companion::run_early();
-    }
-    let done = companion::check_version(engine)
-        .and_then(|()| commands::run(options::Cli::of_process(), engine));
+    let checked = match engine {
+        Some(_) => Companion::Sql.check_version(),
+        None => {
+            companion::run_early();
+            Ok(())
+        }
+    };
+    outcome::exit_code(checked.and_then(|()| commands::run(options::Cli::of_process(), engine)))
+}
+
+/// Parses the command line of `canopy-store`, has `store` carry it out and returns its exit code.
+/// Other commands are errors: they would make it as large as `canopy`.
+pub fn main_of_store(store: fn(commands::store::Arguments) -> anyhow::Result<Outcome>) -> ExitCode {
+    let done =
+        Companion::Store.check_version().and_then(|()| match options::Cli::of_process().command {
+            options::Command::Store(arguments) => store(arguments),
+            _ => anyhow::bail!("canopy-store carries out 'canopy store' alone"),
+        });
     outcome::exit_code(done)
 }

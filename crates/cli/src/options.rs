@@ -41,6 +41,7 @@ pub enum Command {
     Top(crate::commands::top::Arguments),
     Source(crate::commands::source::Arguments),
     Info(crate::commands::info::Arguments),
+    Store(crate::commands::store::Arguments),
     Help(crate::commands::help::Arguments),
     Completions(crate::commands::generate::CompletionsArguments),
     Man(crate::commands::generate::ManArguments),
@@ -78,9 +79,13 @@ pub fn command_name(words: impl Iterator<Item = OsString>) -> Option<OsString> {
 }
 
 impl Command {
-    /// Returns whether the configuration matters: what explains canopy works with a broken one too.
+    /// Returns whether the configuration matters: what explains canopy works with a broken one too,
+    /// and what looks into tables.
     pub fn is_configured(&self) -> bool {
-        !matches!(self, Command::Help(_) | Command::Completions(_) | Command::Man(_))
+        !matches!(
+            self,
+            Command::Help(_) | Command::Completions(_) | Command::Man(_) | Command::Store(_)
+        )
     }
 }
 

@@ -126,6 +126,11 @@ impl Storage for BucketStorage {
         self.runtime.block_on(read).map_err(|error| failed(name, error))
     }
 
+    fn size(&self, name: &str) -> Result<u64> {
+        let head = self.runtime.block_on(self.retrying.head(&self.path(name)));
+        head.map(|object| object.size).map_err(|error| failed(name, error))
+    }
+
     fn create(&self, name: &str, bytes: Bytes) -> Result<Created> {
         self.runtime.block_on(self.put(name, bytes))
     }
@@ -152,6 +157,17 @@ impl Storage for BucketStorage {
                 "this store lists objects out of order; tables would lose data in it".into(),
             )),
         }
+    }
+
+    fn roots(&self) -> Result<Vec<String>> {
+        let within = self.path("");
+        let listed = self.runtime.block_on(self.retrying.list_with_delimiter(Some(&within)));
+        let listed = listed.map_err(|error| failed("", error))?;
+        let roots = listed.common_prefixes.iter();
+        let roots = roots.filter_map(|root| root.as_ref().strip_prefix(&self.prefix));
+        let mut roots = Vec::from_iter(roots.map(String::from));
+        roots.sort();
+        Ok(roots)
     }
 
     fn remove(&self, name: &str) -> Result<()> {

@@ -6,7 +6,7 @@ use canopy_store::{Error, Result};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Returns the storage at `location`: a directory, `s3://BUCKET/PREFIX`, or, for a store that
+/// Returns the storage at `location`, which is there already: a directory, `s3://BUCKET/PREFIX`, or, for a store that
 /// overwrites objects, `DIRECTORY+s3://BUCKET/PREFIX`: SSTables in the bucket, the rest in the
 /// directory, which every process that uses the tables must see.
 pub fn open(location: &str) -> Result<Arc<dyn Storage>> {
@@ -26,7 +26,12 @@ pub fn open(location: &str) -> Result<Arc<dyn Storage>> {
 }
 
 fn directory_at(directory: &str) -> Result<LocalStorage> {
-    LocalStorage::new(Path::new(directory))
+    match LocalStorage::existing(Path::new(directory)) {
+        Err(error) if error.is_not_found() => {
+            Err(Error::Invalid(format!("{directory}: no such directory")))
+        }
+        opened => opened,
+    }
 }
 
 fn bucket(location: &str, rest: &str) -> Result<BucketStorage> {

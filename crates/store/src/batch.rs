@@ -137,6 +137,13 @@ impl<'a> Changes<'a> {
         Changes(bytes)
     }
 
+    /// Returns the first change and what follows it; nothing if no whole change is there.
+    pub(crate) fn split_first(bytes: &'a [u8]) -> Option<(Change<'a>, &'a [u8])> {
+        let mut changes = Changes(bytes);
+        let change = changes.change()?;
+        Some((change, changes.0))
+    }
+
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;

@@ -4,7 +4,8 @@ use crate::commit::{commit, current, read_version};
 use crate::environment::Environment;
 use crate::error::Result;
 use crate::manifest::{Hold, Manifest, Phase, State};
-use crate::names::{SstableName, TableId, segment_of, sstable_of, version_of};
+use crate::names::{Object, SstableName, TableId, segment_of, sstable_of, version_of};
+use crate::storage::Listed;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was removed.
@@ -25,24 +26,44 @@ pub struct Collected {
 /// stays for ever, so that nobody who slept brings it back.
 pub fn collect(environment: &Environment, table: TableId) -> Result<Collected> {
     let manifest = give_up(environment, table)?;
-    let Some(kept) = kept(environment, table, &manifest)? else { return Ok(Collected::default()) };
-    let state = &manifest.state;
     let mut collected = Collected::default();
+    for (listed, object) in garbage(environment, table, &manifest)?.unwrap_or_default() {
+        environment.storage.remove(&listed.name)?;
+        collected.bytes += listed.size_bytes;
+        match object {
+            Object::Manifest(_) => collected.manifests += 1,
+            Object::Sstable(_) => collected.sstables += 1,
+            Object::Segment { .. } => collected.segments += 1,
+            Object::Lock => {}
+        }
+    }
+    Ok(collected)
+}
+
+/// Returns the objects of a table that nothing refers to: what [`collect`] would remove now, but
+/// for what jobs and checkpoints keep whose time is over. First SSTables, then segments, then
+/// manifests, each by name. Returns nothing if `manifest` is not the current one any more.
+pub fn garbage(
+    environment: &Environment,
+    table: TableId,
+    manifest: &Manifest,
+) -> Result<Option<Vec<(Listed, Object)>>> {
+    let Some(kept) = kept(environment, table, manifest)? else { return Ok(None) };
+    let state = &manifest.state;
     let is_deleted = state.phase == Phase::Deleted;
+    let mut garbage = Vec::new();
 
     for listed in environment.storage.list(&table.sstables(), "")? {
         let Some(name) = sstable_of(&listed.name) else { continue };
         // Jobs that this manifest does not know were opened since.
         let is_closed = name.job < state.next_job && (is_deleted || state.job(name.job).is_none());
         if is_closed && !kept.sstables.contains(&name) {
-            environment.storage.remove(&listed.name)?;
-            collected.sstables += 1;
-            collected.bytes += listed.size_bytes;
+            garbage.push((listed, Object::Sstable(name)));
         }
     }
 
     let segments = environment.storage.list(&table.segments(), "")?;
-    let named = segments.iter().filter_map(|one| Some((one, segment_of(&one.name)?)));
+    let named = segments.into_iter().filter_map(|one| segment_of(&one.name).map(|of| (one, of)));
     let named = Vec::from_iter(named);
     let last = BTreeMap::from_iter(named.iter().map(|(_, of)| *of));
     for (listed, (epoch, number)) in named {
@@ -52,22 +73,17 @@ pub fn collect(environment: &Environment, table: TableId) -> Result<Collected> {
             && (is_deleted || start.is_none_or(|start| number < start.segment));
         // The last one of an epoch keeps a writer who sleeps from adding to it.
         if is_over && (is_deleted || last[&epoch] != number) {
-            environment.storage.remove(&listed.name)?;
-            collected.segments += 1;
-            collected.bytes += listed.size_bytes;
+            garbage.push((listed, Object::Segment { epoch, number }));
         }
     }
 
     for listed in environment.storage.list(&table.manifests(), "")? {
-        let version = version_of(&listed.name);
-        let is_old = version.is_some_and(|version| version < manifest.version.number);
-        if is_old && version.is_some_and(|version| !kept.versions.contains(&version)) {
-            environment.storage.remove(&listed.name)?;
-            collected.manifests += 1;
-            collected.bytes += listed.size_bytes;
+        let Some(version) = version_of(&listed.name) else { continue };
+        if version < manifest.version.number && !kept.versions.contains(&version) {
+            garbage.push((listed, Object::Manifest(version)));
         }
     }
-    Ok(collected)
+    Ok(Some(garbage))
 }
 
 /// What the current manifest and the checkpoints in it keep.

@@ -36,7 +36,7 @@ pub enum Error {
 }
 
 /// A result of the engine.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// Returns the error of an object whose bytes are wrong.

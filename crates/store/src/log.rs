@@ -17,9 +17,9 @@ use crate::names::TableId;
 use crate::storage::{Append, Created};
 use bytes::Bytes;
 
-const WHOLE: &[u8; 8] = b"CANOPYL1";
-const GROWN: &[u8; 8] = b"CANOPYA1";
-const FENCE: &[u8; 8] = b"CANOPYF1";
+pub(crate) const WHOLE: &[u8; 8] = b"CANOPYL1";
+pub(crate) const GROWN: &[u8; 8] = b"CANOPYA1";
+pub(crate) const FENCE: &[u8; 8] = b"CANOPYF1";
 pub(crate) const HEAD: usize = 24;
 
 /// A segment that grows is ended when it has so many bytes.

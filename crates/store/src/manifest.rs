@@ -14,7 +14,7 @@ use crate::sstable::SstableInfo;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-const MAGIC: &[u8; 8] = b"CANOPYM1";
+pub(crate) const MAGIC: &[u8; 8] = b"CANOPYM1";
 
 /// A manifest has the nonces of so many versions before it.
 pub(crate) const NONCES: usize = 16;
@@ -196,8 +196,9 @@ impl Manifest {
         Ok(bytes.into())
     }
 
-    /// Reads the object `name`.
-    pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
+    /// Returns the manifest whose bytes these are. `name` is for errors: bytes that are none are
+    /// corrupt.
+    pub fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
         let Some((head, body)) = bytes.split_at_checked(Self::HEAD) else {
             return Err(Error::corrupt(name, "too short for a manifest"));
         };

@@ -1,6 +1,10 @@
 //! Names of objects in storage; `docs/engine.md` lists them.
 
 use crate::environment::Environment;
+use crate::error::Result;
+use crate::log::{FENCE, GROWN, WHOLE};
+use crate::storage::Storage;
+use crate::{manifest, sstable};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -70,6 +74,80 @@ pub struct SstableName {
     pub job: u64,
     /// Counts the job's SSTables.
     pub number: u32,
+}
+
+/// An object of a table, as its name tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Object {
+    /// A version of its state.
+    Manifest(u64),
+    /// A file of records.
+    Sstable(SstableName),
+    /// A segment of a log, or a fence.
+    Segment {
+        /// Whose log.
+        epoch: u64,
+        /// Which one, from 0.
+        number: u64,
+    },
+    /// What its writer holds while it lives.
+    Lock,
+}
+
+impl Object {
+    /// Returns the table and the object that have this name; nothing if the engine gives no such
+    /// name.
+    pub fn parse(name: &str) -> Option<(TableId, Self)> {
+        let (table, own) = name.split_once('/')?;
+        let table = TableId::parse(table)?;
+        let (kind, _) = own.split_once('/').unwrap_or((own, ""));
+        let object = match kind {
+            "manifest" => Object::Manifest(version_of(name)?),
+            "sst" => Object::Sstable(sstable_of(name)?),
+            "log" => segment_of(name).map(|(epoch, number)| Object::Segment { epoch, number })?,
+            _ => Object::Lock,
+        };
+        (object.name(table) == name).then_some((table, object))
+    }
+
+    /// Returns the object's name in storage.
+    pub fn name(self, table: TableId) -> String {
+        match self {
+            Object::Manifest(version) => table.manifest(version),
+            Object::Sstable(name) => table.sstable(name),
+            Object::Segment { epoch, number } => table.segment(epoch, number),
+            Object::Lock => table.lock(),
+        }
+    }
+}
+
+/// What the bytes of an object are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// See [`Object::Manifest`].
+    Manifest,
+    /// See [`Object::Sstable`].
+    Sstable,
+    /// See [`Object::Segment`].
+    Segment,
+}
+
+impl ObjectKind {
+    /// Finds out what an object of any name is, by two reads of a few bytes at its ends; nothing
+    /// if it is neither.
+    pub fn of(storage: &dyn Storage, name: &str) -> Result<Option<Self>> {
+        let size_bytes = storage.size(name)?;
+        let Some(end) = size_bytes.checked_sub(8) else { return Ok(None) };
+        let (first, last) =
+            (storage.read_range(name, 0..8)?, storage.read_range(name, end..size_bytes)?);
+        let is_segment = || [WHOLE, GROWN, FENCE].iter().any(|magic| first == magic[..]);
+        Ok(match () {
+            () if first == manifest::MAGIC[..] => Some(ObjectKind::Manifest),
+            () if is_segment() => Some(ObjectKind::Segment),
+            () if last == sstable::MAGIC[..] => Some(ObjectKind::Sstable),
+            () => None,
+        })
+    }
 }
 
 /// Returns the version in the name of a manifest.

@@ -89,7 +89,8 @@ fn environment() -> String {
 
 const EXIT_CODES: &str = "  0  complete
   1  partial: messages on standard error say what is missing; also a wrong expression of find, as
-     in find(1), and work that is done where standard output cannot be written
+     in find(1), faults that 'canopy store verify' found, and work that is done where standard
+     output cannot be written
   2  failed: nothing was changed; also a PATH of ls that is missing, as in ls(1)
 ";
 

@@ -149,7 +149,7 @@ pub fn run(
     let mut writer = Writer::open(&location, options)?;
     if companion::must_refresh(&writer, engine) {
         drop(writer);
-        return companion::run();
+        return companion::Companion::Sql.run();
     }
     interrupt::watch()?;
     let counts = Counts::default();

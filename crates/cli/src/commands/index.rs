@@ -109,7 +109,7 @@ pub fn run(
     let mut writer = Writer::open(&location, options.clone())?;
     if companion::must_refresh(&writer, engine) {
         drop(writer);
-        return companion::run();
+        return companion::Companion::Sql.run();
     }
     interrupt::watch()?;
     let trusted = settings().trust_fs.clone().unwrap_or_default();

@@ -15,13 +15,15 @@ pub mod report;
 pub mod source;
 pub mod sql;
 pub mod stat;
+pub mod store;
 mod switches;
 pub mod table;
 pub mod top;
 
+use crate::Engine;
+use crate::companion::Companion;
 use crate::options::{Cli, Command};
 use crate::outcome::Outcome;
-use crate::{Engine, companion};
 
 /// Carries out what the command line asks for.
 pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {
@@ -38,12 +40,13 @@ pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {
         Command::Stat(arguments) => stat::run(index, arguments),
         Command::Sql(arguments) => match engine {
             Some(engine) => (engine.sql)(index, arguments),
-            None => companion::run(),
+            None => Companion::Sql.run(),
         },
         Command::Table(arguments) => match engine {
             Some(engine) => (engine.table)(index, arguments),
-            None => companion::run(),
+            None => Companion::Sql.run(),
         },
+        Command::Store(_) => Companion::Store.run(),
         Command::Export(arguments) => export::run(index, arguments),
         Command::Report(arguments) => report::run(index, arguments),
         Command::Top(arguments) => top::run(index, arguments),

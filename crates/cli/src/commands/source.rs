@@ -111,7 +111,7 @@ fn change(
     let mut writer = Writer::open(&location, WriterOptions::default())?;
     if companion::must_refresh(&writer, engine) {
         drop(writer);
-        return companion::run();
+        return companion::Companion::Sql.run();
     }
     // A name as it is, else a path: as the index has it, since the tree may be gone.
     let made = match make(&mut writer, source)? {

@@ -1,5 +1,5 @@
-//! `canopy-sql` beside `canopy`: where it is looked for, and what happens without it or with
-//! another version's. Needs root.
+//! `canopy-sql` and `canopy-store` beside `canopy`: where they are looked for, and what happens
+//! without them or with another version's. Needs root.
 
 use crate::common;
 
@@ -159,4 +159,35 @@ fn a_companion_that_is_none_is_an_error() {
     // It would run itself for ever.
     symlink("canopy", &companion).unwrap();
     assert_refused(&ask(&place.canopy, &index), "has no SQL inside");
+}
+
+#[test]
+fn canopy_store_is_found_like_canopy_sql() {
+    let place = Place::new();
+    let tables = place.path("tables");
+    fs::create_dir(&tables).unwrap();
+    let companion = place.path("canopy-store");
+    let run = |program: &Path, version: Option<&str>| {
+        let mut command = Command::new(program);
+        command.args(["store", "verify"]).arg(&tables);
+        command.envs(version.map(|version| ("CANOPY_COMPANION_OF", version)));
+        // It works with a configuration that is broken.
+        command.env("CANOPY_THREADS", "many").output().unwrap()
+    };
+    let answer = b"0 tables, 0 manifests, 0 SSTables, 0 segments, 0 bytes read: no faults\n";
+    for program in [&place.canopy, &companion] {
+        let output = run(program, None);
+        assert!(String::from_utf8_lossy(&output.stderr).contains("there are no tables in "));
+        assert!(output.status.success() && output.stdout == answer);
+    }
+    assert_refused(&run(&companion, Some("0.0.1")), "install both from one package");
+    fs::remove_file(&companion).unwrap();
+    assert_refused(
+        &run(&place.canopy, None),
+        "canopy-store is not installed, which 'canopy store'",
+    );
+    let help = Command::new(&place.canopy).args(["store", "verify", "--help"]).output().unwrap();
+    assert!(help.status.success() && help.stdout.starts_with(b"Read and check every byte"));
+    symlink("canopy", &companion).unwrap();
+    assert_refused(&run(&place.canopy, None), "has no 'canopy store' inside");
 }

@@ -22,7 +22,7 @@ pub const GIDS: [u32; 5] = [3001, 3002, 3003, 3004, 0];
 pub fn built(command: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let path = own.ancestors().nth(2).unwrap().join(command);
-    assert!(path.exists(), "build both commands first: {} is missing", path.display());
+    assert!(path.exists(), "build all commands first: {} is missing", path.display());
     path
 }
 
@@ -40,10 +40,11 @@ impl Place {
         let canopy = dir.path().join("canopy");
         fs::copy(built("canopy"), &canopy).unwrap();
         fs::set_permissions(&canopy, fs::Permissions::from_mode(0o755)).unwrap();
-        let companion = built("canopy-sql");
-        let beside = dir.path().join("canopy-sql");
-        if fs::hard_link(&companion, &beside).is_err() {
-            fs::copy(&companion, &beside).unwrap();
+        for name in ["canopy-sql", "canopy-store"] {
+            let (companion, beside) = (built(name), dir.path().join(name));
+            if fs::hard_link(&companion, &beside).is_err() {
+                fs::copy(&companion, &beside).unwrap();
+            }
         }
         Place { dir, canopy }
     }

@@ -115,6 +115,10 @@ fn objects_are_created_once_and_listed_in_order(storage: &dyn Storage) {
     let wanted = [("all/00001", 0..2), ("all/00002", 3..5), ("all/00003", 2..2)];
     assert_eq!(storage.read_ranges(&wanted).unwrap(), ["by", "es", ""]);
     assert!(storage.read_range("all/00007", 3..9).is_err());
+    assert_eq!(storage.size("all/00007").unwrap(), 5);
+    assert!(storage.size("all").unwrap_err().is_not_found());
+    storage.create("other/1", "one".into()).unwrap();
+    assert_eq!(storage.roots().unwrap(), ["all", "other"]);
     assert!(storage.read("all/99999").unwrap_err().is_not_found());
     assert!(storage.read_range("all/99999", 0..1).unwrap_err().is_not_found());
     storage.remove("all/00007").unwrap();
@@ -167,6 +171,8 @@ fn a_server_that_stops_loses_nothing_that_was_durable() {
 fn what_is_wrong_with_a_location_is_told() {
     let error = |location: &str| canopy_object_storage::open(location).err().unwrap().to_string();
     assert_eq!(error("s3://"), "s3://: no bucket is named");
+    assert_eq!(error("/nonesuch"), "/nonesuch: no such directory");
+    assert_eq!(error("/nonesuch+s3://bucket"), "/nonesuch: no such directory");
     assert_eq!(
         error("gs://bucket"),
         "gs://bucket: storage is a directory or s3://BUCKET/PREFIX, not gs"

@@ -7,7 +7,7 @@ use crate::record::Layout;
 use crate::storage::Storage;
 use serde::{Deserialize, Serialize};
 
-const MAGIC: [u8; 8] = *b"CanopSST";
+pub(crate) const MAGIC: [u8; 8] = *b"CanopSST";
 
 /// The version of the format that is written, and the only one that is read.
 pub const VERSION: u32 = 1;

@@ -95,6 +95,7 @@ mod wire;
 pub use builder::{Builder, Options};
 pub use cache::BlockCache;
 pub use cursor::Cursor;
+pub(crate) use footer::MAGIC;
 pub use footer::{Properties, SstableInfo, VERSION};
 pub use reader::{BlockParts, Sstable};
 pub(crate) use repair::repair;

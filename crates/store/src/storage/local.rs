@@ -26,6 +26,15 @@ impl LocalStorage {
         Ok(LocalStorage { root: root.into() })
     }
 
+    /// Finds objects below `root`, and makes nothing: an error if that is no directory.
+    pub fn existing(root: &Path) -> Result<Self> {
+        let failed = |error| Error::storage(root.display().to_string(), error);
+        match fs::metadata(root).map_err(failed)?.is_dir() {
+            true => Ok(LocalStorage { root: root.into() }),
+            false => Err(failed(Errno::NOTDIR.into())),
+        }
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
@@ -90,6 +99,15 @@ impl Storage for LocalStorage {
         Ok(fs::read(self.path(name)).map_err(|error| Error::storage(name, error))?.into())
     }
 
+    fn size(&self, name: &str) -> Result<u64> {
+        let metadata =
+            fs::metadata(self.path(name)).map_err(|error| Error::storage(name, error))?;
+        match metadata.is_file() {
+            true => Ok(metadata.len()),
+            false => Err(Error::corrupt(name, "is no file")),
+        }
+    }
+
     fn create(&self, name: &str, bytes: Bytes) -> Result<Created> {
         self.write_new(&self.path(name), &bytes).map_err(|error| Error::storage(name, error))
     }
@@ -102,6 +120,18 @@ impl Storage for LocalStorage {
         found.retain(|one| one.name.starts_with(prefix) && one.name.as_str() > after);
         found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         Ok(found)
+    }
+
+    fn roots(&self) -> Result<Vec<String>> {
+        let failed = |error| Error::storage(self.root.display().to_string(), error);
+        let mut roots = Vec::new();
+        for file in fs::read_dir(&self.root).map_err(failed)? {
+            let file = file.map_err(failed)?;
+            let is_directory = file.file_type().map_err(failed)?.is_dir();
+            roots.extend(file.file_name().into_string().ok().filter(|_| is_directory));
+        }
+        roots.sort_unstable();
+        Ok(roots)
     }
 
     fn remove(&self, name: &str) -> Result<()> {

@@ -54,6 +54,13 @@ pub trait Storage: Send + Sync {
     /// Returns the bytes of a whole object.
     fn read(&self, name: &str) -> Result<Bytes>;
 
+    /// Returns the size of an object in bytes.
+    fn size(&self, name: &str) -> Result<u64> {
+        let listed = self.list(name, "")?;
+        let found = listed.into_iter().find(|one| one.name == name);
+        found.map(|one| one.size_bytes).ok_or_else(|| Error::NotFound(name.into()))
+    }
+
     /// Creates an object, whole or not at all, if there is none of this name; of several that try,
     /// one succeeds. It outlasts a crash once this returns. After an error it may be there, or even
     /// appear later.
@@ -68,6 +75,16 @@ pub trait Storage: Send + Sync {
     /// Returns the objects whose names begin with `prefix` and come after `after`, by name, as they
     /// were at one moment.
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>>;
+
+    /// Returns what the names of objects begin with, up to their first `/`, each once and in order;
+    /// not as it was at one moment. Tables are found so.
+    fn roots(&self) -> Result<Vec<String>> {
+        let listed = self.list("", "")?;
+        let roots = listed.iter().filter_map(|one| one.name.split_once('/'));
+        let mut roots = Vec::from_iter(roots.map(|(root, _)| root.to_string()));
+        roots.dedup();
+        Ok(roots)
+    }
 
     /// Removes an object, if it is there. After an error it may yet be removed later.
     fn remove(&self, name: &str) -> Result<()>;

@@ -48,6 +48,10 @@ impl Storage for SplitStorage {
         self.of(name).read(name)
     }
 
+    fn size(&self, name: &str) -> Result<u64> {
+        self.of(name).size(name)
+    }
+
     fn create(&self, name: &str, bytes: Bytes) -> Result<Created> {
         self.of(name).create(name, bytes)
     }
@@ -67,6 +71,13 @@ impl Storage for SplitStorage {
             listed.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         }
         Ok(listed)
+    }
+
+    fn roots(&self) -> Result<Vec<String>> {
+        let mut roots = [self.rest.roots()?, self.sstables.roots()?].concat();
+        roots.sort();
+        roots.dedup();
+        Ok(roots)
     }
 
     fn remove(&self, name: &str) -> Result<()> {

@@ -1,0 +1,38 @@
+//! The `canopy-store` command, which `canopy` runs for `canopy store`: it looks into the tables of
+//! the engine (`docs/engine.md`) and changes nothing. One file a subcommand; `storage` is the only
+//! way to what lies in storage.
+
+mod dump;
+mod list;
+mod manifest;
+mod show;
+mod sstable;
+mod stat;
+mod storage;
+mod verify;
+
+use canopy::Outcome;
+use canopy::commands::store::{Arguments, Command};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    canopy::main_of_store(|arguments| run(arguments).map_err(said_once))
+}
+
+/// Returns an error of the engine without its source, which its own message names.
+fn said_once(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<canopy_store::Error>() {
+        Ok(error) => anyhow::Error::msg(error.to_string()),
+        Err(error) => error,
+    }
+}
+
+fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    match arguments.command {
+        Command::List { storage, json } => list::run(&storage, json),
+        Command::Stat { storage, table: Some(table), json } => stat::run(&storage, &table, json),
+        Command::Stat { storage, table: None, json } => sstable::run(&storage, json),
+        Command::Verify { storage, tables } => verify::run(&storage, &tables),
+        Command::Dump(arguments) => dump::run(&arguments),
+    }
+}

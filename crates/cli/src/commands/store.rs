@@ -1,0 +1,94 @@
+//! `canopy store`: its arguments. `canopy-store` carries it out.
+
+use clap::Subcommand;
+
+/// Look into the tables of the engine, for those who debug it
+///
+/// STORAGE is where tables lie: a directory. All of this only reads: it takes no lock, makes no
+/// checkpoint and changes nothing, and may run beside writers and collectors.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List the tables, one a line
+    ///
+    /// Bytes and records are those of the SSTables that the current manifest refers to; records
+    /// that hide others count too.
+    ///
+    /// Example: canopy store list /srv/namespace
+    List {
+        /// Where the tables lie
+        storage: String,
+        /// Print JSON, an object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what the current manifest of a table says, or what an SSTable is made of
+    ///
+    /// Example: canopy store stat /srv/namespace 4f0c6ab1f3a1de0b5f7d4ca3e5a1b2c3
+    Stat {
+        /// Where the table lies; without TABLE, an SSTable: STORAGE/TABLE/sst/NAME or any path
+        storage: String,
+        /// The id of the table, or its first digits
+        table: Option<String>,
+        /// Print JSON, one object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read and check every byte
+    ///
+    /// Each fault is a line, the last line a summary; exit code 1 tells of faults. Also checked is
+    /// all that the tables refer to in others. What a collector removes meanwhile is no fault.
+    ///
+    /// Example: canopy store verify /srv/namespace
+    Verify {
+        /// Where the tables lie
+        storage: String,
+        /// The ids of tables, or their first digits [default: all]
+        tables: Vec<String>,
+    },
+    /// Print the records of a table, or what is in one object of it
+    ///
+    /// Of a table that is what is in SSTables, merged, in the order of keys: the operation, the key
+    /// and the value, between tabulators, with control characters escaped. A key is
+    /// DIRECTORY/HASH/NAME, with 16 hexadecimal digits of the hash; where one is asked for, the
+    /// rest may be missing, and DIRECTORY//NAME has the hash of NAME.
+    ///
+    /// Example: canopy store dump /srv/namespace 4f0c6ab1f3a1de0b5f7d4ca3e5a1b2c3 --prefix 7
+    Dump(Dump),
+}
+
+#[derive(clap::Args)]
+pub struct Dump {
+    /// Where the table lies; without TABLE, a manifest, an SSTable or a segment of a log:
+    /// STORAGE/TABLE/sst/NAME or any path
+    pub storage: String,
+    /// The id of the table, or its first digits
+    pub table: Option<String>,
+    /// Print what its log has, too, behind the records, which it is newer than
+    #[arg(long, requires = "table", conflicts_with = "reverse")]
+    pub log: bool,
+    /// Keys that begin so: a DIRECTORY, and digits of the hash, or the hash and what a name begins
+    /// with
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
+    pub prefix: Option<String>,
+    /// Keys from this one on
+    #[arg(long, value_name = "KEY")]
+    pub from: Option<String>,
+    /// Keys before this one
+    #[arg(long, value_name = "KEY")]
+    pub to: Option<String>,
+    /// End after so many lines
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// The greatest key first
+    #[arg(long)]
+    pub reverse: bool,
+    /// Print JSON, an object a line
+    #[arg(long)]
+    pub json: bool,
+}
