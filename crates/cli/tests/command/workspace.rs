@@ -49,7 +49,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("canopy-store", &["canopy-model"]),
     ("canopy-object-storage", &["canopy-store"]),
-    ("canopy-store-command", &["canopy", "canopy-store", "canopy-object-storage", "canopy-model", "canopy-text"]),
+    (
+        "canopy-store-command",
+        &["canopy", "canopy-store", "canopy-object-storage", "canopy-model", "canopy-text"],
+    ),
     ("canopy-bench", &["canopy-model", "canopy-index"]),
 ];
 

@@ -21,13 +21,30 @@ pub struct Ceph {
     port: u16,
     /// Ended in this order, then what they wrote is removed.
     _daemons: Vec<Process>,
-    _directory: TempDir,
+    _directory: Logged,
+}
+
+/// A directory whose logs are shown if the test fails.
+struct Logged(TempDir);
+
+impl Drop for Logged {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for file in fs::read_dir(self.0.path()).unwrap().map(|file| file.unwrap().path()) {
+            let lines = fs::read_to_string(&file).unwrap_or_default();
+            let last = Vec::from_iter(lines.lines().rev().take(30));
+            eprintln!("{}:", file.display());
+            last.iter().rev().for_each(|line| eprintln!("  {line}"));
+        }
+    }
 }
 
 impl Ceph {
     pub fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let (at, monitor, port) = (directory.path(), free_port(), free_port());
+        let directory = Logged(tempfile::tempdir().unwrap());
+        let (at, monitor, port) = (directory.0.path(), free_port(), free_port());
         for part in ["mon", "osd"] {
             fs::create_dir(at.join(part)).unwrap();
         }
@@ -64,8 +81,15 @@ impl Ceph {
         // The monitor refuses commands at first.
         wait_until("ceph-mon", || ceph(&format!("osd new {OSD}")).is_ok());
         once("ceph-osd", &format!("ceph-osd --mkfs -i 0 --osd-uuid {OSD}"));
-        daemons.push(daemon("ceph-osd", &["-i", "0"]));
-        wait_until("ceph-osd", || ceph("osd stat").is_ok_and(|said| said.contains("1 up")));
+        let mut osd = daemon("ceph-osd", &["-i", "0"]);
+        wait_until("ceph-osd", || {
+            // The monitor may have refused its first command; then it has ended.
+            if osd.has_ended() {
+                osd = daemon("ceph-osd", &["-i", "0"]);
+            }
+            ceph("osd stat").is_ok_and(|said| said.contains("1 up"))
+        });
+        daemons.push(osd);
         daemons.push(daemon("radosgw", &["-n", "client.rgw"]));
         wait_for_port(port);
         once(

@@ -23,6 +23,11 @@ impl Process {
         demand(program, package);
         Process(command.spawn().unwrap())
     }
+
+    /// Returns whether the process has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
 }
 
 impl Drop for Process {

@@ -11,7 +11,7 @@ pub use memory::MemoryStorage;
 pub use probe::probe;
 pub use split::SplitStorage;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use bytes::Bytes;
 use std::ops::Range;
 
