@@ -1,8 +1,13 @@
 //! `canopy store` on real tables.
 
+mod buckets;
 mod damage;
 mod dump;
+#[path = "../../../object-storage/tests/s3/garage.rs"]
+mod garage;
 mod place;
+#[path = "../../../object-storage/tests/s3/server.rs"]
+mod server;
 
 use canopy_store::{Base, KeyRange, checkpoint, clone, compact_all, delete, inspect};
 use place::{Place, command, options, put, with_merges};

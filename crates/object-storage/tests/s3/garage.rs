@@ -7,8 +7,9 @@ use object_store::aws::AmazonS3Builder;
 use std::fs::{self, File};
 use tempfile::TempDir;
 
-const ACCESS_KEY: &str = "GK31c2f218a2e44f485b94239e";
-const SECRET_KEY: &str = "b892c0665f0ada8a4755dae98baa3b133590e11dae3bcc1f9d769d67f16c3835";
+pub const ACCESS_KEY: &str = "GK31c2f218a2e44f485b94239e";
+pub const SECRET_KEY: &str = "b892c0665f0ada8a4755dae98baa3b133590e11dae3bcc1f9d769d67f16c3835";
+pub const REGION: &str = "garage";
 
 pub struct Garage {
     directory: TempDir,
@@ -24,12 +25,17 @@ impl Garage {
             "metadata_dir = \"{at}/meta\"\ndata_dir = \"{at}/data\"\ndb_engine = \"sqlite\"\n\
              replication_factor = 1\nrpc_bind_addr = \"127.0.0.1:{rpc}\"\n\
              rpc_public_addr = \"127.0.0.1:{rpc}\"\nrpc_secret = \"{SECRET_KEY}\"\n\
-             [s3_api]\ns3_region = \"garage\"\napi_bind_addr = \"127.0.0.1:{port}\"\n"
+             [s3_api]\ns3_region = \"{REGION}\"\napi_bind_addr = \"127.0.0.1:{port}\"\n"
         );
         fs::write(directory.path().join("garage.toml"), config).unwrap();
         let mut garage = Garage { directory, port, process: None };
         garage.go_on();
         garage
+    }
+
+    /// Returns where the server is.
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
     }
 
     /// Stops the server; what it stores stays.
@@ -60,8 +66,8 @@ impl Garage {
 impl Server for Garage {
     fn builder(&self) -> AmazonS3Builder {
         AmazonS3Builder::new()
-            .with_endpoint(format!("http://127.0.0.1:{}", self.port))
-            .with_region("garage")
+            .with_endpoint(self.endpoint())
+            .with_region(REGION)
             .with_bucket_name(BUCKET)
             .with_access_key_id(ACCESS_KEY)
             .with_secret_access_key(SECRET_KEY)

@@ -10,9 +10,12 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks are read together, twice as many each time up to so many bytes: every read is a request
-/// where storage is remote, and somebody who wants a few records should not wait for many.
+/// Blocks are read together, twice as many each time up to so many bytes: somebody who wants a few
+/// records should not wait for many.
 const READ_BYTES_MAX: u64 = 256 << 10;
+
+/// The same where every read is a request to a server.
+const FAR_READ_BYTES_MAX: u64 = 4 << 20;
 
 /// Stands at a record of a range of keys, or before or after all of them. Decoded blocks do not go
 /// into the block cache, so that a scan does not drive out what look-ups use.
@@ -222,7 +225,8 @@ impl Cursor {
                 blocks = more;
             }
             let (start, end) = (index.range(blocks.start).start, index.range(blocks.end - 1).end);
-            let next_bytes = (2 * (end - start)).max(2 * wanted_bytes).min(READ_BYTES_MAX);
+            let most = if self.table.is_far() { FAR_READ_BYTES_MAX } else { READ_BYTES_MAX };
+            let next_bytes = (2 * (end - start)).max(2 * wanted_bytes).min(most);
             let bytes = self.table.read_range(start..end)?;
             self.read = Read { blocks, start, bytes, next_bytes };
         }

@@ -153,8 +153,8 @@ impl Sstable {
     /// Returns the block that a look-up of `key` would have to wait for, unless there is none or
     /// the file is open on this machine.
     pub(crate) fn awaited_block(&self, key: KeyRef<'_>) -> Option<usize> {
-        let is_far = self.file.is_none() && self.may_have(key);
-        let at = self.index.find(key).filter(|_| is_far)?;
+        let is_awaited = self.is_far() && self.may_have(key);
+        let at = self.index.find(key).filter(|_| is_awaited)?;
         self.cache.peek(self.number, at).is_none().then_some(at)
     }
 
@@ -196,6 +196,11 @@ impl Sstable {
             return Err(self.corrupt("has a block with another number of records"));
         }
         Ok(())
+    }
+
+    /// Returns whether every read is a request to storage, since no file is open.
+    pub(super) fn is_far(&self) -> bool {
+        self.file.is_none()
     }
 
     pub(super) fn read_range(&self, range: Range<u64>) -> Result<Bytes> {

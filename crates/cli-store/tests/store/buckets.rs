@@ -1,0 +1,63 @@
+//! `canopy store` on tables in buckets of a real server.
+
+use crate::garage::{ACCESS_KEY, Garage, REGION, SECRET_KEY};
+use crate::place::{command, layout, options, put};
+use crate::server::{BUCKET, Server};
+use canopy_store::storage::{LocalStorage, SplitStorage};
+use canopy_store::{Environment, Table, Tables, create};
+use std::process::Output;
+use std::sync::Arc;
+
+/// Runs the command with this key.
+fn run(garage: &Garage, secret_key: &str, arguments: &[&str]) -> Output {
+    let mut command = command();
+    command.args(arguments);
+    command.env("AWS_ENDPOINT_URL", garage.endpoint()).env("AWS_REGION", REGION);
+    command.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", secret_key);
+    command.output().unwrap()
+}
+
+#[test]
+fn tables_in_a_bucket_are_looked_into() {
+    let mut garage = Garage::start();
+    let directory = tempfile::tempdir().unwrap();
+    let rest = LocalStorage::new(directory.path()).unwrap();
+    let storage = SplitStorage::new(Arc::new(rest), garage.storage("tables"));
+    let environment = Environment::system(Arc::new(storage));
+    let id = create(&environment, layout(), &options()).unwrap();
+    let tables = Tables::new(&environment, 8 << 20);
+    let table = Table::open(&environment, id, tables, options()).unwrap();
+    (0..3000).for_each(|at| put(&table, at, at));
+    table.flush().unwrap();
+    drop(table);
+
+    let bucket = format!("s3://{BUCKET}/tables");
+    let both = format!("{}+{bucket}", directory.path().display());
+    let text = |arguments: &[&str]| {
+        let output = run(&garage, SECRET_KEY, arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(text(&["list", &both]).contains(" 3000 "), "{}", text(&["list", &both]));
+    assert!(text(&["verify", &both]).ends_with(": no faults\n"), "{}", text(&["verify", &both]));
+    assert_eq!(text(&["dump", &both, &id.to_string()]).lines().count(), 3000);
+    let sstable = garage.storage("tables").list("", "").unwrap().remove(0).name;
+    let told = text(&["stat", &format!("{bucket}/{sstable}")]);
+    assert!(told.contains("records"), "{told}");
+
+    // The bucket alone has no manifest.
+    let output = run(&garage, SECRET_KEY, &["verify", &bucket]);
+    assert!(!output.status.success());
+    let refused = |garage: &Garage, secret_key: &str| {
+        let output = run(garage, secret_key, &["list", &bucket]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.lines().count() == 1, "{said}");
+        said
+    };
+    let said = refused(&garage, "wrong");
+    assert!(said.contains("403"), "{said}");
+    garage.stop();
+    let said = refused(&garage, SECRET_KEY);
+    assert!(said.contains("onnect"), "{said}");
+}
