@@ -98,6 +98,7 @@ fn run_all(run: &Run) -> Result<()> {
             let begin = Instant::now();
             let mut add = |figure: &str, value| {
                 report.add(name, figure, value);
+                eprintln!("  {figure} {value:.3}");
                 figure == "log_is_full"
             };
             let directory = tempfile::tempdir_in(place.path())?;

@@ -54,7 +54,7 @@ impl Engine for RocksDb {
         for record in records {
             batch.put(record.key, record.value);
         }
-        Ok(self.database.write(&batch)?)
+        Ok(self.database.write(batch)?)
     }
 
     fn get(&self, key: &[u8]) -> Result<bool> {
