@@ -40,7 +40,7 @@ blocks and indexes    512 MiB        512 MiB        512 MiB *      512 MiB
 block                 own            4 KiB          4 KiB          4 KiB
 compression           own, lz4       lz4            lz4            lz4
 filter                10 bits        10 bits        10 bits        10 bits
-threads               1 + 1          2 (tokio)      2              2
+threads               1 + 2          2 (tokio)      2              2
 compaction            tiered, 4      tiered, 4-8    leveled        leveled
 log synced every      100 ms         100 ms         100 ms         100 ms
 files synced          yes            yes            yes            yes

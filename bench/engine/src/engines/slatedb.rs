@@ -2,13 +2,13 @@
 
 use super::{CACHE_BYTES, Engine, MEMTABLES_BYTES, SYNC_INTERVAL, THREADS};
 use crate::records::Record;
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use object_store::local::LocalFileSystem;
 use slatedb::admin::{Admin, AdminBuilder};
 use slatedb::compactor::{CompactionSpec, CompactionStatus, SourceId};
 use slatedb::config::{CompactorOptions, CompressionCodec, FlushOptions, FlushType, ScanOptions};
 use slatedb::db_cache::foyer::{FoyerCache, FoyerCacheOptions};
-use slatedb::{Db, DbMetadataOps, Settings, WriteBatch};
+use slatedb::{Db, Settings, WriteBatch};
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl SlateDb {
             flush_interval: Some(SYNC_INTERVAL),
             manifest_poll_interval: LOOK_INTERVAL,
             l0_sst_size_bytes: memtable_bytes,
-            max_unflushed_bytes: MEMTABLES_BYTES.max(memtable_bytes),
+            max_unflushed_bytes: MEMTABLES_BYTES.max(2 * memtable_bytes),
             compression_codec: Some(CompressionCodec::Lz4),
             compactor_options: Some(compactor),
             ..Settings::default()
