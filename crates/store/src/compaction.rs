@@ -14,12 +14,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+/// A memtable takes some five times the bytes that its SSTables have; runs of the lowest tier are
+/// smaller than a memtable.
+const LOWEST_TIER: u64 = 4;
+
 /// Returns the runs that should become one, by their places in the state, if any should.
-///
-/// Runs are sorted into tiers by size, each `fanout` times larger than the one before. `fanout`
-/// runs next to each other that are in one tier or in lower ones become one; so a record is
-/// written about once a tier. The oldest run is merged with all others once they are as large as
-/// it, so that what is overwritten takes no more than as much again.
 pub(crate) fn pick(state: &State, options: &Options) -> Option<Range<usize>> {
     let is_busy = |run: &Run| {
         let id = run.sstables.first().map(|sstable| sstable.id);
@@ -28,23 +27,46 @@ pub(crate) fn pick(state: &State, options: &Options) -> Option<Range<usize>> {
             _ => false,
         })
     };
+    let runs = state.runs.iter().map(|run| (!is_busy(run)).then(|| run.size_bytes()));
+    pick_of(&Vec::from_iter(runs), options)
+}
+
+/// Returns which of runs should become one, given their sizes, the newest first; those that others
+/// merge have none.
+///
+/// Runs are sorted into tiers by size, each `fanout` times larger than the one before. `fanout`
+/// runs of one tier become one, with those between and beside them that are in lower tiers; so a
+/// record is written about once a tier. A large run is not written again for a few small ones. The
+/// oldest run is merged with all others once they are as large as it, so that what is overwritten
+/// takes no more than as much again.
+fn pick_of(runs: &[Option<u64>], options: &Options) -> Option<Range<usize>> {
     let fanout = options.fanout.max(2);
-    let sizes = Vec::from_iter(state.runs.iter().map(Run::size_bytes));
-    let busy = Vec::from_iter(state.runs.iter().map(is_busy));
-    let newer: u64 = sizes.iter().take(sizes.len().saturating_sub(1)).sum();
-    if sizes.len() >= fanout && sizes.last().is_some_and(|oldest| newer >= *oldest) {
-        let all = 0..sizes.len();
-        if !busy.contains(&true) {
-            return Some(all);
-        }
+    // What others do with newer runs meanwhile does not matter.
+    let start = runs.iter().rposition(Option::is_none).map_or(0, |busy| busy + 1);
+    let free = Vec::from_iter(runs[start..].iter().copied().flatten());
+    if free.len() >= fanout
+        && let Some((oldest, newer)) = free.split_last()
+        && newer.iter().sum::<u64>() >= *oldest
+    {
+        return Some(start..runs.len());
     }
-    let tier = |bytes: u64| (bytes / options.memtable_bytes.max(1)).max(1).ilog(fanout as u64);
-    let most = sizes.iter().map(|bytes| tier(*bytes)).max()?;
+    let lowest = (options.memtable_bytes / LOWEST_TIER).max(1);
+    let tier = |bytes: u64| (bytes / lowest).max(1).ilog(fanout as u64) as usize;
+    let tiers = Vec::from_iter(runs.iter().map(|bytes| bytes.map(tier)));
+    let most = tiers.iter().copied().flatten().max()?;
     (0..=most).find_map(|most| {
-        let fits = |at: usize| !busy[at] && tier(sizes[at]) <= most;
-        let start = (0..sizes.len()).find(|at| fits(*at))?;
-        let end = (start..sizes.len()).find(|at| !fits(*at)).unwrap_or(sizes.len());
-        (end - start >= fanout).then_some(start..end)
+        let fits = |at: &usize| tiers[*at].is_some_and(|tier| tier <= most);
+        let mut start = 0;
+        while start < runs.len() {
+            let end = (start..runs.len()).find(|at| !fits(at)).unwrap_or(runs.len());
+            let of_tier = tiers[start..end].iter().filter(|tier| **tier == Some(most)).count();
+            // Few of each tier, but one among the other, would never become fewer.
+            if of_tier >= fanout || end - start > fanout * (most + 1) {
+                return Some(start..end);
+            }
+            start = end + 1;
+        }
+        None
     })
 }
 
@@ -162,4 +184,70 @@ fn replace(state: &mut State, inputs: &[Run], merged: Run) -> Result<()> {
     let new = Some(merged.within(&state.range)).filter(|run| !run.sstables.is_empty());
     state.runs.splice(start..start + inputs.len(), new);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLUSHED_BYTES: u64 = 12 << 20;
+
+    /// Flushes into a table whose records are all overwritten again and again, at random. Returns
+    /// the bytes that flushes and compactions write for each byte flushed, and the most runs.
+    fn overwrite(table_bytes: u64, flushes: u64) -> (f64, usize) {
+        let options = Options::default();
+        let (mut runs, mut written, mut most) = (vec![table_bytes], 0, 0);
+        for _ in 0..flushes {
+            runs.insert(0, FLUSHED_BYTES);
+            while let Some(places) =
+                pick_of(&Vec::from_iter(runs.iter().copied().map(Some)), &options)
+            {
+                let share = |bytes: &u64| 1.0 - (*bytes as f64 / table_bytes as f64).min(1.0);
+                let missing: f64 = runs[places.clone()].iter().map(share).product();
+                let merged = (table_bytes as f64 * (1.0 - missing)) as u64;
+                runs.splice(places, [merged]);
+                written += merged;
+            }
+            most = most.max(runs.len());
+        }
+        (1.0 + written as f64 / (flushes * FLUSHED_BYTES) as f64, most)
+    }
+
+    #[test]
+    fn what_is_written_again_hardly_grows_with_the_table() {
+        // Three small runs and a large one once became one: 25 and 2,400 times the bytes.
+        for (table_bytes, times, runs) in [(880 << 20, 4.5, 10), (88_000 << 20, 8.0, 20)] {
+            let flushes = 2 * table_bytes / FLUSHED_BYTES;
+            let (written, most) = overwrite(table_bytes, flushes);
+            assert!(written < times, "{table_bytes}: {written}");
+            assert!(most <= runs, "{table_bytes}: {most} runs");
+        }
+    }
+
+    #[test]
+    fn a_large_run_is_left_alone_by_few_small_ones() {
+        let [small, large, oldest] = [FLUSHED_BYTES, 1 << 30, 1 << 40].map(Some);
+        let pick = |runs: &[Option<u64>]| pick_of(&[runs, &[oldest]].concat(), &Options::default());
+        assert_eq!(pick(&[small, small, small, large]), None);
+        assert_eq!(pick(&[small, small, small, small, large]), Some(0..4));
+        assert_eq!(pick(&[small, large, small, small, small, small]), Some(2..6));
+        assert_eq!(pick(&[small, None, small, small, small, small]), Some(2..6));
+        assert_eq!(pick(&[large, small, large, large, small, large, None]), Some(0..6));
+        let large = Some(1 << 39);
+        assert_eq!(pick(&[None, small, large, large]), Some(1..5));
+    }
+
+    #[test]
+    fn runs_that_are_never_of_one_tier_become_one_at_last() {
+        let [small, large] = [1, FLUSHED_BYTES * 10].map(Some);
+        let mut runs = vec![Some(1 << 40)];
+        for at in 0..1000 {
+            runs.insert(0, if at % 3 == 0 { large } else { small });
+            while let Some(places) = pick_of(&runs, &Options::default()) {
+                let bytes = runs[places.clone()].iter().flatten().sum();
+                runs.splice(places, [Some(bytes)]);
+            }
+        }
+        assert!(runs.len() < 20, "{}", runs.len());
+    }
 }

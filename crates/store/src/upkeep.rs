@@ -19,6 +19,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// How often to look for runs to compact, and for what other processes did.
 const COMPACT_INTERVAL: Duration = Duration::from_millis(250);
 
+/// So many compactions at once: while one merges large runs, the small ones that come meanwhile stay
+/// few. With one alone their number grows with the table.
+const COMPACTIONS: usize = 2;
+
 /// How often what nobody needs is removed.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -72,23 +76,15 @@ impl Upkeep {
                 }
             })
         };
-        let threads = vec![
+        let mut threads = vec![
             spawn(SYNC_INTERVAL, |table| table.sync().map(|()| false)),
             spawn(LOOK_INTERVAL, Table::flush_frozen),
             spawn(COLLECT_INTERVAL, |table| {
                 let (environment, id, ..) = table.parts();
                 collect(environment, id).map(|_| false)
             }),
-            spawn(COMPACT_INTERVAL, |table| {
-                table.refresh_if_changed()?;
-                let (environment, id, tables, options) = table.parts();
-                let compacted = compact(environment, id, tables, options)?;
-                if compacted {
-                    table.refresh()?;
-                }
-                Ok(compacted)
-            }),
         ];
+        threads.extend((0..COMPACTIONS).map(|_| spawn(COMPACT_INTERVAL, compact_runs)));
         Upkeep { table: table.clone(), stop, threads }
     }
 
@@ -96,6 +92,17 @@ impl Upkeep {
     pub fn failure(&self) -> Option<String> {
         self.stop.failure.lock().clone()
     }
+}
+
+/// Makes some runs one and shows readers what became of them, and what other processes did.
+fn compact_runs(table: &Table) -> Result<bool> {
+    table.refresh_if_changed()?;
+    let (environment, id, tables, options) = table.parts();
+    let compacted = compact(environment, id, tables, options)?;
+    if compacted {
+        table.refresh()?;
+    }
+    Ok(compacted)
 }
 
 /// Works until there is nothing to do.
