@@ -296,7 +296,7 @@ impl Oracle {
         if let Some(left) = of.left {
             assert!(
                 of.durable <= left,
-                "a writer's batch {} was acknowledged after another had opened the table with {left}",
+                "a batch was acknowledged, {}, after another had opened the table with {left}",
                 of.durable
             );
         }

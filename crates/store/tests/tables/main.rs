@@ -1,6 +1,7 @@
 //! Tables on real storage: what each operation does, and what wrong use is told.
 
 mod hostile;
+mod unknown;
 
 use canopy_store::storage::{Append, Created, Listed, LocalStorage, MemoryStorage, Storage};
 use canopy_store::{

@@ -1,11 +1,11 @@
 //! A writer, who reads what it wrote.
 
-use super::{Site, expect_failure, some_question, some_steps};
-use crate::model::{both_ways, check_equal};
+use super::{Site, expect_failure, some_key, some_question, some_steps};
+use crate::model::{Step, batch_of, both_ways, check_equal, range_of};
 use crate::oracle::Seen;
 use crate::process::Process;
 use crate::reads::{self, SnapshotView, View};
-use canopy_store::{Durability, KeyRange, Result, Table, TableId, compact};
+use canopy_store::{Durability, Error, KeyRange, Result, Table, TableId, compact};
 use std::sync::Arc;
 
 /// Opens a table, which may be another writer's, and writes for a while.
@@ -17,7 +17,11 @@ pub fn writer(site: &Site, process: &Arc<Process>) {
 fn write(site: &Site, process: &Arc<Process>, id: TableId) -> Result<()> {
     let own = Own::open(site, process, id)?;
     for _ in 0..process.below(40) {
-        own.do_something()?;
+        match own.do_something() {
+            // It is not known what happened. Whoever goes on is told what cannot go on.
+            Err(Error::Storage { .. } | Error::Contended(_)) if !process.is_dead() => {}
+            done => done?,
+        }
     }
     Ok(())
 }
@@ -66,6 +70,7 @@ impl<'a> Own<'a> {
             }
             5 | 6 => self.check_table(),
             7 => self.check_snapshot(),
+            8 => self.check_refused(),
             _ => {
                 let durability = match process.below(3) {
                     0 => Durability::Durable,
@@ -91,6 +96,20 @@ impl<'a> Own<'a> {
             self.site.oracle.acknowledged(self.writer);
         }
         Ok(())
+    }
+
+    /// Checks that a key that is not in the table's range is refused.
+    fn check_refused(&self) -> Result<()> {
+        let range = self.table.range();
+        let step = Step::Put(some_key(self.process), Vec::new());
+        if range.covers(&range_of(&step)) {
+            return Ok(());
+        }
+        match self.table.write(&batch_of(&[step]), Durability::Visible) {
+            Err(Error::Invalid(_)) => Ok(()),
+            Ok(()) => panic!("a key was accepted that is not in {range:?}"),
+            refused => refused,
+        }
     }
 
     /// Checks that the table has all that was written, and what it answers.
