@@ -7,7 +7,8 @@ use crate::world::World;
 use canopy_store::manifest::{Manifest, Phase};
 use canopy_store::storage::Storage;
 use canopy_store::{
-    Environment, KeyRange, Table, TableId, Tables, collect, delete, inspect, inspect_version,
+    Environment, KeyRange, Table, TableId, Tables, collect, compact_all, delete, inspect,
+    inspect_version,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,6 +36,10 @@ pub fn settle(world: &Arc<World>, site: &Site) {
         table.flush().unwrap();
         let flushed = both_ways(|direction| table.scan(&KeyRange::all(), direction)).unwrap();
         check_equal(&flushed, &found, "after a flush");
+        // What only clones and checkpoints need is not what the table needs, too.
+        if id.0 % 2 == 0 {
+            compact_all(&quiet, id, &tables, &site.options).unwrap();
+        }
     }
     // What the last seconds of a clone of a clone held is only seen to be free one after the other.
     for _ in 0..6 {
@@ -67,6 +72,8 @@ fn check_nothing_is_left(quiet: &Environment) {
             states.push(inspect_version(quiet, id, checkpoint.version).unwrap());
         }
         for state in states.iter().filter(|of| of.state.phase == Phase::Live) {
+            let range = &state.state.range;
+            assert!(state.state.sstables().all(|one| range.covers(&one.range)), "beyond {range:?}");
             needed.extend(state.state.sstables().map(|sstable| {
                 let (table, name) = (sstable.id.table, sstable.id.name);
                 format!("{table}/sst/{:020}-{:010}", name.job, name.number)

@@ -101,6 +101,8 @@ fn read(site: &Site, process: &Arc<Process>, id: TableId) -> Result<()> {
         match read() {
             // Its time was over, or somebody's clock said so.
             Err(Error::NotFound(_)) if lifetime_ms.is_some() => return Ok(()),
+            // Although the table may be deleted.
+            Err(Error::NotFound(what)) => panic!("{what}, which a checkpoint keeps"),
             map => {
                 let map = map?;
                 if let Some(first) = &first {
@@ -117,8 +119,8 @@ fn read(site: &Site, process: &Arc<Process>, id: TableId) -> Result<()> {
         }
     }
     match process.below(4) {
-        // A reader that dies without a word: what has no deadline is released by hand.
-        0 if lifetime_ms.is_some() => Ok(()),
+        // A reader that dies without a word: what has no deadline is for others to read.
+        0 => Ok(()),
         _ => release(&environment, id, checkpoint),
     }
 }
