@@ -9,7 +9,8 @@
 //!
 //! All numbers are little endian. A group has whole batches, so a batch is read whole or not at
 //! all. A crash may tear the last group of a segment that grew: groups are added one at a time,
-//! each after the one before was synced. Anything else that is wrong is damage.
+//! each after the one before was synced. Any part of it may be missing, or be zeros, and of the
+//! first one the head, too; but no whole group follows it. Anything else that is wrong is damage.
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -187,18 +188,14 @@ impl<'a> Segment<'a> {
             return Ok(None);
         }
         if !(has_grown || head[..8] == *WHOLE) || head[8..16] != epoch.to_le_bytes() {
-            return match bytes.iter().all(|byte| *byte == 0) {
+            return match head.iter().all(|byte| *byte == 0) && !Group::begins(rest) {
                 true => Ok(Some(Segment { groups: Vec::new(), is_torn: true })),
                 false => Err(Error::corrupt(name, "not a segment of this log")),
             };
         }
         let mut groups = Vec::new();
         while let Some((group, after)) = Group::split(rest) {
-            // A file may have grown by zeros that were never written over.
-            if has_grown && rest.iter().all(|byte| *byte == 0) {
-                break;
-            }
-            if !group.is_whole && (!has_grown || !after.is_empty()) {
+            if !group.is_whole && (!has_grown || Group::begins(after)) {
                 return Err(Error::corrupt(name, "the checksum of a group is wrong"));
             }
             if !group.is_whole {
@@ -228,6 +225,11 @@ impl<'a> Group<'a> {
         let (body, rest) = bytes.split_at_checked(length)?;
         let is_whole = length > 0 && crc32fast::hash(body).to_le_bytes() == *crc;
         Some((Group { body, is_whole }, rest))
+    }
+
+    /// Returns whether the bytes begin with a whole group.
+    fn begins(bytes: &[u8]) -> bool {
+        Group::split(bytes).is_some_and(|(group, _)| group.is_whole)
     }
 }
 
@@ -270,6 +272,30 @@ mod tests {
         let bytes = [segment(GROWN, &[b"one"]), vec![0; 100]].concat();
         let segment = Segment::parse("s", &bytes, 7).unwrap().unwrap();
         assert_eq!(segment, Segment { groups: vec![b"one"], is_torn: true });
+    }
+
+    #[test]
+    fn a_group_that_was_written_in_parts_is_torn() {
+        let whole = segment(GROWN, &[b"one", &[7; 500]]);
+        // The end of a group may be written before its beginning, as blocks are.
+        for start in HEAD + 11..whole.len() {
+            for end in start + 1..whole.len() {
+                let mut bytes = whole.clone();
+                bytes[start..end].fill(0);
+                if bytes == whole {
+                    continue;
+                }
+                let segment = Segment::parse("s", &bytes, 7).unwrap().unwrap();
+                assert_eq!(segment, Segment { groups: vec![b"one"], is_torn: true });
+            }
+        }
+        let mut bytes = self::segment(GROWN, &[&[7; 500]]);
+        bytes[..HEAD + 8].fill(0);
+        let segment = Segment::parse("s", &bytes, 7).unwrap().unwrap();
+        assert_eq!(segment, Segment { groups: Vec::new(), is_torn: true });
+        bytes = whole;
+        bytes[..HEAD].fill(0);
+        assert!(Segment::parse("s", &bytes, 7).is_err(), "a group was whole after this head");
     }
 
     #[test]

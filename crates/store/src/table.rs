@@ -197,6 +197,17 @@ impl Write {
         std::iter::once(self.active.clone()).chain(frozen).collect()
     }
 
+    /// Drops the memtables whose log the manifest does not need, since its runs have them: a flush
+    /// whose outcome was not known has succeeded. Merges may not be seen twice.
+    fn forget_flushed(&mut self, log: &[LogStart]) {
+        let [own] = log else { return };
+        let is_flushed = |frozen: &&Frozen| frozen.log_segment.is_some_and(|at| at <= own.segment);
+        let count = self.frozen.iter().take_while(is_flushed).count();
+        let flushed = self.frozen.drain(..count);
+        self.frozen_bytes -= flushed.map(|frozen| frozen.memtable.bytes()).sum::<u64>();
+        self.recovered = 0;
+    }
+
     /// Returns how long whoever wrote so many bytes waits: nothing while memtables take less than
     /// they may, then more and more, up to as long as a slow disk would need to take the bytes.
     /// Short waits are put together.
@@ -545,8 +556,15 @@ impl Table {
         let mut flushing = self.flushing.lock();
         let manifest = current(&self.environment, self.id)?;
         self.check_writer(&manifest.state).inspect_err(|error| self.fail(error))?;
+        let mut jobs = manifest.state.jobs.iter();
+        if let Some(job) = jobs.find(|job| job.kind == JobKind::Writer && job.id != flushing.job) {
+            // A flush whose outcome was not known has opened it.
+            (flushing.job, flushing.next_sstable) = (job.id, AtomicU32::new(0));
+        }
         flushing.manifest = Arc::new(manifest);
-        self.publish(&mut self.write.lock(), &flushing.manifest);
+        let mut write = self.write.lock();
+        write.forget_flushed(&flushing.manifest.state.log);
+        self.publish(&mut write, &flushing.manifest);
         Ok(())
     }
 

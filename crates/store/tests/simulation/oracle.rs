@@ -1,254 +1,323 @@
-//! What must be in a table: a map for every moment of its history.
-//!
-//! Each batch writes the number of the writer and of the batch into a record, so that a table tells
-//! which batches it has.
+//! What must be in each table: a map for every moment of its history (`model.rs`).
 
-use canopy_store::{Batch, Direction, Key, KeyRange, KeyRef, MergeOperator, Result, Scan, TableId};
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-
-pub type Map = BTreeMap<Key, Vec<u8>>;
-
-/// One change, as the oracle makes it.
-#[derive(Clone, Debug)]
-pub enum Step {
-    Put(Key, Vec<u8>),
-    Merge(Key, Vec<u8>),
-    Delete(Key),
-    DeleteRange(KeyRange),
-}
-
-/// What one writer did, or what a clone began with.
-#[derive(Default)]
-struct Generation {
-    base: Map,
-    batches: Vec<Vec<Step>>,
-    /// Batches up to this number were acknowledged as durable.
-    durable: usize,
-    /// How many of them the writer after this one found.
-    found: Option<usize>,
-}
+use crate::model::{
+    Map, Step, apply, batch_of, check_between, check_equal, histories_in, range_of, within,
+};
+use canopy_store::{Batch, Key, KeyRange, TableId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard};
 
 /// All tables' histories.
 #[derive(Default)]
-pub struct Oracle {
-    generations: Mutex<Vec<Generation>>,
-    tables: Mutex<BTreeMap<TableId, Table>>,
+pub struct Oracle(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    events: Vec<Event>,
+    writers: Vec<Writer>,
+    tables: BTreeMap<TableId, Table>,
 }
 
-#[derive(Clone, Debug)]
+/// A batch or an ingestion; a table's history has its number.
+struct Event {
+    table: TableId,
+    steps: Vec<Step>,
+    is_batch: bool,
+}
+
+/// Somebody who opened a table for writing, and what it wrote.
+struct Writer {
+    table: TableId,
+    /// The batches that it found, and those that it wrote.
+    batches: Vec<u16>,
+    /// So many of them were acknowledged as durable.
+    durable: usize,
+    /// So many of them the next writer found.
+    left: Option<usize>,
+}
+
+#[derive(Clone)]
 pub struct Table {
-    /// Its latest writer's generation, or what it began with.
-    pub latest: usize,
-    /// That writer's epoch.
-    pub epoch: u64,
+    /// What it began with.
+    base: Map,
+    /// Keys that may have been removed from it, or from what it began with.
+    removed: Vec<KeyRange>,
+    /// What was acknowledged as being in its SSTables.
+    committed: BTreeSet<u16>,
+    /// The range that it was acknowledged to be restricted to.
+    wide: KeyRange,
+    /// The range with what was only tried.
+    narrow: KeyRange,
+    /// The record of its history that is never taken away.
+    pub home: Key,
+    /// Its latest writer, if there was one.
+    writer: Option<usize>,
+    epoch: u64,
     pub is_deleted: bool,
 }
 
-/// The record that tells which batches a table has.
-pub fn marker() -> Key {
-    Key { directory: u64::MAX, hash: 0, name: b"marker".to_vec() }
-}
-
-/// Appends operands to values, so that any other order is seen.
-pub struct Append;
-
-impl MergeOperator for Append {
-    fn name(&self) -> &str {
-        "append"
-    }
-
-    fn apply(&self, _key: KeyRef<'_>, value: Option<&[u8]>, operand: &[u8]) -> Vec<u8> {
-        [value.unwrap_or_default(), operand].concat()
-    }
-
-    fn combine(&self, _key: KeyRef<'_>, first: &[u8], second: &[u8]) -> Vec<u8> {
-        [first, second].concat()
-    }
-}
-
-fn apply(map: &mut Map, step: &Step) {
-    match step {
-        Step::Put(key, value) => drop(map.insert(key.clone(), value.clone())),
-        Step::Merge(key, operand) => map.entry(key.clone()).or_default().extend(operand),
-        Step::Delete(key) => drop(map.remove(key)),
-        Step::DeleteRange(range) => map.retain(|key, _| !range.contains(key.as_ref())),
-    }
-}
-
-pub fn batch_of(steps: &[Step]) -> Batch {
-    let mut batch = Batch::new();
-    for step in steps {
-        match step {
-            Step::Put(key, value) => batch.put(key.as_ref(), value).unwrap(),
-            Step::Merge(key, operand) => batch.merge(key.as_ref(), operand).unwrap(),
-            Step::Delete(key) => batch.delete(key.as_ref()).unwrap(),
-            Step::DeleteRange(range) => batch.delete_range(range).unwrap(),
+impl Table {
+    fn new(id: TableId, base: Map, range: KeyRange, removed: Vec<KeyRange>) -> Self {
+        let all = histories_in(&range);
+        Table {
+            base,
+            removed,
+            committed: BTreeSet::new(),
+            home: all[id.0 as usize % all.len()].clone(),
+            wide: range.clone(),
+            narrow: range,
+            writer: None,
+            epoch: 0,
+            is_deleted: false,
         }
     }
-    batch
-}
 
-fn marker_value(generation: usize, batches: usize) -> Vec<u8> {
-    [(generation as u64).to_le_bytes(), (batches as u64).to_le_bytes()].concat()
-}
-
-impl Generation {
-    /// What a table has after so many batches.
-    fn at(&self, own: usize, batches: usize) -> Map {
-        let mut map = self.base.clone();
-        self.batches[..batches].iter().flatten().for_each(|step| apply(&mut map, step));
-        if batches > 0 {
-            map.insert(marker(), marker_value(own, batches));
-        }
-        map
+    /// Returns the keys that it has for certain.
+    pub fn range(&self) -> &KeyRange {
+        &self.narrow
     }
 }
 
-/// Returns all of a scan.
-pub fn read_all(mut scan: Scan) -> Result<Map> {
-    let mut map = Map::new();
-    let mut last: Option<Key> = None;
-    while let Some(record) = scan.next()? {
-        let key = record.key.to_key();
-        if let Some(last) = &last {
-            assert_ne!(*last, key, "a scan has a key twice");
-        }
-        map.insert(key.clone(), record.value.to_vec());
-        last = Some(key);
+/// What a reader saw: of which table, when it began, and the range that the table had then.
+pub struct Seen<'a> {
+    pub id: TableId,
+    pub before: &'a Table,
+    pub range: &'a KeyRange,
+}
+
+impl Known {
+    /// Returns a table's history as the records in `range` tell it, which must be all the same.
+    fn history(&self, id: TableId, map: &Map, range: &KeyRange) -> Vec<u16> {
+        let table = &self.tables[&id];
+        let mut all = histories_in(range).into_iter().map(|key| {
+            let [value, base] =
+                [map, &table.base].map(|map| map.get(&key).map_or(&[][..], Vec::as_slice));
+            let own = value.strip_prefix(base);
+            let own = own.unwrap_or_else(|| panic!("{key:?} has lost what the table began with"));
+            let numbers =
+                own.chunks(2).map(|number| u16::from_le_bytes(number.try_into().unwrap()));
+            numbers.collect::<Vec<u16>>()
+        });
+        let history = all.next().expect("a range with a record that is the history");
+        assert!(all.all(|other| other == history), "a batch is there in parts");
+        let distinct = BTreeSet::from_iter(&history);
+        assert_eq!(distinct.len(), history.len(), "something happened twice: {history:?}");
+        let is_own = |number: &u16| self.events[usize::from(*number)].table == id;
+        assert!(history.iter().all(is_own), "a history of another table");
+        history
     }
-    Ok(map)
+
+    /// Returns a table's records after a history.
+    fn at(&self, id: TableId, history: &[u16], range: &KeyRange) -> Map {
+        let mut map = self.tables[&id].base.clone();
+        let events = history.iter().map(|number| &self.events[usize::from(*number)]);
+        events.flat_map(|event| &event.steps).for_each(|step| apply(&mut map, step));
+        within(map, range)
+    }
+
+    fn batches_of(&self, history: &[u16]) -> Vec<u16> {
+        let is_batch = |number: &u16| self.events[usize::from(*number)].is_batch;
+        history.iter().copied().filter(is_batch).collect()
+    }
+
+    /// Checks a history that somebody read who began when the table was `before`.
+    fn check_moment(&self, id: TableId, history: &[u16], before: &Table) {
+        let batches = self.batches_of(history);
+        let all = self.tables[&id].writer.map_or(&[][..], |at| &self.writers[at].batches);
+        assert!(all.starts_with(&batches), "{batches:?} is there, of {all:?}");
+        let missing = before.committed.iter().find(|number| !history.contains(number));
+        assert_eq!(missing, None, "was in SSTables, and is not in {history:?}");
+    }
+
+    fn event(
+        &mut self,
+        id: TableId,
+        range: &KeyRange,
+        mut steps: Vec<Step>,
+        is_batch: bool,
+    ) -> u16 {
+        let number = self.events.len() as u16;
+        let own = number.to_le_bytes().to_vec();
+        steps.extend(histories_in(range).into_iter().map(|key| Step::Merge(key, own.clone())));
+        if let Some(table) = self.tables.get_mut(&id) {
+            let removes = |step: &&Step| matches!(step, Step::Delete(_) | Step::DeleteRange(_));
+            table.removed.extend(steps.iter().filter(removes).map(range_of));
+        }
+        self.events.push(Event { table: id, steps, is_batch });
+        number
+    }
 }
 
 impl Oracle {
-    pub fn add_table(&self, table: TableId, base: Map) {
-        let mut generations = self.generations.lock().unwrap();
-        generations.push(Generation { base, ..Generation::default() });
-        let latest = generations.len() - 1;
-        self.tables.lock().unwrap().insert(table, Table { latest, epoch: 0, is_deleted: false });
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap()
+    }
+
+    pub fn add_table(&self, id: TableId, base: Map, range: KeyRange, removed: Vec<KeyRange>) {
+        self.known().tables.insert(id, Table::new(id, base, range, removed));
     }
 
     pub fn tables(&self) -> Vec<(TableId, Table)> {
-        self.tables.lock().unwrap().iter().map(|(id, table)| (*id, table.clone())).collect()
+        self.known().tables.iter().map(|(id, table)| (*id, table.clone())).collect()
     }
 
-    pub fn mark_deleted(&self, table: TableId) {
-        if let Some(table) = self.tables.lock().unwrap().get_mut(&table) {
+    pub fn table(&self, id: TableId) -> Table {
+        self.known().tables[&id].clone()
+    }
+
+    pub fn mark_deleted(&self, id: TableId) {
+        if let Some(table) = self.known().tables.get_mut(&id) {
             table.is_deleted = true;
         }
     }
 
-    pub fn is_deleted(&self, table: TableId) -> bool {
-        self.tables.lock().unwrap().get(&table).is_none_or(|table| table.is_deleted)
+    pub fn is_deleted(&self, id: TableId) -> bool {
+        self.known().tables.get(&id).is_none_or(|table| table.is_deleted)
     }
 
-    /// Checks that a map is what some table had at some moment.
-    pub fn check_some_moment(&self, map: &Map, range: &KeyRange, what: &str) {
-        let generations = self.generations.lock().unwrap();
-        let expected = match map.get(&marker()) {
-            Some(value) => {
-                let number = |at: usize| u64::from_le_bytes(value[at..at + 8].try_into().unwrap());
-                let (own, batches) = (number(0) as usize, number(8) as usize);
-                generations[own].at(own, batches)
+    /// Returns the ranges of a table that may have had a key that is not there any more.
+    pub fn removed(&self, id: TableId) -> Vec<KeyRange> {
+        self.known().tables[&id].removed.clone()
+    }
+
+    /// A table is about to be restricted.
+    pub fn restricting(&self, id: TableId, range: &KeyRange) {
+        if let Some(table) = self.known().tables.get_mut(&id) {
+            table.narrow = table.narrow.intersection(range);
+        }
+    }
+
+    /// It was.
+    pub fn restricted(&self, id: TableId, range: &KeyRange) {
+        if let Some(table) = self.known().tables.get_mut(&id) {
+            table.wide = table.wide.intersection(range);
+        }
+    }
+
+    /// Returns what a table must have, all of it, given the records of its history.
+    pub fn expected(&self, id: TableId, histories: &Map, range: &KeyRange) -> Map {
+        let known = self.known();
+        known.at(id, &known.history(id, histories, range), range)
+    }
+
+    /// Checks that a range is one that the table may have.
+    pub fn check_range(&self, seen: &Seen<'_>) {
+        let narrow = &self.known().tables[&seen.id].narrow;
+        assert!(seen.range.covers(narrow), "{:?} went too far", seen.range);
+        assert!(seen.before.wide.covers(seen.range), "{:?} is too much", seen.range);
+    }
+
+    /// Checks that all of a table's records are what it had in SSTables at some moment since
+    /// `before`.
+    pub fn check_moment(&self, seen: &Seen<'_>, map: &Map, what: &str) {
+        self.check_range(seen);
+        let known = self.known();
+        let history = known.history(seen.id, map, seen.range);
+        known.check_moment(seen.id, &history, seen.before);
+        check_equal(map, &known.at(seen.id, &history, seen.range), what);
+    }
+
+    /// Checks that a clone of `range` of a table has what the table had at some moment since
+    /// `before`. Somebody may just have restricted the table.
+    pub fn check_clone(&self, id: TableId, before: &Table, map: &Map, range: &KeyRange) {
+        let known = self.known();
+        let narrow = known.tables[&id].narrow.intersection(range);
+        if histories_in(&narrow).is_empty() {
+            // Somebody has taken all of it away: what the clone got of it is not known.
+            return;
+        }
+        let history = known.history(id, map, &narrow);
+        known.check_moment(id, &history, before);
+        let expected = known.at(id, &history, &before.wide.intersection(range));
+        check_between(map, &expected, &narrow, "a clone");
+    }
+
+    /// Checks what the new writer of a table found, and begins what it writes; returns its number.
+    /// If another opened the table since, nothing that it writes may be acknowledged.
+    pub fn opened(&self, seen: &Seen<'_>, epoch: u64, map: &Map) -> usize {
+        self.check_moment(seen, map, "what a new writer found");
+        let mut known = self.known();
+        let batches = known.batches_of(&known.history(seen.id, map, seen.range));
+        let found = batches.len();
+        let mut writer = Writer { table: seen.id, batches, durable: found, left: Some(found) };
+        let number = known.writers.len();
+        let Table { writer: before, epoch: epoch_before, .. } = known.tables[&seen.id];
+        if epoch > epoch_before {
+            if let Some(before) = before {
+                let before = &mut known.writers[before];
+                assert!(
+                    found >= before.durable,
+                    "{} batches were acknowledged as durable, {found} are there",
+                    before.durable
+                );
+                before.left = Some(found);
             }
-            None => Map::new(),
-        };
-        check_equal(map, &within(expected, range), what);
+            writer.left = None;
+            if let Some(table) = known.tables.get_mut(&seen.id) {
+                (table.writer, table.epoch) = (Some(number), epoch);
+            }
+        }
+        known.writers.push(writer);
+        number
     }
 
-    /// Checks what the new writer of a table found, and begins its generation. If another opened
-    /// the table since, nothing that it writes may be acknowledged.
-    pub fn opened(&self, table: TableId, epoch: u64, found: &Map) -> usize {
-        let mut tables = self.tables.lock().unwrap();
-        let mut generations = self.generations.lock().unwrap();
-        let Table { latest: before, epoch: epoch_before, .. } = tables[&table];
-        if epoch < epoch_before {
-            generations.push(Generation {
-                base: found.clone(),
-                found: Some(0),
-                ..Generation::default()
-            });
-            return generations.len() - 1;
-        }
-        let value = found.get(&marker()).cloned();
-        let number = |at: usize| {
-            value
-                .as_ref()
-                .map(|value| u64::from_le_bytes(value[at..at + 8].try_into().unwrap()) as usize)
-        };
-        let batches = match number(0) {
-            Some(own) if own == before => number(8).unwrap(),
-            // Nothing of the writer before, if what is there is what that one began with.
-            _ => 0,
-        };
-        let of = &mut generations[before];
-        assert!(batches <= of.batches.len(), "batches that nobody wrote");
-        assert!(
-            batches >= of.durable,
-            "table {table}: {} batches were acknowledged as durable, {batches} are there",
-            of.durable
-        );
-        check_equal(found, &of.at(before, batches), "what a new writer found");
-        of.found = Some(batches);
-        generations.push(Generation { base: found.clone(), ..Generation::default() });
-        let own = generations.len() - 1;
-        if let Some(table) = tables.get_mut(&table) {
-            table.latest = own;
-            table.epoch = epoch;
-        }
-        own
+    /// Adds a batch that is about to be written to a table of this range, and returns it.
+    pub fn begin_batch(&self, writer: usize, range: &KeyRange, steps: Vec<Step>) -> Batch {
+        let mut known = self.known();
+        let id = known.writers[writer].table;
+        let number = known.event(id, range, steps, true);
+        known.writers[writer].batches.push(number);
+        batch_of(&known.events[usize::from(number)].steps)
     }
 
-    /// Adds a batch that is about to be written and returns it with its marker.
-    pub fn begin_batch(&self, own: usize, mut steps: Vec<Step>) -> Batch {
-        let mut generations = self.generations.lock().unwrap();
-        let of = &mut generations[own];
-        of.batches.push(steps.clone());
-        steps.push(Step::Put(marker(), marker_value(own, of.batches.len())));
-        batch_of(&steps)
+    /// Adds an ingestion, and returns its number and all that it adds.
+    pub fn begin_ingestion(
+        &self,
+        id: TableId,
+        range: &KeyRange,
+        steps: Vec<Step>,
+    ) -> (u16, Vec<Step>) {
+        let mut known = self.known();
+        let number = known.event(id, range, steps, false);
+        (number, known.events[usize::from(number)].steps.clone())
+    }
+
+    pub fn ingested(&self, id: TableId, number: u16) {
+        if let Some(table) = self.known().tables.get_mut(&id) {
+            table.committed.insert(number);
+        }
     }
 
     /// Everything that the writer wrote was acknowledged as durable.
-    pub fn acknowledged(&self, own: usize) {
-        let mut generations = self.generations.lock().unwrap();
-        let of = &mut generations[own];
+    pub fn acknowledged(&self, writer: usize) {
+        let mut known = self.known();
+        let of = &mut known.writers[writer];
         of.durable = of.batches.len();
-        if let Some(found) = of.found {
+        if let Some(left) = of.left {
             assert!(
-                of.durable <= found,
-                "a writer's batch {} was acknowledged after another had opened the table with {found}",
+                of.durable <= left,
+                "a batch was acknowledged, {}, after another had opened the table with {left}",
                 of.durable
             );
         }
     }
 
-    /// Returns what a writer's table has.
-    pub fn own(&self, own: usize) -> Map {
-        let generations = self.generations.lock().unwrap();
-        generations[own].at(own, generations[own].batches.len())
-    }
-}
-
-pub fn within(map: Map, range: &KeyRange) -> Map {
-    map.into_iter().filter(|(key, _)| range.contains(key.as_ref())).collect()
-}
-
-pub fn check_equal(found: &Map, expected: &Map, what: &str) {
-    if found != expected {
-        let keys = std::collections::BTreeSet::from_iter(found.keys().chain(expected.keys()));
-        for key in keys {
-            if found.get(key) != expected.get(key) {
-                let (found, expected) = (found.get(key), expected.get(key));
-                panic!("{what}: {key:?} is {found:?}, not {expected:?}");
-            }
+    /// Everything that the writer wrote was acknowledged as being in SSTables.
+    pub fn flushed(&self, writer: usize) {
+        self.acknowledged(writer);
+        let mut known = self.known();
+        let (id, batches) = (known.writers[writer].table, known.writers[writer].batches.clone());
+        if let Some(table) = known.tables.get_mut(&id) {
+            table.committed.extend(batches);
         }
     }
-}
 
-/// Reads forward, and backward, which must be the same.
-pub fn both_ways(scan: impl Fn(Direction) -> Result<Scan>) -> Result<Map> {
-    let forward = read_all(scan(Direction::Forward)?)?;
-    let backward = read_all(scan(Direction::Backward)?)?;
-    check_equal(&backward, &forward, "backward");
-    Ok(forward)
+    /// Checks that a table that is open has all that was written to it, given the records of its
+    /// history.
+    pub fn check_own(&self, writer: usize, histories: &Map, range: &KeyRange) {
+        let known = self.known();
+        let of = &known.writers[writer];
+        let history = known.history(of.table, histories, range);
+        assert_eq!(known.batches_of(&history), of.batches, "of a writer's own table");
+    }
 }

@@ -3,6 +3,7 @@
 mod cases;
 mod objects;
 mod place;
+mod unknown;
 
 use canopy_store::storage::{Append, Created, Listed, LocalStorage, MemoryStorage, Storage};
 use canopy_store::{
@@ -61,6 +62,34 @@ fn what_was_synced_is_there_after_a_crash() {
     assert_eq!(contents(&table), expected);
     drop(table);
     assert_eq!(place.read(id), expected);
+    assert_eq!(contents(&place.open(id)), expected);
+}
+
+#[test]
+fn what_a_power_cut_tore_is_not_there() {
+    // The blocks of a file are written in any order: what was not synced may be there without its
+    // beginning.
+    let directory = tempfile::tempdir().unwrap();
+    let place = local(directory.path());
+    let id = place.create();
+    let expected = BTreeMap::from([(key(1, 1), 1)]);
+    let segment = |epoch: u64, number: u64| {
+        directory.path().join(format!("{id}/log/{epoch:020}/{number:020}"))
+    };
+    let table = place.open(id);
+    put(&table, &key(1, 1), 1);
+    table.sync().unwrap();
+    drop(table);
+    let torn = [vec![0; 8], vec![7; 5000]].concat();
+    let synced = std::fs::read(segment(1, 0)).unwrap();
+    std::fs::write(segment(1, 0), [synced, torn].concat()).unwrap();
+    let table = place.open(id);
+    assert_eq!(contents(&table), expected);
+    drop(table);
+    // Of a segment of which nothing was synced, the head may be missing.
+    std::fs::create_dir_all(segment(2, 0).parent().unwrap()).unwrap();
+    std::fs::write(segment(2, 0), [vec![0; 512], vec![7; 5000]].concat()).unwrap();
+    assert_eq!(contents(&place.open(id)), expected);
     assert_eq!(contents(&place.open(id)), expected);
 }
 
