@@ -8,7 +8,7 @@ use canopy::{Outcome, message};
 use canopy_store::manifest::Manifest;
 use canopy_store::{
     Change, Direction, Environment, Error, Key, KeyRange, KeyRef, Layout, MergeOperator, Object,
-    ObjectKind, Op, Options, Reader, SegmentInfo, SegmentKind, TableId, Tables, inspect,
+    ObjectKind, Op, Options, Reader, SegmentInfo, SegmentKind, SstableCache, TableId, inspect,
     read_segment,
 };
 use parking_lot::Mutex;
@@ -218,7 +218,7 @@ impl Dumping {
         id: TableId,
         with_log: bool,
     ) -> Result<(), Ended> {
-        let tables = Tables::new(environment, MEMORY_BYTES);
+        let tables = SstableCache::new(environment, MEMORY_BYTES);
         loop {
             let manifest = inspect(environment, id)?;
             self.layout = manifest.state.layout.clone();

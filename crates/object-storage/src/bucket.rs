@@ -25,6 +25,16 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// So many ranges are read at once.
 const CONCURRENT_READS: usize = 32;
 
+/// Variables of which one has to say who asks.
+const CREDENTIALS: [&str; 6] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_METADATA_ENDPOINT",
+    "AWS_SKIP_SIGNATURE",
+];
+
 /// Objects in a bucket, below a prefix.
 pub struct BucketStorage {
     /// Tries again what failed: reads, listings and removals.
@@ -41,7 +51,14 @@ impl BucketStorage {
     /// Keeps objects in the bucket `bucket`, below `prefix`. The server, its region and who asks
     /// are in the variables that the tools of S3 share: `AWS_ENDPOINT_URL`, `AWS_REGION`,
     /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, and those for roles.
+    /// If none says who asks, that is an error: no address of the network is tried for an answer.
     pub fn from_environment(bucket: &str, prefix: &str) -> Result<Self> {
+        if !CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some()) {
+            return Err(Error::Invalid(format!(
+                "s3://{bucket}: nothing says who asks; set AWS_ACCESS_KEY_ID and \
+                 AWS_SECRET_ACCESS_KEY, and AWS_ENDPOINT_URL unless the bucket is Amazon's"
+            )));
+        }
         Self::new(AmazonS3Builder::from_env().with_bucket_name(bucket), prefix)
     }
 
@@ -105,10 +122,22 @@ impl BucketStorage {
 
 /// Returns the engine's error for what a request came to.
 fn failed(name: &str, error: object_store::Error) -> Error {
-    match error {
-        object_store::Error::NotFound { .. } => Error::NotFound(name.into()),
-        error => Error::storage(name, io::Error::other(error)),
+    if matches!(error, object_store::Error::NotFound { .. }) {
+        return Error::NotFound(name.into());
     }
+    // That nobody answers, say, only the innermost error tells.
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(inner) = source {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        source = inner.source();
+    }
+    let line = Vec::from_iter(text.split_whitespace()).join(" ");
+    let object = if name.is_empty() { "the bucket" } else { name };
+    Error::storage(object, io::Error::other(line))
 }
 
 impl Storage for BucketStorage {

@@ -6,9 +6,9 @@ use canopy_store::{Error, Result};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Returns the storage at `location`, which is there already: a directory, `s3://BUCKET/PREFIX`, or, for a store that
-/// overwrites objects, `DIRECTORY+s3://BUCKET/PREFIX`: SSTables in the bucket, the rest in the
-/// directory, which every process that uses the tables must see.
+/// Returns the storage at `location`, which is there already: a directory, `s3://BUCKET/PREFIX`, or,
+/// for a store that overwrites objects, `DIRECTORY+s3://BUCKET/PREFIX`: SSTables in the bucket, the
+/// rest in the directory, which every process that uses the tables must see.
 pub fn open(location: &str) -> Result<Arc<dyn Storage>> {
     if let Some(rest) = location.strip_prefix("s3://") {
         return Ok(Arc::new(bucket(location, rest)?));

@@ -5,8 +5,8 @@ mod inodes;
 
 use canopy_store::storage::LocalStorage;
 use canopy_store::{
-    Batch, Direction, Durability, Environment, Ingestion, Key, KeyRange, Options, Result, Table,
-    TableId, Tables, Upkeep, compact_all, create,
+    Batch, Direction, Durability, Environment, Ingestion, Key, KeyRange, Options, Result,
+    SstableCache, Table, TableId, Upkeep, compact_all, create,
 };
 use inodes::{Data, data};
 use rand::rngs::StdRng;
@@ -57,8 +57,8 @@ impl Bench {
         Ok(id)
     }
 
-    fn tables(&self) -> Arc<Tables> {
-        Tables::new(&self.environment, 512 << 20)
+    fn tables(&self) -> Arc<SstableCache> {
+        SstableCache::new(&self.environment, 512 << 20)
     }
 
     fn open(&self, id: TableId) -> Result<Table> {

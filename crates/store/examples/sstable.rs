@@ -5,7 +5,7 @@
 
 mod inodes;
 
-use canopy_store::sstable::{BlockCache, Builder, Options, Sstable, SstableInfo};
+use canopy_store::sstable::{BlockCache, Builder, BuilderOptions, Sstable, SstableInfo};
 use canopy_store::storage::{LocalStorage, Storage};
 use canopy_store::{Key, KeyRange, Result};
 use inodes::{COLUMNS, Data, data};
@@ -37,7 +37,7 @@ fn measure(what: &str, rounds: usize, count: usize, mut round: impl FnMut()) {
     println!("{what:<28} {:>8.0} k/s", rates[rounds / 2]);
 }
 
-fn build(data: &Data, options: &Options) -> Result<(bytes::Bytes, SstableInfo)> {
+fn build(data: &Data, options: &BuilderOptions) -> Result<(bytes::Bytes, SstableInfo)> {
     let mut builder = Builder::new(&data.layout, options.clone());
     for at in 0..data.entries.len() {
         builder.add(data.at(at))?;
@@ -78,8 +78,9 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1).filter_map(|argument| argument.parse().ok());
     let records = arguments.next().unwrap_or(2_000_000);
     let rounds = arguments.next().unwrap_or(5);
-    let options =
-        Options { block_bytes: arguments.next().unwrap_or(Options::default().block_bytes) };
+    let options = BuilderOptions {
+        block_bytes: arguments.next().unwrap_or(BuilderOptions::default().block_bytes),
+    };
     let data = data(records);
     let records = data.entries.len();
     measure("build", rounds, records, || drop(black_box(build(&data, &options))));

@@ -6,9 +6,9 @@ use crate::error::{Error, Result};
 use crate::key::{Key, KeyRange, KeyRef};
 use crate::manifest::{Hold, Manifest, Version};
 use crate::names::TableId;
+use crate::runs::SstableCache;
 use crate::scan::{Direction, Scan};
 use crate::table::Options;
-use crate::tables::Tables;
 use crate::view::View;
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ impl Reader {
         environment: &Environment,
         table: TableId,
         checkpoint: Option<u64>,
-        tables: &Arc<Tables>,
+        tables: &Arc<SstableCache>,
         options: &Options,
     ) -> Result<Self> {
         let mut manifest = current(environment, table)?;

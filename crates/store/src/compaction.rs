@@ -7,9 +7,9 @@ use crate::key::KeyRange;
 use crate::manifest::{Hold, JobKind, Run, SstableId, State};
 use crate::names::TableId;
 use crate::output::Output;
-use crate::scan::{Direction, Input, Older, Scan};
+use crate::runs::{OpenRun, SstableCache};
+use crate::scan::{Direction, Older, Scan, ScanInput};
 use crate::table::Options;
-use crate::tables::{OpenRun, Tables};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -75,7 +75,7 @@ fn pick_of(runs: &[Option<u64>], options: &Options) -> Option<Range<usize>> {
 pub fn compact(
     environment: &Environment,
     table: TableId,
-    tables: &Arc<Tables>,
+    tables: &Arc<SstableCache>,
     options: &Options,
 ) -> Result<bool> {
     compact_picked(environment, table, tables, options, |state| pick(state, options))
@@ -85,7 +85,7 @@ pub fn compact(
 pub fn compact_all(
     environment: &Environment,
     table: TableId,
-    tables: &Arc<Tables>,
+    tables: &Arc<SstableCache>,
     options: &Options,
 ) -> Result<bool> {
     compact_picked(environment, table, tables, options, |state| {
@@ -97,7 +97,7 @@ pub fn compact_all(
 fn compact_picked(
     environment: &Environment,
     table: TableId,
-    tables: &Arc<Tables>,
+    tables: &Arc<SstableCache>,
     options: &Options,
     pick: impl Fn(&State) -> Option<Range<usize>>,
 ) -> Result<bool> {
@@ -146,7 +146,7 @@ fn sstables_of(runs: &[Run]) -> Vec<SstableId> {
 fn merge(
     environment: &Environment,
     table: TableId,
-    tables: &Arc<Tables>,
+    tables: &Arc<SstableCache>,
     options: &Options,
     state: &State,
     (job, places): (u64, Range<usize>),
@@ -156,7 +156,7 @@ fn merge(
     let (mut inputs, mut range_deletes) = (Vec::new(), Vec::new());
     for run in &state.runs[places] {
         let run = OpenRun::new(run.clone(), tables.clone());
-        let input = Input::of_run(&run, &all, Direction::Forward)?;
+        let input = ScanInput::of_run(&run, &all, Direction::Forward)?;
         if older == Older::Present {
             range_deletes.extend(input.range_deletes.iter().cloned());
         }

@@ -13,10 +13,10 @@ use crate::manifest::Manifest;
 use crate::merge::MergeOperator;
 use crate::names::TableId;
 use crate::record::{Column, Layout, Op, RecordRef};
+use crate::runs::SstableCache;
 use crate::sstable::{self, BlockCache, Builder, Sstable, SstableInfo};
 use crate::storage::{MemoryStorage, Storage};
 use crate::table::{Durability, Options, Table, create};
-use crate::tables::Tables;
 use crate::{
     Base, Direction, KeyRef, Reader, checkpoint, clone, collect, compact_all, delete, inspect,
 };
@@ -106,7 +106,7 @@ fn original() -> Original {
     let environment = environment(MemoryStorage::default());
     let made = || -> Result<TableId> {
         let id = create(&environment, layout(), &options())?;
-        let tables = Tables::new(&environment, 1 << 20);
+        let tables = SstableCache::new(&environment, 1 << 20);
         let table = Table::open(&environment, id, tables, options())?;
         for round in 0..2 {
             let mut batch = Batch::new();
@@ -154,7 +154,7 @@ fn use_with(kind: &str, change: impl FnOnce(Vec<u8>) -> Vec<u8>) {
     let Original { environment, id } = original;
     environment.storage.remove(&name).expect("memory");
     environment.storage.create(&name, change(bytes).into()).expect("memory");
-    let tables = Tables::new(&environment, 1 << 20);
+    let tables = SstableCache::new(&environment, 1 << 20);
     let _ = inspect(&environment, id);
     for checkpoint in [None, Some(0)] {
         let read = Reader::open(&environment, id, checkpoint, &tables, &options());
@@ -195,7 +195,7 @@ fn segment(bytes: &[u8]) {
 fn sstable_seeds() -> Vec<Vec<u8>> {
     [64, 700]
         .map(|block_bytes| {
-            let mut builder = Builder::new(&layout(), sstable::Options { block_bytes });
+            let mut builder = Builder::new(&layout(), sstable::BuilderOptions { block_bytes });
             let mut entries = Vec::from_iter((0..60).map(entry));
             entries.sort();
             for (at, (key, value)) in entries.iter().enumerate() {

@@ -10,7 +10,7 @@ use crate::manifest::{JobKind, Run, SstableId};
 use crate::names::TableId;
 use crate::output::Output;
 use crate::record::{Layout, RecordRef};
-use crate::scan::{Direction, Input, Older, Scan};
+use crate::scan::{Direction, Older, Scan, ScanInput};
 use crate::sorted::{Sorted, SortedSource, Unsorted};
 use crate::table::Options;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Ingestion {
         let operator = self.options.operator.clone();
         let records = std::mem::take(&mut self.records);
         let source = SortedSource::new(Arc::new(Sorted::new(records)), operator.clone());
-        let input = Input { source: Box::new(source), range_deletes: Vec::new() };
+        let input = ScanInput { source: Box::new(source), range_deletes: Vec::new() };
         let scan = Scan::new(vec![input], Direction::Forward, Older::Present, operator);
         let output = Output {
             environment: &self.environment,

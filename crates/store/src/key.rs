@@ -35,8 +35,8 @@ pub fn hash_of(name: &[u8]) -> u64 {
 }
 
 impl Key {
-    /// Returns the key of `name` in `directory`, with the name's own hash. Tables keep no hashes of
-    /// such keys: they are computed again.
+    /// Returns the key of `name` in `directory`, with the name's own hash. Tables keep no
+    /// hashes of such keys: they are computed again.
     pub fn named(directory: u64, name: &[u8]) -> Self {
         Key { directory, hash: hash_of(name), name: name.to_vec() }
     }

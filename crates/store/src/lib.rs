@@ -1,15 +1,17 @@
-//! Tables of metadata records in sorted files that fork, merge and survive crashes. The engine
-//! knows no file system: what directories and names mean is the caller's. `docs/engine.md` has the
-//! rules that keep every file that somebody needs.
+//! Tables of metadata records in sorted files that fork, merge and survive crashes. The
+//! engine knows no file system: what directories and names mean is the caller's. `docs/engine.md`
+//! has the rules that keep every file that somebody needs.
 //!
 //! ```
 //! use canopy_store::storage::MemoryStorage;
-//! use canopy_store::{Batch, Durability, Environment, Key, Layout, Options, Table, Tables, create};
+//! use canopy_store::{
+//!     Batch, Durability, Environment, Key, Layout, Options, SstableCache, Table, create,
+//! };
 //! use std::sync::Arc;
 //!
 //! let environment = Environment::system(Arc::new(MemoryStorage::default()));
 //! let id = create(&environment, Layout::default(), &Options::default())?;
-//! let tables = Tables::new(&environment, 64 << 20);
+//! let tables = SstableCache::new(&environment, 64 << 20);
 //! let table = Table::open(&environment, id, tables, Options::default())?;
 //! let (key, mut batch) = (Key::named(7, b"results.csv"), Batch::new());
 //! batch.put(key.as_ref(), b"an inode")?;
@@ -36,13 +38,13 @@ mod merge;
 mod names;
 mod output;
 mod record;
+mod runs;
 mod scan;
 mod segment;
 mod sorted;
 pub mod sstable;
 pub mod storage;
 mod table;
-mod tables;
 mod upkeep;
 mod view;
 
@@ -58,8 +60,8 @@ pub use key::{Key, KeyRange, KeyRef, NAME_MAX, hash_of};
 pub use merge::MergeOperator;
 pub use names::{Object, ObjectKind, SstableName, TableId};
 pub use record::{COLUMNS_MAX, Column, Layout, Op, Record, RecordRef, VALUE_MAX};
+pub use runs::SstableCache;
 pub use scan::{Direction, Scan};
 pub use segment::{SegmentInfo, SegmentKind, read_segment};
 pub use table::{Durability, Options, Snapshot, Table, create};
-pub use tables::Tables;
 pub use upkeep::Upkeep;

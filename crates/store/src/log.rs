@@ -152,8 +152,8 @@ pub(crate) fn fence(
             }
             segment => segment?,
         };
-        // What its writer could not sync any more would be gone after the next crash, and what comes
-        // after it would not.
+        // What its writer could not sync any more would be gone after the next crash, and what
+        // comes after it would not.
         environment.storage.sync(&name)?;
         let Some(segment) = Segment::parse(&name, &bytes, epoch)? else {
             // Of an opening that got no further.

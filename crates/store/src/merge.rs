@@ -4,8 +4,9 @@ use crate::key::{Key, KeyRef};
 use crate::memtable::Below;
 use crate::record::{Op, Record};
 
-/// Changes values by operands. Values and operands stay below [`VALUE_MAX`](crate::VALUE_MAX). A table's records are only right with the operator that they were
-/// written for, so its name is kept in the table.
+/// Changes values by operands. Values and operands stay below [`VALUE_MAX`](crate::VALUE_MAX). A
+/// table's records are only right with the operator that they were written for, so its name is kept
+/// in the table.
 pub trait MergeOperator: Send + Sync {
     /// Returns the name that the table keeps.
     fn name(&self) -> &str;

@@ -8,7 +8,7 @@ use crate::manifest::{Run, SstableId, SstableRef};
 use crate::names::{SstableName, TableId};
 use crate::record::Layout;
 use crate::scan::Scan;
-use crate::sstable::{Builder, Options};
+use crate::sstable::{Builder, BuilderOptions};
 use crate::storage::Created;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -30,13 +30,15 @@ impl Output<'_> {
     /// beyond.
     pub(crate) fn write(self, mut scan: Scan, range_deletes: &[KeyRange]) -> Result<Run> {
         let mut run = Run::default();
-        let mut builder = Builder::new(self.layout, Options::default());
+        let mut builder = Builder::new(self.layout, BuilderOptions::default());
         let mut start = Key::default();
         while let Some(record) = scan.next()? {
             if builder.size_bytes_estimate() >= self.sstable_bytes {
                 let end = record.key.to_key();
-                let full =
-                    std::mem::replace(&mut builder, Builder::new(self.layout, Options::default()));
+                let full = std::mem::replace(
+                    &mut builder,
+                    Builder::new(self.layout, BuilderOptions::default()),
+                );
                 let range = KeyRange { start: start.clone(), end: Some(end.clone()) };
                 self.finish(full, range, range_deletes, &mut run)?;
                 start = end;

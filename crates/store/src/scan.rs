@@ -6,7 +6,7 @@ use crate::key::{Key, KeyRange, KeyRef};
 use crate::memtable::{Below, Memtable};
 use crate::merge::{MergeOperator, Resolution};
 use crate::record::{Op, Record, RecordRef};
-use crate::tables::OpenRun;
+use crate::runs::OpenRun;
 use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -103,24 +103,24 @@ impl Source for MemtableSource {
 }
 
 /// One of the inputs of a scan.
-pub(crate) struct Input {
+pub(crate) struct ScanInput {
     pub(crate) source: Box<dyn Source>,
     /// Keys of which nothing older counts.
     pub(crate) range_deletes: Vec<KeyRange>,
 }
 
-impl Input {
+impl ScanInput {
     /// Returns the records of a run that lie in `range`.
     pub(crate) fn of_run(run: &OpenRun, range: &KeyRange, direction: Direction) -> Result<Self> {
         let source = Box::new(run.source(range, direction)?);
-        Ok(Input { source, range_deletes: run.range_deletes(range)? })
+        Ok(ScanInput { source, range_deletes: run.range_deletes(range)? })
     }
 }
 
 /// The records of several inputs, each key once. It is before the first record until `next` is
 /// called.
 pub struct Scan {
-    inputs: Vec<Input>,
+    inputs: Vec<ScanInput>,
     /// The first two parts of each input's current key; none at its end.
     heads: Vec<Option<(u64, u64)>>,
     has_range_deletes: bool,
@@ -143,7 +143,7 @@ enum Current {
 impl Scan {
     /// Returns the records of `inputs`, the newest of which comes first.
     pub(crate) fn new(
-        inputs: Vec<Input>,
+        inputs: Vec<ScanInput>,
         direction: Direction,
         older: Older,
         operator: Option<Arc<dyn MergeOperator>>,

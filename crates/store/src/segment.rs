@@ -57,7 +57,7 @@ pub fn read_segment<E: From<Error>>(
     epoch: Option<u64>,
     mut each: impl FnMut(u64, Change<'_>) -> Result<(), E>,
 ) -> Result<SegmentInfo, E> {
-    let mut input = Input::open(storage, name)?;
+    let mut input = SegmentReader::open(storage, name)?;
     let mut info = input.head(epoch)?;
     let mut at = HEAD as u64;
     while matches!(info.kind, SegmentKind::Whole | SegmentKind::Grown) {
@@ -75,7 +75,7 @@ pub fn read_segment<E: From<Error>>(
     Ok(info)
 }
 
-struct Input<'a> {
+struct SegmentReader<'a> {
     name: &'a str,
     storage: &'a dyn Storage,
     file: Option<Box<dyn ReadAt>>,
@@ -85,11 +85,11 @@ struct Input<'a> {
     start: u64,
 }
 
-impl<'a> Input<'a> {
+impl<'a> SegmentReader<'a> {
     fn open(storage: &'a dyn Storage, name: &'a str) -> Result<Self> {
         let size_bytes = storage.size(name)?;
         let file = storage.open(name)?;
-        Ok(Input { name, storage, file, size_bytes, bytes: Bytes::new(), start: 0 })
+        Ok(SegmentReader { name, storage, file, size_bytes, bytes: Bytes::new(), start: 0 })
     }
 
     fn corrupt(&self, what: &str, at: u64) -> Error {

@@ -15,9 +15,9 @@ use crate::merge::MergeOperator;
 use crate::names::TableId;
 use crate::output::Output;
 use crate::record::Layout;
-use crate::scan::{Direction, Input, Older, Scan};
+use crate::runs::SstableCache;
+use crate::scan::{Direction, Older, Scan, ScanInput};
 use crate::storage::probe;
-use crate::tables::Tables;
 use crate::view::View;
 use canopy_model::parallel;
 use parking_lot::{Mutex, RwLock};
@@ -102,7 +102,7 @@ pub struct Table {
     environment: Environment,
     id: TableId,
     options: Options,
-    tables: Arc<Tables>,
+    tables: Arc<SstableCache>,
     epoch: u64,
     flushing: Mutex<Flushing>,
     log: Mutex<Log>,
@@ -136,7 +136,7 @@ struct Write {
     /// The number of the last change.
     sequence: u64,
     /// Changes that are not in the log yet.
-    pending: Vec<Pending>,
+    pending: Vec<PendingGroup>,
     pending_bytes: usize,
     /// How many read at which sequence number.
     readers: BTreeMap<u64, usize>,
@@ -160,7 +160,7 @@ struct Frozen {
 
 /// Changes for one segment of the log.
 #[derive(Default)]
-struct Pending {
+struct PendingGroup {
     bytes: Vec<u8>,
     /// Whether the segment ends after them.
     ends_segment: bool,
@@ -215,15 +215,19 @@ impl Write {
         let used = self.frozen_bytes + self.active.bytes();
         let over = used.saturating_sub(options.memory_bytes) as f64;
         if over == 0.0 {
+            self.owed = Duration::ZERO;
             return Duration::ZERO;
         }
         let share = (over / options.memory_bytes.max(1) as f64).min(1.0);
         let seconds = share * share * bytes as f64 / SLOWEST_BYTES_PER_SECOND;
         self.owed += Duration::from_secs_f64(seconds);
-        match self.owed >= WAIT_MIN {
-            true => std::mem::take(&mut self.owed).min(WAIT_MAX),
-            false => Duration::ZERO,
+        if self.owed < WAIT_MIN {
+            return Duration::ZERO;
         }
+        // What a large batch owes beyond that, the next ones wait for.
+        let waits = self.owed.min(WAIT_MAX);
+        self.owed -= waits;
+        waits
     }
 
     /// Returns the sequence number of the reader that sees least, if there is any.
@@ -264,7 +268,7 @@ impl Table {
     pub fn open(
         environment: &Environment,
         id: TableId,
-        tables: Arc<Tables>,
+        tables: Arc<SstableCache>,
         options: Options,
     ) -> Result<Self> {
         // Before the lock file, which would outlast a table that is gone.
@@ -385,7 +389,7 @@ impl Table {
             let sequence = write.active.insert(batch.bytes(), before, oldest_reader)?;
             write.sequence = sequence;
             if write.pending.last().is_none_or(|last| last.ends_segment) {
-                write.pending.push(Pending::default());
+                write.pending.push(PendingGroup::default());
             }
             if let Some(last) = write.pending.last_mut() {
                 last.bytes.extend_from_slice(batch.bytes());
@@ -417,7 +421,7 @@ impl Table {
         write.frozen.push_back(Frozen { memtable, log_segment: None, run: None });
         match write.pending.last_mut() {
             Some(last) if !last.ends_segment => last.ends_segment = true,
-            _ => write.pending.push(Pending { bytes: Vec::new(), ends_segment: true }),
+            _ => write.pending.push(PendingGroup { bytes: Vec::new(), ends_segment: true }),
         }
         let mut view = self.view.write();
         *view = Arc::new(View { memtables: write.memtables(), ..View::clone(&view) });
@@ -443,7 +447,7 @@ impl Table {
             write.pending_bytes = 0;
             (std::mem::take(&mut write.pending), write.sequence)
         };
-        for Pending { bytes, ends_segment } in pending {
+        for PendingGroup { bytes, ends_segment } in pending {
             if !bytes.is_empty() {
                 log.writer.add(&bytes).inspect_err(|error| self.fail(error))?;
             }
@@ -527,7 +531,7 @@ impl Table {
             let range_deletes = memtable.range_deletes(u64::MAX);
             let operator = self.options.operator.clone();
             let source = memtable.source(operator.clone());
-            let input = Input { source, range_deletes: Vec::new() };
+            let input = ScanInput { source, range_deletes: Vec::new() };
             let scan = Scan::new(vec![input], Direction::Forward, Older::Present, operator);
             let output = Output {
                 environment: &self.environment,
@@ -624,7 +628,7 @@ impl Table {
     }
 
     /// Returns what compactions of this table need.
-    pub(crate) fn parts(&self) -> (&Environment, TableId, &Arc<Tables>, &Options) {
+    pub(crate) fn parts(&self) -> (&Environment, TableId, &Arc<SstableCache>, &Options) {
         (&self.environment, self.id, &self.tables, &self.options)
     }
 

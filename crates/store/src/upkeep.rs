@@ -3,7 +3,7 @@
 
 use crate::collect::collect;
 use crate::compaction::compact;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::table::Table;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -19,9 +19,12 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// How often to look for runs to compact, and for what other processes did.
 const COMPACT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// So many compactions at once: while one merges large runs, the small ones that come meanwhile stay
-/// few. With one alone their number grows with the table.
+/// So many compactions at once: while one merges large runs, the small ones that come meanwhile
+/// stay few. With one alone their number grows with the table.
 const COMPACTIONS: usize = 2;
+
+/// What fails is tried again less and less often, but so often at least.
+const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
 /// How often what nobody needs is removed.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(30);
@@ -63,12 +66,15 @@ impl Upkeep {
         let spawn = |interval, work: fn(&Table) -> Result<bool>| {
             let (table, stop) = (table.clone(), stop.clone());
             std::thread::spawn(move || {
-                while stop.wait(interval) {
-                    let done = repeat(&table, &stop, work);
-                    let failure = done.as_ref().err().map(Error::to_string);
-                    if let Some(failure) = failure {
-                        *stop.failure.lock() = Some(failure);
-                    }
+                let mut wait = interval;
+                while stop.wait(wait) {
+                    wait = match repeat(&table, &stop, work) {
+                        Ok(()) => interval,
+                        Err(error) => {
+                            *stop.failure.lock() = Some(error.to_string());
+                            (2 * wait).min(RETRY_INTERVAL_MAX.max(interval))
+                        }
+                    };
                     // Others may end a compaction; the writer goes on then.
                     if table.has_ended() {
                         stop.set();

@@ -6,8 +6,8 @@ use crate::manifest::State;
 use crate::memtable::{Found, Memtable};
 use crate::merge::{MergeOperator, Resolution};
 use crate::record::Op;
-use crate::scan::{Direction, Input, MemtableSource, Older, Scan};
-use crate::tables::{FoundInRun, OpenRun, Tables};
+use crate::runs::{FoundInRun, OpenRun, SstableCache};
+use crate::scan::{Direction, MemtableSource, Older, Scan, ScanInput};
 use std::sync::Arc;
 
 /// The blocks of so many keys are read together. They have to stay in the cache until then.
@@ -29,7 +29,7 @@ impl View {
     /// Returns what a manifest's SSTables say.
     pub(crate) fn of(
         state: &State,
-        tables: &Arc<Tables>,
+        tables: &Arc<SstableCache>,
         operator: Option<Arc<dyn MergeOperator>>,
     ) -> Self {
         let runs = state.runs.iter().map(|run| OpenRun::new(run.clone(), tables.clone()));
@@ -101,10 +101,10 @@ impl View {
                 let range_deletes = memtable.range_deletes(sequence);
                 let source =
                     MemtableSource::new(memtable, range.clone(), sequence, direction, operator);
-                inputs.push(Input { source: Box::new(source), range_deletes });
+                inputs.push(ScanInput { source: Box::new(source), range_deletes });
             }
             for run in &*self.runs {
-                inputs.push(Input::of_run(run, &range, direction)?);
+                inputs.push(ScanInput::of_run(run, &range, direction)?);
             }
         }
         Ok(Scan::new(inputs, direction, Older::Absent, self.operator.clone()))

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use canopy_store::storage::LocalStorage;
 use canopy_store::{
     Batch, Direction, Durability, Environment, Ingestion, KeyRange, KeyRef, MergeOperator, Op,
-    Options, RecordRef, Table, TableId, Tables, Upkeep, compact_all, create,
+    Options, RecordRef, Table, TableId, SstableCache, Upkeep, compact_all, create,
 };
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -19,7 +19,7 @@ pub struct Canopy {
     _upkeep: Upkeep,
     table: Arc<Table>,
     environment: Environment,
-    tables: Arc<Tables>,
+    tables: Arc<SstableCache>,
     options: Options,
     batch: RefCell<Batch>,
 }
@@ -57,7 +57,7 @@ impl Canopy {
             operator: Some(Arc::new(Change)),
             ..Options::default()
         };
-        let tables = Tables::new(&environment, CACHE_BYTES as u64);
+        let tables = SstableCache::new(&environment, CACHE_BYTES as u64);
         let name = directory.join("table");
         let id: TableId = match std::fs::read_to_string(&name) {
             Ok(id) => TableId::parse(&id).context("not an id")?,

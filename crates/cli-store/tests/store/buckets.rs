@@ -4,7 +4,7 @@ use crate::garage::{ACCESS_KEY, Garage, REGION, SECRET_KEY};
 use crate::place::{command, layout, options, put};
 use crate::server::{BUCKET, Server};
 use canopy_store::storage::{LocalStorage, SplitStorage};
-use canopy_store::{Environment, Table, Tables, create};
+use canopy_store::{Environment, SstableCache, Table, create};
 use std::process::Output;
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ fn tables_in_a_bucket_are_looked_into() {
     let storage = SplitStorage::new(Arc::new(rest), garage.storage("tables"));
     let environment = Environment::system(Arc::new(storage));
     let id = create(&environment, layout(), &options()).unwrap();
-    let tables = Tables::new(&environment, 8 << 20);
+    let tables = SstableCache::new(&environment, 8 << 20);
     let table = Table::open(&environment, id, tables, options()).unwrap();
-    (0..3000).for_each(|at| put(&table, at, at));
+    put(&table, 0..3000);
     table.flush().unwrap();
     drop(table);
 
@@ -59,5 +59,5 @@ fn tables_in_a_bucket_are_looked_into() {
     assert!(said.contains("403"), "{said}");
     garage.stop();
     let said = refused(&garage, SECRET_KEY);
-    assert!(said.contains("onnect"), "{said}");
+    assert!(said.contains("Connection refused"), "{said}");
 }

@@ -2,8 +2,8 @@
 
 use canopy_store::storage::LocalStorage;
 use canopy_store::{
-    Batch, Column, Durability, Environment, Key, KeyRef, Layout, MergeOperator, Options, Table,
-    TableId, Tables, create,
+    Batch, Column, Durability, Environment, Key, KeyRef, Layout, MergeOperator, Options,
+    SstableCache, Table, TableId, create,
 };
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -44,7 +44,7 @@ pub fn layout() -> Layout {
 pub struct Place {
     pub dir: tempfile::TempDir,
     pub environment: Environment,
-    pub tables: Arc<Tables>,
+    pub tables: Arc<SstableCache>,
 }
 
 impl Place {
@@ -52,7 +52,7 @@ impl Place {
         let dir = tempfile::tempdir().unwrap();
         let storage = LocalStorage::new(&dir.path().join("storage")).unwrap();
         let environment = Environment::system(Arc::new(storage));
-        let tables = Tables::new(&environment, 8 << 20);
+        let tables = SstableCache::new(&environment, 8 << 20);
         Place { dir, environment, tables }
     }
 

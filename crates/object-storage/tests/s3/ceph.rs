@@ -1,7 +1,7 @@
 //! A Ceph cluster of one monitor, one storage daemon that keeps everything in memory, and a gateway
 //! that speaks S3's language.
 
-use super::server::{BUCKET, Process, Server, free_port, run, wait_for_port, wait_until};
+use super::server::{BUCKET, Process, Server, demand, free_port, wait_for_port, wait_until};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path as ObjectPath;
 use object_store::signer::Signer;
@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -84,7 +84,7 @@ impl Ceph {
         let mut osd = daemon("ceph-osd", &["-i", "0"]);
         wait_until("ceph-osd", || {
             // The monitor may have refused its first command; then it has ended.
-            if osd.has_ended() {
+            if osd.0.try_wait().unwrap().is_some() {
                 osd = daemon("ceph-osd", &["-i", "0"]);
             }
             ceph("osd stat").is_ok_and(|said| said.contains("1 up"))
@@ -137,6 +137,21 @@ impl Server for Ceph {
             .with_access_key_id(USER)
             .with_secret_access_key(USER)
     }
+}
+
+/// Runs a program to its end and returns what it wrote, or what it complained of.
+fn run(
+    program: &str,
+    package: &str,
+    configure: impl FnOnce(&mut Command),
+) -> Result<String, String> {
+    demand(program, package);
+    let mut command = Command::new(program);
+    configure(&mut command);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let bytes = if output.status.success() { &output.stdout } else { &output.stderr };
+    let said = String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(said) } else { Err(format!("{program}: {said}")) }
 }
 
 fn configuration(at: &Path, monitor: u16, port: u16) -> String {

@@ -4,8 +4,8 @@ use crate::place::{key, layout, options};
 use bytes::Bytes;
 use canopy_store::storage::{Append, Created, Listed, Storage};
 use canopy_store::{
-    Base, Batch, Direction, Durability, Environment, KeyRange, Options, Reader, Result, Table,
-    Tables, clone, collect, compact_all, create,
+    Base, Batch, Direction, Durability, Environment, KeyRange, Options, Reader, Result,
+    SstableCache, Table, clone, collect, compact_all, create,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -101,7 +101,7 @@ pub fn operations_take_few_requests(storage: Arc<dyn Storage>) {
     };
     let id = create(&environment, layout(), &options).unwrap();
     note("create a table");
-    let tables = Tables::new(&environment, 64 << 20);
+    let tables = SstableCache::new(&environment, 64 << 20);
     let table = Table::open(&environment, id, tables, options.clone()).unwrap();
     note("open it for writing");
     let mut batch = Batch::new();
@@ -124,7 +124,7 @@ pub fn operations_take_few_requests(storage: Arc<dyn Storage>) {
     counted.take();
     // Nothing is in any cache from here on.
     let cold = || {
-        let tables = Tables::new(&environment, 64 << 20);
+        let tables = SstableCache::new(&environment, 64 << 20);
         Reader::open(&environment, id, None, &tables, &options).unwrap()
     };
     let reader = cold();
@@ -136,7 +136,7 @@ pub fn operations_take_few_requests(storage: Arc<dyn Storage>) {
     assert!(gets <= 1);
     assert!(reader.get(key(7, 60_007).as_ref()).unwrap().is_none());
     note("look up an absent key");
-    compact_all(&environment, id, &Tables::new(&environment, 64 << 20), &options).unwrap();
+    compact_all(&environment, id, &SstableCache::new(&environment, 64 << 20), &options).unwrap();
     note("merge the 4 runs");
     let reader = cold();
     counted.take();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub const BUCKET: &str = "canopy";
 
 /// A process that ends with the test, however that ends.
-pub struct Process(Child);
+pub struct Process(pub Child);
 
 impl Process {
     /// Starts a program; `package` is where it comes from.
@@ -22,11 +22,6 @@ impl Process {
         configure(&mut command);
         demand(program, package);
         Process(command.spawn().unwrap())
-    }
-
-    /// Returns whether the process has ended by itself.
-    pub fn has_ended(&mut self) -> bool {
-        self.0.try_wait().unwrap().is_some()
     }
 }
 
@@ -38,7 +33,7 @@ impl Drop for Process {
 }
 
 /// Fails if a program is not installed.
-fn demand(program: &str, package: &str) {
+pub fn demand(program: &str, package: &str) {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = std::env::split_paths(&path).any(|part| part.join(program).exists());
     assert!(is_there, "{program} is missing; scripts/test installs it ({package})");
@@ -72,19 +67,4 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(180), "waited for {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
-}
-
-/// Runs a program to its end and returns what it wrote, or what it complained of.
-pub fn run(
-    program: &str,
-    package: &str,
-    configure: impl FnOnce(&mut Command),
-) -> Result<String, String> {
-    demand(program, package);
-    let mut command = Command::new(program);
-    configure(&mut command);
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let bytes = if output.status.success() { &output.stdout } else { &output.stderr };
-    let said = String::from_utf8_lossy(bytes).into_owned();
-    if output.status.success() { Ok(said) } else { Err(format!("{program}: {said}")) }
 }

@@ -2,7 +2,7 @@
 //! module above for the bytes.
 
 use super::columns::Columns;
-use super::wire::{Decoded, Input};
+use super::wire::{Decoded, Decoder};
 use crate::key::{KeyRef, NAME_MAX, hash_of};
 use crate::record::{COLUMNS_MAX, Layout, Op, VALUE_MAX};
 use bytes::Bytes;
@@ -51,7 +51,7 @@ pub(super) struct Block {
 impl Block {
     /// Becomes the block that `body` is, whose checksum is right.
     pub fn load(&mut self, body: Bytes, layout: &Layout) -> Decoded<()> {
-        let mut input = Input::new(&body);
+        let mut input = Decoder::new(&body);
         self.flags = input.byte()?;
         if self.flags & !(HASHES | APART | COMPRESSED) != 0 {
             return Err("has a block with unknown flags");
@@ -73,7 +73,7 @@ impl Block {
         self.find_texts()
     }
 
-    fn load_text(&mut self, input: &mut Input<'_>) -> Decoded<()> {
+    fn load_text(&mut self, input: &mut Decoder<'_>) -> Decoded<()> {
         let size = input.size(TEXT_BYTES_MAX)?;
         let stored = input.rest;
         self.text.clear();

@@ -13,23 +13,23 @@ use bytes::Bytes;
 
 /// How SSTables are made.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct BuilderOptions {
     /// A block gets no more records once its names and values are so many bytes together, at most
     /// 1 MiB. A look-up reads one block.
     pub block_bytes: usize,
 }
 
-impl Default for Options {
+impl Default for BuilderOptions {
     fn default() -> Self {
         // Measured on inodes: 4 KiB make look-ups no faster, and files 5 % larger; 16 KiB make
         // look-ups 15 % slower, and files 3 % smaller.
-        Options { block_bytes: 8 << 10 }
+        BuilderOptions { block_bytes: 8 << 10 }
     }
 }
 
 /// Makes an SSTable. It takes the memory of the file, and 8 bytes a record for the filter.
 pub struct Builder {
-    options: Options,
+    options: BuilderOptions,
     properties: Properties,
     range_deletes: Vec<KeyRange>,
     /// The blocks so far.
@@ -47,10 +47,10 @@ pub struct Builder {
 
 impl Builder {
     /// Begins an SSTable of values with this layout, which must be sound.
-    pub fn new(layout: &Layout, options: Options) -> Self {
+    pub fn new(layout: &Layout, options: BuilderOptions) -> Self {
         assert!(layout.is_sound(), "a layout that cannot be");
         Builder {
-            options: Options { block_bytes: options.block_bytes.min(TARGET_BYTES_MAX) },
+            options: BuilderOptions { block_bytes: options.block_bytes.min(TARGET_BYTES_MAX) },
             properties: Properties {
                 layout: layout.clone(),
                 records: 0,

@@ -1,6 +1,6 @@
 //! Columns of numbers, each in as few bits as its numbers need. See the module above for the bytes.
 
-use super::wire::{Decoded, Input, put_signed, put_varint};
+use super::wire::{Decoded, Decoder, put_signed, put_varint};
 use std::ops::Range;
 
 const PLAIN: u8 = 0;
@@ -218,7 +218,13 @@ impl Columns {
 
     /// Reads the next column, of `count` numbers, from `input`, which is the rest of a body of
     /// `body_bytes`.
-    pub fn push(&mut self, i: &mut Input<'_>, body: usize, count: usize, width: u8) -> Decoded<()> {
+    pub fn push(
+        &mut self,
+        i: &mut Decoder<'_>,
+        body: usize,
+        count: usize,
+        width: u8,
+    ) -> Decoded<()> {
         let [kind, bits] = i.array()?;
         let bits = u32::from(bits);
         if bits > BITS_MAX && bits != 64 {

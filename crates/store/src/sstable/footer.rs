@@ -1,6 +1,6 @@
 //! The end of an SSTable: what it is, and where its parts are. See the module above for the bytes.
 
-use super::wire::{Decoded, Input};
+use super::wire::{Decoded, Decoder};
 use crate::error::{Error, Result};
 use crate::key::{Key, KeyRange};
 use crate::record::Layout;
@@ -104,7 +104,7 @@ impl<'a> Sections<'a> {
         if tail_bytes(footer, size_bytes)? != tail.len() as u64 {
             return Err("has a tail of another size than the manifest says");
         }
-        let mut input = Input::new(footer);
+        let mut input = Decoder::new(footer);
         let mut number = || input.array().map(u64::from_le_bytes);
         let (data_bytes, sizes) = (number()?, [number()?, number()?, number()?, number()?]);
         let crc = u32::from_le_bytes(input.array()?);
@@ -113,7 +113,7 @@ impl<'a> Sections<'a> {
         if crc32fast::hash(checked) != crc {
             return Err("has a tail with a wrong checksum");
         }
-        let mut input = Input::new(tail);
+        let mut input = Decoder::new(tail);
         let mut section = |size: u64| input.take(usize::try_from(size).unwrap_or(usize::MAX));
         let [range_deletes, index, filter, properties] = sizes;
         let (range_deletes, index) = (section(range_deletes)?, section(index)?);
@@ -141,7 +141,7 @@ pub(super) fn check_version(tail: &[u8], name: &str) -> Result<()> {
 
 /// Returns the size of the tail whose footer this is.
 fn tail_bytes(footer: &[u8], size_bytes: u64) -> Decoded<u64> {
-    let mut input = Input::new(footer);
+    let mut input = Decoder::new(footer);
     let mut sizes = [0; 5];
     for size in &mut sizes {
         *size = u64::from_le_bytes(input.array()?);

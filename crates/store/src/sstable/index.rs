@@ -2,7 +2,7 @@
 
 use super::block::BLOCK_BYTES_MAX;
 use super::columns::{Columns, Encoder};
-use super::wire::{Decoded, Input, put_varint};
+use super::wire::{Decoded, Decoder, put_varint};
 use crate::key::{Key, KeyRef, NAME_MAX};
 use std::ops::Range;
 
@@ -47,7 +47,7 @@ impl Index {
 
     /// Returns the index that `bytes` are, of blocks that fill `data_bytes`.
     pub fn read(bytes: &[u8], data_bytes: u64) -> Decoded<Self> {
-        let mut input = Input::new(bytes);
+        let mut input = Decoder::new(bytes);
         let count = input.size(bytes.len() / 4)?;
         let (crcs, _) = input.take(count * 4)?.as_chunks::<4>();
         let mut columns = Columns::default();

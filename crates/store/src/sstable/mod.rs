@@ -92,7 +92,7 @@ mod rows;
 mod verify;
 mod wire;
 
-pub use builder::{Builder, Options};
+pub use builder::{Builder, BuilderOptions};
 pub use cache::BlockCache;
 pub use cursor::Cursor;
 pub(crate) use footer::MAGIC;

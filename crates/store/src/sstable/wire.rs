@@ -4,14 +4,14 @@
 pub(super) type Decoded<T> = Result<T, &'static str>;
 
 /// Bytes that are read from the front.
-pub(super) struct Input<'a> {
+pub(super) struct Decoder<'a> {
     /// What has not been read yet.
     pub rest: &'a [u8],
 }
 
-impl<'a> Input<'a> {
+impl<'a> Decoder<'a> {
     pub fn new(rest: &'a [u8]) -> Self {
-        Input { rest }
+        Decoder { rest }
     }
 
     pub fn take(&mut self, count: usize) -> Decoded<&'a [u8]> {

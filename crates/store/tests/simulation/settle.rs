@@ -7,7 +7,7 @@ use crate::world::World;
 use canopy_store::manifest::{Manifest, Phase};
 use canopy_store::storage::Storage;
 use canopy_store::{
-    Environment, KeyRange, Table, TableId, Tables, collect, compact_all, delete, inspect,
+    Environment, KeyRange, SstableCache, Table, TableId, collect, compact_all, delete, inspect,
     inspect_version,
 };
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub fn settle(world: &Arc<World>, site: &Site) {
     world.calm();
     let quiet = world.quiet();
-    let tables = Tables::new(&quiet, 1 << 20);
+    let tables = SstableCache::new(&quiet, 1 << 20);
     let open = |id| {
         let before = site.oracle.table(id);
         let table = Table::open(&quiet, id, tables.clone(), site.options.clone()).unwrap();

@@ -5,7 +5,7 @@ mod golden;
 mod model;
 mod reads;
 
-use canopy_store::sstable::{BlockCache, Builder, Options, Sstable, SstableInfo};
+use canopy_store::sstable::{BlockCache, Builder, BuilderOptions, Sstable, SstableInfo};
 use canopy_store::storage::{Created, MemoryStorage, Storage};
 use canopy_store::{Column, KeyRange, Layout, Record, Result};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn file(
     records: &[Record],
     range_deletes: &[KeyRange],
 ) -> (Vec<u8>, SstableInfo) {
-    let mut builder = Builder::new(layout, Options { block_bytes });
+    let mut builder = Builder::new(layout, BuilderOptions { block_bytes });
     for record in records {
         builder.add(record.as_ref()).unwrap();
     }

@@ -1,7 +1,7 @@
 //! Random tables against sorted vectors.
 
 use super::{file, layout, open, scan};
-use canopy_store::sstable::{Builder, Options, Sstable};
+use canopy_store::sstable::{Builder, BuilderOptions, Sstable};
 use canopy_store::{Key, KeyRange, Layout, NAME_MAX, Op, Record, VALUE_MAX};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -234,7 +234,7 @@ fn the_longest_names_and_values_fit() {
 
 #[test]
 fn what_cannot_be_is_refused_and_not_added() {
-    let mut builder = Builder::new(&Layout::default(), Options::default());
+    let mut builder = Builder::new(&Layout::default(), BuilderOptions::default());
     let put = |key: Key, value: Vec<u8>| Record { key, op: Op::Put, value };
     let good = put(Key::named(5, b"a"), vec![1]);
     builder.add(good.as_ref()).unwrap();

@@ -3,7 +3,7 @@
 use canopy_store::storage::Storage;
 use canopy_store::{
     Batch, Column, Direction, Durability, Environment, Key, KeyRange, KeyRef, Layout,
-    MergeOperator, Options, Reader, Table, TableId, Tables, create,
+    MergeOperator, Options, Reader, SstableCache, Table, TableId, create,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,13 +44,13 @@ pub fn layout() -> Layout {
 
 pub struct Place {
     pub environment: Environment,
-    pub tables: Arc<Tables>,
+    pub tables: Arc<SstableCache>,
 }
 
 impl Place {
     pub fn new(storage: Arc<dyn Storage>) -> Self {
         let environment = Environment::system(storage);
-        let tables = Tables::new(&environment, 8 << 20);
+        let tables = SstableCache::new(&environment, 8 << 20);
         Place { environment, tables }
     }
 

@@ -1,6 +1,7 @@
 //! A flush whose outcome storage does not tell.
 
 use super::*;
+use canopy_store::collect;
 
 /// Storage that cannot be listed after an object was created, once.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use crate::model::{Append, DIRECTORIES, Step, beside_histories};
 use crate::oracle::Oracle;
 use crate::process::Process;
 use crate::reads::Question;
-use canopy_store::{Error, Key, KeyRange, Options, Result, TableId, Tables};
+use canopy_store::{Error, Key, KeyRange, Options, Result, SstableCache, TableId};
 use std::sync::Arc;
 
 /// What processes share beside storage: the test's knowledge.
@@ -46,8 +46,8 @@ impl Site {
         (count > 0).then(|| tables[process.below(count) as usize].0)
     }
 
-    fn tables(&self, process: &Arc<Process>) -> Arc<Tables> {
-        Tables::new(&process.environment(), 1 << 20)
+    fn tables(&self, process: &Arc<Process>) -> Arc<SstableCache> {
+        SstableCache::new(&process.environment(), 1 << 20)
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The SSTables of any tables that a process has open.
-pub struct Tables {
+pub struct SstableCache {
     environment: Environment,
     blocks: Arc<BlockCache>,
     open: quick_cache::sync::Cache<SstableId, Arc<Sstable>, ByTail>,
@@ -31,13 +31,13 @@ impl quick_cache::Weighter<SstableId, Arc<Sstable>> for ByTail {
 /// Open SSTables have about so many bytes of index and filter each.
 const TAIL_BYTES: usize = 1 << 20;
 
-impl Tables {
+impl SstableCache {
     /// Returns a place for open SSTables and their blocks that takes about `memory_bytes`, half for
     /// each.
     pub fn new(environment: &Environment, memory_bytes: u64) -> Arc<Self> {
         let half = memory_bytes / 2;
         let count = usize::try_from(half).unwrap_or(usize::MAX) / TAIL_BYTES;
-        Arc::new(Tables {
+        Arc::new(SstableCache {
             environment: environment.clone(),
             blocks: Arc::new(BlockCache::new(half)),
             open: quick_cache::sync::Cache::with_weighter(count.max(64), half, ByTail),
@@ -80,7 +80,7 @@ impl Tables {
 #[derive(Clone)]
 pub(crate) struct OpenRun {
     pub(crate) run: Run,
-    tables: Arc<Tables>,
+    tables: Arc<SstableCache>,
 }
 
 /// What a run says of a key.
@@ -94,12 +94,12 @@ pub(crate) enum FoundInRun {
 }
 
 impl OpenRun {
-    pub(crate) fn new(run: Run, tables: Arc<Tables>) -> Self {
+    pub(crate) fn new(run: Run, tables: Arc<SstableCache>) -> Self {
         OpenRun { run, tables }
     }
 
     /// Returns where the SSTables of this run are open.
-    pub(crate) fn tables(&self) -> &Tables {
+    pub(crate) fn tables(&self) -> &SstableCache {
         &self.tables
     }
 
@@ -154,7 +154,7 @@ impl OpenRun {
 
 /// The records of a run, one SSTable after the other.
 pub(crate) struct RunSource {
-    tables: Arc<Tables>,
+    tables: Arc<SstableCache>,
     /// The SSTables that are left, with the ranges to read, the next one last.
     parts: Vec<(SstableRef, KeyRange)>,
     direction: Direction,
