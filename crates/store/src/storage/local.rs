@@ -3,14 +3,19 @@
 use super::{Append, Created, Listed, ReadAt, Storage};
 use crate::error::{Error, Result};
 use bytes::Bytes;
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, linkat};
+use rustix::fs::{Advice, AtFlags, CWD, FlockOperation, Mode, OFlags, fadvise, linkat};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+/// A large file is written to the disk in parts of so many bytes while it grows: one sync of all of
+/// it would have those of a log wait.
+const WRITEBACK_BYTES: usize = 1 << 20;
 
 /// Objects as files below a directory. A file has no name until it is whole and synced
 /// (`O_TMPFILE`), so that a crash leaves nothing to clean up.
@@ -54,7 +59,12 @@ impl LocalStorage {
         let parent = path.parent().unwrap_or(Path::new("/"));
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         let mut file = File::from(rustix::fs::open(parent, flags, Mode::from_raw_mode(0o644))?);
-        file.write_all(bytes)?;
+        for (at, part) in bytes.chunks(WRITEBACK_BYTES).enumerate() {
+            file.write_all(part)?;
+            // The system begins to write this part now; it keeps what is not written yet.
+            let (offset, length) = ((at * WRITEBACK_BYTES) as u64, NonZeroU64::new(part.len() as u64));
+            fadvise(&file, offset, length, Advice::DontNeed)?;
+        }
         file.sync_all()?;
         let _changing = lock_directory(parent, FlockOperation::LockShared)?;
         let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
