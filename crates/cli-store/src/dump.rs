@@ -5,7 +5,7 @@ use crate::sstable;
 use crate::storage::{Place, find_table, open_object, open_storage};
 use canopy::commands::store::Dump;
 use canopy::{Outcome, message};
-use canopy_store::manifest::Manifest;
+use canopy_store::manifest::{LogStart, Manifest};
 use canopy_store::{
     Change, Direction, Environment, Error, Key, KeyRange, KeyRef, Layout, MergeOperator, Object,
     ObjectKind, Op, Options, Reader, SegmentInfo, SegmentKind, SstableCache, TableId, inspect,
@@ -231,7 +231,9 @@ impl Dumping {
                 Err(Ended::Failed(error)) => error,
                 ended => {
                     ended?;
-                    break;
+                    // What was flushed since is in SSTables that were not read.
+                    let log = &reader.manifest().state.log;
+                    return if with_log { self.log(environment, id, log) } else { Ok(()) };
                 }
             };
             // Without a checkpoint, SSTables may be collected under a reader, who begins again.
@@ -252,7 +254,6 @@ impl Dumping {
                 }
             }
         }
-        if with_log { self.log(environment, id) } else { Ok(()) }
     }
 
     /// Prints the records of a table; `last` becomes the key of the last one.
@@ -275,10 +276,15 @@ impl Dumping {
         }
     }
 
-    /// Prints what is in the logs of a table and in no SSTable, the oldest first.
-    fn log(&mut self, environment: &Environment, id: TableId) -> Result<(), Ended> {
-        let state = inspect(environment, id)?.state;
-        for start in &state.log {
+    /// Prints what is in the logs of a table from `log` on, the oldest first: what is in none of
+    /// the SSTables of that manifest.
+    fn log(
+        &mut self,
+        environment: &Environment,
+        id: TableId,
+        log: &[LogStart],
+    ) -> Result<(), Ended> {
+        for start in log {
             for number in start.segment.. {
                 let name = Object::Segment { epoch: start.epoch, number }.name(id);
                 let place = LogPlace { epoch: start.epoch, segment: number };
@@ -297,10 +303,10 @@ impl Dumping {
                 self.end_of_segment(&name, &info)?;
             }
         }
-        if inspect(environment, id)?.state.log != state.log {
+        if inspect(environment, id)?.state.log != log {
             self.warn(format_args!(
                 "the log of table {id} was flushed while it was read: what is missing here is in \
-                 SSTables now"
+                 SSTables now; run it again"
             ));
         }
         Ok(())

@@ -13,27 +13,52 @@ use std::ops::Range;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// A request that has no answer for so long has failed. An SSTable of 64 MiB has to get through.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+/// A creation that has no answer for so long has failed. An SSTable of 64 MiB has to get through.
+const CREATE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A read that has no answer for so long is tried again.
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server that cannot be connected to within this is taken to be down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads that failed are tried again for so long.
-const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Reads that failed, or had no answer, are tried again for so long.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// So many ranges are read at once.
 const CONCURRENT_READS: usize = 32;
 
 /// Variables of which one has to say who asks.
-const CREDENTIALS: [&str; 6] = [
+const CREDENTIALS: [&str; 5] = [
     "AWS_ACCESS_KEY_ID",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_METADATA_ENDPOINT",
     "AWS_SKIP_SIGNATURE",
 ];
+
+/// Variables that say so together.
+const ROLE: [&str; 2] = ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"];
+
+/// Variables that say where the server is.
+const ENDPOINTS: [&str; 2] = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+
+/// Returns whether requests can go there; object_store panics where they cannot.
+fn is_endpoint(endpoint: &str) -> bool {
+    let host = ["http://", "https://"].iter().find_map(|scheme| endpoint.strip_prefix(scheme));
+    let Some(host) = host.map(|host| host.strip_suffix('/').unwrap_or(host)) else { return false };
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+    let port = host.rsplit_once(':').filter(|_| !host.ends_with(']'));
+    let has_port = port.is_none_or(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    !host.is_empty() && has_port && host.bytes().all(is_host)
+}
+
+fn is_of_aws(name: &std::ffi::OsStr) -> bool {
+    ["AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
+        .iter()
+        .chain(&["AWS_SESSION_TOKEN"])
+        .any(|one| name == *one)
+}
 
 /// Objects in a bucket, below a prefix.
 pub struct BucketStorage {
@@ -53,11 +78,31 @@ impl BucketStorage {
     /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, and those for roles.
     /// If none says who asks, that is an error: no address of the network is tried for an answer.
     pub fn from_environment(bucket: &str, prefix: &str) -> Result<Self> {
-        if !CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some()) {
+        let has_role = ROLE.iter().all(|name| std::env::var_os(name).is_some());
+        if !has_role && !CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some()) {
             return Err(Error::Invalid(format!(
                 "s3://{bucket}: nothing says who asks; set AWS_ACCESS_KEY_ID and \
                  AWS_SECRET_ACCESS_KEY, and AWS_ENDPOINT_URL unless the bucket is Amazon's"
             )));
+        }
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if !bucket.bytes().all(is_name) {
+            return Err(Error::Invalid(format!("{bucket:?} is no name of a bucket")));
+        }
+        for name in ENDPOINTS {
+            let Some(endpoint) = std::env::var_os(name) else { continue };
+            if !endpoint.to_str().is_some_and(is_endpoint) {
+                return Err(Error::Invalid(format!(
+                    "{name} is {endpoint:?}; it must be http://HOST:PORT or https://HOST:PORT"
+                )));
+            }
+        }
+        for (name, value) in std::env::vars_os().filter(|(name, _)| is_of_aws(name)) {
+            if !value.to_str().is_some_and(|value| value.chars().all(|one| one.is_ascii_graphic()))
+            {
+                let name = name.display();
+                return Err(Error::Invalid(format!("{name} has characters that it may not have")));
+            }
         }
         Self::new(AmazonS3Builder::from_env().with_bucket_name(bucket), prefix)
     }
@@ -66,28 +111,31 @@ impl BucketStorage {
     pub fn new(builder: AmazonS3Builder, prefix: &str) -> Result<Self> {
         let failed = |error: io::Error| Error::Invalid(format!("no thread for requests: {error}"));
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let options = ClientOptions::new()
-            .with_timeout(REQUEST_TIMEOUT)
-            .with_connect_timeout(CONNECT_TIMEOUT)
-            // Requests are signed: who listens learns what is stored, and nothing to sign with.
-            .with_allow_http(true);
-        let builder = builder.with_client_options(options);
-        let retry = |max_retries| RetryConfig {
-            max_retries,
-            retry_timeout: RETRY_TIMEOUT,
-            ..RetryConfig::default()
-        };
-        let build = |max_retries| {
-            let client = builder.clone().with_retry(retry(max_retries)).build();
+        let build = |max_retries, timeout| {
+            let options = ClientOptions::new()
+                .with_timeout(timeout)
+                .with_connect_timeout(CONNECT_TIMEOUT)
+                // Requests are signed: who listens learns what is stored, and nothing to sign with.
+                .with_allow_http(true);
+            let retry =
+                RetryConfig { max_retries, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
+            let client = builder.clone().with_client_options(options).with_retry(retry).build();
             client.map_err(|error| Error::Invalid(error.to_string()))
         };
         let prefix = match prefix.trim_matches('/') {
             "" => String::new(),
-            inner => format!("{inner}/"),
+            // Others would be listed under another name than they were asked for.
+            inner if Path::from(inner).as_ref() == inner => format!("{inner}/"),
+            inner => {
+                return Err(Error::Invalid(format!(
+                    "the prefix {inner:?} has characters that names of objects here may not have; \
+                     use letters, digits, '-', '_', '.' and '/'"
+                )));
+            }
         };
         Ok(BucketStorage {
-            retrying: build(10)?,
-            creating: build(0)?,
+            retrying: build(10, READ_TIMEOUT)?,
+            creating: build(0, CREATE_TIMEOUT)?,
             prefix,
             runtime: runtime.map_err(failed)?,
         })
@@ -95,6 +143,12 @@ impl BucketStorage {
 
     fn path(&self, name: &str) -> Path {
         Path::from(format!("{}{name}", self.prefix))
+    }
+
+    /// Returns the name of an object without the prefix.
+    fn within(&self, location: &str) -> Result<String> {
+        let name = location.strip_prefix(&self.prefix).map(String::from);
+        name.ok_or_else(|| Error::corrupt(location, "was listed, and was not asked for"))
     }
 
     async fn range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
@@ -114,7 +168,13 @@ impl BucketStorage {
         let path = self.path(name);
         match self.creating.put_opts(&path, bytes.into(), PutMode::Create.into()).await {
             Ok(_) => Ok(Created::Now),
-            Err(object_store::Error::AlreadyExists { .. }) => Ok(Created::ThereWasOne),
+            // 412. A 409 is told as this, too, but without such a source: another request for this
+            // name is under way, and may yet come to nothing.
+            Err(object_store::Error::AlreadyExists { source, .. })
+                if source.is::<object_store::Error>() =>
+            {
+                Ok(Created::ThereWasOne)
+            }
             Err(error) => Err(failed(name, error)),
         }
     }
@@ -171,14 +231,18 @@ impl Storage for BucketStorage {
 
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>> {
         let (within, after) = (self.path(prefix), self.path(after));
-        let listed = self.retrying.list_with_offset(Some(&within), &after);
+        let listed = match after.as_ref().len() > self.prefix.len() {
+            true => self.retrying.list_with_offset(Some(&within), &after),
+            // Garage lists nothing after what comes before the prefix.
+            false => self.retrying.list(Some(&within)),
+        };
         let objects = self.runtime.block_on(listed.try_collect::<Vec<_>>());
         let objects = objects.map_err(|error| failed(prefix, error))?;
-        let listed = objects.into_iter().filter_map(|object| {
-            let name = object.location.as_ref().strip_prefix(&self.prefix)?;
-            Some(Listed { name: name.into(), size_bytes: object.size })
+        let listed = objects.into_iter().map(|object| {
+            let name = self.within(object.location.as_ref())?;
+            Ok(Listed { name, size_bytes: object.size })
         });
-        let listed = Vec::from_iter(listed);
+        let listed = listed.collect::<Result<Vec<_>>>()?;
         // What is listed out of order may have been looked at out of order.
         match listed.is_sorted_by(|one, next| one.name < next.name) {
             true => Ok(listed),
@@ -192,9 +256,8 @@ impl Storage for BucketStorage {
         let within = self.path("");
         let listed = self.runtime.block_on(self.retrying.list_with_delimiter(Some(&within)));
         let listed = listed.map_err(|error| failed("", error))?;
-        let roots = listed.common_prefixes.iter();
-        let roots = roots.filter_map(|root| root.as_ref().strip_prefix(&self.prefix));
-        let mut roots = Vec::from_iter(roots.map(String::from));
+        let roots = listed.common_prefixes.iter().map(|root| self.within(root.as_ref()));
+        let mut roots = roots.collect::<Result<Vec<_>>>()?;
         roots.sort();
         Ok(roots)
     }

@@ -17,6 +17,9 @@ pub fn open(location: &str) -> Result<Arc<dyn Storage>> {
         let (rest_of_table, sstables) = (directory_at(directory)?, bucket(location, rest)?);
         return Ok(Arc::new(SplitStorage::new(Arc::new(rest_of_table), Arc::new(sstables))));
     }
+    if location.is_empty() {
+        return Err(Error::Invalid("no storage is named".into()));
+    }
     match location.split_once("://") {
         Some((scheme, _)) => Err(Error::Invalid(format!(
             "{location}: storage is a directory or s3://BUCKET/PREFIX, not {scheme}"

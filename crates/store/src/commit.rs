@@ -2,6 +2,7 @@
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::log::retry_pause;
 use crate::manifest::{Manifest, NONCES, State, Version};
 use crate::names::{TableId, version_of};
 use crate::storage::Created;
@@ -160,6 +161,7 @@ fn attempt(environment: &Environment, table: TableId, next: &Manifest) -> Result
             (Err(error), Ok(_)) => return Err(error),
             (Ok(_), Ok(_)) => break,
         }
+        environment.clock.sleep(retry_pause(tries));
     }
     Err(Error::corrupt(name, "was created, and is not listed"))
 }

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::key::KeyRange;
 use crate::manifest::{Hold, JobKind, Run, SstableId, State};
 use crate::names::TableId;
-use crate::output::Output;
+use crate::output::{Lease, Output};
 use crate::runs::{OpenRun, SstableCache};
 use crate::scan::{Direction, Older, Scan, ScanInput};
 use crate::table::Options;
@@ -170,6 +170,7 @@ fn merge(
         sstable_bytes: options.sstable_bytes,
         job,
         next_number: &AtomicU32::new(0),
+        lease: Some(&Lease::new(environment, table, job, options.job_ms)),
     };
     output.write(scan, &range_deletes)
 }

@@ -182,7 +182,8 @@ fn manifest(body: &[u8]) {
 /// Takes the batches of a group.
 fn log(body: &[u8]) {
     use_with("log", |bytes| {
-        let head = [(body.len() as u32).to_le_bytes(), crc32fast::hash(body).to_le_bytes()];
+        let head =
+            [(body.len() as u32).to_le_bytes(), log::crc(log::HEAD as u64, body).to_le_bytes()];
         [&bytes[..log::HEAD], &head.concat(), body].concat()
     });
 }

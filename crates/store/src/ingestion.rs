@@ -88,6 +88,7 @@ impl Ingestion {
             sstable_bytes: self.options.sstable_bytes,
             job: self.job,
             next_number: &self.next_number,
+            lease: None,
         };
         let run = output.write(scan, &[])?;
         self.runs.insert(0, run);

@@ -4,19 +4,23 @@
 //! segment   "CANOPYL1" if it was created whole, "CANOPYA1" if it grew;
 //!           epoch u64, nonce u64, groups
 //! fence     "CANOPYF1", epoch u64 (of who made it), nonce u64
-//! group     length u32, CRC-32 of the body u32, body: batches (`batch.rs`)
+//! group     length u32, CRC-32 u32 of the place of the group in the segment, u64, and of the body;
+//!           body: batches (`batch.rs`)
 //! ```
 //!
 //! All numbers are little endian. A group has whole batches, so a batch is read whole or not at
 //! all. A crash may tear the last group of a segment that grew: groups are added one at a time,
 //! each after the one before was synced. Any part of it may be missing, or be zeros, and of the
-//! first one the head, too; but no whole group follows it. Anything else that is wrong is damage.
+//! first one the head, too; but no whole group is anywhere behind its beginning. Anything else that
+//! is wrong is damage. The place is in the checksum so that nobody has a value be taken for a group.
 
+use crate::batch::Changes;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::names::TableId;
 use crate::storage::{Append, Created};
 use bytes::Bytes;
+use std::time::Duration;
 
 pub(crate) const WHOLE: &[u8; 8] = b"CANOPYL1";
 pub(crate) const GROWN: &[u8; 8] = b"CANOPYA1";
@@ -41,6 +45,44 @@ pub(crate) struct LogWriter {
     file: Option<(Box<dyn Append>, u64)>,
 }
 
+/// Returns the checksum of a group that begins at `place` in its segment.
+pub(crate) fn crc(place: u64, body: &[u8]) -> u32 {
+    let mut hasher = crc_until_body(place);
+    hasher.update(body);
+    hasher.finalize()
+}
+
+/// Returns what makes that checksum once it has seen the body.
+pub(crate) fn crc_until_body(place: u64) -> crc32fast::Hasher {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&place.to_le_bytes());
+    hasher
+}
+
+/// Looking for a group ends after about so many bytes were looked at, some of them often: values
+/// can be made to look like groups everywhere.
+const SEARCH_BYTES_MAX: usize = 4 << 30;
+
+/// Returns whether a whole group begins anywhere in `bytes`, which are at `place` in a segment.
+pub(crate) fn has_group(bytes: &[u8], place: u64) -> bool {
+    let mut left = SEARCH_BYTES_MAX;
+    for at in 0..bytes.len() {
+        let Some((group, _)) = Group::split(&bytes[at..], place + at as u64) else { continue };
+        // Looking at the batches is cheaper than the checksum, and nearly never succeeds.
+        let changes = Changes::new(group.body).take_while(Option::is_some).count();
+        let has_batches = Changes::new(group.body).nth(changes).is_none();
+        let looked_at = 64 * changes + if has_batches { group.body.len() } else { 0 };
+        if has_batches && group.is_whole() {
+            return true;
+        }
+        left = left.saturating_sub(looked_at);
+        if left == 0 {
+            break;
+        }
+    }
+    false
+}
+
 fn head(magic: &[u8; 8], epoch: u64, nonce: u64) -> Vec<u8> {
     [&magic[..], &epoch.to_le_bytes(), &nonce.to_le_bytes()].concat()
 }
@@ -57,8 +99,7 @@ impl LogWriter {
     pub(crate) fn add(&mut self, batches: &[u8]) -> Result<()> {
         let length = u32::try_from(batches.len())
             .map_err(|_| Error::Invalid("more than 4 GiB of changes at once".into()))?;
-        let crc = crc32fast::hash(batches);
-        let group_head = [length.to_le_bytes(), crc.to_le_bytes()].concat();
+        let group_head = |place| [length.to_le_bytes(), crc(place, batches).to_le_bytes()].concat();
         if self.file.is_none() {
             let name = self.table.segment(self.epoch, self.segment);
             match self.environment.storage.append_to(&name)? {
@@ -66,10 +107,11 @@ impl LogWriter {
                     file.append(&head(GROWN, self.epoch, self.nonce))?;
                     self.file = Some((file, HEAD as u64));
                 }
-                None => return self.create(&group_head, batches),
+                None => return self.create(&group_head(HEAD as u64), batches),
             }
         }
         let Some((file, bytes)) = &mut self.file else { return Ok(()) };
+        let group_head = group_head(*bytes);
         file.append(&group_head)?;
         file.append(batches)?;
         file.sync()?;
@@ -106,6 +148,12 @@ impl LogWriter {
     }
 }
 
+/// Returns how long to wait after an attempt that failed, the first of which is 1: a server that is
+/// busy for seconds should not end a writer.
+pub(crate) fn retry_pause(attempt: u32) -> Duration {
+    Duration::from_millis(25) * 4u32.pow(attempt.min(5))
+}
+
 /// Creates an object, finding out what happened if storage does not know.
 pub(crate) fn create_surely(
     environment: &Environment,
@@ -125,7 +173,7 @@ pub(crate) fn create_surely(
             (Ok(found), _) if found == *bytes => return Ok(Created::Now),
             (Ok(_), _) => return Ok(Created::ThereWasOne),
             (Err(error), failed) if tries >= RETRIES => return Err(failed.unwrap_or(error)),
-            (Err(_), _) => {}
+            (Err(_), _) => environment.clock.sleep(retry_pause(tries)),
         }
     }
 }
@@ -188,60 +236,69 @@ impl<'a> Segment<'a> {
             return Ok(None);
         }
         if !(has_grown || head[..8] == *WHOLE) || head[8..16] != epoch.to_le_bytes() {
-            return match head.iter().all(|byte| *byte == 0) && !Group::begins(rest) {
+            return match head.iter().all(|byte| *byte == 0) && !has_group(rest, HEAD as u64) {
                 true => Ok(Some(Segment { groups: Vec::new(), is_torn: true })),
                 false => Err(Error::corrupt(name, "not a segment of this log")),
             };
         }
         let mut groups = Vec::new();
-        while let Some((group, after)) = Group::split(rest) {
-            if !group.is_whole && (!has_grown || Group::begins(after)) {
-                return Err(Error::corrupt(name, "the checksum of a group is wrong"));
+        let place = |rest: &[u8]| (bytes.len() - rest.len()) as u64;
+        while !rest.is_empty() {
+            match Group::split(rest, place(rest)) {
+                Some((group, after)) if group.is_whole() => {
+                    groups.push(group.body);
+                    rest = after;
+                }
+                _ if has_grown && !has_group(&rest[1..], place(rest) + 1) => break,
+                Some(_) => return Err(Error::corrupt(name, "the checksum of a group is wrong")),
+                None => return Err(Error::corrupt(name, "ends in the middle of a group")),
             }
-            if !group.is_whole {
-                return Ok(Some(Segment { groups, is_torn: true }));
-            }
-            groups.push(group.body);
-            rest = after;
         }
-        match rest.is_empty() || has_grown {
-            true => Ok(Some(Segment { groups, is_torn: !rest.is_empty() })),
-            false => Err(Error::corrupt(name, "ends in the middle of a group")),
-        }
+        Ok(Some(Segment { groups, is_torn: !rest.is_empty() }))
     }
 }
 
 struct Group<'a> {
     body: &'a [u8],
-    is_whole: bool,
+    place: u64,
+    crc: [u8; 4],
 }
 
 impl<'a> Group<'a> {
-    /// Returns the first group and what follows it, or nothing if its end is missing.
-    fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+    /// Returns the group that `bytes`, which are at `place` in a segment, begin with, whole or not,
+    /// and what follows it, or nothing if its end is missing.
+    fn split(bytes: &'a [u8], place: u64) -> Option<(Self, &'a [u8])> {
         let (length, bytes) = bytes.split_first_chunk::<4>()?;
         let (crc, bytes) = bytes.split_first_chunk::<4>()?;
         let length = u32::from_le_bytes(*length) as usize;
         let (body, rest) = bytes.split_at_checked(length)?;
-        let is_whole = length > 0 && crc32fast::hash(body).to_le_bytes() == *crc;
-        Some((Group { body, is_whole }, rest))
+        Some((Group { body, place, crc: *crc }, rest))
     }
 
-    /// Returns whether the bytes begin with a whole group.
-    fn begins(bytes: &[u8]) -> bool {
-        Group::split(bytes).is_some_and(|(group, _)| group.is_whole)
+    fn is_whole(&self) -> bool {
+        !self.body.is_empty() && crc(self.place, self.body).to_le_bytes() == self.crc
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Batch;
+    use crate::key::Key;
+
+    /// Returns a batch of 31 bytes and those of a value.
+    fn batch(value: &[u8]) -> Vec<u8> {
+        let mut batch = Batch::new();
+        batch.put(Key::named(1, b"name").as_ref(), value).unwrap();
+        batch.bytes()[..].to_vec()
+    }
 
     fn segment(magic: &[u8; 8], bodies: &[&[u8]]) -> Vec<u8> {
         let mut bytes = head(magic, 7, 1);
         for body in bodies {
+            let crc = crc(bytes.len() as u64, body);
             bytes.extend((body.len() as u32).to_le_bytes());
-            bytes.extend(crc32fast::hash(body).to_le_bytes());
+            bytes.extend(crc.to_le_bytes());
             bytes.extend(*body);
         }
         bytes
@@ -249,10 +306,11 @@ mod tests {
 
     #[test]
     fn a_torn_segment_that_grew_has_its_whole_groups() {
-        let whole = segment(GROWN, &[b"one", b"two"]);
+        let (one, two) = (batch(b"one"), batch(b"two"));
+        let whole = segment(GROWN, &[&one, &two]);
         for length in 0..=whole.len() {
             let segment = Segment::parse("s", &whole[..length], 7).unwrap().unwrap();
-            let ends = [HEAD, HEAD + 11, HEAD + 22];
+            let ends = [HEAD, HEAD + 8 + one.len(), whole.len()];
             let expected = ends[1..].iter().filter(|end| length >= **end).count();
             assert_eq!(segment.groups.len(), expected, "of {length} bytes");
             assert_eq!(segment.is_torn, !ends.contains(&length), "of {length} bytes");
@@ -261,24 +319,26 @@ mod tests {
 
     #[test]
     fn a_segment_that_was_created_whole_is_never_torn() {
-        let whole = segment(WHOLE, &[b"one", b"two"]);
+        let whole = segment(WHOLE, &[&batch(b"one"), &batch(b"two")]);
         let refused =
             (HEAD..whole.len()).filter(|end| Segment::parse("s", &whole[..*end], 7).is_err());
-        assert_eq!(refused.count(), 20, "all but the whole groups");
+        assert_eq!(refused.count(), whole.len() - HEAD - 2, "all but the whole groups");
     }
 
     #[test]
     fn zeros_that_a_file_grew_by_are_no_group() {
-        let bytes = [segment(GROWN, &[b"one"]), vec![0; 100]].concat();
+        let one = batch(b"one");
+        let bytes = [segment(GROWN, &[&one]), vec![0; 100]].concat();
         let segment = Segment::parse("s", &bytes, 7).unwrap().unwrap();
-        assert_eq!(segment, Segment { groups: vec![b"one"], is_torn: true });
+        assert_eq!(segment, Segment { groups: vec![&one], is_torn: true });
     }
 
     #[test]
     fn a_group_that_was_written_in_parts_is_torn() {
-        let whole = segment(GROWN, &[b"one", &[7; 500]]);
+        let (one, long) = (batch(b"one"), batch(&[7; 400]));
+        let whole = segment(GROWN, &[&one, &long]);
         // The end of a group may be written before its beginning, as blocks are.
-        for start in HEAD + 11..whole.len() {
+        for start in HEAD + 8 + one.len()..whole.len() {
             for end in start + 1..whole.len() {
                 let mut bytes = whole.clone();
                 bytes[start..end].fill(0);
@@ -286,10 +346,10 @@ mod tests {
                     continue;
                 }
                 let segment = Segment::parse("s", &bytes, 7).unwrap().unwrap();
-                assert_eq!(segment, Segment { groups: vec![b"one"], is_torn: true });
+                assert_eq!(segment, Segment { groups: vec![&one], is_torn: true });
             }
         }
-        let mut bytes = self::segment(GROWN, &[&[7; 500]]);
+        let mut bytes = self::segment(GROWN, &[&long]);
         bytes[..HEAD + 8].fill(0);
         let segment = Segment::parse("s", &bytes, 7).unwrap().unwrap();
         assert_eq!(segment, Segment { groups: Vec::new(), is_torn: true });
@@ -299,17 +359,34 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_before_the_last_group_is_damage() {
-        for magic in [WHOLE, GROWN] {
-            let mut bytes = segment(magic, &[b"one", b"two"]);
-            bytes[HEAD + 9] ^= 4;
-            assert!(Segment::parse("s", &bytes, 7).is_err());
+    fn damage_before_a_whole_group_is_no_tear() {
+        let bodies = [batch(b"one"), batch(b"two"), batch(b"three")];
+        let bodies = bodies.each_ref().map(|body| &body[..]);
+        let (group, whole) = (HEAD + 8 + bodies[0].len(), segment(GROWN, &bodies));
+        // Of the second group, its length among them, which may become less or more.
+        for bit in group * 8..(group + 8 + bodies[1].len()) * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(Segment::parse("s", &bytes, 7).is_err(), "bit {bit}");
         }
+        let mut bytes = whole;
+        bytes[HEAD + 20..group + 20].fill(0);
+        assert!(Segment::parse("s", &bytes, 7).is_err(), "a sector");
+    }
+
+    #[test]
+    fn a_value_is_not_taken_for_a_group() {
+        let inner = segment(GROWN, &[&batch(b"inner")]);
+        let long = batch(&[&inner[HEAD..], &[7; 100]].concat());
+        let mut bytes = segment(GROWN, &[&batch(b"one"), &long]);
+        let last = bytes.len() - 1;
+        bytes[last] = 0;
+        assert!(Segment::parse("s", &bytes, 7).unwrap().unwrap().is_torn);
     }
 
     #[test]
     fn the_segment_of_another_log_is_refused() {
-        assert!(Segment::parse("s", &segment(WHOLE, &[b"one"]), 8).is_err());
+        assert!(Segment::parse("s", &segment(WHOLE, &[&batch(b"one")]), 8).is_err());
         assert!(Segment::parse("s", &[1; 100], 7).is_err());
         assert_eq!(Segment::parse("s", &head(FENCE, 9, 1), 7).unwrap(), None);
     }

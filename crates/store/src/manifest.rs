@@ -275,13 +275,25 @@ impl State {
         id
     }
 
+    /// Gives an open job another deadline; an error if somebody closed it.
+    pub(crate) fn renew_job(&mut self, id: u64, deadline_ms: u64) -> Result<()> {
+        let job = self.jobs.iter_mut().find(|job| job.id == id);
+        let job = job.ok_or_else(|| Self::job_closed(id))?;
+        job.deadline_ms = Some(deadline_ms);
+        Ok(())
+    }
+
+    fn job_closed(job: u64) -> Error {
+        Error::Fenced(format!("job {job} was closed by another process"))
+    }
+
     /// Closes a job; an error if somebody closed it before.
     pub(crate) fn close_job(&mut self, id: u64) -> Result<()> {
         let before = self.jobs.len();
         self.jobs.retain(|job| job.id != id);
         match self.jobs.len() < before {
             true => Ok(()),
-            false => Err(Error::Fenced(format!("job {id} was closed by another process"))),
+            false => Err(Self::job_closed(id)),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Writing records into the SSTables of a job.
 
+use crate::commit::commit;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::{Key, KeyRange};
@@ -10,7 +11,7 @@ use crate::record::Layout;
 use crate::scan::Scan;
 use crate::sstable::{Builder, BuilderOptions};
 use crate::storage::Created;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Where SSTables go, and under which names.
 pub(crate) struct Output<'a> {
@@ -22,6 +23,41 @@ pub(crate) struct Output<'a> {
     pub(crate) job: u64,
     /// Shared by all that write for the job.
     pub(crate) next_number: &'a AtomicU32,
+    /// What keeps a job open that has a deadline.
+    pub(crate) lease: Option<&'a Lease<'a>>,
+}
+
+/// Keeps a job open while it is worked on.
+pub(crate) struct Lease<'a> {
+    environment: &'a Environment,
+    table: TableId,
+    job: u64,
+    /// How long after each time others may close it.
+    job_ms: u64,
+    renew_at_ms: AtomicU64,
+}
+
+impl<'a> Lease<'a> {
+    /// Keeps a job that was opened just now.
+    pub(crate) fn new(environment: &'a Environment, table: TableId, job: u64, job_ms: u64) -> Self {
+        let renew_at_ms = environment.clock.now_ms().saturating_add(job_ms / 2).into();
+        Lease { environment, table, job, job_ms, renew_at_ms }
+    }
+
+    /// Moves the deadline once half of the time is over. An error if the job was closed: what is
+    /// done for it is in vain.
+    fn renew(&self) -> Result<()> {
+        let now_ms = self.environment.clock.now_ms();
+        if now_ms < self.renew_at_ms.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let deadline_ms = now_ms.saturating_add(self.job_ms);
+        commit(self.environment, self.table, None, |state, _| {
+            state.renew_job(self.job, deadline_ms)
+        })?;
+        self.renew_at_ms.store(now_ms.saturating_add(self.job_ms / 2), Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 impl Output<'_> {
@@ -77,6 +113,6 @@ impl Output<'_> {
         }
         let id = SstableId { table: self.table, name };
         run.sstables.push(SstableRef { id, info, range });
-        Ok(())
+        self.lease.map_or(Ok(()), Lease::renew)
     }
 }

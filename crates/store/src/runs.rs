@@ -44,8 +44,21 @@ impl SstableCache {
         })
     }
 
-    /// Reads the blocks that look-ups of `keys` in `runs` would wait for, together.
-    pub(crate) fn preload(&self, runs: &[OpenRun], keys: &[KeyRef<'_>]) -> Result<()> {
+    /// Reads the blocks that look-ups of `keys` in `runs` would wait for, together. Returns their
+    /// SSTables, to be kept open until then. Look-ups find out what is missing: they may not need
+    /// it.
+    pub(crate) fn preload(
+        &self,
+        runs: &[OpenRun],
+        keys: &[KeyRef<'_>],
+    ) -> Result<Vec<Arc<Sstable>>> {
+        match self.try_preload(runs, keys) {
+            Err(error) if error.is_not_found() => Ok(Vec::new()),
+            preloaded => preloaded,
+        }
+    }
+
+    fn try_preload(&self, runs: &[OpenRun], keys: &[KeyRef<'_>]) -> Result<Vec<Arc<Sstable>>> {
         let mut blocks = BTreeMap::new();
         for run in runs {
             for key in keys {
@@ -62,7 +75,7 @@ impl SstableCache {
         if blocks.len() > 1 {
             Sstable::preload(&*self.environment.storage, &blocks)?;
         }
-        Ok(())
+        Ok(blocks.into_iter().map(|(sstable, _)| sstable).collect())
     }
 
     /// Returns an SSTable, open.

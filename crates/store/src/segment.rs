@@ -1,10 +1,10 @@
 //! Looking into a segment of a log, of any size, in little memory; `log.rs` has the bytes.
-//! Recovery is not done here: it takes whole segments, and is stricter about nothing.
+//! Recovery takes whole segments; what it takes for torn, this takes for torn, too.
 
 use crate::batch::{Change, Changes};
 use crate::error::{Error, Result};
 use crate::key::NAME_MAX;
-use crate::log::{FENCE, GROWN, HEAD, WHOLE};
+use crate::log::{FENCE, GROWN, HEAD, WHOLE, crc_until_body, has_group};
 use crate::record::VALUE_MAX;
 use crate::storage::{ReadAt, Storage};
 use bytes::Bytes;
@@ -12,6 +12,9 @@ use std::ops::Range;
 
 /// So many bytes are read at once, unless a change is longer.
 const READ_BYTES: u64 = 1 << 20;
+
+/// No log ends in so many bytes that are no whole group.
+const TORN_BYTES_MAX: u64 = 128 << 20;
 
 /// A change has fewer bytes.
 const CHANGE_BYTES_MAX: u64 = (VALUE_MAX + 2 * NAME_MAX + 64) as u64;
@@ -113,21 +116,24 @@ impl<'a> SegmentReader<'a> {
         }
     }
 
-    /// Gives `each` the bytes of a range, some at a time, until it returns false.
-    fn pieces(&mut self, range: Range<u64>, mut each: impl FnMut(&[u8]) -> bool) -> Result<bool> {
+    /// Gives `each` the bytes of a range, some at a time.
+    fn pieces(&mut self, range: Range<u64>, mut each: impl FnMut(&[u8])) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
             let end = range.end.min(at + READ_BYTES);
-            if !each(&self.read(at..end)?) {
-                return Ok(false);
-            }
+            each(&self.read(at..end)?);
             at = end;
         }
-        Ok(true)
+        Ok(())
     }
 
-    fn is_zero(&mut self, range: Range<u64>) -> Result<bool> {
-        self.pieces(range, |bytes| bytes.iter().all(|byte| *byte == 0))
+    /// Returns whether a whole group begins at `at` or behind it.
+    fn has_group(&mut self, at: u64) -> Result<bool> {
+        let length = self.size_bytes - at;
+        if length > TORN_BYTES_MAX {
+            return Err(self.corrupt(&format!("{length} bytes that are no whole group"), at));
+        }
+        Ok(has_group(&self.read(at..self.size_bytes)?, at))
     }
 
     fn head(&mut self, epoch: Option<u64>) -> Result<SegmentInfo> {
@@ -159,10 +165,12 @@ impl<'a> SegmentReader<'a> {
                     return Err(self.corrupt("a fence with something behind it", HEAD as u64));
                 }
             }
-            None if !self.is_zero(0..self.size_bytes)? => {
-                return Err(self.corrupt("not a segment of this log", 0));
+            None => {
+                let is_torn = head.iter().all(|byte| *byte == 0) && !self.has_group(HEAD as u64)?;
+                if !is_torn {
+                    return Err(self.corrupt("not a segment of this log", 0));
+                }
             }
-            None => {}
         }
         Ok(info)
     }
@@ -183,25 +191,21 @@ impl<'a> SegmentReader<'a> {
             let end = start + u64::from(number(0));
             body = Some((start..end, number(4))).filter(|_| end <= self.size_bytes);
         }
-        let Some((body, crc)) = body else {
-            return match has_grown {
-                true => Ok(None),
-                false => Err(self.corrupt("ends in the middle of a group", at)),
-            };
+        let what = match &body {
+            Some(_) => "the checksum of a group is wrong",
+            None => "ends in the middle of a group",
         };
-        let mut hasher = crc32fast::Hasher::new();
-        self.pieces(body.clone(), |bytes| {
-            hasher.update(bytes);
-            true
-        })?;
-        if !body.is_empty() && hasher.finalize() == crc {
-            return Ok(Some(body));
+        if let Some((body, crc)) = body {
+            let mut hasher = crc_until_body(at);
+            self.pieces(body.clone(), |bytes| hasher.update(bytes))?;
+            if !body.is_empty() && hasher.finalize() == crc {
+                return Ok(Some(body));
+            }
         }
-        // A crash tears the last group only, and a file may have grown by zeros.
-        let is_last = body.end == self.size_bytes;
-        match has_grown && (is_last || self.is_zero(at..self.size_bytes)?) {
+        // A crash tears the last group only.
+        match has_grown && !self.has_group(at + 1)? {
             true => Ok(None),
-            false => Err(self.corrupt("the checksum of a group is wrong", at)),
+            false => Err(self.corrupt(what, at)),
         }
     }
 
@@ -244,8 +248,9 @@ mod tests {
         for length in lengths {
             let mut batch = Batch::new();
             batch.put(Key::named(1, b"name").as_ref(), &vec![b'v'; *length]).unwrap();
+            let crc = crate::log::crc(bytes.len() as u64, batch.bytes());
             bytes.extend((batch.bytes().len() as u32).to_le_bytes());
-            bytes.extend(crc32fast::hash(batch.bytes()).to_le_bytes());
+            bytes.extend(crc.to_le_bytes());
             bytes.extend(batch.bytes());
         }
         bytes

@@ -26,6 +26,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+/// From so many times what memtables may take on, every write waits as long as one ever does.
+const STOP_TIMES: u64 = 4;
+
 /// What writers are slowed down to when memtables take twice what they may.
 const SLOWEST_BYTES_PER_SECOND: f64 = 1e6;
 
@@ -221,6 +224,9 @@ impl Write {
         let share = (over / options.memory_bytes.max(1) as f64).min(1.0);
         let seconds = share * share * bytes as f64 / SLOWEST_BYTES_PER_SECOND;
         self.owed += Duration::from_secs_f64(seconds);
+        if used > STOP_TIMES * options.memory_bytes {
+            return WAIT_MAX;
+        }
         if self.owed < WAIT_MIN {
             return Duration::ZERO;
         }
@@ -540,6 +546,7 @@ impl Table {
                 sstable_bytes: self.options.sstable_bytes,
                 job: flushing.job,
                 next_number: &flushing.next_sstable,
+                lease: None,
             };
             output.write(scan, &range_deletes)
         })
@@ -572,13 +579,14 @@ impl Table {
         Ok(())
     }
 
-    /// Takes over what other processes committed, if they did.
-    pub fn refresh_if_changed(&self) -> Result<()> {
+    /// Takes over what other processes committed, if they did, and returns the number of the version
+    /// that is known then.
+    pub fn refresh_if_changed(&self) -> Result<u64> {
         let known = self.manifest().version.number;
-        match latest_version(&self.environment, self.id, known)? > known {
-            true => self.refresh(),
-            false => Ok(()),
+        if latest_version(&self.environment, self.id, known)? > known {
+            self.refresh()?;
         }
+        Ok(self.manifest().version.number)
     }
 
     /// Returns whether nothing can be written any more, since another process opened the table or

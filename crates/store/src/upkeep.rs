@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::table::Table;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -36,6 +37,9 @@ pub struct Upkeep {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// Does something for a table, and returns whether there is more to do.
+type Work = Box<dyn Fn(&Table) -> Result<bool> + Send>;
+
 #[derive(Default)]
 struct Stop {
     is_set: Mutex<bool>,
@@ -63,12 +67,12 @@ impl Upkeep {
     /// Looks after a table in threads of its own.
     pub fn start(table: &Arc<Table>) -> Self {
         let stop = Arc::new(Stop::default());
-        let spawn = |interval, work: fn(&Table) -> Result<bool>| {
+        let spawn = |interval, work: Work| {
             let (table, stop) = (table.clone(), stop.clone());
             std::thread::spawn(move || {
                 let mut wait = interval;
                 while stop.wait(wait) {
-                    wait = match repeat(&table, &stop, work) {
+                    wait = match repeat(&table, &stop, &work) {
                         Ok(()) => interval,
                         Err(error) => {
                             *stop.failure.lock() = Some(error.to_string());
@@ -83,14 +87,20 @@ impl Upkeep {
             })
         };
         let mut threads = vec![
-            spawn(SYNC_INTERVAL, |table| table.sync().map(|()| false)),
-            spawn(LOOK_INTERVAL, Table::flush_frozen),
-            spawn(COLLECT_INTERVAL, |table| {
-                let (environment, id, ..) = table.parts();
-                collect(environment, id).map(|_| false)
-            }),
+            spawn(SYNC_INTERVAL, Box::new(|table| table.sync().map(|()| false))),
+            spawn(LOOK_INTERVAL, Box::new(Table::flush_frozen)),
+            spawn(
+                COLLECT_INTERVAL,
+                Box::new(|table| {
+                    let (environment, id, ..) = table.parts();
+                    collect(environment, id).map(|_| false)
+                }),
+            ),
         ];
-        threads.extend((0..COMPACTIONS).map(|_| spawn(COMPACT_INTERVAL, compact_runs)));
+        threads.extend((0..COMPACTIONS).map(|_| {
+            let looked_at = AtomicU64::new(0);
+            spawn(COMPACT_INTERVAL, Box::new(move |table| compact_runs(table, &looked_at)))
+        }));
         Upkeep { table: table.clone(), stop, threads }
     }
 
@@ -100,19 +110,24 @@ impl Upkeep {
     }
 }
 
-/// Makes some runs one and shows readers what became of them, and what other processes did.
-fn compact_runs(table: &Table) -> Result<bool> {
-    table.refresh_if_changed()?;
+/// Makes some runs one and shows readers what became of them, and what other processes did. Looks
+/// again only at versions after `looked_at`: nobody pays for a table in which nothing happens.
+fn compact_runs(table: &Table, looked_at: &AtomicU64) -> Result<bool> {
+    let version = table.refresh_if_changed()?;
+    if looked_at.load(Ordering::Relaxed) == version {
+        return Ok(false);
+    }
     let (environment, id, tables, options) = table.parts();
     let compacted = compact(environment, id, tables, options)?;
-    if compacted {
-        table.refresh()?;
+    match compacted {
+        true => table.refresh()?,
+        false => looked_at.store(version, Ordering::Relaxed),
     }
     Ok(compacted)
 }
 
 /// Works until there is nothing to do.
-fn repeat(table: &Table, stop: &Stop, work: fn(&Table) -> Result<bool>) -> Result<()> {
+fn repeat(table: &Table, stop: &Stop, work: &Work) -> Result<()> {
     while work(table)? && !*stop.is_set.lock() {}
     Ok(())
 }

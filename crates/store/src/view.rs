@@ -74,11 +74,10 @@ impl View {
         order.sort_unstable_by(|one, other| keys[*one].cmp(&keys[*other]));
         let mut values = vec![None; keys.len()];
         for some in order.chunks(PRELOADED_KEYS) {
-            if let Some(run) = self.runs.first() {
-                let keys = some.iter().map(|at| keys[*at].as_ref());
-                let keys = keys.filter(|key| self.range.contains(*key));
-                run.tables().preload(&self.runs, &Vec::from_iter(keys))?;
-            }
+            let wanted = some.iter().map(|at| keys[*at].as_ref());
+            let wanted = Vec::from_iter(wanted.filter(|key| self.range.contains(*key)));
+            let first = self.runs.first();
+            let _open = first.map(|run| run.tables().preload(&self.runs, &wanted)).transpose()?;
             for at in some {
                 values[*at] = self.get(keys[*at].as_ref(), sequence)?;
             }

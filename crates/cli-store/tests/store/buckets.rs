@@ -61,3 +61,24 @@ fn tables_in_a_bucket_are_looked_into() {
     let said = refused(&garage, SECRET_KEY);
     assert!(said.contains("Connection refused"), "{said}");
 }
+
+#[test]
+fn wrong_variables_are_told() {
+    for (name, value, why) in [
+        ("AWS_ENDPOINT_URL", "127.0.0.1:9000", "must be http://HOST:PORT"),
+        ("AWS_ENDPOINT_URL", "", "must be http://HOST:PORT"),
+        ("AWS_ENDPOINT_URL", "http://", "must be http://HOST:PORT"),
+        ("AWS_ENDPOINT_URL", "http://host:99999", "must be http://HOST:PORT"),
+        ("AWS_ENDPOINT_URL", " http://host", "must be http://HOST:PORT"),
+        ("AWS_REGION", "a\nb", "AWS_REGION has characters"),
+        ("AWS_SESSION_TOKEN", "a b", "AWS_SESSION_TOKEN has characters"),
+    ] {
+        let mut command = command();
+        command.args(["list", "s3://bucket"]).env("AWS_ENDPOINT_URL", "http://127.0.0.1:1");
+        command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
+        let output = command.env(name, value).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{name}={value:?}: {said}");
+        assert!(said.contains(why) && said.lines().count() == 1, "{name}={value:?}: {said}");
+    }
+}

@@ -4,8 +4,10 @@ use clap::Subcommand;
 
 /// Look into the tables of the engine, for those who debug it
 ///
-/// STORAGE is where tables lie: a directory. All of this only reads: it takes no lock, makes no
-/// checkpoint and changes nothing, and may run beside writers and collectors.
+/// STORAGE is where tables lie: a directory, s3://BUCKET/PREFIX, or DIRECTORY+s3://BUCKET/PREFIX.
+/// Buckets need AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, unless they are Amazon's,
+/// AWS_ENDPOINT_URL. All of this only reads: it takes no writer's lock, makes no checkpoint and
+/// changes nothing, and may run beside writers and collectors.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]

@@ -60,7 +60,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const HEAVY: &[(&str, &[&str])] = &[
     ("datafusion", &["canopy-sql"]),
     ("clap", &["canopy", "canopy-sql-command", "canopy-bench"]),
-    ("tokio", &["canopy-sql", "canopy-object-storage"]),
+    ("tokio", &["canopy-sql", "canopy-object-storage", "canopy-unify"]),
     ("object_store", &["canopy-object-storage"]),
 ];
 

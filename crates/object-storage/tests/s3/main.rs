@@ -81,7 +81,18 @@ fn a_directory_and_a_bucket_hold_a_table_together() {
     drop(table);
     compact_all(&place.environment, id, &place.tables, &options()).unwrap();
     assert_eq!(place.read(id).len(), 1503);
-    let sstables = bucket.list("", "").unwrap();
+    // Another table in the same place is listed apart, and as whole.
+    let other = place.create();
+    let table = place.open(other);
+    (0..50).for_each(|at| put(&table, &key(1, at), at));
+    table.flush().unwrap();
+    drop(table);
+    for table in [id, other] {
+        assert!(!bucket.list(&format!("{table}/sst/"), "").unwrap().is_empty());
+        assert_eq!(bucket.list(&format!("{table}/log/"), "").unwrap(), []);
+    }
+    assert_eq!(bucket.roots().unwrap().len(), 2);
+    let sstables = bucket.list(&format!("{id}/"), "").unwrap();
     assert!(!sstables.is_empty() && sstables.iter().all(|one| one.name.contains("/sst/")));
     assert!(!directory.path().join(format!("{id}/sst")).exists());
     let all = place.environment.storage.list(&format!("{id}/"), "").unwrap();
@@ -178,6 +189,10 @@ fn what_is_wrong_with_a_location_is_told() {
         "gs://bucket: storage is a directory or s3://BUCKET/PREFIX, not gs"
     );
     let garage = Garage::start();
+    for prefix in ["a~b", "a//b", "a/../b", "ü"] {
+        let error = BucketStorage::new(garage.builder(), prefix).err().unwrap().to_string();
+        assert!(error.contains("characters"), "{error}");
+    }
     let nobody = garage.builder().with_secret_access_key("wrong");
     let storage = BucketStorage::new(nobody, "").unwrap();
     let error = storage.list("", "").unwrap_err().to_string();

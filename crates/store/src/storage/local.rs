@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
 /// A large file is written to the disk in parts of so many bytes while it grows: one sync of all of
@@ -24,10 +24,11 @@ pub struct LocalStorage {
 }
 
 impl LocalStorage {
-    /// Keeps objects below `root`, which is made if it is missing.
+    /// Keeps objects below `root`, which is made if it is missing, for its owner alone: objects have
+    /// what users may not see of each other.
     pub fn new(root: &Path) -> Result<Self> {
-        fs::create_dir_all(root)
-            .map_err(|error| Error::storage(root.display().to_string(), error))?;
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(root);
+        made.map_err(|error| Error::storage(root.display().to_string(), error))?;
         Ok(LocalStorage { root: root.into() })
     }
 
@@ -62,7 +63,8 @@ impl LocalStorage {
         for (at, part) in bytes.chunks(WRITEBACK_BYTES).enumerate() {
             file.write_all(part)?;
             // The system begins to write this part now; it keeps what is not written yet.
-            let (offset, length) = ((at * WRITEBACK_BYTES) as u64, NonZeroU64::new(part.len() as u64));
+            let (offset, length) =
+                ((at * WRITEBACK_BYTES) as u64, NonZeroU64::new(part.len() as u64));
             fadvise(&file, offset, length, Advice::DontNeed)?;
         }
         file.sync_all()?;
@@ -81,7 +83,8 @@ impl LocalStorage {
 /// Locks a directory against changes while it is listed (exclusively), or against listing while it
 /// is changed (shared): reading a directory that changes would give files of several moments.
 fn lock_directory(directory: &Path, how: FlockOperation) -> io::Result<File> {
-    let file = File::open(directory)?;
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(directory, flags, Mode::empty())?);
     rustix::fs::flock(&file, how)?;
     Ok(file)
 }

@@ -16,6 +16,7 @@ const ROUNDS: u64 = 4;
 pub fn probe(environment: &Environment) -> Result<()> {
     let names = [(); 1 + ROUNDS as usize];
     let names = names.map(|()| format!("probe/{:016x}", environment.random.next_u64()));
+    keeps_sstables(environment)?;
     let creates_once = creates_once(environment, &names);
     let removed = names.iter().map(|name| environment.storage.remove(name));
     let removed = Vec::from_iter(removed).into_iter().collect::<Result<()>>();
@@ -26,6 +27,22 @@ pub fn probe(environment: &Environment) -> Result<()> {
              once; tables would lose data in it"
                 .into(),
         )),
+    }
+}
+
+/// Tries to keep an SSTable, which may lie in a storage of its own.
+fn keeps_sstables(environment: &Environment) -> Result<()> {
+    let storage = &environment.storage;
+    let bytes = Bytes::from_static(b"SSTable");
+    let name = format!("probe/sst/{:016x}", environment.random.next_u64());
+    storage.create(&name, bytes.clone())?;
+    let listed = storage.list("probe/sst/", "");
+    let read = storage.read_range(&name, 0..bytes.len() as u64);
+    storage.remove(&name)?;
+    let is_listed = listed?.iter().any(|object| object.name == name);
+    match is_listed && read? == bytes {
+        true => Ok(()),
+        false => Err(Error::Invalid("this storage does not list or read what it has".into())),
     }
 }
 
