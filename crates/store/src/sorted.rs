@@ -10,6 +10,11 @@ use crate::scan::Source;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// So many records, and of each so many bytes, fit into the cache that is next to the processor.
+const TOUCHED_RECORDS: usize = 64;
+const TOUCHED_BYTES: usize = 256;
+const CACHE_LINE: usize = 64;
+
 /// Records one after the other, and where each begins.
 #[derive(Default)]
 pub(crate) struct Unsorted {
@@ -99,6 +104,21 @@ impl Sorted {
         self.0.places.len()
     }
 
+    /// Reads some of the bytes of records that are looked at next. They lie anywhere in memory; here
+    /// the processor waits for many of them at once, later it would for each alone.
+    fn touch(&self, records: Range<usize>) {
+        let places = self.0.places.get(records.start..records.end.min(self.len()));
+        let mut seen = 0;
+        for place in places.unwrap_or_default() {
+            let start = place.start as usize;
+            let end = start + usize::from(place.name_length) + place.value_length as usize;
+            for at in (start..end.min(start + TOUCHED_BYTES)).step_by(CACHE_LINE) {
+                seen ^= self.0.bytes[at];
+            }
+        }
+        std::hint::black_box(seen);
+    }
+
     /// Returns the place of the first record whose key is not less.
     pub(crate) fn find(&self, key: KeyRef<'_>) -> usize {
         self.0.places.partition_point(|place| {
@@ -158,19 +178,26 @@ pub(crate) struct SortedSource {
     operator: Option<Arc<dyn MergeOperator>>,
     /// Those of the current key.
     current: Range<usize>,
+    /// Those before this were read into the processor's caches.
+    touched: usize,
     /// What they are together, if they are several.
     own: Option<Record>,
 }
 
 impl SortedSource {
     pub(crate) fn new(records: Arc<Sorted>, operator: Option<Arc<dyn MergeOperator>>) -> Self {
-        let mut source = SortedSource { records, operator, current: 0..0, own: None };
+        let mut source = SortedSource { records, operator, current: 0..0, touched: 0, own: None };
         source.enter(0);
         source
     }
 
     /// Goes to the records of the key at `start`.
     fn enter(&mut self, start: usize) {
+        while self.touched < self.records.len() && self.touched < start + TOUCHED_RECORDS {
+            let next = self.touched + TOUCHED_RECORDS;
+            self.records.touch(self.touched..next);
+            self.touched = next;
+        }
         self.current = self.records.group_from(start);
         self.own = None;
         if self.current.len() > 1 && self.records.record(start).op == Op::Merge {
