@@ -169,16 +169,15 @@ fn canopy_store_is_found_like_canopy_sql() {
     let companion = place.path("canopy-store");
     let run = |program: &Path, version: Option<&str>| {
         let mut command = Command::new(program);
-        command.args(["store", "verify"]).arg(&tables);
+        command.args(["store", "list"]).arg(&tables);
         command.envs(version.map(|version| ("CANOPY_COMPANION_OF", version)));
         // It works with a configuration that is broken.
         command.env("CANOPY_THREADS", "many").output().unwrap()
     };
-    let answer = b"0 tables, 0 manifests, 0 SSTables, 0 segments, 0 bytes read: no faults\n";
     for program in [&place.canopy, &companion] {
         let output = run(program, None);
         assert!(String::from_utf8_lossy(&output.stderr).contains("there are no tables in "));
-        assert!(output.status.success() && output.stdout == answer);
+        assert!(output.status.success() && output.stdout.is_empty());
     }
     assert_refused(&run(&companion, Some("0.0.1")), "install both from one package");
     fs::remove_file(&companion).unwrap();
