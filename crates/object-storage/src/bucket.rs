@@ -43,6 +43,15 @@ const ROLE: [&str; 2] = ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"];
 /// Variables that say where the server is.
 const ENDPOINTS: [&str; 2] = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
 
+/// Variables that become parts of requests.
+const PLAIN: [&str; 5] = [
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+];
+
 /// Returns whether requests can go there; object_store panics where they cannot.
 fn is_endpoint(endpoint: &str) -> bool {
     let host = ["http://", "https://"].iter().find_map(|scheme| endpoint.strip_prefix(scheme));
@@ -51,13 +60,6 @@ fn is_endpoint(endpoint: &str) -> bool {
     let port = host.rsplit_once(':').filter(|_| !host.ends_with(']'));
     let has_port = port.is_none_or(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     !host.is_empty() && has_port && host.bytes().all(is_host)
-}
-
-fn is_of_aws(name: &std::ffi::OsStr) -> bool {
-    ["AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
-        .iter()
-        .chain(&["AWS_SESSION_TOKEN"])
-        .any(|one| name == *one)
 }
 
 /// Objects in a bucket, below a prefix.
@@ -97,10 +99,10 @@ impl BucketStorage {
                 )));
             }
         }
-        for (name, value) in std::env::vars_os().filter(|(name, _)| is_of_aws(name)) {
+        for name in PLAIN {
+            let Some(value) = std::env::var_os(name) else { continue };
             if !value.to_str().is_some_and(|value| value.chars().all(|one| one.is_ascii_graphic()))
             {
-                let name = name.display();
                 return Err(Error::Invalid(format!("{name} has characters that it may not have")));
             }
         }
