@@ -55,11 +55,14 @@ const PLAIN: [&str; 5] = [
 /// Returns whether requests can go there; object_store panics where they cannot.
 fn is_endpoint(endpoint: &str) -> bool {
     let host = ["http://", "https://"].iter().find_map(|scheme| endpoint.strip_prefix(scheme));
-    let Some(host) = host.map(|host| host.strip_suffix('/').unwrap_or(host)) else { return false };
+    let Some((host, path)) = host.map(|host| host.split_once('/').unwrap_or((host, ""))) else {
+        return false;
+    };
     let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     let port = host.rsplit_once(':').filter(|_| !host.ends_with(']'));
     let has_port = port.is_none_or(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-    !host.is_empty() && has_port && host.bytes().all(is_host)
+    let is_path = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    !host.is_empty() && has_port && host.bytes().all(is_host) && path.bytes().all(is_path)
 }
 
 /// Objects in a bucket, below a prefix.
@@ -277,5 +280,21 @@ impl Storage for BucketStorage {
 
     fn lock(&self, _name: &str) -> Result<Option<Box<dyn Send + Sync>>> {
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_urls_of_servers() {
+        for right in ["http://127.0.0.1:3900", "https://[::1]:1/", "https://host/storage/v1/s3"] {
+            assert!(is_endpoint(right), "{right}");
+        }
+        let wrong = ["host:1", "http://", "http:///a", "http://h:99999", "http://h?x", "ftp://h"];
+        for wrong in wrong {
+            assert!(!is_endpoint(wrong), "{wrong}");
+        }
     }
 }
