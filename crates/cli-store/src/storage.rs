@@ -170,8 +170,8 @@ struct ReadOnlyFile {
 }
 
 impl ReadAt for ReadOnlyFile {
-    fn read_at(&self, range: Range<u64>) -> Result<Bytes> {
+    fn read_at(&self, range: Range<u64>, out: &mut Vec<u8>) -> Result<()> {
         check_length(&self.name, &range)?;
-        self.file.read_at(range)
+        self.file.read_at(range, out)
     }
 }

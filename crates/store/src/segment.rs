@@ -103,8 +103,9 @@ impl<'a> SegmentReader<'a> {
     fn read(&mut self, range: Range<u64>) -> Result<Bytes> {
         if range.start < self.start || range.end > self.start + self.bytes.len() as u64 {
             let end = range.end.max(self.size_bytes.min(range.start + READ_BYTES));
+            let mut bytes = Vec::new();
             self.bytes = match &self.file {
-                Some(file) => file.read_at(range.start..end)?,
+                Some(file) => file.read_at(range.start..end, &mut bytes).map(|()| bytes.into())?,
                 None => self.storage.read_range(self.name, range.start..end)?,
             };
             self.start = range.start;

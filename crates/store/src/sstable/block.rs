@@ -5,7 +5,6 @@ use super::columns::Columns;
 use super::wire::{Decoded, Decoder};
 use crate::key::{KeyRef, NAME_MAX, hash_of};
 use crate::record::{COLUMNS_MAX, Layout, Op, VALUE_MAX};
-use bytes::Bytes;
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -31,27 +30,27 @@ const NAME_LENGTHS: usize = 2;
 /// One byte of lz4 makes at most so many of text.
 const LZ4_RATIO_MAX: usize = 255;
 
-/// A block that was read. Its columns are decoded where they are needed.
+/// A block that was read. Its columns are decoded where they are needed. It takes few allocations,
+/// each of just its size: a cache has very many blocks, and replaces them all the time.
 #[derive(Default)]
 pub(super) struct Block {
     records: usize,
     flags: u8,
-    body: Bytes,
     columns: Columns,
-    /// All names, then all tails.
-    text: Vec<u8>,
-    /// Where each name ends in the text.
-    name_ends: Vec<u32>,
-    /// Where each tail ends; empty if there are none.
-    tail_ends: Vec<u32>,
-    /// Bytes of columns in the body.
-    column_bytes: usize,
+    /// The columns as they are stored, then the text: all names, and all tails.
+    bytes: Vec<u8>,
+    /// Where the text begins.
+    text_start: usize,
+    /// Where each name ends in the text, then where each tail does, if there are any.
+    ends: Vec<u32>,
+    /// Bytes of the text as it is stored.
+    stored_text_bytes: usize,
 }
 
 impl Block {
     /// Becomes the block that `body` is, whose checksum is right.
-    pub fn load(&mut self, body: Bytes, layout: &Layout) -> Decoded<()> {
-        let mut input = Decoder::new(&body);
+    pub fn load(&mut self, body: &[u8], layout: &Layout) -> Decoded<()> {
+        let mut input = Decoder::new(body);
         self.flags = input.byte()?;
         if self.flags & !(HASHES | APART | COMPRESSED) != 0 {
             return Err("has a block with unknown flags");
@@ -67,37 +66,79 @@ impl Block {
         for width in widths.chain(own.take_while(|_| self.flags & APART != 0)) {
             self.columns.push(&mut input, body.len(), self.records, width)?;
         }
-        self.column_bytes = body.len() - input.rest.len();
-        self.load_text(&mut input)?;
-        self.body = body.clone();
+        self.text_start = body.len() - input.rest.len();
+        self.load_text(body, &mut input)?;
         self.find_texts()
     }
 
-    fn load_text(&mut self, input: &mut Decoder<'_>) -> Decoded<()> {
+    /// Copies the columns from `body`, and puts the text after them, which `input` stands at.
+    fn load_text(&mut self, body: &[u8], input: &mut Decoder<'_>) -> Decoded<()> {
         let size = input.size(TEXT_BYTES_MAX)?;
-        let stored = input.rest;
-        self.text.clear();
+        let (columns, stored) = (body.get(..self.text_start).unwrap_or_default(), input.rest);
+        self.stored_text_bytes = stored.len();
+        self.bytes.clear();
         if self.flags & COMPRESSED == 0 {
-            self.text.extend_from_slice(stored);
+            make_room(&mut self.bytes, columns.len() + stored.len());
+            self.bytes.extend_from_slice(columns);
+            self.bytes.extend_from_slice(stored);
         } else if size <= stored.len().saturating_mul(LZ4_RATIO_MAX) {
-            self.text.resize(size, 0);
-            let count = lz4_flex::block::decompress_into(stored, &mut self.text);
-            self.text.truncate(count.map_err(|_| "has a block that cannot be decompressed")?);
+            make_room(&mut self.bytes, columns.len() + size);
+            self.bytes.extend_from_slice(columns);
+            self.bytes.resize(columns.len() + size, 0);
+            let text = self.bytes.get_mut(self.text_start..).unwrap_or_default();
+            let count = lz4_flex::block::decompress_into(stored, text)
+                .map_err(|_| "has a block that cannot be decompressed")?;
+            self.bytes.truncate(self.text_start + count);
         }
-        if self.text.len() == size { Ok(()) } else { Err("has a block with text of another size") }
+        match self.text().len() == size {
+            true => Ok(()),
+            false => Err("has a block with text of another size"),
+        }
     }
 
     /// Finds where names and tails are.
     fn find_texts(&mut self) -> Decoded<()> {
-        let lengths = (&self.columns, &*self.body, self.records);
-        let names_end = add_ends(lengths, NAME_LENGTHS, 0, NAME_MAX, &mut self.name_ends)?;
+        make_room(&mut self.ends, self.records);
+        let names_end = self.add_ends(NAME_LENGTHS, 0, NAME_MAX)?;
         let mut text_end = names_end;
-        self.tail_ends.clear();
-        if names_end as usize != self.text.len() {
-            let column = NAME_LENGTHS + 1 + usize::from(self.flags & HASHES != 0);
-            text_end = add_ends(lengths, column, names_end, VALUE_MAX, &mut self.tail_ends)?;
+        if names_end as usize != self.text().len() {
+            self.ends.reserve_exact(self.records);
+            let column = NAME_LENGTHS + 1 + usize::from(self.has_hashes());
+            text_end = self.add_ends(column, names_end, VALUE_MAX)?;
         }
-        if text_end as usize == self.text.len() { Ok(()) } else { Err("has a block of wrong size") }
+        if text_end as usize == self.text().len() {
+            Ok(())
+        } else {
+            Err("has a block of wrong size")
+        }
+    }
+
+    /// Adds where each text ends, from `end` on, whose lengths are in column `at` and at most
+    /// `limit`; returns the last end.
+    fn add_ends(&mut self, at: usize, mut end: u32, limit: usize) -> Decoded<u32> {
+        let mut is_wrong = false;
+        let end_of = |length: u64| {
+            is_wrong |= length > limit as u64;
+            let next = u32::try_from(length).ok().and_then(|length| end.checked_add(length));
+            is_wrong |= next.is_none();
+            end = next.unwrap_or(end);
+            end
+        };
+        self.columns.map(&self.bytes, at, 0..self.records, end_of, &mut self.ends);
+        if is_wrong { Err("has a text that is too long") } else { Ok(end) }
+    }
+
+    fn text(&self) -> &[u8] {
+        self.bytes.get(self.text_start..).unwrap_or_default()
+    }
+
+    /// Returns the text that ends at `at` of the ends.
+    fn text_at(&self, at: usize) -> &[u8] {
+        let start = at.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied());
+        let range = start.zip(self.ends.get(at).copied());
+        range
+            .and_then(|(start, end)| self.text().get(start as usize..end as usize))
+            .unwrap_or_default()
     }
 
     fn has_hashes(&self) -> bool {
@@ -115,40 +156,33 @@ impl Block {
 
     /// Returns the memory that the block takes.
     pub fn memory_bytes(&self) -> usize {
-        let ends = self.name_ends.capacity() + self.tail_ends.capacity();
-        size_of::<Self>()
-            + self.body.len()
-            + self.text.capacity()
-            + ends * 4
-            + self.columns.memory_bytes()
+        let own = size_of::<Self>() + self.bytes.capacity() + 4 * self.ends.capacity();
+        own + self.columns.memory_bytes()
     }
 
     pub fn name(&self, row: usize) -> &[u8] {
-        slice(&self.text, &self.name_ends, row, 0)
+        self.text_at(row)
     }
 
     pub fn has_tails(&self) -> bool {
-        !self.tail_ends.is_empty()
+        self.ends.len() > self.records
     }
 
     pub fn tail(&self, row: usize) -> &[u8] {
-        if self.tail_ends.is_empty() {
-            return &[];
-        }
-        slice(&self.text, &self.tail_ends, row, self.name_ends.last().copied().unwrap_or(0))
+        if self.has_tails() { self.text_at(self.records + row) } else { &[] }
     }
 
     pub fn op(&self, row: usize) -> Decoded<Op> {
-        op(self.columns.get(&self.body, OPS, row))
+        op(self.columns.get(&self.bytes, OPS, row))
     }
 
     pub fn directory(&self, row: usize) -> u64 {
-        self.columns.get(&self.body, DIRECTORIES, row)
+        self.columns.get(&self.bytes, DIRECTORIES, row)
     }
 
     pub fn hash(&self, row: usize) -> u64 {
         match self.has_hashes() {
-            true => self.columns.get(&self.body, NAME_LENGTHS + 1, row),
+            true => self.columns.get(&self.bytes, NAME_LENGTHS + 1, row),
             false => hash_of(self.name(row)),
         }
     }
@@ -184,7 +218,7 @@ impl Block {
         let mut value = Vec::with_capacity(layout.width() + tail.len());
         let first = self.layout_column();
         for (at, column) in layout.columns.iter().enumerate().take(numbers.len()) {
-            let mut number = self.columns.get(&self.body, first + at, row);
+            let mut number = self.columns.get(&self.bytes, first + at, row);
             if let Some(near) = column.near.filter(|_| self.columns.is_near(first + at)) {
                 number = number.wrapping_add(numbers.get(usize::from(near)).copied().unwrap_or(0));
             }
@@ -202,12 +236,12 @@ impl Block {
     }
 
     pub fn decode_directories(&self, rows: Range<usize>, out: &mut Vec<u64>) {
-        self.columns.decode(&self.body, DIRECTORIES, rows, out);
+        self.columns.decode(&self.bytes, DIRECTORIES, rows, out);
     }
 
     pub fn decode_hashes(&self, rows: Range<usize>, out: &mut Vec<u64>) {
         if self.has_hashes() {
-            return self.columns.decode(&self.body, NAME_LENGTHS + 1, rows, out);
+            return self.columns.decode(&self.bytes, NAME_LENGTHS + 1, rows, out);
         }
         out.clear();
         out.extend(rows.map(|row| hash_of(self.name(row))));
@@ -229,7 +263,7 @@ impl Block {
     /// near to are to be added.
     pub fn decode_column(&self, at: usize, rows: Range<usize>, out: &mut Vec<u64>) -> bool {
         let at = self.layout_column() + at;
-        self.columns.decode(&self.body, at, rows, out);
+        self.columns.decode(&self.bytes, at, rows, out);
         self.columns.is_near(at)
     }
 
@@ -240,9 +274,9 @@ impl Block {
 
     /// Returns the bytes of columns, of text as it is stored, of names, and of tails.
     pub fn sizes(&self) -> [usize; 4] {
-        let names = self.name_ends.last().map_or(0, |end| *end as usize);
-        let text = self.body.len() - self.column_bytes;
-        [self.column_bytes, text, names, self.text.len() - names]
+        let last = self.records.checked_sub(1).and_then(|last| self.ends.get(last));
+        let names = last.map_or(0, |end| *end as usize);
+        [self.text_start, self.stored_text_bytes, names, self.text().len() - names]
     }
 }
 
@@ -251,31 +285,11 @@ fn op(number: u64) -> Decoded<Op> {
     byte.ok_or("has a record with an unknown operation")
 }
 
-/// Returns the text of `row`. The first one begins at `start`.
-fn slice<'a>(text: &'a [u8], ends: &[u32], row: usize, start: u32) -> &'a [u8] {
-    let start = row.checked_sub(1).map_or(Some(start), |row| ends.get(row).copied());
-    let range = start.zip(ends.get(row).copied());
-    range.and_then(|(start, end)| text.get(start as usize..end as usize)).unwrap_or_default()
-}
-
-/// Makes `ends` where each text ends, from `end` on, whose lengths are in column `at` and at most
-/// `limit`; returns the last end.
-fn add_ends(
-    (columns, body, records): (&Columns, &[u8], usize),
-    at: usize,
-    mut end: u32,
-    limit: usize,
-    ends: &mut Vec<u32>,
-) -> Decoded<u32> {
-    let mut is_wrong = false;
-    ends.clear();
-    let end_of = |length: u64| {
-        is_wrong |= length > limit as u64;
-        let next = u32::try_from(length).ok().and_then(|length| end.checked_add(length));
-        is_wrong |= next.is_none();
-        end = next.unwrap_or(end);
-        end
-    };
-    columns.map(body, at, 0..records, end_of, ends);
-    if is_wrong { Err("has a text that is too long") } else { Ok(end) }
+/// Makes `memory` empty, with room for `count`, and not much more: it may be that of another block.
+fn make_room<T>(memory: &mut Vec<T>, count: usize) {
+    memory.clear();
+    if memory.capacity() > 2 * count {
+        *memory = Vec::new();
+    }
+    memory.reserve_exact(count);
 }

@@ -1,27 +1,57 @@
 //! Blocks that were read lately, of all open SSTables of a process.
 
 use super::block::Block;
-use quick_cache::Weighter;
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
+use quick_cache::{Lifecycle, Weighter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a block takes about, to guess how many there will be.
-const BLOCK_BYTES_GUESS: u64 = 12 << 10;
+const BLOCK_BYTES_GUESS: u64 = 5 << 10;
+
+/// Memory for larger reads is given back.
+const SPARE_BYTES_MAX: usize = 64 << 10;
 
 /// Blocks that look-ups have read, within a budget of memory. Share one in a process.
 pub struct BlockCache {
-    blocks: Cache<(u64, u32), Arc<Block>, Memory>,
+    blocks: Cache<Place, Arc<Block>, Memory, RandomState, Evictions>,
+    spare: Mutex<Spare>,
     /// How many SSTables were opened: each has a number of its own here.
     opened: AtomicU64,
+}
+
+/// The number of an SSTable, and that of a block in it.
+type Place = (u64, u32);
+
+/// Memory for the next block that is read. That of a block which the cache gave up is as large as
+/// needed, and an allocator would look for it longer than the read takes.
+#[derive(Default)]
+pub(super) struct Spare {
+    pub block: Option<Arc<Block>>,
+    /// For the bytes that are read.
+    pub bytes: Vec<u8>,
 }
 
 #[derive(Clone)]
 struct Memory;
 
-impl Weighter<(u64, u32), Arc<Block>> for Memory {
-    fn weight(&self, _: &(u64, u32), block: &Arc<Block>) -> u64 {
+impl Weighter<Place, Arc<Block>> for Memory {
+    fn weight(&self, _: &Place, block: &Arc<Block>) -> u64 {
         block.memory_bytes() as u64
+    }
+}
+
+/// Keeps the last block that was given up.
+#[derive(Clone)]
+struct Evictions;
+
+impl Lifecycle<Place, Arc<Block>> for Evictions {
+    type RequestState = Option<Arc<Block>>;
+
+    fn on_evict(&self, last: &mut Self::RequestState, _: Place, block: Arc<Block>) {
+        *last = Some(block);
     }
 }
 
@@ -29,7 +59,14 @@ impl BlockCache {
     /// Keeps blocks of `budget_bytes` at most.
     pub fn new(budget_bytes: u64) -> Self {
         let count = (budget_bytes / BLOCK_BYTES_GUESS) as usize;
-        BlockCache { blocks: Cache::with_weighter(count, budget_bytes, Memory), opened: 0.into() }
+        let (hasher, evictions) = (RandomState::default(), Evictions);
+        let blocks = Cache::with(count, budget_bytes, Memory, hasher, evictions);
+        BlockCache { blocks, spare: Mutex::default(), opened: 0.into() }
+    }
+
+    /// Keeps blocks of `budget_bytes` at most from now on.
+    pub(crate) fn set_budget(&self, budget_bytes: u64) {
+        self.blocks.set_capacity(budget_bytes);
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -45,8 +82,19 @@ impl BlockCache {
         self.blocks.peek(&(table, block as u32))
     }
 
-    pub(super) fn insert(&self, table: u64, block: usize, read: Arc<Block>) {
-        self.blocks.insert((table, block as u32), read);
+    /// Returns memory to read a block with, for [`BlockCache::insert`] to get back.
+    pub(super) fn take_spare(&self) -> Spare {
+        self.spare.try_lock().map_or_else(Spare::default, |mut spare| std::mem::take(&mut *spare))
+    }
+
+    pub(super) fn insert(&self, table: u64, block: usize, read: Arc<Block>, mut spare: Spare) {
+        let place = (table, block as u32);
+        self.blocks.insert_with_lifecycle(place, read, &mut spare.block);
+        if spare.bytes.capacity() <= SPARE_BYTES_MAX
+            && let Some(mut last) = self.spare.try_lock()
+        {
+            *last = spare;
+        }
     }
 
     /// Returns the memory that blocks take now.

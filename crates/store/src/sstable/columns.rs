@@ -189,113 +189,121 @@ fn pack(codes: impl Iterator<Item = u64>, bits: u32, out: &mut Vec<u8>) {
 
 /// A column as it lies in a body of bytes, which is given to every call again.
 #[derive(Clone, Debug)]
-pub(super) struct Column {
-    kind: u8,
-    bits: u32,
-    base: u64,
-    unit: u64,
+struct Column {
+    numbers: Numbers,
+    is_near: bool,
+    bits: u8,
     /// Where the codes begin in the body.
-    start: usize,
-    /// Where the dictionary's entries are, as many as there are codes.
-    entries: Range<usize>,
+    start: u32,
 }
 
-/// Columns of one body, and their dictionaries.
+/// What the codes of a column stand for.
+#[derive(Clone, Debug)]
+enum Numbers {
+    /// `base + unit × code`.
+    Frame { base: u64, unit: u64 },
+    /// The entries of `width` bytes from `start` in the body on, `count` of them; then zeros.
+    Dictionary { start: u32, count: u16, width: u8 },
+}
+
+/// Columns of one body.
 #[derive(Default)]
 pub(super) struct Columns {
     columns: Vec<Column>,
-    /// Of all columns. Each is filled up with zeros, so that every code has an entry.
-    entries: Vec<u64>,
 }
 
 impl Columns {
     /// Begins again, with room for `count` columns.
     pub fn clear(&mut self, count: usize) {
         self.columns.clear();
-        self.columns.reserve(count);
-        self.entries.clear();
+        self.columns.reserve_exact(count);
     }
 
     /// Reads the next column, of `count` numbers, from `input`, which is the rest of a body of
     /// `body_bytes`.
     pub fn push(
         &mut self,
-        i: &mut Decoder<'_>,
-        body: usize,
+        input: &mut Decoder<'_>,
+        body_bytes: usize,
         count: usize,
         width: u8,
     ) -> Decoded<()> {
-        let [kind, bits] = i.array()?;
-        let bits = u32::from(bits);
-        if bits > BITS_MAX && bits != 64 {
+        let place = |input: &Decoder<'_>| {
+            u32::try_from(body_bytes - input.rest.len()).map_err(|_| "has a block that is too long")
+        };
+        let [kind, bits] = input.array()?;
+        if u32::from(bits) > BITS_MAX && bits != 64 {
             return Err("has a column with a wrong number of bits");
         }
-        let mut column = Column { kind, bits, base: 0, unit: 1, start: 0, entries: 0..0 };
-        match kind {
+        let numbers = match kind {
             PLAIN | NEAR => {
-                column.base = i.signed()? as u64;
-                column.unit = if bits > 0 { i.varint()? } else { 1 };
+                let base = input.signed()? as u64;
+                Numbers::Frame { base, unit: if bits > 0 { input.varint()? } else { 1 } }
             }
             DICTIONARY if bits <= 8 => {
-                let count = usize::from(i.byte()?) + 1;
-                let stored = i.take(count * usize::from(width))?;
-                let first = self.entries.len();
-                self.entries.extend(stored.chunks_exact(width.into()).map(|entry| {
-                    entry.iter().rfold(0, |value, byte| value << 8 | u64::from(*byte))
-                }));
-                self.entries.resize(self.entries.len().max(first + (1 << bits)), 0);
-                column.entries = first..first + (1 << bits);
+                let count = u16::from(input.byte()?) + 1;
+                let start = place(input)?;
+                input.take(usize::from(count) * usize::from(width))?;
+                Numbers::Dictionary { start, count, width }
             }
             _ => return Err("has a column of an unknown kind"),
-        }
-        column.start = body - i.rest.len();
-        let packed_bits = count.checked_mul(bits as usize).ok_or("has too many numbers")?;
-        i.take(packed_bits.div_ceil(8))?;
-        self.columns.push(column);
+        };
+        let start = place(input)?;
+        let packed_bits = count.checked_mul(bits.into()).ok_or("has too many numbers")?;
+        input.take(packed_bits.div_ceil(8))?;
+        self.columns.push(Column { numbers, is_near: kind == NEAR, bits, start });
         Ok(())
     }
 
     /// Returns how a column is stored: its name, and bits of a number.
     pub fn describe(&self, at: usize) -> Option<(&'static str, u32)> {
         let column = self.columns.get(at)?;
-        let kind = match column.kind {
+        let kind = match column.numbers {
             _ if column.bits == 0 => "constant",
-            DICTIONARY => "dictionary",
-            NEAR => "near",
-            _ => "plain",
+            Numbers::Dictionary { .. } => "dictionary",
+            Numbers::Frame { .. } if column.is_near => "near",
+            Numbers::Frame { .. } => "plain",
         };
-        Some((kind, column.bits))
+        Some((kind, column.bits.into()))
     }
 
     /// Returns the number that all of a column are, if it is stored as such.
     pub fn constant(&self, at: usize) -> Option<u64> {
-        let column = self.columns.get(at)?;
-        (column.kind == PLAIN && column.bits == 0).then_some(column.base)
+        match self.columns.get(at)? {
+            Column { numbers: Numbers::Frame { base, .. }, bits: 0, is_near: false, .. } => {
+                Some(*base)
+            }
+            _ => None,
+        }
     }
 
     /// Returns the memory that this takes.
     pub fn memory_bytes(&self) -> usize {
-        self.columns.capacity() * size_of::<Column>() + self.entries.capacity() * 8
+        self.columns.capacity() * size_of::<Column>()
     }
 
     /// Returns whether a number is in addition to that of the column it is near to.
     pub fn is_near(&self, at: usize) -> bool {
-        self.columns.get(at).is_some_and(|column| column.kind == NEAR)
+        self.columns.get(at).is_some_and(|column| column.is_near)
     }
 
     /// Returns one number of column `at`.
     #[inline]
     pub fn get(&self, body: &[u8], at: usize, row: usize) -> u64 {
         let Some(column) = self.columns.get(at) else { return 0 };
-        if column.bits == 0 && column.kind != DICTIONARY {
-            return column.base;
-        }
-        let code = column.code(column.codes(body), row);
-        match self.entries.get(column.entries.clone()) {
-            Some(entries) if column.kind == DICTIONARY => {
-                entries.get(code as usize).copied().unwrap_or(0)
+        match column.numbers {
+            Numbers::Frame { base, .. } if column.bits == 0 => base,
+            Numbers::Frame { base, unit } => {
+                base.wrapping_add(unit.wrapping_mul(column.code(column.codes(body), row)))
             }
-            _ => column.base.wrapping_add(column.unit.wrapping_mul(code)),
+            Numbers::Dictionary { start, count, width } => {
+                match column.code(column.codes(body), row) as usize {
+                    code if code < count.into() => {
+                        number(body, start as usize + code * usize::from(width), width)
+                    }
+                    _ => 0,
+                }
+            }
         }
     }
 
@@ -317,19 +325,21 @@ impl Columns {
     ) {
         let Some(column) = self.columns.get(at) else { return };
         let codes = column.codes(body);
-        match self.entries.get(column.entries.clone()) {
-            Some(entries) if !entries.is_empty() => {
-                let last = entries.len() - 1;
-                out.extend(rows.map(|row| of(entries[column.code(codes, row) as usize & last])));
+        match column.numbers {
+            Numbers::Frame { base, .. } if column.bits == 0 => {
+                out.extend(rows.map(|_| of(base)));
             }
-            _ if column.bits == 0 => out.extend(rows.map(|_| of(column.base))),
-            _ => {
-                let (base, unit) = (column.base, column.unit);
-                out.extend(
-                    rows.map(|row| {
-                        of(base.wrapping_add(unit.wrapping_mul(column.code(codes, row))))
-                    }),
-                );
+            Numbers::Frame { base, unit } => {
+                let number = |row| base.wrapping_add(unit.wrapping_mul(column.code(codes, row)));
+                out.extend(rows.map(|row| of(number(row))));
+            }
+            Numbers::Dictionary { start, count, width } => {
+                let mut entries = [0; 1 << u8::BITS];
+                for (at, entry) in entries.iter_mut().enumerate().take(count.into()) {
+                    *entry = number(body, start as usize + at * usize::from(width), width);
+                }
+                // As many as there are codes of 8 bits.
+                out.extend(rows.map(|row| of(entries[column.code(codes, row) as usize & 0xff])));
             }
         }
     }
@@ -337,24 +347,37 @@ impl Columns {
 
 impl Column {
     fn codes<'a>(&self, body: &'a [u8]) -> &'a [u8] {
-        body.get(self.start..).unwrap_or_default()
+        body.get(self.start as usize..).unwrap_or_default()
     }
 
     #[inline(always)]
     fn code(&self, codes: &[u8], row: usize) -> u64 {
-        let at = row * self.bits as usize;
-        let mask = u64::MAX.checked_shr(64 - self.bits).unwrap_or(0);
-        let word = match codes.get(at / 8..).and_then(|rest| rest.first_chunk()) {
-            Some(word) => u64::from_le_bytes(*word),
-            None => last_word(codes, at / 8),
-        };
-        word >> (at % 8) & mask
+        let bits = u32::from(self.bits);
+        let at = row * bits as usize;
+        let mask = u64::MAX.checked_shr(64 - bits).unwrap_or(0);
+        word(codes, at / 8) >> (at % 8) & mask
+    }
+}
+
+/// Returns the number of `width` bytes at `at` in `bytes`.
+#[inline(always)]
+fn number(bytes: &[u8], at: usize, width: u8) -> u64 {
+    let unused = 64u32.saturating_sub(8 * u32::from(width));
+    word(bytes, at) << unused >> unused
+}
+
+/// Returns the eight bytes at `at`; zeros come after the end.
+#[inline(always)]
+fn word(bytes: &[u8], at: usize) -> u64 {
+    match bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        Some(word) => u64::from_le_bytes(*word),
+        None => last_word(bytes, at),
     }
 }
 
 /// Returns the word at `at` near the end, as if zeros came after.
 #[cold]
-fn last_word(codes: &[u8], at: usize) -> u64 {
-    let rest = codes.get(at..).unwrap_or_default();
+fn last_word(bytes: &[u8], at: usize) -> u64 {
+    let rest = bytes.get(at..).unwrap_or_default();
     rest.iter().take(8).rfold(0, |word, byte| word << 8 | u64::from(*byte))
 }

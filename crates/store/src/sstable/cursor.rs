@@ -6,7 +6,6 @@ use super::rows::Rows;
 use crate::error::Result;
 use crate::key::{KeyRange, KeyRef};
 use crate::record::RecordRef;
-use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -47,7 +46,7 @@ enum Place {
 struct Read {
     blocks: Range<usize>,
     start: u64,
-    bytes: Bytes,
+    bytes: Vec<u8>,
     next_bytes: u64,
 }
 
@@ -183,11 +182,12 @@ impl Cursor {
         match cached {
             Some(block) => self.block = block,
             None => {
-                let bytes = self.bytes_of(at, is_forward)?;
+                let place = self.read(at, is_forward)?;
                 // A block that is in the cache, too, is left alone.
                 if Arc::get_mut(&mut self.block).is_none() {
                     self.block = Arc::default();
                 }
+                let bytes = self.read.bytes.get(place).unwrap_or_default();
                 if let Some(block) = Arc::get_mut(&mut self.block) {
                     self.table.load(at, bytes, block)?;
                 }
@@ -205,7 +205,8 @@ impl Cursor {
         decoded.map_err(|what| self.table.corrupt(what))
     }
 
-    fn bytes_of(&mut self, at: usize, is_forward: bool) -> Result<Bytes> {
+    /// Reads block `at`, if it was not, and returns where it is in the bytes that were.
+    fn read(&mut self, at: usize, is_forward: bool) -> Result<Range<usize>> {
         let index = self.table.index();
         if !self.read.blocks.contains(&at) {
             let wanted_bytes = self.read.next_bytes;
@@ -227,12 +228,12 @@ impl Cursor {
             let (start, end) = (index.range(blocks.start).start, index.range(blocks.end - 1).end);
             let most = if self.table.is_far() { FAR_READ_BYTES_MAX } else { READ_BYTES_MAX };
             let next_bytes = (2 * (end - start)).max(2 * wanted_bytes).min(most);
-            let bytes = self.table.read_range(start..end)?;
-            self.read = Read { blocks, start, bytes, next_bytes };
+            self.read.blocks = 0..0;
+            self.table.read_range(start..end, &mut self.read.bytes)?;
+            (self.read.blocks, self.read.start, self.read.next_bytes) = (blocks, start, next_bytes);
         }
         let range = index.range(at);
-        let place =
-            (range.start - self.read.start) as usize..(range.end - self.read.start) as usize;
-        Ok(self.read.bytes.slice(place))
+        let place = |at: u64| (at - self.read.start) as usize;
+        Ok(place(range.start)..place(range.end))
     }
 }

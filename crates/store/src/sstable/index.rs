@@ -9,15 +9,26 @@ use std::ops::Range;
 /// The blocks of an SSTable, in order.
 #[derive(Default)]
 pub(super) struct Index {
+    /// The last directory of every group of separators. They stay in the processor's caches, so
+    /// that a search waits for memory once, not at every step.
+    last_directories: Vec<u64>,
     directories: Vec<u64>,
     hashes: Vec<u64>,
     /// Where the names of the separators end in `names`.
     name_ends: Vec<u64>,
     names: Vec<u8>,
-    /// Where the blocks end in the file.
-    ends: Vec<u64>,
-    records: Vec<u64>,
-    crcs: Vec<u32>,
+    places: Vec<Place>,
+}
+
+/// Separators of a group: their directories are four cache lines.
+const GROUP: usize = 32;
+
+/// Where a block ends in the file, and what it has.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    end: u64,
+    crc: u32,
+    records: u32,
 }
 
 impl Index {
@@ -29,17 +40,18 @@ impl Index {
         self.hashes.push(separator.hash);
         self.names.extend_from_slice(separator.name);
         self.name_ends.push(self.names.len() as u64);
-        self.ends.push(self.data_bytes() + block.len() as u64);
-        self.records.push(records as u64);
-        self.crcs.push(crc32fast::hash(block));
+        let end = self.data_bytes() + block.len() as u64;
+        self.places.push(Place { end, crc: crc32fast::hash(block), records: records as u32 });
     }
 
     pub fn write(&self, encoder: &mut Encoder, out: &mut Vec<u8>) {
         put_varint(out, self.len() as u64);
-        out.extend(self.crcs.iter().flat_map(|crc| crc.to_le_bytes()));
-        let lengths = [differences(&self.name_ends), differences(&self.ends)];
+        out.extend(self.places.iter().flat_map(|place| place.crc.to_le_bytes()));
+        let ends = Vec::from_iter(self.places.iter().map(|place| place.end));
+        let records = Vec::from_iter(self.places.iter().map(|place| place.records.into()));
+        let lengths = [differences(&self.name_ends), differences(&ends)];
         let [name_bytes, block_bytes] = &lengths;
-        for column in [&self.directories, &self.hashes, name_bytes, block_bytes, &self.records] {
+        for column in [&self.directories, &self.hashes, name_bytes, block_bytes, &records] {
             encoder.encode(column, None, 8, out);
         }
         out.extend_from_slice(&self.names);
@@ -59,14 +71,22 @@ impl Index {
             columns.decode(bytes, at, 0..count, &mut column);
             column
         };
+        let ends = sums(column(3), BLOCK_BYTES_MAX as u64)?;
+        let places = ends.into_iter().zip(column(4)).zip(crcs).map(|((end, records), crc)| {
+            // No block has so many that this cuts off: it is found wrong when it is read.
+            let records = u32::try_from(records).unwrap_or(u32::MAX);
+            Place { end, records, crc: u32::from_le_bytes(*crc) }
+        });
+        let places = Vec::from_iter(places);
+        let directories = column(0);
+        let groups = directories.chunks(GROUP);
         let index = Index {
-            directories: column(0),
+            last_directories: groups.filter_map(|group| group.last().copied()).collect(),
+            directories,
             hashes: column(1),
             name_ends: sums(column(2), NAME_MAX as u64)?,
             names: input.rest.to_vec(),
-            ends: sums(column(3), BLOCK_BYTES_MAX as u64)?,
-            records: column(4),
-            crcs: crcs.iter().map(|crc| u32::from_le_bytes(*crc)).collect(),
+            places,
         };
         let name_bytes = index.name_ends.last().copied().unwrap_or(0);
         if name_bytes != index.names.len() as u64 || index.data_bytes() != data_bytes {
@@ -80,24 +100,24 @@ impl Index {
     }
 
     pub fn len(&self) -> usize {
-        self.crcs.len()
+        self.places.len()
     }
 
     pub fn data_bytes(&self) -> u64 {
-        self.ends.last().copied().unwrap_or(0)
+        self.places.last().map_or(0, |place| place.end)
     }
 
     pub fn records(&self, block: usize) -> u64 {
-        self.records.get(block).copied().unwrap_or(0)
+        self.places.get(block).map_or(0, |place| place.records.into())
     }
 
     pub fn crc(&self, block: usize) -> u32 {
-        self.crcs.get(block).copied().unwrap_or(0)
+        self.places.get(block).map_or(0, |place| place.crc)
     }
 
     /// Returns where a block is in the file.
     pub fn range(&self, block: usize) -> Range<u64> {
-        let end = |block: usize| self.ends.get(block).copied().unwrap_or(self.data_bytes());
+        let end = |block: usize| self.places.get(block).map_or(self.data_bytes(), |one| one.end);
         block.checked_sub(1).map_or(0, end)..end(block)
     }
 
@@ -113,10 +133,23 @@ impl Index {
 
     /// Returns the block that `key` is in if it is there. Without one, it is less than all.
     pub fn find(&self, key: KeyRef<'_>) -> Option<usize> {
-        let mut low = self.directories.partition_point(|one| *one < key.directory);
+        let group = self.last_directories.partition_point(|last| *last < key.directory);
+        let mut low = (group * GROUP).min(self.len());
+        let group = self.directories.get(low..self.len().min(low + GROUP)).unwrap_or_default();
+        low += group.iter().filter(|one| **one < key.directory).count();
+        // Few directories have many blocks: their end is near, if they have any.
         let same = self.directories.get(low..).unwrap_or_default();
-        let mut high = low + same.partition_point(|one| *one == key.directory);
-        while low < high {
+        let mut reach = 1;
+        while same.get(reach - 1).is_some_and(|one| *one == key.directory) {
+            reach *= 2;
+        }
+        let near = same.get(..reach).unwrap_or(same);
+        let count = near.partition_point(|one| *one == key.directory);
+        let mut high = low + count;
+        let hashes = self.hashes.get(low..high).unwrap_or_default();
+        low += hashes.partition_point(|one| *one < key.hash);
+        // Names count where hashes are the same, which is rare.
+        while low < high && self.hashes.get(low) == Some(&key.hash) {
             let middle = low.midpoint(high);
             if self.separator(middle) <= key {
                 low = middle + 1;

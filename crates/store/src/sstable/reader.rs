@@ -1,7 +1,7 @@
 //! An open SSTable: its tail in memory, its blocks read as they are needed.
 
 use super::block::Block;
-use super::cache::BlockCache;
+use super::cache::{BlockCache, Spare};
 use super::cursor::Cursor;
 use super::filter;
 use super::footer::{Properties, Sections, SstableInfo, check_version, properties, whole};
@@ -11,7 +11,6 @@ use crate::error::{Error, Result};
 use crate::key::{KeyRange, KeyRef};
 use crate::record::Op;
 use crate::storage::{ReadAt, Storage};
-use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -28,7 +27,7 @@ pub struct Sstable {
     properties: Properties,
     range_deletes: Vec<KeyRange>,
     index: Index,
-    tail: Bytes,
+    tail: Vec<u8>,
     /// The bytes of range deletes and of index in the tail.
     sections: [usize; 2],
     /// Where the filter is in the tail.
@@ -67,7 +66,8 @@ impl Sstable {
         let start = info.size_bytes.checked_sub(info.tail_bytes);
         let start = start.ok_or_else(|| corrupt("is shorter than its tail"))?;
         let file = storage.open(&name)?;
-        let tail = read(&*storage, file.as_deref(), &name, start..info.size_bytes)?;
+        let mut tail = Vec::new();
+        read(&*storage, file.as_deref(), &name, start..info.size_bytes, &mut tail)?;
         check_version(&tail, &name)?;
         let sections = Sections::read(&tail, info.size_bytes).map_err(corrupt)?;
         let properties = properties(sections.properties).map_err(corrupt)?;
@@ -164,8 +164,8 @@ impl Sstable {
         let read = storage.read_ranges(&Vec::from_iter(ranges))?;
         for ((table, at), bytes) in blocks.iter().zip(read) {
             let mut block = Block::default();
-            table.load(*at, bytes, &mut block)?;
-            table.cache.insert(table.number, *at, Arc::new(block));
+            table.load(*at, &bytes, &mut block)?;
+            table.cache.insert(table.number, *at, Arc::new(block), Spare::default());
         }
         Ok(())
     }
@@ -174,10 +174,17 @@ impl Sstable {
         if let Some(block) = self.cache.get(self.number, at) {
             return Ok(block);
         }
-        let mut block = Block::default();
-        self.load(at, self.read_range(self.index.range(at))?, &mut block)?;
-        let block = Arc::new(block);
-        self.cache.insert(self.number, at, Arc::clone(&block));
+        let mut spare = self.cache.take_spare();
+        self.read_range(self.index.range(at), &mut spare.bytes)?;
+        let mut block = spare.block.take().unwrap_or_default();
+        // Somebody may still look at a block that the cache has given up.
+        if Arc::get_mut(&mut block).is_none() {
+            block = Arc::default();
+        }
+        if let Some(block) = Arc::get_mut(&mut block) {
+            self.load(at, &spare.bytes, block)?;
+        }
+        self.cache.insert(self.number, at, block.clone(), spare);
         Ok(block)
     }
 
@@ -187,8 +194,8 @@ impl Sstable {
     }
 
     /// Makes `block` of the `bytes` of block `at`.
-    pub(super) fn load(&self, at: usize, bytes: Bytes, block: &mut Block) -> Result<()> {
-        if crc32fast::hash(&bytes) != self.index.crc(at) {
+    pub(super) fn load(&self, at: usize, bytes: &[u8], block: &mut Block) -> Result<()> {
+        if crc32fast::hash(bytes) != self.index.crc(at) {
             return Err(self.corrupt(format!("has a wrong checksum in block {at}")));
         }
         block.load(bytes, &self.properties.layout).map_err(|what| self.corrupt(what))?;
@@ -199,12 +206,13 @@ impl Sstable {
     }
 
     /// Returns whether every read is a request to storage, since no file is open.
-    pub(super) fn is_far(&self) -> bool {
+    pub(crate) fn is_far(&self) -> bool {
         self.file.is_none()
     }
 
-    pub(super) fn read_range(&self, range: Range<u64>) -> Result<Bytes> {
-        read(&*self.storage, self.file.as_deref(), &self.name, range)
+    /// Puts the bytes of a range of the file into `out`, in place of what is there.
+    pub(super) fn read_range(&self, range: Range<u64>, out: &mut Vec<u8>) -> Result<()> {
+        read(&*self.storage, self.file.as_deref(), &self.name, range, out)
     }
 
     pub(super) fn corrupt(&self, what: impl Into<String>) -> Error {
@@ -233,9 +241,10 @@ impl Sstable {
 
     /// Reads a block and returns what it is made of.
     pub fn describe_block(&self, at: usize) -> Result<BlockParts> {
-        let mut block = Block::default();
+        let (mut block, mut bytes) = (Block::default(), Vec::new());
         let range = self.index.range(at);
-        self.load(at, self.read_range(range.clone())?, &mut block)?;
+        self.read_range(range.clone(), &mut bytes)?;
+        self.load(at, &bytes, &mut block)?;
         let columns = 0..self.properties.layout.columns.len();
         let columns = columns.filter(|_| block.is_apart());
         let [column_bytes, text_bytes, name_bytes, tail_bytes] = block.sizes();
@@ -256,13 +265,17 @@ fn read(
     file: Option<&dyn ReadAt>,
     name: &str,
     range: Range<u64>,
-) -> Result<Bytes> {
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let length = range.end - range.start;
-    let bytes = match file {
-        Some(file) => file.read_at(range)?,
-        None => storage.read_range(name, range)?,
-    };
-    if bytes.len() as u64 == length { Ok(bytes) } else { Err(Error::corrupt(name, "read short")) }
+    match file {
+        Some(file) => file.read_at(range, out)?,
+        None => {
+            out.clear();
+            out.extend_from_slice(&storage.read_range(name, range)?);
+        }
+    }
+    if out.len() as u64 == length { Ok(()) } else { Err(Error::corrupt(name, "read short")) }
 }
 
 fn range_deletes(bytes: &[u8], properties: &Properties) -> Decoded<Vec<KeyRange>> {

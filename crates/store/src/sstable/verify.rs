@@ -24,7 +24,9 @@ impl Sstable {
         // Opening has looked at the tail: it only must not have changed.
         let size_bytes = self.info().size_bytes;
         let start = size_bytes.saturating_sub(self.info().tail_bytes);
-        if self.read_range(start..size_bytes)? != self.tail() {
+        let mut tail = Vec::new();
+        self.read_range(start..size_bytes, &mut tail)?;
+        if tail != self.tail() {
             return Err(self.corrupt("has another tail than when it was opened"));
         }
         let mut seen = Seen::default();

@@ -98,7 +98,9 @@ impl Storage for LocalStorage {
         let failed = |error| Error::storage(name, error);
         let file = File::open(self.path(name)).map_err(failed)?;
         let size_bytes = file.metadata().map_err(failed)?.len();
-        read_range(&file, name, size_bytes, range)
+        let mut bytes = Vec::new();
+        read_range(&file, name, size_bytes, range, &mut bytes)?;
+        Ok(bytes.into())
     }
 
     fn open(&self, name: &str) -> Result<Option<Box<dyn ReadAt>>> {
@@ -218,14 +220,19 @@ fn list_below(directory: &Path, name: &str, found: &mut Vec<Listed>) -> io::Resu
     Ok(())
 }
 
-/// Returns a range of the file of object `name`, which has `size_bytes`.
-fn read_range(file: &File, name: &str, size_bytes: u64, range: Range<u64>) -> Result<Bytes> {
+/// Reads a range of the file of object `name`, which has `size_bytes`, into `out`.
+fn read_range(
+    file: &File,
+    name: &str,
+    size_bytes: u64,
+    range: Range<u64>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     if range.start > range.end || range.end > size_bytes {
         return Err(Error::corrupt(name, format!("has {size_bytes} bytes, not {}", range.end)));
     }
-    let mut bytes = vec![0; (range.end - range.start) as usize];
-    file.read_exact_at(&mut bytes, range.start).map_err(|error| Error::storage(name, error))?;
-    Ok(bytes.into())
+    out.resize((range.end - range.start) as usize, 0);
+    file.read_exact_at(out, range.start).map_err(|error| Error::storage(name, error))
 }
 
 struct LocalFile {
@@ -236,8 +243,8 @@ struct LocalFile {
 }
 
 impl ReadAt for LocalFile {
-    fn read_at(&self, range: Range<u64>) -> Result<Bytes> {
-        read_range(&self.file, &self.name, self.size_bytes, range)
+    fn read_at(&self, range: Range<u64>, out: &mut Vec<u8>) -> Result<()> {
+        read_range(&self.file, &self.name, self.size_bytes, range, out)
     }
 }
 

@@ -105,8 +105,9 @@ pub trait Storage: Send + Sync {
 
 /// An open object.
 pub trait ReadAt: Send + Sync {
-    /// Returns the bytes of a range, all of them.
-    fn read_at(&self, range: Range<u64>) -> Result<Bytes>;
+    /// Puts the bytes of a range, all of them, into `out`, in place of what is there. After an error
+    /// there may be anything.
+    fn read_at(&self, range: Range<u64>, out: &mut Vec<u8>) -> Result<()>;
 }
 
 /// A file that is appended to.

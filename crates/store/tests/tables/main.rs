@@ -7,7 +7,7 @@ mod unknown;
 
 use canopy_store::storage::{Append, Created, Listed, LocalStorage, MemoryStorage, Storage};
 use canopy_store::{
-    Batch, Durability, Error, Key, KeyRange, Options, Table, Upkeep, compact, create,
+    Batch, Durability, Error, Key, KeyRange, Options, Table, Upkeep, compact, compact_all, create,
 };
 use place::{Place, contents, key, layout, number, options, put};
 use std::collections::BTreeMap;
@@ -104,6 +104,30 @@ fn a_table_of_one_machine_has_one_writer() {
     assert!(error.to_string().contains("another process writes this table"), "{error}");
     drop(table);
     place.open(id);
+}
+
+#[test]
+fn files_that_were_compacted_away_are_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = local(directory.path());
+    let id = place.create();
+    let table = place.open(id);
+    for at in 0..4 {
+        put(&table, &key(1, at), at);
+        table.flush().unwrap();
+    }
+    assert_eq!(contents(&table).len(), 4);
+    let open_sstables = || {
+        let files = std::fs::read_dir("/proc/self/fd").unwrap();
+        let names = files.filter_map(|file| std::fs::read_link(file.unwrap().path()).ok());
+        let below = directory.path().join(id.to_string()).join("sst");
+        names.filter(|name| name.starts_with(&below)).count()
+    };
+    assert_eq!(open_sstables(), 4);
+    assert!(compact_all(&place.environment, id, &place.tables, &options()).unwrap());
+    table.refresh().unwrap();
+    assert_eq!(contents(&table).len(), 4);
+    assert_eq!(open_sstables(), 1, "removed files would take space");
 }
 
 #[test]
