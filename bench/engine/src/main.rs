@@ -16,6 +16,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+/// That of Canopy's commands, for all engines but the parts of RocksDB, which are C++.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(about = "Measure canopy-store beside other engines")]
 struct Arguments {

@@ -1,5 +1,6 @@
 //! How fast tables are: `cargo run --release -p canopy-store --example engine`, with the number of
-//! records and a directory for the files as arguments. The files are in the page cache.
+//! records and a directory for the files as arguments. The files are in the page cache. The
+//! allocator is that of the commands.
 
 mod inodes;
 
@@ -16,6 +17,9 @@ use std::hint::black_box;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Runs that are merged, and so many rounds of what is short.
 const RUNS: usize = 8;

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::key::KeyRange;
 use crate::manifest::{JobKind, Run, SstableId};
 use crate::names::TableId;
-use crate::output::Output;
+use crate::output::{Lease, Output};
 use crate::record::{Layout, RecordRef};
 use crate::scan::{Direction, Older, Scan, ScanInput};
 use crate::sorted::{Sorted, SortedSource, Unsorted};
@@ -25,6 +25,7 @@ pub struct Ingestion {
     layout: Layout,
     range: KeyRange,
     job: u64,
+    lease: Lease,
     next_number: AtomicU32,
     records: Unsorted,
     /// The newest first.
@@ -34,7 +35,8 @@ pub struct Ingestion {
 }
 
 impl Ingestion {
-    /// Begins to add records to a table. Nothing is seen of them before [`Ingestion::commit`].
+    /// Begins to add records to a table. Nothing is seen of them before [`Ingestion::commit`]. Others
+    /// may end an ingestion that writes nothing out for [`Options::job_ms`].
     pub fn begin(environment: &Environment, table: TableId, options: &Options) -> Result<Self> {
         let deadline_ms = environment.clock.now_ms().saturating_add(options.job_ms);
         let (manifest, job) = commit(environment, table, None, |state, _| {
@@ -49,6 +51,7 @@ impl Ingestion {
             layout: manifest.state.layout,
             range: manifest.state.range,
             job,
+            lease: Lease::new(environment, table, job, options.job_ms),
             next_number: AtomicU32::new(0),
             records: Unsorted::default(),
             runs: Vec::new(),
@@ -88,9 +91,9 @@ impl Ingestion {
             sstable_bytes: self.options.sstable_bytes,
             job: self.job,
             next_number: &self.next_number,
-            lease: None,
+            lease: Some(&self.lease),
         };
-        let run = output.write(scan, &[])?;
+        let run = output.write(scan, &[]).map_err(ended)?;
         self.runs.insert(0, run);
         self.has_failed = false;
         Ok(())
@@ -109,14 +112,22 @@ impl Ingestion {
                 // An attempt whose outcome was not known succeeded.
                 return Ok(());
             }
-            state.close_job(job).map_err(|_| {
-                Error::Fenced("the ingestion took too long, and others ended it".into())
-            })?;
+            state.close_job(job).map_err(ended)?;
             let runs = runs.iter().map(|run| run.clone().within(&state.range));
             let runs = Vec::from_iter(runs.filter(|run| !run.sstables.is_empty()));
             state.runs.splice(0..0, runs);
             Ok(())
         })?;
         Ok(())
+    }
+}
+
+/// Says what it means that the job was closed.
+fn ended(error: Error) -> Error {
+    match error {
+        Error::Fenced(_) => {
+            Error::Fenced("the ingestion took too long, and others ended it; begin it anew".into())
+        }
+        error => error,
     }
 }

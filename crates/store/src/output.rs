@@ -24,12 +24,11 @@ pub(crate) struct Output<'a> {
     /// Shared by all that write for the job.
     pub(crate) next_number: &'a AtomicU32,
     /// What keeps a job open that has a deadline.
-    pub(crate) lease: Option<&'a Lease<'a>>,
+    pub(crate) lease: Option<&'a Lease>,
 }
 
 /// Keeps a job open while it is worked on.
-pub(crate) struct Lease<'a> {
-    environment: &'a Environment,
+pub(crate) struct Lease {
     table: TableId,
     job: u64,
     /// How long after each time others may close it.
@@ -37,24 +36,22 @@ pub(crate) struct Lease<'a> {
     renew_at_ms: AtomicU64,
 }
 
-impl<'a> Lease<'a> {
+impl Lease {
     /// Keeps a job that was opened just now.
-    pub(crate) fn new(environment: &'a Environment, table: TableId, job: u64, job_ms: u64) -> Self {
+    pub(crate) fn new(environment: &Environment, table: TableId, job: u64, job_ms: u64) -> Self {
         let renew_at_ms = environment.clock.now_ms().saturating_add(job_ms / 2).into();
-        Lease { environment, table, job, job_ms, renew_at_ms }
+        Lease { table, job, job_ms, renew_at_ms }
     }
 
     /// Moves the deadline once half of the time is over. An error if the job was closed: what is
     /// done for it is in vain.
-    fn renew(&self) -> Result<()> {
-        let now_ms = self.environment.clock.now_ms();
+    fn renew(&self, environment: &Environment) -> Result<()> {
+        let now_ms = environment.clock.now_ms();
         if now_ms < self.renew_at_ms.load(Ordering::Relaxed) {
             return Ok(());
         }
         let deadline_ms = now_ms.saturating_add(self.job_ms);
-        commit(self.environment, self.table, None, |state, _| {
-            state.renew_job(self.job, deadline_ms)
-        })?;
+        commit(environment, self.table, None, |state, _| state.renew_job(self.job, deadline_ms))?;
         self.renew_at_ms.store(now_ms.saturating_add(self.job_ms / 2), Ordering::Relaxed);
         Ok(())
     }
@@ -113,6 +110,6 @@ impl Output<'_> {
         }
         let id = SstableId { table: self.table, name };
         run.sstables.push(SstableRef { id, info, range });
-        self.lease.map_or(Ok(()), Lease::renew)
+        self.lease.map_or(Ok(()), |lease| lease.renew(self.environment))
     }
 }

@@ -7,9 +7,8 @@ use crate::error::Result;
 use crate::table::Table;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the log is synced if nobody asks for it: what a crash may take away.
 const SYNC_INTERVAL: Duration = Duration::from_millis(100);
@@ -17,8 +16,11 @@ const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 /// How often to look for memtables to flush.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often to look for runs to compact, and for what other processes did.
+/// How often to look for runs to compact.
 const COMPACT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How often to ask storage for what other processes did: each time may be a request that costs.
+const OTHERS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// So many compactions at once: while one merges large runs, the small ones that come meanwhile
 /// stay few. With one alone their number grows with the table.
@@ -98,8 +100,8 @@ impl Upkeep {
             ),
         ];
         threads.extend((0..COMPACTIONS).map(|_| {
-            let looked_at = AtomicU64::new(0);
-            spawn(COMPACT_INTERVAL, Box::new(move |table| compact_runs(table, &looked_at)))
+            let looked = Mutex::new((0, Instant::now()));
+            spawn(COMPACT_INTERVAL, Box::new(move |table| compact_runs(table, &mut looked.lock())))
         }));
         Upkeep { table: table.clone(), stop, threads }
     }
@@ -111,17 +113,23 @@ impl Upkeep {
 }
 
 /// Makes some runs one and shows readers what became of them, and what other processes did. Looks
-/// again only at versions after `looked_at`: nobody pays for a table in which nothing happens.
-fn compact_runs(table: &Table, looked_at: &AtomicU64) -> Result<bool> {
+/// again only at other versions than the one it `looked` at last, and asks for those of others now
+/// and then: nobody pays for a table in which nothing happens.
+fn compact_runs(table: &Table, looked: &mut (u64, Instant)) -> Result<bool> {
+    let (looked_at, asked) = looked;
+    if table.manifest().version.number == *looked_at && asked.elapsed() < OTHERS_INTERVAL {
+        return Ok(false);
+    }
     let version = table.refresh_if_changed()?;
-    if looked_at.load(Ordering::Relaxed) == version {
+    *asked = Instant::now();
+    if *looked_at == version {
         return Ok(false);
     }
     let (environment, id, tables, options) = table.parts();
     let compacted = compact(environment, id, tables, options)?;
     match compacted {
         true => table.refresh()?,
-        false => looked_at.store(version, Ordering::Relaxed),
+        false => *looked_at = version,
     }
     Ok(compacted)
 }

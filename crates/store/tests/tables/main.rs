@@ -7,13 +7,15 @@ mod unknown;
 
 use canopy_store::storage::{Append, Created, Listed, LocalStorage, MemoryStorage, Storage};
 use canopy_store::{
-    Batch, Durability, Error, Key, KeyRange, Options, Table, Upkeep, compact, compact_all, create,
+    Batch, Clock, Durability, Error, Ingestion, Key, KeyRange, Op, Options, RecordRef, Table,
+    Upkeep, collect, compact, compact_all, create,
 };
 use place::{Place, contents, key, layout, number, options, put};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 macro_rules! in_memory {
     ($($case:ident)*) => {
@@ -128,6 +130,48 @@ fn files_that_were_compacted_away_are_closed() {
     table.refresh().unwrap();
     assert_eq!(contents(&table).len(), 4);
     assert_eq!(open_sstables(), 1, "removed files would take space");
+}
+
+/// A clock that goes when it is told to.
+#[derive(Default)]
+struct Stopped(AtomicU64);
+
+impl Clock for Stopped {
+    fn now_ms(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn sleep(&self, _: Duration) {}
+}
+
+#[test]
+fn an_ingestion_that_goes_on_is_not_ended_by_others() {
+    let clock = Arc::new(Stopped::default());
+    let mut place = Place::new(Arc::new(MemoryStorage::default()));
+    place.environment.clock = clock.clone();
+    let (environment, id) = (&place.environment, place.create());
+    let options = Options { memtable_bytes: 4 << 10, job_ms: 60_000, ..options() };
+    let mut ingestion = Ingestion::begin(environment, id, &options).unwrap();
+    let record = |at: u64, add: &mut dyn FnMut(RecordRef<'_>)| {
+        let (key, value) = (key(1, at), at.to_le_bytes());
+        add(RecordRef { key: key.as_ref(), op: Op::Put, value: &value });
+    };
+    for at in 0..1000 {
+        record(at, &mut |record| ingestion.add(record).unwrap());
+        if at % 200 == 199 {
+            clock.0.fetch_add(40_000, Ordering::Relaxed);
+            collect(environment, id).unwrap();
+        }
+    }
+    ingestion.commit().unwrap();
+    assert_eq!(place.read(id).len(), 1000);
+
+    let mut idle = Ingestion::begin(environment, id, &options).unwrap();
+    record(1000, &mut |record| idle.add(record).unwrap());
+    clock.0.fetch_add(60_001, Ordering::Relaxed);
+    collect(environment, id).unwrap();
+    let error = idle.commit().unwrap_err();
+    assert!(error.to_string().contains("the ingestion took too long"), "{error}");
 }
 
 #[test]
