@@ -218,14 +218,14 @@ impl Dumping {
         id: TableId,
         with_log: bool,
     ) -> Result<(), Ended> {
-        let tables = SstableCache::new(environment, MEMORY_BYTES);
+        let cache = SstableCache::new(environment, MEMORY_BYTES);
         loop {
             let manifest = inspect(environment, id)?;
             self.layout = manifest.state.layout.clone();
             let operands = Arc::new(Operands::new(&manifest));
             let operator = operands.name.as_ref().map(|_| operands.clone() as _);
             let options = Options { operator, ..Options::default() };
-            let reader = Reader::open(environment, id, None, &tables, &options)?;
+            let reader = Reader::open(environment, id, None, &cache, &options)?;
             let mut last = None;
             let error = match self.records(&reader, &operands, &mut last) {
                 Err(Ended::Failed(error)) => error,

@@ -63,8 +63,8 @@ fn describe(sstable: &Sstable) -> canopy_store::Result<Blocks> {
     let columns = sstable.properties().layout.columns.len();
     let mut all = Blocks { least_bytes: u64::MAX, ..Blocks::default() };
     all.columns.resize_with(columns, Default::default);
-    for at in 0..sstable.blocks() {
-        let block = sstable.describe_block(at)?;
+    sstable.describe_blocks(|block| {
+        let block = block?;
         let bytes = block.range.end - block.range.start;
         all.least_bytes = all.least_bytes.min(bytes);
         all.most_bytes = all.most_bytes.max(bytes);
@@ -77,7 +77,8 @@ fn describe(sstable: &Sstable) -> canopy_store::Result<Blocks> {
             *bits += u64::from(width) * block.records;
             *kinds.entry(kind).or_default() += 1;
         }
-    }
+        Ok::<_, canopy_store::Error>(())
+    })?;
     all.least_bytes = all.least_bytes.min(all.most_bytes);
     Ok(all)
 }

@@ -214,10 +214,9 @@ impl Verification {
         self.counts.bytes += sstable.info().size_bytes;
         if let Err(error) = sstable.verify() {
             self.unless_gone(error)?;
-            for block in 0..sstable.blocks() {
-                let read = sstable.describe_block(block);
-                read.map_or_else(|error| self.unless_gone(error), |_| Ok(()))?;
-            }
+            sstable.describe_blocks(|read| {
+                read.map_or_else(|error| self.unless_gone(error), |_| Ok(()))
+            })?;
         }
         Ok(())
     }

@@ -61,12 +61,12 @@ impl Bench {
         Ok(id)
     }
 
-    fn tables(&self) -> Arc<SstableCache> {
+    fn cache(&self) -> Arc<SstableCache> {
         SstableCache::new(&self.environment, 512 << 20)
     }
 
     fn open(&self, id: TableId) -> Result<Table> {
-        Table::open(&self.environment, id, self.tables(), self.options.clone())
+        Table::open(&self.environment, id, self.cache(), self.options.clone())
     }
 }
 
@@ -149,7 +149,7 @@ fn updates(bench: &Bench, id: TableId, count: usize) -> Result<()> {
 fn recovery(bench: &Bench) -> Result<()> {
     let id = create(&bench.environment, bench.data.layout.clone(), &bench.options)?;
     let large = Options { memtable_bytes: 1 << 40, memory_bytes: 1 << 40, ..bench.options.clone() };
-    let table = Table::open(&bench.environment, id, bench.tables(), large)?;
+    let table = Table::open(&bench.environment, id, bench.cache(), large)?;
     let (mut bytes, mut count) = (0, 0);
     let begin = Instant::now();
     for at in bench.shuffled.iter().cycle() {
@@ -202,7 +202,7 @@ fn main() -> Result<()> {
 
     let several = bench.ingest(RUNS)?;
     let begin = Instant::now();
-    compact_all(&bench.environment, several, &bench.tables(), &bench.options)?;
+    compact_all(&bench.environment, several, &bench.cache(), &bench.options)?;
     report(&format!("merge of {RUNS} runs"), count, begin.elapsed());
     updates(&bench, id, (count * 2).min(6_000_000))?;
     recovery(&bench)

@@ -50,14 +50,15 @@ fn print_sizes(table: &Sstable) -> Result<()> {
     let print = |what: &str, bytes: usize| println!("  {what:<26} {:>8.2}", bytes as f64 / records);
     let mut sums = [0; 4];
     let mut bits = [0.0; COLUMNS.len()];
-    for at in 0..table.blocks() {
-        let block = table.describe_block(at)?;
+    table.describe_blocks(|block| {
+        let block = block?;
         let parts = [block.column_bytes, block.text_bytes, block.name_bytes, block.tail_bytes];
         sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
         for (sum, (_, bits)) in bits.iter_mut().zip(&block.columns) {
             *sum += f64::from(*bits) * block.records as f64;
         }
-    }
+        Ok::<_, canopy_store::Error>(())
+    })?;
     println!("{} records, {} blocks; bytes a record:", records, table.blocks());
     print("file", table.info().size_bytes as usize);
     print("columns", sums[0]);

@@ -90,7 +90,7 @@ impl Reader {
         environment: &Environment,
         table: TableId,
         checkpoint: Option<u64>,
-        tables: &Arc<SstableCache>,
+        cache: &Arc<SstableCache>,
         options: &Options,
     ) -> Result<Self> {
         let mut manifest = current(environment, table)?;
@@ -102,7 +102,7 @@ impl Reader {
         }
         manifest.state.check_live(table)?;
         options.check_operator(&manifest.state)?;
-        let view = View::of(&manifest.state, tables, options.operator.clone());
+        let view = View::of(&manifest.state, cache, options.operator.clone());
         Ok(Reader { manifest, view })
     }
 

@@ -75,20 +75,20 @@ fn pick_of(runs: &[Option<u64>], options: &Options) -> Option<Range<usize>> {
 pub fn compact(
     environment: &Environment,
     table: TableId,
-    tables: &Arc<SstableCache>,
+    cache: &Arc<SstableCache>,
     options: &Options,
 ) -> Result<bool> {
-    compact_picked(environment, table, tables, options, |state| pick(state, options))
+    compact_picked(environment, table, cache, options, |state| pick(state, options))
 }
 
 /// Makes all runs of a table one. Returns whether there were several.
 pub fn compact_all(
     environment: &Environment,
     table: TableId,
-    tables: &Arc<SstableCache>,
+    cache: &Arc<SstableCache>,
     options: &Options,
 ) -> Result<bool> {
-    compact_picked(environment, table, tables, options, |state| {
+    compact_picked(environment, table, cache, options, |state| {
         let is_busy = state.jobs.iter().any(|job| matches!(job.kind, JobKind::Compaction(_)));
         (state.runs.len() > 1 && !is_busy).then_some(0..state.runs.len())
     })
@@ -97,7 +97,7 @@ pub fn compact_all(
 fn compact_picked(
     environment: &Environment,
     table: TableId,
-    tables: &Arc<SstableCache>,
+    cache: &Arc<SstableCache>,
     options: &Options,
     pick: impl Fn(&State) -> Option<Range<usize>>,
 ) -> Result<bool> {
@@ -114,7 +114,7 @@ fn compact_picked(
     })?;
     let Some((job, places)) = picked else { return Ok(false) };
     let state = &manifest.state;
-    let merged = merge(environment, table, tables, options, state, (job, places.clone()));
+    let merged = merge(environment, table, cache, options, state, (job, places.clone()));
     let merged = merged.inspect_err(|_| {
         // What was written can go at once; if this fails, too, then after the deadline.
         let _ = commit(environment, table, None, |state, _| state.close_job(job));
@@ -146,7 +146,7 @@ fn sstables_of(runs: &[Run]) -> Vec<SstableId> {
 fn merge(
     environment: &Environment,
     table: TableId,
-    tables: &Arc<SstableCache>,
+    cache: &Arc<SstableCache>,
     options: &Options,
     state: &State,
     (job, places): (u64, Range<usize>),
@@ -155,7 +155,7 @@ fn merge(
     let all = KeyRange::all();
     let (mut inputs, mut range_deletes) = (Vec::new(), Vec::new());
     for run in &state.runs[places] {
-        let run = OpenRun::new(run.clone(), tables.clone());
+        let run = OpenRun::new(run.clone(), cache.clone());
         let input = ScanInput::of_run(&run, &all, Direction::Forward)?;
         if older == Older::Present {
             range_deletes.extend(input.range_deletes.iter().cloned());

@@ -106,8 +106,8 @@ fn original() -> Original {
     let environment = environment(MemoryStorage::default());
     let made = || -> Result<TableId> {
         let id = create(&environment, layout(), &options())?;
-        let tables = SstableCache::new(&environment, 1 << 20);
-        let table = Table::open(&environment, id, tables, options())?;
+        let cache = SstableCache::new(&environment, 1 << 20);
+        let table = Table::open(&environment, id, cache, options())?;
         for round in 0..2 {
             let mut batch = Batch::new();
             for at in round * 10..40 {
@@ -154,18 +154,18 @@ fn use_with(kind: &str, change: impl FnOnce(Vec<u8>) -> Vec<u8>) {
     let Original { environment, id } = original;
     environment.storage.remove(&name).expect("memory");
     environment.storage.create(&name, change(bytes).into()).expect("memory");
-    let tables = SstableCache::new(&environment, 1 << 20);
+    let cache = SstableCache::new(&environment, 1 << 20);
     let _ = inspect(&environment, id);
     for checkpoint in [None, Some(0)] {
-        let read = Reader::open(&environment, id, checkpoint, &tables, &options());
+        let read = Reader::open(&environment, id, checkpoint, &cache, &options());
         let _ = read.and_then(|reader| {
             reader.get(entry(7).0.as_ref())?;
             reader.scan(&KeyRange::all(), Direction::Backward)?.collect()
         });
     }
-    let opened = Table::open(&environment, id, tables.clone(), options());
+    let opened = Table::open(&environment, id, cache.clone(), options());
     let _ = opened.and_then(|table| table.flush());
-    let _ = compact_all(&environment, id, &tables, &options());
+    let _ = compact_all(&environment, id, &cache, &options());
     let _ = collect(&environment, id);
     let base = Base { table: id, checkpoint: Some(0) };
     let _ = clone(&environment, &[base], &KeyRange::all());

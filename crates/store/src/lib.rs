@@ -11,8 +11,8 @@
 //!
 //! let environment = Environment::system(Arc::new(MemoryStorage::default()));
 //! let id = create(&environment, Layout::default(), &Options::default())?;
-//! let tables = SstableCache::new(&environment, 64 << 20);
-//! let table = Table::open(&environment, id, tables, Options::default())?;
+//! let cache = SstableCache::new(&environment, 64 << 20);
+//! let table = Table::open(&environment, id, cache, Options::default())?;
 //! let (key, mut batch) = (Key::named(7, b"results.csv"), Batch::new());
 //! batch.put(key.as_ref(), b"an inode")?;
 //! table.write(&batch, Durability::Durable)?;

@@ -130,7 +130,7 @@ impl SstableCache {
 #[derive(Clone)]
 pub(crate) struct OpenRun {
     pub(crate) run: Run,
-    tables: Arc<SstableCache>,
+    cache: Arc<SstableCache>,
 }
 
 /// What a run says of a key.
@@ -144,13 +144,13 @@ pub(crate) enum FoundInRun {
 }
 
 impl OpenRun {
-    pub(crate) fn new(run: Run, tables: Arc<SstableCache>) -> Self {
-        OpenRun { run, tables }
+    pub(crate) fn new(run: Run, cache: Arc<SstableCache>) -> Self {
+        OpenRun { run, cache }
     }
 
     /// Returns where the SSTables of this run are open.
-    pub(crate) fn tables(&self) -> &SstableCache {
-        &self.tables
+    pub(crate) fn cache(&self) -> &SstableCache {
+        &self.cache
     }
 
     /// Returns the SSTable that would have a key.
@@ -163,7 +163,7 @@ impl OpenRun {
     /// Returns the record of a key, and whether range deletes of this run hide older ones.
     pub(crate) fn get(&self, key: KeyRef<'_>) -> Result<(FoundInRun, bool)> {
         let Some(reference) = self.sstable_of(key) else { return Ok((FoundInRun::Older, false)) };
-        let sstable = self.tables.get(reference)?;
+        let sstable = self.cache.get(reference)?;
         let hides = sstable.range_deletes().iter().any(|range| range.contains(key));
         Ok(match sstable.get(key)? {
             Some((op, value)) => (FoundInRun::Record(op, value), hides),
@@ -180,7 +180,7 @@ impl OpenRun {
             if reference.info.range_deletes == 0 || range.is_empty() {
                 continue;
             }
-            let sstable = self.tables.get(reference)?;
+            let sstable = self.cache.get(reference)?;
             let parts = sstable.range_deletes().iter().map(|one| one.intersection(&range));
             all.extend(parts.filter(|part| !part.is_empty()));
         }
@@ -196,7 +196,7 @@ impl OpenRun {
         if direction == Direction::Forward {
             parts.reverse();
         }
-        let mut source = RunSource { tables: self.tables.clone(), parts, direction, cursor: None };
+        let mut source = RunSource { cache: self.cache.clone(), parts, direction, cursor: None };
         source.open_next()?;
         Ok(source)
     }
@@ -204,7 +204,7 @@ impl OpenRun {
 
 /// The records of a run, one SSTable after the other.
 pub(crate) struct RunSource {
-    tables: Arc<SstableCache>,
+    cache: Arc<SstableCache>,
     /// The SSTables that are left, with the ranges to read, the next one last.
     parts: Vec<(SstableRef, KeyRange)>,
     direction: Direction,
@@ -216,7 +216,7 @@ impl RunSource {
     fn open_next(&mut self) -> Result<()> {
         self.cursor = None;
         while let Some((reference, range)) = self.parts.pop() {
-            let mut cursor = self.tables.get(&reference)?.cursor(range);
+            let mut cursor = self.cache.get(&reference)?.cursor(range);
             if self.direction == Direction::Backward {
                 cursor.to_end();
             }

@@ -105,7 +105,7 @@ pub struct Table {
     environment: Environment,
     id: TableId,
     options: Options,
-    tables: Arc<SstableCache>,
+    cache: Arc<SstableCache>,
     epoch: u64,
     flushing: Mutex<Flushing>,
     log: Mutex<Log>,
@@ -274,7 +274,7 @@ impl Table {
     pub fn open(
         environment: &Environment,
         id: TableId,
-        tables: Arc<SstableCache>,
+        cache: Arc<SstableCache>,
         options: Options,
     ) -> Result<Self> {
         // Before the lock file, which would outlast a table that is gone.
@@ -288,7 +288,7 @@ impl Table {
             state.log.push(LogStart { epoch: state.epoch, segment: 0 });
             Ok((state.epoch, state.open_job(JobKind::Writer, None)))
         })?;
-        let view = View::of(&manifest.state, &tables, options.operator.clone());
+        let view = View::of(&manifest.state, &cache, options.operator.clone());
         let write = Write {
             active: Arc::default(),
             frozen: VecDeque::new(),
@@ -306,7 +306,7 @@ impl Table {
             environment: environment.clone(),
             id,
             options,
-            tables,
+            cache,
             epoch,
             flushing: Mutex::new(Flushing {
                 job,
@@ -556,12 +556,12 @@ impl Table {
     /// locked, so that nobody else shows others meanwhile.
     fn publish(&self, write: &mut Write, manifest: &Manifest) {
         write.range.clone_from(&manifest.state.range);
-        let runs = View::of(&manifest.state, &self.tables, self.options.operator.clone());
+        let runs = View::of(&manifest.state, &self.cache, self.options.operator.clone());
         let view = Arc::new(View { memtables: write.memtables(), ..runs });
         // What was shown before is freed after the view's lock.
         let before = std::mem::replace(&mut *self.view.write(), view.clone());
         let left = HashSet::<_>::from_iter(view.sstables());
-        self.tables.close(before.sstables().filter(|id| !left.contains(id)));
+        self.cache.close(before.sstables().filter(|id| !left.contains(id)));
     }
 
     /// Takes over what other processes committed: their compactions, for example.
@@ -639,7 +639,7 @@ impl Table {
 
     /// Returns what compactions of this table need.
     pub(crate) fn parts(&self) -> (&Environment, TableId, &Arc<SstableCache>, &Options) {
-        (&self.environment, self.id, &self.tables, &self.options)
+        (&self.environment, self.id, &self.cache, &self.options)
     }
 
     /// Returns how much memory the memtables take, in bytes.

@@ -125,8 +125,8 @@ fn compact_runs(table: &Table, looked: &mut (u64, Instant)) -> Result<bool> {
     if *looked_at == version {
         return Ok(false);
     }
-    let (environment, id, tables, options) = table.parts();
-    let compacted = compact(environment, id, tables, options)?;
+    let (environment, id, cache, options) = table.parts();
+    let compacted = compact(environment, id, cache, options)?;
     match compacted {
         true => table.refresh()?,
         false => *looked_at = version,

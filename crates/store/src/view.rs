@@ -29,10 +29,10 @@ impl View {
     /// Returns what a manifest's SSTables say.
     pub(crate) fn of(
         state: &State,
-        tables: &Arc<SstableCache>,
+        cache: &Arc<SstableCache>,
         operator: Option<Arc<dyn MergeOperator>>,
     ) -> Self {
-        let runs = state.runs.iter().map(|run| OpenRun::new(run.clone(), tables.clone()));
+        let runs = state.runs.iter().map(|run| OpenRun::new(run.clone(), cache.clone()));
         let runs = Arc::new(runs.collect());
         View { memtables: Vec::new(), runs, range: state.range.clone(), operator }
     }
@@ -82,7 +82,7 @@ impl View {
             let wanted = some.iter().map(|at| keys[*at].as_ref());
             let wanted = Vec::from_iter(wanted.filter(|key| self.range.contains(*key)));
             let first = self.runs.first();
-            let _open = first.map(|run| run.tables().preload(&self.runs, &wanted)).transpose()?;
+            let _open = first.map(|run| run.cache().preload(&self.runs, &wanted)).transpose()?;
             for at in some {
                 values[*at] = self.get(keys[*at].as_ref(), sequence)?;
             }

@@ -19,7 +19,7 @@ pub struct Canopy {
     _upkeep: Upkeep,
     table: Arc<Table>,
     environment: Environment,
-    tables: Arc<SstableCache>,
+    cache: Arc<SstableCache>,
     options: Options,
     batch: RefCell<Batch>,
 }
@@ -57,7 +57,7 @@ impl Canopy {
             operator: Some(Arc::new(Change)),
             ..Options::default()
         };
-        let tables = SstableCache::new(&environment, CACHE_BYTES as u64);
+        let cache = SstableCache::new(&environment, CACHE_BYTES as u64);
         let name = directory.join("table");
         let id: TableId = match std::fs::read_to_string(&name) {
             Ok(id) => TableId::parse(&id).context("not an id")?,
@@ -67,10 +67,10 @@ impl Canopy {
                 id
             }
         };
-        let table = Arc::new(Table::open(&environment, id, tables.clone(), options.clone())?);
+        let table = Arc::new(Table::open(&environment, id, cache.clone(), options.clone())?);
         let upkeep = Upkeep::start(&table);
         let batch = RefCell::default();
-        Ok(Canopy { _upkeep: upkeep, table, environment, tables, options, batch })
+        Ok(Canopy { _upkeep: upkeep, table, environment, cache, options, batch })
     }
 }
 
@@ -127,7 +127,7 @@ impl Engine for Canopy {
     fn compact(&self) -> Result<()> {
         while self.runs()? > 1 {
             let id = self.table.id();
-            if !compact_all(&self.environment, id, &self.tables, &self.options)? {
+            if !compact_all(&self.environment, id, &self.cache, &self.options)? {
                 // One that began by itself is under way.
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -158,7 +158,7 @@ impl Engine for Canopy {
             ingestion.commit()?;
         }
         let begin = Instant::now();
-        compact_all(&self.environment, id, &self.tables, &self.options)?;
+        compact_all(&self.environment, id, &self.cache, &self.options)?;
         let took = begin.elapsed();
         canopy_store::delete(&self.environment, id)?;
         Ok(Some(took))

@@ -25,8 +25,8 @@ fn tables_in_a_bucket_are_looked_into() {
     let storage = SplitStorage::new(Arc::new(rest), garage.storage("tables"));
     let environment = Environment::system(Arc::new(storage));
     let id = create(&environment, layout(), &options()).unwrap();
-    let tables = SstableCache::new(&environment, 8 << 20);
-    let table = Table::open(&environment, id, tables, options()).unwrap();
+    let cache = SstableCache::new(&environment, 8 << 20);
+    let table = Table::open(&environment, id, cache, options()).unwrap();
     put(&table, 0..3000);
     table.flush().unwrap();
     drop(table);

@@ -90,7 +90,7 @@ fn tells_all_of_a_table_and_of_an_sstable() {
     let (released, _) = checkpoint(&place.environment, id, Some(3_600_000)).unwrap();
     let base = Base { table: id, checkpoint: None };
     let cloned = clone(&place.environment, &[base], &KeyRange::directory(1)).unwrap();
-    compact_all(&place.environment, id, &place.tables, &options()).unwrap();
+    compact_all(&place.environment, id, &place.cache, &options()).unwrap();
 
     // The first digits of an id are enough.
     let short = &id.to_string()[..12];
@@ -305,7 +305,7 @@ fn a_collector_that_runs_meanwhile_is_no_fault() {
                 put(&table, round % 7 * 500..round % 7 * 500 + 1500);
                 table.flush().unwrap();
                 if round % 3 == 2 {
-                    compact_all(&place.environment, id, &place.tables, &with_merges()).unwrap();
+                    compact_all(&place.environment, id, &place.cache, &with_merges()).unwrap();
                     canopy_store::collect(&place.environment, id).unwrap();
                 }
             }

@@ -44,7 +44,7 @@ pub fn layout() -> Layout {
 pub struct Place {
     pub dir: tempfile::TempDir,
     pub environment: Environment,
-    pub tables: Arc<SstableCache>,
+    pub cache: Arc<SstableCache>,
 }
 
 impl Place {
@@ -52,8 +52,8 @@ impl Place {
         let dir = tempfile::tempdir().unwrap();
         let storage = LocalStorage::new(&dir.path().join("storage")).unwrap();
         let environment = Environment::system(Arc::new(storage));
-        let tables = SstableCache::new(&environment, 8 << 20);
-        Place { dir, environment, tables }
+        let cache = SstableCache::new(&environment, 8 << 20);
+        Place { dir, environment, cache }
     }
 
     /// Where the tables lie.
@@ -66,7 +66,7 @@ impl Place {
     }
 
     pub fn open(&self, id: TableId, options: &Options) -> Table {
-        Table::open(&self.environment, id, self.tables.clone(), options.clone()).unwrap()
+        Table::open(&self.environment, id, self.cache.clone(), options.clone()).unwrap()
     }
 
     /// A table with `count` records in one run.

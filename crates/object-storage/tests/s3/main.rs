@@ -79,7 +79,7 @@ fn a_directory_and_a_bucket_hold_a_table_together() {
     assert_eq!(contents(&table).len(), 1503);
     table.flush().unwrap();
     drop(table);
-    compact_all(&place.environment, id, &place.tables, &options()).unwrap();
+    compact_all(&place.environment, id, &place.cache, &options()).unwrap();
     assert_eq!(place.read(id).len(), 1503);
     // Another table in the same place is listed apart, and as whole.
     let other = place.create();

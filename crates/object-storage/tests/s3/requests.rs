@@ -101,8 +101,8 @@ pub fn operations_take_few_requests(storage: Arc<dyn Storage>) {
     };
     let id = create(&environment, layout(), &options).unwrap();
     note("create a table");
-    let tables = SstableCache::new(&environment, 64 << 20);
-    let table = Table::open(&environment, id, tables, options.clone()).unwrap();
+    let cache = SstableCache::new(&environment, 64 << 20);
+    let table = Table::open(&environment, id, cache, options.clone()).unwrap();
     note("open it for writing");
     let mut batch = Batch::new();
     for at in 0..50_000 {
@@ -124,8 +124,8 @@ pub fn operations_take_few_requests(storage: Arc<dyn Storage>) {
     counted.take();
     // Nothing is in any cache from here on.
     let cold = || {
-        let tables = SstableCache::new(&environment, 64 << 20);
-        Reader::open(&environment, id, None, &tables, &options).unwrap()
+        let cache = SstableCache::new(&environment, 64 << 20);
+        Reader::open(&environment, id, None, &cache, &options).unwrap()
     };
     let reader = cold();
     note("open it for reading");

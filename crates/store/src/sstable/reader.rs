@@ -14,6 +14,9 @@ use crate::storage::{ReadAt, Storage};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Blocks that are described are read together up to so many bytes.
+const DESCRIBED_BYTES: u64 = 4 << 20;
+
 /// An open SSTable, for any number of threads. What it reads may block for long.
 pub struct Sstable {
     name: String,
@@ -239,16 +242,37 @@ impl Sstable {
         [deletes, index, self.filter.len()]
     }
 
-    /// Reads a block and returns what it is made of.
-    pub fn describe_block(&self, at: usize) -> Result<BlockParts> {
-        let (mut block, mut bytes) = (Block::default(), Vec::new());
-        let range = self.index.range(at);
-        self.read_range(range.clone(), &mut bytes)?;
-        self.load(at, &bytes, &mut block)?;
+    /// Reads all blocks, many at a time, and gives `each` what each is made of, or why it cannot be
+    /// read.
+    pub fn describe_blocks<E>(
+        &self,
+        mut each: impl FnMut(Result<BlockParts>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (mut block, mut bytes, mut first) = (Block::default(), Vec::new(), 0);
+        while first < self.blocks() {
+            let start = self.index.range(first).start;
+            let is_near = |at: &usize| self.index.range(*at).end - start <= DESCRIBED_BYTES;
+            let end = first + (first..self.blocks()).take_while(is_near).count().max(1);
+            let read = self.read_range(start..self.index.range(end - 1).end, &mut bytes);
+            match read {
+                Ok(()) => (first..end).try_for_each(|at| {
+                    let range = self.index.range(at);
+                    let place = (range.start - start) as usize..(range.end - start) as usize;
+                    let loaded = self.load(at, bytes.get(place).unwrap_or_default(), &mut block);
+                    each(loaded.map(|()| self.describe(range, &block)))
+                })?,
+                Err(error) => each(Err(error))?,
+            }
+            first = end;
+        }
+        Ok(())
+    }
+
+    fn describe(&self, range: Range<u64>, block: &Block) -> BlockParts {
         let columns = 0..self.properties.layout.columns.len();
         let columns = columns.filter(|_| block.is_apart());
         let [column_bytes, text_bytes, name_bytes, tail_bytes] = block.sizes();
-        Ok(BlockParts {
+        BlockParts {
             range,
             records: block.len() as u64,
             column_bytes,
@@ -256,7 +280,7 @@ impl Sstable {
             name_bytes,
             tail_bytes,
             columns: columns.filter_map(|at| block.describe_column(at)).collect(),
-        })
+        }
     }
 }
 

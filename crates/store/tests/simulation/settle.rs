@@ -16,10 +16,10 @@ use std::sync::Arc;
 pub fn settle(world: &Arc<World>, site: &Site) {
     world.calm();
     let quiet = world.quiet();
-    let tables = SstableCache::new(&quiet, 1 << 20);
+    let cache = SstableCache::new(&quiet, 1 << 20);
     let open = |id| {
         let before = site.oracle.table(id);
-        let table = Table::open(&quiet, id, tables.clone(), site.options.clone()).unwrap();
+        let table = Table::open(&quiet, id, cache.clone(), site.options.clone()).unwrap();
         let found = both_ways(|direction| table.scan(&KeyRange::all(), direction)).unwrap();
         let manifest = table.manifest();
         let seen = Seen { id, before: &before, range: &manifest.state.range };
@@ -38,7 +38,7 @@ pub fn settle(world: &Arc<World>, site: &Site) {
         check_equal(&flushed, &found, "after a flush");
         // What only clones and checkpoints need is not what the table needs, too.
         if id.0 % 2 == 0 {
-            compact_all(&quiet, id, &tables, &site.options).unwrap();
+            compact_all(&quiet, id, &cache, &site.options).unwrap();
         }
     }
     // What the last seconds of a clone of a clone held is only seen to be free one after the other.

@@ -25,7 +25,7 @@ pub fn a_newer_writer_ends_an_older_one(place: &Place) {
 pub fn wrong_use_is_told(place: &Place) {
     let id = place.create();
     let none = Options { operator: None, ..options() };
-    let error = Table::open(&place.environment, id, place.tables.clone(), none).err().unwrap();
+    let error = Table::open(&place.environment, id, place.cache.clone(), none).err().unwrap();
     assert_eq!(error.to_string(), "the table's merges are by \"add\", not by \"\"");
     let mut batch = Batch::new();
     let long = Key { name: vec![b'a'; 70_000], ..Key::default() };
@@ -65,7 +65,7 @@ pub fn files_from_elsewhere_are_the_newest(place: &Place) {
     };
     let expected = BTreeMap::from_iter((0..1000).map(|at| (key(at % 3, at), expected(at))));
     assert_eq!(contents(&table), expected);
-    compact_all(&place.environment, id, &place.tables, &options()).unwrap();
+    compact_all(&place.environment, id, &place.cache, &options()).unwrap();
     table.refresh().unwrap();
     assert_eq!(inspect(&place.environment, id).unwrap().state.runs.len(), 1);
     assert_eq!(contents(&table), expected);
@@ -97,14 +97,14 @@ pub fn a_range_is_handed_over_without_copying(place: &Place) {
     let other = place.open(new);
     put(&other, given.keys().next().unwrap(), 77);
     other.flush().unwrap();
-    compact_all(&place.environment, id, &place.tables, &options()).unwrap();
+    compact_all(&place.environment, id, &place.cache, &options()).unwrap();
     drop(table);
     delete(&place.environment, id).unwrap();
     collect(&place.environment, id).unwrap();
     let mut expected = given;
     *expected.values_mut().next().unwrap() = 77;
     assert_eq!(contents(&other), expected);
-    compact_all(&place.environment, new, &place.tables, &options()).unwrap();
+    compact_all(&place.environment, new, &place.cache, &options()).unwrap();
     other.refresh().unwrap();
     assert_eq!(contents(&other), expected);
 }
@@ -128,8 +128,8 @@ pub fn of_several_tables_the_first_counts(place: &Place) {
     let expected =
         BTreeMap::from_iter((0..300).filter(|at| *at != 250).map(|at| (key(1, at), at / 100)));
     assert_eq!(place.read(merged), expected);
-    let tables = &place.tables;
-    compact_all(&place.environment, merged, tables, &options()).unwrap();
+    let cache = &place.cache;
+    compact_all(&place.environment, merged, cache, &options()).unwrap();
     bases.iter().for_each(|base| delete(&place.environment, base.table).unwrap());
     for _ in 0..2 {
         for base in &bases {
@@ -221,7 +221,7 @@ pub fn one_file_in_several_runs_is_merged_rightly(place: &Place) {
     let bases = halves.map(|table| Base { table, checkpoint: None });
     let both = clone(&place.environment, &bases, &KeyRange::all()).unwrap();
     assert_eq!(place.read(both), whole);
-    assert!(compact_all(&place.environment, both, &place.tables, &options()).unwrap());
+    assert!(compact_all(&place.environment, both, &place.cache, &options()).unwrap());
     assert_eq!(inspect(&place.environment, both).unwrap().state.runs.len(), 1);
     assert_eq!(place.read(both), whole);
 }
@@ -252,10 +252,10 @@ pub fn a_checkpoint_stays_as_it_was(place: &Place) {
     put(&table, &key(1, 1), 2);
     table.flush().unwrap();
     let no_grace = Options { grace_ms: 0, ..options() };
-    compact_all(&place.environment, id, &place.tables, &no_grace).unwrap();
+    compact_all(&place.environment, id, &place.cache, &no_grace).unwrap();
     collect(&place.environment, id).unwrap();
     let value = |checkpoint| {
-        let reader = Reader::open(&place.environment, id, checkpoint, &place.tables, &options())?;
+        let reader = Reader::open(&place.environment, id, checkpoint, &place.cache, &options())?;
         Ok::<_, Error>(number(&reader.get(key(1, 1).as_ref())?.unwrap()))
     };
     assert_eq!(value(Some(checkpoint)).unwrap(), 1);

@@ -126,7 +126,7 @@ fn files_that_were_compacted_away_are_closed() {
         names.filter(|name| name.starts_with(&below)).count()
     };
     assert_eq!(open_sstables(), 4);
-    assert!(compact_all(&place.environment, id, &place.tables, &options()).unwrap());
+    assert!(compact_all(&place.environment, id, &place.cache, &options()).unwrap());
     table.refresh().unwrap();
     assert_eq!(contents(&table).len(), 4);
     assert_eq!(open_sstables(), 1, "removed files would take space");
@@ -206,7 +206,7 @@ fn threads_see_whole_batches_while_a_table_is_kept_up() {
     let place = local(directory.path());
     let id = place.create();
     let small = Options { memtable_bytes: 60_000, memory_bytes: 200_000, grace_ms: 0, ..options() };
-    let table = Table::open(&place.environment, id, place.tables.clone(), small).unwrap();
+    let table = Table::open(&place.environment, id, place.cache.clone(), small).unwrap();
     let table = Arc::new(table);
     let upkeep = Upkeep::start(&table);
     let is_over = AtomicBool::new(false);
@@ -232,7 +232,7 @@ fn threads_see_whole_batches_while_a_table_is_kept_up() {
         }
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                compact(&place.environment, id, &place.tables, &options()).ok();
+                compact(&place.environment, id, &place.cache, &options()).ok();
                 std::thread::yield_now();
             }
         });

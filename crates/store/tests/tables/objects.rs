@@ -18,7 +18,7 @@ fn table(place: &Place) -> TableId {
         }
     }
     table.sync().unwrap();
-    compact_all(&place.environment, id, &place.tables, &options()).unwrap();
+    compact_all(&place.environment, id, &place.cache, &options()).unwrap();
     id
 }
 

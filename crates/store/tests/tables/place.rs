@@ -44,14 +44,14 @@ pub fn layout() -> Layout {
 
 pub struct Place {
     pub environment: Environment,
-    pub tables: Arc<SstableCache>,
+    pub cache: Arc<SstableCache>,
 }
 
 impl Place {
     pub fn new(storage: Arc<dyn Storage>) -> Self {
         let environment = Environment::system(storage);
-        let tables = SstableCache::new(&environment, 8 << 20);
-        Place { environment, tables }
+        let cache = SstableCache::new(&environment, 8 << 20);
+        Place { environment, cache }
     }
 
     pub fn create(&self) -> TableId {
@@ -63,11 +63,11 @@ impl Place {
     }
 
     pub fn try_open(&self, id: TableId) -> canopy_store::Result<Table> {
-        Table::open(&self.environment, id, self.tables.clone(), options())
+        Table::open(&self.environment, id, self.cache.clone(), options())
     }
 
     pub fn read(&self, id: TableId) -> BTreeMap<Key, u64> {
-        let reader = Reader::open(&self.environment, id, None, &self.tables, &options()).unwrap();
+        let reader = Reader::open(&self.environment, id, None, &self.cache, &options()).unwrap();
         map(reader.scan(&KeyRange::all(), Direction::Forward).unwrap().collect().unwrap())
     }
 }
