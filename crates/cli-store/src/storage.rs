@@ -120,6 +120,10 @@ impl Storage for ReadOnly {
         self.0.read_ranges(wanted)
     }
 
+    fn opens_files(&self) -> bool {
+        self.0.opens_files()
+    }
+
     fn open(&self, name: &str) -> Result<Option<Box<dyn ReadAt>>> {
         // What is no file might never open.
         self.0.size(name)?;

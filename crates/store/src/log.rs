@@ -20,8 +20,6 @@ use crate::error::{Error, Result};
 use crate::names::TableId;
 use crate::storage::{Append, Created};
 use bytes::Bytes;
-use canopy_model::parallel;
-use std::collections::VecDeque;
 use std::time::Duration;
 
 pub(crate) const WHOLE: &[u8; 8] = b"CANOPYL1";
@@ -180,98 +178,42 @@ pub(crate) fn create_surely(
     }
 }
 
-/// The log of an older epoch, which nobody adds to once it is fenced.
-pub(crate) struct OldLog<'a> {
-    pub environment: &'a Environment,
-    pub table: TableId,
-    pub epoch: u64,
-    /// So many segments are read at once, and more if they are short.
-    pub threads: usize,
-}
-
-/// The segments of a log are short if a group is an object: many are read at once.
-const SHORT_BYTES: usize = 1 << 20;
-const SHORT_AT_ONCE: usize = 8;
-
-/// What was read of a segment.
-struct Read {
-    /// The bodies of its groups.
-    groups: Vec<Bytes>,
-    bytes: usize,
-    is_torn: bool,
-}
-
-impl OldLog<'_> {
-    /// Reads what the writer was told, from segment `first` on, and keeps it from telling more: the
-    /// fence is of `own_epoch`. `replay` gets the bytes of one group of batches after the other.
-    pub(crate) fn fence(
-        &self,
-        first: u64,
-        own_epoch: u64,
-        mut replay: impl FnMut(Bytes) -> Result<()>,
-    ) -> Result<()> {
-        let storage = &self.environment.storage;
-        let fence = head(FENCE, own_epoch, self.environment.random.next_u64());
-        let fence = Bytes::from(fence);
-        let (mut torn, mut ahead, mut at_once) = (None, VecDeque::new(), 1);
-        for number in first.. {
-            let name = self.table.segment(self.epoch, number);
-            if ahead.is_empty() {
-                ahead = self.read_many(number, at_once)?;
-                let is_short = |read: &Result<_>| match read {
-                    Ok(Some(Read { bytes, .. })) => *bytes <= SHORT_BYTES,
-                    _ => false,
-                };
-                let shorter = if ahead.iter().all(is_short) { SHORT_AT_ONCE } else { 1 };
-                at_once = self.threads.max(1) * shorter;
-            }
-            let read = match ahead.pop_front() {
-                Some(Err(error)) if error.is_not_found() => {
-                    match create_surely(self.environment, &name, &fence)? {
-                        Created::Now => return Ok(()),
-                        Created::ThereWasOne => self.read(storage.read(&name)?, &name)?,
-                    }
+/// Reads what an older epoch's writer was told, from a segment on, and keeps it from telling more.
+/// `replay` gets the bytes of one group of batches after the other.
+pub(crate) fn fence(
+    environment: &Environment,
+    table: TableId,
+    (epoch, first): (u64, u64),
+    own_epoch: u64,
+    mut replay: impl FnMut(Bytes) -> Result<()>,
+) -> Result<()> {
+    let fence = Bytes::from(head(FENCE, own_epoch, environment.random.next_u64()));
+    let mut torn = None;
+    for number in first.. {
+        let name = table.segment(epoch, number);
+        let bytes = match environment.storage.read(&name) {
+            Err(error) if error.is_not_found() => {
+                match create_surely(environment, &name, &fence)? {
+                    Created::Now => return Ok(()),
+                    Created::ThereWasOne => environment.storage.read(&name)?,
                 }
-                Some(read) => read?,
-                None => return Err(Error::NotFound(name)),
-            };
-            let Some(read) = read else {
-                // Of an opening that got no further.
-                return Ok(());
-            };
-            if let Some(torn) = torn {
-                let what = "ends in the middle of a group, and is not the last";
-                return Err(Error::corrupt(torn, what));
             }
-            torn = read.is_torn.then_some(name);
-            read.groups.into_iter().try_for_each(&mut replay)?;
-        }
-        Ok(())
-    }
-
-    /// Reads segments from `first` on, `count` of them, whether they are there or not.
-    fn read_many(&self, first: u64, count: usize) -> Result<VecDeque<Result<Option<Read>>>> {
-        let numbers = first..first.saturating_add(count as u64);
-        let mut workers = vec![(); self.threads.clamp(1, count)];
-        let read = parallel(&mut workers, numbers.collect(), |(), number| {
-            let name = self.table.segment(self.epoch, number);
-            let read = self.environment.storage.read(&name);
-            Ok::<_, Error>(read.and_then(|bytes| self.read(bytes, &name)))
-        })?;
-        Ok(read.into())
-    }
-
-    /// Returns what `bytes` of segment `name` are, or nothing if that is a fence.
-    fn read(&self, bytes: Bytes, name: &str) -> Result<Option<Read>> {
+            segment => segment?,
+        };
         // What its writer could not sync any more would be gone after the next crash, and what
         // comes after it would not.
-        self.environment.storage.sync(name)?;
-        let segment = Segment::parse(name, &bytes, self.epoch)?;
-        Ok(segment.map(|segment| {
-            let groups = segment.groups.iter().map(|group| bytes.slice_ref(group)).collect();
-            Read { groups, bytes: bytes.len(), is_torn: segment.is_torn }
-        }))
+        environment.storage.sync(&name)?;
+        let Some(segment) = Segment::parse(&name, &bytes, epoch)? else {
+            // Of an opening that got no further.
+            return Ok(());
+        };
+        if let Some(torn) = torn {
+            return Err(Error::corrupt(torn, "ends in the middle of a group, and is not the last"));
+        }
+        torn = segment.is_torn.then_some(name);
+        segment.groups.iter().try_for_each(|group| replay(bytes.slice_ref(group)))?;
     }
+    Ok(())
 }
 
 /// A segment that was read.

@@ -21,7 +21,7 @@ use crate::storage::probe;
 use crate::view::View;
 use canopy_model::parallel;
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -559,9 +559,7 @@ impl Table {
         let runs = View::of(&manifest.state, &self.cache, self.options.operator.clone());
         let view = Arc::new(View { memtables: write.memtables(), ..runs });
         // What was shown before is freed after the view's lock.
-        let before = std::mem::replace(&mut *self.view.write(), view.clone());
-        let left = HashSet::<_>::from_iter(view.sstables());
-        self.cache.close(before.sstables().filter(|id| !left.contains(id)));
+        let _before = std::mem::replace(&mut *self.view.write(), view);
     }
 
     /// Takes over what other processes committed: their compactions, for example.

@@ -94,7 +94,8 @@ impl Upkeep {
             spawn(
                 COLLECT_INTERVAL,
                 Box::new(|table| {
-                    let (environment, id, ..) = table.parts();
+                    let (environment, id, cache, _) = table.parts();
+                    cache.close_removed();
                     collect(environment, id).map(|_| false)
                 }),
             ),

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::key::{Key, KeyRange, KeyRef};
-use crate::manifest::{SstableId, State};
+use crate::manifest::State;
 use crate::memtable::{Found, Memtable};
 use crate::merge::{MergeOperator, Resolution};
 use crate::record::Op;
@@ -35,11 +35,6 @@ impl View {
         let runs = state.runs.iter().map(|run| OpenRun::new(run.clone(), cache.clone()));
         let runs = Arc::new(runs.collect());
         View { memtables: Vec::new(), runs, range: state.range.clone(), operator }
-    }
-
-    /// Returns the SSTables of all runs.
-    pub(crate) fn sstables(&self) -> impl Iterator<Item = SstableId> {
-        self.runs.iter().flat_map(|run| &run.run.sstables).map(|sstable| sstable.id)
     }
 
     /// Returns the value of a key as a reader at `sequence` sees it.

@@ -31,7 +31,7 @@ const NAME_LENGTHS: usize = 2;
 const LZ4_RATIO_MAX: usize = 255;
 
 /// A block that was read. Its columns are decoded where they are needed. It takes few allocations,
-/// each of just its size: a cache has very many blocks, and replaces them all the time.
+/// which the next block can use: a cache has very many blocks, and replaces them all the time.
 #[derive(Default)]
 pub(super) struct Block {
     records: usize,
@@ -288,7 +288,8 @@ fn op(number: u64) -> Decoded<Op> {
 /// Makes `memory` empty, with room for `count`, and not much more: it may be that of another block.
 fn make_room<T>(memory: &mut Vec<T>, count: usize) {
     memory.clear();
-    if memory.capacity() > 2 * count {
+    // Ends of names may be followed by as many of tails.
+    if memory.capacity() > 4 * count {
         *memory = Vec::new();
     }
     memory.reserve_exact(count);

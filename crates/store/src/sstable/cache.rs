@@ -4,14 +4,18 @@ use super::block::Block;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
-use quick_cache::{Lifecycle, Weighter};
+use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a block takes about, to guess how many there will be.
 const BLOCK_BYTES_GUESS: u64 = 5 << 10;
 
-/// Memory for larger reads is given back.
+/// Threads wait for each other less in more shards. A shard takes no block that is larger than it.
+const SHARDS_MAX: u64 = 256;
+const SHARD_BYTES_MIN: u64 = 2 << 20;
+
+/// Larger memory is given back.
 const SPARE_BYTES_MAX: usize = 64 << 10;
 
 /// Blocks that look-ups have read, within a budget of memory. Share one in a process.
@@ -25,8 +29,8 @@ pub struct BlockCache {
 /// The number of an SSTable, and that of a block in it.
 type Place = (u64, u32);
 
-/// Memory for the next block that is read. That of a block which the cache gave up is as large as
-/// needed, and an allocator would look for it longer than the read takes.
+/// Memory for the next block that is read: that of the block which the cache gave up last. To ask an
+/// allocator for it takes nearly as long as the read.
 #[derive(Default)]
 pub(super) struct Spare {
     pub block: Option<Arc<Block>>,
@@ -58,15 +62,15 @@ impl Lifecycle<Place, Arc<Block>> for Evictions {
 impl BlockCache {
     /// Keeps blocks of `budget_bytes` at most.
     pub fn new(budget_bytes: u64) -> Self {
-        let count = (budget_bytes / BLOCK_BYTES_GUESS) as usize;
-        let (hasher, evictions) = (RandomState::default(), Evictions);
-        let blocks = Cache::with(count, budget_bytes, Memory, hasher, evictions);
+        let options = OptionsBuilder::new()
+            .estimated_items_capacity((budget_bytes / BLOCK_BYTES_GUESS) as usize)
+            .weight_capacity(budget_bytes)
+            .shards((budget_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX) as usize)
+            .build();
+        let options = options.expect("all that it needs is given");
+        let hasher = RandomState::default();
+        let blocks = Cache::with_options(options, Memory, hasher, Evictions);
         BlockCache { blocks, spare: Mutex::default(), opened: 0.into() }
-    }
-
-    /// Keeps blocks of `budget_bytes` at most from now on.
-    pub(crate) fn set_budget(&self, budget_bytes: u64) {
-        self.blocks.set_capacity(budget_bytes);
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -90,7 +94,8 @@ impl BlockCache {
     pub(super) fn insert(&self, table: u64, block: usize, read: Arc<Block>, mut spare: Spare) {
         let place = (table, block as u32);
         self.blocks.insert_with_lifecycle(place, read, &mut spare.block);
-        if spare.bytes.capacity() <= SPARE_BYTES_MAX
+        let block_bytes = spare.block.as_ref().map_or(0, |block| block.memory_bytes());
+        if spare.bytes.capacity().max(block_bytes) <= SPARE_BYTES_MAX
             && let Some(mut last) = self.spare.try_lock()
         {
             *last = spare;

@@ -381,3 +381,25 @@ fn last_word(bytes: &[u8], at: usize) -> u64 {
     let rest = bytes.get(at..).unwrap_or_default();
     rest.iter().take(8).rfold(0, |word, byte| word << 8 | u64::from(*byte))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_without_an_entry_are_zero_whoever_asks() {
+        for width in [1, 2, 4, 8] {
+            // Three entries, and codes of two bits: 0, 1, 2, 3.
+            let entries = [7u64, 9, 200].map(|entry| entry.to_le_bytes()[..width].to_vec());
+            let mut body = vec![DICTIONARY, 2, 2];
+            body.extend(entries.concat());
+            body.push(0b11_10_01_00);
+            let (mut columns, mut input) = (Columns::default(), Decoder::new(&body));
+            columns.push(&mut input, body.len(), 4, width as u8).unwrap();
+            let mut all = Vec::new();
+            columns.decode(&body, 0, 0..4, &mut all);
+            assert_eq!(all, [7, 9, 200, 0]);
+            assert_eq!(Vec::from_iter((0..4).map(|row| columns.get(&body, 0, row))), all);
+        }
+    }
+}

@@ -229,6 +229,10 @@ impl Cursor {
             let most = if self.table.is_far() { FAR_READ_BYTES_MAX } else { READ_BYTES_MAX };
             let next_bytes = (2 * (end - start)).max(2 * wanted_bytes).min(most);
             self.read.blocks = 0..0;
+            // One long block should not keep its memory for all that follow.
+            if self.read.bytes.capacity() as u64 > 2 * next_bytes {
+                self.read.bytes = Vec::new();
+            }
             self.table.read_range(start..end, &mut self.read.bytes)?;
             (self.read.blocks, self.read.start, self.read.next_bytes) = (blocks, start, next_bytes);
         }

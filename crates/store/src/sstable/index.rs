@@ -9,8 +9,8 @@ use std::ops::Range;
 /// The blocks of an SSTable, in order.
 #[derive(Default)]
 pub(super) struct Index {
-    /// The last directory of every group of separators. They stay in the processor's caches, so
-    /// that a search waits for memory once, not at every step.
+    /// The last directory of every group of separators. These few stay in the processor's caches;
+    /// a search among all would wait for memory at nearly every step.
     last_directories: Vec<u64>,
     directories: Vec<u64>,
     hashes: Vec<u64>,
@@ -20,7 +20,7 @@ pub(super) struct Index {
     places: Vec<Place>,
 }
 
-/// Separators of a group: their directories are four cache lines.
+/// Separators of a group: their directories are some four cache lines, read at once.
 const GROUP: usize = 32;
 
 /// Where a block ends in the file, and what it has.

@@ -1,7 +1,7 @@
 //! An open SSTable: its tail in memory, its blocks read as they are needed.
 
 use super::block::Block;
-use super::cache::{BlockCache, Spare};
+use super::cache::BlockCache;
 use super::cursor::Cursor;
 use super::filter;
 use super::footer::{Properties, Sections, SstableInfo, check_version, properties, whole};
@@ -166,9 +166,9 @@ impl Sstable {
         let ranges = blocks.iter().map(|(table, at)| (&*table.name, table.index.range(*at)));
         let read = storage.read_ranges(&Vec::from_iter(ranges))?;
         for ((table, at), bytes) in blocks.iter().zip(read) {
-            let mut block = Block::default();
-            table.load(*at, &bytes, &mut block)?;
-            table.cache.insert(table.number, *at, Arc::new(block), Spare::default());
+            let mut spare = table.cache.take_spare();
+            let block = table.load_new(*at, &bytes, spare.block.take())?;
+            table.cache.insert(table.number, *at, block, spare);
         }
         Ok(())
     }
@@ -179,15 +179,20 @@ impl Sstable {
         }
         let mut spare = self.cache.take_spare();
         self.read_range(self.index.range(at), &mut spare.bytes)?;
-        let mut block = spare.block.take().unwrap_or_default();
-        // Somebody may still look at a block that the cache has given up.
+        let block = self.load_new(at, &spare.bytes, spare.block.take())?;
+        self.cache.insert(self.number, at, block.clone(), spare);
+        Ok(block)
+    }
+
+    /// Returns what `bytes` of block `at` are, in the memory of `spare` if nobody looks at that.
+    fn load_new(&self, at: usize, bytes: &[u8], spare: Option<Arc<Block>>) -> Result<Arc<Block>> {
+        let mut block = spare.unwrap_or_default();
         if Arc::get_mut(&mut block).is_none() {
             block = Arc::default();
         }
         if let Some(block) = Arc::get_mut(&mut block) {
-            self.load(at, &spare.bytes, block)?;
+            self.load(at, bytes, block)?;
         }
-        self.cache.insert(self.number, at, block.clone(), spare);
         Ok(block)
     }
 
@@ -209,8 +214,13 @@ impl Sstable {
     }
 
     /// Returns whether every read is a request to storage, since no file is open.
-    pub(crate) fn is_far(&self) -> bool {
+    pub(super) fn is_far(&self) -> bool {
         self.file.is_none()
+    }
+
+    /// Returns whether the file is known to be removed.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.is_removed())
     }
 
     /// Puts the bytes of a range of the file into `out`, in place of what is there.

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A large file is written to the disk in parts of so many bytes while it grows: one sync of all of
@@ -101,6 +101,10 @@ impl Storage for LocalStorage {
         let mut bytes = Vec::new();
         read_range(&file, name, size_bytes, range, &mut bytes)?;
         Ok(bytes.into())
+    }
+
+    fn opens_files(&self) -> bool {
+        true
     }
 
     fn open(&self, name: &str) -> Result<Option<Box<dyn ReadAt>>> {
@@ -245,6 +249,10 @@ struct LocalFile {
 impl ReadAt for LocalFile {
     fn read_at(&self, range: Range<u64>, out: &mut Vec<u8>) -> Result<()> {
         read_range(&self.file, &self.name, self.size_bytes, range, out)
+    }
+
+    fn is_removed(&self) -> bool {
+        self.file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
     }
 }
 

@@ -51,6 +51,12 @@ pub trait Storage: Send + Sync {
         Ok(None)
     }
 
+    /// Returns whether objects that are opened are files of this machine, whose bytes the system
+    /// caches.
+    fn opens_files(&self) -> bool {
+        false
+    }
+
     /// Returns the bytes of a whole object.
     fn read(&self, name: &str) -> Result<Bytes>;
 
@@ -108,6 +114,11 @@ pub trait ReadAt: Send + Sync {
     /// Puts the bytes of a range, all of them, into `out`, in place of what is there. After an error
     /// there may be anything.
     fn read_at(&self, range: Range<u64>, out: &mut Vec<u8>) -> Result<()>;
+
+    /// Returns whether the object is known to be removed.
+    fn is_removed(&self) -> bool {
+        false
+    }
 }
 
 /// A file that is appended to.

@@ -40,6 +40,10 @@ impl Storage for SplitStorage {
         }
     }
 
+    fn opens_files(&self) -> bool {
+        self.sstables.opens_files()
+    }
+
     fn open(&self, name: &str) -> Result<Option<Box<dyn ReadAt>>> {
         self.of(name).open(name)
     }

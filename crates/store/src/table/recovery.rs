@@ -4,7 +4,7 @@ use super::{Flushing, Frozen, Options, Table};
 use crate::batch::{Change, Changes};
 use crate::commit::current;
 use crate::error::{Error, Result};
-use crate::log::OldLog;
+use crate::log::fence;
 use crate::manifest::{LogStart, Run};
 use crate::memtable::Memtable;
 use crate::sorted::Unsorted;
@@ -117,13 +117,8 @@ impl Table {
         let manifest = flushing.manifest.clone();
         let (mut recovery, mut runs) = (Recovery::default(), Vec::new());
         for start in manifest.state.log.iter().filter(|start| start.epoch < self.epoch) {
-            let log = OldLog {
-                environment: &self.environment,
-                table: self.id,
-                epoch: start.epoch,
-                threads: self.options.threads,
-            };
-            log.fence(start.segment, self.epoch, |group| {
+            let from = (start.epoch, start.segment);
+            fence(&self.environment, self.id, from, self.epoch, |group| {
                 recovery.add(group, self.options.memtable_bytes);
                 // The logs' bytes are in memory beside the memtables that are made of them.
                 if recovery.bytes >= self.options.memory_bytes / 2 {

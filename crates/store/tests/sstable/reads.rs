@@ -181,3 +181,56 @@ fn threads_share_a_table_and_a_cache() {
     });
     assert!(cache.memory_bytes() > 0 && cache.memory_bytes() <= 1 << 17);
 }
+
+/// A file of records of one layout, with tails or without, and what was written to it.
+fn written(
+    storage: &Arc<dyn Storage>,
+    cache: &Arc<BlockCache>,
+    number: usize,
+) -> (Arc<Sstable>, Vec<Record>) {
+    let layouts = [vec![], vec![(8, None), (8, Some(0))], vec![(4, None), (2, None), (1, None)]];
+    let layout = layout(&layouts[number % layouts.len()]);
+    let record = |at: u64| {
+        let random = (at + number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut value = random.to_le_bytes().repeat(2);
+        value.resize(layout.width() + (random % 40) as usize * (number % 2), at as u8);
+        Record { key: Key::named(at / 100, format!("{random}").as_bytes()), op: Op::Put, value }
+    };
+    let mut records = Vec::from_iter((0..2000).map(record));
+    records.sort_by(|one, other| one.key.cmp(&other.key));
+    let (bytes, info) = file(&layout, [1 << 10, 8 << 10][number % 2], &records, &[]);
+    let name = format!("sst/1-{number}");
+    storage.create(&name, bytes.into()).unwrap();
+    let table = Sstable::open(storage.clone(), name, &info, cache.clone()).unwrap();
+    (Arc::new(table), records)
+}
+
+#[test]
+fn a_block_in_the_memory_of_another_one_is_as_if_read_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let local: Arc<dyn Storage> = Arc::new(LocalStorage::new(directory.path()).unwrap());
+    let memory: Arc<dyn Storage> = Arc::new(MemoryStorage::default());
+    for storage in [local, memory] {
+        // Some blocks stay, most are read again, in what others left.
+        let cache = Arc::new(BlockCache::new(100 << 10));
+        let tables = Vec::from_iter((0..6).map(|number| written(&storage, &cache, number)));
+        let look_up = |seed: usize| {
+            for at in 0..20_000 {
+                let (table, records) = &tables[(at * 7 + seed) % tables.len()];
+                let record = &records[(at * 7919 + seed * 31) % records.len()];
+                let found = table.get(record.key.as_ref()).unwrap();
+                assert_eq!(found, Some((Op::Put, record.value.clone())));
+            }
+        };
+        std::thread::scope(|scope| {
+            for seed in 0..3 {
+                let look_up = &look_up;
+                scope.spawn(move || look_up(seed));
+            }
+        });
+        assert!((1..=100 << 10).contains(&cache.memory_bytes()));
+        for (table, records) in &tables {
+            assert_eq!(&scan(table, KeyRange::all()).unwrap(), records);
+        }
+    }
+}

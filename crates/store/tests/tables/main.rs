@@ -7,8 +7,8 @@ mod unknown;
 
 use canopy_store::storage::{Append, Created, Listed, LocalStorage, MemoryStorage, Storage};
 use canopy_store::{
-    Batch, Clock, Durability, Error, Ingestion, Key, KeyRange, Op, Options, RecordRef, Table,
-    Upkeep, collect, compact, compact_all, create,
+    Batch, Clock, Direction, Durability, Error, Ingestion, Key, KeyRange, Op, Options, RecordRef,
+    Table, Upkeep, collect, compact, compact_all, create,
 };
 use place::{Place, contents, key, layout, number, options, put};
 use std::collections::BTreeMap;
@@ -109,7 +109,7 @@ fn a_table_of_one_machine_has_one_writer() {
 }
 
 #[test]
-fn files_that_were_compacted_away_are_closed() {
+fn files_that_were_removed_are_closed() {
     let directory = tempfile::tempdir().unwrap();
     let place = local(directory.path());
     let id = place.create();
@@ -126,10 +126,16 @@ fn files_that_were_compacted_away_are_closed() {
         names.filter(|name| name.starts_with(&below)).count()
     };
     assert_eq!(open_sstables(), 4);
-    assert!(compact_all(&place.environment, id, &place.cache, &options()).unwrap());
+    let no_grace = Options { grace_ms: 0, ..options() };
+    assert!(compact_all(&place.environment, id, &place.cache, &no_grace).unwrap());
     table.refresh().unwrap();
-    assert_eq!(contents(&table).len(), 4);
+    place.cache.close_removed();
+    assert_eq!(open_sstables(), 4, "they are not removed yet");
+    let scan = table.scan(&KeyRange::all(), Direction::Forward).unwrap();
+    assert_eq!(collect(&place.environment, id).unwrap().sstables, 4);
+    place.cache.close_removed();
     assert_eq!(open_sstables(), 1, "removed files would take space");
+    assert_eq!((scan.collect().unwrap().len(), contents(&table).len()), (4, 4));
 }
 
 /// A clock that goes when it is told to.
