@@ -35,8 +35,8 @@ pub struct Ingestion {
 }
 
 impl Ingestion {
-    /// Begins to add records to a table. Nothing is seen of them before [`Ingestion::commit`]. Others
-    /// may end an ingestion that writes nothing out for [`Options::job_ms`].
+    /// Begins to add records to a table. Nothing is seen of them before [`Ingestion::commit`].
+    /// Others may end an ingestion that writes nothing out for [`Options::job_ms`].
     pub fn begin(environment: &Environment, table: TableId, options: &Options) -> Result<Self> {
         let deadline_ms = environment.clock.now_ms().saturating_add(options.job_ms);
         let (manifest, job) = commit(environment, table, None, |state, _| {

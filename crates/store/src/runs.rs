@@ -31,16 +31,16 @@ impl quick_cache::Weighter<SstableId, Arc<Sstable>> for ByTail {
 }
 
 /// Blocks of files take no more than this: the system caches them too, in less memory, and more
-/// blocks than the processor's caches hold make look-ups slower (measured on 20 million inodes: 300,000
-/// a second with these, 200,000 with 480 MiB).
+/// blocks than the processor's caches hold make look-ups slower (measured on 20 million inodes:
+/// 300,000 a second with these, 200,000 with 480 MiB).
 const NEAR_BLOCKS_BYTES: u64 = 32 << 20;
 
 /// Open SSTables have about so many bytes of index and filter each.
 const TAIL_BYTES: usize = 1 << 20;
 
 impl SstableCache {
-    /// Returns a place for open SSTables and their blocks that takes `memory_bytes` at most, half for
-    /// each.
+    /// Returns a place for open SSTables and their blocks that takes `memory_bytes` at most, half
+    /// for each.
     pub fn new(environment: &Environment, memory_bytes: u64) -> Arc<Self> {
         let half = memory_bytes / 2;
         let blocks_bytes = match environment.storage.opens_files() {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use canopy_store::storage::LocalStorage;
 use canopy_store::{
     Batch, Direction, Durability, Environment, Ingestion, KeyRange, KeyRef, MergeOperator, Op,
-    Options, RecordRef, Table, TableId, SstableCache, Upkeep, compact_all, create,
+    Options, RecordRef, SstableCache, Table, TableId, Upkeep, compact_all, create,
 };
 use std::cell::RefCell;
 use std::hint::black_box;
