@@ -1,6 +1,6 @@
 //! Going through the records of an SSTable in order, forward and backward.
 
-use super::block::Block;
+use super::block::{Block, RECORDS_MAX};
 use super::reader::Sstable;
 use super::rows::Rows;
 use crate::error::Result;
@@ -16,6 +16,10 @@ const READ_BYTES_MAX: u64 = 256 << 10;
 /// The same where every read is a request to a server.
 const FAR_READ_BYTES_MAX: u64 = 4 << 20;
 
+/// So many rows are decoded at first, then twice as many each time: who wants the beginning of a
+/// directory should not wait for a whole block.
+const FIRST_ROWS: usize = 24;
+
 /// Stands at a record of a range of keys, or before or after all of them. Decoded blocks do not go
 /// into the block cache, so that a scan does not drive out what look-ups use.
 pub struct Cursor {
@@ -28,7 +32,11 @@ pub struct Cursor {
     block: Arc<Block>,
     /// Its rows in the range.
     rows: Range<usize>,
+    /// Some of these, which `decoded` has.
+    decoded_rows: Range<usize>,
     decoded: Rows,
+    /// How many rows are decoded next.
+    next_rows: usize,
     read: Read,
     /// Whether every block is read, also one that is in the cache.
     ignores_cache: bool,
@@ -66,7 +74,9 @@ impl Cursor {
             place: Place::Before,
             block: Arc::default(),
             rows: 0..0,
+            decoded_rows: 0..0,
             decoded: Rows::default(),
+            next_rows: FIRST_ROWS,
             read: Read::default(),
             ignores_cache: false,
         }
@@ -100,8 +110,7 @@ impl Cursor {
             Place::Before => self.blocks.start,
             Place::After => return Ok(false),
             Place::At { block, row } if row + 1 < self.rows.end => {
-                self.place = Place::At { block, row: row + 1 };
-                return Ok(true);
+                return self.stand_at(block, row + 1, true);
             }
             Place::At { block, .. } => block + 1,
         };
@@ -115,16 +124,14 @@ impl Cursor {
             Place::Before => return Ok(false),
             Place::After => self.blocks.end,
             Place::At { block, row } if row > self.rows.start => {
-                self.place = Place::At { block, row: row - 1 };
-                return Ok(true);
+                return self.stand_at(block, row - 1, false);
             }
             Place::At { block, .. } => block,
         };
         for block in (self.blocks.start..next).rev() {
             self.enter(block, false)?;
             if let Some(row) = self.rows.clone().next_back() {
-                self.place = Place::At { block, row };
-                return Ok(true);
+                return self.stand_at(block, row, false);
             }
         }
         self.place = Place::Before;
@@ -145,8 +152,7 @@ impl Cursor {
         }
         let row = self.block.find(key).0.max(self.rows.start);
         if row < self.rows.end {
-            self.place = Place::At { block: found, row };
-            return Ok(true);
+            return self.stand_at(found, row, true);
         }
         self.go_forward(found + 1)
     }
@@ -166,18 +172,43 @@ impl Cursor {
         for block in from..self.blocks.end {
             self.enter(block, true)?;
             if let Some(row) = self.rows.clone().next() {
-                self.place = Place::At { block, row };
-                return Ok(true);
+                return self.stand_at(block, row, true);
             }
         }
         self.place = Place::After;
         Ok(false)
     }
 
-    /// Decodes the rows of a block that are in the range. Blocks after it are read with it if the
+    /// Goes to a row of the block that was entered last, and decodes it if that was not done, with
+    /// some that come after it in the direction of the cursor. Returns that there is a record.
+    #[inline]
+    fn stand_at(&mut self, block: usize, row: usize, is_forward: bool) -> Result<bool> {
+        if !self.decoded_rows.contains(&row) {
+            self.decode(row, is_forward)?;
+        }
+        self.place = Place::At { block, row };
+        Ok(true)
+    }
+
+    fn decode(&mut self, row: usize, is_forward: bool) -> Result<()> {
+        self.place = Place::Before;
+        let rows = match is_forward {
+            true => row..self.rows.end.min(row + self.next_rows),
+            false => self.rows.start.max((row + 1).saturating_sub(self.next_rows))..row + 1,
+        };
+        self.next_rows = (2 * self.next_rows).min(RECORDS_MAX);
+        self.decoded_rows = 0..0;
+        let decoded =
+            self.decoded.decode(&self.block, rows.clone(), &self.table.properties().layout);
+        decoded.map_err(|what| self.table.corrupt(what))?;
+        self.decoded_rows = rows;
+        Ok(())
+    }
+
+    /// Finds the rows of a block that are in the range. Blocks after it are read with it if the
     /// cursor goes forward, otherwise blocks before it.
     fn enter(&mut self, at: usize, is_forward: bool) -> Result<()> {
-        self.place = Place::Before;
+        (self.place, self.decoded_rows) = (Place::Before, 0..0);
         let cached = if self.ignores_cache { None } else { self.table.peek(at) };
         match cached {
             Some(block) => self.block = block,
@@ -200,9 +231,7 @@ impl Cursor {
             _ => self.block.len(),
         };
         self.rows = start..end.max(start);
-        let layout = &self.table.properties().layout;
-        let decoded = self.decoded.decode(&self.block, self.rows.clone(), layout);
-        decoded.map_err(|what| self.table.corrupt(what))
+        Ok(())
     }
 
     /// Reads block `at`, if it was not, and returns where it is in the bytes that were.
