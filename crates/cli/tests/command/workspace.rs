@@ -53,6 +53,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "canopy-store-command",
         &["canopy", "canopy-store", "canopy-object-storage", "canopy-model", "canopy-text"],
     ),
+    ("canopy-namespace", &["canopy-model", "canopy-store", "canopy-text"]),
     ("canopy-bench", &["canopy-model", "canopy-index"]),
 ];
 

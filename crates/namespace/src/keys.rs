@@ -1,0 +1,116 @@
+//! Where records lie in the table: the only statement of the layout of keys.
+//!
+//! ```text
+//! directory               hash                    name                  value
+//! 0                       0                       empty                 settings, JSON
+//! 1 to 2^62               xxh3 of the name        the name              inode, or a pointer to
+//!                                                                       one with several names
+//! SPACE | 1 LINKS         file id                 empty                 inode with several names
+//! SPACE | 2 ORPHANS       file id                 empty                 inode without a name
+//! SPACE | 3 NAMES         file id                 directory id, name    nothing
+//! SPACE | 4 XATTRS        file id                 the name              the value
+//! SPACE | 5 CONTENTS      file id                 empty                 what a small file has
+//! SPACE | 6 OPENED        file id                 empty                 nothing: its record may be
+//!                                                                       older than its object
+//! SPACE | 7 QUOTAS        kind                    id                    limits
+//! INDEX | attribute       first 8 bytes of value  the rest, file id     nothing
+//! ```
+//!
+//! Numbers in keys are in big endian, so that they are in order. SPACE and INDEX are bits that no
+//! directory id has. The root has id 1 and the name "" in directory 0.
+
+use canopy_store::{Key, KeyRange};
+
+/// Which file it is: never 0, and never used again.
+pub type FileId = u64;
+
+/// The id of the root directory.
+pub const ROOT: FileId = 1;
+
+/// The largest id.
+pub const FILE_ID_MAX: FileId = 1 << 62;
+
+const SPACE: u64 = 1 << 63;
+const INDEX: u64 = 1 << 63 | 1 << 62;
+
+/// The first parts of keys that are not of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+#[allow(missing_docs)] // The table above says it.
+pub enum Space {
+    Links = SPACE | 1,
+    Orphans = SPACE | 2,
+    Names = SPACE | 3,
+    Xattrs = SPACE | 4,
+    Contents = SPACE | 5,
+    Opened = SPACE | 6,
+    Quotas = SPACE | 7,
+}
+
+impl Space {
+    /// Returns the key of a file in this space.
+    pub fn of(self, id: FileId, name: &[u8]) -> Key {
+        Key { directory: self as u64, hash: id, name: name.to_vec() }
+    }
+
+    /// Returns the range of all keys of a file in this space.
+    pub fn range_of(self, id: FileId) -> KeyRange {
+        let start = Key { directory: self as u64, hash: id, name: Vec::new() };
+        KeyRange { end: Some(Key { hash: id + 1, ..start.clone() }), start }
+    }
+
+    /// Returns the range of all keys in this space.
+    pub fn range(self) -> KeyRange {
+        KeyRange::directory(self as u64)
+    }
+}
+
+/// Returns the key of the settings.
+pub fn settings() -> Key {
+    Key::default()
+}
+
+/// Returns the key of the root directory.
+pub fn root() -> Key {
+    Key { directory: 0, hash: 1, name: Vec::new() }
+}
+
+/// Returns the range of all names of the tree, the root first.
+pub fn all_names() -> KeyRange {
+    KeyRange { start: root(), end: Some(Key { directory: SPACE, hash: 0, name: Vec::new() }) }
+}
+
+/// Returns the key that says under which name a file is found.
+pub fn name_of(id: FileId, parent: FileId, name: &[u8]) -> Key {
+    let mut bytes = Vec::with_capacity(8 + name.len());
+    bytes.extend_from_slice(&parent.to_be_bytes());
+    bytes.extend_from_slice(name);
+    Key { directory: Space::Names as u64, hash: id, name: bytes }
+}
+
+/// Reads what such a key says: directory and name.
+pub fn parse_name(bytes: &[u8]) -> Option<(FileId, &[u8])> {
+    let (parent, name) = bytes.split_first_chunk()?;
+    Some((FileId::from_be_bytes(*parent), name))
+}
+
+/// Returns the key of an index entry: a value, in bytes that are in the order of values, of a file.
+pub fn entry(attribute: u32, value: &[u8], id: FileId) -> Key {
+    let mut first = [0; 8];
+    let count = value.len().min(8);
+    first[..count].copy_from_slice(&value[..count]);
+    let mut name = Vec::with_capacity(value.len() - count + 8);
+    name.extend_from_slice(&value[count..]);
+    name.extend_from_slice(&id.to_be_bytes());
+    Key { directory: INDEX | u64::from(attribute), hash: u64::from_be_bytes(first), name }
+}
+
+/// Reads which file an index entry is of.
+pub fn entry_id(name: &[u8]) -> Option<FileId> {
+    Some(FileId::from_be_bytes(*name.last_chunk()?))
+}
+
+/// Returns the range of all entries of an index.
+pub fn index(attribute: u32) -> KeyRange {
+    KeyRange::directory(INDEX | u64::from(attribute))
+}
