@@ -32,6 +32,11 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Error::Io { what, source }
+    }
+
     pub(crate) fn corrupt(what: impl Into<String>) -> Self {
         Error::Corrupt(what.into())
     }
@@ -44,6 +49,9 @@ impl Error {
                 source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
             }
             Error::Invalid(_) => Errno::INVAL,
+            Error::Store(canopy_store::Error::Storage { source, .. }) => {
+                source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
+            }
             Error::Store(_) | Error::Corrupt(_) => Errno::IO,
         }
     }

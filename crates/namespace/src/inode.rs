@@ -36,6 +36,8 @@ pub mod flag {
     pub const INLINE: u32 = 4;
     /// The contents are an object.
     pub const OBJECT: u32 = 8;
+    /// It never had a name, and may get one.
+    pub const LINKABLE: u32 = 16;
 }
 
 /// The attributes of a file. Times are nanoseconds since 1970, blocks have 512 bytes.
@@ -124,6 +126,16 @@ impl Inode {
         self.flags & flag != 0
     }
 
+    /// Returns whether two inodes are the same but for what changes often.
+    pub(crate) fn differs_only_often(&self, other: &Self) -> bool {
+        let words = |inode: &Self| {
+            [inode.mode, inode.uid, inode.gid, inode.nlink, inode.rdev, inode.flags, inode.project]
+        };
+        words(self) == words(other)
+            && (self.btime_ns, self.id) == (other.btime_ns, other.id)
+            && self.target == other.target
+    }
+
     /// Returns what a name says of a file that has several.
     pub fn pointer(id: FileId) -> Self {
         Inode { flags: flag::LINKED, id, ..Self::default() }
@@ -192,7 +204,7 @@ impl Inode {
 }
 
 /// Gives a record what changes often.
-pub struct Frequent;
+pub(crate) struct Frequent;
 
 impl MergeOperator for Frequent {
     fn name(&self) -> &str {

@@ -3,6 +3,7 @@
 //! ```text
 //! directory               hash                    name                  value
 //! 0                       0                       empty                 settings, JSON
+//! 0                       0                       "ids"                 the least id not taken, u64
 //! 1 to 2^62               xxh3 of the name        the name              inode, or a pointer to
 //!                                                                       one with several names
 //! SPACE | 1 LINKS         file id                 empty                 inode with several names
@@ -12,7 +13,7 @@
 //! SPACE | 5 CONTENTS      file id                 empty                 what a small file has
 //! SPACE | 6 OPENED        file id                 empty                 nothing: its record may be
 //!                                                                       older than its object
-//! SPACE | 7 QUOTAS        kind                    id                    limits
+//! SPACE | 7 DOOMED        file id                 empty                 nothing: its object has to go
 //! INDEX | attribute       first 8 bytes of value  the rest, file id     nothing
 //! ```
 //!
@@ -44,7 +45,7 @@ pub enum Space {
     Xattrs = SPACE | 4,
     Contents = SPACE | 5,
     Opened = SPACE | 6,
-    Quotas = SPACE | 7,
+    Doomed = SPACE | 7,
 }
 
 impl Space {
@@ -68,6 +69,16 @@ impl Space {
 /// Returns the key of the settings.
 pub fn settings() -> Key {
     Key::default()
+}
+
+/// Returns the key of the least id that no file has had.
+pub fn ids() -> Key {
+    Key { name: b"ids".to_vec(), ..Key::default() }
+}
+
+/// Reads its value.
+pub fn parse_ids(value: &[u8]) -> Option<FileId> {
+    Some(FileId::from_be_bytes(value.try_into().ok()?))
 }
 
 /// Returns the key of the root directory.

@@ -1,0 +1,449 @@
+//! Everything that changes names and attributes. Each change is one batch: the records of names and
+//! inodes, the name index and the indexes of attributes change together or not at all.
+//!
+//! Who may do what is the caller's to check: the kernel does, where a namespace is mounted.
+
+mod rename;
+
+use crate::acl;
+use crate::error::Result;
+use crate::inode::{Inode, TYPE_MASK, file_type, flag};
+use crate::keys::{self, FileId, Space};
+use crate::namespace::{Namespace, Writer, check_name};
+use canopy_model::Acl;
+use canopy_store::{Batch, Durability, Key};
+use parking_lot::MutexGuard;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+
+pub use rename::RenameMode;
+
+/// A file has so many names at most.
+const LINKS_MAX: u32 = 65_000;
+
+/// The longest target of a symbolic link, in bytes.
+const TARGET_BYTES_MAX: usize = 4095;
+
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+
+/// A file to be made.
+#[derive(Clone, Debug, Default)]
+pub struct New {
+    /// Type and permissions.
+    pub mode: u32,
+    /// Permissions that it does not get unless its directory has a default ACL.
+    pub umask: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The owning group, unless the directory has the setgid bit.
+    pub gid: u32,
+    /// The device that a device file is of.
+    pub rdev: u32,
+    /// Where a symbolic link leads.
+    pub target: Vec<u8>,
+}
+
+/// A time to be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// To what it is when it is set.
+    Now,
+    /// To nanoseconds since 1970.
+    To(i64),
+}
+
+/// Attributes to be set; those that are none stay.
+#[derive(Clone, Debug, Default)]
+pub struct SetAttributes {
+    /// Permissions; the type stays.
+    pub mode: Option<u32>,
+    /// The owner.
+    pub uid: Option<u32>,
+    /// The owning group.
+    pub gid: Option<u32>,
+    /// The length, of a regular file.
+    pub size: Option<u64>,
+    /// When it was read.
+    pub atime: Option<SetTime>,
+    /// When it was changed.
+    pub mtime: Option<SetTime>,
+    /// Whether the caller may keep setuid and setgid bits where others lose them.
+    pub keeps_privileges: bool,
+}
+
+impl Namespace {
+    /// Makes a file, a directory or anything else and returns its inode. If `is_held`, it is held.
+    pub fn create(&self, parent: FileId, name: &[u8], new: &New, is_held: bool) -> Result<Inode> {
+        check_name(name)?;
+        let mut writer = self.writer.lock();
+        let mut directory = self.directory(parent)?;
+        let key = Key::named(parent, name);
+        if matches!(name, b"." | b"..") || self.table.get(key.as_ref())?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        let (inode, acls) = self.new_inode(&directory, new, &mut writer)?;
+        let mut batch = Batch::new();
+        for (xattr, value) in acls {
+            batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
+        }
+        batch.put(keys::name_of(inode.id, parent, name).as_ref(), b"")?;
+        self.put(&mut batch, &key, None, &inode)?;
+        self.touch(&mut directory, inode.ctime_ns);
+        if inode.is_directory() {
+            directory.nlink = directory.nlink.checked_add(1).ok_or(Errno::MLINK)?;
+            self.put_located(&mut batch, &directory)?;
+        }
+        if is_held {
+            self.hold(inode.id);
+        }
+        self.table.write(&batch, Durability::Visible)?;
+        self.remember(directory);
+        Ok(inode)
+    }
+
+    /// Makes a regular file without a name in a directory (`O_TMPFILE`), held, and returns its
+    /// inode.
+    pub fn create_nameless(&self, parent: FileId, new: &New) -> Result<Inode> {
+        let mut writer = self.writer.lock();
+        let directory = self.directory(parent)?;
+        let (mut inode, acls) = self.new_inode(&directory, new, &mut writer)?;
+        if !inode.is_regular() {
+            return Err(Errno::INVAL.into());
+        }
+        inode.nlink = 0;
+        inode.flags |= flag::LINKABLE;
+        let mut batch = Batch::new();
+        for (xattr, value) in acls {
+            batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
+        }
+        self.put(&mut batch, &Space::Orphans.of(inode.id, b""), None, &inode)?;
+        self.hold(inode.id);
+        self.orphans.lock().insert(inode.id);
+        self.table.write(&batch, Durability::Visible)?;
+        Ok(inode)
+    }
+
+    /// Returns the inode of a new file in a directory, and the ACLs that it inherits.
+    fn new_inode(
+        &self,
+        directory: &Inode,
+        new: &New,
+        writer: &mut MutexGuard<'_, Writer>,
+    ) -> Result<(Inode, Vec<(&'static str, Vec<u8>)>)> {
+        let kind = new.mode & TYPE_MASK;
+        if kind == file_type::SYMLINK {
+            match new.target.len() {
+                0 => return Err(Errno::NOENT.into()),
+                length if length > TARGET_BYTES_MAX => return Err(Errno::NAMETOOLONG.into()),
+                _ => {}
+            }
+        }
+        let mut inode = Inode { mode: new.mode, uid: new.uid, gid: new.gid, ..Inode::default() };
+        inode.nlink = if kind == file_type::DIRECTORY { 2 } else { 1 };
+        inode.project = directory.project;
+        inode.rdev = new.rdev;
+        if directory.mode & SETGID != 0 {
+            inode.gid = directory.gid;
+            inode.mode |= if kind == file_type::DIRECTORY { SETGID } else { 0 };
+        }
+        let acls = match kind {
+            file_type::SYMLINK => Vec::new(),
+            _ => match self.default_acl(directory)? {
+                Some(default) => acl::inherit(&default, &mut inode.mode),
+                None => {
+                    inode.mode &= !(new.umask & 0o777);
+                    Vec::new()
+                }
+            },
+        };
+        if !acls.is_empty() {
+            inode.flags |= flag::XATTRS;
+        }
+        inode.size = new.target.len() as u64;
+        inode.target.clone_from(&new.target);
+        let now_ns = self.now_ns();
+        (inode.mtime_ns, inode.ctime_ns) = (now_ns, now_ns);
+        (inode.atime_ns, inode.btime_ns) = (now_ns, now_ns);
+        inode.id = writer.new_id(&self.table)?;
+        Ok((inode, acls))
+    }
+
+    fn default_acl(&self, directory: &Inode) -> Result<Option<Acl>> {
+        if !directory.has(flag::XATTRS) {
+            return Ok(None);
+        }
+        let value = self.xattr_of(directory.id, acl::DEFAULT.as_bytes())?;
+        // What no ACL is was refused when it was set.
+        Ok(value.and_then(|value| Acl::decode(&value).ok()))
+    }
+
+    /// Gives a file another name and returns its inode.
+    pub fn link(&self, id: FileId, parent: FileId, name: &[u8]) -> Result<Inode> {
+        check_name(name)?;
+        let _writer = self.writer.lock();
+        let (place, before) = self.locate(id)?;
+        let mut inode = before.clone();
+        self.overlay(&mut inode);
+        if inode.is_directory() {
+            return Err(Errno::PERM.into());
+        }
+        if inode.nlink == 0 && !inode.has(flag::LINKABLE) {
+            return Err(Errno::NOENT.into());
+        }
+        if inode.nlink >= LINKS_MAX {
+            return Err(Errno::MLINK.into());
+        }
+        let mut directory = self.directory(parent)?;
+        let key = Key::named(parent, name);
+        if matches!(name, b"." | b"..") || self.table.get(key.as_ref())?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        let mut batch = Batch::new();
+        inode.nlink += 1;
+        inode.flags &= !flag::LINKABLE;
+        inode.ctime_ns = self.now_ns();
+        batch.put(keys::name_of(id, parent, name).as_ref(), b"")?;
+        if inode.nlink == 1 {
+            self.remove_record(&mut batch, &place, &before)?;
+            self.put(&mut batch, &key, None, &inode)?;
+        } else {
+            let links = Space::Links.of(id, b"");
+            let pointer = Inode::pointer(id).encode();
+            batch.put(key.as_ref(), &pointer)?;
+            if place != links {
+                // The first name after the only one: the inode moves.
+                self.remove_record(&mut batch, &place, &before)?;
+                batch.put(place.as_ref(), &pointer)?;
+                self.put(&mut batch, &links, None, &inode)?;
+            } else {
+                self.put(&mut batch, &links, Some(&before), &inode)?;
+            }
+        }
+        self.touch(&mut directory, inode.ctime_ns);
+        self.table.write(&batch, Durability::Visible)?;
+        self.orphans.lock().remove(&id);
+        self.remember(directory);
+        self.forget_pending(id);
+        Ok(inode)
+    }
+
+    /// Takes a name of a file that is no directory away. Returns which file it was.
+    pub fn unlink(&self, parent: FileId, name: &[u8]) -> Result<FileId> {
+        self.remove_name(parent, name, false)
+    }
+
+    /// Removes an empty directory. Returns which it was.
+    pub fn rmdir(&self, parent: FileId, name: &[u8]) -> Result<FileId> {
+        match name {
+            b"." => Err(Errno::INVAL.into()),
+            b".." => Err(Errno::NOTEMPTY.into()),
+            _ => self.remove_name(parent, name, true),
+        }
+    }
+
+    fn remove_name(&self, parent: FileId, name: &[u8], is_rmdir: bool) -> Result<FileId> {
+        check_name(name)?;
+        let _writer = self.writer.lock();
+        let mut directory = self.directory(parent)?;
+        let key = Key::named(parent, name);
+        let found = self.record(&key)?.ok_or(Errno::NOENT)?;
+        match (found.is_directory(), is_rmdir) {
+            (true, false) => return Err(Errno::ISDIR.into()),
+            (false, true) => return Err(Errno::NOTDIR.into()),
+            _ => {}
+        }
+        if is_rmdir && !self.is_empty(found.id)? {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        let mut batch = Batch::new();
+        let now_ns = self.now_ns();
+        self.touch(&mut directory, now_ns);
+        if is_rmdir {
+            directory.nlink = directory.nlink.saturating_sub(1);
+            self.put_located(&mut batch, &directory)?;
+        }
+        let id = found.id;
+        self.drop_name(&mut batch, (parent, name), found, now_ns)?;
+        self.table.write(&batch, Durability::Visible)?;
+        self.remember(directory);
+        Ok(id)
+    }
+
+    /// Adds to `batch` that a name goes, whose record is `found`. The file goes with its last name,
+    /// unless somebody holds it.
+    fn drop_name(
+        &self,
+        batch: &mut Batch,
+        (parent, name): (FileId, &[u8]),
+        found: Inode,
+        now_ns: i64,
+    ) -> Result<()> {
+        let key = Key::named(parent, name);
+        let id = found.id;
+        let (place, before) = match found.has(flag::LINKED) {
+            true => {
+                let links = Space::Links.of(id, b"");
+                let linked = self.record(&links)?;
+                (links, linked.ok_or(Errno::IO)?)
+            }
+            false => (key.clone(), found),
+        };
+        let mut inode = before.clone();
+        self.overlay(&mut inode);
+        inode.nlink = if inode.is_directory() { 0 } else { inode.nlink.saturating_sub(1) };
+        inode.ctime_ns = now_ns;
+        batch.delete(keys::name_of(id, parent, name).as_ref())?;
+        if place != key {
+            batch.delete(key.as_ref())?;
+        }
+        self.pending.write().remove(&id);
+        if inode.nlink > 0 {
+            return self.put(batch, &place, Some(&before), &inode);
+        }
+        self.remove_record(batch, &place, &before)?;
+        self.removals.fetch_add(1, Ordering::AcqRel);
+        if self.is_held(id) {
+            self.orphans.lock().insert(id);
+            return Ok(batch.put(Space::Orphans.of(id, b"").as_ref(), &inode.encode())?);
+        }
+        self.remove_rest(batch, &inode)
+    }
+
+    /// Adds to `batch` that what a file has beside its inode goes. Its object is removed once that
+    /// outlasts a crash.
+    pub(crate) fn remove_rest(&self, batch: &mut Batch, inode: &Inode) -> Result<()> {
+        if inode.has(flag::XATTRS) {
+            for name in self.xattr_names(inode.id)? {
+                batch.delete(Space::Xattrs.of(inode.id, &name).as_ref())?;
+            }
+        }
+        if inode.has(flag::INLINE) {
+            batch.delete(Space::Contents.of(inode.id, b"").as_ref())?;
+        }
+        if inode.has(flag::OBJECT) {
+            batch.put(Space::Doomed.of(inode.id, b"").as_ref(), b"")?;
+            self.contents.doom(inode.id);
+        }
+        Ok(())
+    }
+
+    /// Removes a file that has neither a name nor a holder any more.
+    pub(crate) fn remove_orphan(&self, id: FileId) -> Result<()> {
+        let _writer = self.writer.lock();
+        if self.is_held(id) || !self.orphans.lock().remove(&id) {
+            return Ok(());
+        }
+        let place = Space::Orphans.of(id, b"");
+        let Some(inode) = self.record(&place)? else { return Ok(()) };
+        let mut batch = Batch::new();
+        batch.delete(place.as_ref())?;
+        self.remove_rest(&mut batch, &inode)?;
+        self.pending.write().remove(&id);
+        Ok(self.table.write(&batch, Durability::Visible)?)
+    }
+
+    /// Removes what a crash left without a name.
+    pub(crate) fn remove_orphans(&self) -> Result<()> {
+        let ids = self.ids_in(Space::Orphans)?;
+        self.orphans.lock().extend(&ids);
+        ids.into_iter().try_for_each(|id| self.remove_orphan(id))
+    }
+
+    /// Sets attributes and returns the inode. Lengths are set by `truncate`, which see.
+    pub fn set_attributes(&self, id: FileId, set: &SetAttributes) -> Result<Inode> {
+        if let Some(size) = set.size {
+            self.truncate(id, size, set.keeps_privileges)?;
+        }
+        let _writer = self.writer.lock();
+        let (place, before) = self.locate(id)?;
+        let mut inode = before.clone();
+        self.overlay(&mut inode);
+        let now_ns = self.now_ns();
+        let mut batch = Batch::new();
+        if let Some(mode) = set.mode {
+            inode.mode = inode.mode & TYPE_MASK | mode & 0o7777;
+            self.change_acl_mask(&mut batch, &inode)?;
+        }
+        if set.uid.is_some() || set.gid.is_some() {
+            inode.uid = set.uid.unwrap_or(inode.uid);
+            inode.gid = set.gid.unwrap_or(inode.gid);
+            if set.mode.is_none() && !inode.is_directory() {
+                inode.mode = without_privileges(inode.mode);
+            }
+        }
+        let time = |time| match time {
+            SetTime::Now => now_ns,
+            SetTime::To(time_ns) => time_ns,
+        };
+        inode.atime_ns = set.atime.map_or(inode.atime_ns, time);
+        inode.mtime_ns = set.mtime.map_or(inode.mtime_ns, time);
+        inode.ctime_ns = now_ns;
+        self.contents.set_times(&inode, set)?;
+        self.put(&mut batch, &place, Some(&before), &inode)?;
+        self.table.write(&batch, Durability::Visible)?;
+        self.forget_pending(id);
+        self.overlay(&mut inode);
+        Ok(inode)
+    }
+
+    /// Adds to `batch` that an ACL's mask, or what it says of the group, is that of the mode.
+    fn change_acl_mask(&self, batch: &mut Batch, inode: &Inode) -> Result<()> {
+        if !inode.has(flag::XATTRS) {
+            return Ok(());
+        }
+        if let Some(value) = self.xattr_of(inode.id, acl::ACCESS.as_bytes())?
+            && let Ok(access) = Acl::decode(&value)
+        {
+            let value = acl::with_mode(access, inode.mode).encode();
+            batch.put(Space::Xattrs.of(inode.id, acl::ACCESS.as_bytes()).as_ref(), &value)?;
+        }
+        Ok(())
+    }
+
+    /// Adds to `batch` that the record at `place` has an inode, which it had otherwise `before`.
+    pub(crate) fn put(
+        &self,
+        batch: &mut Batch,
+        place: &Key,
+        before: Option<&Inode>,
+        inode: &Inode,
+    ) -> Result<()> {
+        match before {
+            Some(before) if before.differs_only_often(inode) => {
+                batch.merge(place.as_ref(), &inode.frequent())?;
+            }
+            _ => batch.put(place.as_ref(), &inode.encode())?,
+        }
+        Ok(())
+    }
+
+    /// Adds to `batch` that the record at `place` goes, with its entries in indexes.
+    pub(crate) fn remove_record(
+        &self,
+        batch: &mut Batch,
+        place: &Key,
+        _before: &Inode,
+    ) -> Result<()> {
+        batch.delete(place.as_ref())?;
+        Ok(())
+    }
+
+    /// Adds to `batch` that an inode's record is this.
+    fn put_located(&self, batch: &mut Batch, inode: &Inode) -> Result<()> {
+        let (place, before) = self.locate(inode.id)?;
+        self.put(batch, &place, Some(&before), inode)
+    }
+
+    /// Gives a directory the times of a change of its names.
+    fn touch(&self, directory: &mut Inode, now_ns: i64) {
+        (directory.mtime_ns, directory.ctime_ns) = (now_ns, now_ns);
+    }
+}
+
+/// Returns a mode without the bits that let others act as the owner or the group.
+pub(crate) fn without_privileges(mode: u32) -> u32 {
+    let setgid = if mode & GROUP_EXECUTE != 0 { SETGID } else { 0 };
+    mode & !(SETUID | setgid)
+}

@@ -1,0 +1,151 @@
+//! Renaming: the only change that concerns two directories.
+
+use super::Namespace;
+use crate::error::Result;
+use crate::inode::{Inode, flag};
+use crate::keys::{self, FileId, ROOT, Space};
+use crate::namespace::check_name;
+use canopy_store::{Batch, Durability, Key};
+use rustix::io::Errno;
+
+/// What becomes of a file that has the new name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenameMode {
+    /// It is replaced.
+    Replace,
+    /// The call fails (`RENAME_NOREPLACE`).
+    NoReplace,
+    /// It gets the old name (`RENAME_EXCHANGE`).
+    Exchange,
+}
+
+/// A directory and a name in it.
+type Name<'a> = (FileId, &'a [u8]);
+
+impl Namespace {
+    /// Renames a file or a directory. Both names change at once.
+    pub fn rename(&self, from: Name<'_>, to: Name<'_>, mode: RenameMode) -> Result<()> {
+        check_name(from.1)?;
+        check_name(to.1)?;
+        if [from.1, to.1].iter().any(|name| matches!(*name, b"." | b"..")) {
+            return Err(Errno::BUSY.into());
+        }
+        let _writer = self.writer.lock();
+        let mut directories = vec![self.directory(from.0)?];
+        if to.0 != from.0 {
+            directories.push(self.directory(to.0)?);
+        }
+        let (old, new) = (Key::named(from.0, from.1), Key::named(to.0, to.1));
+        let moved = self.record(&old)?.ok_or(Errno::NOENT)?;
+        let replaced = self.record(&new)?;
+        match (mode, &replaced) {
+            (RenameMode::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
+            (RenameMode::Exchange, None) => return Err(Errno::NOENT.into()),
+            _ => {}
+        }
+        if replaced.as_ref().is_some_and(|replaced| replaced.id == moved.id) {
+            return Ok(());
+        }
+        self.check_rename((from.0, &moved), (to.0, replaced.as_ref()), mode)?;
+        let now_ns = self.now_ns();
+        let mut batch = Batch::new();
+        let counts = |inode: &Inode| i64::from(inode.is_directory());
+        let mut nlinks = [-counts(&moved), counts(&moved)];
+        match replaced {
+            Some(other) if mode == RenameMode::Exchange => {
+                nlinks[0] += counts(&other);
+                nlinks[1] -= counts(&other);
+                self.move_name(&mut batch, to, from, other, now_ns)?;
+            }
+            Some(other) => {
+                nlinks[1] -= counts(&other);
+                self.drop_name(&mut batch, to, other, now_ns)?;
+                batch.delete(old.as_ref())?;
+            }
+            None => batch.delete(old.as_ref())?,
+        }
+        let moved_id = moved.id;
+        self.move_name(&mut batch, from, to, moved, now_ns)?;
+        for (at, directory) in directories.iter_mut().enumerate() {
+            let change = if from.0 == to.0 { nlinks[0] + nlinks[1] } else { nlinks[at] };
+            directory.nlink = directory.nlink.saturating_add_signed(change as i32);
+            self.touch(directory, now_ns);
+            if change != 0 {
+                self.put_located(&mut batch, directory)?;
+            }
+        }
+        self.table.write(&batch, Durability::Visible)?;
+        self.forget_pending(moved_id);
+        directories.into_iter().for_each(|directory| self.remember(directory));
+        Ok(())
+    }
+
+    /// Returns an error for a rename that POSIX forbids.
+    fn check_rename(
+        &self,
+        (from, moved): (FileId, &Inode),
+        (to, replaced): (FileId, Option<&Inode>),
+        mode: RenameMode,
+    ) -> Result<()> {
+        if moved.is_directory() && from != to && self.is_within(to, moved.id)? {
+            return Err(Errno::INVAL.into());
+        }
+        let Some(replaced) = replaced else { return Ok(()) };
+        if mode == RenameMode::Exchange {
+            let is_loop =
+                replaced.is_directory() && from != to && self.is_within(from, replaced.id)?;
+            return if is_loop { Err(Errno::INVAL.into()) } else { Ok(()) };
+        }
+        match (moved.is_directory(), replaced.is_directory()) {
+            (true, false) => Err(Errno::NOTDIR.into()),
+            (false, true) => Err(Errno::ISDIR.into()),
+            (true, true) if !self.is_empty(replaced.id)? => Err(Errno::NOTEMPTY.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether `directory` is `ancestor` or lies below it.
+    fn is_within(&self, directory: FileId, ancestor: FileId) -> Result<bool> {
+        let mut at = directory;
+        loop {
+            match at {
+                _ if at == ancestor => return Ok(true),
+                ROOT => return Ok(false),
+                _ => {}
+            }
+            let (parent, _) = self.names(at)?.into_iter().next().ok_or(Errno::NOENT)?;
+            at = parent;
+        }
+    }
+
+    /// Adds to `batch` that the file whose record at the old name is `found` has the new one. What
+    /// becomes of the old name's record is the caller's.
+    fn move_name(
+        &self,
+        batch: &mut Batch,
+        from: Name<'_>,
+        to: Name<'_>,
+        found: Inode,
+        now_ns: i64,
+    ) -> Result<()> {
+        let (id, new) = (found.id, Key::named(to.0, to.1));
+        batch.delete(keys::name_of(id, from.0, from.1).as_ref())?;
+        batch.put(keys::name_of(id, to.0, to.1).as_ref(), b"")?;
+        let is_linked = found.has(flag::LINKED);
+        let (place, before) = match is_linked {
+            true => {
+                let links = Space::Links.of(id, b"");
+                batch.put(new.as_ref(), &found.encode())?;
+                let linked = self.record(&links)?.ok_or(Errno::IO)?;
+                (links, linked)
+            }
+            false => (new, found),
+        };
+        let mut inode = before.clone();
+        self.overlay(&mut inode);
+        inode.ctime_ns = now_ns;
+        self.put(batch, &place, is_linked.then_some(&before), &inode)?;
+        self.pending.write().remove(&id);
+        Ok(())
+    }
+}

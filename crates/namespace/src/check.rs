@@ -1,0 +1,242 @@
+//! Checking every rule that records obey: what is reachable, counts, pointers, indexes.
+
+use crate::error::Result;
+use crate::inode::{Inode, file_type, flag};
+use crate::keys::{self, FileId, ROOT, Space};
+use crate::namespace::Namespace;
+use canopy_store::{Direction, Key, KeyRange};
+use std::collections::{HashMap, HashSet};
+
+/// Something that no namespace has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Which file it is about; 0 if none.
+    pub id: FileId,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What the records say of a file, collected from all of them.
+#[derive(Default)]
+struct Seen {
+    /// Names that hold the inode or point to it.
+    names: u32,
+    /// Whether the inode was seen, and what matters of it.
+    inode: Option<Facts>,
+    /// Names in the name index.
+    indexed: u32,
+    /// How many directories name it as their parent.
+    subdirectories: u32,
+    xattrs: u32,
+    has_contents: bool,
+}
+
+struct Facts {
+    file_type: u32,
+    nlink: u32,
+    flags: u32,
+    size: u64,
+    is_linked: bool,
+    is_orphan: bool,
+}
+
+struct Check<'a> {
+    namespace: &'a Namespace,
+    files: HashMap<FileId, Seen>,
+    /// Each name of a directory: in which it lies.
+    parents: HashMap<FileId, FileId>,
+    faults: Vec<Fault>,
+}
+
+impl Namespace {
+    /// Checks all records and returns what is wrong; `progress` is told how many were read. Nothing
+    /// changes meanwhile: whoever changes something waits.
+    pub fn check(&self, mut progress: impl FnMut(u64)) -> Result<Vec<Fault>> {
+        self.flush_pending()?;
+        let snapshot = {
+            let _writer = self.writer.lock();
+            self.table.snapshot()
+        };
+        let mut check = Check {
+            namespace: self,
+            files: HashMap::new(),
+            parents: HashMap::new(),
+            faults: Vec::new(),
+        };
+        let mut scan = snapshot.scan(&KeyRange::all(), Direction::Forward)?;
+        let mut records = 0;
+        while let Some(record) = scan.next()? {
+            check.add(&record.key.to_key(), record.value);
+            records += 1;
+            if records % 65_536 == 0 {
+                progress(records);
+            }
+        }
+        check.judge();
+        Ok(check.faults)
+    }
+}
+
+impl Check<'_> {
+    fn fault(&mut self, id: FileId, what: impl Into<String>) {
+        self.faults.push(Fault { id, what: what.into() });
+    }
+
+    fn file(&mut self, id: FileId) -> &mut Seen {
+        self.files.entry(id).or_default()
+    }
+
+    fn add(&mut self, key: &Key, value: &[u8]) {
+        let space = |space: Space| key.directory == space as u64;
+        if keys::all_names().contains(key.as_ref()) {
+            self.add_name(key, value);
+        } else if space(Space::Links) || space(Space::Orphans) {
+            self.add_inode(key.hash, value, space(Space::Links), space(Space::Orphans));
+        } else if space(Space::Names) {
+            self.add_index(key);
+        } else if space(Space::Xattrs) {
+            self.file(key.hash).xattrs += 1;
+        } else if space(Space::Contents) {
+            self.file(key.hash).has_contents = true;
+        }
+    }
+
+    fn add_name(&mut self, key: &Key, value: &[u8]) {
+        let Ok(inode) = Inode::decode(value) else {
+            return self.fault(0, format!("the record of name {key:?} is no inode"));
+        };
+        if *key != keys::root() {
+            self.file(inode.id).names += 1;
+            if Key::named(key.directory, &key.name) != *key {
+                self.fault(inode.id, format!("the hash of name {key:?} is wrong"));
+            }
+        }
+        if inode.has(flag::LINKED) {
+            return;
+        }
+        if inode.is_directory() && inode.id != ROOT {
+            self.file(key.directory).subdirectories += 1;
+            self.parents.insert(inode.id, key.directory);
+        }
+        self.add_inode(inode.id, value, false, false);
+    }
+
+    fn add_inode(&mut self, id: FileId, value: &[u8], is_linked: bool, is_orphan: bool) {
+        let Ok(inode) = Inode::decode(value) else {
+            return self.fault(id, "its record is no inode");
+        };
+        if inode.id != id {
+            self.fault(id, format!("its record says that it is file {}", inode.id));
+        }
+        let facts = Facts {
+            file_type: inode.file_type(),
+            nlink: inode.nlink,
+            flags: inode.flags,
+            size: inode.size,
+            is_linked,
+            is_orphan,
+        };
+        if self.file(id).inode.replace(facts).is_some() {
+            self.fault(id, "it has two inodes");
+        }
+    }
+
+    fn add_index(&mut self, key: &Key) {
+        let id = key.hash;
+        let Some((parent, name)) = keys::parse_name(&key.name) else {
+            return self.fault(id, "an entry of the name index is too short");
+        };
+        self.file(id).indexed += 1;
+        match self.namespace.record(&Key::named(parent, name)) {
+            Ok(Some(inode)) if inode.id == id => {}
+            _ => {
+                let name = name.escape_ascii();
+                self.fault(id, format!("directory {parent} has no {name}, as the index says"));
+            }
+        }
+    }
+
+    fn judge(&mut self) {
+        let files = std::mem::take(&mut self.files);
+        let mut ids = Vec::from_iter(files.keys().copied());
+        ids.sort_unstable();
+        for id in ids {
+            self.judge_file(id, &files[&id]);
+        }
+        self.judge_reachability(&files);
+    }
+
+    fn judge_file(&mut self, id: FileId, seen: &Seen) {
+        let Some(inode) = &seen.inode else {
+            return self.fault(id, "there are records of a file that has no inode");
+        };
+        let is_directory = inode.file_type == file_type::DIRECTORY;
+        let nlink = match (is_directory, inode.is_orphan) {
+            (true, false) => 2 + seen.subdirectories,
+            (true, true) => 0,
+            (false, _) => seen.names,
+        };
+        if inode.nlink != nlink {
+            self.fault(id, format!("it counts {} links and has {nlink}", inode.nlink));
+        }
+        if seen.indexed != seen.names {
+            let what = format!("it has {} names, {} in the index", seen.names, seen.indexed);
+            self.fault(id, what);
+        }
+        if inode.is_orphan && seen.names > 0 {
+            self.fault(id, "it has a name and is kept as if it had none");
+        }
+        if is_directory && seen.names > 1 {
+            self.fault(id, "a directory has several names");
+        }
+        if !inode.is_linked && !inode.is_orphan && seen.names > 1 {
+            self.fault(id, "it has several names, and its inode lies with one");
+        }
+        let has = |flag| inode.flags & flag != 0;
+        if has(flag::XATTRS) != (seen.xattrs > 0) {
+            self.fault(id, format!("it has {} extended attributes", seen.xattrs));
+        }
+        if has(flag::INLINE) != seen.has_contents {
+            self.fault(id, "whether there are contents differs from what its inode says");
+        }
+        if has(flag::INLINE) && has(flag::OBJECT) {
+            self.fault(id, "it has contents twice");
+        }
+        let is_regular = inode.file_type == file_type::REGULAR;
+        if is_regular && inode.size > 0 && !has(flag::INLINE) && !has(flag::OBJECT) {
+            self.fault(id, format!("it has {} bytes, but no contents", inode.size));
+        }
+    }
+
+    /// Finds directories that no path leads to.
+    fn judge_reachability(&mut self, files: &HashMap<FileId, Seen>) {
+        let mut reached = HashSet::from([ROOT]);
+        let mut lost = Vec::new();
+        for &directory in self.parents.keys() {
+            let (mut way, mut at) = (Vec::new(), directory);
+            while !reached.contains(&at) {
+                way.push(at);
+                match self.parents.get(&at) {
+                    // A way longer than there are directories goes round in circles.
+                    Some(&parent) if way.len() <= self.parents.len() => at = parent,
+                    _ => break,
+                }
+            }
+            match reached.contains(&at) {
+                true => reached.extend(way),
+                false => lost.push(directory),
+            }
+        }
+        lost.sort_unstable();
+        lost.into_iter().for_each(|id| self.fault(id, "no path leads to this directory"));
+        let orphaned = files.iter().filter(|(id, seen)| {
+            let is_directory = |facts: &Facts| facts.file_type == file_type::DIRECTORY;
+            seen.subdirectories > 0
+                && **id != ROOT
+                && !seen.inode.as_ref().is_some_and(is_directory)
+        });
+        for id in Vec::from_iter(orphaned.map(|(id, _)| *id)) {
+            self.fault(id, "names lie in what is no directory");
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Reading and writing what regular files have in them.
+
+use crate::change::without_privileges;
+use crate::contents::{
+    FILE_BYTES_MAX, Inline, Opened, adopt_times, allocate, describe, read_object, seek,
+};
+use crate::error::{Error, Result};
+use crate::inode::{Inode, flag};
+use crate::keys::{FileId, Space};
+use crate::namespace::Namespace;
+use canopy_store::{Batch, Durability};
+use parking_lot::{RwLock, RwLockWriteGuard};
+use rustix::io::Errno;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, OnceLock};
+
+const FALLOC_KEEP_SIZE: i32 = 1;
+const DAY_NS: i64 = 86_400_000_000_000;
+
+impl Namespace {
+    /// Opens a regular file. Whoever opens it also holds it, and closes it before letting it go.
+    pub fn open_file(&self, id: FileId) -> Result<Arc<Opened>> {
+        if let Some(opened) = self.contents.find(id, true) {
+            return Ok(opened);
+        }
+        // With the writer's lock, nobody changes what the record says of the contents meanwhile.
+        let _writer = self.writer.lock();
+        let (_, mut inode) = self.locate(id)?;
+        self.overlay(&mut inode);
+        if !inode.is_regular() {
+            return Err(if inode.is_directory() { Errno::ISDIR } else { Errno::NXIO }.into());
+        }
+        let opened = Opened { id, inline: RwLock::default(), object: OnceLock::new() };
+        if inode.has(flag::OBJECT) {
+            let object = self.contents.open_object(id)?;
+            adopt_times(&object, &inode)?;
+            let _ = opened.object.set(object);
+        } else if inode.has(flag::INLINE) {
+            let bytes = self.table.get(Space::Contents.of(id, b"").as_ref())?;
+            let bytes =
+                bytes.ok_or_else(|| Error::corrupt(format!("file {id} has no contents")))?;
+            *opened.inline.write() = Inline { bytes, ..Inline::default() };
+        }
+        Ok(self.contents.insert(opened))
+    }
+
+    /// Closes a file. The last time, what it has goes into its records.
+    pub fn close_file(&self, opened: &Arc<Opened>) -> Result<()> {
+        loop {
+            let flushed = match self.contents.is_last(opened.id) {
+                true => self.flush_file(opened, true),
+                false => Ok(()),
+            };
+            let is_clean = || {
+                let inline = opened.inline.read();
+                !inline.is_dirty && !inline.is_marked
+            };
+            // What cannot be written is lost, which the caller is told, as close(2) does.
+            if self.contents.remove(opened.id, || flushed.is_err() || is_clean()) {
+                return flushed;
+            }
+        }
+    }
+
+    /// Reads up to `length` bytes from an offset on; fewer only at the end.
+    pub fn read(&self, opened: &Opened, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let bytes = {
+            let inline = opened.inline.read();
+            match opened.object() {
+                Some(object) => {
+                    drop(inline);
+                    read_object(object, offset, length)?
+                }
+                None => {
+                    let start = usize::try_from(offset).unwrap_or(usize::MAX);
+                    let rest = inline.bytes.get(start..).unwrap_or_default();
+                    rest[..rest.len().min(length)].to_vec()
+                }
+            }
+        };
+        if opened.object().is_none() {
+            self.touch_access(opened.id)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Notes that a file or a directory was read, if its time of access is older than what changed
+    /// it, or than a day (relatime).
+    pub fn touch_access(&self, id: FileId) -> Result<()> {
+        let now_ns = self.now_ns();
+        let is_due = |inode: &Inode| is_access_due(inode, now_ns);
+        if self.pending.read().get(&id).is_some_and(|inode| !is_due(inode)) {
+            return Ok(());
+        }
+        let inode = self.inode(id)?;
+        match is_due(&inode) {
+            true => self.change_pending(id, |inode| inode.atime_ns = now_ns),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes bytes at an offset, or at the end if there is none. Others' setuid and setgid bits go
+    /// unless `keeps_privileges`.
+    pub fn write(
+        &self,
+        opened: &Opened,
+        offset: Option<u64>,
+        bytes: &[u8],
+        keeps_privileges: bool,
+    ) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut inline = opened.inline.write();
+        let size = match opened.object() {
+            Some(object) => object.metadata().map_err(Error::io("an object"))?.len(),
+            None => inline.bytes.len() as u64,
+        };
+        let offset = offset.unwrap_or(size);
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(Errno::FBIG)?;
+        let object = self.object_for(opened, &mut inline, end)?;
+        match object {
+            Some(object) => {
+                self.mark(opened, &mut inline)?;
+                drop(inline);
+                object.write_all_at(bytes, offset).map_err(Error::io("an object"))?;
+            }
+            None => {
+                let (start, end) = (offset as usize, end as usize);
+                if inline.bytes.len() < end {
+                    inline.bytes.resize(end, 0);
+                }
+                inline.bytes[start..end].copy_from_slice(bytes);
+                inline.is_dirty = true;
+                drop(inline);
+            }
+        }
+        self.changed(opened, keeps_privileges)
+    }
+
+    /// Returns the object that has to take a file of `size` bytes; none if a record does.
+    fn object_for<'a>(
+        &self,
+        opened: &'a Opened,
+        inline: &mut RwLockWriteGuard<'_, Inline>,
+        size: u64,
+    ) -> Result<Option<&'a std::fs::File>> {
+        if opened.object().is_some() || size <= self.settings.inline_bytes_max as u64 {
+            return Ok(opened.object());
+        }
+        let object = self.contents.create_object(opened.id)?;
+        object.write_all_at(&inline.bytes, 0).map_err(Error::io("an object"))?;
+        // The record says so at once: nobody else knows where the contents are.
+        let _writer = self.writer.lock();
+        let (place, before) = self.locate(opened.id)?;
+        let mut inode = before.clone();
+        self.overlay(&mut inode);
+        let times = (inode.mtime_ns, inode.atime_ns);
+        adopt_times(&object, &inode)?;
+        describe(&object, &mut inode);
+        (inode.mtime_ns, inode.atime_ns) = times;
+        inode.flags = inode.flags & !flag::INLINE | flag::OBJECT;
+        let mut batch = Batch::new();
+        batch.delete(Space::Contents.of(opened.id, b"").as_ref())?;
+        batch.put(Space::Opened.of(opened.id, b"").as_ref(), b"")?;
+        self.put(&mut batch, &place, Some(&before), &inode)?;
+        self.table.write(&batch, Durability::Visible)?;
+        self.forget_pending(opened.id);
+        (inline.is_dirty, inline.is_marked) = (false, true);
+        inline.bytes = Vec::new();
+        let _ = opened.object.set(object);
+        Ok(opened.object())
+    }
+
+    /// Notes on record that the object of an open file may differ from its record from now on.
+    pub fn mark_written(&self, opened: &Opened) -> Result<()> {
+        let mut inline = opened.inline.write();
+        match opened.object() {
+            Some(_) => self.mark(opened, &mut inline),
+            None => Ok(()),
+        }
+    }
+
+    fn mark(&self, opened: &Opened, inline: &mut RwLockWriteGuard<'_, Inline>) -> Result<()> {
+        if inline.is_marked {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        batch.put(Space::Opened.of(opened.id, b"").as_ref(), b"")?;
+        self.table.write(&batch, Durability::Visible)?;
+        inline.is_marked = true;
+        Ok(())
+    }
+
+    /// Gives a file the time and, if its contents are a record, the size of a change just made.
+    fn changed(&self, opened: &Opened, keeps_privileges: bool) -> Result<()> {
+        let now_ns = self.now_ns();
+        let size = opened.object().is_none().then(|| opened.inline.read().bytes.len() as u64);
+        let mut loses = false;
+        self.change_pending(opened.id, |inode| {
+            if let Some(size) = size {
+                (inode.size, inode.blocks) = (size, size.div_ceil(512));
+            }
+            (inode.mtime_ns, inode.ctime_ns) = (now_ns, now_ns);
+            loses = !keeps_privileges && without_privileges(inode.mode) != inode.mode;
+        })?;
+        match loses {
+            true => self.drop_privileges(opened.id),
+            false => Ok(()),
+        }
+    }
+
+    fn drop_privileges(&self, id: FileId) -> Result<()> {
+        let _writer = self.writer.lock();
+        let (place, before) = self.locate(id)?;
+        let mut inode = before.clone();
+        self.overlay(&mut inode);
+        inode.mode = without_privileges(inode.mode);
+        let mut batch = Batch::new();
+        self.put(&mut batch, &place, Some(&before), &inode)?;
+        self.table.write(&batch, Durability::Visible)?;
+        self.forget_pending(id);
+        Ok(())
+    }
+
+    /// Gives a file a length; what it gains is zeros.
+    pub fn truncate(&self, id: FileId, size: u64, keeps_privileges: bool) -> Result<()> {
+        if size > FILE_BYTES_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        let opened = self.open_file(id)?;
+        let truncated = self.truncate_opened(&opened, size, keeps_privileges);
+        let closed = self.close_file(&opened);
+        truncated.and(closed)
+    }
+
+    fn truncate_opened(&self, opened: &Opened, size: u64, keeps_privileges: bool) -> Result<()> {
+        let mut inline = opened.inline.write();
+        match self.object_for(opened, &mut inline, size)? {
+            Some(object) => {
+                self.mark(opened, &mut inline)?;
+                object.set_len(size).map_err(Error::io("an object"))?;
+                // Which tells no time unless the length changed.
+                let now = rustix::fs::UTIME_NOW;
+                let omit = rustix::fs::UTIME_OMIT;
+                rustix::fs::futimens(
+                    object,
+                    &rustix::fs::Timestamps {
+                        last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: omit },
+                        last_modification: rustix::fs::Timespec { tv_sec: 0, tv_nsec: now },
+                    },
+                )?;
+            }
+            None => {
+                inline.bytes.resize(size as usize, 0);
+                inline.is_dirty = true;
+            }
+        }
+        drop(inline);
+        self.changed(opened, keeps_privileges)
+    }
+
+    /// Changes what space a part of a file takes, as fallocate(2) does.
+    pub fn allocate(&self, opened: &Opened, mode: i32, offset: u64, length: u64) -> Result<()> {
+        let end = offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(Errno::FBIG)?;
+        if length == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let mut inline = opened.inline.write();
+        let is_plain = mode & !FALLOC_KEEP_SIZE == 0;
+        let size = if mode == 0 { end } else { u64::MAX };
+        match self.object_for(opened, &mut inline, size)? {
+            Some(object) => {
+                self.mark(opened, &mut inline)?;
+                allocate(object, mode, offset, length)?;
+            }
+            None if is_plain => {
+                if inline.bytes.len() < end as usize {
+                    inline.bytes.resize(end as usize, 0);
+                    inline.is_dirty = true;
+                }
+            }
+            None => return Err(Errno::OPNOTSUPP.into()),
+        }
+        drop(inline);
+        self.changed(opened, true)
+    }
+
+    /// Returns where data or a hole begins at or behind an offset, as lseek(2) does.
+    pub fn seek(&self, opened: &Opened, is_hole: bool, offset: u64) -> Result<u64> {
+        let inline = opened.inline.read();
+        match opened.object() {
+            Some(object) => seek(object, is_hole, offset),
+            None if offset >= inline.bytes.len() as u64 => Err(Errno::NXIO.into()),
+            None if is_hole => Ok(inline.bytes.len() as u64),
+            None => Ok(offset),
+        }
+    }
+
+    /// Makes what an open file has, and all that happened to names and attributes before, outlast a
+    /// crash.
+    pub fn sync_file(&self, opened: &Arc<Opened>) -> Result<()> {
+        if let Some(object) = opened.object() {
+            object.sync_all().map_err(Error::io("an object"))?;
+            self.contents.sync_name(opened.id)?;
+        }
+        self.flush_file(opened, false)?;
+        self.flush_inode(opened.id)?;
+        self.table.sync()?;
+        Ok(())
+    }
+
+    /// Puts what an open file has into its records. If `is_last`, its object is as the record says
+    /// from then on.
+    pub(crate) fn flush_file(&self, opened: &Opened, is_last: bool) -> Result<()> {
+        let mut inline = opened.inline.write();
+        let is_marked = inline.is_marked;
+        if !inline.is_dirty && !is_marked {
+            return Ok(());
+        }
+        let _writer = self.writer.lock();
+        let (place, before) = match self.locate(opened.id) {
+            // It has gone meanwhile, with what it had.
+            Err(Error::Posix(Errno::NOENT)) => {
+                (inline.is_dirty, inline.is_marked) = (false, false);
+                return Ok(());
+            }
+            located => located?,
+        };
+        let mut inode = before.clone();
+        self.overlay(&mut inode);
+        let mut batch = Batch::new();
+        let key = Space::Contents.of(opened.id, b"");
+        if inline.is_dirty && opened.object().is_none() {
+            match inline.bytes.is_empty() {
+                true if inode.has(flag::INLINE) => batch.delete(key.as_ref())?,
+                true => {}
+                false => batch.put(key.as_ref(), &inline.bytes)?,
+            }
+            inode.flags &= !flag::INLINE;
+            inode.flags |= if inline.bytes.is_empty() { 0 } else { flag::INLINE };
+            inode.size = inline.bytes.len() as u64;
+            inode.blocks = inode.size.div_ceil(512);
+        }
+        if is_marked && is_last {
+            batch.delete(Space::Opened.of(opened.id, b"").as_ref())?;
+        }
+        self.put(&mut batch, &place, Some(&before), &inode)?;
+        self.table.write(&batch, Durability::Visible)?;
+        self.forget_pending(opened.id);
+        inline.is_dirty = false;
+        inline.is_marked &= !is_last;
+        Ok(())
+    }
+}
+
+/// Returns whether reading a file now changes its time of access.
+pub(crate) fn is_access_due(inode: &Inode, now_ns: i64) -> bool {
+    inode.atime_ns <= inode.mtime_ns.max(inode.ctime_ns)
+        || now_ns.saturating_sub(inode.atime_ns) >= DAY_NS
+}

@@ -1,0 +1,123 @@
+//! Listing directories. Entries come in the order of hashes of their names, so what is there all
+//! the time comes exactly once, whatever is added and removed meanwhile.
+//!
+//! A cookie says behind which entry to go on: the upper bits of its hash, and its number among the
+//! names that share these. Only names that somebody made to have one hash exceed that number; then
+//! whoever goes on from anywhere but the last entry sees some again.
+
+use crate::error::Result;
+use crate::inode::{Inode, flag};
+use crate::keys::{FileId, Space};
+use crate::namespace::Namespace;
+use canopy_store::{Direction, Key, KeyRange};
+
+/// So many bits of a hash are not in cookies.
+const HASH_SHIFT: u32 = 10;
+const NUMBER_BITS: u32 = 8;
+const NUMBER_MAX: u64 = (1 << NUMBER_BITS) - 1;
+
+/// The least cookie of an entry; 1 and 2 are free for what every directory has.
+pub const COOKIE_MIN: u64 = 3;
+
+/// A name of a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The file's attributes.
+    pub inode: &'a Inode,
+    /// What to go on behind this entry with; below 2^63.
+    pub cookie: u64,
+}
+
+/// A directory that is being listed.
+#[derive(Debug)]
+pub struct Listing {
+    directory: FileId,
+    /// The entry that was told last, and its cookie.
+    last: Option<(u64, Key)>,
+}
+
+impl Listing {
+    /// Begins to list a directory.
+    pub fn new(directory: FileId) -> Self {
+        Listing { directory, last: None }
+    }
+
+    /// Returns which directory it is.
+    pub fn directory(&self) -> FileId {
+        self.directory
+    }
+
+    /// Returns where to go on behind a cookie, and how many entries there to leave out.
+    fn resume(&self, after: u64) -> (Key, u64) {
+        match &self.last {
+            Some((cookie, key)) if *cookie == after => (key.clone().successor(), 0),
+            _ if after < COOKIE_MIN => {
+                (Key { directory: self.directory, hash: 0, name: Vec::new() }, 0)
+            }
+            _ => {
+                let (group, number) = group_of(after);
+                let hash = group << HASH_SHIFT;
+                let skipped = if number == NUMBER_MAX { number } else { number + 1 };
+                (Key { directory: self.directory, hash, name: Vec::new() }, skipped)
+            }
+        }
+    }
+}
+
+fn group_of(cookie: u64) -> (u64, u64) {
+    let cookie = cookie.saturating_sub(COOKIE_MIN);
+    (cookie >> NUMBER_BITS, cookie & NUMBER_MAX)
+}
+
+impl Namespace {
+    /// Tells the entries of a directory behind a cookie, 0 for all, until `tell` returns that it
+    /// does not take one.
+    pub fn list(
+        &self,
+        listing: &mut Listing,
+        after: u64,
+        mut tell: impl FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        let (start, mut skipped) = listing.resume(after);
+        // The group of the entry before, and the number of the next entry in it.
+        let (mut group, mut number) = (start.hash >> HASH_SHIFT, 0);
+        if let Some((cookie, _)) = listing.last.as_ref().filter(|(cookie, _)| *cookie == after) {
+            let (of, last) = group_of(*cookie);
+            (group, number) = (of, (last + 1).min(NUMBER_MAX));
+        }
+        let range = KeyRange { start, ..KeyRange::directory(listing.directory) };
+        let mut scan = self.table.scan(&range, Direction::Forward)?;
+        let mut told = None;
+        while let Some(record) = scan.next()? {
+            let of = record.key.hash >> HASH_SHIFT;
+            if of != group {
+                (group, number, skipped) = (of, 0, 0);
+            }
+            let cookie = (group << NUMBER_BITS | number) + COOKIE_MIN;
+            number = (number + 1).min(NUMBER_MAX);
+            if skipped > 0 {
+                skipped -= 1;
+                continue;
+            }
+            let mut inode = Inode::decode(record.value)?;
+            if inode.has(flag::LINKED) {
+                // Its last name may have gone meanwhile.
+                match self.record(&Space::Links.of(inode.id, b""))? {
+                    Some(linked) => inode = linked,
+                    None => continue,
+                }
+            }
+            self.overlay(&mut inode);
+            if !tell(Entry { name: record.key.name, inode: &inode, cookie }) {
+                break;
+            }
+            told = Some((cookie, record.key.to_key()));
+        }
+        if told.is_some() {
+            listing.last = told;
+        }
+        Ok(())
+    }
+}

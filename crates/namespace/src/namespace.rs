@@ -1,0 +1,355 @@
+//! An open namespace: what it keeps in memory, and how it is read. Everything that changes it is in
+//! `change.rs`, and holds `writer`.
+//!
+//! Locks are taken in this order: an open file's contents, `writer`, `pending`.
+
+use crate::contents::Contents;
+use crate::error::{Error, Result};
+use crate::inode::{self, Frequent, Inode, flag};
+use crate::keys::{self, FileId, ROOT, Space};
+use crate::settings::{Settings, declare, table_of};
+use canopy_store::{
+    Batch, Direction, Durability, Environment, Key, Options, SstableCache, Table, create,
+};
+use parking_lot::{Mutex, RwLock};
+use quick_cache::sync::Cache;
+use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Where so many inodes lie is remembered.
+const PLACES: usize = 1 << 18;
+
+/// So many bytes of SSTables' blocks stay in memory.
+const CACHE_BYTES: u64 = 256 << 20;
+
+/// Ids are taken from the table so many at a time.
+const IDS: u64 = 1 << 16;
+
+/// Returns nanoseconds since 1970.
+pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+/// A namespace that this process has open. Calls come from any number of threads.
+pub struct Namespace {
+    pub(crate) table: Arc<Table>,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) writer: Mutex<Writer>,
+    /// Inodes whose times and sizes are newer here than in their records.
+    pub(crate) pending: RwLock<HashMap<FileId, Inode>>,
+    pub(crate) contents: Contents,
+    /// Where inodes were last seen.
+    places: Cache<FileId, Arc<Key>>,
+    held: Held,
+    /// Files without a name that are held.
+    pub(crate) orphans: Mutex<HashSet<FileId>>,
+    /// Counts the files that lost their last name.
+    pub(crate) removals: AtomicU64,
+}
+
+/// What only one thread at a time needs.
+pub(crate) struct Writer {
+    next_id: FileId,
+    /// Ids below are ours.
+    ids_end: FileId,
+}
+
+/// How often each file is held: by its id, in parts so that threads seldom meet.
+struct Held([Mutex<HashMap<FileId, u64>>; 16]);
+
+impl Held {
+    fn part(&self, id: FileId) -> &Mutex<HashMap<FileId, u64>> {
+        &self.0[(id % 16) as usize]
+    }
+}
+
+/// Returns the system's time.
+pub fn system_clock() -> Clock {
+    Arc::new(|| {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since_1970.as_nanos()).unwrap_or(i64::MAX)
+    })
+}
+
+/// Returns how the engine works for a namespace.
+fn options() -> Options {
+    Options { operator: Some(Arc::new(Frequent)), ..Options::default() }
+}
+
+/// Makes an empty namespace in a storage that has none. Its root belongs to `uid` and `gid`.
+pub fn create_namespace(
+    environment: &Environment,
+    settings: &Settings,
+    (uid, gid): (u32, u32),
+    clock: &Clock,
+) -> Result<()> {
+    let id = create(environment, inode::layout(), &options())?;
+    let cache = SstableCache::new(environment, CACHE_BYTES);
+    let table = Table::open(environment, id, cache, options())?;
+    let now_ns = clock();
+    let mode = inode::file_type::DIRECTORY | 0o755;
+    let mut root = Inode { mode, uid, gid, nlink: 2, id: ROOT, ..Inode::default() };
+    (root.mtime_ns, root.ctime_ns, root.atime_ns, root.btime_ns) = (now_ns, now_ns, now_ns, now_ns);
+    let mut batch = Batch::new();
+    batch.put(keys::root().as_ref(), &root.encode())?;
+    let settings =
+        serde_json::to_vec(settings).map_err(|error| Error::corrupt(error.to_string()))?;
+    batch.put(keys::settings().as_ref(), &settings)?;
+    table.write(&batch, Durability::Durable)?;
+    drop(table);
+    declare(environment.storage.as_ref(), id)
+}
+
+impl Namespace {
+    /// Opens the namespace of a storage. Contents that are too large for records lie in
+    /// `contents`, a directory. What a crash left without a name is removed.
+    pub fn open(environment: &Environment, contents: Contents, clock: Clock) -> Result<Self> {
+        let id = table_of(environment.storage.as_ref())?;
+        let cache = SstableCache::new(environment, CACHE_BYTES);
+        let table = Table::open(environment, id, cache, options())?;
+        let found = table.get(keys::settings().as_ref())?;
+        let settings = found.ok_or_else(|| Error::corrupt("the settings are missing"))?;
+        let settings = serde_json::from_slice(&settings)
+            .map_err(|error| Error::corrupt(format!("the settings: {error}")))?;
+        let next_id = match table.get(keys::ids().as_ref())? {
+            Some(bytes) => keys::parse_ids(&bytes).ok_or_else(|| Error::corrupt("the ids"))?,
+            None => ROOT + 1,
+        };
+        let namespace = Namespace {
+            table: Arc::new(table),
+            settings,
+            clock,
+            writer: Mutex::new(Writer { next_id, ids_end: next_id }),
+            pending: RwLock::default(),
+            contents,
+            places: Cache::new(PLACES),
+            held: Held(Default::default()),
+            orphans: Mutex::default(),
+            removals: AtomicU64::new(0),
+        };
+        namespace.recover()?;
+        Ok(namespace)
+    }
+
+    /// Returns the table that has the records.
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Returns what the namespace works by.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Returns nanoseconds since 1970, as they are written into times.
+    pub(crate) fn now_ns(&self) -> i64 {
+        (self.clock)()
+    }
+
+    /// Returns the inode that a record has.
+    pub(crate) fn record(&self, key: &Key) -> Result<Option<Inode>> {
+        let value = self.table.get(key.as_ref())?;
+        value.map(|value| Inode::decode(&value)).transpose()
+    }
+
+    /// Gives an inode the times and the size that are not in its record yet.
+    pub(crate) fn overlay(&self, inode: &mut Inode) {
+        if let Some(pending) = self.pending.read().get(&inode.id) {
+            inode.size = pending.size;
+            inode.blocks = pending.blocks;
+            inode.mtime_ns = pending.mtime_ns;
+            inode.ctime_ns = pending.ctime_ns;
+            inode.atime_ns = pending.atime_ns;
+        }
+        self.contents.overlay(inode);
+    }
+
+    /// Returns the inode of a name.
+    pub fn lookup(&self, parent: FileId, name: &[u8]) -> Result<Inode> {
+        check_name(name)?;
+        let key = Key::named(parent, name);
+        let Some(mut found) = self.record(&key)? else { return Err(Errno::NOENT.into()) };
+        if found.has(flag::LINKED) {
+            let linked = self.record(&Space::Links.of(found.id, b""))?;
+            // Its last name may have gone between the two.
+            found = linked.ok_or(Errno::NOENT)?;
+        } else {
+            self.places.insert(found.id, Arc::new(key));
+        }
+        self.overlay(&mut found);
+        Ok(found)
+    }
+
+    /// Returns an inode as it is now.
+    pub fn inode(&self, id: FileId) -> Result<Inode> {
+        let (_, mut inode) = self.locate(id)?;
+        self.overlay(&mut inode);
+        Ok(inode)
+    }
+
+    /// Returns an inode, which must be a directory that has not been removed.
+    pub(crate) fn directory(&self, id: FileId) -> Result<Inode> {
+        if let Some(pending) = self.pending.read().get(&id) {
+            return check_directory(pending.clone());
+        }
+        check_directory(self.inode(id)?)
+    }
+
+    /// Returns where the record of an inode lies, and the inode that it has.
+    pub(crate) fn locate(&self, id: FileId) -> Result<(Key, Inode)> {
+        if id == ROOT {
+            let root = self.record(&keys::root())?;
+            return Ok((keys::root(), root.ok_or_else(|| Error::corrupt("there is no root"))?));
+        }
+        if let Some(key) = self.places.get(&id) {
+            let found = self.record(&key)?.filter(|found| found.id == id);
+            if let Some(found) = found.filter(|found| !found.has(flag::LINKED)) {
+                return Ok((Key::clone(&key), found));
+            }
+        }
+        // A rename between two of the steps below hides a file that is there.
+        for _ in 0..3 {
+            if let Some((parent, name)) = self.names(id)?.into_iter().next() {
+                let key = Key::named(parent, &name);
+                let found = self.record(&key)?.filter(|found| found.id == id);
+                if let Some(found) = found.filter(|found| !found.has(flag::LINKED)) {
+                    self.places.insert(id, Arc::new(key.clone()));
+                    return Ok((key, found));
+                }
+            }
+            for space in [Space::Links, Space::Orphans] {
+                let key = space.of(id, b"");
+                if let Some(found) = self.record(&key)? {
+                    return Ok((key, found));
+                }
+            }
+        }
+        Err(Errno::NOENT.into())
+    }
+
+    /// Returns the names of a file, each with its directory, in the order of directories.
+    pub fn names(&self, id: FileId) -> Result<Vec<(FileId, Vec<u8>)>> {
+        let mut scan = self.table.scan(&Space::Names.range_of(id), Direction::Forward)?;
+        let mut names = Vec::new();
+        while let Some(record) = scan.next()? {
+            let (parent, name) = keys::parse_name(record.key.name)
+                .ok_or_else(|| Error::corrupt(format!("a name of file {id}")))?;
+            names.push((parent, name.to_vec()));
+        }
+        Ok(names)
+    }
+
+    /// Returns the path of a file below the root, without a slash at its beginning; the first one,
+    /// if it has several. None if it has no name any more.
+    pub fn path(&self, id: FileId) -> Result<Option<Vec<u8>>> {
+        let (mut names, mut at) = (Vec::new(), id);
+        while at != ROOT {
+            let Some((parent, name)) = self.names(at)?.into_iter().next() else { return Ok(None) };
+            names.push(name);
+            at = parent;
+        }
+        names.reverse();
+        Ok(Some(names.join(&b'/')))
+    }
+
+    /// Returns where a symbolic link leads.
+    pub fn readlink(&self, id: FileId) -> Result<Vec<u8>> {
+        let inode = self.inode(id)?;
+        match inode.file_type() {
+            inode::file_type::SYMLINK => Ok(inode.target),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    /// Returns whether a directory has no names.
+    pub(crate) fn is_empty(&self, directory: FileId) -> Result<bool> {
+        let range = canopy_store::KeyRange::directory(directory);
+        Ok(self.table.scan(&range, Direction::Forward)?.next()?.is_none())
+    }
+
+    /// Looks a name up and holds the file: it stays, nameless if need be, until it is released.
+    pub fn lookup_held(&self, parent: FileId, name: &[u8]) -> Result<Inode> {
+        loop {
+            let removals = self.removals.load(Ordering::Acquire);
+            let found = self.lookup(parent, name)?;
+            self.hold(found.id);
+            if self.removals.load(Ordering::Acquire) == removals {
+                return Ok(found);
+            }
+            self.release(found.id, 1)?;
+        }
+    }
+
+    /// Holds a file that the caller knows to be there.
+    pub fn hold(&self, id: FileId) {
+        *self.held.part(id).lock().entry(id).or_default() += 1;
+    }
+
+    /// Returns whether anybody holds a file.
+    pub(crate) fn is_held(&self, id: FileId) -> bool {
+        self.held.part(id).lock().contains_key(&id)
+    }
+
+    /// Takes back what `hold` did so many times; a file without a name goes with the last.
+    pub fn release(&self, id: FileId, times: u64) -> Result<()> {
+        {
+            let mut held = self.held.part(id).lock();
+            let Some(count) = held.get_mut(&id) else { return Ok(()) };
+            *count = count.saturating_sub(times);
+            if *count > 0 {
+                return Ok(());
+            }
+            held.remove(&id);
+        }
+        let is_orphan = self.orphans.lock().contains(&id);
+        if is_orphan { self.remove_orphan(id) } else { Ok(()) }
+    }
+
+    /// Makes what happened so far outlast a crash.
+    pub fn sync(&self) -> Result<()> {
+        self.flush_pending()?;
+        self.table.sync()?;
+        self.remove_doomed()
+    }
+}
+
+impl Writer {
+    /// Returns an id that no file ever had.
+    pub(crate) fn new_id(&mut self, table: &Table) -> Result<FileId> {
+        if self.next_id == self.ids_end {
+            let end = self.ids_end.saturating_add(IDS);
+            if end > keys::FILE_ID_MAX {
+                return Err(Errno::NOSPC.into());
+            }
+            let mut batch = Batch::new();
+            batch.put(keys::ids().as_ref(), &end.to_be_bytes())?;
+            table.write(&batch, Durability::Visible)?;
+            self.ids_end = end;
+        }
+        self.next_id += 1;
+        Ok(self.next_id - 1)
+    }
+}
+
+fn check_directory(inode: Inode) -> Result<Inode> {
+    match (inode.is_directory(), inode.nlink) {
+        (false, _) => Err(Errno::NOTDIR.into()),
+        (true, 0) => Err(Errno::NOENT.into()),
+        (true, _) => Ok(inode),
+    }
+}
+
+/// Returns an error for what is no name.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    match name {
+        [] => Err(Errno::NOENT.into()),
+        _ if name.len() > NAME_BYTES_MAX => Err(Errno::NAMETOOLONG.into()),
+        _ if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,76 @@
+//! What an open namespace needs done beside: the engine's upkeep, and what waits in memory written
+//! every few seconds. Who has no threads calls [`Namespace::sync`].
+
+use crate::namespace::Namespace;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The threads that look after a namespace. When this is dropped, they end, and everything is
+/// synced.
+pub struct Upkeep {
+    namespace: Arc<Namespace>,
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+    /// Dropped after our own thread has ended.
+    table: Option<canopy_store::Upkeep>,
+}
+
+#[derive(Default)]
+struct Stop {
+    is_set: Mutex<bool>,
+    changed: Condvar,
+    failure: Mutex<Option<String>>,
+}
+
+impl Upkeep {
+    /// Looks after a namespace in threads of its own.
+    pub fn start(namespace: &Arc<Namespace>) -> Self {
+        let stop = Arc::new(Stop::default());
+        let interval = Duration::from_millis(namespace.settings().flush_interval_ms.max(10));
+        let thread = {
+            let (namespace, stop) = (namespace.clone(), stop.clone());
+            std::thread::spawn(move || {
+                while stop.wait(interval) {
+                    if let Err(error) = namespace.sync() {
+                        *stop.failure.lock() = Some(error.to_string());
+                    }
+                }
+            })
+        };
+        let table = canopy_store::Upkeep::start(namespace.table());
+        Upkeep { namespace: namespace.clone(), stop, thread: Some(thread), table: Some(table) }
+    }
+
+    /// Returns what failed last, if anything did.
+    pub fn failure(&self) -> Option<String> {
+        let own = self.stop.failure.lock().clone();
+        own.or_else(|| self.table.as_ref().and_then(canopy_store::Upkeep::failure))
+    }
+}
+
+impl Stop {
+    /// Waits; returns whether to go on.
+    fn wait(&self, duration: Duration) -> bool {
+        let mut is_set = self.is_set.lock();
+        if !*is_set {
+            self.changed.wait_for(&mut is_set, duration);
+        }
+        !*is_set
+    }
+}
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        *self.stop.is_set.lock() = true;
+        self.stop.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+        // Who must know whether that worked syncs before.
+        let _ = self.namespace.sync();
+        self.table.take();
+    }
+}

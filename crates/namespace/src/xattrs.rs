@@ -1,0 +1,131 @@
+//! Extended attributes: a record each, by file and name.
+
+use crate::acl;
+use crate::error::Result;
+use crate::inode::{file_type, flag};
+use crate::keys::{FileId, Space};
+use crate::namespace::{NAME_BYTES_MAX, Namespace};
+use canopy_store::{Batch, Direction, Durability};
+use rustix::io::Errno;
+
+/// A value has so many bytes at most, and so have all names of a file together.
+pub const XATTR_BYTES_MAX: usize = 65_536;
+
+/// Whether an attribute may be there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetXattr {
+    /// It does not matter.
+    Any,
+    /// It must not (`XATTR_CREATE`).
+    Create,
+    /// It must (`XATTR_REPLACE`).
+    Replace,
+}
+
+impl Namespace {
+    /// Returns the value of an attribute; none if the file has no such attribute.
+    pub fn xattr(&self, id: FileId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.inode(id)?.has(flag::XATTRS) {
+            true => self.xattr_of(id, name),
+            false => Ok(None),
+        }
+    }
+
+    pub(crate) fn xattr_of(&self, id: FileId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.table.get(Space::Xattrs.of(id, name).as_ref())?)
+    }
+
+    /// Returns the names of a file's attributes, sorted.
+    pub fn xattrs(&self, id: FileId) -> Result<Vec<Vec<u8>>> {
+        match self.inode(id)?.has(flag::XATTRS) {
+            true => self.xattr_names(id),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    pub(crate) fn xattr_names(&self, id: FileId) -> Result<Vec<Vec<u8>>> {
+        let mut scan = self.table.scan(&Space::Xattrs.range_of(id), Direction::Forward)?;
+        let mut names = Vec::new();
+        while let Some(record) = scan.next()? {
+            names.push(record.key.name.to_vec());
+        }
+        Ok(names)
+    }
+
+    /// Gives a file an attribute. An access ACL changes its mode, and is no more than that if it
+    /// says no more.
+    pub fn set_xattr(&self, id: FileId, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+        match name.len() {
+            0 => return Err(Errno::RANGE.into()),
+            length if length > NAME_BYTES_MAX => return Err(Errno::RANGE.into()),
+            _ => {}
+        }
+        if value.len() > XATTR_BYTES_MAX {
+            return Err(Errno::TOOBIG.into());
+        }
+        let _writer = self.writer.lock();
+        let (place, before) = self.locate(id)?;
+        let mut inode = before.clone();
+        self.overlay(&mut inode);
+        let names = if inode.has(flag::XATTRS) { self.xattr_names(id)? } else { Vec::new() };
+        let is_there = names.iter().any(|one| one == name);
+        match how {
+            SetXattr::Create if is_there => return Err(Errno::EXIST.into()),
+            SetXattr::Replace if !is_there => return Err(Errno::NODATA.into()),
+            _ => {}
+        }
+        let names_bytes: usize = names.iter().map(|name| name.len() + 1).sum();
+        if !is_there && names_bytes + name.len() + 1 > XATTR_BYTES_MAX {
+            return Err(Errno::NOSPC.into());
+        }
+        let mut batch = Batch::new();
+        let key = Space::Xattrs.of(id, name);
+        let mut is_kept = true;
+        if name == acl::ACCESS.as_bytes() || name == acl::DEFAULT.as_bytes() {
+            if inode.file_type() == file_type::SYMLINK {
+                return Err(Errno::OPNOTSUPP.into());
+            }
+            let acl = acl::parse(value)?;
+            if name == acl::ACCESS.as_bytes() {
+                inode.mode = acl::mode_with(&acl, inode.mode);
+                is_kept = !acl::is_minimal(&acl);
+            } else if !inode.is_directory() {
+                return Err(Errno::ACCESS.into());
+            }
+        }
+        match is_kept {
+            true => batch.put(key.as_ref(), value)?,
+            false => batch.delete(key.as_ref())?,
+        }
+        let others = names.len() - usize::from(is_there);
+        let has_any = is_kept || others > 0;
+        inode.flags = inode.flags & !flag::XATTRS | if has_any { flag::XATTRS } else { 0 };
+        inode.ctime_ns = self.now_ns();
+        self.put(&mut batch, &place, Some(&before), &inode)?;
+        self.table.write(&batch, Durability::Visible)?;
+        self.forget_pending(id);
+        Ok(())
+    }
+
+    /// Takes an attribute of a file away.
+    pub fn remove_xattr(&self, id: FileId, name: &[u8]) -> Result<()> {
+        let _writer = self.writer.lock();
+        let (place, before) = self.locate(id)?;
+        let mut inode = before.clone();
+        self.overlay(&mut inode);
+        let names = if inode.has(flag::XATTRS) { self.xattr_names(id)? } else { Vec::new() };
+        if !names.iter().any(|one| one == name) {
+            return Err(Errno::NODATA.into());
+        }
+        let mut batch = Batch::new();
+        batch.delete(Space::Xattrs.of(id, name).as_ref())?;
+        if names.len() == 1 {
+            inode.flags &= !flag::XATTRS;
+        }
+        inode.ctime_ns = self.now_ns();
+        self.put(&mut batch, &place, Some(&before), &inode)?;
+        self.table.write(&batch, Durability::Visible)?;
+        self.forget_pending(id);
+        Ok(())
+    }
+}

@@ -1,0 +1,280 @@
+//! The operations on a namespace, as the kernel would ask for them.
+
+use crate::reference::bytes;
+use crate::{
+    Arc, Contents, Environment, Errno, LocalStorage, Namespace, New, Path, RenameMode,
+    SetAttributes, SetTime, Step, system_clock,
+};
+use canopy_namespace::inode::file_type;
+use canopy_namespace::{FileId, Inode, Listing, ROOT};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+type Result<T> = std::result::Result<T, Errno>;
+
+pub(crate) struct Place {
+    directory: PathBuf,
+    namespace: Namespace,
+}
+
+fn told<T>(result: canopy_namespace::Result<T>) -> Result<T> {
+    result.map_err(|error| error.errno())
+}
+
+/// Opens a copy of what a namespace has on the disk, as if its process had died.
+pub(crate) fn crash(place: &Place, copy: &Path) -> Place {
+    let copied = Command::new("cp").arg("-a").arg(&place.directory).arg(copy).status();
+    assert!(copied.expect("cp").success());
+    Place::open(copy.into())
+}
+
+impl Place {
+    pub(crate) fn open(directory: PathBuf) -> Self {
+        let storage = LocalStorage::new(&directory).expect("a storage");
+        let environment = Environment::system(Arc::new(storage));
+        let contents = Contents::new(&directory.join("contents")).expect("a directory");
+        let namespace =
+            Namespace::open(&environment, contents, system_clock()).expect("a namespace");
+        Place { directory, namespace }
+    }
+
+    pub(crate) fn reopen(self) -> Self {
+        let directory = self.directory;
+        drop(self.namespace);
+        Place::open(directory)
+    }
+
+    pub(crate) fn sync(&self) {
+        self.namespace.sync().expect("a sync");
+    }
+
+    /// Writes the log, as a thread of the engine does all the time.
+    pub(crate) fn sync_log(&self) {
+        self.namespace.table().sync().expect("a sync");
+    }
+
+    pub(crate) fn check(&self) {
+        let found = self.namespace.check(|_| {}).expect("a check");
+        assert!(found.is_empty(), "{found:#?}");
+    }
+
+    /// Returns the directory and the name that a path ends with.
+    fn parent<'a>(&self, path: &'a str) -> Result<(FileId, &'a [u8])> {
+        let (before, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let mut at = ROOT;
+        for name in before.split('/').filter(|name| !name.is_empty()) {
+            let found = told(self.namespace.lookup(at, name.as_bytes()))?;
+            match found.file_type() {
+                file_type::DIRECTORY => at = found.id,
+                file_type::SYMLINK => return Err(Errno::NOENT),
+                _ => return Err(Errno::NOTDIR),
+            }
+        }
+        Ok((at, name.as_bytes()))
+    }
+
+    fn find(&self, path: &str) -> Result<Inode> {
+        let (parent, name) = self.parent(path)?;
+        told(self.namespace.lookup(parent, name))
+    }
+
+    fn plain(&self, path: &str) -> Result<Inode> {
+        let found = self.find(path)?;
+        match found.is_regular() || found.is_directory() {
+            true => Ok(found),
+            false => Err(Errno::PERM),
+        }
+    }
+
+    fn create(&self, path: &str, new: &New) -> Result<()> {
+        let (parent, name) = self.parent(path)?;
+        told(self.namespace.create(parent, name, new, false)).map(drop)
+    }
+
+    pub(crate) fn apply(&self, step: &Step) -> Result<()> {
+        let of = |mode| New { mode, ..New::default() };
+        let namespace = &self.namespace;
+        match step {
+            Step::Create(path, mode) => self.create(path, &of(file_type::REGULAR | mode)),
+            // The kernel takes setuid and setgid bits away here.
+            Step::Mkdir(path, mode) => self.create(path, &of(file_type::DIRECTORY | mode & 0o1777)),
+            Step::Symlink(path) => {
+                let target = b"nowhere/at all".to_vec();
+                self.create(path, &New { target, ..of(file_type::SYMLINK | 0o777) })
+            }
+            Step::Fifo(path) => self.create(path, &of(file_type::FIFO | 0o600)),
+            Step::Link(one, other) => {
+                let found = self.find(one)?;
+                let (parent, name) = self.parent(other)?;
+                // The kernel looks at the new name first.
+                if namespace.lookup(parent, name).is_ok() {
+                    return Err(Errno::EXIST);
+                }
+                told(namespace.link(found.id, parent, name)).map(drop)
+            }
+            Step::Unlink(path) => {
+                let (parent, name) = self.parent(path)?;
+                told(namespace.unlink(parent, name)).map(drop)
+            }
+            Step::Rmdir(path) => {
+                let (parent, name) = self.parent(path)?;
+                told(namespace.rmdir(parent, name)).map(drop)
+            }
+            Step::Rename(one, other, mode) => {
+                let (from, to) = (self.parent(one)?, self.parent(other)?);
+                // The kernel finds out what is above the other before it asks.
+                let (moved, replaced) = (self.find(one)?, self.find(other));
+                match (mode, &replaced) {
+                    (RenameMode::NoReplace, Ok(_)) => return Err(Errno::EXIST),
+                    (RenameMode::Exchange, Err(errno)) => return Err(*errno),
+                    _ => {}
+                }
+                if moved.is_directory() && other.starts_with(&format!("{one}/")) {
+                    return Err(Errno::INVAL);
+                }
+                if one.starts_with(&format!("{other}/")) {
+                    let is_exchange = *mode == RenameMode::Exchange;
+                    return Err(if is_exchange { Errno::INVAL } else { Errno::NOTEMPTY });
+                }
+                told(namespace.rename(from, to, *mode))
+            }
+            Step::Chmod(path, mode) => {
+                let found = self.find(path)?;
+                if found.file_type() == file_type::SYMLINK {
+                    return Err(Errno::OPNOTSUPP);
+                }
+                self.set(&found, &SetAttributes { mode: Some(*mode), ..Default::default() })
+            }
+            Step::Chown(path, uid, gid) => {
+                let (uid, gid) = (Some(*uid), Some(*gid));
+                self.set(&self.find(path)?, &SetAttributes { uid, gid, ..Default::default() })
+            }
+            Step::Times(path, atime, mtime) => {
+                let time = |seconds: i64| Some(SetTime::To(seconds * 1_000_000_000 + 5));
+                let (atime, mtime) = (time(*atime), time(*mtime));
+                let set = SetAttributes { atime, mtime, ..Default::default() };
+                self.set(&self.find(path)?, &set)
+            }
+            _ => self.apply_to_contents(step),
+        }
+    }
+
+    fn set(&self, found: &Inode, set: &SetAttributes) -> Result<()> {
+        told(self.namespace.set_attributes(found.id, set)).map(drop)
+    }
+
+    fn apply_to_contents(&self, step: &Step) -> Result<()> {
+        let namespace = &self.namespace;
+        match step {
+            Step::Truncate(path, size) => {
+                let found = self.plain(path)?;
+                let set = SetAttributes {
+                    size: Some(*size),
+                    keeps_privileges: true,
+                    ..Default::default()
+                };
+                match found.is_directory() {
+                    true => Err(Errno::ISDIR),
+                    false => self.set(&found, &set),
+                }
+            }
+            Step::Write(path, offset, length) => {
+                let opened = told(namespace.open_file(self.plain(path)?.id))?;
+                let bytes = bytes(*offset, *length);
+                told(namespace.write(&opened, Some(*offset), &bytes, true))?;
+                assert_eq!(told(namespace.read(&opened, *offset, bytes.len() + 1))?[..], {
+                    let all = told(namespace.read(&opened, 0, 1 << 20))?;
+                    let rest = &all[*offset as usize..];
+                    rest[..rest.len().min(bytes.len() + 1)].to_vec()
+                });
+                told(namespace.close_file(&opened))
+            }
+            Step::SetXattr(path, name, length, how) => {
+                let found = self.plain(path)?;
+                let value = bytes(1, *length);
+                told(namespace.set_xattr(found.id, name.as_bytes(), &value, *how))
+            }
+            Step::RemoveXattr(path, name) => {
+                let found = self.plain(path)?;
+                told(namespace.remove_xattr(found.id, name.as_bytes()))
+            }
+            Step::UnlinkOpen(path) => {
+                let (parent, name) = self.parent(path)?;
+                let found = self.plain(path)?;
+                namespace.hold(found.id);
+                let opened = told(namespace.open_file(found.id)).inspect_err(|_| {
+                    namespace.release(found.id, 1).expect("a release");
+                })?;
+                told(namespace.unlink(parent, name))?;
+                told(namespace.write(&opened, Some(10), b"still there", true))?;
+                assert_eq!(told(namespace.read(&opened, 10, 11))?, b"still there");
+                assert_eq!(told(namespace.inode(found.id))?.nlink, found.nlink - 1);
+                told(namespace.close_file(&opened))?;
+                told(namespace.release(found.id, 1))
+            }
+            _ => unreachable!("{step:?}"),
+        }
+    }
+
+    /// Returns what [`Reference::tree`](crate::reference::Reference::tree) does.
+    pub(crate) fn tree(&self) -> String {
+        let mut lines = Vec::new();
+        let root = told(self.namespace.inode(ROOT)).expect("a root");
+        self.describe(&root, "", &mut lines);
+        lines.sort();
+        lines.join("\n")
+    }
+
+    fn describe(&self, inode: &Inode, path: &str, lines: &mut Vec<String>) {
+        let Inode { mode, uid, gid, nlink, .. } = inode;
+        let mut line = format!("{path} {mode:o} {uid} {gid} {nlink}");
+        if inode.is_regular() {
+            let opened = self.namespace.open_file(inode.id).expect("a file");
+            let contents = self.namespace.read(&opened, 0, 1 << 20).expect("contents");
+            self.namespace.close_file(&opened).expect("a file closed");
+            let sum =
+                contents.iter().fold(7u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte));
+            write!(line, " {} {sum:x}", inode.size).expect("text");
+        }
+        if inode.mtime_ns.rem_euclid(1_000_000_000) == 5 {
+            write!(line, " {}", inode.mtime_ns.div_euclid(1_000_000_000)).expect("text");
+        }
+        if inode.file_type() == file_type::SYMLINK {
+            write!(line, " -> {}", String::from_utf8_lossy(&inode.target)).expect("text");
+        }
+        for name in ["user.one", "user.two"] {
+            if let Some(value) = self.namespace.xattr(inode.id, name.as_bytes()).expect("a value") {
+                write!(line, " {name}={}", value.len()).expect("text");
+            }
+        }
+        lines.push(line);
+        if inode.is_directory() {
+            let mut entries = Vec::new();
+            let mut listing = Listing::new(inode.id);
+            let listed = self.namespace.list(&mut listing, 0, |entry| {
+                entries.push((entry.name.to_vec(), entry.inode.clone()));
+                true
+            });
+            listed.expect("a listing");
+            for (name, inode) in entries {
+                let name = String::from_utf8_lossy(&name).into_owned();
+                let below = if path.is_empty() { name } else { format!("{path}/{name}") };
+                self.describe(&inode, &below, lines);
+            }
+        }
+    }
+
+    /// Returns whether what a crash left is a tree that there was: names, owners and modes are, and
+    /// so are contents that are records. Times and contents of larger files may be newer.
+    pub(crate) fn resembles(&self, tree: &str, found: &str) -> bool {
+        let names = |tree: &str| {
+            Vec::from_iter(tree.lines().map(|line| {
+                let mut words = Vec::from_iter(line.split(' '));
+                words.truncate(words.len().min(5));
+                words.join(" ")
+            }))
+        };
+        names(tree) == names(found)
+    }
+}
