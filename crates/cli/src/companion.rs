@@ -1,6 +1,6 @@
 //! Finds and runs the programs that `canopy` has some commands in, so that it stays small and
-//! starts fast itself: `canopy-sql` with the SQL engine inside, and `canopy-store`, which looks
-//! into the tables of the engine of the namespace.
+//! starts fast itself: `canopy-sql` with the SQL engine inside, `canopy-store`, which looks into the
+//! tables of the engine, and `canopy-ns`, which makes, checks and mounts namespaces.
 //!
 //! They are looked for beside `canopy` itself and in `../libexec/canopy`, never in `$PATH`, and
 //! must be of the same version.
@@ -22,6 +22,8 @@ pub enum Companion {
     Sql,
     /// `canopy-store`, for `store`.
     Store,
+    /// `canopy-ns`, for `ns`.
+    Namespace,
 }
 
 /// The variable in which `canopy` tells a companion its version.
@@ -54,6 +56,7 @@ impl Companion {
         match command {
             "sql" | "table" => Some(Companion::Sql),
             "store" => Some(Companion::Store),
+            "ns" => Some(Companion::Namespace),
             _ => None,
         }
     }
@@ -62,6 +65,7 @@ impl Companion {
         match self {
             Companion::Sql => "canopy-sql",
             Companion::Store => "canopy-store",
+            Companion::Namespace => "canopy-ns",
         }
     }
 
@@ -70,6 +74,7 @@ impl Companion {
         match self {
             Companion::Sql => ("SQL", "SQL and indexes with derived tables need"),
             Companion::Store => ("'canopy store'", "'canopy store' needs"),
+            Companion::Namespace => ("'canopy ns'", "'canopy ns' needs"),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The command line: one file a command under `commands`; exit codes are decided in `outcome`.
 //!
-//! Three programs are made of it: `canopy`, and those that it runs for some commands (`companion`),
-//! `canopy-sql` with the SQL engine inside and `canopy-store`. Users see one command.
+//! Four programs are made of it: `canopy`, and those that it runs for some commands (`companion`),
+//! `canopy-sql` with the SQL engine inside, `canopy-store` and `canopy-ns`. Users see one command.
 
 // Docs of arguments are what `--help` prints: those without any are shown by their names alone.
 #![allow(missing_docs)]
@@ -56,5 +56,17 @@ pub fn main_of_store(store: fn(commands::store::Arguments) -> anyhow::Result<Out
             options::Command::Store(arguments) => store(arguments),
             _ => anyhow::bail!("canopy-store carries out 'canopy store' alone"),
         });
+    outcome::exit_code(done)
+}
+
+/// The same of `canopy-ns`.
+pub fn main_of_namespace(
+    namespace: fn(commands::ns::Arguments) -> anyhow::Result<Outcome>,
+) -> ExitCode {
+    let companion = Companion::Namespace;
+    let done = companion.check_version().and_then(|()| match options::Cli::of_process().command {
+        options::Command::Ns(arguments) => namespace(arguments),
+        _ => anyhow::bail!("canopy-ns carries out 'canopy ns' alone"),
+    });
     outcome::exit_code(done)
 }

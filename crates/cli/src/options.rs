@@ -42,6 +42,7 @@ pub enum Command {
     Source(crate::commands::source::Arguments),
     Info(crate::commands::info::Arguments),
     Store(crate::commands::store::Arguments),
+    Ns(crate::commands::ns::Arguments),
     Help(crate::commands::help::Arguments),
     Completions(crate::commands::generate::CompletionsArguments),
     Man(crate::commands::generate::ManArguments),
@@ -84,7 +85,11 @@ impl Command {
     pub fn is_configured(&self) -> bool {
         !matches!(
             self,
-            Command::Help(_) | Command::Completions(_) | Command::Man(_) | Command::Store(_)
+            Command::Help(_)
+                | Command::Completions(_)
+                | Command::Man(_)
+                | Command::Store(_)
+                | Command::Ns(_)
         )
     }
 }

@@ -44,6 +44,34 @@ impl Namespace {
         Ok(self.contents.insert(opened))
     }
 
+    /// Opens a regular file that was just made, and that nobody else knows.
+    pub fn open_new_file(&self, inode: &Inode) -> Result<Arc<Opened>> {
+        let (inline, object) = (RwLock::default(), OnceLock::new());
+        Ok(self.contents.insert(Opened { id: inode.id, inline, object }))
+    }
+
+    /// Returns a file that is open.
+    pub fn opened(&self, id: FileId) -> Result<Arc<Opened>> {
+        self.contents.find(id, false).ok_or_else(|| Errno::BADF.into())
+    }
+
+    /// Returns how much space there is where large files lie, as statvfs(3) does.
+    pub fn space(&self) -> Result<rustix::fs::StatVfs> {
+        self.contents.space()
+    }
+
+    /// Returns whether reading a file now changes its time of access.
+    pub fn is_access_due(&self, id: FileId) -> Result<bool> {
+        Ok(is_access_due(&self.inode(id)?, self.now_ns()))
+    }
+
+    /// Makes what is known of a directory, and all that happened to names and attributes before,
+    /// outlast a crash.
+    pub fn sync_inode(&self, id: FileId) -> Result<()> {
+        self.flush_inode(id)?;
+        Ok(self.table.sync()?)
+    }
+
     /// Closes a file. The last time, what it has goes into its records.
     pub fn close_file(&self, opened: &Arc<Opened>) -> Result<()> {
         loop {
@@ -357,7 +385,7 @@ impl Namespace {
 }
 
 /// Returns whether reading a file now changes its time of access.
-pub(crate) fn is_access_due(inode: &Inode, now_ns: i64) -> bool {
+fn is_access_due(inode: &Inode, now_ns: i64) -> bool {
     inode.atime_ns <= inode.mtime_ns.max(inode.ctime_ns)
         || now_ns.saturating_sub(inode.atime_ns) >= DAY_NS
 }

@@ -24,6 +24,6 @@ pub use inode::Inode;
 pub use keys::{FileId, ROOT};
 pub use listing::{Entry, Listing};
 pub use namespace::{Clock, NAME_BYTES_MAX, Namespace, create_namespace, system_clock};
-pub use settings::{FORMAT, Settings};
+pub use settings::{FORMAT, Settings, table_of};
 pub use upkeep::Upkeep;
 pub use xattrs::{SetXattr, XATTR_BYTES_MAX};

@@ -11,6 +11,7 @@ pub mod index;
 mod index_faults;
 pub mod info;
 pub mod ls;
+pub mod ns;
 pub mod report;
 pub mod source;
 pub mod sql;
@@ -47,6 +48,7 @@ pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {
             None => Companion::Sql.run(),
         },
         Command::Store(_) => Companion::Store.run(),
+        Command::Ns(_) => Companion::Namespace.run(),
         Command::Export(arguments) => export::run(index, arguments),
         Command::Report(arguments) => report::run(index, arguments),
         Command::Top(arguments) => top::run(index, arguments),

@@ -54,6 +54,11 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["canopy", "canopy-store", "canopy-object-storage", "canopy-model", "canopy-text"],
     ),
     ("canopy-namespace", &["canopy-model", "canopy-store", "canopy-text"]),
+    ("canopy-mount", &["canopy-namespace"]),
+    (
+        "canopy-namespace-command",
+        &["canopy", "canopy-mount", "canopy-namespace", "canopy-store", "canopy-text"],
+    ),
     ("canopy-bench", &["canopy-model", "canopy-index"]),
 ];
 
@@ -63,6 +68,7 @@ const HEAVY: &[(&str, &[&str])] = &[
     ("clap", &["canopy", "canopy-sql-command", "canopy-bench"]),
     ("tokio", &["canopy-sql", "canopy-object-storage", "canopy-unify"]),
     ("object_store", &["canopy-object-storage"]),
+    ("fuser", &["canopy-mount"]),
 ];
 
 fn cargo(arguments: &[&str]) -> String {

@@ -40,7 +40,7 @@ impl Place {
         let canopy = dir.path().join("canopy");
         fs::copy(built("canopy"), &canopy).unwrap();
         fs::set_permissions(&canopy, fs::Permissions::from_mode(0o755)).unwrap();
-        for name in ["canopy-sql", "canopy-store"] {
+        for name in ["canopy-sql", "canopy-store", "canopy-ns"] {
             let (companion, beside) = (built(name), dir.path().join(name));
             if fs::hard_link(&companion, &beside).is_err() {
                 fs::copy(&companion, &beside).unwrap();

@@ -1,0 +1,8 @@
+//! Links the command at a fixed address, as `canopy` is; see ARCHITECTURE.md.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    if std::env::var("CARGO_CFG_TARGET_ENV").as_deref() == Ok("gnu") {
+        println!("cargo:rustc-link-arg-bins=-no-pie");
+    }
+}

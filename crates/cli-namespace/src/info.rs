@@ -1,0 +1,31 @@
+//! `canopy ns info`.
+
+use crate::place;
+use canopy::Outcome;
+use canopy_namespace::{FORMAT, table_of};
+use canopy_store::inspect;
+use serde_json::json;
+use std::io::Write;
+use std::path::Path;
+
+pub fn run(namespace: &Path, is_json: bool) -> anyhow::Result<Outcome> {
+    let environment = place::environment(namespace)?;
+    let table = table_of(environment.storage.as_ref())?;
+    let state = inspect(&environment, table)?.state;
+    let sstables = state.runs.iter().map(|run| run.sstables.len()).sum::<usize>();
+    let bytes: u64 = state.runs.iter().map(|run| run.size_bytes()).sum();
+    let mut out = std::io::stdout().lock();
+    if is_json {
+        let told = json!({
+            "format": FORMAT, "table": table.to_string(), "opened": state.epoch,
+            "runs": state.runs.len(), "sstables": sstables, "bytes": bytes,
+        });
+        writeln!(out, "{told}")?;
+        return Ok(Outcome::Complete);
+    }
+    writeln!(out, "format    {FORMAT}")?;
+    writeln!(out, "table     {table}")?;
+    writeln!(out, "opened    {} times", state.epoch)?;
+    writeln!(out, "records   {bytes} bytes in {sstables} files, and what is in the log")?;
+    Ok(Outcome::Complete)
+}

@@ -1,0 +1,31 @@
+//! The `canopy-ns` command, which `canopy` runs for `canopy ns`: it makes, checks and mounts
+//! namespaces. One file a subcommand; `place` is the only way to where one lies.
+
+mod check;
+mod create;
+mod info;
+mod mount;
+mod place;
+mod unmount;
+
+use canopy::Outcome;
+use canopy::commands::ns::{Arguments, Command};
+use std::process::ExitCode;
+
+/// See `canopy`'s own.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    canopy::main_of_namespace(run)
+}
+
+fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    match arguments.command {
+        Command::Create { namespace, inline } => create::run(&namespace, inline),
+        Command::Info { namespace, json } => info::run(&namespace, json),
+        Command::Check { namespace } => check::run(&namespace),
+        Command::Mount(arguments) => mount::run(&arguments),
+        Command::Unmount { directory } => unmount::run(&directory),
+    }
+}

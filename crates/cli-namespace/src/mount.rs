@@ -1,0 +1,120 @@
+//! `canopy ns mount`: in the foreground, or by a process of its own that leaves the terminal.
+
+use crate::place;
+use anyhow::{Context, bail};
+use canopy::Outcome;
+use canopy::commands::ns::Mount as Arguments;
+use canopy::interrupt;
+use canopy_mount::{Mount, Options};
+use canopy_namespace::Upkeep;
+use nix::sys::signal::Signal;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+/// What the process that mounted it says later is in this file of the namespace.
+const LOG: &str = "mount.log";
+
+/// What it says when the directory is mounted.
+const READY: &str = "mounted";
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let directory = &arguments.directory;
+    if !directory.is_dir() {
+        bail!("{}: no such directory to mount on", directory.display());
+    }
+    match arguments.foreground || arguments.detached {
+        true => serve(arguments),
+        false => detach(arguments),
+    }
+}
+
+/// Mounts, and answers the kernel until it is unmounted.
+fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    if arguments.detached {
+        // It may lead a session already.
+        let _ = rustix::process::setsid();
+    }
+    let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
+    let namespace = Arc::new(place::open(&arguments.namespace)?);
+    let upkeep = Upkeep::start(&namespace);
+    let shown = arguments.namespace.canonicalize()?.display().to_string();
+    let is_root = nix::unistd::geteuid().is_root();
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let options = Options {
+        is_for_all: is_root && !arguments.private,
+        is_read_only: arguments.read_only || arguments.options.iter().any(|one| one == "ro"),
+        threads: arguments.threads.unwrap_or(threads),
+        name: shown,
+        passes_through: is_root && !arguments.no_passthrough,
+    };
+    let directory = arguments.directory.display();
+    let mut mount = Mount::new(namespace.clone(), &arguments.directory, &options)
+        .with_context(|| format!("cannot mount on {directory}"))?;
+    let mut unmounter = mount.unmounter();
+    std::thread::spawn(move || {
+        while signals.wait().is_ok() {
+            match unmounter.unmount() {
+                Ok(()) => break,
+                Err(error) => canopy::message(format!("cannot unmount: {error}")),
+            }
+        }
+    });
+    if arguments.detached {
+        // So that whatever it was started in can be unmounted.
+        let _ = rustix::process::chdir("/");
+        let mut out = std::io::stdout().lock();
+        // Whoever waits for it may have gone.
+        let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
+    }
+    let ran = mount.run();
+    let synced = namespace.sync();
+    drop(upkeep);
+    ran.with_context(|| format!("the mount on {directory} failed"))?;
+    synced.with_context(|| format!("what was last written through {directory} may be lost"))?;
+    Ok(Outcome::Complete)
+}
+
+/// Starts a process that mounts, and waits until it has.
+fn detach(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    place::environment(&arguments.namespace)?;
+    let path = arguments.namespace.join(LOG);
+    let failed = || format!("cannot write {}", path.display());
+    let mut log =
+        File::options().create(true).append(true).read(true).open(&path).with_context(failed)?;
+    let before = log.seek(SeekFrom::End(0))?;
+    let program = std::env::current_exe().context("cannot find the program")?;
+    let mut child = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .arg("--detached")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log.try_clone()?)
+        .spawn()
+        .context("cannot start a process")?;
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        BufReader::new(out).read_line(&mut line)?;
+    }
+    if line.trim_end() == READY {
+        return Ok(Outcome::Complete);
+    }
+    let _ = child.wait();
+    bail!("{}", said_since(&path, before))
+}
+
+/// Returns what was written into a log from a place on.
+fn said_since(path: &Path, from: u64) -> String {
+    let mut said = String::new();
+    let read = File::open(path).and_then(|mut log| {
+        log.seek(SeekFrom::Start(from))?;
+        log.take(1 << 16).read_to_string(&mut said)
+    });
+    let said = said.trim_end().trim_start_matches("canopy: ");
+    match read {
+        Ok(_) if !said.is_empty() => said.to_owned(),
+        _ => format!("the process that mounts it ended; see {}", path.display()),
+    }
+}

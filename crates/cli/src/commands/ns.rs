@@ -1,0 +1,87 @@
+//! `canopy ns`: its arguments. `canopy-ns` carries it out.
+
+use clap::Subcommand;
+use std::path::PathBuf;
+
+/// Make namespaces: file systems whose metadata is a table that is searched as fast as it is read
+///
+/// NAMESPACE is the directory that has one: its records, and the contents of large files.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Make an empty namespace
+    ///
+    /// Its root directory belongs to whoever makes it.
+    ///
+    /// Example: canopy ns create /srv/projects
+    Create {
+        /// A directory that is empty, or not there yet
+        namespace: PathBuf,
+        /// Keep contents of so many bytes at most with the records
+        #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+        inline: usize,
+    },
+    /// Tell what a namespace has
+    ///
+    /// Example: canopy ns info /srv/projects
+    Info {
+        namespace: PathBuf,
+        /// Print JSON, one object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check every record against all others
+    ///
+    /// Each fault is a line, the last line a summary; exit code 1 tells of faults. The namespace
+    /// must not be mounted.
+    ///
+    /// Example: canopy ns check /srv/projects
+    Check { namespace: PathBuf },
+    /// Mount a namespace on a directory
+    ///
+    /// The kernel checks permissions. Mounted by root, every user may use it. It is unmounted by
+    /// 'canopy ns unmount' or umount(8).
+    ///
+    /// Example: canopy ns mount /srv/projects /projects
+    Mount(Mount),
+    /// Unmount a namespace, and wait until all of it is on the disk
+    ///
+    /// Example: canopy ns unmount /projects
+    Unmount {
+        /// Where it is mounted
+        directory: PathBuf,
+    },
+}
+
+#[derive(clap::Args)]
+pub struct Mount {
+    pub namespace: PathBuf,
+    /// Where to mount it
+    pub directory: PathBuf,
+    /// Stay in the foreground until it is unmounted, or Ctrl-C
+    #[arg(long, short)]
+    pub foreground: bool,
+    /// Let nothing be changed
+    #[arg(long)]
+    pub read_only: bool,
+    /// Let only yourself use it, though you are root
+    #[arg(long)]
+    pub private: bool,
+    /// Answer the kernel with so many threads [default: as many as there are processors]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Read and write large files for the kernel, though it could itself
+    #[arg(long)]
+    pub no_passthrough: bool,
+    /// Options as of mount(8), for /etc/fstab: ro is understood, others are left to the system
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    pub options: Vec<String>,
+    /// Tell on standard output when it is mounted, and leave the terminal
+    #[arg(long, hide = true)]
+    pub detached: bool,
+}
