@@ -16,7 +16,7 @@ pub(super) enum Operator {
     Regex,
 }
 
-/// How operators are written, longer ones first; with `true`, the opposite is meant.
+/// How operators are written; with `true`, the opposite is meant.
 const OPERATORS: [(&str, Operator, bool); 11] = [
     ("!=~", Operator::Regex, true),
     ("!=", Operator::Equal, true),
@@ -122,18 +122,17 @@ impl<'a> Cursor<'a> {
 
     /// Takes an operator, if one stands here; `true` with it means the opposite.
     pub(super) fn operator(&mut self) -> Result<Option<(Operator, bool)>, QueryError> {
-        let Some(first) = self.peek() else { return Ok(None) };
+        self.skip_space();
         let length = self.rest().iter().take_while(|byte| b"=!<>~".contains(byte)).count();
         if length == 0 {
             return Ok(None);
         }
         let sign = &self.rest()[..length];
         let known = OPERATORS.iter().find(|(text, ..)| text.as_bytes() == sign);
-        // Behind a test without an operator, as in `empty !name=x`, something is missing.
         let Some((_, operator, negated)) = known else {
-            let hint = if first == b'!' { "" } else { ", and quote a value that begins so" };
             return Err(self.wrong(format!(
-                "unknown operator '{}': give =, !=, <, <=, >, >=, ~, !~, =~ or !=~{hint}",
+                "unknown operator '{}': give =, !=, <, <=, >, >=, ~, !~, =~ or !=~, and quote a \
+                 value that begins so",
                 shown(sign)
             )));
         };

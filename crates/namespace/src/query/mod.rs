@@ -8,6 +8,7 @@
 //! Not its job: finding files. Nothing here reads a table, a clock or the system's users.
 
 mod candidates;
+mod comparison;
 mod cursor;
 mod display;
 mod expression;

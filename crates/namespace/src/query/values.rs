@@ -68,9 +68,7 @@ fn size(text: &str, block: i128) -> Result<(i128, i128)> {
     let fraction = if fraction.is_empty() { 0 } else { fraction.parse().map_err(|_| invalid())? };
     // At most 2^64 times 10^15 times 2^60, in as many parts.
     let unit = unit_of(suffix.trim_start()).ok_or_else(|| match suffix {
-        "b" => {
-            format!("'{text}' may be bits, bytes or blocks: write {end}B for bytes", end = number)
-        }
+        "b" => format!("'{text}' may be bits, bytes or blocks: write {number}B for bytes"),
         _ => invalid(),
     })?;
     let amount = (i128::from(whole) * parts + fraction).checked_mul(unit.into());
