@@ -263,8 +263,8 @@ impl<'a> Parser<'a> {
         } else if self.tests > 1 {
             "a value with a comma, a bar or a space in it goes into quotes"
         } else {
-            "there are size, allocated, type, user, group, perm, mtime, age, name, ext, path, links, \
-             user.NAME and others"
+            "there are size, allocated, type, user, group, perm, mtime, age, name, ext, path, \
+             links, user.NAME and others"
         };
         format!("unknown attribute '{}'; {hint}", shown(name))
     }
