@@ -5,6 +5,7 @@ pub mod acl;
 mod change;
 mod check;
 mod contents;
+pub mod attributes;
 mod error;
 mod files;
 pub mod inode;
@@ -15,6 +16,7 @@ mod pending;
 mod settings;
 mod upkeep;
 mod xattrs;
+pub mod query;
 
 pub use change::{New, RenameMode, SetAttributes, SetTime};
 pub use check::Fault;

@@ -6,7 +6,7 @@
 use crate::brackets::{FOREIGN, Rules, Wrong, of_regex};
 use crate::error::{Error, Result};
 use canopy_model::escape;
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 
 /// What tells the syntaxes of `-regextype` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +97,33 @@ enum Meaning {
 
 /// Compiles a regular expression, which must match the whole path.
 pub fn compile(pattern: &[u8], syntax: Syntax, ignore_case: bool) -> Result<Regex> {
+    let (pattern, regex) = translate(pattern, syntax, ignore_case)?;
+    let flags = if ignore_case { "(?si)" } else { "(?s)" };
+    let invalid = |_| Error::Regex { pattern, why: "Invalid regular expression" };
+    Regex::new(&format!("{flags}\\A(?:{regex})\\z")).map_err(invalid)
+}
+
+/// Compiles a regular expression that may match any part of a text, as in grep(1), and that takes
+/// no more than so many bytes of memory.
+pub fn compile_search(
+    pattern: &[u8],
+    syntax: Syntax,
+    ignore_case: bool,
+    bytes_max: usize,
+) -> Result<Regex> {
+    let (pattern, regex) = translate(pattern, syntax, ignore_case)?;
+    let mut builder = RegexBuilder::new(&regex);
+    builder.dot_matches_new_line(true).case_insensitive(ignore_case).size_limit(bytes_max);
+    let why = |error| match error {
+        regex::Error::CompiledTooBig(_) => "Regular expression too big",
+        _ => "Invalid regular expression",
+    };
+    builder.build().map_err(|error| Error::Regex { pattern, why: why(error) })
+}
+
+/// Returns the escaped pattern, and what the regex crate calls it.
+fn translate(pattern: &[u8], syntax: Syntax, ignore_case: bool) -> Result<(String, String)> {
     let pattern = escape(pattern).into_owned();
-    let failed = |why| Error::Regex { pattern: pattern.clone(), why };
     let mut translation = Translation {
         syntax,
         rules: syntax.brackets(ignore_case),
@@ -108,10 +133,13 @@ pub fn compile(pattern: &[u8], syntax: Syntax, ignore_case: bool) -> Result<Rege
         depth: 0,
         rest: &pattern,
     };
-    translation.translate().map_err(failed)?;
-    let flags = if ignore_case { "(?si)" } else { "(?s)" };
-    let regex = format!("{flags}\\A(?:{})\\z", translation.regex);
-    Regex::new(&regex).map_err(|_| failed("Invalid regular expression"))
+    match translation.translate() {
+        Ok(()) => {
+            let regex = translation.regex;
+            Ok((pattern, regex))
+        }
+        Err(why) => Err(Error::Regex { pattern, why }),
+    }
 }
 
 struct Translation<'a> {
@@ -393,5 +421,23 @@ mod tests {
         assert!(compile(b"a\\", Syntax::Emacs, false).is_err());
         assert!(compile(b"[a", Syntax::Emacs, false).is_err());
         assert!(compile(b"\\(a\\)\\1", Syntax::Emacs, false).is_err());
+    }
+
+    #[test]
+    fn a_search_finds_parts_within_its_memory() {
+        let search =
+            |pattern: &str| compile_search(pattern.as_bytes(), Syntax::Extended, false, 1 << 18);
+        for (pattern, text, matches) in [
+            ("b", "abc", true),
+            ("^b", "abc", false),
+            ("^a|c$", "bbc", true),
+            ("a.c", "a\nc", true),
+            ("\\.h5$", "x.h5", true),
+        ] {
+            assert_eq!(search(pattern).unwrap().is_match(text), matches, "{pattern} {text}");
+        }
+        let error = search("((((a{99}){99}){99}){99})").unwrap_err();
+        assert!(error.to_string().ends_with("Regular expression too big"), "{error}");
+        assert!(search("*.c").is_err());
     }
 }

@@ -1,0 +1,184 @@
+//! How queries show themselves: as queries that mean the same, whenever they are read, and that can
+//! be components of a path.
+
+use super::Component;
+use super::expression::Expression;
+use super::pattern::{Kind, Pattern};
+use super::test::{Decimal, Field, PermissionMatch, Span, Test, Types, XattrTest};
+use std::fmt::{self, Display, Formatter, Write};
+
+impl Display for Component {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Component::Search(expression) => write!(f, "[{expression}]"),
+            Component::Snapshot(name) => write!(f, "[@{}]", Quoted(name, "")),
+            Component::Recent { since_ns: None } => write!(f, "[recent]"),
+            Component::Recent { since_ns: Some(time_ns) } => {
+                write!(f, "[recent {}]", Seconds((*time_ns).into()))
+            }
+            Component::Duplicates => write!(f, "[duplicates]"),
+        }
+    }
+}
+
+impl Display for Expression {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Expression::And(parts) => separated(f, parts, " and ", |f, part| match part {
+                Expression::Or(_) => write!(f, "({part})"),
+                _ => write!(f, "{part}"),
+            }),
+            Expression::Or(parts) => separated(f, parts, " or ", |f, part| write!(f, "{part}")),
+            Expression::Not(test) => test.show(f, true),
+            Expression::Test(test) => test.show(f, false),
+        }
+    }
+}
+
+impl Display for Test {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.show(f, false)
+    }
+}
+
+fn separated(
+    f: &mut Formatter<'_>,
+    parts: &[Expression],
+    separator: &str,
+    show: impl Fn(&mut Formatter<'_>, &Expression) -> fmt::Result,
+) -> fmt::Result {
+    for (at, part) in parts.iter().enumerate() {
+        if at > 0 {
+            f.write_str(separator)?;
+        }
+        show(f, part)?;
+    }
+    Ok(())
+}
+
+impl Test {
+    /// Shows the test or its opposite. Of spans and types there is none: they are never negated.
+    fn show(&self, f: &mut Formatter<'_>, negated: bool) -> fmt::Result {
+        let not = if negated { "!" } else { "" };
+        match self {
+            Test::Always(passes) => write!(f, "{passes}"),
+            Test::Span(field, span) => show_span(f, *field, *span),
+            Test::Type(types) => show_types(f, *types),
+            Test::Permissions(kind, bits) => {
+                let name = match kind {
+                    PermissionMatch::Exactly => "perm",
+                    PermissionMatch::All => "perm-all",
+                    PermissionMatch::Any => "perm-any",
+                };
+                write!(f, "{name}{not}={bits:o}")
+            }
+            Test::Text(field, pattern) => {
+                let case = if pattern.ignores_case() { "i" } else { "" };
+                write!(f, "{case}{}{not}{pattern}", field.name())
+            }
+            Test::Xattr(name, test) => show_xattr(f, name, test, negated),
+        }
+    }
+}
+
+fn show_span(f: &mut Formatter<'_>, field: Field, span: Span) -> fmt::Result {
+    let (name, domain) = (field.name(), field.domain());
+    let value = |value: i128| match field.is_time() {
+        true => Seconds(value).to_string(),
+        false => value.to_string(),
+    };
+    let (least, most) = (value(span.least), value(span.most));
+    match (span.least == domain.least, span.most == domain.most) {
+        _ if span.least == span.most => write!(f, "{name}={least}"),
+        (false, true) => write!(f, "{name}>={least}"),
+        (true, _) => write!(f, "{name}<={most}"),
+        (false, false) => write!(f, "{name}>={least} and {name}<={most}"),
+    }
+}
+
+fn show_types(f: &mut Formatter<'_>, types: Types) -> fmt::Result {
+    match types.letters() {
+        Some(letters) => write!(f, "type={letters}"),
+        // Kinds without letters come from what is not asked for.
+        None => write!(f, "type!={}", types.complement().letters().unwrap_or_default()),
+    }
+}
+
+fn show_xattr(f: &mut Formatter<'_>, name: &[u8], test: &XattrTest, negated: bool) -> fmt::Result {
+    let name = Quoted(name, "");
+    let word = if negated { "not " } else { "" };
+    match test {
+        XattrTest::Exists => write!(f, "{word}has({name})"),
+        XattrTest::Value(pattern) => {
+            write!(f, "{name}{}{pattern}", if negated { "!" } else { "" })
+        }
+        XattrTest::Number(order, Decimal::Whole(number)) => {
+            write!(f, "{word}{name}{}{number}", order.symbol())
+        }
+        XattrTest::Number(order, Decimal::Real(number)) => {
+            write!(f, "{word}{name}{}{number:?}", order.symbol())
+        }
+        XattrTest::Bytes(order, bytes) => {
+            write!(f, "{word}{name}{}", order.symbol())?;
+            quote(f, bytes)
+        }
+    }
+}
+
+/// Shows a pattern with its operator.
+impl Display for Pattern {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.kind() {
+            Kind::Equal => write!(f, "={}", Quoted(self.source(), "")),
+            Kind::Glob => write!(f, "~{}", Quoted(self.source(), "*?")),
+            Kind::Regex => write!(f, "=~{}", Quoted(self.source(), "*?^$")),
+        }
+    }
+}
+
+/// A time in nanoseconds since 1970, shown in seconds with nine digits more: just this nanosecond.
+struct Seconds(i128);
+
+impl Display for Seconds {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let time_ns = self.0.unsigned_abs();
+        write!(f, "@{sign}{}.{:09}", time_ns / 1_000_000_000, time_ns % 1_000_000_000)
+    }
+}
+
+/// A value, in quotes if it has more in it than letters, digits and what follows.
+struct Quoted<'a>(&'a [u8], &'static str);
+
+impl Display for Quoted<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let is_plain = |byte: &u8| {
+            byte.is_ascii_alphanumeric()
+                || b"._-+:%".contains(byte)
+                || self.1.as_bytes().contains(byte)
+        };
+        match std::str::from_utf8(self.0) {
+            Ok(text) if !text.is_empty() && self.0.iter().all(is_plain) => f.write_str(text),
+            _ => quote(f, self.0),
+        }
+    }
+}
+
+/// Shows a value in quotes. What is no text, and a '/', which no name has, becomes its digits.
+fn quote(f: &mut Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    f.write_char('"')?;
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                '/' => f.write_str("\\x2f")?,
+                c if c.is_ascii_control() => write!(f, "\\x{:02x}", u32::from(c))?,
+                c => f.write_char(c)?,
+            }
+        }
+        for byte in chunk.invalid() {
+            write!(f, "\\x{byte:02x}")?;
+        }
+    }
+    f.write_char('"')
+}

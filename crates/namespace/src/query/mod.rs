@@ -1,0 +1,89 @@
+//! Query directories: a component of a path in brackets asks for files, as in
+//! `/mnt/[size>1M and name~*.h5]` (Loris, section III-B). `docs/queries.md` describes the language.
+//!
+//! [`parse`] reads a component. What it yields can test a file ([`Expression::matches`]), say which
+//! ranges of indexes have all files that pass ([`Expression::candidates`]), and show itself as a
+//! query that means the same at any time.
+//!
+//! Not its job: finding files. Nothing here reads a table, a clock or the system's users.
+
+mod candidates;
+mod comparison;
+mod cursor;
+mod display;
+mod expression;
+mod moments;
+mod normal;
+mod parser;
+mod pattern;
+mod test;
+mod values;
+
+pub use candidates::{Candidates, Source};
+pub use expression::{Candidate, Expression, Needs};
+pub use pattern::{Kind, Pattern};
+pub use test::{Decimal, Field, Order, PermissionMatch, Span, Test, TextField, Types, XattrTest};
+
+use crate::error::Error;
+use jiff::tz::TimeZone;
+
+/// Longer components are refused. The kernel's are shorter; this is for what other programs ask,
+/// and for queries as they show themselves.
+pub const QUERY_BYTES_MAX: usize = 4096;
+
+/// A component of a path that is in brackets.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Component {
+    /// `[TEST ...]`: the files that pass.
+    Search(Expression),
+    /// `[@NAME]`: the tree as a snapshot has it.
+    Snapshot(Vec<u8>),
+    /// `[recent]` or `[recent TIME]`: files, those first that were changed last.
+    Recent {
+        /// Only what was changed then or later, in nanoseconds since 1970.
+        since_ns: Option<i64>,
+    },
+    /// `[duplicates]`: files whose contents are those of another one.
+    Duplicates,
+}
+
+/// What a query means depends on these.
+pub struct Context<'a> {
+    /// The present, in nanoseconds since 1970.
+    pub now_ns: i64,
+    /// The zone of dates that name none.
+    pub zone: TimeZone,
+    /// Returns the id of a user by name.
+    pub user: &'a dyn Fn(&str) -> Option<u32>,
+    /// Returns the id of a group by name.
+    pub group: &'a dyn Fn(&str) -> Option<u32>,
+}
+
+/// What is wrong with a query, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct QueryError {
+    /// What to tell the user.
+    pub message: String,
+    /// The byte of the component at which it was found.
+    pub at: usize,
+}
+
+impl From<QueryError> for Error {
+    fn from(error: QueryError) -> Self {
+        Error::Invalid(error.message)
+    }
+}
+
+/// Reads a component of a path. `None` if it is in no brackets and thus no query.
+pub fn parse(component: &[u8], context: &Context<'_>) -> Result<Option<Component>, QueryError> {
+    let inner = component.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"));
+    let Some(inner) = inner else { return Ok(None) };
+    if component.len() > QUERY_BYTES_MAX {
+        let message = format!("a query has at most {QUERY_BYTES_MAX} bytes");
+        return Err(QueryError { message, at: QUERY_BYTES_MAX });
+    }
+    let component = parser::Parser::new(inner, context).component();
+    // Places count from the bracket.
+    component.map(Some).map_err(|error| QueryError { at: error.at + 1, ..error })
+}

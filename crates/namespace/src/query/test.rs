@@ -1,0 +1,412 @@
+//! Single tests of a query: what of a file they compare, and with what.
+
+use super::expression::Candidate;
+use super::pattern::Pattern;
+use crate::attributes::{Attribute, extension};
+use crate::inode::{Inode, TYPE_MASK, file_type};
+use std::cmp::Ordering;
+
+/// A number or a time of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// The length in bytes.
+    Size,
+    /// What the contents take, in units of 512 bytes.
+    Blocks,
+    /// The owner.
+    Uid,
+    /// The owning group.
+    Gid,
+    /// How many names there are.
+    Links,
+    /// What a quota of directory trees counts it to.
+    Project,
+    /// Which file it is.
+    Inode,
+    /// When the contents were changed.
+    Mtime,
+    /// When the contents or an attribute were changed.
+    Ctime,
+    /// When the contents were read.
+    Atime,
+    /// When it was made.
+    Btime,
+}
+
+impl Field {
+    /// Returns the name that queries have for it.
+    pub fn name(self) -> &'static str {
+        self.attribute().and_then(Attribute::name).unwrap_or("inode")
+    }
+
+    /// Returns what an index of it is of, if there can be one.
+    pub fn attribute(self) -> Option<Attribute> {
+        Some(match self {
+            Field::Size => Attribute::Size,
+            Field::Blocks => Attribute::Blocks,
+            Field::Uid => Attribute::Uid,
+            Field::Gid => Attribute::Gid,
+            Field::Links => Attribute::Links,
+            Field::Project => Attribute::Project,
+            Field::Inode => return None,
+            Field::Mtime => Attribute::Mtime,
+            Field::Ctime => Attribute::Ctime,
+            Field::Atime => Attribute::Atime,
+            Field::Btime => Attribute::Btime,
+        })
+    }
+
+    /// Returns whether it is a time, in nanoseconds since 1970.
+    pub fn is_time(self) -> bool {
+        matches!(self, Field::Mtime | Field::Ctime | Field::Atime | Field::Btime)
+    }
+
+    /// Returns all values that it can have: those of `i64` for times, of `u64` for all else.
+    pub fn domain(self) -> Span {
+        match self.is_time() {
+            true => Span { least: i64::MIN.into(), most: i64::MAX.into() },
+            false => Span { least: 0, most: u64::MAX.into() },
+        }
+    }
+
+    /// Returns the value that a file has.
+    pub fn of(self, inode: &Inode) -> i128 {
+        match self {
+            Field::Size => inode.size.into(),
+            Field::Blocks => inode.blocks.into(),
+            Field::Uid => inode.uid.into(),
+            Field::Gid => inode.gid.into(),
+            Field::Links => inode.nlink.into(),
+            Field::Project => inode.project.into(),
+            Field::Inode => inode.id.into(),
+            Field::Mtime => inode.mtime_ns.into(),
+            Field::Ctime => inode.ctime_ns.into(),
+            Field::Atime => inode.atime_ns.into(),
+            Field::Btime => inode.btime_ns.into(),
+        }
+    }
+}
+
+/// Values from the least to the most, both included: none, if the least is larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first value.
+    pub least: i128,
+    /// The last value.
+    pub most: i128,
+}
+
+impl Span {
+    /// Returns whether a value is in it.
+    pub fn contains(self, value: i128) -> bool {
+        (self.least..=self.most).contains(&value)
+    }
+
+    /// Returns whether no value is in it.
+    pub fn is_empty(self) -> bool {
+        self.least > self.most
+    }
+
+    /// Returns the values that are in both.
+    pub fn intersection(self, other: Self) -> Self {
+        Span { least: self.least.max(other.least), most: self.most.min(other.most) }
+    }
+}
+
+/// Kinds of files: a bit for each value that the upper four bits of a mode have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Types(u16);
+
+/// The kinds of files by find's letters for them.
+const LETTERS: [(char, u32); 7] = [
+    ('f', file_type::REGULAR),
+    ('d', file_type::DIRECTORY),
+    ('l', file_type::SYMLINK),
+    ('p', file_type::FIFO),
+    ('s', file_type::SOCKET),
+    ('b', file_type::BLOCK),
+    ('c', file_type::CHARACTER),
+];
+
+impl Types {
+    /// All kinds, also those that no file system knows.
+    pub const ALL: Types = Types(u16::MAX);
+
+    /// Returns the kind that find(1) has this letter for.
+    pub fn of(letter: char) -> Option<Self> {
+        let bits = LETTERS.iter().find(|(known, _)| *known == letter)?.1;
+        Some(Types(1 << (bits >> 12)))
+    }
+
+    /// Returns the kinds of both.
+    pub fn union(self, other: Self) -> Self {
+        Types(self.0 | other.0)
+    }
+
+    /// Returns the kinds that are in both.
+    pub fn intersection(self, other: Self) -> Self {
+        Types(self.0 & other.0)
+    }
+
+    /// Returns all other kinds.
+    pub fn complement(self) -> Self {
+        Types(!self.0)
+    }
+
+    /// Returns whether the kind that a mode tells is among them.
+    pub fn contains(self, mode: u32) -> bool {
+        self.0 >> ((mode & TYPE_MASK) >> 12) & 1 == 1
+    }
+
+    /// Returns find's letters for them; `None` if there are no letters for all of them.
+    pub fn letters(self) -> Option<String> {
+        let known = LETTERS.iter().filter(|(_, bits)| self.contains(*bits));
+        let letters: String = known.map(|(letter, _)| *letter).collect();
+        (self.0.count_ones() as usize == letters.len()).then_some(letters)
+    }
+
+    /// Returns the values of the upper bits of a mode, in ascending order.
+    pub fn values(self) -> impl Iterator<Item = u64> {
+        (0..16).filter(move |value| self.0 >> value & 1 == 1)
+    }
+}
+
+/// How permissions are compared, as `-perm` of find(1) does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PermissionMatch {
+    /// `perm`: exactly these bits are set.
+    Exactly,
+    /// `perm-all`: all of these are set.
+    All,
+    /// `perm-any`: at least one of these is set.
+    Any,
+}
+
+/// A text that belongs to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextField {
+    /// The name.
+    Name,
+    /// What follows the last dot of the name; not every name has it.
+    Extension,
+    /// The path from the directory that the query hangs below.
+    Path,
+    /// Where a symbolic link leads; nothing else has it.
+    Target,
+}
+
+impl TextField {
+    /// Returns the name that queries have for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            TextField::Name => "name",
+            TextField::Extension => "ext",
+            TextField::Path => "path",
+            TextField::Target => "target",
+        }
+    }
+
+    /// Returns the text of a file.
+    fn of<'a>(self, candidate: &Candidate<'a>) -> Option<&'a [u8]> {
+        match self {
+            TextField::Name => Some(candidate.name),
+            TextField::Extension => extension(candidate.name),
+            TextField::Path => Some(candidate.path),
+            TextField::Target => {
+                let is_link = candidate.inode.file_type() == file_type::SYMLINK;
+                is_link.then_some(&candidate.inode.target)
+            }
+        }
+    }
+}
+
+/// A comparison of what is in an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// `<`
+    Less,
+    /// `<=`
+    LessEqual,
+    /// `>`
+    Greater,
+    /// `>=`
+    GreaterEqual,
+}
+
+impl Order {
+    /// Returns the operator.
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Order::Less => "<",
+            Order::LessEqual => "<=",
+            Order::Greater => ">",
+            Order::GreaterEqual => ">=",
+        }
+    }
+
+    /// Returns whether values that compare so are in this order.
+    pub fn holds(self, ordering: Ordering) -> bool {
+        match self {
+            Order::Less => ordering.is_lt(),
+            Order::LessEqual => ordering.is_le(),
+            Order::Greater => ordering.is_gt(),
+            Order::GreaterEqual => ordering.is_ge(),
+        }
+    }
+}
+
+/// A number that people wrote: exact if it is whole.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decimal {
+    /// A whole number.
+    Whole(i128),
+    /// Any other, or one that is too large.
+    Real(f64),
+}
+
+impl Decimal {
+    /// Reads a number such as `-12`, `3.5` or `1e9`, with white space around it.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?.trim_ascii();
+        // What else Rust takes for numbers, as `inf`, has other letters.
+        let is_part = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
+        if !text.bytes().all(is_part) {
+            return None;
+        }
+        if let Ok(whole) = text.parse() {
+            return Some(Decimal::Whole(whole));
+        }
+        text.parse().ok().filter(|real: &f64| real.is_finite()).map(Decimal::Real)
+    }
+
+    /// Compares two numbers.
+    pub fn compare(self, other: Self) -> Ordering {
+        match (self, other) {
+            (Decimal::Whole(a), Decimal::Whole(b)) => a.cmp(&b),
+            (a, b) => a.real().total_cmp(&b.real()),
+        }
+    }
+
+    fn real(self) -> f64 {
+        match self {
+            Decimal::Whole(whole) => whole as f64,
+            // Without the sign of zero, which `total_cmp` minds.
+            Decimal::Real(real) => real + 0.0,
+        }
+    }
+}
+
+/// What is asked of an extended attribute.
+#[derive(Clone, Debug, PartialEq)]
+pub enum XattrTest {
+    /// That there is one of the name.
+    Exists,
+    /// What the value is.
+    Value(Pattern),
+    /// How the value compares with a number, if it is one itself.
+    Number(Order, Decimal),
+    /// How the value's bytes compare with others.
+    Bytes(Order, Vec<u8>),
+}
+
+impl XattrTest {
+    fn passes(&self, value: &[u8]) -> bool {
+        match self {
+            XattrTest::Exists => true,
+            XattrTest::Value(pattern) => pattern.matches(value),
+            XattrTest::Number(order, number) => {
+                Decimal::parse(value).is_some_and(|value| order.holds(value.compare(*number)))
+            }
+            XattrTest::Bytes(order, bytes) => order.holds(value.cmp(bytes)),
+        }
+    }
+}
+
+/// One test of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Test {
+    /// All files pass, or none.
+    Always(bool),
+    /// A number or time is in a span.
+    Span(Field, Span),
+    /// The file is of one of some kinds.
+    Type(Types),
+    /// The lower twelve bits of the mode are as asked for.
+    Permissions(PermissionMatch, u32),
+    /// A text is as a pattern says.
+    Text(TextField, Pattern),
+    /// An extended attribute of this name is as asked for.
+    Xattr(Vec<u8>, XattrTest),
+}
+
+impl Test {
+    /// Returns whether a file passes.
+    pub fn passes(&self, candidate: &Candidate<'_>) -> bool {
+        let mode = candidate.inode.mode;
+        match self {
+            Test::Always(passes) => *passes,
+            Test::Span(field, span) => span.contains(field.of(candidate.inode)),
+            Test::Type(types) => types.contains(mode),
+            Test::Permissions(PermissionMatch::Exactly, bits) => mode & 0o7777 == *bits,
+            Test::Permissions(PermissionMatch::All, bits) => mode & bits == *bits,
+            Test::Permissions(PermissionMatch::Any, bits) => mode & bits != 0,
+            Test::Text(field, pattern) => {
+                field.of(candidate).is_some_and(|text| pattern.matches(text))
+            }
+            Test::Xattr(name, test) => {
+                (candidate.xattr)(name).is_some_and(|value| test.passes(&value))
+            }
+        }
+    }
+
+    /// Returns how much it takes to find out, for the order in which tests are made.
+    pub(super) fn cost(&self) -> u8 {
+        match self {
+            Test::Always(_) | Test::Span(..) | Test::Type(_) | Test::Permissions(..) => 0,
+            Test::Text(..) => 1,
+            Test::Xattr(..) => 2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_what_people_write() {
+        for (text, expected) in [
+            ("12", Some(Decimal::Whole(12))),
+            (" -3\n", Some(Decimal::Whole(-3))),
+            ("3.5", Some(Decimal::Real(3.5))),
+            ("1e3", Some(Decimal::Real(1000.0))),
+            ("inf", None),
+            ("nan", None),
+            ("1e999", None),
+            ("", None),
+            ("1 2", None),
+            ("0x10", None),
+            ("e", None),
+        ] {
+            assert_eq!(Decimal::parse(text.as_bytes()), expected, "{text}");
+        }
+        let compare = |a: &str, b: &str| {
+            let [a, b] = [a, b].map(|text| Decimal::parse(text.as_bytes()).unwrap());
+            a.compare(b)
+        };
+        assert_eq!(compare("9007199254740993", "9007199254740992"), Ordering::Greater);
+        assert_eq!(compare("10", "9.5"), Ordering::Greater);
+        assert_eq!(compare("-0.0", "0"), Ordering::Equal);
+    }
+
+    #[test]
+    fn types_have_letters() {
+        let types = Types::of('d').unwrap().union(Types::of('f').unwrap());
+        assert_eq!(types.letters().as_deref(), Some("fd"));
+        assert!(types.contains(0o040_755) && !types.contains(0o120_777));
+        assert_eq!(types.complement().letters(), None);
+        assert_eq!(types.values().collect::<Vec<_>>(), [4, 8]);
+        assert_eq!(Types::ALL.values().count(), 16);
+        assert_eq!(Types::of('x'), None);
+    }
+}
