@@ -90,6 +90,7 @@ impl Namespace {
         }
         batch.put(keys::name_of(inode.id, parent, name).as_ref(), b"")?;
         self.put(&mut batch, &key, None, &inode)?;
+        self.index_name(&mut batch, &inode, None, Some(name), false)?;
         self.touch(&mut directory, inode.ctime_ns);
         if inode.is_directory() {
             directory.nlink = directory.nlink.checked_add(1).ok_or(Errno::MLINK)?;
@@ -205,6 +206,7 @@ impl Namespace {
         inode.flags &= !flag::LINKABLE;
         inode.ctime_ns = self.now_ns();
         batch.put(keys::name_of(id, parent, name).as_ref(), b"")?;
+        self.index_name(&mut batch, &inode, None, Some(name), true)?;
         if inode.nlink == 1 {
             self.remove_record(&mut batch, &place, &before)?;
             self.put(&mut batch, &key, None, &inode)?;
@@ -299,6 +301,7 @@ impl Namespace {
             batch.delete(key.as_ref())?;
         }
         self.pending.write().remove(&id);
+        self.index_name(batch, &inode, Some((parent, name)), None, place != key)?;
         if inode.nlink > 0 {
             return self.put(batch, &place, Some(&before), &inode);
         }
@@ -316,6 +319,7 @@ impl Namespace {
     pub(crate) fn remove_rest(&self, batch: &mut Batch, inode: &Inode) -> Result<()> {
         if inode.has(flag::XATTRS) {
             for name in self.xattr_names(inode.id)? {
+                self.unindex_xattr(batch, inode.id, &name)?;
                 batch.delete(Space::Xattrs.of(inode.id, &name).as_ref())?;
             }
         }
@@ -402,7 +406,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Adds to `batch` that the record at `place` has an inode, which it had otherwise `before`.
+    /// Adds to `batch` that the record at `place` has an inode, which it had otherwise `before`, and
+    /// what indexes have of it.
     pub(crate) fn put(
         &self,
         batch: &mut Batch,
@@ -416,18 +421,19 @@ impl Namespace {
             }
             _ => batch.put(place.as_ref(), &inode.encode())?,
         }
-        Ok(())
+        match is_indexed(place) {
+            true => self.index_inode(batch, before, Some(inode)),
+            false => Ok(()),
+        }
     }
 
-    /// Adds to `batch` that the record at `place` goes, with its entries in indexes.
-    pub(crate) fn remove_record(
-        &self,
-        batch: &mut Batch,
-        place: &Key,
-        _before: &Inode,
-    ) -> Result<()> {
+    /// Adds to `batch` that the record at `place` goes, with what indexes have of the inode.
+    fn remove_record(&self, batch: &mut Batch, place: &Key, before: &Inode) -> Result<()> {
         batch.delete(place.as_ref())?;
-        Ok(())
+        match is_indexed(place) {
+            true => self.index_inode(batch, Some(before), None),
+            false => Ok(()),
+        }
     }
 
     /// Adds to `batch` that an inode's record is this.
@@ -440,6 +446,11 @@ impl Namespace {
     fn touch(&self, directory: &mut Inode, now_ns: i64) {
         (directory.mtime_ns, directory.ctime_ns) = (now_ns, now_ns);
     }
+}
+
+/// Returns whether indexes have the inode that lies there: what has a name, so not the root either.
+fn is_indexed(place: &Key) -> bool {
+    place.directory != Space::Orphans as u64 && *place != keys::root()
 }
 
 /// Returns a mode without the bits that let others act as the owner or the group.

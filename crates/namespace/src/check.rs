@@ -1,11 +1,12 @@
 //! Checking every rule that records obey: what is reachable, counts, pointers, indexes.
 
 use crate::error::Result;
+use crate::indexing::is_of_names;
 use crate::inode::{Inode, file_type, flag};
 use crate::keys::{self, FileId, ROOT, Space};
 use crate::namespace::Namespace;
-use canopy_store::{Direction, Key, KeyRange};
-use std::collections::{HashMap, HashSet};
+use canopy_store::{Direction, Key, KeyRange, hash_of};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Something that no namespace has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +46,18 @@ struct Check<'a> {
     files: HashMap<FileId, Seen>,
     /// Each name of a directory: in which it lies.
     parents: HashMap<FileId, FileId>,
+    /// By the first part of keys of each index: the sums of hashes of entries that there should be,
+    /// and that there are.
+    indexes: BTreeMap<u64, (u64, u64)>,
+    /// Entries of names of files with several, which may be of two of them.
+    of_linked: HashSet<Key>,
     faults: Vec<Fault>,
+}
+
+/// Returns a hash of an entry. Sums of these tell whether two sets are the same, in any order.
+fn hash_of_entry(key: &Key) -> u64 {
+    let of_name = hash_of(&key.name);
+    hash_of(&[key.directory, key.hash, of_name].map(u64::to_le_bytes).concat())
 }
 
 impl Namespace {
@@ -61,6 +73,8 @@ impl Namespace {
             namespace: self,
             files: HashMap::new(),
             parents: HashMap::new(),
+            indexes: BTreeMap::new(),
+            of_linked: HashSet::new(),
             faults: Vec::new(),
         };
         let mut scan = snapshot.scan(&KeyRange::all(), Direction::Forward)?;
@@ -96,8 +110,33 @@ impl Check<'_> {
             self.add_index(key);
         } else if space(Space::Xattrs) {
             self.file(key.hash).xattrs += 1;
+            let entry = self.namespace.indexes.xattr_entry(&key.name, value, key.hash);
+            entry.into_iter().for_each(|entry| self.expect(&entry));
         } else if space(Space::Contents) {
             self.file(key.hash).has_contents = true;
+        } else if keys::is_entry(key) {
+            let sums = self.indexes.entry(key.directory).or_default();
+            sums.1 = sums.1.wrapping_add(hash_of_entry(key));
+        }
+    }
+
+    /// Counts an entry that there should be in an index.
+    fn expect(&mut self, entry: &Key) {
+        let sums = self.indexes.entry(entry.directory).or_default();
+        sums.0 = sums.0.wrapping_add(hash_of_entry(entry));
+    }
+
+    /// Counts the entries of an inode, or those of one of its names.
+    fn expect_of(&mut self, inode: &Inode, name: Option<&[u8]>, is_linked: bool) {
+        for attribute in self.namespace.indexes.attributes.clone() {
+            if is_of_names(attribute) != name.is_some() {
+                continue;
+            }
+            let Some(value) = attribute.value(inode, name.unwrap_or_default()) else { continue };
+            let entry = attribute.entry(&value, inode.id);
+            if !is_linked || self.of_linked.insert(entry.clone()) {
+                self.expect(&entry);
+            }
         }
     }
 
@@ -111,7 +150,11 @@ impl Check<'_> {
                 self.fault(inode.id, format!("the hash of name {key:?} is wrong"));
             }
         }
-        if inode.has(flag::LINKED) {
+        let is_linked = inode.has(flag::LINKED);
+        if *key != keys::root() {
+            self.expect_of(&inode, Some(&key.name), is_linked);
+        }
+        if is_linked {
             return;
         }
         if inode.is_directory() && inode.id != ROOT {
@@ -127,6 +170,9 @@ impl Check<'_> {
         };
         if inode.id != id {
             self.fault(id, format!("its record says that it is file {}", inode.id));
+        }
+        if !is_orphan && id != ROOT {
+            self.expect_of(&inode, None, false);
         }
         let facts = Facts {
             file_type: inode.file_type(),
@@ -157,6 +203,12 @@ impl Check<'_> {
     }
 
     fn judge(&mut self) {
+        for (first, (expected, found)) in std::mem::take(&mut self.indexes) {
+            if expected != found {
+                let number = keys::attribute_of(first);
+                self.fault(0, format!("the index of attribute {number} has not what records say"));
+            }
+        }
         let files = std::mem::take(&mut self.files);
         let mut ids = Vec::from_iter(files.keys().copied());
         ids.sort_unstable();

@@ -121,6 +121,16 @@ pub fn entry_id(name: &[u8]) -> Option<FileId> {
     Some(FileId::from_be_bytes(*name.last_chunk()?))
 }
 
+/// Returns whether a key is one of an index entry.
+pub fn is_entry(key: &Key) -> bool {
+    key.directory & INDEX == INDEX
+}
+
+/// Returns of which attribute an index is, by the first part of its keys.
+pub fn attribute_of(first: u64) -> u64 {
+    first & !INDEX
+}
+
 /// Returns the range of all entries of an index.
 pub fn index(attribute: u32) -> KeyRange {
     KeyRange::directory(INDEX | u64::from(attribute))

@@ -2,21 +2,23 @@
 //! attributes, small contents, and indexes of attributes that are always current.
 
 pub mod acl;
+pub mod attributes;
 mod change;
 mod check;
 mod contents;
-pub mod attributes;
 mod error;
 mod files;
+mod indexing;
 pub mod inode;
 pub mod keys;
 mod listing;
 mod namespace;
 mod pending;
+pub mod query;
+mod search;
 mod settings;
 mod upkeep;
 mod xattrs;
-pub mod query;
 
 pub use change::{New, RenameMode, SetAttributes, SetTime};
 pub use check::Fault;
@@ -26,6 +28,7 @@ pub use inode::Inode;
 pub use keys::{FileId, ROOT};
 pub use listing::{Entry, Listing};
 pub use namespace::{Clock, NAME_BYTES_MAX, Namespace, create_namespace, system_clock};
+pub use search::Found;
 pub use settings::{FORMAT, Settings, table_of};
 pub use upkeep::Upkeep;
 pub use xattrs::{SetXattr, XATTR_BYTES_MAX};

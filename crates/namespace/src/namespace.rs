@@ -3,6 +3,7 @@
 //!
 //! Locks are taken in this order: an open file's contents, `writer`, `pending`.
 
+use crate::attributes::Indexes;
 use crate::contents::Contents;
 use crate::error::{Error, Result};
 use crate::inode::{self, Frequent, Inode, flag};
@@ -38,6 +39,8 @@ pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 pub struct Namespace {
     pub(crate) table: Arc<Table>,
     pub(crate) settings: Settings,
+    /// What there are indexes of.
+    pub(crate) indexes: Indexes,
     pub(crate) clock: Clock,
     pub(crate) writer: Mutex<Writer>,
     /// Inodes whose times and sizes are newer here than in their records.
@@ -114,7 +117,7 @@ impl Namespace {
         let table = Table::open(environment, id, cache, options())?;
         let found = table.get(keys::settings().as_ref())?;
         let settings = found.ok_or_else(|| Error::corrupt("the settings are missing"))?;
-        let settings = serde_json::from_slice(&settings)
+        let settings: Settings = serde_json::from_slice(&settings)
             .map_err(|error| Error::corrupt(format!("the settings: {error}")))?;
         let next_id = match table.get(keys::ids().as_ref())? {
             Some(bytes) => keys::parse_ids(&bytes).ok_or_else(|| Error::corrupt("the ids"))?,
@@ -122,6 +125,7 @@ impl Namespace {
         };
         let namespace = Namespace {
             table: Arc::new(table),
+            indexes: settings.to_indexes()?,
             settings,
             clock,
             writer: Mutex::new(Writer { next_id, ids_end: next_id }),

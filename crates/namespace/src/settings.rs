@@ -1,10 +1,12 @@
 //! What a namespace was made with: an object of the storage that names its table, and a record with
 //! what can be changed later.
 
+use crate::attributes::{Attribute, Indexes};
 use crate::error::{Error, Result};
 use canopy_store::TableId;
 use canopy_store::storage::{Created, Storage};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The version of keys, records and objects that this crate reads and writes.
 pub const FORMAT: u32 = 1;
@@ -20,11 +22,52 @@ pub struct Settings {
     /// How long what a crash may take away stays in memory: times of directories, sizes and times
     /// of files that are written, contents of small ones.
     pub flush_interval_ms: u64,
+    /// The attributes that there are indexes of, by the names that queries have for them.
+    pub indexes: Vec<String>,
+    /// The extended attributes that there are indexes of, with the numbers of these.
+    pub xattr_indexes: BTreeMap<String, u16>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { inline_bytes_max: 4096, flush_interval_ms: 5000 }
+        let indexes = ["size", "uid", "gid", "mtime", "ext"].map(str::to_owned).into();
+        let xattr_indexes = BTreeMap::new();
+        Settings { inline_bytes_max: 4096, flush_interval_ms: 5000, indexes, xattr_indexes }
+    }
+}
+
+impl Settings {
+    /// Returns settings with indexes of these attributes, by their names in queries; those that
+    /// have a dot in them are extended ones.
+    pub fn with_indexes(self, names: &[impl AsRef<str>]) -> Result<Self> {
+        let (mut indexes, mut xattr_indexes) = (Vec::new(), BTreeMap::new());
+        for name in names.iter().map(AsRef::as_ref) {
+            if Attribute::named(name).is_some() {
+                indexes.push(name.to_owned());
+            } else if name.contains('.') {
+                let number = u16::try_from(xattr_indexes.len()).unwrap_or(u16::MAX);
+                xattr_indexes.entry(name.to_owned()).or_insert(number);
+            } else {
+                let known = Attribute::built_in().filter_map(Attribute::name);
+                let known = Vec::from_iter(known).join(", ");
+                return Err(Error::Invalid(format!(
+                    "{name}: there is no such attribute; there are {known} and extended ones, \
+                     like user.run"
+                )));
+            }
+        }
+        Ok(Settings { indexes, xattr_indexes, ..self })
+    }
+
+    /// Returns what there are indexes of.
+    pub(crate) fn to_indexes(&self) -> Result<Indexes> {
+        let attribute = |name: &String| {
+            Attribute::named(name)
+                .ok_or_else(|| Error::corrupt(format!("the settings: an index of {name}")))
+        };
+        let attributes = self.indexes.iter().map(attribute).collect::<Result<_>>()?;
+        let xattr = |(name, number): (&String, &u16)| (name.clone().into_bytes(), *number);
+        Ok(Indexes { attributes, xattrs: self.xattr_indexes.iter().map(xattr).collect() })
     }
 }
 

@@ -93,6 +93,10 @@ impl Namespace {
                 return Err(Errno::ACCESS.into());
             }
         }
+        if is_there {
+            self.unindex_xattr(&mut batch, id, name)?;
+        }
+        self.index_xattr(&mut batch, id, name, None, is_kept.then_some(value))?;
         match is_kept {
             true => batch.put(key.as_ref(), value)?,
             false => batch.delete(key.as_ref())?,
@@ -107,6 +111,15 @@ impl Namespace {
         Ok(())
     }
 
+    /// Adds to `batch` that the index of an attribute has no longer what it has of a file.
+    pub(crate) fn unindex_xattr(&self, batch: &mut Batch, id: FileId, name: &[u8]) -> Result<()> {
+        if self.indexes.xattr(name).is_none() {
+            return Ok(());
+        }
+        let before = self.xattr_of(id, name)?;
+        self.index_xattr(batch, id, name, before.as_deref(), None)
+    }
+
     /// Takes an attribute of a file away.
     pub fn remove_xattr(&self, id: FileId, name: &[u8]) -> Result<()> {
         let _writer = self.writer.lock();
@@ -118,6 +131,7 @@ impl Namespace {
             return Err(Errno::NODATA.into());
         }
         let mut batch = Batch::new();
+        self.unindex_xattr(&mut batch, id, name)?;
         batch.delete(Space::Xattrs.of(id, name).as_ref())?;
         if names.len() == 1 {
             inode.flags &= !flag::XATTRS;

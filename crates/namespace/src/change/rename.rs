@@ -144,7 +144,14 @@ impl Namespace {
         let mut inode = before.clone();
         self.overlay(&mut inode);
         inode.ctime_ns = now_ns;
-        self.put(batch, &place, is_linked.then_some(&before), &inode)?;
+        match is_linked {
+            true => self.put(batch, &place, Some(&before), &inode)?,
+            false => {
+                batch.put(place.as_ref(), &inode.encode())?;
+                self.index_inode(batch, Some(&before), Some(&inode))?;
+            }
+        }
+        self.index_name(batch, &inode, Some(from), Some(to.1), is_linked)?;
         self.pending.write().remove(&id);
         Ok(())
     }
