@@ -49,6 +49,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
         threads: arguments.threads.unwrap_or(threads),
         name: shown,
         passes_through: is_root && !arguments.no_passthrough,
+        log: Arc::new(|said| canopy::message(said)),
     };
     let directory = arguments.directory.display();
     let mut mount = Mount::new(namespace.clone(), &arguments.directory, &options)

@@ -1,10 +1,12 @@
 //! The kernel's requests, one function each.
 
+use crate::Options;
 use crate::convert::{attributes, errno, kind, set_time};
-use crate::handles::{Directories, Modes, PASSED_THROUGH};
+use crate::handles::{Directories, Directory, Modes, PASSED_THROUGH};
+use crate::queries::{Queries, credentials, is_query, is_virtual};
 use canopy_namespace::inode::{TYPE_MASK, file_type};
 use canopy_namespace::{
-    Error, Inode, NAME_BYTES_MAX, Namespace, New, RenameMode, SetAttributes, SetXattr, acl,
+    Error, Inode, Listing, NAME_BYTES_MAX, Namespace, New, RenameMode, SetAttributes, SetXattr, acl,
 };
 use fuser::{
     BsdFileFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
@@ -12,6 +14,7 @@ use fuser::{
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
     ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -37,23 +40,48 @@ type Answer<T> = Result<T, Error>;
 
 pub(crate) struct Filesystem {
     namespace: Arc<Namespace>,
-    directories: Directories,
+    queries: Arc<Queries>,
+    directories: Arc<Directories>,
     modes: Modes,
     passes_through: bool,
 }
 
 impl Filesystem {
-    pub(crate) fn new(namespace: Arc<Namespace>, passes_through: bool) -> Self {
+    pub(crate) fn new(namespace: Arc<Namespace>, options: &Options) -> Self {
         Filesystem {
+            queries: Arc::new(Queries::new(namespace.clone(), options.log.clone())),
             namespace,
-            directories: Directories::default(),
+            directories: Arc::default(),
             modes: Modes::default(),
-            passes_through,
+            passes_through: options.passes_through,
         }
     }
 
+    /// Looks a name up that no record has: a query, or a result of one.
+    fn look_up_virtual(&self, request: &Request, parent: u64, name: &OsStr, reply: ReplyEntry) {
+        let name = name.as_bytes().to_vec();
+        let answer = |found: Answer<Inode>, reply: ReplyEntry| match found {
+            Ok(inode) => reply.entry(&Duration::ZERO, &attributes(&inode), GENERATION),
+            Err(error) => reply.error(errno(&error)),
+        };
+        if is_query(&name) {
+            return answer(self.queries.query(parent, &name), reply);
+        }
+        let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
+        self.queries.run(move |queries| {
+            let who = credentials(uid, gid, pid);
+            answer(queries.result(parent, &name, &who), reply);
+        });
+    }
+
+    fn attributes_of(&self, id: u64) -> Answer<Inode> {
+        if is_virtual(id) { self.queries.inode(id) } else { self.namespace.inode(id) }
+    }
+
     fn create_entry(&self, parent: INodeNo, name: &OsStr, new: &New, reply: ReplyEntry) {
-        match self.namespace.create(parent.0, name.as_bytes(), new, true) {
+        let created = real(parent)
+            .and_then(|parent| self.namespace.create(parent, name.as_bytes(), new, true));
+        match created {
             Ok(inode) => reply.entry(&TTL, &attributes(&inode), GENERATION),
             Err(error) => reply.error(errno(&error)),
         }
@@ -66,11 +94,11 @@ impl Filesystem {
         handle: FileHandle,
         offset: u64,
         mut add: impl FnMut(u64, &[u8], &Inode, bool) -> bool,
+        taken: impl Fn(&Inode),
     ) -> Answer<()> {
-        let listing = self.directories.get(handle).ok_or(rustix::io::Errno::BADF)?;
-        let mut listing = listing.lock();
+        let directory = self.directories.get(handle).ok_or(rustix::io::Errno::BADF)?;
         if offset < 2 {
-            let own = self.namespace.inode(id.0)?;
+            let own = self.attributes_of(id.0)?;
             if offset == 0 && add(1, b".", &own, false) {
                 return Ok(());
             }
@@ -79,10 +107,26 @@ impl Filesystem {
                 return Ok(());
             }
         }
-        self.namespace.list(&mut listing, offset.max(2), |entry| {
-            !add(entry.cookie, entry.name, entry.inode, true)
-        })?;
-        self.namespace.touch_access(id.0)
+        match directory {
+            Directory::Listing(listing) => {
+                self.namespace.list(&mut listing.lock(), offset.max(2), |entry| {
+                    !add(entry.cookie, entry.name, entry.inode, true)
+                })?;
+                self.namespace.touch_access(id.0)
+            }
+            Directory::Query(found) => {
+                let first = usize::try_from(offset.saturating_sub(2)).unwrap_or(usize::MAX);
+                for (at, hit) in found.hits.iter().enumerate().skip(first) {
+                    let link = self.queries.hold_hit(id.0, hit);
+                    if add(at as u64 + 3, &hit.name, &link, true) {
+                        self.queries.release(link.id, 1);
+                        break;
+                    }
+                    taken(&link);
+                }
+                Ok(())
+            }
+        }
     }
 
     /// Opens a regular file for the kernel, and returns how.
@@ -123,6 +167,11 @@ fn check_xattr(name: &[u8]) -> Result<(), Errno> {
     }
 }
 
+/// Returns the id of a directory whose names can be changed: not that of a query.
+fn real(id: INodeNo) -> Answer<u64> {
+    if is_virtual(id.0) { Err(rustix::io::Errno::ROFS.into()) } else { Ok(id.0) }
+}
+
 fn empty(reply: ReplyEmpty, answer: Answer<()>) {
     match answer {
         Ok(()) => reply.ok(),
@@ -155,21 +204,33 @@ impl fuser::Filesystem for Filesystem {
         Ok(())
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if is_virtual(parent.0) {
+            return self.look_up_virtual(request, parent.0, name, reply);
+        }
         match self.namespace.lookup_held(parent.0, name.as_bytes()) {
             Ok(inode) => reply.entry(&TTL, &attributes(&inode), GENERATION),
+            Err(error)
+                if error.errno() == rustix::io::Errno::NOENT && is_query(name.as_bytes()) =>
+            {
+                self.look_up_virtual(request, parent.0, name, reply);
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }
 
     fn forget(&self, _: &Request, id: INodeNo, times: u64) {
+        if is_virtual(id.0) {
+            return self.queries.release(id.0, times);
+        }
         // What fails here is left for the next opening of the namespace.
         let _ = self.namespace.release(id.0, times);
     }
 
     fn getattr(&self, _: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.namespace.inode(id.0) {
-            Ok(inode) => reply.attr(&TTL, &attributes(&inode)),
+        let ttl = if is_virtual(id.0) { Duration::ZERO } else { TTL };
+        match self.attributes_of(id.0) {
+            Ok(inode) => reply.attr(&ttl, &attributes(&inode)),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -201,14 +262,18 @@ impl fuser::Filesystem for Filesystem {
             mtime: mtime.map(set_time),
             keeps_privileges: request.uid() == 0,
         };
-        match self.namespace.set_attributes(id.0, &set) {
+        match real(id).and_then(|id| self.namespace.set_attributes(id, &set)) {
             Ok(inode) => reply.attr(&TTL, &attributes(&inode)),
             Err(error) => reply.error(errno(&error)),
         }
     }
 
     fn readlink(&self, _: &Request, id: INodeNo, reply: ReplyData) {
-        match self.namespace.readlink(id.0) {
+        let target = match is_virtual(id.0) {
+            true => self.queries.inode(id.0).map(|link| link.target),
+            false => self.namespace.readlink(id.0),
+        };
+        match target {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(errno(&error)),
         }
@@ -246,11 +311,14 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(reply, self.namespace.unlink(parent.0, name.as_bytes()).map(drop));
+        let removed =
+            real(parent).and_then(|parent| self.namespace.unlink(parent, name.as_bytes()));
+        empty(reply, removed.map(drop));
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(reply, self.namespace.rmdir(parent.0, name.as_bytes()).map(drop));
+        let removed = real(parent).and_then(|parent| self.namespace.rmdir(parent, name.as_bytes()));
+        empty(reply, removed.map(drop));
     }
 
     fn symlink(
@@ -287,13 +355,19 @@ impl fuser::Filesystem for Filesystem {
         } else {
             return reply.error(Errno::EINVAL);
         };
-        let from = (parent.0, name.as_bytes());
-        let to = (new_parent.0, new_name.as_bytes());
-        empty(reply, self.namespace.rename(from, to, mode));
+        let renamed = real(parent).and_then(|from| {
+            let (from, to) = ((from, name.as_bytes()), (real(new_parent)?, new_name.as_bytes()));
+            self.namespace.rename(from, to, mode)
+        });
+        empty(reply, renamed);
     }
 
     fn link(&self, _: &Request, id: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.namespace.link(id.0, parent.0, name.as_bytes()) {
+        let linked = real(id).and_then(|id| {
+            let parent = real(parent)?;
+            self.namespace.link(id, parent, name.as_bytes())
+        });
+        match linked {
             Ok(inode) => {
                 // The kernel holds it already, so it cannot have gone.
                 self.namespace.hold(inode.id);
@@ -325,7 +399,8 @@ impl fuser::Filesystem for Filesystem {
         let mode = file_type::REGULAR | mode & 0o7777;
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, ..New::default() };
-        let created = self.namespace.create(parent.0, name.as_bytes(), &new, true);
+        let created = real(parent)
+            .and_then(|parent| self.namespace.create(parent, name.as_bytes(), &new, true));
         let opened = created.and_then(|inode| {
             // A new file has no object yet.
             let opened = self.namespace.open_new_file(&inode);
@@ -408,8 +483,21 @@ impl fuser::Filesystem for Filesystem {
         empty(reply, opened.and_then(|opened| self.namespace.sync_file(&opened)));
     }
 
-    fn opendir(&self, _: &Request, id: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(self.directories.open(id.0), FopenFlags::empty());
+    fn opendir(&self, request: &Request, id: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        if !is_virtual(id.0) {
+            let listing = Arc::new(Mutex::new(Listing::new(id.0)));
+            let handle = self.directories.open(Directory::Listing(listing));
+            return reply.opened(handle, FopenFlags::empty());
+        }
+        let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
+        let directories = self.directories.clone();
+        self.queries.run(move |queries| match queries.find(id.0, &credentials(uid, gid, pid)) {
+            Ok(found) => {
+                let handle = directories.open(Directory::Query(found));
+                reply.opened(handle, FopenFlags::empty());
+            }
+            Err(error) => reply.error(errno(&error)),
+        });
     }
 
     fn readdir(
@@ -420,9 +508,12 @@ impl fuser::Filesystem for Filesystem {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let listed = self.list(id, handle, offset, |cookie, name, inode, _| {
+        // The kernel does not know what it is only told the names of.
+        let let_go = |link: &Inode| self.queries.release(link.id, 1);
+        let add = |cookie, name: &[u8], inode: &Inode, _| {
             reply.add(INodeNo(inode.id), cookie, kind(inode), OsStr::from_bytes(name))
-        });
+        };
+        let listed = self.list(id, handle, offset, add, let_go);
         match listed {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(&error)),
@@ -437,17 +528,20 @@ impl fuser::Filesystem for Filesystem {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let listed = self.list(id, handle, offset, |cookie, name, inode, is_entry| {
+        let ttl = if is_virtual(id.0) { Duration::ZERO } else { TTL };
+        let add = |cookie, name: &[u8], inode: &Inode, is_entry: bool| {
             let (name, attributes) = (OsStr::from_bytes(name), attributes(inode));
-            if is_entry {
+            let is_held = is_entry && !is_virtual(inode.id);
+            if is_held {
                 self.namespace.hold(inode.id);
             }
-            let is_full = reply.add(attributes.ino, cookie, name, &TTL, &attributes, GENERATION);
-            if is_full && is_entry {
+            let is_full = reply.add(attributes.ino, cookie, name, &ttl, &attributes, GENERATION);
+            if is_full && is_held {
                 let _ = self.namespace.release(inode.id, 1);
             }
             is_full
-        });
+        };
+        let listed = self.list(id, handle, offset, add, |_| ());
         match listed {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(&error)),
@@ -514,6 +608,9 @@ impl fuser::Filesystem for Filesystem {
         if let Err(errno) = check_xattr(name) {
             return reply.error(errno);
         }
+        if is_virtual(id.0) {
+            return reply.error(Errno::ENODATA);
+        }
         match self.namespace.xattr(id.0, name) {
             Ok(Some(value)) => xattr(reply, &value, size),
             Ok(None) => reply.error(Errno::ENODATA),
@@ -522,7 +619,8 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn listxattr(&self, request: &Request, id: INodeNo, size: u32, reply: ReplyXattr) {
-        match self.namespace.xattrs(id.0) {
+        let names = if is_virtual(id.0) { Ok(Vec::new()) } else { self.namespace.xattrs(id.0) };
+        match names {
             Ok(mut names) => {
                 // As other file systems do; who may read their values is the kernel's to say.
                 names.retain(|name| request.uid() == 0 || !name.starts_with(b"trusted."));

@@ -1,5 +1,6 @@
 //! What is open through a mount: listings of directories by handle, and how files are.
 
+use crate::queries::Hits;
 use canopy_namespace::{FileId, Listing};
 use fuser::{BackingId, FileHandle};
 use parking_lot::Mutex;
@@ -10,21 +11,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The handle of a file that the kernel reads and writes itself; that of others is 0.
 pub(crate) const PASSED_THROUGH: FileHandle = FileHandle(1);
 
-/// Directories that are open.
+/// Directories that are open, by handle.
 #[derive(Default)]
 pub(crate) struct Directories {
     next: AtomicU64,
-    open: Mutex<HashMap<u64, Arc<Mutex<Listing>>>>,
+    open: Mutex<HashMap<u64, Directory>>,
+}
+
+/// A directory that is open.
+#[derive(Clone)]
+pub(crate) enum Directory {
+    Listing(Arc<Mutex<Listing>>),
+    /// A query, with what it found when it was opened.
+    Query(Arc<Hits>),
 }
 
 impl Directories {
-    pub(crate) fn open(&self, id: FileId) -> FileHandle {
+    pub(crate) fn open(&self, directory: Directory) -> FileHandle {
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
-        self.open.lock().insert(handle, Arc::new(Mutex::new(Listing::new(id))));
+        self.open.lock().insert(handle, directory);
         FileHandle(handle)
     }
 
-    pub(crate) fn get(&self, handle: FileHandle) -> Option<Arc<Mutex<Listing>>> {
+    pub(crate) fn get(&self, handle: FileHandle) -> Option<Directory> {
         self.open.lock().get(&handle.0).cloned()
     }
 

@@ -4,6 +4,7 @@
 mod convert;
 mod filesystem;
 mod handles;
+mod queries;
 
 use canopy_namespace::Namespace;
 use filesystem::Filesystem;
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How a namespace is mounted.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Whether every user may use it, as permissions say; otherwise only who mounted it.
     pub is_for_all: bool,
@@ -28,6 +29,8 @@ pub struct Options {
     pub name: String,
     /// Whether the kernel reads and writes large files without asking, where it can.
     pub passes_through: bool,
+    /// Is told why a query was refused.
+    pub log: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
 /// The type that mounts have, as `findmnt -t` and /etc/fstab name it.
@@ -56,7 +59,7 @@ impl Mount {
         config.n_threads = Some(options.threads.max(1));
         config.clone_fd = true;
         let directory = directory.canonicalize()?;
-        let filesystem = Filesystem::new(namespace, options.passes_through);
+        let filesystem = Filesystem::new(namespace, options);
         if rustix::process::geteuid().is_root() {
             let device = mount(&directory, options)?;
             let session = Session::from_fd(filesystem, device, acl, config);

@@ -151,7 +151,7 @@ impl Namespace {
     }
 
     /// Returns nanoseconds since 1970, as they are written into times.
-    pub(crate) fn now_ns(&self) -> i64 {
+    pub fn now_ns(&self) -> i64 {
         (self.clock)()
     }
 

@@ -54,7 +54,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["canopy", "canopy-store", "canopy-object-storage", "canopy-model", "canopy-text"],
     ),
     ("canopy-namespace", &["canopy-model", "canopy-store", "canopy-text"]),
-    ("canopy-mount", &["canopy-namespace"]),
+    ("canopy-mount", &["canopy-model", "canopy-namespace"]),
     (
         "canopy-namespace-command",
         &["canopy", "canopy-mount", "canopy-namespace", "canopy-store", "canopy-text"],

@@ -75,6 +75,11 @@ impl From<QueryError> for Error {
     }
 }
 
+/// Returns the zone of this machine.
+pub fn system_zone() -> TimeZone {
+    TimeZone::system()
+}
+
 /// Reads a component of a path. `None` if it is in no brackets and thus no query.
 pub fn parse(component: &[u8], context: &Context<'_>) -> Result<Option<Component>, QueryError> {
     let inner = component.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"));

@@ -89,8 +89,16 @@ fn run(seed: u64, steps: usize) {
     let mut random = StdRng::seed_from_u64(seed);
     let place = directory.path().join("0");
     let environment = Environment::system(Arc::new(LocalStorage::new(&place).expect("a storage")));
-    create_namespace(&environment, &Settings::default(), (0, 0), &system_clock())
-        .expect("a namespace");
+    let indexes: &[&str] = match seed % 3 {
+        0 => &[],
+        1 => &["size", "mtime", "ext"],
+        _ => &[
+            "size", "blocks", "uid", "gid", "links", "type", "mtime", "ctime", "atime", "btime",
+            "ext", "name", "user.one",
+        ],
+    };
+    let settings = Settings::default().with_indexes(indexes).expect("settings");
+    create_namespace(&environment, &settings, (0, 0), &system_clock()).expect("a namespace");
     drop(environment);
     let place = Place::open(place);
     let reference = Reference::new(&directory.path().join("reference"));
@@ -108,6 +116,7 @@ fn run(seed: u64, steps: usize) {
         if random.random_ratio(1, 40) {
             assert_eq!(place.tree(), reference.tree(), "{}", context());
             place.check();
+            place.check_search();
         }
         if random.random_ratio(1, 8) {
             place.sync_log();

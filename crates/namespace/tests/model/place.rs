@@ -5,7 +5,9 @@ use crate::{
     Arc, Contents, Environment, Errno, LocalStorage, Namespace, New, Path, RenameMode,
     SetAttributes, SetTime, Step, system_clock,
 };
+use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
+use canopy_namespace::query::{Candidate, Component, Context, Expression};
 use canopy_namespace::{FileId, Inode, Listing, ROOT};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -57,6 +59,67 @@ impl Place {
     pub(crate) fn check(&self) {
         let found = self.namespace.check(|_| {}).expect("a check");
         assert!(found.is_empty(), "{found:#?}");
+    }
+
+    /// Searches, and compares that with going through all directories.
+    pub(crate) fn check_search(&self) {
+        let queries = [
+            "[size>4K]",
+            "[size<100 and type=f]",
+            "[uid=1 or gid=2]",
+            "[ext=txt]",
+            "[name~long*]",
+            "[mtime=@1700000000 and not uid=0]",
+            "[user.one]",
+            "[links>1]",
+            "[path~a/*]",
+            "[type=d and not (uid=1 or name=a)]",
+        ];
+        let nobody = |_: &str| None;
+        let context = Context {
+            now_ns: 1_800_000_000_000_000_000,
+            zone: jiff::tz::TimeZone::UTC,
+            user: &nobody,
+            group: &nobody,
+        };
+        for query in queries {
+            let component = canopy_namespace::query::parse(query.as_bytes(), &context);
+            let Ok(Some(Component::Search(expression))) = component else {
+                panic!("{query}: {component:?}")
+            };
+            let (mut expected, mut found) = (Vec::new(), Vec::new());
+            self.walk(ROOT, "", &expression, &mut expected);
+            let root = Credentials::new(0, [0]);
+            let searched = self.namespace.search(ROOT, &expression, &root, |one| {
+                found.push(String::from_utf8_lossy(&one.path).into_owned());
+                true
+            });
+            searched.expect("a search");
+            expected.sort();
+            found.sort();
+            assert_eq!(found, expected, "{query}");
+        }
+    }
+
+    fn walk(&self, id: FileId, path: &str, expression: &Expression, found: &mut Vec<String>) {
+        let mut entries = Vec::new();
+        let listed = self.namespace.list(&mut Listing::new(id), 0, |entry| {
+            entries.push((entry.name.to_vec(), entry.inode.clone()));
+            true
+        });
+        listed.expect("a listing");
+        for (name, inode) in entries {
+            let below = format!("{path}{}", String::from_utf8_lossy(&name));
+            let xattr = |name: &[u8]| self.namespace.xattr(inode.id, name).expect("an attribute");
+            let candidate =
+                Candidate { inode: &inode, name: &name, path: below.as_bytes(), xattr: &xattr };
+            if expression.matches(&candidate) {
+                found.push(below.clone());
+            }
+            if inode.is_directory() {
+                self.walk(inode.id, &format!("{below}/"), expression, found);
+            }
+        }
     }
 
     /// Returns the directory and the name that a path ends with.

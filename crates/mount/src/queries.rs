@@ -1,0 +1,359 @@
+//! Directories that are queries: names in brackets below any directory, with symbolic links to what
+//! is found (Loris, section III-B-2). They exist while the kernel knows them.
+//!
+//! A query runs in a thread of its own, and few at once, so that nobody's questions keep the threads
+//! busy that everybody needs.
+
+use canopy_model::Credentials;
+use canopy_namespace::inode::file_type;
+use canopy_namespace::query::{
+    Component, Context, Expression, Field, Span, Types, parse, system_zone,
+};
+use canopy_namespace::{Error, FileId, Found, Inode, Namespace};
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Ids from here on are of what no record has.
+const FIRST: u64 = 1 << 63;
+
+/// So many queries one below the other.
+const DEPTH_MAX: usize = 16;
+
+/// A query that finds more fails: what it finds is in memory.
+const RESULTS_MAX: usize = 1_000_000;
+
+/// So many files are recent if nobody says since when.
+const RECENT: usize = 1000;
+
+/// So many queries run at once.
+const RUNNING_MAX: usize = 2;
+
+/// Names are looked up in what was found so long ago at most.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// What so many queries found last is kept, and no more results than this together.
+const KEPT_MAX: usize = 64;
+
+type Answer<T> = Result<T, Error>;
+
+/// Tells why a query was refused.
+pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// One result: a name that no other has, where it leads, and the file that it leads to.
+pub(crate) struct Hit {
+    pub(crate) name: Vec<u8>,
+    target: Vec<u8>,
+    inode: Inode,
+}
+
+/// What a query found.
+pub(crate) struct Hits {
+    pub(crate) hits: Vec<Hit>,
+    by_name: HashMap<Vec<u8>, usize>,
+}
+
+/// What the kernel knows by an id of ours.
+struct Node {
+    parent: u64,
+    name: Vec<u8>,
+    /// Where it leads, with the attributes of a symbolic link; none if it is a query.
+    link: Option<Inode>,
+    lookups: u64,
+}
+
+#[derive(Default)]
+struct Nodes {
+    next: u64,
+    by_id: HashMap<u64, Node>,
+    by_name: HashMap<(u64, Vec<u8>), u64>,
+}
+
+/// Who asked what, when, and what was found.
+struct Kept {
+    node: u64,
+    who: Credentials,
+    at: Instant,
+    hits: Arc<Hits>,
+}
+
+pub(crate) struct Queries {
+    namespace: Arc<Namespace>,
+    log: Log,
+    nodes: Mutex<Nodes>,
+    kept: Mutex<Vec<Kept>>,
+    running: Mutex<usize>,
+    ended: Condvar,
+}
+
+/// Returns whether an id is one of ours.
+pub(crate) fn is_virtual(id: u64) -> bool {
+    id >= FIRST
+}
+
+/// Returns whether a name is in brackets.
+pub(crate) fn is_query(name: &[u8]) -> bool {
+    name.len() > 2 && name.starts_with(b"[") && name.ends_with(b"]")
+}
+
+/// Returns who a process is, with all its groups as far as it can be found.
+pub(crate) fn credentials(uid: u32, gid: u32, pid: u32) -> Credentials {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    let groups = groups.split_whitespace().filter_map(|group| group.parse().ok());
+    Credentials::new(uid, groups.chain([gid]))
+}
+
+impl Queries {
+    pub(crate) fn new(namespace: Arc<Namespace>, log: Log) -> Self {
+        Queries {
+            namespace,
+            log,
+            nodes: Mutex::default(),
+            kept: Mutex::default(),
+            running: Mutex::new(0),
+            ended: Condvar::new(),
+        }
+    }
+
+    /// Runs something that may take long in a thread of its own.
+    pub(crate) fn run(self: &Arc<Self>, work: impl FnOnce(&Queries) + Send + 'static) {
+        let queries = self.clone();
+        std::thread::spawn(move || {
+            {
+                let mut running = queries.running.lock();
+                queries.ended.wait_while(&mut running, |running| *running >= RUNNING_MAX);
+                *running += 1;
+            }
+            work(&queries);
+            *queries.running.lock() -= 1;
+            queries.ended.notify_one();
+        });
+    }
+
+    /// Returns the node of a query below a directory or another query, and holds it.
+    pub(crate) fn query(&self, parent: u64, name: &[u8]) -> Answer<Inode> {
+        let (base, mut components) = self.chain(parent)?;
+        components.push(name.to_vec());
+        if components.len() > DEPTH_MAX {
+            return Err(self.refuse(name, &format!("{DEPTH_MAX} queries below each other at most")));
+        }
+        self.meaning(&components)?;
+        if !self.namespace.inode(base)?.is_directory() {
+            return Err(Errno::NOTDIR.into());
+        }
+        Ok(self.hold(parent, name, None))
+    }
+
+    /// Returns the link of a result of a query, and holds it.
+    pub(crate) fn result(&self, query: u64, name: &[u8], who: &Credentials) -> Answer<Inode> {
+        let hits = match self.kept(query, who) {
+            Some(hits) => hits,
+            None => self.find(query, who)?,
+        };
+        let at = hits.by_name.get(name).ok_or(Errno::NOENT)?;
+        Ok(self.hold_hit(query, &hits.hits[*at]))
+    }
+
+    /// Holds the link of a result and returns it.
+    pub(crate) fn hold_hit(&self, query: u64, hit: &Hit) -> Inode {
+        let link = Inode {
+            mode: file_type::SYMLINK | 0o777,
+            nlink: 1,
+            size: hit.target.len() as u64,
+            blocks: 0,
+            target: hit.target.clone(),
+            ..hit.inode.clone()
+        };
+        self.hold(query, &hit.name, Some(link))
+    }
+
+    fn hold(&self, parent: u64, name: &[u8], link: Option<Inode>) -> Inode {
+        let mut nodes = self.nodes.lock();
+        let known = nodes.by_name.get(&(parent, name.to_vec())).copied();
+        let id = known.unwrap_or_else(|| {
+            nodes.next += 1;
+            FIRST + nodes.next
+        });
+        nodes.by_name.entry((parent, name.to_vec())).or_insert(id);
+        let node = nodes.by_id.entry(id).or_insert_with(|| Node {
+            parent,
+            name: name.to_vec(),
+            link: None,
+            lookups: 0,
+        });
+        node.lookups += 1;
+        node.link = link;
+        attributes_of(id, node)
+    }
+
+    /// Takes back what lookups did so many times.
+    pub(crate) fn release(&self, id: u64, times: u64) {
+        let mut nodes = self.nodes.lock();
+        let Some(node) = nodes.by_id.get_mut(&id) else { return };
+        node.lookups = node.lookups.saturating_sub(times);
+        if node.lookups == 0
+            && let Some(node) = nodes.by_id.remove(&id)
+        {
+            nodes.by_name.remove(&(node.parent, node.name));
+        }
+    }
+
+    /// Returns the attributes of what has an id of ours.
+    pub(crate) fn inode(&self, id: u64) -> Answer<Inode> {
+        let nodes = self.nodes.lock();
+        let node = nodes.by_id.get(&id).ok_or(Errno::NOENT)?;
+        Ok(attributes_of(id, node))
+    }
+
+    /// Returns the directory below which a query hangs, and the queries on the way.
+    fn chain(&self, mut at: u64) -> Answer<(FileId, Vec<Vec<u8>>)> {
+        let nodes = self.nodes.lock();
+        let mut components = Vec::new();
+        while is_virtual(at) {
+            let node = nodes.by_id.get(&at).ok_or(Errno::NOENT)?;
+            if node.link.is_some() {
+                return Err(Errno::NOTDIR.into());
+            }
+            components.push(node.name.clone());
+            at = node.parent;
+        }
+        components.reverse();
+        Ok((at, components))
+    }
+
+    fn refuse(&self, name: &[u8], why: &str) -> Error {
+        (self.log)(&format!("the query {}: {why}", name.escape_ascii()));
+        Errno::NOENT.into()
+    }
+
+    /// Returns what queries ask for together, and how many results the last of them wants.
+    fn meaning(&self, components: &[Vec<u8>]) -> Answer<(Expression, usize)> {
+        let user = |name: &str| {
+            let user = nix::unistd::User::from_name(name).ok().flatten();
+            user.map(|user| user.uid.as_raw())
+        };
+        let group = |name: &str| {
+            let group = nix::unistd::Group::from_name(name).ok().flatten();
+            group.map(|group| group.gid.as_raw())
+        };
+        let now_ns = self.namespace.now_ns();
+        let context = Context { now_ns, zone: system_zone(), user: &user, group: &group };
+        let (mut all, mut limit) = (Vec::new(), RESULTS_MAX);
+        for name in components {
+            let parsed = parse(name, &context);
+            match parsed.map_err(|error| self.refuse(name, &error.to_string()))? {
+                Some(Component::Search(expression)) => all.push(expression),
+                Some(Component::Recent { since_ns }) => {
+                    let files = Types::of('f').ok_or(Errno::NOENT)?;
+                    all.push(Expression::types(files));
+                    match since_ns {
+                        Some(since_ns) => {
+                            let most = Field::Mtime.domain().most;
+                            let span = Span { least: since_ns.into(), most };
+                            all.push(Expression::span(Field::Mtime, span));
+                        }
+                        None => limit = RECENT,
+                    }
+                }
+                _ => return Err(self.refuse(name, "there are no such directories here yet")),
+            }
+        }
+        Ok((Expression::all(all), limit))
+    }
+
+    /// Runs a query for who asks, and keeps what it finds.
+    pub(crate) fn find(&self, query: u64, who: &Credentials) -> Answer<Arc<Hits>> {
+        let (base, components) = self.chain(query)?;
+        let (expression, limit) = self.meaning(&components)?;
+        let mut found = Vec::new();
+        let mut is_too_much = false;
+        self.namespace.search(base, &expression, who, |one| {
+            found.push(one);
+            if limit < RESULTS_MAX && found.len() > 4 * limit {
+                keep_recent(&mut found, limit);
+            }
+            is_too_much = found.len() > RESULTS_MAX;
+            !is_too_much
+        })?;
+        if is_too_much {
+            let why = format!("more than {RESULTS_MAX} files; ask for fewer");
+            self.refuse(components.last().map_or(b"", Vec::as_slice), &why);
+            return Err(Errno::TOOBIG.into());
+        }
+        keep_recent(&mut found, limit);
+        let hits = Arc::new(Hits::new(found, components.len()));
+        let mut kept = self.kept.lock();
+        kept.retain(|one| one.at.elapsed() < FRESH && (one.node, &one.who) != (query, who));
+        let results = |kept: &[Kept]| kept.iter().map(|one| one.hits.hits.len()).sum::<usize>();
+        while !kept.is_empty()
+            && (kept.len() >= KEPT_MAX || results(&kept) + hits.hits.len() > RESULTS_MAX)
+        {
+            kept.remove(0);
+        }
+        kept.push(Kept { node: query, who: who.clone(), at: Instant::now(), hits: hits.clone() });
+        Ok(hits)
+    }
+
+    fn kept(&self, query: u64, who: &Credentials) -> Option<Arc<Hits>> {
+        let kept = self.kept.lock();
+        let mut fresh = kept.iter().filter(|one| one.at.elapsed() < FRESH);
+        fresh.find(|one| one.node == query && one.who == *who).map(|one| one.hits.clone())
+    }
+}
+
+/// Leaves the files that were changed last.
+fn keep_recent(found: &mut Vec<Found>, limit: usize) {
+    if found.len() > limit {
+        found.sort_unstable_by_key(|one| std::cmp::Reverse(one.inode.mtime_ns));
+        found.truncate(limit);
+    }
+}
+
+impl Hits {
+    /// Gives what was found names, each once: the file's own, or with its id if another file has
+    /// it. Links lead up through `depth` queries.
+    fn new(mut found: Vec<Found>, depth: usize) -> Self {
+        found.sort_by(|one, other| {
+            let key = |one: &Found| (one.inode.id, one.path.clone());
+            name_of(&one.path).cmp(name_of(&other.path)).then_with(|| key(one).cmp(&key(other)))
+        });
+        let firsts = found.iter().map(|one| name_of(&one.path).to_vec());
+        let mut used: HashSet<Vec<u8>> = firsts.collect();
+        let mut hits: Vec<Hit> = Vec::with_capacity(found.len());
+        let mut before: Vec<u8> = Vec::new();
+        for Found { path, inode } in found {
+            let own = name_of(&path).to_vec();
+            let mut name = own.clone();
+            if own == before {
+                let suffix = format!("~{}", inode.id);
+                name.truncate(255 - suffix.len());
+                name.extend_from_slice(suffix.as_bytes());
+                // Somebody may have called a file so.
+                while used.contains(&name) {
+                    name.truncate(254);
+                    name.push(b'~');
+                }
+                used.insert(name.clone());
+            }
+            before = own;
+            let target = [b"../".repeat(depth), path].concat();
+            hits.push(Hit { name, target, inode });
+        }
+        let names = hits.iter().enumerate().map(|(at, hit)| (hit.name.clone(), at));
+        Hits { by_name: names.collect(), hits }
+    }
+}
+
+fn name_of(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
+fn attributes_of(id: u64, node: &Node) -> Inode {
+    match &node.link {
+        Some(link) => Inode { id, ..link.clone() },
+        None => Inode { id, mode: file_type::DIRECTORY | 0o555, nlink: 2, ..Inode::default() },
+    }
+}
