@@ -6,7 +6,8 @@ use crate::handles::{Directories, Directory, Modes, PASSED_THROUGH};
 use crate::queries::{Queries, credentials, is_query, is_virtual};
 use canopy_namespace::inode::{TYPE_MASK, file_type};
 use canopy_namespace::{
-    Error, Inode, Listing, NAME_BYTES_MAX, Namespace, New, RenameMode, SetAttributes, SetXattr, acl,
+    Error, Inode, Listing, NAME_BYTES_MAX, Namespace, New, Privileges, RenameMode, SetAttributes,
+    SetXattr, acl,
 };
 use fuser::{
     BsdFileFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
@@ -31,6 +32,7 @@ const GENERATION: Generation = Generation(0);
 /// The largest write, in bytes.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 
+const O_NOATIME: i32 = 0o1000000;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 const XATTR_CREATE: i32 = 1;
@@ -102,8 +104,11 @@ impl Filesystem {
             if offset == 0 && add(1, b".", &own, false) {
                 return Ok(());
             }
-            // The kernel knows which directory is above.
-            if add(2, b"..", &own, false) {
+            let above = match is_virtual(id.0) {
+                true => own,
+                false => Inode { id: self.namespace.parent(id.0)?, ..own },
+            };
+            if add(2, b"..", &above, false) {
                 return Ok(());
             }
         }
@@ -170,6 +175,16 @@ fn check_xattr(name: &[u8]) -> Result<(), Errno> {
 /// Returns the id of a directory whose names can be changed: not that of a query.
 fn real(id: INodeNo) -> Answer<u64> {
     if is_virtual(id.0) { Err(rustix::io::Errno::ROFS.into()) } else { Ok(id.0) }
+}
+
+/// Returns whether the process that asks is in a group.
+fn is_in(request: &Request, gid: u32) -> bool {
+    let who = credentials(request.uid(), request.gid(), request.pid());
+    who.is_root() || who.gids.contains(&gid)
+}
+
+fn privileges(keeps: bool, is_in: &dyn Fn(u32) -> bool) -> Privileges<'_> {
+    if keeps { Privileges::Keep } else { Privileges::Drop(is_in) }
 }
 
 fn empty(reply: ReplyEmpty, answer: Answer<()>) {
@@ -260,9 +275,10 @@ impl fuser::Filesystem for Filesystem {
             size,
             atime: atime.map(set_time),
             mtime: mtime.map(set_time),
-            keeps_privileges: request.uid() == 0,
         };
-        match real(id).and_then(|id| self.namespace.set_attributes(id, &set)) {
+        let is_in = |gid| is_in(request, gid);
+        let privileges = privileges(request.uid() == 0, &is_in);
+        match real(id).and_then(|id| self.namespace.set_attributes(id, &set, privileges)) {
             Ok(inode) => reply.attr(&TTL, &attributes(&inode)),
             Err(error) => reply.error(errno(&error)),
         }
@@ -271,7 +287,10 @@ impl fuser::Filesystem for Filesystem {
     fn readlink(&self, _: &Request, id: INodeNo, reply: ReplyData) {
         let target = match is_virtual(id.0) {
             true => self.queries.inode(id.0).map(|link| link.target),
-            false => self.namespace.readlink(id.0),
+            false => self.namespace.readlink(id.0).and_then(|target| {
+                self.namespace.touch_access(id.0)?;
+                Ok(target)
+            }),
         };
         match target {
             Ok(target) => reply.data(&target),
@@ -426,13 +445,13 @@ impl fuser::Filesystem for Filesystem {
         _: FileHandle,
         offset: u64,
         size: u32,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
         let read = self.namespace.opened(id.0).and_then(|opened| {
-            let bytes = self.namespace.read(&opened, offset, size as usize)?;
-            Ok(bytes)
+            let notes_access = flags.0 & O_NOATIME == 0;
+            self.namespace.read(&opened, offset, size as usize, notes_access)
         });
         match read {
             Ok(bytes) => reply.data(&bytes),
@@ -442,7 +461,7 @@ impl fuser::Filesystem for Filesystem {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         id: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -452,11 +471,11 @@ impl fuser::Filesystem for Filesystem {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let keeps_privileges = !flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let written = self
-            .namespace
-            .opened(id.0)
-            .and_then(|opened| self.namespace.write(&opened, Some(offset), data, keeps_privileges));
+        let is_in = |gid| is_in(request, gid);
+        let keeps = !flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let written = self.namespace.opened(id.0).and_then(|opened| {
+            self.namespace.write(&opened, Some(offset), data, privileges(keeps, &is_in))
+        });
         match written {
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(errno(&error)),
@@ -582,7 +601,7 @@ impl fuser::Filesystem for Filesystem {
 
     fn setxattr(
         &self,
-        _: &Request,
+        request: &Request,
         id: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -599,7 +618,13 @@ impl fuser::Filesystem for Filesystem {
         };
         match check_xattr(name) {
             Err(errno) => reply.error(errno),
-            Ok(()) => empty(reply, self.namespace.set_xattr(id.0, name, value, how)),
+            Ok(()) => {
+                let is_in = |gid| is_in(request, gid);
+                let privileges = privileges(request.uid() == 0, &is_in);
+                let set = real(id)
+                    .and_then(|id| self.namespace.set_xattr(id, name, value, how, privileges));
+                empty(reply, set);
+            }
         }
     }
 
@@ -640,7 +665,7 @@ impl fuser::Filesystem for Filesystem {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         id: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -649,8 +674,11 @@ impl fuser::Filesystem for Filesystem {
         reply: ReplyEmpty,
     ) {
         let opened = self.namespace.opened(id.0);
-        let allocated =
-            opened.and_then(|opened| self.namespace.allocate(&opened, mode, offset, length));
+        let is_in = |gid| is_in(request, gid);
+        let privileges = privileges(request.uid() == 0, &is_in);
+        let allocated = opened.and_then(|opened| {
+            self.namespace.allocate(&opened, mode, (offset, length), privileges)
+        });
         empty(reply, allocated);
     }
 

@@ -25,7 +25,7 @@ const LINKS_MAX: u32 = 65_000;
 const TARGET_BYTES_MAX: usize = 4095;
 
 const SETUID: u32 = 0o4000;
-const SETGID: u32 = 0o2000;
+pub(crate) const SETGID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 
 /// A file to be made.
@@ -69,8 +69,25 @@ pub struct SetAttributes {
     pub atime: Option<SetTime>,
     /// When it was changed.
     pub mtime: Option<SetTime>,
-    /// Whether the caller may keep setuid and setgid bits where others lose them.
-    pub keeps_privileges: bool,
+}
+
+/// What becomes of setuid and setgid bits of a file whose contents change.
+#[derive(Clone, Copy)]
+pub enum Privileges<'a> {
+    /// They stay, as who changes it may set them.
+    Keep,
+    /// They go, but for setgid without the right to execute, if who changes it is in a group.
+    Drop(&'a dyn Fn(u32) -> bool),
+}
+
+impl SetAttributes {
+    fn is_none_but_size(&self) -> bool {
+        self.mode.is_none()
+            && self.uid.is_none()
+            && self.gid.is_none()
+            && self.atime.is_none()
+            && self.mtime.is_none()
+    }
 }
 
 impl Namespace {
@@ -355,10 +372,19 @@ impl Namespace {
         ids.into_iter().try_for_each(|id| self.remove_orphan(id))
     }
 
-    /// Sets attributes and returns the inode. Lengths are set by `truncate`, which see.
-    pub fn set_attributes(&self, id: FileId, set: &SetAttributes) -> Result<Inode> {
+    /// Sets attributes and returns the inode. Setting none counts as giving a file the owner that it
+    /// has.
+    pub fn set_attributes(
+        &self,
+        id: FileId,
+        set: &SetAttributes,
+        privileges: Privileges<'_>,
+    ) -> Result<Inode> {
         if let Some(size) = set.size {
-            self.truncate(id, size, set.keeps_privileges)?;
+            self.truncate(id, size, privileges)?;
+            if set.is_none_but_size() {
+                return self.inode(id);
+            }
         }
         let _writer = self.writer.lock();
         let (place, before) = self.locate(id)?;
@@ -370,11 +396,11 @@ impl Namespace {
             inode.mode = inode.mode & TYPE_MASK | mode & 0o7777;
             self.change_acl_mask(&mut batch, &inode)?;
         }
-        if set.uid.is_some() || set.gid.is_some() {
+        if set.uid.is_some() || set.gid.is_some() || set.is_none_but_size() {
             inode.uid = set.uid.unwrap_or(inode.uid);
             inode.gid = set.gid.unwrap_or(inode.gid);
             if set.mode.is_none() && !inode.is_directory() {
-                inode.mode = without_privileges(inode.mode);
+                inode.mode = without_privileges(inode.mode, false);
             }
         }
         let time = |time| match time {
@@ -453,8 +479,9 @@ fn is_indexed(place: &Key) -> bool {
     place.directory != Space::Orphans as u64 && *place != keys::root()
 }
 
-/// Returns a mode without the bits that let others act as the owner or the group.
-pub(crate) fn without_privileges(mode: u32) -> u32 {
-    let setgid = if mode & GROUP_EXECUTE != 0 { SETGID } else { 0 };
+/// Returns a mode without the bits that let others act as the owner or the group. Without the right
+/// to execute, setgid stays unless `drops_setgid`.
+pub(crate) fn without_privileges(mode: u32, drops_setgid: bool) -> u32 {
+    let setgid = if drops_setgid || mode & GROUP_EXECUTE != 0 { SETGID } else { 0 };
     mode & !(SETUID | setgid)
 }

@@ -1,6 +1,6 @@
 //! Reading and writing what regular files have in them.
 
-use crate::change::without_privileges;
+use crate::change::{Privileges, without_privileges};
 use crate::contents::{
     FILE_BYTES_MAX, Inline, Opened, adopt_times, allocate, describe, read_object, seek,
 };
@@ -90,8 +90,15 @@ impl Namespace {
         }
     }
 
-    /// Reads up to `length` bytes from an offset on; fewer only at the end.
-    pub fn read(&self, opened: &Opened, offset: u64, length: usize) -> Result<Vec<u8>> {
+    /// Reads up to `length` bytes from an offset on; fewer only at the end. Its time of access
+    /// changes if `notes_access` and it is due.
+    pub fn read(
+        &self,
+        opened: &Opened,
+        offset: u64,
+        length: usize,
+        notes_access: bool,
+    ) -> Result<Vec<u8>> {
         let bytes = {
             let inline = opened.inline.read();
             match opened.object() {
@@ -106,7 +113,7 @@ impl Namespace {
                 }
             }
         };
-        if opened.object().is_none() {
+        if notes_access && opened.object().is_none() {
             self.touch_access(opened.id)?;
         }
         Ok(bytes)
@@ -127,14 +134,13 @@ impl Namespace {
         }
     }
 
-    /// Writes bytes at an offset, or at the end if there is none. Others' setuid and setgid bits go
-    /// unless `keeps_privileges`.
+    /// Writes bytes at an offset, or at the end if there is none.
     pub fn write(
         &self,
         opened: &Opened,
         offset: Option<u64>,
         bytes: &[u8],
-        keeps_privileges: bool,
+        privileges: Privileges<'_>,
     ) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -164,7 +170,7 @@ impl Namespace {
                 drop(inline);
             }
         }
-        self.changed(opened, keeps_privileges)
+        self.changed(opened, privileges)
     }
 
     /// Returns the object that has to take a file of `size` bytes; none if a record does.
@@ -222,29 +228,26 @@ impl Namespace {
     }
 
     /// Gives a file the time and, if its contents are a record, the size of a change just made.
-    fn changed(&self, opened: &Opened, keeps_privileges: bool) -> Result<()> {
+    fn changed(&self, opened: &Opened, privileges: Privileges<'_>) -> Result<()> {
         let now_ns = self.now_ns();
         let size = opened.object().is_none().then(|| opened.inline.read().bytes.len() as u64);
-        let mut loses = false;
+        let mut mode = None;
         self.change_pending(opened.id, |inode| {
             if let Some(size) = size {
                 (inode.size, inode.blocks) = (size, size.div_ceil(512));
             }
             (inode.mtime_ns, inode.ctime_ns) = (now_ns, now_ns);
-            loses = !keeps_privileges && without_privileges(inode.mode) != inode.mode;
+            mode = lower_mode(inode, privileges);
         })?;
-        match loses {
-            true => self.drop_privileges(opened.id),
-            false => Ok(()),
-        }
+        mode.map_or(Ok(()), |mode| self.set_mode(opened.id, mode))
     }
 
-    fn drop_privileges(&self, id: FileId) -> Result<()> {
+    fn set_mode(&self, id: FileId, mode: u32) -> Result<()> {
         let _writer = self.writer.lock();
         let (place, before) = self.locate(id)?;
         let mut inode = before.clone();
         self.overlay(&mut inode);
-        inode.mode = without_privileges(inode.mode);
+        inode.mode = mode;
         let mut batch = Batch::new();
         self.put(&mut batch, &place, Some(&before), &inode)?;
         self.table.write(&batch, Durability::Visible)?;
@@ -253,17 +256,22 @@ impl Namespace {
     }
 
     /// Gives a file a length; what it gains is zeros.
-    pub fn truncate(&self, id: FileId, size: u64, keeps_privileges: bool) -> Result<()> {
+    pub fn truncate(&self, id: FileId, size: u64, privileges: Privileges<'_>) -> Result<()> {
         if size > FILE_BYTES_MAX {
             return Err(Errno::FBIG.into());
         }
         let opened = self.open_file(id)?;
-        let truncated = self.truncate_opened(&opened, size, keeps_privileges);
+        let truncated = self.truncate_opened(&opened, size, privileges);
         let closed = self.close_file(&opened);
         truncated.and(closed)
     }
 
-    fn truncate_opened(&self, opened: &Opened, size: u64, keeps_privileges: bool) -> Result<()> {
+    fn truncate_opened(
+        &self,
+        opened: &Opened,
+        size: u64,
+        privileges: Privileges<'_>,
+    ) -> Result<()> {
         let mut inline = opened.inline.write();
         match self.object_for(opened, &mut inline, size)? {
             Some(object) => {
@@ -286,11 +294,17 @@ impl Namespace {
             }
         }
         drop(inline);
-        self.changed(opened, keeps_privileges)
+        self.changed(opened, privileges)
     }
 
     /// Changes what space a part of a file takes, as fallocate(2) does.
-    pub fn allocate(&self, opened: &Opened, mode: i32, offset: u64, length: u64) -> Result<()> {
+    pub fn allocate(
+        &self,
+        opened: &Opened,
+        mode: i32,
+        (offset, length): (u64, u64),
+        privileges: Privileges<'_>,
+    ) -> Result<()> {
         let end = offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Errno::FBIG)?;
         if length == 0 {
@@ -313,7 +327,7 @@ impl Namespace {
             None => return Err(Errno::OPNOTSUPP.into()),
         }
         drop(inline);
-        self.changed(opened, true)
+        self.changed(opened, privileges)
     }
 
     /// Returns where data or a hole begins at or behind an offset, as lseek(2) does.
@@ -382,6 +396,16 @@ impl Namespace {
         inline.is_marked &= !is_last;
         Ok(())
     }
+}
+
+/// Returns the mode that a file has once its contents were changed, if that is another one.
+fn lower_mode(inode: &Inode, privileges: Privileges<'_>) -> Option<u32> {
+    let mode = match privileges {
+        Privileges::Keep => inode.mode,
+        _ if inode.mode & 0o6000 == 0 => inode.mode,
+        Privileges::Drop(is_in) => without_privileges(inode.mode, !is_in(inode.gid)),
+    };
+    (mode != inode.mode).then_some(mode)
 }
 
 /// Returns whether reading a file now changes its time of access.

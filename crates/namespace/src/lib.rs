@@ -20,7 +20,7 @@ mod settings;
 mod upkeep;
 mod xattrs;
 
-pub use change::{New, RenameMode, SetAttributes, SetTime};
+pub use change::{New, Privileges, RenameMode, SetAttributes, SetTime};
 pub use check::Fault;
 pub use contents::{Contents, FILE_BYTES_MAX, Opened};
 pub use error::{Error, Result};

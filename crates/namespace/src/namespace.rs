@@ -248,6 +248,14 @@ impl Namespace {
         Ok(names)
     }
 
+    /// Returns the directory above a directory; the root is above itself.
+    pub fn parent(&self, directory: FileId) -> Result<FileId> {
+        match directory {
+            ROOT => Ok(ROOT),
+            _ => Ok(self.names(directory)?.first().map_or(directory, |(parent, _)| *parent)),
+        }
+    }
+
     /// Returns the path of a file below the root, without a slash at its beginning; the first one,
     /// if it has several. None if it has no name any more.
     pub fn path(&self, id: FileId) -> Result<Option<Vec<u8>>> {

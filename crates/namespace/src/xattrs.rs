@@ -1,6 +1,7 @@
 //! Extended attributes: a record each, by file and name.
 
 use crate::acl;
+use crate::change::{Privileges, SETGID};
 use crate::error::Result;
 use crate::inode::{file_type, flag};
 use crate::keys::{FileId, Space};
@@ -53,8 +54,15 @@ impl Namespace {
     }
 
     /// Gives a file an attribute. An access ACL changes its mode, and is no more than that if it
-    /// says no more.
-    pub fn set_xattr(&self, id: FileId, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+    /// says no more; setgid goes with it if the caller is not in the group and may not set it.
+    pub fn set_xattr(
+        &self,
+        id: FileId,
+        name: &[u8],
+        value: &[u8],
+        how: SetXattr,
+        privileges: Privileges<'_>,
+    ) -> Result<()> {
         match name.len() {
             0 => return Err(Errno::RANGE.into()),
             length if length > NAME_BYTES_MAX => return Err(Errno::RANGE.into()),
@@ -88,6 +96,11 @@ impl Namespace {
             let acl = acl::parse(value)?;
             if name == acl::ACCESS.as_bytes() {
                 inode.mode = acl::mode_with(&acl, inode.mode);
+                if let Privileges::Drop(is_in) = privileges
+                    && !is_in(inode.gid)
+                {
+                    inode.mode &= !SETGID;
+                }
                 is_kept = !acl::is_minimal(&acl);
             } else if !inode.is_directory() {
                 return Err(Errno::ACCESS.into());

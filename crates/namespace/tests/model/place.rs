@@ -8,7 +8,7 @@ use crate::{
 use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::query::{Candidate, Component, Context, Expression};
-use canopy_namespace::{FileId, Inode, Listing, ROOT};
+use canopy_namespace::{FileId, Inode, Listing, Privileges, ROOT};
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::Command;
@@ -224,7 +224,7 @@ impl Place {
     }
 
     fn set(&self, found: &Inode, set: &SetAttributes) -> Result<()> {
-        told(self.namespace.set_attributes(found.id, set)).map(drop)
+        told(self.namespace.set_attributes(found.id, set, Privileges::Keep)).map(drop)
     }
 
     fn apply_to_contents(&self, step: &Step) -> Result<()> {
@@ -232,11 +232,7 @@ impl Place {
         match step {
             Step::Truncate(path, size) => {
                 let found = self.plain(path)?;
-                let set = SetAttributes {
-                    size: Some(*size),
-                    keeps_privileges: true,
-                    ..Default::default()
-                };
+                let set = SetAttributes { size: Some(*size), ..Default::default() };
                 match found.is_directory() {
                     true => Err(Errno::ISDIR),
                     false => self.set(&found, &set),
@@ -245,9 +241,9 @@ impl Place {
             Step::Write(path, offset, length) => {
                 let opened = told(namespace.open_file(self.plain(path)?.id))?;
                 let bytes = bytes(*offset, *length);
-                told(namespace.write(&opened, Some(*offset), &bytes, true))?;
-                assert_eq!(told(namespace.read(&opened, *offset, bytes.len() + 1))?[..], {
-                    let all = told(namespace.read(&opened, 0, 1 << 20))?;
+                told(namespace.write(&opened, Some(*offset), &bytes, Privileges::Keep))?;
+                assert_eq!(told(namespace.read(&opened, *offset, bytes.len() + 1, true))?[..], {
+                    let all = told(namespace.read(&opened, 0, 1 << 20, true))?;
                     let rest = &all[*offset as usize..];
                     rest[..rest.len().min(bytes.len() + 1)].to_vec()
                 });
@@ -256,7 +252,7 @@ impl Place {
             Step::SetXattr(path, name, length, how) => {
                 let found = self.plain(path)?;
                 let value = bytes(1, *length);
-                told(namespace.set_xattr(found.id, name.as_bytes(), &value, *how))
+                told(namespace.set_xattr(found.id, name.as_bytes(), &value, *how, Privileges::Keep))
             }
             Step::RemoveXattr(path, name) => {
                 let found = self.plain(path)?;
@@ -270,8 +266,8 @@ impl Place {
                     namespace.release(found.id, 1).expect("a release");
                 })?;
                 told(namespace.unlink(parent, name))?;
-                told(namespace.write(&opened, Some(10), b"still there", true))?;
-                assert_eq!(told(namespace.read(&opened, 10, 11))?, b"still there");
+                told(namespace.write(&opened, Some(10), b"still there", Privileges::Keep))?;
+                assert_eq!(told(namespace.read(&opened, 10, 11, true))?, b"still there");
                 assert_eq!(told(namespace.inode(found.id))?.nlink, found.nlink - 1);
                 told(namespace.close_file(&opened))?;
                 told(namespace.release(found.id, 1))
@@ -294,7 +290,7 @@ impl Place {
         let mut line = format!("{path} {mode:o} {uid} {gid} {nlink}");
         if inode.is_regular() {
             let opened = self.namespace.open_file(inode.id).expect("a file");
-            let contents = self.namespace.read(&opened, 0, 1 << 20).expect("contents");
+            let contents = self.namespace.read(&opened, 0, 1 << 20, true).expect("contents");
             self.namespace.close_file(&opened).expect("a file closed");
             let sum =
                 contents.iter().fold(7u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte));
