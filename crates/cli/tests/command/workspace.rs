@@ -54,6 +54,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["canopy", "canopy-store", "canopy-object-storage", "canopy-model", "canopy-text"],
     ),
     ("canopy-namespace", &["canopy-model", "canopy-store", "canopy-text"]),
+    ("canopy-conformance", &[]),
     ("canopy-bench", &["canopy-model", "canopy-index"]),
 ];
 
