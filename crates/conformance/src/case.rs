@@ -78,11 +78,11 @@ impl Expected {
         }
     }
 
-    /// Replaces the variables in it.
+    /// Replaces the variables in it, whose values may be several words.
     pub fn replaced(&self, replace: impl Fn(&str) -> String) -> Self {
         match self {
             Self::Success => Self::Success,
-            Self::Words(words) => Self::Words(words.iter().map(|word| replace(word)).collect()),
+            Self::Words(words) => Self::parse(&replace(&words.join(" "))),
         }
     }
 }

@@ -11,6 +11,8 @@ mod case;
 mod credentials;
 mod features;
 mod known;
+mod matrix;
+mod model;
 mod report;
 mod runner;
 mod script;

@@ -11,7 +11,8 @@
 //!   u1: $call $path => ENOENT
 //! ```
 //!
-//! `for` makes one case of each combination of its values. A step is `[WHO:] [VARIABLE =] CALL [=>
+//! `for` makes one case of each combination of its values; with several names, `for mask mode = 022
+//! 0755 | 077 0700`, each value is as many words. A step is `[WHO:] [VARIABLE =] CALL [=>
 //! EXPECTED]`: by root and expecting success if it does not say otherwise. `later` in front of a call
 //! leaves its answer to the step `await` of the same process. What is indented continues the line
 //! above if it begins with `|`.
@@ -107,9 +108,7 @@ impl Template {
         let mut combinations: Vec<Variables> = vec![Vec::new()];
         for (name, values) in &self.variables {
             let longer = combinations.iter().flat_map(|before| {
-                values.iter().map(move |value| {
-                    [&before[..], &[(name.clone(), value.clone())]].concat()
-                })
+                values.iter().map(move |value| [&before[..], &paired(name, value)].concat())
             });
             combinations = longer.collect();
         }
@@ -128,6 +127,13 @@ impl Template {
         let steps = steps.collect::<Result<_, _>>()?;
         Ok(Case { needs: self.needs.clone(), lacks: self.lacks.clone(), name, steps })
     }
+}
+
+/// Gives each of some names its word of a value, the last one all that is left.
+fn paired(names: &str, value: &str) -> Variables {
+    let names = Vec::from_iter(names.split(' '));
+    let words = value.splitn(names.len(), ' ');
+    names.iter().zip(words).map(|(name, word)| ((*name).to_owned(), word.to_owned())).collect()
 }
 
 /// Replaces variables, also in what they were replaced with. What is not known stays.

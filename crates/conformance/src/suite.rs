@@ -1,6 +1,7 @@
 //! All cases there are.
 
 use crate::case::Case;
+use crate::matrix;
 use crate::script::Reader;
 use anyhow::Context;
 
@@ -15,7 +16,11 @@ macro_rules! scripts {
 // Lists that several scripts use come first.
 scripts! {
     "lists"
+    "path"
     "open"
+    "making"
+    "linking"
+    "rename"
 }
 
 /// The cases that tell whether a file system has a feature; their names are the features'.
@@ -30,5 +35,6 @@ pub fn cases() -> anyhow::Result<Vec<Case>> {
     for (name, script) in SCRIPTS {
         cases.extend(reader.read(script, "case").with_context(|| format!("{name}.cases"))?);
     }
+    cases.extend(matrix::cases()?);
     Ok(cases)
 }

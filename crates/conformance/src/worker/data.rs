@@ -74,10 +74,7 @@ pub const CALLS: Calls = &[
 ];
 
 /// `read FD LENGTH` and the like, where the offset comes before the length.
-fn read(
-    words: &mut Words,
-    read: impl FnOnce(&mut [u8]) -> Result<usize, Refusal>,
-) -> Answer {
+fn read(words: &mut Words, read: impl FnOnce(&mut [u8]) -> Result<usize, Refusal>) -> Answer {
     let mut data = vec![0; words.number()? as usize];
     let length = read(&mut data)?;
     Ok(word::encode(&data[..length]))

@@ -23,9 +23,7 @@ pub const CALLS: Calls = &[
         done(fcntl(file, FcntlArg::F_SETFL(flags)))
     }),
     ("statfs", |_, words| told(&rustix::fs::statvfs(words.path()?)?, words)),
-    ("fstatfs", |worker, words| {
-        told(&rustix::fs::fstatvfs(worker.descriptor(words)?)?, words)
-    }),
+    ("fstatfs", |worker, words| told(&rustix::fs::fstatvfs(worker.descriptor(words)?)?, words)),
     ("chattr", chattr),
 ];
 

@@ -14,9 +14,7 @@ use std::os::fd::AsFd;
 pub const CALLS: Calls = &[
     ("stat", |_, words| told(rustix::fs::stat(words.path()?)?.into(), words)),
     ("lstat", |_, words| told(rustix::fs::lstat(words.path()?)?.into(), words)),
-    ("fstat", |worker, words| {
-        told(rustix::fs::fstat(worker.descriptor(words)?)?.into(), words)
-    }),
+    ("fstat", |worker, words| told(rustix::fs::fstat(worker.descriptor(words)?)?.into(), words)),
     ("fstatat", |worker, words| {
         let (directory, path) = (worker.descriptor(words)?, words.path()?);
         let flags = AtFlags::from_bits_retain(words.flags()?);
@@ -30,9 +28,7 @@ pub const CALLS: Calls = &[
     }),
     ("faccessat", faccessat),
     ("chmod", |_, words| done(rustix::fs::chmod(words.path()?, words.mode()?))),
-    ("fchmod", |worker, words| {
-        done(rustix::fs::fchmod(worker.descriptor(words)?, words.mode()?))
-    }),
+    ("fchmod", |worker, words| done(rustix::fs::fchmod(worker.descriptor(words)?, words.mode()?))),
     ("fchmodat", fchmodat),
     ("chown", |_, words| {
         let path = words.path()?;
@@ -232,4 +228,3 @@ fn time(word: &str) -> Result<Timespec, Refusal> {
     };
     Ok(Timespec { tv_sec, tv_nsec })
 }
-

@@ -2,8 +2,8 @@
 //! one at a time, as its standard input asks. One line asks, one line answers.
 //!
 //! A line is `begin DIRECTORY` (what follows is a new case's, which works in that directory), `end`,
-//! or a call with its arguments. An answer is `=` with the call's value, `E` with the name of an
-//! error, or `!` with what is wrong with the suite.
+//! or a call with its arguments. An answer is `=` with the call's value, the name of an error (which
+//! begins with `E`), or `!` with what is wrong with the suite.
 
 mod acls;
 mod constants;
@@ -141,7 +141,7 @@ pub fn serve(credentials: &Credentials) -> anyhow::Result<()> {
     for line in std::io::stdin().lock().lines() {
         match worker.answer(&line?) {
             Ok(value) => writeln!(output, "={value}")?,
-            Err(Refusal::Errno(errno)) => writeln!(output, "E{errno:?}")?,
+            Err(Refusal::Errno(errno)) => writeln!(output, "{errno:?}")?,
             Err(Refusal::Broken(reason)) => writeln!(output, "!{reason}")?,
         }
         output.flush()?;

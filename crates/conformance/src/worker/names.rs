@@ -6,10 +6,26 @@ use super::{Answer, Calls, Worker};
 use crate::word;
 use rustix::fs::{AtFlags, CWD, FileType, RenameFlags};
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
-/// `link OLD NEW`, `linkat DIR OLD DIR NEW FLAGS` and so on; `mknod PATH TYPE MODE [MAJOR MINOR]`.
+/// For how long [`link_many`] goes on.
+const LINKING: Duration = Duration::from_secs(10);
+
+/// `link OLD NEW`, `linkat DIR OLD DIR NEW FLAGS` and so on; `mknod PATH TYPE MODE [MAJOR MINOR]`. Made
+/// by the suite: `chain TARGET NAME COUNT` makes symbolic links `NAME1`, which leads to the target,
+/// `NAME2`, which leads to `NAME1`, and so on; `link-many OLD NEW COUNT` makes hard links.
 pub const CALLS: Calls = &[
+    ("chain", |_, words| {
+        let (target, name) = (words.word()?, words.word()?);
+        for number in 1..=words.number()? {
+            let before = format!("{name}{}", number - 1);
+            let target = if number == 1 { target } else { &before };
+            rustix::fs::symlink(target, format!("{name}{number}"))?;
+        }
+        Ok(String::new())
+    }),
     ("link", |_, words| done(rustix::fs::link(words.path()?, words.path()?))),
+    ("link-many", link_many),
     ("linkat", linkat),
     ("mkdir", |_, words| done(rustix::fs::mkdir(words.path()?, words.mode()?))),
     ("mkdirat", |worker, words| {
@@ -36,6 +52,19 @@ pub const CALLS: Calls = &[
         done(rustix::fs::unlinkat(directory, path, flags))
     }),
 ];
+
+/// Stops when it takes too long, as there may be no limit. The value is the number of links.
+fn link_many(_: &mut Worker, words: &mut Words) -> Answer {
+    let (old, new, count) = (words.path()?, words.word()?, words.number()?);
+    let started = Instant::now();
+    for number in 0..count {
+        if started.elapsed() > LINKING {
+            return Ok(number.to_string());
+        }
+        rustix::fs::link(&old, format!("{new}{number}"))?;
+    }
+    Ok(count.to_string())
+}
 
 fn linkat(worker: &mut Worker, words: &mut Words) -> Answer {
     let (from, old) = (worker.descriptor(words)?, words.path()?);

@@ -9,6 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The times of access, modification and change.
 pub type Times = [(i64, u64); 3];
 
+/// Their names.
+const NAMES: [&str; 3] = ["atime", "mtime", "ctime"];
+
 /// Longer than a tick of the kernel's clock, by which most file systems tell the time: whatever
 /// changes a time afterwards changes it to another one.
 const TICK: Duration = Duration::from_millis(12);
@@ -16,8 +19,9 @@ const TICK: Duration = Duration::from_millis(12);
 /// How far the clock of a file system may be from the machine's.
 const SKEW_SECONDS: u64 = 60;
 
-/// `snap PATH...` remembers times, `changed PATH` tells which are others now (`-` for none), `recent
-/// PATH` which are about now, `sleep MILLISECONDS` waits. No path is followed to its target.
+/// `snap PATH...` remembers times, `changed PATH [TIME...]` tells which (of some) are others now (`-`
+/// for none), `recent PATH` which are about now, `sleep MILLISECONDS` waits. No path is followed to
+/// its target.
 pub const CALLS: Calls = &[
     ("snap", |worker, words| {
         for path in words.rest() {
@@ -45,8 +49,7 @@ fn times(words: &mut Words) -> Result<Times, Refusal> {
 }
 
 fn named(is_told: impl Fn(usize) -> bool) -> Answer {
-    let names = ["atime", "mtime", "ctime"].into_iter().enumerate();
-    let told = Vec::from_iter(names.filter(|(at, _)| is_told(*at)).map(|(_, name)| name));
+    let told = Vec::from_iter((0..NAMES.len()).filter(|at| is_told(*at)).map(|at| NAMES[at]));
     Ok(if told.is_empty() { "-".to_owned() } else { told.join(" ") })
 }
 
@@ -55,7 +58,8 @@ fn changed(worker: &mut Worker, words: &mut Words) -> Answer {
     let before = worker.times.get(path).copied();
     let before = before.ok_or_else(|| Refusal::broken(format!("{path} is not remembered")))?;
     let after = times(&mut Words::new(path))?;
-    named(|at| before[at] != after[at])
+    let asked = words.rest();
+    named(|at| before[at] != after[at] && (asked.is_empty() || asked.contains(&NAMES[at])))
 }
 
 fn recent(_: &mut Worker, words: &mut Words) -> Answer {

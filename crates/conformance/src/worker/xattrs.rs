@@ -66,19 +66,13 @@ fn attribute(words: &mut Words) -> Result<(Vec<u8>, Vec<u8>, XattrFlags), Refusa
     Ok((name, value, XattrFlags::from_bits_retain(words.number_or(0)? as u32)))
 }
 
-fn get(
-    words: &mut Words,
-    get: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>,
-) -> Answer {
+fn get(words: &mut Words, get: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>) -> Answer {
     let mut value = vec![0; words.number_or(BUFFER)? as usize];
     let length = get(&mut value)?;
     Ok(word::encode(&value[..length]))
 }
 
-fn list(
-    words: &mut Words,
-    list: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>,
-) -> Answer {
+fn list(words: &mut Words, list: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>) -> Answer {
     let mut names = vec![0; words.number_or(BUFFER)? as usize];
     let length = list(&mut names)?;
     let names = names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
