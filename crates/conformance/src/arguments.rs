@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub const HELP: &str = "\
 Check a file system against what POSIX and Linux ask of it.
 
-Usage: canopy-conformance DIRECTORY [--filter TEXT] [--known FILE] [--json]
+Usage: canopy-conformance DIRECTORY [--filter TEXT] [--known FILE] [--script FILE] [--json]
        canopy-conformance --list [--filter TEXT]
 
 Runs as root and makes calls as several users in a new directory below DIRECTORY, which is removed
@@ -15,6 +15,7 @@ afterwards. Prints a line for each case that fails or is skipped, and a summary.
 
   --filter TEXT   only cases whose name contains TEXT
   --known FILE    cases that are known to fail, one a line: a name, or the beginning of names and *
+  --script FILE   the cases of a file instead (crates/conformance/src/script.rs says how they read)
   --json          print one JSON object instead
   --list          print the names of cases and run none
 
@@ -43,6 +44,8 @@ pub struct Arguments {
     pub mode: Mode,
     /// What names of cases have to contain.
     pub filter: String,
+    /// The file whose cases are to run instead of the suite's.
+    pub script: Option<PathBuf>,
     /// The file that names what is known to fail.
     pub known: Option<PathBuf>,
     /// Whether to print JSON.
@@ -53,12 +56,14 @@ impl Arguments {
     /// Reads the words behind the program's name.
     pub fn parse(words: impl IntoIterator<Item = String>) -> anyhow::Result<Self> {
         let mut words = words.into_iter();
-        let (mut mode, mut filter, mut known, mut json) = (None, String::new(), None, false);
+        let (mut mode, mut filter, mut json) = (None, String::new(), false);
+        let (mut known, mut script) = (None, None);
         while let Some(word) = words.next() {
             let mut value = || words.next().with_context(|| format!("{word} needs a value"));
             match word.as_str() {
                 "--filter" => filter = value()?,
                 "--known" => known = Some(value()?.into()),
+                "--script" => script = Some(value()?.into()),
                 "--json" => json = true,
                 "--list" => mode = Some(Mode::List),
                 "--help" => mode = Some(Mode::Help),
@@ -69,6 +74,6 @@ impl Arguments {
             }
         }
         let mode = mode.context("which directory? (see --help)")?;
-        Ok(Self { mode, filter, known, json })
+        Ok(Self { mode, filter, script, known, json })
     }
 }

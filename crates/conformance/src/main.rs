@@ -22,6 +22,7 @@ mod worker;
 
 use anyhow::bail;
 use arguments::{Arguments, Mode};
+use case::Case;
 use credentials::Credentials;
 use features::Features;
 use known::Known;
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
 fn act(arguments: &Arguments) -> anyhow::Result<bool> {
     match &arguments.mode {
         Mode::Help => print(arguments::HELP),
-        Mode::List => list(&arguments.filter),
+        Mode::List => list(arguments),
         Mode::Run(directory) => run(directory, arguments),
         Mode::Worker(who) => worker::serve(&Credentials::parse(who)?).map(|()| true),
     }
@@ -58,9 +59,22 @@ fn print(text: &str) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-fn list(filter: &str) -> anyhow::Result<bool> {
-    let cases = suite::cases()?.into_iter().filter(|case| case.name.contains(filter));
-    print(&cases.map(|case| case.name + "\n").collect::<String>())
+/// The cases that are asked for.
+fn chosen(arguments: &Arguments) -> anyhow::Result<Vec<Case>> {
+    let mut cases = match &arguments.script {
+        Some(path) => suite::cases_of(&std::fs::read_to_string(path)?)?,
+        None => suite::cases()?,
+    };
+    cases.retain(|case| case.name.contains(&arguments.filter));
+    if cases.is_empty() {
+        bail!("no case has {} in its name", arguments.filter);
+    }
+    Ok(cases)
+}
+
+fn list(arguments: &Arguments) -> anyhow::Result<bool> {
+    let names = chosen(arguments)?.into_iter().map(|case| case.name + "\n");
+    print(&names.collect::<String>())
 }
 
 fn run(directory: &Path, arguments: &Arguments) -> anyhow::Result<bool> {
@@ -68,8 +82,7 @@ fn run(directory: &Path, arguments: &Arguments) -> anyhow::Result<bool> {
         bail!("only root can make calls as several users");
     }
     let known = arguments.known.as_deref().map_or(Ok(Known::default()), Known::read)?;
-    let mut cases = suite::cases()?;
-    cases.retain(|case| case.name.contains(&arguments.filter));
+    let cases = chosen(arguments)?;
     let started = Instant::now();
     let base = Base::new(directory)?;
     let features = Features::probe(&base, &suite::features()?);

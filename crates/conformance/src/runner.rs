@@ -5,6 +5,7 @@ use crate::case::{Case, Reply, Step};
 use crate::features::Features;
 use crate::script;
 use anyhow::Context;
+use rustix::fs::IFlags;
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -106,10 +107,29 @@ pub fn one(base: &Base, actors: &mut Actors, directory: &str, case: &Case) -> Ou
     }
     let outcome = steps(actors, directory, case);
     actors.end(directory, outcome == Outcome::Passed);
-    match std::fs::remove_dir_all(&path) {
+    match std::fs::remove_dir_all(&path).or_else(|_| remove_forbidden(&path)) {
         Err(error) if outcome == Outcome::Passed => failed("removing what the case left", &error),
         _ => outcome,
     }
+}
+
+/// Removes what a case left that did not get to take `chattr` back.
+fn remove_forbidden(path: &Path) -> std::io::Result<()> {
+    allow(path)?;
+    std::fs::remove_dir_all(path)
+}
+
+fn allow(path: &Path) -> std::io::Result<()> {
+    let about = path.symlink_metadata()?;
+    if about.is_file() || about.is_dir() {
+        let _ = rustix::fs::ioctl_setflags(std::fs::File::open(path)?, IFlags::empty());
+    }
+    if about.is_dir() {
+        for entry in path.read_dir()? {
+            allow(&entry?.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn failed(what: &str, error: &std::io::Error) -> Outcome {

@@ -72,19 +72,27 @@ impl Reader {
         Ok(cases.concat())
     }
 
-    /// Splits values, in which `@` stands in front of the name of a list.
+    /// Splits values, in which `@` stands in front of the name of a list, and `1..9` is every number.
     fn values(&self, text: &str) -> anyhow::Result<Vec<String>> {
         let mut values = Vec::new();
         for value in text.split(" | ").map(str::trim) {
-            match value.strip_prefix('@') {
-                Some(list) => values.extend(
-                    self.lists.get(list).with_context(|| format!("no list {list}"))?.clone(),
-                ),
-                None => values.push(value.to_owned()),
+            if let Some(list) = value.strip_prefix('@') {
+                let list = self.lists.get(list).with_context(|| format!("no list {list}"))?;
+                values.extend_from_slice(list);
+            } else if let Some(numbers) = range(value) {
+                values.extend(numbers.map(|number| number.to_string()));
+            } else {
+                values.push(value.to_owned());
             }
         }
         Ok(values)
     }
+}
+
+/// The numbers from one to another.
+fn range(text: &str) -> Option<std::ops::RangeInclusive<u32>> {
+    let (first, last) = text.split_once("..")?;
+    Some(first.parse().ok()?..=last.parse().ok()?)
 }
 
 /// The lines of a script, without comments.
@@ -200,7 +208,7 @@ mod tests {
 
     #[test]
     fn values_are_combined() {
-        let script = "list both = a | b\ncase x\nneeds y\nfor p = @both\n | c\nfor q = $p | 1\n \
+        let script = "list both = a | b\ncase x\nneeds y\nfor p = @both\n | c\nfor q = $p | 1..1\n \
                       u1: v = open $p$q $w $u1 => E$q";
         let cases = Reader::default().read(script, "case").unwrap();
         let names = Vec::from_iter(cases.iter().map(|case| case.name.as_str()));

@@ -1,10 +1,10 @@
-//! Every call on files and directories whose bits grant something to the owner, the group or others
-//! and the opposite to everybody else, so that looking at the wrong bits shows.
+//! Every call on files and directories whose bits grant something to the owner, the group, others or a
+//! user whom an ACL names, and the opposite to everybody else, so that looking at the wrong bits shows.
 
-use super::{Caller, callers, case, unless};
+use super::{Caller, callers, case, letters, protect, unless};
 use crate::case::Case;
 use crate::credentials::id;
-use crate::model::{Object, R, W, X};
+use crate::model::{Acl, Object, R, W, X};
 
 /// A call, what it needs to be allowed to do, and what it answers if it is.
 type Row = (&'static str, u32, &'static str);
@@ -47,6 +47,17 @@ const ON_ATTRIBUTES: &[Row] = &[
     ("setxattr f user.y 2", W, "ok"),
     ("removexattr f user.x", W, "ok"),
 ];
+
+/// On a program.
+const ON_PROGRAMS: &[Row] = &[("run ./f", X, "0")];
+
+/// What is made before calls on directories.
+const DIRECTORY: &str = "mkdir d 0755
+    create d/f 0666
+    mkdir d/e 0777
+    symlink f d/l
+    WHO: create mine 0600
+    WHO: mkdir ours 0700";
 
 /// On a directory `d` with a file `f`, an empty directory `e` and a link `l`, beside a file `mine` and
 /// a directory `ours` of the caller.
@@ -101,22 +112,16 @@ const ON_DIRECTORIES: &[Row] = &[
 
 /// Adds the cases of all tables.
 pub fn add(cases: &mut Vec<Case>) -> anyhow::Result<()> {
-    let callers = callers(&["root", "u1", "u2+g1", "u3"])?;
+    let by_class = callers(&["root", "u1", "u2+g1", "u3"])?;
     for mode in modes() {
-        for caller in &callers {
-            for row in ON_FILES {
-                let setup = "create f 0600 data\nsymlink f l";
-                cases.push(on_file(setup, &[], mode, caller, *row)?);
-            }
-            for row in ON_ATTRIBUTES {
-                let setup = "create f\nsetxattr f user.x 1";
-                cases.push(on_file(setup, &["user-xattrs"], mode, caller, *row)?);
-            }
-            let program = ("run ./f", X, "0");
-            cases.push(on_file("install /bin/true f", &["executes"], mode, caller, program)?);
-            for row in ON_DIRECTORIES {
-                cases.push(on_directory(mode, caller, *row)?);
-            }
+        let object = Object { uid: id(1), gid: id(1), mode, is_directory: false, acl: None };
+        for caller in &by_class {
+            add_tables(cases, &object, caller, &format!("{mode:04o}"))?;
+        }
+    }
+    for caller in &callers(&["u4"])? {
+        for bits in 0..8 {
+            add_tables(cases, &naming(caller.credentials.uid, bits), caller, &letters(bits))?;
         }
     }
     Ok(())
@@ -129,39 +134,38 @@ fn modes() -> impl Iterator<Item = u32> {
     })
 }
 
-fn on_file(
-    setup: &str,
-    needs: &[&str],
-    mode: u32,
-    caller: &Caller,
-    (call, wanted, then): Row,
-) -> anyhow::Result<Case> {
-    let (uid, gid, who) = (id(1), id(1), caller.name);
-    let file = Object { uid, gid, mode, is_directory: false, acl: None };
-    let expected = unless("EACCES", file.may(&caller.credentials, wanted), then);
-    let lines = format!(
-        "{setup}
-        chown f {uid} {gid}
-        chmod f 0{mode:o}
-        {who}: {call} => {expected}"
-    );
-    case(format!("access/file [{mode:04o}, {who}, {call}]"), needs, &lines)
+/// What an ACL grants to one user, and the opposite to everybody else.
+fn naming(user: u32, bits: u32) -> Object {
+    let others = !bits & 7;
+    let acl = Acl { group: others, users: vec![(user, bits)], groups: Vec::new() };
+    let mode = (others << 6) | 0o070 | others;
+    Object { uid: id(1), gid: id(1), mode, is_directory: false, acl: Some(acl) }
 }
 
-fn on_directory(mode: u32, caller: &Caller, (call, wanted, then): Row) -> anyhow::Result<Case> {
-    let (uid, gid, who) = (id(1), id(1), caller.name);
-    let directory = Object { uid, gid, mode, is_directory: true, acl: None };
-    let expected = unless("EACCES", directory.may(&caller.credentials, wanted), then);
-    let lines = format!(
-        "mkdir d 0755
-        create d/f 0666
-        mkdir d/e 0777
-        symlink f d/l
-        {who}: create mine 0600
-        {who}: mkdir ours 0700
-        chown d {uid} {gid}
-        chmod d 0{mode:o}
-        {who}: {call} => {expected}"
-    );
-    case(format!("access/directory [{mode:04o}, {who}, {call}]"), &[], &lines)
+/// Adds the cases of one caller and what is protected in one way.
+fn add_tables(
+    cases: &mut Vec<Case>,
+    object: &Object,
+    caller: &Caller,
+    bits: &str,
+) -> anyhow::Result<()> {
+    let feature = object.acl.as_ref().map(|_| "acls");
+    let mut add = |table: &[Row], setup: &str, need: Option<&str>, kind: &str, path: &str| {
+        for (call, wanted, then) in table {
+            let object = Object { is_directory: kind == "directory", ..object.clone() };
+            let allowed = object.may(&caller.credentials, *wanted);
+            let (who, protect) = (caller.name, protect(&object, path));
+            let setup = setup.replace("WHO", who);
+            let expected = unless("EACCES", allowed, then);
+            let lines = format!("{setup}\n{protect}\n{who}: {call} => {expected}");
+            let needs = Vec::from_iter(feature.into_iter().chain(need));
+            cases.push(case(format!("access/{kind} [{bits}, {who}, {call}]"), &needs, &lines)?);
+        }
+        anyhow::Ok(())
+    };
+    add(ON_FILES, "create f 0600 data\nsymlink f l", None, "file", "f")?;
+    let attribute = "create f\nsetxattr f user.x 1";
+    add(ON_ATTRIBUTES, attribute, Some("user-xattrs"), "file", "f")?;
+    add(ON_PROGRAMS, "install /bin/true f", Some("executes"), "file", "f")?;
+    add(ON_DIRECTORIES, DIRECTORY, None, "directory", "d")
 }

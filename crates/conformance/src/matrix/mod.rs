@@ -7,6 +7,7 @@ mod ownership;
 
 use crate::case::Case;
 use crate::credentials::Credentials;
+use crate::model::{Acl, Object};
 use crate::script;
 
 /// All of them.
@@ -49,4 +50,32 @@ fn unless(refusal: &'static str, allowed: bool, then: &'static str) -> &'static 
 fn letters(bits: u32) -> String {
     let letter = |bit, letter| if bits & bit == 0 { '-' } else { letter };
     String::from_iter([letter(4, 'r'), letter(2, 'w'), letter(1, 'x')])
+}
+
+/// The steps that give a path its owner, group, mode and ACL.
+fn protect(object: &Object, path: &str) -> String {
+    let owner = format!("chown {path} {} {}", object.uid, object.gid);
+    match &object.acl {
+        None => format!("{owner}\nchmod {path} 0{:o}", object.mode),
+        Some(acl) => format!("{owner}\nsetacl {path} access {}", text(acl, object.mode)),
+    }
+}
+
+/// Writes an ACL as `setacl` takes it, in the kernel's order: named entries by their numbers.
+fn text(acl: &Acl, mode: u32) -> String {
+    let named = |tag: &str, entries: &[(u32, u32)]| {
+        let mut entries = entries.to_vec();
+        entries.sort_unstable();
+        let entries = entries.iter().map(|(id, bits)| format!("{tag}:{id}:{},", letters(*bits)));
+        entries.collect::<String>()
+    };
+    format!(
+        "u::{},{}g::{},{}m::{},o::{}",
+        letters(mode >> 6),
+        named("u", &acl.users),
+        letters(acl.group),
+        named("g", &acl.groups),
+        letters(mode >> 3),
+        letters(mode)
+    )
 }

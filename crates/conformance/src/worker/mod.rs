@@ -2,7 +2,7 @@
 //! one at a time, as its standard input asks. One line asks, one line answers.
 //!
 //! A line is `begin DIRECTORY` (what follows is a new case's, which works in that directory), `end`,
-//! or a call with its arguments. An answer is `=` with the call's value, the name of an error (which
+//! `exit`, or a call with its arguments. An answer is `=` with the call's value, the name of an error (which
 //! begins with `E`), or `!` with what is wrong with the suite.
 
 mod acls;
@@ -139,7 +139,13 @@ pub fn serve(credentials: &Credentials) -> anyhow::Result<()> {
     };
     let mut output = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
-        match worker.answer(&line?) {
+        let line = line?;
+        if line == "exit" {
+            writeln!(output, "=")?;
+            // As if it were killed: the kernel closes what is open.
+            std::process::exit(0);
+        }
+        match worker.answer(&line) {
             Ok(value) => writeln!(output, "={value}")?,
             Err(Refusal::Errno(errno)) => writeln!(output, "{errno:?}")?,
             Err(Refusal::Broken(reason)) => writeln!(output, "!{reason}")?,
