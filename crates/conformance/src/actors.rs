@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::Duration;
 
 /// The hidden argument that makes this program such a process.
@@ -121,6 +121,17 @@ impl Actors {
         match self.actors.get_mut(who) {
             Some(actor) => actor.receive(),
             None => Reply::Broken("nothing was asked".to_owned()),
+        }
+    }
+
+    /// Whether a call that was made before still waits.
+    pub fn pending(&mut self, who: &str) -> Reply {
+        match self.actors.get(who).map(|actor| actor.replies.try_recv()) {
+            Some(Err(TryRecvError::Empty)) => Reply::Value(String::new()),
+            Some(Ok(line)) => Reply::Broken(format!("it did not wait: {line}")),
+            Some(Err(TryRecvError::Disconnected)) | None => {
+                Reply::Broken("the process is gone".to_owned())
+            }
         }
     }
 

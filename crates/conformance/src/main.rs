@@ -1,5 +1,5 @@
-//! `canopy-conformance`: thousands of cases of what POSIX and Linux ask of a file system, run against
-//! the one that a directory lies on.
+//! `canopy-conformance`: thousands of cases of what POSIX and Linux ask of a file system, run
+//! against the one that a directory lies on.
 //!
 //! Cases are scripts (`cases/`, whose language is in `script.rs`) and tables that `matrix` computes
 //! with its own small model of the kernel's rules. `runner.rs` runs them by way of `actors.rs`:

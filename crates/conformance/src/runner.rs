@@ -159,15 +159,14 @@ fn take(
 ) -> Result<(), Failure> {
     let replace = |text: &str| script::replace(text, |name| variables.get(name).cloned());
     let (call, expected) = (replace(&step.call), step.expected.replaced(replace));
-    let reply = if step.later {
-        match actors.ask(&step.who, directory, &call) {
+    let reply = match call.as_str() {
+        _ if step.later => match actors.ask(&step.who, directory, &call) {
             Ok(()) => return Ok(()),
             Err(reply) => reply,
-        }
-    } else if call == "await" {
-        actors.answer(&step.who)
-    } else {
-        actors.call(&step.who, directory, &call)
+        },
+        "await" => actors.answer(&step.who),
+        "pending" => actors.pending(&step.who),
+        call => actors.call(&step.who, directory, call),
     };
     if !expected.matches(&reply) {
         let (expected, got) = (expected.to_string(), reply.to_string());

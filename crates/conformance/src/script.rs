@@ -13,9 +13,9 @@
 //!
 //! `for` makes one case of each combination of its values; with several names, `for mask mode = 022
 //! 0755 | 077 0700`, each value is as many words. A step is `[WHO:] [VARIABLE =] CALL [=>
-//! EXPECTED]`: by root and expecting success if it does not say otherwise. `later` in front of a call
-//! leaves its answer to the step `await` of the same process. What is indented continues the line
-//! above if it begins with `|`.
+//! EXPECTED]`: by root and expecting success if it does not say otherwise. `later` in front of a
+//! call leaves its answer to the step `await` of the same process; `pending` is a step that fails
+//! if there is an answer already. What is indented continues the line above if it begins with `|`.
 
 use crate::case::{Case, Expected, Step};
 use crate::credentials;
@@ -72,7 +72,8 @@ impl Reader {
         Ok(cases.concat())
     }
 
-    /// Splits values, in which `@` stands in front of the name of a list, and `1..9` is every number.
+    /// Splits values, in which `@` stands in front of the name of a list, and `1..9` is every
+    /// number.
     fn values(&self, text: &str) -> anyhow::Result<Vec<String>> {
         let mut values = Vec::new();
         for value in text.split(" | ").map(str::trim) {

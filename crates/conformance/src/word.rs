@@ -1,5 +1,5 @@
-//! How bytes are written in scripts and answers: as they are, except for `\xNN` and, for many of the
-//! same, `<a*255>`. Nothing at all is `""`.
+//! How bytes are written in scripts and answers: as they are, except for `\xNN` and, for many of
+//! the same, `<a*255>`. Nothing at all is `""`.
 
 /// Runs of one byte that are at least this long are written as such.
 const RUN: usize = 16;

@@ -1,5 +1,6 @@
-//! Every call on files and directories whose bits grant something to the owner, the group, others or a
-//! user whom an ACL names, and the opposite to everybody else, so that looking at the wrong bits shows.
+//! Every call on files and directories whose bits grant something to the owner, the group, others
+//! or a user whom an ACL names, and the opposite to everybody else, so that looking at the wrong
+//! bits shows.
 
 use super::{Caller, callers, case, letters, protect, unless};
 use crate::case::Case;
@@ -59,8 +60,8 @@ const DIRECTORY: &str = "mkdir d 0755
     WHO: create mine 0600
     WHO: mkdir ours 0700";
 
-/// On a directory `d` with a file `f`, an empty directory `e` and a link `l`, beside a file `mine` and
-/// a directory `ours` of the caller.
+/// On a directory `d` with a file `f`, an empty directory `e` and a link `l`, beside a file `mine`
+/// and a directory `ours` of the caller.
 const ON_DIRECTORIES: &[Row] = &[
     ("open d O_RDONLY", R, "ok"),
     ("open d O_RDONLY|O_DIRECTORY", R, "ok"),

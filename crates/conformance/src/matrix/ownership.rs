@@ -1,5 +1,5 @@
-//! Who may give files away, change their modes and times and remove them from sticky directories, and
-//! what becomes of the set-user-ID and set-group-ID bits.
+//! Who may give files away, change their modes and times and remove them from sticky directories,
+//! and what becomes of the set-user-ID and set-group-ID bits.
 
 use super::{Caller, callers, case, protect, unless};
 use crate::case::Case;

@@ -1,4 +1,5 @@
-//! Access control lists as text, in the words of setfacl: `u::rw-,u:65533:r--,g::r--,m::rw-,o::---`.
+//! Access control lists as text, in the words of setfacl:
+//! `u::rw-,u:65533:r--,g::r--,m::rw-,o::---`.
 
 use super::refusal::{Refusal, done};
 use super::words::Words;

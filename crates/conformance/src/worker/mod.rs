@@ -1,9 +1,9 @@
 //! A process that makes system calls for the suite: with the credentials that it was started with,
 //! one at a time, as its standard input asks. One line asks, one line answers.
 //!
-//! A line is `begin DIRECTORY` (what follows is a new case's, which works in that directory), `end`,
-//! `exit`, or a call with its arguments. An answer is `=` with the call's value, the name of an error (which
-//! begins with `E`), or `!` with what is wrong with the suite.
+//! A line is `begin DIRECTORY` (what follows is a new case's, which works in that directory),
+//! `end`, `exit`, or a call with its arguments. An answer is `=` with the call's value, the name of
+//! an error (which begins with `E`), or `!` with what is wrong with the suite.
 
 mod acls;
 mod constants;

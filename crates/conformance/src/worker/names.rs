@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 /// For how long [`link_many`] goes on.
 const LINKING: Duration = Duration::from_secs(10);
 
-/// `link OLD NEW`, `linkat DIR OLD DIR NEW FLAGS` and so on; `mknod PATH TYPE MODE [MAJOR MINOR]`. Made
-/// by the suite: `chain TARGET NAME COUNT` makes symbolic links `NAME1`, which leads to the target,
-/// `NAME2`, which leads to `NAME1`, and so on; `link-many OLD NEW COUNT` makes hard links.
+/// `link OLD NEW`, `linkat DIR OLD DIR NEW FLAGS` and so on; `mknod PATH TYPE MODE [MAJOR MINOR]`.
+/// Made by the suite: `chain TARGET NAME COUNT` makes symbolic links `NAME1`, which leads to the
+/// target, `NAME2`, which leads to `NAME1`, and so on; `link-many OLD NEW COUNT` makes hard links.
 pub const CALLS: Calls = &[
     ("chain", |_, words| {
         let (target, name) = (words.word()?, words.word()?);

@@ -77,8 +77,8 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Reads a number: names of constants, octal numbers (with a leading 0), hexadecimal and decimal ones
-/// with K, M, G or T, several of them joined with `|`.
+/// Reads a number: names of constants, octal numbers (with a leading 0), hexadecimal and decimal
+/// ones with K, M, G or T, several of them joined with `|`.
 pub fn number(word: &str) -> Result<i64, Refusal> {
     word.split('|').try_fold(0, |sum, part| {
         let part = single(part).ok_or_else(|| Refusal::broken(format!("{part} is no number")))?;

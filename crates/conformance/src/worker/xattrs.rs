@@ -9,9 +9,13 @@ use rustix::fs::XattrFlags;
 /// How large a buffer is if a script does not say so: as large as values may be.
 const BUFFER: i64 = 64 * 1024;
 
+/// Beginnings of names that security modules and XFS (for ACLs) add by themselves.
+const FOREIGN: &[&[u8]] = &[b"security.selinux", b"security.evm", b"trusted.SGI_ACL_"];
+
 /// `setxattr FILE NAME VALUE [FLAGS]`, `getxattr FILE NAME [SIZE]`, `listxattr FILE [SIZE]`,
 /// `removexattr FILE NAME`, and the same with `l` and `f`. A size of 0 asks for the size that is
-/// needed. Lists are sorted, `-` if empty, and leave out what security modules add by themselves.
+/// needed. Lists are sorted, `-` if empty, and leave out what is
+/// not the script's doing.
 pub const CALLS: Calls = &[
     ("setxattr", |_, words| {
         let (path, (name, value, flags)) = (words.path()?, attribute(words)?);
@@ -76,7 +80,7 @@ fn list(words: &mut Words, list: impl FnOnce(&mut [u8]) -> rustix::io::Result<us
     let mut names = vec![0; words.number_or(BUFFER)? as usize];
     let length = list(&mut names)?;
     let names = names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    let own = names.filter(|name| *name != b"security.selinux" && *name != b"security.evm");
+    let own = names.filter(|name| !FOREIGN.iter().any(|foreign| name.starts_with(foreign)));
     let mut names = Vec::from_iter(own.map(word::encode));
     names.sort();
     Ok(if names.is_empty() { "-".to_owned() } else { names.join(" ") })
