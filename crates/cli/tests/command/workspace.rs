@@ -59,7 +59,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "canopy-namespace-command",
         &["canopy", "canopy-mount", "canopy-namespace", "canopy-store", "canopy-text"],
     ),
-    ("canopy-conformance", &[]),
+    ("canopy-conformance", &["canopy-mount", "canopy-namespace", "canopy-store"]),
     ("canopy-bench", &["canopy-model", "canopy-index"]),
 ];
 

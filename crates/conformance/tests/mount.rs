@@ -1,0 +1,62 @@
+//! The suite on a mount of a namespace: what differs from other file systems is in `mounted.known`
+//! and in docs/SEMANTICS.md, and the namespace has no fault afterwards.
+
+use canopy_mount::{Mount, Options};
+use canopy_namespace::{Contents, Namespace, Settings, Upkeep, create_namespace, system_clock};
+use canopy_store::Environment;
+use canopy_store::storage::LocalStorage;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// Fewer cases than pass there.
+const PASSED_MIN: u64 = 14_600;
+
+fn namespace(directory: &Path) -> Arc<Namespace> {
+    let storage = LocalStorage::new(directory).unwrap();
+    let environment = Environment::system(Arc::new(storage));
+    create_namespace(&environment, &Settings::default(), (0, 0), &system_clock()).unwrap();
+    let contents = Contents::new(&directory.join("contents")).unwrap();
+    Arc::new(Namespace::open(&environment, contents, system_clock()).unwrap())
+}
+
+fn run_suite(directory: &Path) -> Value {
+    let known = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mounted.known");
+    let output = Command::new(env!("CARGO_BIN_EXE_canopy-conformance"))
+        .arg(directory)
+        .arg("--json")
+        .arg("--known")
+        .arg(known)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).expect(&stderr)
+}
+
+#[test]
+fn a_mount_conforms() {
+    let place = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let target = TempDir::new_in("/dev/shm").unwrap();
+    let namespace = namespace(place.path());
+    let upkeep = Upkeep::start(&namespace);
+    let options = Options {
+        is_for_all: true,
+        is_read_only: false,
+        threads: 2,
+        name: "conformance".into(),
+        passes_through: true,
+        log: Arc::new(|_| ()),
+    };
+    let mut mount = Mount::new(namespace.clone(), target.path(), &options).unwrap();
+    let mut unmounter = mount.unmounter();
+    let serving = std::thread::spawn(move || mount.run());
+    let report = run_suite(target.path());
+    unmounter.unmount().unwrap();
+    serving.join().unwrap().unwrap();
+    drop(upkeep);
+    assert_eq!(report["failed"], 0, "{report:#}");
+    assert!(report["passed"].as_u64().unwrap() >= PASSED_MIN, "{report:#}");
+    assert_eq!(namespace.check(|_| {}).unwrap(), []);
+}
