@@ -1,0 +1,182 @@
+//! How fast a namespace is without the kernel: `cargo run --release -p canopy-namespace --example
+//! namespace`, with the number of files, a directory for the records and the indexes (names with
+//! commas, or `none`) as arguments. One thread makes everything, in one directory and in many; the
+//! log is written all the time, as it is on a mount.
+
+use canopy_namespace::inode::file_type;
+use canopy_namespace::{
+    Contents, Listing, Namespace, New, ROOT, SetAttributes, Settings, Upkeep, create_namespace,
+    system_clock,
+};
+use canopy_namespace::{FileId, Privileges};
+use canopy_store::Environment;
+use canopy_store::storage::LocalStorage;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The files of the tree of many directories lie in so many.
+const DIRECTORIES: usize = 100_000;
+
+/// So many look-ups and updates are measured.
+const SAMPLES: usize = 500_000;
+
+fn report(what: &str, count: usize, took: Duration) {
+    println!("{what:<38} {:>8.0} k/s", count as f64 / took.as_secs_f64() / 1e3);
+}
+
+/// Returns the memory of the process, in MB.
+fn memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) / 1024
+}
+
+fn open(directory: &Path, indexes: &[&str]) -> Arc<Namespace> {
+    let storage = LocalStorage::new(directory).expect("a storage");
+    let environment = Environment::system(Arc::new(storage));
+    let settings = Settings::default().with_indexes(indexes).expect("settings");
+    create_namespace(&environment, &settings, (0, 0), &system_clock()).expect("a namespace");
+    let contents = Contents::new(&directory.join("contents")).expect("a directory");
+    Arc::new(Namespace::open(&environment, contents, system_clock()).expect("a namespace"))
+}
+
+fn name(at: usize) -> String {
+    format!("sample_{at:08}.fastq.gz")
+}
+
+fn create(namespace: &Namespace, parent: FileId, name: &str, mode: u32) -> FileId {
+    let new = New { mode, uid: 1000, gid: 100, ..New::default() };
+    namespace.create(parent, name.as_bytes(), &new, false).expect("a file").id
+}
+
+fn measure(what: &str, count: usize, work: impl FnOnce()) {
+    let begin = Instant::now();
+    work();
+    report(what, count, begin.elapsed());
+}
+
+fn one_directory(namespace: &Namespace, count: usize) {
+    println!("one directory");
+    let directory = create(namespace, ROOT, "one", file_type::DIRECTORY | 0o755);
+    let mut longest = Duration::ZERO;
+    measure("  creates", count, || {
+        for at in 0..count {
+            let begin = Instant::now();
+            create(namespace, directory, &name(at), file_type::REGULAR | 0o644);
+            longest = longest.max(begin.elapsed());
+        }
+    });
+    println!("  longest create                       {:>8.1} ms", longest.as_secs_f64() * 1e3);
+    namespace.sync().expect("a sync");
+    let samples = SAMPLES.min(count);
+    let mut random = StdRng::seed_from_u64(1);
+    let mut ids = Vec::with_capacity(samples);
+    measure("  stats by name, at random", samples, || {
+        for _ in 0..samples {
+            let name = name(random.random_range(0..count));
+            let found = namespace.lookup(directory, name.as_bytes()).expect("a file");
+            ids.push(black_box(found).id);
+        }
+    });
+    measure("  stats by id", samples, || {
+        for id in &ids {
+            black_box(namespace.inode(*id).expect("a file"));
+        }
+    });
+    list(namespace, directory, count);
+    measure("  chmod, at random", samples, || {
+        for id in &ids {
+            let set = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+            namespace.set_attributes(*id, &set, Privileges::Keep).expect("a change");
+        }
+    });
+    let removed = (count / 4).min(SAMPLES);
+    measure("  unlinks", removed, || {
+        for at in 0..removed {
+            namespace.unlink(directory, name(at).as_bytes()).expect("a file");
+        }
+    });
+}
+
+fn list(namespace: &Namespace, directory: FileId, count: usize) {
+    let mut listed = 0;
+    measure("  listing with attributes", count, || {
+        let tell = |entry: canopy_namespace::Entry<'_>| {
+            black_box(entry.inode);
+            listed += 1;
+            true
+        };
+        namespace.list(&mut Listing::new(directory), 0, tell).expect("a listing");
+    });
+    assert_eq!(listed, count);
+}
+
+fn many_directories(namespace: &Namespace, count: usize) {
+    println!("{DIRECTORIES} directories");
+    let mut directories = Vec::with_capacity(DIRECTORIES);
+    measure("  mkdirs", DIRECTORIES, || {
+        let top = create(namespace, ROOT, "many", file_type::DIRECTORY | 0o755);
+        for at in 0..DIRECTORIES {
+            let name = format!("run{at:06}");
+            directories.push(create(namespace, top, &name, file_type::DIRECTORY | 0o755));
+        }
+    });
+    measure("  creates, one directory after another", count, || {
+        for at in 0..count {
+            let parent = directories[at * DIRECTORIES / count];
+            create(namespace, parent, &name(at), file_type::REGULAR | 0o644);
+        }
+    });
+    let mut random = StdRng::seed_from_u64(2);
+    let samples = SAMPLES.min(count);
+    measure("  stats by name, at random", samples, || {
+        for _ in 0..samples {
+            let at = random.random_range(0..count);
+            let parent = directories[at * DIRECTORIES / count];
+            black_box(namespace.lookup(parent, name(at).as_bytes()).expect("a file"));
+        }
+    });
+    let mut listed = 0;
+    measure("  listing all with attributes", count, || {
+        for directory in &directories {
+            let tell = |entry: canopy_namespace::Entry<'_>| {
+                black_box(entry.inode);
+                listed += 1;
+                true
+            };
+            namespace.list(&mut Listing::new(*directory), 0, tell).expect("a listing");
+        }
+    });
+    assert_eq!(listed, count);
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let count = arguments.next().and_then(|count| count.parse().ok()).unwrap_or(1_000_000);
+    let directory = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
+    let indexes = arguments.next().unwrap_or_else(|| "none".into());
+    let indexes: Vec<&str> = indexes.split(',').filter(|one| *one != "none").collect();
+    let place = tempfile::tempdir_in(directory).expect("a directory for the records");
+    println!("{count} files, indexes: {}", indexes.join(", "));
+    for tree in [one_directory, many_directories] {
+        let at = place.path().join(format!("{}", tree as usize));
+        let namespace = open(&at, &indexes);
+        let upkeep = Upkeep::start(&namespace);
+        tree(&namespace, count);
+        drop(upkeep);
+        let state = namespace.table().manifest();
+        let bytes: u64 = state.state.runs.iter().map(|run| run.size_bytes()).sum();
+        println!("  memory                               {:>8} MB", memory());
+        println!("  SSTables                             {:>8} MB", bytes >> 20);
+        drop(namespace);
+        std::fs::remove_dir_all(&at).expect("a directory to remove");
+    }
+}
