@@ -253,6 +253,12 @@ impl Indexes {
         }
     }
 
+    /// Returns the numbers of all.
+    pub fn numbers(&self) -> Vec<u32> {
+        let xattrs = self.xattrs.values().map(|number| Attribute::Xattr(*number).number());
+        self.attributes.iter().map(|one| one.number()).chain(xattrs).collect()
+    }
+
     /// Returns which index an extended attribute has, if it has one.
     pub fn xattr(&self, name: &[u8]) -> Option<Attribute> {
         self.xattrs.get(name).copied().map(Attribute::Xattr)

@@ -180,7 +180,7 @@ impl Namespace {
         inline: &mut RwLockWriteGuard<'_, Inline>,
         size: u64,
     ) -> Result<Option<&'a std::fs::File>> {
-        if opened.object().is_some() || size <= self.settings.inline_bytes_max as u64 {
+        if opened.object().is_some() || size <= self.configured().settings.inline_bytes_max as u64 {
             return Ok(opened.object());
         }
         let object = self.contents.create_object(opened.id)?;

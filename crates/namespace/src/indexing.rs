@@ -21,7 +21,8 @@ impl Namespace {
         before: Option<&Inode>,
         after: Option<&Inode>,
     ) -> Result<()> {
-        for attribute in &self.indexes.attributes {
+        let configured = self.configured();
+        for attribute in &configured.indexes.attributes {
             if is_of_names(*attribute) {
                 continue;
             }
@@ -30,10 +31,12 @@ impl Namespace {
                 value.map(|value| attribute.entry(&value, inode.id))
             };
             let (old, new) = (before.and_then(entry), after.and_then(entry));
-            if old == new {
+            // Whoever builds an index may have passed where the file comes from, and not see where it
+            // goes.
+            if old == new && !configured.building.has(*attribute) {
                 continue;
             }
-            if let Some(old) = old {
+            if let Some(old) = old.filter(|old| Some(old) != new.as_ref()) {
                 batch.delete(old.as_ref())?;
             }
             if let Some(new) = new {
@@ -53,7 +56,9 @@ impl Namespace {
         after: Option<&[u8]>,
         is_linked: bool,
     ) -> Result<()> {
-        if !self.indexes.attributes.iter().copied().any(is_of_names) {
+        let configured = self.configured();
+        let attributes = &configured.indexes.attributes;
+        if !attributes.iter().copied().any(is_of_names) {
             return Ok(());
         }
         let others = match before {
@@ -64,7 +69,7 @@ impl Namespace {
             }
             _ => Vec::new(),
         };
-        for attribute in self.indexes.attributes.iter().filter(|one| is_of_names(**one)) {
+        for attribute in attributes.iter().filter(|one| is_of_names(**one)) {
             let entry = |name: &[u8]| {
                 let value = attribute.value(inode, name);
                 value.map(|value| attribute.entry(&value, inode.id))
@@ -91,7 +96,8 @@ impl Namespace {
         before: Option<&[u8]>,
         after: Option<&[u8]>,
     ) -> Result<()> {
-        let entry = |value| self.indexes.xattr_entry(name, value, id);
+        let configured = self.configured();
+        let entry = |value| configured.indexes.xattr_entry(name, value, id);
         if let Some(old) = before.and_then(entry) {
             batch.delete(old.as_ref())?;
         }

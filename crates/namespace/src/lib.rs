@@ -3,6 +3,7 @@
 
 pub mod acl;
 pub mod attributes;
+mod building;
 mod change;
 mod check;
 mod contents;

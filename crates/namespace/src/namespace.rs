@@ -3,12 +3,11 @@
 //!
 //! Locks are taken in this order: an open file's contents, `writer`, `pending`.
 
-use crate::attributes::Indexes;
 use crate::contents::Contents;
 use crate::error::{Error, Result};
 use crate::inode::{self, Frequent, Inode, flag};
 use crate::keys::{self, FileId, ROOT, Space};
-use crate::settings::{Settings, declare, table_of};
+use crate::settings::{Configured, Settings, declare, table_of};
 use canopy_store::{
     Batch, Direction, Durability, Environment, Key, Options, SstableCache, Table, create,
 };
@@ -38,9 +37,7 @@ pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 /// A namespace that this process has open. Calls come from any number of threads.
 pub struct Namespace {
     pub(crate) table: Arc<Table>,
-    pub(crate) settings: Settings,
-    /// What there are indexes of.
-    pub(crate) indexes: Indexes,
+    pub(crate) configured: RwLock<Arc<Configured>>,
     pub(crate) clock: Clock,
     pub(crate) writer: Mutex<Writer>,
     /// Inodes whose times and sizes are newer here than in their records.
@@ -100,9 +97,7 @@ pub fn create_namespace(
     (root.mtime_ns, root.ctime_ns, root.atime_ns, root.btime_ns) = (now_ns, now_ns, now_ns, now_ns);
     let mut batch = Batch::new();
     batch.put(keys::root().as_ref(), &root.encode())?;
-    let settings =
-        serde_json::to_vec(settings).map_err(|error| Error::corrupt(error.to_string()))?;
-    batch.put(keys::settings().as_ref(), &settings)?;
+    batch.put(keys::settings().as_ref(), &settings.encode()?)?;
     table.write(&batch, Durability::Durable)?;
     drop(table);
     declare(environment.storage.as_ref(), id)
@@ -125,8 +120,7 @@ impl Namespace {
         };
         let namespace = Namespace {
             table: Arc::new(table),
-            indexes: settings.to_indexes()?,
-            settings,
+            configured: RwLock::new(Arc::new(settings.configured()?)),
             clock,
             writer: Mutex::new(Writer { next_id, ids_end: next_id }),
             pending: RwLock::default(),
@@ -146,8 +140,12 @@ impl Namespace {
     }
 
     /// Returns what the namespace works by.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
+    pub fn settings(&self) -> Settings {
+        self.configured().settings.clone()
+    }
+
+    pub(crate) fn configured(&self) -> Arc<Configured> {
+        self.configured.read().clone()
     }
 
     /// Returns nanoseconds since 1970, as they are written into times.

@@ -69,7 +69,7 @@ impl Namespace {
         let shown = search.is_shown(&self.inode(base)?)?;
         let own = Directory { path: Arc::from(&b""[..]), is_shown: shown };
         search.directories.insert(base, Some(own));
-        let Some(candidates) = expression.candidates(&self.indexes) else {
+        let Some(candidates) = expression.candidates(&self.configured().ready) else {
             return search.scan(&mut tell);
         };
         let limit = self.records_estimate() / LOOKUP_RECORDS + 1024;

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use canopy_store::TableId;
 use canopy_store::storage::{Created, Storage};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The version of keys, records and objects that this crate reads and writes.
 pub const FORMAT: u32 = 1;
@@ -26,27 +26,53 @@ pub struct Settings {
     pub indexes: Vec<String>,
     /// The extended attributes that there are indexes of, with the numbers of these.
     pub xattr_indexes: BTreeMap<String, u16>,
+    /// Those of them that do not have every file yet.
+    pub building: BTreeSet<String>,
+}
+
+/// Settings, and what follows from them.
+#[derive(Debug)]
+pub(crate) struct Configured {
+    pub(crate) settings: Settings,
+    /// The indexes that changes are written to.
+    pub(crate) indexes: Indexes,
+    /// Those that have every file, so that searches may believe them.
+    pub(crate) ready: Indexes,
+    /// Those that do not.
+    pub(crate) building: Indexes,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let indexes = ["size", "uid", "gid", "mtime", "ext"].map(str::to_owned).into();
-        let xattr_indexes = BTreeMap::new();
-        Settings { inline_bytes_max: 4096, flush_interval_ms: 5000, indexes, xattr_indexes }
+        Settings {
+            inline_bytes_max: 4096,
+            flush_interval_ms: 5000,
+            indexes,
+            xattr_indexes: BTreeMap::new(),
+            building: BTreeSet::new(),
+        }
     }
 }
 
 impl Settings {
     /// Returns settings with indexes of these attributes, by their names in queries; those that
-    /// have a dot in them are extended ones.
+    /// have a dot in them are extended ones. Indexes that there were keep their numbers.
     pub fn with_indexes(self, names: &[impl AsRef<str>]) -> Result<Self> {
         let (mut indexes, mut xattr_indexes) = (Vec::new(), BTreeMap::new());
+        let mut taken = BTreeSet::from_iter(self.xattr_indexes.values().copied());
         for name in names.iter().map(AsRef::as_ref) {
             if Attribute::named(name).is_some() {
-                indexes.push(name.to_owned());
+                if !indexes.iter().any(|one| one == name) {
+                    indexes.push(name.to_owned());
+                }
             } else if name.contains('.') {
-                let number = u16::try_from(xattr_indexes.len()).unwrap_or(u16::MAX);
-                xattr_indexes.entry(name.to_owned()).or_insert(number);
+                let number = match self.xattr_indexes.get(name) {
+                    Some(number) => *number,
+                    None => (0..u16::MAX).find(|one| !taken.contains(one)).unwrap_or(u16::MAX),
+                };
+                taken.insert(number);
+                xattr_indexes.insert(name.to_owned(), number);
             } else {
                 let known = Attribute::built_in().filter_map(Attribute::name);
                 let known = Vec::from_iter(known).join(", ");
@@ -59,15 +85,35 @@ impl Settings {
         Ok(Settings { indexes, xattr_indexes, ..self })
     }
 
-    /// Returns what there are indexes of.
-    pub(crate) fn to_indexes(&self) -> Result<Indexes> {
+    /// Returns the names of all indexes.
+    pub fn index_names(&self) -> Vec<&str> {
+        let names = self.indexes.iter().chain(self.xattr_indexes.keys());
+        names.map(String::as_str).collect()
+    }
+
+    pub(crate) fn configured(self) -> Result<Configured> {
+        Ok(Configured {
+            indexes: self.indexes_that(|_| true)?,
+            ready: self.indexes_that(|name| !self.building.contains(name))?,
+            building: self.indexes_that(|name| self.building.contains(name))?,
+            settings: self,
+        })
+    }
+
+    fn indexes_that(&self, is_one: impl Fn(&str) -> bool) -> Result<Indexes> {
         let attribute = |name: &String| {
             Attribute::named(name)
                 .ok_or_else(|| Error::corrupt(format!("the settings: an index of {name}")))
         };
-        let attributes = self.indexes.iter().map(attribute).collect::<Result<_>>()?;
-        let xattr = |(name, number): (&String, &u16)| (name.clone().into_bytes(), *number);
-        Ok(Indexes { attributes, xattrs: self.xattr_indexes.iter().map(xattr).collect() })
+        let names = self.indexes.iter().filter(|name| is_one(name));
+        let attributes = names.map(attribute).collect::<Result<_>>()?;
+        let xattrs = self.xattr_indexes.iter().filter(|(name, _)| is_one(name));
+        let xattrs = xattrs.map(|(name, number)| (name.clone().into_bytes(), *number)).collect();
+        Ok(Indexes { attributes, xattrs })
+    }
+
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|error| Error::corrupt(error.to_string()))
     }
 }
 

@@ -1,18 +1,22 @@
 //! What an open namespace needs done beside: the engine's upkeep, and what waits in memory written
 //! every few seconds. Who has no threads calls [`Namespace::sync`].
 
+use crate::error::Result;
 use crate::namespace::Namespace;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// How often to look for indexes that have to be built.
+const BUILD_INTERVAL: Duration = Duration::from_millis(500);
+
 /// The threads that look after a namespace. When this is dropped, they end, and everything is
 /// synced.
 pub struct Upkeep {
     namespace: Arc<Namespace>,
     stop: Arc<Stop>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     /// Dropped after our own thread has ended.
     table: Option<canopy_store::Upkeep>,
 }
@@ -29,18 +33,24 @@ impl Upkeep {
     pub fn start(namespace: &Arc<Namespace>) -> Self {
         let stop = Arc::new(Stop::default());
         let interval = Duration::from_millis(namespace.settings().flush_interval_ms.max(10));
-        let thread = {
+        let spawn = |interval, work: fn(&Namespace, &Stop) -> Result<()>| {
             let (namespace, stop) = (namespace.clone(), stop.clone());
             std::thread::spawn(move || {
                 while stop.wait(interval) {
-                    if let Err(error) = namespace.sync() {
+                    if let Err(error) = work(&namespace, &stop) {
                         *stop.failure.lock() = Some(error.to_string());
                     }
                 }
             })
         };
+        let threads = vec![
+            spawn(interval, |namespace, _| namespace.sync()),
+            spawn(BUILD_INTERVAL, |namespace, stop| {
+                namespace.build_indexes(|| !*stop.is_set.lock()).map(drop)
+            }),
+        ];
         let table = canopy_store::Upkeep::start(namespace.table());
-        Upkeep { namespace: namespace.clone(), stop, thread: Some(thread), table: Some(table) }
+        Upkeep { namespace: namespace.clone(), stop, threads, table: Some(table) }
     }
 
     /// Returns what failed last, if anything did.
@@ -65,7 +75,7 @@ impl Drop for Upkeep {
     fn drop(&mut self) {
         *self.stop.is_set.lock() = true;
         self.stop.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             // A thread that panicked has said so.
             let _ = thread.join();
         }

@@ -126,7 +126,7 @@ impl Namespace {
 
     /// Adds to `batch` that the index of an attribute has no longer what it has of a file.
     pub(crate) fn unindex_xattr(&self, batch: &mut Batch, id: FileId, name: &[u8]) -> Result<()> {
-        if self.indexes.xattr(name).is_none() {
+        if self.configured().indexes.xattr(name).is_none() {
             return Ok(());
         }
         let before = self.xattr_of(id, name)?;

@@ -121,6 +121,10 @@ fn run(seed: u64, steps: usize) {
         if random.random_ratio(1, 8) {
             place.sync_log();
         }
+        if random.random_ratio(1, 100) {
+            place.change_indexes(&mut random);
+        }
+        place.build_some(random.random_range(0..3));
         if random.random_ratio(1, 60) {
             place.sync();
             trees.drain(..trees.len() - 1);

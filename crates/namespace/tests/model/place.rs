@@ -9,6 +9,9 @@ use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::query::{Candidate, Component, Context, Expression};
 use canopy_namespace::{FileId, Inode, Listing, Privileges, ROOT};
+use rand::RngExt;
+use rand::rngs::StdRng;
+use std::cell::Cell;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::Command;
@@ -49,6 +52,20 @@ impl Place {
 
     pub(crate) fn sync(&self) {
         self.namespace.sync().expect("a sync");
+    }
+
+    /// Wants other indexes.
+    pub(crate) fn change_indexes(&self, random: &mut StdRng) {
+        let all = ["size", "uid", "type", "mtime", "ctime", "ext", "name", "user.one", "user.two"];
+        let some = Vec::from_iter(all.iter().filter(|_| random.random_ratio(1, 2)));
+        self.namespace.set_indexes(&some).expect("indexes");
+    }
+
+    /// Builds some of what is missing in indexes, and begins anew the next time.
+    pub(crate) fn build_some(&self, steps: u32) {
+        let left = Cell::new(steps);
+        let goes_on = || left.replace(left.get().saturating_sub(1)) > 0;
+        self.namespace.build_indexes(goes_on).expect("indexes");
     }
 
     /// Writes the log, as a thread of the engine does all the time.
