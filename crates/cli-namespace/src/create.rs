@@ -12,10 +12,15 @@ use std::sync::Arc;
 /// Contents in records are this long at most: each is in memory as a whole.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
-pub fn run(namespace: &Path, inline: usize) -> anyhow::Result<Outcome> {
+pub fn run(namespace: &Path, inline: usize, indexes: &[String]) -> anyhow::Result<Outcome> {
     let shown = namespace.display();
     if inline > INLINE_BYTES_MAX {
         bail!("--inline {inline}: {INLINE_BYTES_MAX} at most");
+    }
+    let mut settings = Settings { inline_bytes_max: inline, ..Settings::default() };
+    if !indexes.is_empty() {
+        let names = Vec::from_iter(indexes.iter().filter(|name| *name != "none"));
+        settings = settings.with_indexes(&names)?;
     }
     match namespace.read_dir() {
         Ok(mut names) => {
@@ -28,7 +33,6 @@ pub fn run(namespace: &Path, inline: usize) -> anyhow::Result<Outcome> {
     }
     let storage = LocalStorage::new(namespace)?;
     let environment = Environment::system(Arc::new(storage));
-    let settings = Settings { inline_bytes_max: inline, ..Settings::default() };
     let owner = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     create_namespace(&environment, &settings, owner, &system_clock())
         .with_context(|| format!("cannot make a namespace in {shown}"))?;

@@ -3,6 +3,7 @@
 
 mod check;
 mod create;
+mod index;
 mod info;
 mod mount;
 mod place;
@@ -22,9 +23,10 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
-        Command::Create { namespace, inline } => create::run(&namespace, inline),
+        Command::Create { namespace, inline, index } => create::run(&namespace, inline, &index),
         Command::Info { namespace, json } => info::run(&namespace, json),
-        Command::Check { namespace } => check::run(&namespace),
+        Command::Check { place } => check::run(&place),
+        Command::Index(arguments) => index::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Unmount { directory } => unmount::run(&directory),
     }

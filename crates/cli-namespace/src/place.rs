@@ -4,6 +4,7 @@ use anyhow::{Context, bail};
 use canopy_namespace::{Contents, Namespace, system_clock};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
+use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,6 +16,20 @@ pub fn environment(namespace: &Path) -> anyhow::Result<Environment> {
         bail!("{}: no such directory", namespace.display());
     }
     Ok(Environment::system(Arc::new(LocalStorage::existing(namespace)?)))
+}
+
+/// Returns what a namespace that is mounted on a directory says of itself, by an attribute that only
+/// root sees; none if none is mounted there.
+pub fn control(directory: &Path, name: &str) -> anyhow::Result<Option<String>> {
+    let mut value = vec![0; 1 << 16];
+    match rustix::fs::getxattr(directory, name, &mut value[..]) {
+        Ok(length) => {
+            value.truncate(length);
+            Ok(Some(String::from_utf8_lossy(&value).into_owned()))
+        }
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot ask {}", directory.display())),
+    }
 }
 
 /// Opens a namespace, which nobody else has open.

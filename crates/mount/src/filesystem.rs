@@ -1,9 +1,9 @@
 //! The kernel's requests, one function each.
 
-use crate::Options;
 use crate::convert::{attributes, errno, kind, set_time};
 use crate::handles::{Directories, Directory, Modes, PASSED_THROUGH};
 use crate::queries::{Queries, credentials, is_query, is_virtual};
+use crate::{Options, control};
 use canopy_namespace::inode::{TYPE_MASK, file_type};
 use canopy_namespace::{
     Error, Inode, Listing, NAME_BYTES_MAX, Namespace, New, Privileges, RenameMode, SetAttributes,
@@ -610,6 +610,9 @@ impl fuser::Filesystem for Filesystem {
         reply: ReplyEmpty,
     ) {
         let name = name.as_bytes();
+        if control::is_control(id.0, name) {
+            return empty(reply, control::set(&self.namespace, name, value));
+        }
         let how = match flags {
             0 => SetXattr::Any,
             XATTR_CREATE => SetXattr::Create,
@@ -635,6 +638,13 @@ impl fuser::Filesystem for Filesystem {
         }
         if is_virtual(id.0) {
             return reply.error(Errno::ENODATA);
+        }
+        if control::is_control(id.0, name) {
+            let (namespace, name) = (self.namespace.clone(), name.to_vec());
+            return self.queries.run(move |_| match control::get(&namespace, &name) {
+                Ok(value) => xattr(reply, &value, size),
+                Err(error) => reply.error(errno(&error)),
+            });
         }
         match self.namespace.xattr(id.0, name) {
             Ok(Some(value)) => xattr(reply, &value, size),

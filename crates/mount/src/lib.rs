@@ -1,10 +1,13 @@
 //! Namespaces as file systems of the kernel, by FUSE. A thin adapter: what operations mean is in
 //! `canopy-namespace`, and the kernel checks permissions (`default_permissions`).
 
+mod control;
 mod convert;
 mod filesystem;
 mod handles;
 mod queries;
+
+pub use control::{CHECK, INDEXES};
 
 use canopy_namespace::Namespace;
 use filesystem::Filesystem;

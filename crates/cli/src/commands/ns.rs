@@ -25,6 +25,10 @@ pub enum Command {
         /// Keep contents of so many bytes at most with the records
         #[arg(long, value_name = "BYTES", default_value_t = 4096)]
         inline: usize,
+        /// Keep indexes of these attributes, with commas between them, or of none [default: size,
+        /// uid, gid, mtime, ext]
+        #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]
+        index: Vec<String>,
     },
     /// Tell what a namespace has
     ///
@@ -37,11 +41,23 @@ pub enum Command {
     },
     /// Check every record against all others
     ///
-    /// Each fault is a line, the last line a summary; exit code 1 tells of faults. The namespace
-    /// must not be mounted.
+    /// Each fault is a line, the last line a summary; exit code 1 tells of faults. It may be in use:
+    /// name the directory that it is mounted on then, as root.
     ///
-    /// Example: canopy ns check /srv/projects
-    Check { namespace: PathBuf },
+    /// Example: canopy ns check /projects
+    Check {
+        /// The namespace, or where it is mounted
+        place: PathBuf,
+    },
+    /// Show or change which attributes there are indexes of
+    ///
+    /// Queries of these attributes are answered without looking at every file. Indexes that are
+    /// added to a mounted namespace are built while it is in use, and are in parentheses until they
+    /// are complete. Attributes are size, blocks, uid, gid, links, project, type, mtime, ctime,
+    /// atime, btime, ext, name, and extended ones.
+    ///
+    /// Example: canopy ns index /projects --add atime,user.run
+    Index(Index),
     /// Mount a namespace on a directory
     ///
     /// The kernel checks permissions. Mounted by root, every user may use it. It is unmounted by
@@ -56,6 +72,18 @@ pub enum Command {
         /// Where it is mounted
         directory: PathBuf,
     },
+}
+
+#[derive(clap::Args)]
+pub struct Index {
+    /// The namespace, or where it is mounted
+    pub place: PathBuf,
+    /// Add indexes of these, with commas between them
+    #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]
+    pub add: Vec<String>,
+    /// Remove the indexes of these
+    #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]
+    pub remove: Vec<String>,
 }
 
 #[derive(clap::Args)]

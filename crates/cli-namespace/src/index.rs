@@ -1,0 +1,44 @@
+//! `canopy ns index`: which attributes a namespace keeps indexes of.
+
+use crate::place;
+use anyhow::Context;
+use canopy::Outcome;
+use canopy::commands::ns::Index as Arguments;
+use canopy_mount::INDEXES;
+use rustix::fs::XattrFlags;
+use std::io::Write;
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let shown = arguments.place.display();
+    let mounted = place::control(&arguments.place, INDEXES)?;
+    let is_change = !arguments.add.is_empty() || !arguments.remove.is_empty();
+    let wanted = |now: &str| {
+        let mut names = Vec::from_iter(now.split_whitespace().map(str::to_owned));
+        names.iter_mut().for_each(|name| *name = name.trim_matches(['(', ')']).to_owned());
+        names.retain(|name| !arguments.remove.contains(name));
+        names.extend(arguments.add.iter().cloned());
+        names
+    };
+    let now = match mounted {
+        Some(now) if is_change => {
+            let value = wanted(&now).join(" ");
+            let flags = XattrFlags::empty();
+            rustix::fs::setxattr(&arguments.place, INDEXES, value.as_bytes(), flags)
+                .with_context(|| format!("cannot change the indexes of {shown} to {value}"))?;
+            place::control(&arguments.place, INDEXES)?.unwrap_or_default()
+        }
+        Some(now) => now,
+        None => {
+            let namespace = place::open(&arguments.place)?;
+            if is_change {
+                let now = namespace.settings().index_names().join(" ");
+                namespace.set_indexes(&wanted(&now))?;
+                namespace.build_indexes(|| true)?;
+                namespace.sync()?;
+            }
+            namespace.settings().index_names().join(" ")
+        }
+    };
+    writeln!(std::io::stdout(), "{now}")?;
+    Ok(Outcome::Complete)
+}
