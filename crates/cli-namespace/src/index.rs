@@ -5,6 +5,7 @@ use anyhow::Context;
 use canopy::Outcome;
 use canopy::commands::ns::Index as Arguments;
 use canopy_mount::INDEXES;
+use canopy_namespace::Settings;
 use rustix::fs::XattrFlags;
 use std::io::Write;
 
@@ -21,7 +22,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     };
     let now = match mounted {
         Some(now) if is_change => {
-            let value = wanted(&now).join(" ");
+            let names = wanted(&now);
+            // The kernel can only say that something is wrong.
+            Settings::default().with_indexes(&names)?;
+            let value = names.join(" ");
             let flags = XattrFlags::empty();
             rustix::fs::setxattr(&arguments.place, INDEXES, value.as_bytes(), flags)
                 .with_context(|| format!("cannot change the indexes of {shown} to {value}"))?;
