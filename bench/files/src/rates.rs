@@ -43,7 +43,10 @@ pub fn run(bench: &mut Bench, threads: usize) -> Result<()> {
         Vec::from_iter((0..threads).map(|thread| Vec::from_iter(of_thread(thread))))
     };
     let (files, renamed) = (paths("file"), paths("renamed"));
-    (0..threads).try_for_each(|thread| mkdir(root, &format!("t{thread}")))?;
+    for thread in 0..threads {
+        mkdir(root, &format!("t{thread}"))?;
+        mkdir(root, &format!("d{thread}"))?;
+    }
     let mut rates = Rates { bench, root, threads, files, renamed };
     rates.names()?;
     rates.blocks()?;
@@ -71,7 +74,8 @@ impl Rates<'_, '_> {
         })
     }
 
-    /// What is done with names and inodes.
+    /// What is done with names and inodes. Nothing is made after something was removed, for which
+    /// see `Bench::settle`.
     fn names(&mut self) -> Result<()> {
         let (root, flags) = (self.root, AtFlags::SYMLINK_NOFOLLOW);
         let (files, renamed) = (self.files.clone(), self.renamed.clone());
@@ -82,6 +86,7 @@ impl Rates<'_, '_> {
         self.rate("create, close", count, |thread, at| {
             create(root, &files[thread][at]).map(|_| ())
         })?;
+        self.rate("mkdir", directories, |thread, at| mkdir(root, &format!("d{thread}/{at:06}")))?;
         self.rate("stat, random, hot", looks, |thread, at| {
             rustix::fs::statat(root, &files[thread][scattered(at, in_each)], flags)?;
             Ok(())
@@ -99,9 +104,8 @@ impl Rates<'_, '_> {
         self.rate("unlink", count, |thread, at| {
             Ok(rustix::fs::unlinkat(root, &renamed[thread][at], AtFlags::empty())?)
         })?;
-        self.rate("mkdir", directories, |thread, at| mkdir(root, &format!("t{thread}/d{at:06}")))?;
         self.rate("rmdir", directories, |thread, at| {
-            Ok(rustix::fs::unlinkat(root, format!("t{thread}/d{at:06}"), AtFlags::REMOVEDIR)?)
+            Ok(rustix::fs::unlinkat(root, format!("d{thread}/{at:06}"), AtFlags::REMOVEDIR)?)
         })
     }
 

@@ -87,7 +87,9 @@ fn measure(job: &Job, target: &Target, settings: &Settings, report: &mut Report)
     report.directory(&target.name);
     let mut done = || {
         let place = Place::create(target)?;
-        (job.run)(&mut Bench { place: &place, settings, report })
+        let mut bench = Bench { place: &place, settings, report };
+        bench.settle()?;
+        (job.run)(&mut bench)
     };
     if let Err(error) = done() {
         eprintln!("{}: {}: {error:#}", target.name, job.name);
