@@ -82,9 +82,9 @@ impl Bench<'_> {
         self.time(figure, &work)
     }
 
-    /// Makes what was done before a job matter less. ext4 takes no inode whose removal it still has
-    /// in its cache, for minutes, and looks through all of them at each create, which takes five
-    /// times as long after a removal of as many files; with its cache dropped it does not.
+    /// Makes what was done before a job matter less. An ext4 without a journal takes no inode that
+    /// its cache says was removed in the last minutes, and looks through all of these at each
+    /// create; with its cache dropped it has fewer to look through.
     pub fn settle(&self) -> Result<()> {
         self.place.sync()?;
         self.drop_caches()?;

@@ -28,8 +28,10 @@ const PARTS: &[(&str, &str, &str)] = &[
 pub fn chosen(only: &[String]) -> Result<Vec<Job>> {
     let known = |name: &String| PARTS.iter().any(|(table, part, _)| name == table || name == part);
     if let Some(name) = only.iter().find(|name| !known(name)) {
-        let names = Vec::from_iter(PARTS.iter().flat_map(|(table, part, _)| [*table, *part]));
-        bail!("there is no {name:?}; there are {}", names.join(", "));
+        let mut names = Vec::from_iter(PARTS.iter().flat_map(|(table, part, _)| [*table, *part]));
+        names.sort_unstable();
+        names.dedup();
+        bail!("there is no table {name:?}; there are {}", names.join(", "));
     }
     let mut jobs = Vec::new();
     for (table, part, section) in PARTS {
