@@ -83,8 +83,8 @@ impl Bench<'_> {
     }
 
     /// Makes what was done before a job matter less. An ext4 without a journal takes no inode that
-    /// its cache says was removed in the last minutes, and looks through all of these at each
-    /// create; with its cache dropped it has fewer to look through.
+    /// its cache says was removed in the last minutes, and looks through these at each create;
+    /// with its cache dropped there are fewer, though not none (figures in README.md).
     pub fn settle(&self) -> Result<()> {
         self.place.sync()?;
         self.drop_caches()?;
