@@ -60,15 +60,17 @@ impl Namespace {
             }
         }
         let _writer = self.writer.lock();
-        // What was added meanwhile has to wait for the next round.
-        let mut settings = self.configured().settings.clone();
-        settings.building.retain(|name| !wanted.settings.building.contains(name));
-        let is_complete = settings.building.is_empty();
+        // Whoever changed what is wanted may have removed an index and added it again.
+        if !Arc::ptr_eq(&wanted, &self.configured()) {
+            return Ok(false);
+        }
+        let mut settings = wanted.settings.clone();
+        settings.building.clear();
         let mut batch = Batch::new();
         batch.put(keys::settings().as_ref(), &settings.encode()?)?;
         self.table.write(&batch, Durability::Durable)?;
         *self.configured.write() = Arc::new(settings.configured()?);
-        Ok(is_complete)
+        Ok(true)
     }
 
     /// Adds what the first records of a range say; returns where to go on.

@@ -81,7 +81,7 @@ pub enum Privileges<'a> {
 }
 
 impl SetAttributes {
-    fn is_none_but_size(&self) -> bool {
+    fn has_no_more_than_a_size(&self) -> bool {
         self.mode.is_none()
             && self.uid.is_none()
             && self.gid.is_none()
@@ -118,6 +118,8 @@ impl Namespace {
         }
         self.table.write(&batch, Durability::Visible)?;
         self.remember(directory);
+        self.remember_place(inode.id, key);
+        self.limit_pending()?;
         Ok(inode)
     }
 
@@ -324,10 +326,12 @@ impl Namespace {
         }
         self.remove_record(batch, &place, &before)?;
         self.removals.fetch_add(1, Ordering::AcqRel);
+        // Whoever lets it go meanwhile must find it here.
+        self.orphans.lock().insert(id);
         if self.is_held(id) {
-            self.orphans.lock().insert(id);
             return Ok(batch.put(Space::Orphans.of(id, b"").as_ref(), &inode.encode())?);
         }
+        self.orphans.lock().remove(&id);
         self.remove_rest(batch, &inode)
     }
 
@@ -345,7 +349,6 @@ impl Namespace {
         }
         if inode.has(flag::OBJECT) {
             batch.put(Space::Doomed.of(inode.id, b"").as_ref(), b"")?;
-            self.contents.doom(inode.id);
         }
         Ok(())
     }
@@ -373,7 +376,7 @@ impl Namespace {
     }
 
     /// Sets attributes and returns the inode. Setting none counts as giving a file the owner that it
-    /// has.
+    /// has: that is what the kernel asks for then (`FUSE_HANDLE_KILLPRIV_V2`).
     pub fn set_attributes(
         &self,
         id: FileId,
@@ -382,7 +385,7 @@ impl Namespace {
     ) -> Result<Inode> {
         if let Some(size) = set.size {
             self.truncate(id, size, privileges)?;
-            if set.is_none_but_size() {
+            if set.has_no_more_than_a_size() {
                 return self.inode(id);
             }
         }
@@ -396,7 +399,7 @@ impl Namespace {
             inode.mode = inode.mode & TYPE_MASK | mode & 0o7777;
             self.change_acl_mask(&mut batch, &inode)?;
         }
-        if set.uid.is_some() || set.gid.is_some() || set.is_none_but_size() {
+        if set.uid.is_some() || set.gid.is_some() || set.has_no_more_than_a_size() {
             inode.uid = set.uid.unwrap_or(inode.uid);
             inode.gid = set.gid.unwrap_or(inode.gid);
             if set.mode.is_none() && !inode.is_directory() {

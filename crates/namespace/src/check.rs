@@ -1,12 +1,12 @@
 //! Checking every rule that records obey: what is reachable, counts, pointers, indexes.
 
-use crate::attributes::Indexes;
 use crate::error::Result;
 use crate::indexing::is_of_names;
 use crate::inode::{Inode, file_type, flag};
 use crate::keys::{self, FileId, ROOT, Space};
 use crate::namespace::Namespace;
-use canopy_store::{Direction, Key, KeyRange, hash_of};
+use crate::settings::Configured;
+use canopy_store::{Direction, Key, KeyRange, Snapshot, hash_of};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Something that no namespace has.
@@ -30,7 +30,7 @@ struct Seen {
     /// How many directories name it as their parent.
     subdirectories: u32,
     xattrs: u32,
-    has_contents: bool,
+    contents_bytes: Option<u64>,
 }
 
 struct Facts {
@@ -44,6 +44,8 @@ struct Facts {
 
 struct Check<'a> {
     namespace: &'a Namespace,
+    snapshot: &'a Snapshot,
+    configured: &'a Configured,
     files: HashMap<FileId, Seen>,
     /// Each name of a directory: in which it lies.
     parents: HashMap<FileId, FileId>,
@@ -52,9 +54,13 @@ struct Check<'a> {
     indexes: BTreeMap<u64, (u64, u64)>,
     /// Entries of names of files with several, which may be of two of them.
     of_linked: HashSet<Key>,
+    /// Directories that names lie in.
+    listed: HashSet<FileId>,
+    /// Files whose objects are to be removed.
+    doomed: HashSet<FileId>,
+    /// Ids are less.
+    id_end: FileId,
     faults: Vec<Fault>,
-    /// The indexes that must have every file.
-    ready: Indexes,
 }
 
 /// Returns a hash of an entry. Sums of these tell whether two sets are the same, in any order.
@@ -64,22 +70,28 @@ fn hash_of_entry(key: &Key) -> u64 {
 }
 
 impl Namespace {
-    /// Checks all records and returns what is wrong; `progress` is told how many were read. Nothing
-    /// changes meanwhile: whoever changes something waits.
+    /// Checks all records as they are now, and objects, and returns what is wrong; `progress` is told
+    /// how many records were read. Others may change things meanwhile. Takes some 150 bytes of memory
+    /// a file.
     pub fn check(&self, mut progress: impl FnMut(u64)) -> Result<Vec<Fault>> {
+        self.remove_strays()?;
         self.flush_pending()?;
-        let snapshot = {
+        let (snapshot, configured) = {
             let _writer = self.writer.lock();
-            self.table.snapshot()
+            (self.table.snapshot(), self.configured())
         };
         let mut check = Check {
             namespace: self,
+            snapshot: &snapshot,
+            configured: &configured,
+            listed: HashSet::new(),
+            doomed: HashSet::new(),
+            id_end: 0,
             files: HashMap::new(),
             parents: HashMap::new(),
             indexes: BTreeMap::new(),
             of_linked: HashSet::new(),
             faults: Vec::new(),
-            ready: self.configured().ready.clone(),
         };
         let mut scan = snapshot.scan(&KeyRange::all(), Direction::Forward)?;
         let mut records = 0;
@@ -114,10 +126,14 @@ impl Check<'_> {
             self.add_index(key);
         } else if space(Space::Xattrs) {
             self.file(key.hash).xattrs += 1;
-            let entry = self.ready.xattr_entry(&key.name, value, key.hash);
+            let entry = self.configured.ready.xattr_entry(&key.name, value, key.hash);
             entry.into_iter().for_each(|entry| self.expect(&entry));
         } else if space(Space::Contents) {
-            self.file(key.hash).has_contents = true;
+            self.file(key.hash).contents_bytes = Some(value.len() as u64);
+        } else if space(Space::Doomed) {
+            self.doomed.insert(key.hash);
+        } else if *key == keys::ids() {
+            self.id_end = keys::parse_ids(value).unwrap_or(0);
         } else if keys::is_entry(key) {
             let sums = self.indexes.entry(key.directory).or_default();
             sums.1 = sums.1.wrapping_add(hash_of_entry(key));
@@ -132,7 +148,8 @@ impl Check<'_> {
 
     /// Counts the entries of an inode, or those of one of its names.
     fn expect_of(&mut self, inode: &Inode, name: Option<&[u8]>, is_linked: bool) {
-        for attribute in self.ready.attributes.clone() {
+        for attribute in &self.configured.ready.attributes {
+            let attribute = *attribute;
             if is_of_names(attribute) != name.is_some() {
                 continue;
             }
@@ -150,6 +167,7 @@ impl Check<'_> {
         };
         if *key != keys::root() {
             self.file(inode.id).names += 1;
+            self.listed.insert(key.directory);
             if Key::named(key.directory, &key.name) != *key {
                 self.fault(inode.id, format!("the hash of name {key:?} is wrong"));
             }
@@ -197,7 +215,8 @@ impl Check<'_> {
             return self.fault(id, "an entry of the name index is too short");
         };
         self.file(id).indexed += 1;
-        match self.namespace.record(&Key::named(parent, name)) {
+        let value = self.snapshot.get(Key::named(parent, name).as_ref());
+        match value.map(|value| value.and_then(|value| Inode::decode(&value).ok())) {
             Ok(Some(inode)) if inode.id == id => {}
             _ => {
                 let name = name.escape_ascii();
@@ -207,8 +226,7 @@ impl Check<'_> {
     }
 
     fn judge(&mut self) {
-        let building = self.namespace.configured();
-        let building = building.building.numbers();
+        let building = self.configured.building.numbers();
         for (first, (expected, found)) in std::mem::take(&mut self.indexes) {
             let is_building =
                 building.iter().any(|one| u64::from(*one) == keys::attribute_of(first));
@@ -224,6 +242,44 @@ impl Check<'_> {
             self.judge_file(id, &files[&id]);
         }
         self.judge_reachability(&files);
+        self.judge_objects(&files);
+    }
+
+    /// Finds objects that nobody has, and files whose objects are missing or of another length.
+    fn judge_objects(&mut self, files: &HashMap<FileId, Seen>) {
+        let Ok(objects) = self.namespace.contents.objects() else {
+            return self.fault(0, "the directory of objects cannot be read");
+        };
+        let objects: HashSet<FileId> = objects.into_iter().collect();
+        let has_object = |seen: &Seen| {
+            let facts = seen.inode.as_ref().filter(|facts| facts.flags & flag::OBJECT != 0)?;
+            Some(facts.size)
+        };
+        for (id, seen) in files {
+            let Some(size) = has_object(seen) else { continue };
+            let found = self.namespace.contents.object_size(*id);
+            if found != Some(size) && self.is_still_wrong(*id) {
+                let found = found.map_or("none".into(), |found| format!("one of {found} bytes"));
+                self.fault(*id, format!("its object must have {size} bytes, and there is {found}"));
+            }
+        }
+        for id in objects {
+            let is_known = files.get(&id).is_some_and(|seen| has_object(seen).is_some());
+            if !is_known && !self.doomed.contains(&id) && self.is_still_wrong(id) {
+                self.fault(id, "there is an object of a file that has none");
+            }
+        }
+    }
+
+    /// Returns whether the object of a file is not as its record says, now that some time has gone:
+    /// others may have changed both meanwhile.
+    fn is_still_wrong(&self, id: FileId) -> bool {
+        if self.namespace.contents.find(id, false).is_some() {
+            return false;
+        }
+        let found = self.namespace.contents.object_size(id);
+        let inode = self.namespace.inode(id).ok().filter(|inode| inode.has(flag::OBJECT));
+        inode.map(|inode| inode.size) != found
     }
 
     fn judge_file(&mut self, id: FileId, seen: &Seen) {
@@ -256,8 +312,14 @@ impl Check<'_> {
         if has(flag::XATTRS) != (seen.xattrs > 0) {
             self.fault(id, format!("it has {} extended attributes", seen.xattrs));
         }
-        if has(flag::INLINE) != seen.has_contents {
+        if has(flag::INLINE) != seen.contents_bytes.is_some() {
             self.fault(id, "whether there are contents differs from what its inode says");
+        }
+        if seen.contents_bytes.is_some_and(|bytes| bytes != inode.size) {
+            self.fault(id, format!("it has {} bytes, but not in its contents", inode.size));
+        }
+        if id != ROOT && id >= self.id_end {
+            self.fault(id, "its id may be given to another file");
         }
         if has(flag::INLINE) && has(flag::OBJECT) {
             self.fault(id, "it has contents twice");
@@ -289,14 +351,11 @@ impl Check<'_> {
         }
         lost.sort_unstable();
         lost.into_iter().for_each(|id| self.fault(id, "no path leads to this directory"));
-        let orphaned = files.iter().filter(|(id, seen)| {
-            let is_directory = |facts: &Facts| facts.file_type == file_type::DIRECTORY;
-            seen.subdirectories > 0
-                && **id != ROOT
-                && !seen.inode.as_ref().is_some_and(is_directory)
-        });
-        for id in Vec::from_iter(orphaned.map(|(id, _)| *id)) {
-            self.fault(id, "names lie in what is no directory");
+        for directory in std::mem::take(&mut self.listed) {
+            let seen = files.get(&directory).and_then(|seen| seen.inode.as_ref());
+            if seen.is_none_or(|facts| facts.file_type != file_type::DIRECTORY) {
+                self.fault(directory, "names lie in what is no directory");
+            }
         }
     }
 }

@@ -2,19 +2,20 @@
 //! a directory of this machine, by the file's id.
 //!
 //! While such an object is open, its own size and times count; when it is not, those of the record.
-//! A record that says so (`Space::Opened`) is there as long as the two may differ.
+//! A record that says so (`Space::Unsettled`) is there as long as the two may differ.
 
 use crate::change::{SetAttributes, SetTime};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, flag};
 use crate::keys::FileId;
 use parking_lot::{Mutex, RwLock};
-use rustix::fs::{FallocateFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -22,17 +23,28 @@ const SECOND_NS: i64 = 1_000_000_000;
 /// Files are this long at most, in bytes: what offsets can say.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
+/// So many descriptors are left for other things than objects.
+const DESCRIPTORS_RESERVED: u64 = 256;
+
 /// The objects of a namespace, and the files that are open.
 pub struct Contents {
     directory: PathBuf,
     opened: Mutex<HashMap<FileId, Entry>>,
-    /// Objects that are to be removed once it outlasts a crash that their files are gone.
-    doomed: Mutex<Vec<FileId>>,
+    /// How many objects are open, and how many may be.
+    objects: AtomicU64,
+    objects_max: u64,
+    /// Files whose records say that their objects may differ from them.
+    unsettled: Mutex<HashSet<FileId>>,
+    /// Counts the files that were closed for the last time.
+    pub(crate) closed: AtomicU64,
 }
 
 struct Entry {
     opened: Arc<Opened>,
+    /// How often it is open. It stays without being open if its contents could not be written.
     count: u64,
+    /// How often it was opened since it is here.
+    opens: u64,
 }
 
 /// A regular file that is open, however often.
@@ -48,8 +60,6 @@ pub struct Opened {
 pub(crate) struct Inline {
     pub(crate) bytes: Vec<u8>,
     pub(crate) is_dirty: bool,
-    /// Whether a record says that the object may differ from the record.
-    pub(crate) is_marked: bool,
 }
 
 impl Opened {
@@ -69,10 +79,15 @@ impl Contents {
     pub fn new(directory: &Path) -> Result<Self> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(Error::io(directory.display().to_string()))?;
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let limit = limit.unwrap_or(u64::MAX);
         Ok(Contents {
             directory: directory.into(),
             opened: Mutex::default(),
-            doomed: Mutex::default(),
+            objects: AtomicU64::new(0),
+            objects_max: limit.saturating_sub(DESCRIPTORS_RESERVED).max(limit / 2),
+            unsettled: Mutex::default(),
+            closed: AtomicU64::new(0),
         })
     }
 
@@ -87,6 +102,7 @@ impl Contents {
 
     /// Makes the object of a file, in place of what a crash may have left of its name.
     pub(crate) fn create_object(&self, id: FileId) -> Result<File> {
+        self.check_descriptors()?;
         let path = self.path(id);
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(true).mode(0o600);
@@ -101,7 +117,16 @@ impl Contents {
         opened.map_err(Error::io(path.display().to_string()))
     }
 
+    /// Returns an error if the log could soon not be written for want of descriptors.
+    fn check_descriptors(&self) -> Result<()> {
+        match self.objects.load(Ordering::Relaxed) < self.objects_max {
+            true => Ok(()),
+            false => Err(Errno::NFILE.into()),
+        }
+    }
+
     pub(crate) fn open_object(&self, id: FileId) -> Result<File> {
+        self.check_descriptors()?;
         let path = self.path(id);
         let opened = File::options().read(true).write(true).open(&path);
         opened.map_err(Error::io(path.display().to_string()))
@@ -123,36 +148,122 @@ impl Contents {
         let mut opened = self.opened.lock();
         let entry = opened.get_mut(&id)?;
         entry.count += u64::from(again);
+        entry.opens += u64::from(again);
         Some(entry.opened.clone())
     }
 
     /// Opens a file that `opened` describes, unless somebody was first.
     pub(crate) fn insert(&self, opened: Opened) -> Arc<Opened> {
         let mut all = self.opened.lock();
-        let entry =
-            all.entry(opened.id).or_insert_with(|| Entry { opened: Arc::new(opened), count: 0 });
+        let entry = all.entry(opened.id).or_insert_with(|| {
+            if opened.object.get().is_some() {
+                self.objects.fetch_add(1, Ordering::Relaxed);
+            }
+            Entry { opened: Arc::new(opened), count: 0, opens: 0 }
+        });
         entry.count += 1;
+        entry.opens += 1;
         entry.opened.clone()
     }
 
-    /// Returns whether this is the last time that the file is open.
-    pub(crate) fn is_last(&self, id: FileId) -> bool {
-        self.opened.lock().get(&id).is_some_and(|entry| entry.count == 1)
+    /// Gives an open file an object.
+    pub(crate) fn set_object(&self, opened: &Opened, object: File) {
+        if opened.object.set(object).is_ok() {
+            self.objects.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    /// Closes a file once, unless this is the last time and `is_clean` says no.
-    pub(crate) fn remove(&self, id: FileId, is_clean: impl FnOnce() -> bool) -> bool {
+    /// Returns how often a file was opened, if it is open once now.
+    pub(crate) fn is_last(&self, id: FileId) -> Option<u64> {
+        let all = self.opened.lock();
+        all.get(&id).filter(|entry| entry.count == 1).map(|entry| entry.opens)
+    }
+
+    /// Closes a file once. The last time that takes what it has to be in its records, which
+    /// `flushed` says of a moment at which it had been opened so often; returns whether it is
+    /// closed.
+    pub(crate) fn close(&self, id: FileId, flushed: Option<u64>) -> bool {
         let mut all = self.opened.lock();
         let Some(entry) = all.get_mut(&id) else { return true };
         if entry.count > 1 {
             entry.count -= 1;
             return true;
         }
-        if is_clean() {
-            all.remove(&id);
-            return true;
+        if flushed != Some(entry.opens) || !is_clean(&entry.opened) {
+            return false;
         }
-        false
+        self.forget(&mut all, id);
+        true
+    }
+
+    /// Closes a file for the last time although it could not be written: whoever flushes tries again.
+    pub(crate) fn close_unwritten(&self, id: FileId) {
+        if let Some(entry) = self.opened.lock().get_mut(&id) {
+            entry.count = entry.count.saturating_sub(1);
+        }
+    }
+
+    /// Forgets a file that is not open and was written after all.
+    pub(crate) fn forget_unused(&self, id: FileId) {
+        let mut all = self.opened.lock();
+        if all.get(&id).is_some_and(|entry| entry.count == 0 && is_clean(&entry.opened)) {
+            self.forget(&mut all, id);
+        }
+    }
+
+    fn forget(&self, all: &mut HashMap<FileId, Entry>, id: FileId) {
+        if let Some(entry) = all.remove(&id)
+            && entry.opened.object.get().is_some()
+        {
+            self.objects.fetch_sub(1, Ordering::Relaxed);
+        }
+        // With the lock: who does not find the file sees that it was closed.
+        self.closed.fetch_add(1, Ordering::Release);
+    }
+
+    /// Notes that the object of a file may differ from its record; returns whether that is new.
+    pub(crate) fn unsettle(&self, id: FileId) -> bool {
+        self.unsettled.lock().insert(id)
+    }
+
+    /// Returns the files whose records say that their objects may differ from them, and that are not
+    /// open.
+    pub(crate) fn unsettled(&self) -> Vec<FileId> {
+        let opened = self.opened.lock();
+        let unsettled = self.unsettled.lock();
+        unsettled.iter().copied().filter(|id| !opened.contains_key(id)).collect()
+    }
+
+    /// Notes that records say so no longer.
+    pub(crate) fn settle(&self, ids: &[FileId]) {
+        let mut unsettled = self.unsettled.lock();
+        unsettled.retain(|id| !ids.contains(id));
+    }
+
+    /// Makes all objects outlast a crash.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        let shown = || self.directory.display().to_string();
+        let directory = File::open(&self.directory).map_err(Error::io(shown()))?;
+        Ok(rustix::fs::syncfs(&directory)?)
+    }
+
+    /// Returns the ids of all objects that there are.
+    pub(crate) fn objects(&self) -> Result<Vec<FileId>> {
+        let failed = || Error::io(self.directory.display().to_string());
+        let mut ids = Vec::new();
+        for part in fs::read_dir(&self.directory).map_err(failed())? {
+            let part = part.map_err(failed())?.path();
+            for object in fs::read_dir(&part).map_err(failed())? {
+                let name = object.map_err(failed())?.file_name();
+                ids.extend(name.to_str().and_then(|name| FileId::from_str_radix(name, 16).ok()));
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Returns the size of the object of a file that is not open; none if there is no object.
+    pub(crate) fn object_size(&self, id: FileId) -> Option<u64> {
+        fs::metadata(self.path(id)).ok().map(|metadata| metadata.len())
     }
 
     /// Returns the files that are open.
@@ -171,13 +282,11 @@ impl Contents {
         }
     }
 
-    /// Gives the object of a file times that were set, if it is open.
+    /// Gives the object of a file times that were set: after a crash, its own may count.
     pub(crate) fn set_times(&self, inode: &Inode, set: &SetAttributes) -> Result<()> {
         if !inode.has(flag::OBJECT) || (set.atime.is_none() && set.mtime.is_none()) {
             return Ok(());
         }
-        let Some(opened) = self.find(inode.id, false) else { return Ok(()) };
-        let Some(object) = opened.object() else { return Ok(()) };
         let time = |set: Option<SetTime>, time_ns| match set {
             Some(_) => timespec(time_ns),
             None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
@@ -186,16 +295,14 @@ impl Contents {
             last_access: time(set.atime, inode.atime_ns),
             last_modification: time(set.mtime, inode.mtime_ns),
         };
-        Ok(rustix::fs::futimens(object, &times)?)
-    }
-
-    /// Has an object removed as soon as a crash cannot bring its file back.
-    pub(crate) fn doom(&self, id: FileId) {
-        self.doomed.lock().push(id);
-    }
-
-    pub(crate) fn take_doomed(&self) -> Vec<FileId> {
-        std::mem::take(&mut self.doomed.lock())
+        let opened = self.find(inode.id, false);
+        match opened.as_ref().and_then(|opened| opened.object()) {
+            Some(object) => Ok(rustix::fs::futimens(object, &times)?),
+            None => {
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                Ok(rustix::fs::utimensat(CWD, self.path(inode.id), &times, flags)?)
+            }
+        }
     }
 
     /// Removes an object, if it is there.
@@ -213,6 +320,12 @@ impl Contents {
     pub fn space(&self) -> Result<rustix::fs::StatVfs> {
         Ok(rustix::fs::statvfs(&self.directory)?)
     }
+}
+
+/// Returns whether a file has nothing that is not in its records. Whoever uses it just now may be
+/// about to change that.
+fn is_clean(opened: &Opened) -> bool {
+    opened.inline.try_read().is_some_and(|inline| !inline.is_dirty)
 }
 
 /// Gives an inode the size and the times of its object.

@@ -11,6 +11,7 @@ use crate::namespace::Namespace;
 use canopy_store::{Batch, Durability};
 use parking_lot::{RwLock, RwLockWriteGuard};
 use rustix::io::Errno;
+use std::ops::DerefMut;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, OnceLock};
 
@@ -33,7 +34,13 @@ impl Namespace {
         let opened = Opened { id, inline: RwLock::default(), object: OnceLock::new() };
         if inode.has(flag::OBJECT) {
             let object = self.contents.open_object(id)?;
-            adopt_times(&object, &inode)?;
+            let size = object.metadata().map_err(Error::io("an object"))?.len();
+            if size == inode.size {
+                adopt_times(&object, &inode)?;
+            } else {
+                // A crash came between: the object is right.
+                self.unsettle(id)?;
+            }
             let _ = opened.object.set(object);
         } else if inode.has(flag::INLINE) {
             let bytes = self.table.get(Space::Contents.of(id, b"").as_ref())?;
@@ -72,20 +79,19 @@ impl Namespace {
         Ok(self.table.sync()?)
     }
 
-    /// Closes a file. The last time, what it has goes into its records.
+    /// Closes a file. The last time, what it has goes into its records; if that fails, whoever
+    /// flushes tries again.
     pub fn close_file(&self, opened: &Arc<Opened>) -> Result<()> {
         loop {
-            let flushed = match self.contents.is_last(opened.id) {
-                true => self.flush_file(opened, true),
-                false => Ok(()),
-            };
-            let is_clean = || {
-                let inline = opened.inline.read();
-                !inline.is_dirty && !inline.is_marked
-            };
-            // What cannot be written is lost, which the caller is told, as close(2) does.
-            if self.contents.remove(opened.id, || flushed.is_err() || is_clean()) {
-                return flushed;
+            let last = self.contents.is_last(opened.id);
+            if last.is_some()
+                && let Err(error) = self.flush_file(opened)
+            {
+                self.contents.close_unwritten(opened.id);
+                return Err(error);
+            }
+            if self.contents.close(opened.id, last) {
+                return Ok(());
             }
         }
     }
@@ -156,7 +162,7 @@ impl Namespace {
         let object = self.object_for(opened, &mut inline, end)?;
         match object {
             Some(object) => {
-                self.mark(opened, &mut inline)?;
+                self.unsettle(opened.id)?;
                 drop(inline);
                 object.write_all_at(bytes, offset).map_err(Error::io("an object"))?;
             }
@@ -188,6 +194,11 @@ impl Namespace {
         // The record says so at once: nobody else knows where the contents are.
         let _writer = self.writer.lock();
         let (place, before) = self.locate(opened.id)?;
+        if before.has(flag::INLINE) {
+            // What the record has may have been synced, and goes.
+            object.sync_all().map_err(Error::io("an object"))?;
+            self.contents.sync_name(opened.id)?;
+        }
         let mut inode = before.clone();
         self.overlay(&mut inode);
         let times = (inode.mtime_ns, inode.atime_ns);
@@ -197,34 +208,31 @@ impl Namespace {
         inode.flags = inode.flags & !flag::INLINE | flag::OBJECT;
         let mut batch = Batch::new();
         batch.delete(Space::Contents.of(opened.id, b"").as_ref())?;
-        batch.put(Space::Opened.of(opened.id, b"").as_ref(), b"")?;
+        batch.put(Space::Unsettled.of(opened.id, b"").as_ref(), b"")?;
         self.put(&mut batch, &place, Some(&before), &inode)?;
         self.table.write(&batch, Durability::Visible)?;
+        self.contents.unsettle(opened.id);
         self.forget_pending(opened.id);
-        (inline.is_dirty, inline.is_marked) = (false, true);
-        inline.bytes = Vec::new();
-        let _ = opened.object.set(object);
+        *inline.deref_mut() = Inline::default();
+        self.contents.set_object(opened, object);
         Ok(opened.object())
     }
 
-    /// Notes on record that the object of an open file may differ from its record from now on.
-    pub fn mark_written(&self, opened: &Opened) -> Result<()> {
-        let mut inline = opened.inline.write();
-        match opened.object() {
-            Some(_) => self.mark(opened, &mut inline),
-            None => Ok(()),
-        }
+    /// Notes on record that the object of an open file may differ from its record from now on: the
+    /// kernel writes it itself.
+    pub fn note_written(&self, opened: &Opened) -> Result<()> {
+        if opened.object().is_some() { self.unsettle(opened.id) } else { Ok(()) }
     }
 
-    fn mark(&self, opened: &Opened, inline: &mut RwLockWriteGuard<'_, Inline>) -> Result<()> {
-        if inline.is_marked {
+    /// Notes on record that the object of a file may differ from its record.
+    fn unsettle(&self, id: FileId) -> Result<()> {
+        if !self.contents.unsettle(id) {
             return Ok(());
         }
         let mut batch = Batch::new();
-        batch.put(Space::Opened.of(opened.id, b"").as_ref(), b"")?;
-        self.table.write(&batch, Durability::Visible)?;
-        inline.is_marked = true;
-        Ok(())
+        batch.put(Space::Unsettled.of(id, b"").as_ref(), b"")?;
+        let written = self.table.write(&batch, Durability::Visible);
+        Ok(written.inspect_err(|_| self.contents.settle(&[id]))?)
     }
 
     /// Gives a file the time and, if its contents are a record, the size of a change just made.
@@ -275,7 +283,7 @@ impl Namespace {
         let mut inline = opened.inline.write();
         match self.object_for(opened, &mut inline, size)? {
             Some(object) => {
-                self.mark(opened, &mut inline)?;
+                self.unsettle(opened.id)?;
                 object.set_len(size).map_err(Error::io("an object"))?;
                 // Which tells no time unless the length changed.
                 let now = rustix::fs::UTIME_NOW;
@@ -315,7 +323,7 @@ impl Namespace {
         let size = if mode == 0 { end } else { u64::MAX };
         match self.object_for(opened, &mut inline, size)? {
             Some(object) => {
-                self.mark(opened, &mut inline)?;
+                self.unsettle(opened.id)?;
                 allocate(object, mode, offset, length)?;
             }
             None if is_plain => {
@@ -344,29 +352,27 @@ impl Namespace {
     /// Makes what an open file has, and all that happened to names and attributes before, outlast a
     /// crash.
     pub fn sync_file(&self, opened: &Arc<Opened>) -> Result<()> {
+        self.flush_file(opened)?;
+        // Whoever moves the contents out of the record now syncs them.
         if let Some(object) = opened.object() {
             object.sync_all().map_err(Error::io("an object"))?;
             self.contents.sync_name(opened.id)?;
         }
-        self.flush_file(opened, false)?;
         self.flush_inode(opened.id)?;
-        self.table.sync()?;
-        Ok(())
+        Ok(self.table.sync()?)
     }
 
-    /// Puts what an open file has into its records. If `is_last`, its object is as the record says
-    /// from then on.
-    pub(crate) fn flush_file(&self, opened: &Opened, is_last: bool) -> Result<()> {
+    /// Puts what an open file has into its records.
+    pub(crate) fn flush_file(&self, opened: &Opened) -> Result<()> {
         let mut inline = opened.inline.write();
-        let is_marked = inline.is_marked;
-        if !inline.is_dirty && !is_marked {
+        if !inline.is_dirty && opened.object().is_none() {
             return Ok(());
         }
         let _writer = self.writer.lock();
         let (place, before) = match self.locate(opened.id) {
             // It has gone meanwhile, with what it had.
             Err(Error::Posix(Errno::NOENT)) => {
-                (inline.is_dirty, inline.is_marked) = (false, false);
+                inline.is_dirty = false;
                 return Ok(());
             }
             located => located?,
@@ -386,14 +392,14 @@ impl Namespace {
             inode.size = inline.bytes.len() as u64;
             inode.blocks = inode.size.div_ceil(512);
         }
-        if is_marked && is_last {
-            batch.delete(Space::Opened.of(opened.id, b"").as_ref())?;
+        if inode != before {
+            self.put(&mut batch, &place, Some(&before), &inode)?;
         }
-        self.put(&mut batch, &place, Some(&before), &inode)?;
-        self.table.write(&batch, Durability::Visible)?;
+        if !batch.is_empty() {
+            self.table.write(&batch, Durability::Visible)?;
+        }
         self.forget_pending(opened.id);
         inline.is_dirty = false;
-        inline.is_marked &= !is_last;
         Ok(())
     }
 }

@@ -4,6 +4,7 @@
 //! directory               hash                    name                  value
 //! 0                       0                       empty                 settings, JSON
 //! 0                       0                       "ids"                 the least id not taken, u64
+//! 0                       0                       "open"                nothing: nobody has closed it
 //! 1 to 2^62               xxh3 of the name        the name              inode, or a pointer to
 //!                                                                       one with several names
 //! SPACE | 1 LINKS         file id                 empty                 inode with several names
@@ -11,7 +12,7 @@
 //! SPACE | 3 NAMES         file id                 directory id, name    nothing
 //! SPACE | 4 XATTRS        file id                 the name              the value
 //! SPACE | 5 CONTENTS      file id                 empty                 what a small file has
-//! SPACE | 6 OPENED        file id                 empty                 nothing: its record may be
+//! SPACE | 6 UNSETTLED        file id                 empty                 nothing: its record may be
 //!                                                                       older than its object
 //! SPACE | 7 DOOMED        file id                 empty                 nothing: its object has to go
 //! INDEX | attribute       first 8 bytes of value  the rest, file id     nothing
@@ -44,7 +45,7 @@ pub enum Space {
     Names = SPACE | 3,
     Xattrs = SPACE | 4,
     Contents = SPACE | 5,
-    Opened = SPACE | 6,
+    Unsettled = SPACE | 6,
     Doomed = SPACE | 7,
 }
 
@@ -76,7 +77,12 @@ pub fn ids() -> Key {
     Key { name: b"ids".to_vec(), ..Key::default() }
 }
 
-/// Reads its value.
+/// Returns the key of the note that somebody opened the namespace and did not close it.
+pub fn open() -> Key {
+    Key { name: b"open".to_vec(), ..Key::default() }
+}
+
+/// Reads the least id that no file has had.
 pub fn parse_ids(value: &[u8]) -> Option<FileId> {
     Some(FileId::from_be_bytes(value.try_into().ok()?))
 }

@@ -88,6 +88,7 @@ impl Namespace {
             (group, number) = (of, (last + 1).min(NUMBER_MAX));
         }
         let range = KeyRange { start, ..KeyRange::directory(listing.directory) };
+        let before = self.settlements();
         let mut scan = self.table.scan(&range, Direction::Forward)?;
         let mut told = None;
         while let Some(record) = scan.next()? {
@@ -110,6 +111,11 @@ impl Namespace {
                 }
             }
             self.overlay(&mut inode);
+            if self.settlements() != before
+                && let Ok(newer) = self.inode(inode.id)
+            {
+                inode = newer;
+            }
             if !tell(Entry { name: record.key.name, inode: &inode, cookie }) {
                 break;
             }

@@ -1,7 +1,8 @@
 //! An open namespace: what it keeps in memory, and how it is read. Everything that changes it is in
 //! `change.rs`, and holds `writer`.
 //!
-//! Locks are taken in this order: an open file's contents, `writer`, `pending`.
+//! Locks are taken in this order: an open file's contents, `writer`, and one at a time of the
+//! others, which are held for moments.
 
 use crate::contents::Contents;
 use crate::error::{Error, Result};
@@ -16,7 +17,7 @@ use quick_cache::sync::Cache;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The longest name, in bytes.
@@ -40,14 +41,19 @@ pub struct Namespace {
     pub(crate) configured: RwLock<Arc<Configured>>,
     pub(crate) clock: Clock,
     pub(crate) writer: Mutex<Writer>,
-    /// Inodes whose times and sizes are newer here than in their records.
+    /// Inodes whose times and sizes are newer here than in their records. Every other change of an
+    /// inode writes its record and takes it out of here.
     pub(crate) pending: RwLock<HashMap<FileId, Inode>>,
+    /// Counts the inodes that were taken out of `pending`.
+    pub(crate) flushes: AtomicU64,
     pub(crate) contents: Contents,
     /// Where inodes were last seen.
     places: Cache<FileId, Arc<Key>>,
     held: Held,
     /// Files without a name that are held.
     pub(crate) orphans: Mutex<HashSet<FileId>>,
+    /// Whether there may be objects of files that a crash took away.
+    pub(crate) has_strays: AtomicBool,
     /// Counts the files that lost their last name.
     pub(crate) removals: AtomicU64,
 }
@@ -118,16 +124,22 @@ impl Namespace {
             Some(bytes) => keys::parse_ids(&bytes).ok_or_else(|| Error::corrupt("the ids"))?,
             None => ROOT + 1,
         };
+        let was_open = table.get(keys::open().as_ref())?.is_some();
+        let mut batch = Batch::new();
+        batch.put(keys::open().as_ref(), b"")?;
+        table.write(&batch, Durability::Durable)?;
         let namespace = Namespace {
             table: Arc::new(table),
             configured: RwLock::new(Arc::new(settings.configured()?)),
             clock,
             writer: Mutex::new(Writer { next_id, ids_end: next_id }),
             pending: RwLock::default(),
+            flushes: AtomicU64::new(0),
             contents,
             places: Cache::new(PLACES),
             held: Held(Default::default()),
             orphans: Mutex::default(),
+            has_strays: AtomicBool::new(was_open),
             removals: AtomicU64::new(0),
         };
         namespace.recover()?;
@@ -171,9 +183,32 @@ impl Namespace {
         self.contents.overlay(inode);
     }
 
+    /// Returns how often what was newer in memory went into records.
+    pub(crate) fn settlements(&self) -> (u64, u64) {
+        (self.flushes.load(Ordering::Acquire), self.contents.closed.load(Ordering::Acquire))
+    }
+
+    /// Reads a record and what is newer in memory as one: between the two, the latter may have gone
+    /// into the former.
+    fn reading(&self, read: impl Fn() -> Result<Inode>) -> Result<Inode> {
+        for _ in 0..4 {
+            let before = self.settlements();
+            let found = read()?;
+            if self.settlements() == before {
+                return Ok(found);
+            }
+        }
+        let _writer = self.writer.lock();
+        read()
+    }
+
     /// Returns the inode of a name.
     pub fn lookup(&self, parent: FileId, name: &[u8]) -> Result<Inode> {
         check_name(name)?;
+        self.reading(|| self.lookup_now(parent, name))
+    }
+
+    fn lookup_now(&self, parent: FileId, name: &[u8]) -> Result<Inode> {
         let key = Key::named(parent, name);
         let Some(mut found) = self.record(&key)? else { return Err(Errno::NOENT.into()) };
         if found.has(flag::LINKED) {
@@ -189,17 +224,23 @@ impl Namespace {
 
     /// Returns an inode as it is now.
     pub fn inode(&self, id: FileId) -> Result<Inode> {
+        self.reading(|| self.inode_now(id))
+    }
+
+    /// Does the same for who has the writer's lock.
+    pub(crate) fn inode_now(&self, id: FileId) -> Result<Inode> {
         let (_, mut inode) = self.locate(id)?;
         self.overlay(&mut inode);
         Ok(inode)
     }
 
-    /// Returns an inode, which must be a directory that has not been removed.
+    /// Returns an inode, which must be a directory that has not been removed, for who has the writer's
+    /// lock.
     pub(crate) fn directory(&self, id: FileId) -> Result<Inode> {
         if let Some(pending) = self.pending.read().get(&id) {
             return check_directory(pending.clone());
         }
-        check_directory(self.inode(id)?)
+        check_directory(self.inode_now(id)?)
     }
 
     /// Returns where the record of an inode lies, and the inode that it has.
@@ -232,6 +273,11 @@ impl Namespace {
             }
         }
         Err(Errno::NOENT.into())
+    }
+
+    /// Remembers where an inode lies.
+    pub(crate) fn remember_place(&self, id: FileId, key: Key) {
+        self.places.insert(id, Arc::new(key));
     }
 
     /// Returns the names of a file, each with its directory, in the order of directories.
@@ -320,11 +366,23 @@ impl Namespace {
         if is_orphan { self.remove_orphan(id) } else { Ok(()) }
     }
 
+    /// Makes everything outlast a crash, and notes that nothing was left undone. To be called last.
+    pub fn close(&self) -> Result<()> {
+        self.sync()?;
+        if self.has_strays.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        batch.delete(keys::open().as_ref())?;
+        Ok(self.table.write(&batch, Durability::Durable)?)
+    }
+
     /// Makes what happened so far outlast a crash.
     pub fn sync(&self) -> Result<()> {
-        self.flush_pending()?;
+        let flushed = self.flush_pending();
         self.table.sync()?;
-        self.remove_doomed()
+        self.settle()?;
+        flushed
     }
 }
 

@@ -1,15 +1,20 @@
 //! Times and sizes that are newer in memory than in records. They go into the table together, every
 //! few seconds, when somebody syncs, or when there are many.
 
+use crate::contents::describe;
 use crate::error::{Error, Result};
-use crate::inode::Inode;
+use crate::inode::{Inode, flag};
 use crate::keys::{FileId, Space};
 use crate::namespace::Namespace;
 use canopy_store::{Batch, Direction, Durability};
 use rustix::io::Errno;
+use std::sync::atomic::Ordering;
 
 /// So many wait at most.
 const PENDING_MAX: usize = 1 << 14;
+
+/// So many are written while others wait.
+const STEP: usize = 128;
 
 impl Namespace {
     /// Remembers an inode whose times are newer than its record's. The caller has the writer's lock.
@@ -19,8 +24,11 @@ impl Namespace {
 
     /// Forgets an inode whose record has all there is.
     pub(crate) fn forget_pending(&self, id: FileId) {
-        if !self.pending.read().is_empty() {
-            self.pending.write().remove(&id);
+        if self.pending.read().contains_key(&id) {
+            let mut pending = self.pending.write();
+            pending.remove(&id);
+            // With the lock: who does not find the inode sees that its record is another one.
+            self.flushes.fetch_add(1, Ordering::Release);
         }
     }
 
@@ -31,25 +39,40 @@ impl Namespace {
             change(inode);
             return Ok(());
         }
-        let mut inode = self.inode(id)?;
+        let mut inode = self.inode_now(id)?;
         change(&mut inode);
         self.remember(inode);
         self.limit_pending()
     }
 
-    /// Puts what waits into records if it is too much. The caller has the writer's lock.
+    /// Puts some of what waits into records if it is too much. The caller has the writer's lock.
     pub(crate) fn limit_pending(&self) -> Result<()> {
         let waiting = self.pending.read().len();
-        if waiting < PENDING_MAX { Ok(()) } else { self.flush_inodes() }
+        if waiting < PENDING_MAX {
+            return Ok(());
+        }
+        let some = Vec::from_iter(self.pending.read().values().take(STEP).cloned());
+        self.flush_inodes(&some)
     }
 
-    /// Puts everything that waits in memory into records.
+    /// Puts everything that waits in memory into records. What fails does not keep the rest; the
+    /// first failure is returned.
     pub fn flush_pending(&self) -> Result<()> {
+        let mut outcome = Ok(());
         for opened in self.contents.all() {
-            self.flush_file(&opened, false)?;
+            match self.flush_file(&opened) {
+                Ok(()) => self.contents.forget_unused(opened.id()),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
         }
-        let _writer = self.writer.lock();
-        self.flush_inodes()
+        let pending = Vec::from_iter(self.pending.read().values().cloned());
+        for some in pending.chunks(STEP) {
+            let _writer = self.writer.lock();
+            if let Err(error) = self.flush_inodes(some) {
+                outcome = outcome.and(Err(error));
+            }
+        }
+        outcome
     }
 
     /// Puts what waits of one inode into its record.
@@ -65,19 +88,16 @@ impl Namespace {
         Ok(())
     }
 
-    fn flush_inodes(&self) -> Result<()> {
-        let pending = Vec::from_iter(self.pending.read().values().cloned());
-        for inodes in pending.chunks(64) {
-            let mut batch = Batch::new();
-            for inode in inodes {
-                self.put_pending(&mut batch, inode)?;
-            }
-            if !batch.is_empty() {
-                self.table.write(&batch, Durability::Visible)?;
-            }
-            let mut pending = self.pending.write();
-            inodes.iter().for_each(|inode| drop(pending.remove(&inode.id)));
+    /// Puts what waits of some inodes into their records.
+    fn flush_inodes(&self, inodes: &[Inode]) -> Result<()> {
+        let mut batch = Batch::new();
+        for inode in inodes {
+            self.put_pending(&mut batch, inode)?;
         }
+        if !batch.is_empty() {
+            self.table.write(&batch, Durability::Visible)?;
+        }
+        inodes.iter().for_each(|inode| self.forget_pending(inode.id));
         Ok(())
     }
 
@@ -94,48 +114,85 @@ impl Namespace {
         }
     }
 
-    /// Removes objects of files that are gone for good.
-    pub(crate) fn remove_doomed(&self) -> Result<()> {
-        let doomed = {
-            // Whoever dooms an object has written why before this lock is free.
-            let _writer = self.writer.lock();
-            self.contents.take_doomed()
-        };
-        if doomed.is_empty() {
+    /// Removes objects of files that are gone for good, and the notes that objects may differ from
+    /// their records where they do not: first all of that has to outlast a crash, also what is in
+    /// objects, which may have taken the place of others.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let unsettled = self.contents.unsettled();
+        let doomed = self.ids_in(Space::Doomed)?;
+        if unsettled.is_empty() && doomed.is_empty() {
             return Ok(());
         }
+        self.contents.sync_all()?;
         self.table.sync()?;
+        let mut outcome = Ok(());
         let mut batch = Batch::new();
         for id in doomed {
-            self.contents.remove_object(id)?;
-            batch.delete(Space::Doomed.of(id, b"").as_ref())?;
+            match self.contents.remove_object(id) {
+                Ok(()) => batch.delete(Space::Doomed.of(id, b"").as_ref())?,
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
         }
-        Ok(self.table.write(&batch, Durability::Visible)?)
+        // With this lock, what is not open is not opened.
+        let _writer = self.writer.lock();
+        let still = self.contents.unsettled();
+        let settled = Vec::from_iter(unsettled.into_iter().filter(|id| still.contains(id)));
+        for id in &settled {
+            batch.delete(Space::Unsettled.of(*id, b"").as_ref())?;
+        }
+        self.table.write(&batch, Durability::Visible)?;
+        self.contents.settle(&settled);
+        outcome
     }
 
     /// Does what a process that died could not do any more: removes what has no name, and objects
     /// of files that are gone, and gives records the sizes of objects that were open.
     pub(crate) fn recover(&self) -> Result<()> {
         self.remove_orphans()?;
-        for id in self.ids_in(Space::Doomed)? {
-            self.contents.doom(id);
-        }
-        self.remove_doomed()?;
-        for id in self.ids_in(Space::Opened)? {
-            match self.open_file(id) {
-                Ok(opened) => {
-                    self.mark_written(&opened)?;
-                    self.close_file(&opened)?;
-                }
-                Err(Error::Posix(Errno::NOENT)) => {
-                    let mut batch = Batch::new();
-                    batch.delete(Space::Opened.of(id, b"").as_ref())?;
-                    self.table.write(&batch, Durability::Visible)?;
-                }
-                Err(error) => return Err(error),
+        for id in self.ids_in(Space::Unsettled)? {
+            self.contents.unsettle(id);
+            // An object that cannot be read is no reason not to open all else; `check` tells of it.
+            let recovered = self.recover_object(id);
+            if let Err(error @ (Error::Store(_) | Error::Corrupt(_))) = recovered {
+                return Err(error);
             }
         }
+        self.settle()
+    }
+
+    /// Removes objects that a crash has left: they were made, and what says of which file they are
+    /// was lost. Looks at all objects, once.
+    pub(crate) fn remove_strays(&self) -> Result<()> {
+        if !self.has_strays.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        for id in self.contents.objects()? {
+            let _writer = self.writer.lock();
+            let is_needed = match self.inode_now(id) {
+                Ok(inode) => inode.has(flag::OBJECT),
+                Err(Error::Posix(Errno::NOENT)) => false,
+                Err(error) => return Err(error),
+            };
+            if !is_needed && self.contents.find(id, false).is_none() {
+                self.contents.remove_object(id)?;
+            }
+        }
+        self.has_strays.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// Gives a record what its object says.
+    fn recover_object(&self, id: FileId) -> Result<()> {
+        let _writer = self.writer.lock();
+        let (place, before) = self.locate(id)?;
+        if !before.has(flag::OBJECT) {
+            return Ok(());
+        }
+        let mut inode = before.clone();
+        describe(&self.contents.open_object(id)?, &mut inode);
+        let mut batch = Batch::new();
+        self.put(&mut batch, &place, Some(&before), &inode)?;
+        Ok(self.table.write(&batch, Durability::Visible)?)
     }
 
     /// Returns the ids of files that have records in a space.

@@ -14,6 +14,9 @@ pub const FORMAT: u32 = 1;
 /// The name of the object that says which table is the namespace.
 const OBJECT: &str = "namespace";
 
+/// What the names of extended attributes begin with that there can be indexes of.
+const XATTRS: [&str; 3] = ["user.", "trusted.", "security."];
+
 /// What a namespace works by; kept in a record of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
@@ -66,7 +69,7 @@ impl Settings {
                 if !indexes.iter().any(|one| one == name) {
                     indexes.push(name.to_owned());
                 }
-            } else if name.contains('.') {
+            } else if XATTRS.iter().any(|space| name.starts_with(space)) {
                 let number = match self.xattr_indexes.get(name) {
                     Some(number) => *number,
                     None => (0..u16::MAX).find(|one| !taken.contains(one)).unwrap_or(u16::MAX),

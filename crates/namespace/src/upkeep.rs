@@ -46,6 +46,7 @@ impl Upkeep {
         let threads = vec![
             spawn(interval, |namespace, _| namespace.sync()),
             spawn(BUILD_INTERVAL, |namespace, stop| {
+                namespace.remove_strays()?;
                 namespace.build_indexes(|| !*stop.is_set.lock()).map(drop)
             }),
         ];
@@ -80,7 +81,7 @@ impl Drop for Upkeep {
             let _ = thread.join();
         }
         // Who must know whether that worked syncs before.
-        let _ = self.namespace.sync();
+        let _ = self.namespace.close();
         self.table.take();
     }
 }

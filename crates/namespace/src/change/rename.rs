@@ -77,6 +77,7 @@ impl Namespace {
         self.table.write(&batch, Durability::Visible)?;
         self.forget_pending(moved_id);
         directories.into_iter().for_each(|directory| self.remember(directory));
+        self.limit_pending()?;
         Ok(())
     }
 
