@@ -1,8 +1,9 @@
 //! Times and sizes that are newer in memory than in records. They go into the table together, every
 //! few seconds, when somebody syncs, or when there are many.
 
+use crate::contents::describe;
 use crate::error::{Error, Result};
-use crate::inode::Inode;
+use crate::inode::{Inode, flag};
 use crate::keys::{FileId, Space};
 use crate::namespace::Namespace;
 use canopy_store::{Batch, Direction, Durability};
@@ -122,7 +123,7 @@ impl Namespace {
         }
         self.remove_doomed()?;
         for id in self.ids_in(Space::Opened)? {
-            match self.open_file(id) {
+            match self.recover_times(id).and_then(|()| self.open_file(id)) {
                 Ok(opened) => {
                     self.mark_written(&opened)?;
                     self.close_file(&opened)?;
@@ -136,6 +137,23 @@ impl Namespace {
             }
         }
         Ok(())
+    }
+
+    /// Gives the record of a file the times of its object, which was open and may have been written
+    /// later: whoever looks for what has changed must find it.
+    fn recover_times(&self, id: FileId) -> Result<()> {
+        let _writer = self.writer.lock();
+        let (place, before) = self.locate(id)?;
+        if !before.has(flag::OBJECT) {
+            return Ok(());
+        }
+        let mut inode = before.clone();
+        describe(&self.contents.open_object(id)?, &mut inode);
+        inode.mtime_ns = inode.mtime_ns.max(before.mtime_ns);
+        inode.atime_ns = inode.atime_ns.max(before.atime_ns);
+        let mut batch = Batch::new();
+        self.put(&mut batch, &place, Some(&before), &inode)?;
+        Ok(self.table.write(&batch, Durability::Visible)?)
     }
 
     /// Returns the ids of files that have records in a space.
