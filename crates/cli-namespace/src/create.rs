@@ -5,7 +5,9 @@ use canopy::Outcome;
 use canopy_namespace::{Settings, create_namespace, system_clock};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
+use std::fs::Permissions;
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,6 +34,9 @@ pub fn run(namespace: &Path, inline: usize, indexes: &[String]) -> anyhow::Resul
         Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
     }
     let storage = LocalStorage::new(namespace)?;
+    // A directory that was there may be open to all, and what users may not see is in its files.
+    std::fs::set_permissions(namespace, Permissions::from_mode(0o700))
+        .with_context(|| format!("cannot close {shown} to others"))?;
     let environment = Environment::system(Arc::new(storage));
     let owner = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     create_namespace(&environment, &settings, owner, &system_clock())

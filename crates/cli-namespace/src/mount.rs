@@ -7,9 +7,11 @@ use canopy::commands::ns::Mount as Arguments;
 use canopy::interrupt;
 use canopy_mount::{Mount, Options};
 use canopy_namespace::Upkeep;
+use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::sys::signal::Signal;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -21,14 +23,34 @@ const LOG: &str = "mount.log";
 const READY: &str = "mounted";
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let directory = &arguments.directory;
-    if !directory.is_dir() {
-        bail!("{}: no such directory to mount on", directory.display());
-    }
+    check_place(arguments)?;
     match arguments.foreground || arguments.detached {
         true => serve(arguments),
         false => detach(arguments),
     }
+}
+
+/// Returns an error for a directory that the namespace cannot be mounted on.
+fn check_place(arguments: &Arguments) -> anyhow::Result<()> {
+    let shown = arguments.directory.display();
+    let failed = || format!("cannot mount on {shown}");
+    let metadata = match arguments.directory.metadata() {
+        Err(error) if error.kind() == ErrorKind::NotConnected => bail!(
+            "{shown}: a process that had mounted a namespace there was killed; first unmount it: \
+             canopy ns unmount {shown}"
+        ),
+        metadata => metadata.with_context(failed)?,
+    };
+    if !metadata.is_dir() {
+        bail!("{shown} is no directory to mount on");
+    }
+    let namespace = place::found(&arguments.namespace)?;
+    let directory = arguments.directory.canonicalize().with_context(failed)?;
+    // The kernel would ask the mount for the files that the mount needs to answer.
+    if namespace.starts_with(&directory) || directory.starts_with(&namespace) {
+        bail!("{shown}: a namespace cannot be mounted over itself, nor inside");
+    }
+    Ok(())
 }
 
 /// Mounts, and answers the kernel until it is unmounted.
@@ -54,6 +76,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let directory = arguments.directory.display();
     let mut mount = Mount::new(namespace.clone(), &arguments.directory, &options)
         .with_context(|| format!("cannot mount on {directory}"))?;
+    restrict(arguments)?;
     let mut unmounter = mount.unmounter();
     std::thread::spawn(move || {
         while signals.wait().is_ok() {
@@ -78,13 +101,34 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Complete)
 }
 
+/// Has the mount keep to those of mount(8)'s options that restrict what files on it can do.
+fn restrict(arguments: &Arguments) -> anyhow::Result<()> {
+    let flags = arguments.options.iter().filter_map(|option| match option.as_str() {
+        "nosuid" => Some(MsFlags::MS_NOSUID),
+        "nodev" => Some(MsFlags::MS_NODEV),
+        "noexec" => Some(MsFlags::MS_NOEXEC),
+        _ => None,
+    });
+    let flags: MsFlags = flags.collect();
+    if flags.is_empty() {
+        return Ok(());
+    }
+    let (directory, none) = (&arguments.directory, None::<&Path>);
+    let flags = flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND;
+    let restricted = nix::mount::mount(none, directory, none, flags, none);
+    if restricted.is_err() {
+        let _ = umount2(directory, MntFlags::MNT_DETACH);
+    }
+    restricted.with_context(|| format!("cannot restrict the mount on {}", directory.display()))
+}
+
 /// Starts a process that mounts, and waits until it has.
 fn detach(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    place::environment(&arguments.namespace)?;
     let path = arguments.namespace.join(LOG);
     let failed = || format!("cannot write {}", path.display());
-    let mut log =
-        File::options().create(true).append(true).read(true).open(&path).with_context(failed)?;
+    let mut options = File::options();
+    options.create(true).append(true).read(true).mode(0o600);
+    let mut log = options.open(&path).with_context(failed)?;
     let before = log.seek(SeekFrom::End(0))?;
     let program = std::env::current_exe().context("cannot find the program")?;
     let mut child = Command::new(program)

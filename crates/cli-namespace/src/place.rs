@@ -5,17 +5,27 @@ use canopy_namespace::{Contents, Namespace, system_clock};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
 use rustix::io::Errno;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const CONTENTS: &str = "contents";
+
+/// Returns the full path of a namespace that is there.
+pub fn found(namespace: &Path) -> anyhow::Result<PathBuf> {
+    let environment = environment(namespace)?;
+    let failed = || format!("cannot open the namespace {}", namespace.display());
+    canopy_namespace::table_of(environment.storage.as_ref()).with_context(failed)?;
+    namespace.canonicalize().with_context(failed)
+}
 
 /// Returns what the records of a namespace run on.
 pub fn environment(namespace: &Path) -> anyhow::Result<Environment> {
     if !namespace.is_dir() {
         bail!("{}: no such directory", namespace.display());
     }
-    Ok(Environment::system(Arc::new(LocalStorage::existing(namespace)?)))
+    // Who opens it may go to another directory later.
+    let namespace = namespace.canonicalize()?;
+    Ok(Environment::system(Arc::new(LocalStorage::existing(&namespace)?)))
 }
 
 /// Returns what a namespace that is mounted on a directory says of itself, by an attribute that only
@@ -34,10 +44,9 @@ pub fn control(directory: &Path, name: &str) -> anyhow::Result<Option<String>> {
 
 /// Opens a namespace, which nobody else has open.
 pub fn open(namespace: &Path) -> anyhow::Result<Namespace> {
-    let environment = environment(namespace)?;
-    let failed = || format!("cannot open the namespace {}", namespace.display());
     // Before a directory is made where there is no namespace.
-    canopy_namespace::table_of(environment.storage.as_ref()).with_context(failed)?;
-    let contents = Contents::new(&namespace.join(CONTENTS))?;
-    Namespace::open(&environment, contents, system_clock()).with_context(failed)
+    let full = found(namespace)?;
+    let failed = || format!("cannot open the namespace {}", namespace.display());
+    let contents = Contents::new(&full.join(CONTENTS))?;
+    Namespace::open(&environment(&full)?, contents, system_clock()).with_context(failed)
 }

@@ -46,6 +46,7 @@ pub(crate) struct Filesystem {
     directories: Arc<Directories>,
     modes: Modes,
     passes_through: bool,
+    is_read_only: bool,
 }
 
 impl Filesystem {
@@ -56,6 +57,7 @@ impl Filesystem {
             directories: Arc::default(),
             modes: Modes::default(),
             passes_through: options.passes_through,
+            is_read_only: options.is_read_only,
         }
     }
 
@@ -78,6 +80,11 @@ impl Filesystem {
 
     fn attributes_of(&self, id: u64) -> Answer<Inode> {
         if is_virtual(id) { self.queries.inode(id) } else { self.namespace.inode(id) }
+    }
+
+    /// Notes that something was read, where anything may change.
+    fn touch_access(&self, id: u64) -> Answer<()> {
+        if self.is_read_only { Ok(()) } else { self.namespace.touch_access(id) }
     }
 
     fn create_entry(&self, parent: INodeNo, name: &OsStr, new: &New, reply: ReplyEntry) {
@@ -117,7 +124,7 @@ impl Filesystem {
                 self.namespace.list(&mut listing.lock(), offset.max(2), |entry| {
                     !add(entry.cookie, entry.name, entry.inode, true)
                 })?;
-                self.namespace.touch_access(id.0)
+                self.touch_access(id.0)
             }
             Directory::Query(found) => {
                 let first = usize::try_from(offset.saturating_sub(2)).unwrap_or(usize::MAX);
@@ -288,7 +295,7 @@ impl fuser::Filesystem for Filesystem {
         let target = match is_virtual(id.0) {
             true => self.queries.inode(id.0).map(|link| link.target),
             false => self.namespace.readlink(id.0).and_then(|target| {
-                self.namespace.touch_access(id.0)?;
+                self.touch_access(id.0)?;
                 Ok(target)
             }),
         };
@@ -450,7 +457,7 @@ impl fuser::Filesystem for Filesystem {
         reply: ReplyData,
     ) {
         let read = self.namespace.opened(id.0).and_then(|opened| {
-            let notes_access = flags.0 & O_NOATIME == 0;
+            let notes_access = flags.0 & O_NOATIME == 0 && !self.is_read_only;
             self.namespace.read(&opened, offset, size as usize, notes_access)
         });
         match read {
@@ -669,7 +676,10 @@ impl fuser::Filesystem for Filesystem {
     fn removexattr(&self, _: &Request, id: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         match check_xattr(name.as_bytes()) {
             Err(errno) => reply.error(errno),
-            Ok(()) => empty(reply, self.namespace.remove_xattr(id.0, name.as_bytes())),
+            Ok(()) => {
+                let name = name.as_bytes();
+                empty(reply, real(id).and_then(|id| self.namespace.remove_xattr(id, name)));
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use canopy_namespace::inode::file_type;
 use canopy_namespace::query::{
     Component, Context, Expression, Field, Span, Types, parse, system_zone,
 };
-use canopy_namespace::{Error, FileId, Found, Inode, Namespace};
+use canopy_namespace::{Error, FileId, Found, Inode, NAME_BYTES_MAX, Namespace};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
@@ -68,7 +68,9 @@ struct Node {
 struct Nodes {
     next: u64,
     by_id: HashMap<u64, Node>,
-    by_name: HashMap<(u64, Vec<u8>), u64>,
+    /// By the query above, the name, and where it leads: who asks and when decides which file has a
+    /// name among results, and the kernel remembers where a link leads by its id.
+    by_name: HashMap<(u64, Vec<u8>, Vec<u8>), u64>,
 }
 
 /// Who asked what, when, and what was found.
@@ -172,12 +174,14 @@ impl Queries {
 
     fn hold(&self, parent: u64, name: &[u8], link: Option<Inode>) -> Inode {
         let mut nodes = self.nodes.lock();
-        let known = nodes.by_name.get(&(parent, name.to_vec())).copied();
+        let target = link.as_ref().map_or_else(Vec::new, |link| link.target.clone());
+        let key = (parent, name.to_vec(), target);
+        let known = nodes.by_name.get(&key).copied();
         let id = known.unwrap_or_else(|| {
             nodes.next += 1;
             FIRST + nodes.next
         });
-        nodes.by_name.entry((parent, name.to_vec())).or_insert(id);
+        nodes.by_name.entry(key).or_insert(id);
         let node = nodes.by_id.entry(id).or_insert_with(|| Node {
             parent,
             name: name.to_vec(),
@@ -197,7 +201,8 @@ impl Queries {
         if node.lookups == 0
             && let Some(node) = nodes.by_id.remove(&id)
         {
-            nodes.by_name.remove(&(node.parent, node.name));
+            let target = node.link.map_or_else(Vec::new, |link| link.target);
+            nodes.by_name.remove(&(node.parent, node.name, target));
         }
     }
 
@@ -328,14 +333,7 @@ impl Hits {
             let own = name_of(&path).to_vec();
             let mut name = own.clone();
             if own == before {
-                let suffix = format!("~{}", inode.id);
-                name.truncate(255 - suffix.len());
-                name.extend_from_slice(suffix.as_bytes());
-                // Somebody may have called a file so.
-                while used.contains(&name) {
-                    name.truncate(254);
-                    name.push(b'~');
-                }
+                name = unused(&own, inode.id, &used);
                 used.insert(name.clone());
             }
             before = own;
@@ -347,6 +345,20 @@ impl Hits {
     }
 }
 
+/// Returns a name that is not used yet, made of one that is.
+fn unused(name: &[u8], id: FileId, used: &HashSet<Vec<u8>>) -> Vec<u8> {
+    // Somebody may have called a file so, or it has several names.
+    let suffixes = (0_u64..).map(|number| match number {
+        0 => format!("~{id}"),
+        _ => format!("~{id}~{number}"),
+    });
+    let mut names = suffixes.map(|suffix| {
+        let kept = &name[..name.len().min(NAME_BYTES_MAX - suffix.len())];
+        [kept, suffix.as_bytes()].concat()
+    });
+    names.find(|name| !used.contains(name)).unwrap_or_default()
+}
+
 fn name_of(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
@@ -355,5 +367,26 @@ fn attributes_of(id: u64, node: &Node) -> Inode {
     match &node.link {
         Some(link) => Inode { id, ..link.clone() },
         None => Inode { id, mode: file_type::DIRECTORY | 0o555, nlink: 2, ..Inode::default() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_result_has_a_name_of_its_own() {
+        let long = "x".repeat(NAME_BYTES_MAX);
+        let cut = |suffix: &str| format!("{}{suffix}", &long[..NAME_BYTES_MAX - suffix.len()]);
+        // Somebody has called files as the second one with the long name would be called.
+        let names = [&long, &long, &long, &cut("~7"), &cut("~"), &cut("~7~"), &cut("~7~1")];
+        let found = names.iter().enumerate().map(|(at, name)| Found {
+            path: format!("{at}/{name}").into_bytes(),
+            inode: Inode { id: 7, ..Inode::default() },
+        });
+        let hits = Hits::new(found.collect(), 1).hits;
+        let unique: HashSet<&Vec<u8>> = hits.iter().map(|hit| &hit.name).collect();
+        assert_eq!(unique.len(), names.len());
+        assert!(hits.iter().all(|hit| hit.name.len() <= NAME_BYTES_MAX));
     }
 }

@@ -30,6 +30,7 @@ impl Namespace {
         if [from.1, to.1].iter().any(|name| matches!(*name, b"." | b"..")) {
             return Err(Errno::BUSY.into());
         }
+        self.flush_contents_of(from)?;
         let _writer = self.writer.lock();
         let mut directories = vec![self.directory(from.0)?];
         if to.0 != from.0 {
@@ -79,6 +80,16 @@ impl Namespace {
         directories.into_iter().for_each(|directory| self.remember(directory));
         self.limit_pending()?;
         Ok(())
+    }
+
+    /// Puts the contents of a file into its records, if it is open and they are not there yet: who
+    /// replaces a file by renaming a new one finds one of the two after a crash, never none.
+    fn flush_contents_of(&self, (parent, name): Name<'_>) -> Result<()> {
+        let Some(found) = self.record(&Key::named(parent, name))? else { return Ok(()) };
+        match self.contents.find(found.id, false) {
+            Some(opened) if opened.object().is_none() => self.flush_file(&opened, false),
+            _ => Ok(()),
+        }
     }
 
     /// Returns an error for a rename that POSIX forbids.
