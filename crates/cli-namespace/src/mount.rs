@@ -8,6 +8,7 @@ use canopy::interrupt;
 use canopy_mount::{Mount, Options};
 use canopy_namespace::Upkeep;
 use nix::mount::{MntFlags, MsFlags, umount2};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -15,9 +16,15 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// What the process that mounted it says later is in this file of the namespace.
 const LOG: &str = "mount.log";
+
+/// How often to look for what could not be done.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What it says when the directory is mounted.
 const READY: &str = "mounted";
@@ -53,6 +60,30 @@ fn check_place(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Lets this process open as many files as it may: each large one that is open takes a descriptor.
+fn raise_limit() {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // With fewer it works, too.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
+}
+
+/// Tells in the log what could not be done beside, each failure once, until the sender is dropped.
+fn watch(upkeep: &Arc<Upkeep>) -> (Sender<()>, JoinHandle<()>) {
+    let (upkeep, (ends, ended)) = (upkeep.clone(), channel());
+    let thread = std::thread::spawn(move || {
+        let mut told = None;
+        while ended.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            let failure = upkeep.failure();
+            if failure.is_some() && failure != told {
+                canopy::message(failure.as_deref().unwrap_or_default());
+            }
+            told = failure;
+        }
+    });
+    (ends, thread)
+}
+
 /// Mounts, and answers the kernel until it is unmounted.
 fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if arguments.detached {
@@ -60,8 +91,10 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
         let _ = rustix::process::setsid();
     }
     let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
+    raise_limit();
     let namespace = Arc::new(place::open(&arguments.namespace)?);
-    let upkeep = Upkeep::start(&namespace);
+    let upkeep = Arc::new(Upkeep::start(&namespace));
+    let (ends, watching) = watch(&upkeep);
     let shown = arguments.namespace.canonicalize()?.display().to_string();
     let is_root = nix::unistd::geteuid().is_root();
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -95,6 +128,9 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     }
     let ran = mount.run();
     let synced = namespace.sync();
+    drop(ends);
+    // A thread that panicked has said so.
+    let _ = watching.join();
     drop(upkeep);
     ran.with_context(|| format!("the mount on {directory} failed"))?;
     synced.with_context(|| format!("what was last written through {directory} may be lost"))?;

@@ -72,7 +72,7 @@ impl Filesystem {
             return answer(self.queries.query(parent, &name), reply);
         }
         let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
-        self.queries.run(move |queries| {
+        self.queries.run(uid, move |queries| {
             let who = credentials(uid, gid, pid);
             answer(queries.result(parent, &name, &who), reply);
         });
@@ -126,7 +126,7 @@ impl Filesystem {
                 })?;
                 self.touch_access(id.0)
             }
-            Directory::Query(found) => {
+            Directory::Query(found, _) => {
                 let first = usize::try_from(offset.saturating_sub(2)).unwrap_or(usize::MAX);
                 for (at, hit) in found.hits.iter().enumerate().skip(first) {
                     let link = self.queries.hold_hit(id.0, hit);
@@ -153,12 +153,19 @@ impl Filesystem {
             Some(object) if self.passes_through => make_backing(object).ok(),
             _ => None,
         });
-        if backing.is_some() && writes {
-            self.namespace.mark_written(&opened)?;
-        }
+        let noted = match backing.is_some() && writes {
+            true => self.namespace.note_written(&opened),
+            false => Ok(()),
+        };
+        let is_due = noted.and_then(|()| self.namespace.is_access_due(id.0));
+        let is_due = is_due.inspect_err(|_| {
+            self.modes.close(id.0);
+            // The first error is told.
+            let _ = self.namespace.close_file(&opened);
+        })?;
         let mut flags = FopenFlags::FOPEN_NOFLUSH;
         // What is read from the kernel's memory changes no time of access.
-        if backing.is_none() && !self.namespace.is_access_due(id.0)? {
+        if backing.is_none() && !is_due {
             flags |= FopenFlags::FOPEN_KEEP_CACHE;
         }
         let handle = if backing.is_some() { PASSED_THROUGH } else { FileHandle(0) };
@@ -236,6 +243,10 @@ impl fuser::Filesystem for Filesystem {
                 if error.errno() == rustix::io::Errno::NOENT && is_query(name.as_bytes()) =>
             {
                 self.look_up_virtual(request, parent.0, name, reply);
+            }
+            // All changes come through the kernel, so it may remember what there is not.
+            Err(error) if error.errno() == rustix::io::Errno::NOENT => {
+                reply.entry(&TTL, &attributes(&Inode::default()), GENERATION);
             }
             Err(error) => reply.error(errno(&error)),
         }
@@ -517,12 +528,14 @@ impl fuser::Filesystem for Filesystem {
         }
         let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
         let directories = self.directories.clone();
-        self.queries.run(move |queries| match queries.find(id.0, &credentials(uid, gid, pid)) {
-            Ok(found) => {
-                let handle = directories.open(Directory::Query(found));
-                reply.opened(handle, FopenFlags::empty());
+        self.queries.run(uid, move |queries| {
+            match queries.find(id.0, &credentials(uid, gid, pid)) {
+                Ok(found) => match directories.open_query(uid, found) {
+                    Some(handle) => reply.opened(handle, FopenFlags::empty()),
+                    None => reply.error(Errno::EMFILE),
+                },
+                Err(error) => reply.error(errno(&error)),
             }
-            Err(error) => reply.error(errno(&error)),
         });
     }
 
@@ -638,7 +651,7 @@ impl fuser::Filesystem for Filesystem {
         }
     }
 
-    fn getxattr(&self, _: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.as_bytes();
         if let Err(errno) = check_xattr(name) {
             return reply.error(errno);
@@ -648,9 +661,11 @@ impl fuser::Filesystem for Filesystem {
         }
         if control::is_control(id.0, name) {
             let (namespace, name) = (self.namespace.clone(), name.to_vec());
-            return self.queries.run(move |_| match control::get(&namespace, &name) {
-                Ok(value) => xattr(reply, &value, size),
-                Err(error) => reply.error(errno(&error)),
+            return self.queries.run(request.uid(), move |_| {
+                match control::get(&namespace, &name) {
+                    Ok(value) => xattr(reply, &value, size),
+                    Err(error) => reply.error(errno(&error)),
+                }
             });
         }
         match self.namespace.xattr(id.0, name) {

@@ -5,6 +5,7 @@ mod control;
 mod convert;
 mod filesystem;
 mod handles;
+mod pool;
 mod queries;
 
 pub use control::{CHECK, INDEXES};

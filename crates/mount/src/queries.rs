@@ -1,16 +1,17 @@
 //! Directories that are queries: names in brackets below any directory, with symbolic links to what
 //! is found (Loris, section III-B-2). They exist while the kernel knows them.
 //!
-//! A query runs in a thread of its own, and few at once, so that nobody's questions keep the threads
-//! busy that everybody needs.
+//! Queries run in threads of their own (`pool`), so that nobody's questions keep those busy that
+//! everybody needs.
 
+use crate::pool::Pool;
 use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::query::{
     Component, Context, Expression, Field, Span, Types, parse, system_zone,
 };
 use canopy_namespace::{Error, FileId, Found, Inode, NAME_BYTES_MAX, Namespace};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,14 +23,15 @@ const FIRST: u64 = 1 << 63;
 /// So many queries one below the other.
 const DEPTH_MAX: usize = 16;
 
-/// A query that finds more fails: what it finds is in memory.
-const RESULTS_MAX: usize = 1_000_000;
+/// A query that finds more fails, and so does opening one if a user's open ones have more together:
+/// what they found is in memory.
+pub(crate) const RESULTS_MAX: usize = 500_000;
 
 /// So many files are recent if nobody says since when.
 const RECENT: usize = 1000;
 
-/// So many queries run at once.
-const RUNNING_MAX: usize = 2;
+/// So many refused queries a minute are told of.
+const REFUSALS_MAX: u32 = 100;
 
 /// Names are looked up in what was found so long ago at most.
 const FRESH: Duration = Duration::from_secs(10);
@@ -86,8 +88,9 @@ pub(crate) struct Queries {
     log: Log,
     nodes: Mutex<Nodes>,
     kept: Mutex<Vec<Kept>>,
-    running: Mutex<usize>,
-    ended: Condvar,
+    pool: Pool,
+    /// When refusals were counted from, and how many there were.
+    refusals: Mutex<(Instant, u32)>,
 }
 
 /// Returns whether an id is one of ours.
@@ -115,24 +118,15 @@ impl Queries {
             log,
             nodes: Mutex::default(),
             kept: Mutex::default(),
-            running: Mutex::new(0),
-            ended: Condvar::new(),
+            pool: Pool::new(),
+            refusals: Mutex::new((Instant::now(), 0)),
         }
     }
 
-    /// Runs something that may take long in a thread of its own.
-    pub(crate) fn run(self: &Arc<Self>, work: impl FnOnce(&Queries) + Send + 'static) {
+    /// Does something that may take long for a user in another thread.
+    pub(crate) fn run(self: &Arc<Self>, uid: u32, work: impl FnOnce(&Queries) + Send + 'static) {
         let queries = self.clone();
-        std::thread::spawn(move || {
-            {
-                let mut running = queries.running.lock();
-                queries.ended.wait_while(&mut running, |running| *running >= RUNNING_MAX);
-                *running += 1;
-            }
-            work(&queries);
-            *queries.running.lock() -= 1;
-            queries.ended.notify_one();
-        });
+        self.pool.run(uid, move || work(&queries));
     }
 
     /// Returns the node of a query below a directory or another query, and holds it.
@@ -230,7 +224,17 @@ impl Queries {
     }
 
     fn refuse(&self, name: &[u8], why: &str) -> Error {
-        (self.log)(&format!("the query {}: {why}", name.escape_ascii()));
+        let mut refusals = self.refusals.lock();
+        if refusals.0.elapsed() > Duration::from_secs(60) {
+            *refusals = (Instant::now(), 0);
+        }
+        refusals.1 = refusals.1.saturating_add(1);
+        let count = refusals.1;
+        drop(refusals);
+        // Anybody may ask anything, and what is told takes space.
+        if count <= REFUSALS_MAX {
+            (self.log)(&format!("the query {}: {why}", name.escape_ascii()));
+        }
         Errno::NOENT.into()
     }
 
@@ -332,7 +336,8 @@ impl Hits {
         for Found { path, inode } in found {
             let own = name_of(&path).to_vec();
             let mut name = own.clone();
-            if own == before {
+            // A name that is a query would be taken for one.
+            if own == before || is_query(&own) {
                 name = unused(&own, inode.id, &used);
                 used.insert(name.clone());
             }

@@ -87,7 +87,7 @@ impl Namespace {
     fn flush_contents_of(&self, (parent, name): Name<'_>) -> Result<()> {
         let Some(found) = self.record(&Key::named(parent, name))? else { return Ok(()) };
         match self.contents.find(found.id, false) {
-            Some(opened) if opened.object().is_none() => self.flush_file(&opened, false),
+            Some(opened) if opened.object().is_none() => self.flush_file(&opened),
             _ => Ok(()),
         }
     }
