@@ -2,9 +2,13 @@
 //! namespaces. One file a subcommand; `place` is the only way to where one lies.
 
 mod check;
+mod copy;
 mod create;
+mod faults;
+mod import;
 mod info;
 mod mount;
+mod paths;
 mod place;
 mod unmount;
 
@@ -25,6 +29,7 @@ fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Create { namespace, inline } => create::run(&namespace, inline),
         Command::Info { namespace, json } => info::run(&namespace, json),
         Command::Check { namespace } => check::run(&namespace),
+        Command::Import(arguments) => import::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Unmount { directory } => unmount::run(&directory),
     }

@@ -24,5 +24,13 @@ pub fn open(namespace: &Path) -> anyhow::Result<Namespace> {
     // Before a directory is made where there is no namespace.
     canopy_namespace::table_of(environment.storage.as_ref()).with_context(failed)?;
     let contents = Contents::new(&namespace.join(CONTENTS))?;
-    Namespace::open(&environment, contents, system_clock()).with_context(failed)
+    match Namespace::open(&environment, contents, system_clock()) {
+        // The lock, which is let go with the process that has it.
+        Err(canopy_namespace::Error::Store(canopy_store::Error::Fenced(_))) => bail!(
+            "{} is mounted, or used by another command: unmount it first (canopy ns unmount \
+             DIRECTORY), or wait",
+            namespace.display()
+        ),
+        opened => opened.with_context(failed),
+    }
 }

@@ -118,6 +118,13 @@ impl Contents {
         Ok(())
     }
 
+    /// Makes everything that was written into objects, and their names, outlast a crash.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        let synced =
+            File::open(&self.directory).and_then(|directory| Ok(rustix::fs::syncfs(&directory)?));
+        synced.map_err(Error::io(self.directory.display().to_string()))
+    }
+
     /// Returns the file if it is open, once more if `again`.
     pub(crate) fn find(&self, id: FileId, again: bool) -> Option<Arc<Opened>> {
         let mut opened = self.opened.lock();

@@ -3,6 +3,7 @@
 
 pub mod acl;
 pub mod attributes;
+mod bulk;
 mod change;
 mod check;
 mod contents;
@@ -20,6 +21,7 @@ mod settings;
 mod upkeep;
 mod xattrs;
 
+pub use bulk::Bulk;
 pub use change::{New, Privileges, RenameMode, SetAttributes, SetTime};
 pub use check::Fault;
 pub use contents::{Contents, FILE_BYTES_MAX, Opened};

@@ -42,6 +42,15 @@ pub enum Command {
     ///
     /// Example: canopy ns check /srv/projects
     Check { namespace: PathBuf },
+    /// Copy a tree of files into a namespace
+    ///
+    /// Names, types, owners, modes, times, hard links, targets of symbolic links, device numbers,
+    /// extended attributes and ACLs are copied, and with --data what the files have in them. All of
+    /// it appears at once when it is done, or nothing does. Exit code 1 tells that something was
+    /// left out, such as files that vanished meanwhile. The namespace must not be mounted.
+    ///
+    /// Example: canopy ns import /home /srv/projects --into /home --data
+    Import(Import),
     /// Mount a namespace on a directory
     ///
     /// The kernel checks permissions. Mounted by root, every user may use it. It is unmounted by
@@ -56,6 +65,23 @@ pub enum Command {
         /// Where it is mounted
         directory: PathBuf,
     },
+}
+
+#[derive(clap::Args)]
+pub struct Import {
+    /// The directory whose contents are copied
+    pub source: PathBuf,
+    pub namespace: PathBuf,
+    /// The directory of the namespace that they go into, made if it is missing: a new or an empty
+    /// one takes on the attributes of SOURCE
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    pub into: PathBuf,
+    /// Copy what files have in them; without this, files that are not empty cannot be opened
+    #[arg(long)]
+    pub data: bool,
+    /// Also copy what is mounted below SOURCE
+    #[arg(long)]
+    pub cross_mounts: bool,
 }
 
 #[derive(clap::Args)]
