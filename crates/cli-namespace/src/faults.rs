@@ -2,6 +2,7 @@
 //! counted.
 
 use canopy::Outcome;
+use canopy_text::safe::message_line;
 use std::fmt::Display;
 
 /// More are counted and not told.
@@ -18,7 +19,9 @@ impl Faults {
     pub fn add(&mut self, path: impl Display, what: impl Display) {
         self.count += 1;
         if self.count <= TOLD_MAX {
-            canopy::message(format_args!("{path}: {what}"));
+            // A name with an end of a line in it would make two messages of one.
+            let told = format!("{path}: {what}");
+            canopy::message(message_line(&told));
         }
     }
 

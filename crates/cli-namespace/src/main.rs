@@ -4,10 +4,12 @@
 mod check;
 mod copy;
 mod create;
+mod export;
 mod faults;
 mod import;
 mod info;
 mod mount;
+mod names;
 mod paths;
 mod place;
 mod unmount;
@@ -30,6 +32,7 @@ fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Info { namespace, json } => info::run(&namespace, json),
         Command::Check { namespace } => check::run(&namespace),
         Command::Import(arguments) => import::run(&arguments),
+        Command::Export { source, directory } => export::run(&source, &directory),
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Unmount { directory } => unmount::run(&directory),
     }

@@ -1,6 +1,6 @@
 //! Paths in namespaces, and files in messages.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use canopy_namespace::{Inode, Namespace, ROOT};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
@@ -33,6 +33,12 @@ pub fn find(namespace: &Namespace, names: &[&[u8]]) -> anyhow::Result<Option<Ino
         }
     }
     Ok(Some(inode))
+}
+
+/// Returns what lies at a path that must be there.
+pub fn existing(namespace: &Namespace, path: &Path) -> anyhow::Result<Inode> {
+    let names = names(path)?;
+    find(namespace, &names)?.ok_or_else(|| anyhow!("{}: no such file or directory", show(&names)))
 }
 
 /// Returns a path as messages show it.

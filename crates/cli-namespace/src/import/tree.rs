@@ -6,6 +6,7 @@ use super::files::Links;
 use super::look::{self, Mount, Xattrs};
 use crate::copy::Copier;
 use crate::faults::Faults;
+use crate::names::Names;
 use anyhow::{Context, bail};
 use canopy_namespace::{Bulk, FileId, Inode, Namespace};
 use canopy_store::hash_of;
@@ -13,7 +14,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, RawDir, Statx};
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -68,17 +69,8 @@ pub(super) struct Level {
     place: (u64, u64),
     /// With a link for each directory in it that was imported.
     pub(super) inode: Inode,
-    /// Names of directories that are still to be read, each with its NUL.
-    left: Vec<u8>,
-}
-
-impl Level {
-    fn take_left(&mut self) -> Option<CString> {
-        self.left.pop()?;
-        let start = self.left.iter().rposition(|byte| *byte == 0).map_or(0, |at| at + 1);
-        // A name has no NUL in it.
-        CString::new(self.left.split_off(start)).ok()
-    }
+    /// Directories in it that are still to be read.
+    left: Names,
 }
 
 impl<'a> Tree<'a> {
@@ -115,7 +107,8 @@ impl<'a> Tree<'a> {
             tree.read_xattrs(&source, &mut inode, "the source")?;
         }
         let place = (look::device_of(&stat), stat.stx_ino);
-        let level = Level { name: Vec::new(), fd: Some(source), place, inode, left: Vec::new() };
+        let level =
+            Level { name: Vec::new(), fd: Some(source), place, inode, left: Names::default() };
         tree.levels.push(level);
         Ok(tree)
     }
@@ -126,7 +119,7 @@ impl<'a> Tree<'a> {
         let top = loop {
             let is_top = self.levels.len() == 1;
             let Some(level) = self.levels.last_mut() else { bail!("the walk has lost its way") };
-            match level.take_left() {
+            match level.left.pop() {
                 Some(name) => self.descend(&name)?,
                 None if is_top => break level.inode.clone(),
                 None => self.ascend()?,
@@ -242,7 +235,7 @@ impl<'a> Tree<'a> {
     /// Notes a directory that is to be read once this one has been.
     fn note(&mut self, name: &CStr) {
         if let Some(level) = self.levels.last_mut() {
-            level.left.extend_from_slice(name.to_bytes_with_nul());
+            level.left.push(name);
         }
     }
 
@@ -317,7 +310,7 @@ impl<'a> Tree<'a> {
             return Ok(self.bulk.add(parent, name.to_bytes(), &inode)?);
         }
         let name = name.to_bytes().to_vec();
-        self.levels.push(Level { name, fd: Some(fd), place, inode, left: Vec::new() });
+        self.levels.push(Level { name, fd: Some(fd), place, inode, left: Names::default() });
         // The source itself stays open.
         if let Some(at) = self.levels.len().checked_sub(OPEN_MAX).filter(|at| *at > 0) {
             self.levels[at].fd = None;

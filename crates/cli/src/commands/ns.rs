@@ -51,6 +51,20 @@ pub enum Command {
     ///
     /// Example: canopy ns import /home /srv/projects --into /home --data
     Import(Import),
+    /// Write a tree of a namespace into a directory of the system
+    ///
+    /// All is written that 'canopy ns import' copies, but for times of birth and of changes of
+    /// attributes, which nobody can set. Exit code 1 tells that something could not be written, such
+    /// as owners by others than root. The namespace must not be mounted.
+    ///
+    /// Example: canopy ns export /srv/projects:/home /mnt/copy
+    Export {
+        /// The namespace, and the directory in it [default: its root]
+        #[arg(value_name = "NAMESPACE[:PATH]")]
+        source: PathBuf,
+        /// A directory that is empty, or not there yet
+        directory: PathBuf,
+    },
     /// Mount a namespace on a directory
     ///
     /// The kernel checks permissions. Mounted by root, every user may use it. It is unmounted by
