@@ -4,6 +4,7 @@
 mod check;
 mod copy;
 mod create;
+mod du;
 mod export;
 mod faults;
 mod import;
@@ -32,6 +33,7 @@ fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Info { namespace, json } => info::run(&namespace, json),
         Command::Check { namespace } => check::run(&namespace),
         Command::Import(arguments) => import::run(&arguments),
+        Command::Du(arguments) => du::run(&arguments),
         Command::Export { source, directory } => export::run(&source, &directory),
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Unmount { directory } => unmount::run(&directory),

@@ -167,7 +167,7 @@ impl<'a> Tree<'a> {
             self.links.insert(inode.id, (names, inode.nlink - 1));
             return Ok(false);
         };
-        *left -= 1;
+        *left = left.saturating_sub(1);
         let names = match *left {
             0 => self.links.remove(&inode.id).map(|(names, _)| names).unwrap_or_default(),
             _ => names.clone(),

@@ -65,6 +65,14 @@ pub enum Command {
         /// A directory that is empty, or not there yet
         directory: PathBuf,
     },
+    /// Add up the space that directories of a namespace take, as du(1) does
+    ///
+    /// Files with several names are counted once. Files that were imported without their contents
+    /// count what these took where they came from. The namespace must not be mounted.
+    ///
+    /// Example: canopy ns du -h --max-depth 1 /srv/projects /home
+    #[command(disable_help_flag = true)]
+    Du(Du),
     /// Mount a namespace on a directory
     ///
     /// The kernel checks permissions. Mounted by root, every user may use it. It is unmounted by
@@ -96,6 +104,35 @@ pub struct Import {
     /// Also copy what is mounted below SOURCE
     #[arg(long)]
     pub cross_mounts: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Du {
+    pub namespace: PathBuf,
+    /// A directory or a file in it
+    #[arg(default_value = "/")]
+    pub path: PathBuf,
+    /// Print one line for PATH
+    #[arg(long, short)]
+    pub summarize: bool,
+    /// Print sizes for people, such as 4.0K or 12M
+    #[arg(long, short = 'h')]
+    pub human_readable: bool,
+    /// Print lines for what is at most N levels below PATH
+    #[arg(long, short = 'd', value_name = "N")]
+    pub max_depth: Option<usize>,
+    /// Print a line for every file too
+    #[arg(long, short)]
+    pub all: bool,
+    /// Add up sizes instead of the space taken on disk
+    #[arg(long)]
+    pub apparent_size: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub help: Option<bool>,
 }
 
 #[derive(clap::Args)]
