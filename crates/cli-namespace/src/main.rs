@@ -2,10 +2,17 @@
 //! namespaces. One file a subcommand; `place` is the only way to where one lies.
 
 mod check;
+mod copy;
 mod create;
+mod du;
+mod export;
+mod faults;
+mod import;
 mod index;
 mod info;
 mod mount;
+mod names;
+mod paths;
 mod place;
 mod unmount;
 
@@ -27,6 +34,9 @@ fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Info { namespace, json } => info::run(&namespace, json),
         Command::Check { place } => check::run(&place),
         Command::Index(arguments) => index::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
+        Command::Du(arguments) => du::run(&arguments),
+        Command::Export { source, directory } => export::run(&source, &directory),
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Unmount { directory } => unmount::run(&directory),
     }

@@ -48,5 +48,13 @@ pub fn open(namespace: &Path) -> anyhow::Result<Namespace> {
     let full = found(namespace)?;
     let failed = || format!("cannot open the namespace {}", namespace.display());
     let contents = Contents::new(&full.join(CONTENTS))?;
-    Namespace::open(&environment(&full)?, contents, system_clock()).with_context(failed)
+    match Namespace::open(&environment(&full)?, contents, system_clock()) {
+        // The lock, which is let go with the process that has it.
+        Err(canopy_namespace::Error::Store(canopy_store::Error::Fenced(_))) => bail!(
+            "{} is mounted, or used by another command: unmount it first (canopy ns unmount \
+             DIRECTORY), or wait",
+            namespace.display()
+        ),
+        opened => opened.with_context(failed),
+    }
 }

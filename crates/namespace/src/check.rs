@@ -325,7 +325,11 @@ impl Check<'_> {
             self.fault(id, "it has contents twice");
         }
         let is_regular = inode.file_type == file_type::REGULAR;
-        if is_regular && inode.size > 0 && !has(flag::INLINE) && !has(flag::OBJECT) {
+        let has_any = has(flag::INLINE) || has(flag::OBJECT);
+        if has(flag::ABSENT) && (has_any || !is_regular) {
+            self.fault(id, "its contents count as absent, which they cannot be");
+        }
+        if is_regular && inode.size > 0 && !has_any && !has(flag::ABSENT) {
             self.fault(id, format!("it has {} bytes, but no contents", inode.size));
         }
     }

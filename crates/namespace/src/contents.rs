@@ -240,7 +240,7 @@ impl Contents {
         unsettled.retain(|id| !ids.contains(id));
     }
 
-    /// Makes all objects outlast a crash.
+    /// Makes everything that was written into objects, and their names, outlast a crash.
     pub(crate) fn sync_all(&self) -> Result<()> {
         let shown = || self.directory.display().to_string();
         let directory = File::open(&self.directory).map_err(Error::io(shown()))?;

@@ -31,6 +31,9 @@ impl Namespace {
         if !inode.is_regular() {
             return Err(if inode.is_directory() { Errno::ISDIR } else { Errno::NXIO }.into());
         }
+        if inode.has(flag::ABSENT) {
+            return Err(Errno::NODATA.into());
+        }
         let opened = Opened { id, inline: RwLock::default(), object: OnceLock::new() };
         if inode.has(flag::OBJECT) {
             let object = self.contents.open_object(id)?;
@@ -268,10 +271,31 @@ impl Namespace {
         if size > FILE_BYTES_MAX {
             return Err(Errno::FBIG.into());
         }
+        if size == 0 {
+            self.forget_absent(id)?;
+        }
         let opened = self.open_file(id)?;
         let truncated = self.truncate_opened(&opened, size, privileges);
         let closed = self.close_file(&opened);
         truncated.and(closed)
+    }
+
+    /// Makes a file whose contents were not imported an empty one.
+    fn forget_absent(&self, id: FileId) -> Result<()> {
+        let _writer = self.writer.lock();
+        let (place, before) = self.locate(id)?;
+        if !before.has(flag::ABSENT) {
+            return Ok(());
+        }
+        let mut inode = before.clone();
+        self.overlay(&mut inode);
+        inode.flags &= !flag::ABSENT;
+        (inode.size, inode.blocks) = (0, 0);
+        let mut batch = Batch::new();
+        self.put(&mut batch, &place, Some(&before), &inode)?;
+        self.table.write(&batch, Durability::Visible)?;
+        self.forget_pending(id);
+        Ok(())
     }
 
     fn truncate_opened(

@@ -38,6 +38,10 @@ pub mod flag {
     pub const OBJECT: u32 = 8;
     /// It never had a name, and may get one.
     pub const LINKABLE: u32 = 16;
+    /// It was imported without its contents, of which only the length is known. Opening it fails
+    /// with ENODATA, so that nobody takes what is missing for zeros; once it is truncated to
+    /// nothing, it is a file like any other.
+    pub const ABSENT: u32 = 32;
 }
 
 /// The attributes of a file. Times are nanoseconds since 1970, blocks have 512 bytes.

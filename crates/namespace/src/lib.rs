@@ -4,6 +4,7 @@
 pub mod acl;
 pub mod attributes;
 mod building;
+mod bulk;
 mod change;
 mod check;
 mod contents;
@@ -21,6 +22,7 @@ mod settings;
 mod upkeep;
 mod xattrs;
 
+pub use bulk::Bulk;
 pub use change::{New, Privileges, RenameMode, SetAttributes, SetTime};
 pub use check::Fault;
 pub use contents::{Contents, FILE_BYTES_MAX, Opened};

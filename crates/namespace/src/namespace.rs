@@ -16,6 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -389,18 +390,36 @@ impl Namespace {
 impl Writer {
     /// Returns an id that no file ever had.
     pub(crate) fn new_id(&mut self, table: &Table) -> Result<FileId> {
-        if self.next_id == self.ids_end {
-            let end = self.ids_end.saturating_add(IDS);
-            if end > keys::FILE_ID_MAX {
-                return Err(Errno::NOSPC.into());
-            }
+        // What was taken and given up again may lie beyond.
+        if self.next_id >= self.ids_end {
+            let end = self.next_id.saturating_add(IDS);
             let mut batch = Batch::new();
-            batch.put(keys::ids().as_ref(), &end.to_be_bytes())?;
+            self.put_end(&mut batch, end)?;
             table.write(&batch, Durability::Visible)?;
-            self.ids_end = end;
         }
-        self.next_id += 1;
-        Ok(self.next_id - 1)
+        self.take_ids(1).map(|ids| ids.start)
+    }
+
+    /// Returns ids that no file ever had. Before anybody sees them, the table must have been told
+    /// where ids end.
+    pub(crate) fn take_ids(&mut self, count: u64) -> Result<Range<FileId>> {
+        let start = self.next_id;
+        let end = start.saturating_add(count);
+        if end > keys::FILE_ID_MAX {
+            return Err(Errno::NOSPC.into());
+        }
+        self.next_id = end;
+        Ok(start..end)
+    }
+
+    /// Adds to `batch`, which is to be written, that all ids taken so far are, and those below
+    /// `end`.
+    pub(crate) fn put_end(&mut self, batch: &mut Batch, end: FileId) -> Result<()> {
+        if end > keys::FILE_ID_MAX {
+            return Err(Errno::NOSPC.into());
+        }
+        self.ids_end = end.max(self.next_id).max(self.ids_end);
+        Ok(batch.put(keys::ids().as_ref(), &self.ids_end.to_be_bytes())?)
     }
 }
 

@@ -119,7 +119,11 @@ impl Namespace {
     /// objects, which may have taken the place of others.
     pub(crate) fn settle(&self) -> Result<()> {
         let unsettled = self.contents.unsettled();
-        let doomed = self.ids_in(Space::Doomed)?;
+        let doomed = {
+            // Whoever adds a tree dooms its objects until all of it is there.
+            let _writer = self.writer.lock();
+            self.ids_in(Space::Doomed)?
+        };
         if unsettled.is_empty() && doomed.is_empty() {
             return Ok(());
         }

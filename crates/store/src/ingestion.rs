@@ -2,6 +2,7 @@
 //! between, and they become a table's newest runs in one commit (DeltaFS, section 5: client
 //! logging).
 
+use crate::batch::{Batch, Change, Changes};
 use crate::commit::commit;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -12,7 +13,7 @@ use crate::output::{Lease, Output};
 use crate::record::{Layout, RecordRef};
 use crate::scan::{Direction, Older, Scan, ScanInput};
 use crate::sorted::{Sorted, SortedSource, Unsorted};
-use crate::table::Options;
+use crate::table::{Options, Table};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -25,13 +26,40 @@ pub struct Ingestion {
     layout: Layout,
     range: KeyRange,
     job: u64,
-    lease: Lease,
-    next_number: AtomicU32,
+    lease: Arc<Lease>,
+    next_number: Arc<AtomicU32>,
     records: Unsorted,
     /// The newest first.
     runs: Vec<Run>,
     /// Whether records could not be written.
     has_failed: bool,
+}
+
+/// A part of an ingestion that a thread of its own fills. What parts have of one key must be the
+/// same: none of them is newer than the others.
+pub struct IngestionPart(Ingestion);
+
+impl IngestionPart {
+    /// Adds the changes of a batch, as [`Ingestion::add_batch`] does.
+    pub fn add_batch(&mut self, batch: &Batch) -> Result<()> {
+        self.0.add_batch(batch)
+    }
+
+    /// Sorts and writes out what was added.
+    pub fn write_out(&mut self) -> Result<()> {
+        self.0.write_run()
+    }
+}
+
+impl Table {
+    /// Begins to add records to this table beside its log. What was written through the log so far
+    /// is older than they are if it is flushed before [`Ingestion::commit`]; nobody sees them
+    /// before [`Table::refresh`].
+    pub fn ingestion(&self, memory_bytes: u64) -> Result<Ingestion> {
+        let (environment, id, _, options) = self.parts();
+        let options = Options { memtable_bytes: memory_bytes, ..options.clone() };
+        Ingestion::begin(environment, id, &options)
+    }
 }
 
 impl Ingestion {
@@ -51,8 +79,8 @@ impl Ingestion {
             layout: manifest.state.layout,
             range: manifest.state.range,
             job,
-            lease: Lease::new(environment, table, job, options.job_ms),
-            next_number: AtomicU32::new(0),
+            lease: Arc::new(Lease::new(environment, table, job, options.job_ms)),
+            next_number: Arc::default(),
             records: Unsorted::default(),
             runs: Vec::new(),
             has_failed: false,
@@ -72,11 +100,50 @@ impl Ingestion {
         }
     }
 
+    /// Adds the changes of a batch, in their order, of which none may be the removal of a range.
+    pub fn add_batch(&mut self, batch: &Batch) -> Result<()> {
+        for change in Changes::new(batch.bytes()) {
+            match change {
+                Some(Change::Record(record)) => self.add(record)?,
+                _ => return Err(Error::Invalid("an ingestion adds records alone".into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a part, which counts once [`Ingestion::join`] has got it.
+    pub fn part(&self) -> IngestionPart {
+        IngestionPart(Ingestion {
+            environment: self.environment.clone(),
+            table: self.table,
+            options: self.options.clone(),
+            layout: self.layout.clone(),
+            range: self.range.clone(),
+            job: self.job,
+            lease: self.lease.clone(),
+            next_number: self.next_number.clone(),
+            records: Unsorted::default(),
+            runs: Vec::new(),
+            has_failed: false,
+        })
+    }
+
+    /// Adds what a part has. It is older than what is added from now on.
+    pub fn join(&mut self, mut part: IngestionPart) -> Result<()> {
+        part.write_out()?;
+        self.write_run()?;
+        self.runs.splice(0..0, std::mem::take(&mut part.0.runs));
+        Ok(())
+    }
+
     fn write_run(&mut self) -> Result<()> {
         if self.has_failed {
             return Err(Error::Invalid(
                 "records of this ingestion were lost; begin it anew".into(),
             ));
+        }
+        if self.records.memory_bytes() == 0 {
+            return Ok(());
         }
         self.has_failed = true;
         let operator = self.options.operator.clone();

@@ -55,7 +55,7 @@ pub use compaction::{compact, compact_all};
 pub use environment::{Clock, Environment, Random};
 pub use error::{Error, Result};
 pub use fork::{Base, clone, delete, restrict};
-pub use ingestion::Ingestion;
+pub use ingestion::{Ingestion, IngestionPart};
 pub use key::{Key, KeyRange, KeyRef, NAME_MAX, hash_of};
 pub use merge::MergeOperator;
 pub use names::{Object, ObjectKind, SstableName, TableId};

@@ -1,6 +1,6 @@
 //! The commands, one file each: parse, open, plan, run, print.
 
-mod building;
+pub mod building;
 pub mod du;
 pub mod export;
 pub mod find;

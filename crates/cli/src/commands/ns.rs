@@ -58,6 +58,37 @@ pub enum Command {
     ///
     /// Example: canopy ns index /projects --add atime,user.run
     Index(Index),
+    /// Copy a tree of files into a namespace
+    ///
+    /// Names, types, owners, modes, times, hard links, targets of symbolic links, device numbers,
+    /// extended attributes and ACLs are copied, and with --data what the files have in them. All of
+    /// it appears at once when it is done, or nothing does. Exit code 1 tells that something was
+    /// left out, such as files that vanished meanwhile. The namespace must not be mounted.
+    ///
+    /// Example: canopy ns import /home /srv/projects --into /home --data
+    Import(Import),
+    /// Write a tree of a namespace into a directory of the system
+    ///
+    /// All is written that 'canopy ns import' copies, but for times of birth and of changes of
+    /// attributes, which nobody can set. Exit code 1 tells that something could not be written, such
+    /// as owners by others than root. The namespace must not be mounted.
+    ///
+    /// Example: canopy ns export /srv/projects:/home /mnt/copy
+    Export {
+        /// The namespace, and the directory in it [default: its root]
+        #[arg(value_name = "NAMESPACE[:PATH]")]
+        source: PathBuf,
+        /// A directory that is empty, or not there yet
+        directory: PathBuf,
+    },
+    /// Add up the space that directories of a namespace take, as du(1) does
+    ///
+    /// Files with several names are counted once. Files that were imported without their contents
+    /// count what these took where they came from. The namespace must not be mounted.
+    ///
+    /// Example: canopy ns du -h --max-depth 1 /srv/projects /home
+    #[command(disable_help_flag = true)]
+    Du(Du),
     /// Mount a namespace on a directory
     ///
     /// The kernel checks permissions. Mounted by root, every user may use it. It is unmounted by
@@ -84,6 +115,52 @@ pub struct Index {
     /// Remove the indexes of these
     #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]
     pub remove: Vec<String>,
+}
+
+#[derive(clap::Args)]
+pub struct Import {
+    /// The directory whose contents are copied
+    pub source: PathBuf,
+    pub namespace: PathBuf,
+    /// The directory of the namespace that they go into, made if it is missing: a new or an empty
+    /// one takes on the attributes of SOURCE
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    pub into: PathBuf,
+    /// Copy what files have in them; without this, files that are not empty cannot be opened
+    #[arg(long)]
+    pub data: bool,
+    /// Also copy what is mounted below SOURCE
+    #[arg(long)]
+    pub cross_mounts: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Du {
+    pub namespace: PathBuf,
+    /// A directory or a file in it
+    #[arg(default_value = "/")]
+    pub path: PathBuf,
+    /// Print one line for PATH
+    #[arg(long, short)]
+    pub summarize: bool,
+    /// Print sizes for people, such as 4.0K or 12M
+    #[arg(long, short = 'h')]
+    pub human_readable: bool,
+    /// Print lines for what is at most N levels below PATH
+    #[arg(long, short = 'd', value_name = "N")]
+    pub max_depth: Option<usize>,
+    /// Print a line for every file too
+    #[arg(long, short)]
+    pub all: bool,
+    /// Add up sizes instead of the space taken on disk
+    #[arg(long)]
+    pub apparent_size: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub help: Option<bool>,
 }
 
 #[derive(clap::Args)]

@@ -1,0 +1,182 @@
+//! `canopy ns du`: what trees of a namespace take, as du(1) tells it.
+
+use crate::names::Names;
+use crate::{paths, place};
+use anyhow::{Context, bail};
+use canopy::Outcome;
+use canopy::commands::ns::Du as Arguments;
+use canopy_model::escape;
+use canopy_namespace::{FileId, Inode, Listing, Namespace};
+use canopy_text::SizeForm;
+use canopy_text::safe::terminal_name;
+use serde_json::json;
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::io::{BufWriter, IsTerminal, Write};
+
+/// The unit of blocks.
+const BLOCK_BYTES: u64 = 512;
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let depth_max = match (arguments.summarize, arguments.max_depth) {
+        (true, Some(depth)) if depth > 0 => {
+            bail!("summarizing conflicts with --max-depth={depth}");
+        }
+        (true, _) => 0,
+        (false, depth) => depth.unwrap_or(usize::MAX),
+    };
+    if arguments.summarize && arguments.all {
+        bail!("cannot both summarize and show all entries");
+    }
+    let namespace = place::open(&arguments.namespace)?;
+    let inode = paths::existing(&namespace, &arguments.path)?;
+    let names = paths::names(&arguments.path)?;
+    let form = match arguments.human_readable {
+        true => SizeForm::HUMAN,
+        false => SizeForm::from_environment("DU_BLOCK_SIZE"),
+    };
+    let out = match arguments.json {
+        true => canopy::options::stdout_for_json(),
+        false => BufWriter::with_capacity(1 << 16, Box::new(std::io::stdout()) as _),
+    };
+    let mut sums = Sums {
+        namespace: &namespace,
+        arguments,
+        form,
+        depth_max,
+        is_terminal: std::io::stdout().is_terminal(),
+        path: names.iter().flat_map(|name| [b"/", *name]).flatten().copied().collect(),
+        levels: Vec::new(),
+        linked: HashSet::new(),
+        lines: 0,
+        out,
+    };
+    sums.run(inode)?;
+    Ok(Outcome::Complete)
+}
+
+struct Sums<'a> {
+    namespace: &'a Namespace,
+    arguments: &'a Arguments,
+    form: SizeForm,
+    depth_max: usize,
+    is_terminal: bool,
+    /// Of the directory where the walk is, without a slash at its end.
+    path: Vec<u8>,
+    levels: Vec<Level>,
+    /// Files with several names that were counted.
+    linked: HashSet<FileId>,
+    lines: u64,
+    out: BufWriter<Box<dyn Write>>,
+}
+
+struct Level {
+    id: FileId,
+    bytes: u64,
+    /// How long the path of the directory above is.
+    above: usize,
+    /// Directories in it that are still to be added up.
+    left: Names,
+}
+
+impl Sums<'_> {
+    fn run(&mut self, inode: Inode) -> anyhow::Result<()> {
+        if inode.is_directory() {
+            let (bytes, above) = (self.usage(&inode), self.path.len());
+            self.enter(Level { id: inode.id, bytes, above, left: Names::default() })?;
+        } else {
+            let bytes = self.usage(&inode);
+            self.print(bytes, b"")?;
+        }
+        while let Some(level) = self.levels.last_mut() {
+            match level.left.pop() {
+                Some(name) => self.descend(name)?,
+                None => self.ascend()?,
+            }
+        }
+        if self.arguments.json {
+            self.out.write_all(if self.lines > 0 { b"\n]\n" } else { b"[]\n" })?;
+        }
+        Ok(self.out.flush()?)
+    }
+
+    /// Returns what a file counts: nothing if it was counted under another name.
+    fn usage(&mut self, inode: &Inode) -> u64 {
+        if !inode.is_directory() && inode.nlink > 1 && !self.linked.insert(inode.id) {
+            return 0;
+        }
+        match self.arguments.apparent_size {
+            true => inode.size,
+            false => inode.blocks.saturating_mul(BLOCK_BYTES),
+        }
+    }
+
+    fn enter(&mut self, mut level: Level) -> anyhow::Result<()> {
+        let tells = self.arguments.all && self.levels.len() < self.depth_max;
+        let namespace = self.namespace;
+        let mut told = Ok(());
+        namespace.list(&mut Listing::new(level.id), 0, |entry| {
+            if entry.inode.is_directory() {
+                match CString::new(entry.name) {
+                    Ok(name) => level.left.push(&name),
+                    Err(error) => told = Err(error.into()),
+                }
+                return told.is_ok();
+            }
+            let is_new = entry.inode.nlink <= 1 || !self.linked.contains(&entry.inode.id);
+            let bytes = self.usage(entry.inode);
+            level.bytes = level.bytes.saturating_add(bytes);
+            if tells && is_new {
+                told = self.print(bytes, entry.name);
+            }
+            told.is_ok()
+        })?;
+        self.levels.push(level);
+        told
+    }
+
+    fn descend(&mut self, name: CString) -> anyhow::Result<()> {
+        let Some(above) = self.levels.last() else { return Ok(()) };
+        let inode = self.namespace.lookup(above.id, name.to_bytes())?;
+        let above = self.path.len();
+        self.path.push(b'/');
+        self.path.extend_from_slice(name.to_bytes());
+        let bytes = self.usage(&inode);
+        self.enter(Level { id: inode.id, bytes, above, left: Names::default() })
+    }
+
+    fn ascend(&mut self) -> anyhow::Result<()> {
+        let level = self.levels.pop().context("the walk has lost its way")?;
+        if self.levels.len() <= self.depth_max {
+            self.print(level.bytes, b"")?;
+        }
+        self.path.truncate(level.above);
+        if let Some(above) = self.levels.last_mut() {
+            above.bytes = above.bytes.saturating_add(level.bytes);
+        }
+        Ok(())
+    }
+
+    /// Prints the line of a name in the directory where the walk is, or of that itself.
+    fn print(&mut self, bytes: u64, name: &[u8]) -> anyhow::Result<()> {
+        let is_first = self.lines == 0;
+        self.lines += 1;
+        let length = self.path.len();
+        if !name.is_empty() || length == 0 {
+            self.path.push(b'/');
+            self.path.extend_from_slice(name);
+        }
+        if self.arguments.json {
+            self.out.write_all(if is_first { b"[\n" } else { b",\n" })?;
+            let told = json!({ "bytes": bytes, "path": escape(&self.path) });
+            write!(self.out, "{told}")?;
+        } else {
+            let size = self.form.show(i64::try_from(bytes).unwrap_or(i64::MAX));
+            write!(self.out, "{size}\t")?;
+            self.out.write_all(&terminal_name(&self.path, self.is_terminal))?;
+            self.out.write_all(b"\n")?;
+        }
+        self.path.truncate(length);
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! What a command that copies a tree could not copy: each is told, up to some number, and all are
+//! counted.
+
+use canopy::Outcome;
+use canopy_text::safe::message_line;
+use std::fmt::Display;
+
+/// More are counted and not told.
+const TOLD_MAX: u64 = 100;
+
+/// What was left out so far.
+#[derive(Default)]
+pub struct Faults {
+    count: u64,
+}
+
+impl Faults {
+    /// Tells that something of a file was left out.
+    pub fn add(&mut self, path: impl Display, what: impl Display) {
+        self.count += 1;
+        if self.count <= TOLD_MAX {
+            // A name with an end of a line in it would make two messages of one.
+            let told = format!("{path}: {what}");
+            canopy::message(message_line(&told));
+        }
+    }
+
+    /// Sums up; the outcome of the command.
+    pub fn finish(&self, done: &str) -> Outcome {
+        match self.count {
+            0 => return Outcome::Complete,
+            1 => canopy::message(format_args!("one thing was not {done}")),
+            count if count <= TOLD_MAX => {
+                canopy::message(format_args!("{count} things were not {done}"));
+            }
+            count => canopy::message(format_args!(
+                "{count} things were not {done}, of which the first {TOLD_MAX} are told above"
+            )),
+        }
+        Outcome::Partial
+    }
+}

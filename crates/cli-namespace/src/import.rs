@@ -1,0 +1,90 @@
+//! `canopy ns import`: the records of a tree, and maybe its contents, in one commit.
+
+mod files;
+mod look;
+mod tree;
+
+use crate::{paths, place};
+use anyhow::{Context, bail};
+use canopy::Outcome;
+use canopy::commands::building::with_progress;
+use canopy::commands::ns::Import as Arguments;
+use canopy_namespace::{Inode, Listing, Namespace};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tree::{Plan, Tree};
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let shown = arguments.source.display();
+    let opened = std::fs::File::open(&arguments.source);
+    let source = opened.with_context(|| format!("cannot open {shown}"))?;
+    if !source.metadata().with_context(|| format!("cannot look at {shown}"))?.is_dir() {
+        bail!("{shown}: not a directory");
+    }
+    let namespace = place::open(&arguments.namespace)?;
+    let plan = plan(arguments, &namespace)?;
+    let entries = AtomicU64::new(0);
+    let message = |elapsed: Duration| {
+        let entries = entries.load(Ordering::Relaxed);
+        let rate = entries as f64 / elapsed.as_secs_f64().max(0.001);
+        format!("{entries} entries, {rate:.0} a second")
+    };
+    let faults = with_progress(message, || {
+        // In a thread of its own, which has a working directory of its own.
+        std::thread::scope(|scope| {
+            let import = || Tree::new(&plan, &namespace, source.into(), &entries)?.run();
+            let joined = scope.spawn(import).join();
+            joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })?;
+    let entries = entries.into_inner();
+    canopy::say(format!("imported {entries} entries"))?;
+    Ok(faults.finish("imported"))
+}
+
+/// Finds the directory that everything goes into, or the one in which it is to be made.
+fn plan(arguments: &Arguments, namespace: &Namespace) -> anyhow::Result<Plan> {
+    let names = paths::names(&arguments.into)?;
+    let mut plan = Plan {
+        with_data: arguments.data,
+        crosses_mounts: arguments.cross_mounts,
+        own: own(&arguments.namespace)?,
+        directory: Inode::default(),
+        name: None,
+        takes_attributes: true,
+        has_names: false,
+    };
+    match (paths::find(namespace, &names)?, names.split_last()) {
+        (Some(found), _) => {
+            plan.has_names = !is_empty(namespace, &found)?;
+            plan.takes_attributes = !plan.has_names && namespace.xattrs(found.id)?.is_empty();
+            plan.directory = found;
+        }
+        (None, Some((name, above))) => {
+            let above = paths::find(namespace, above)?.context("the namespace has no root")?;
+            plan.name = Some((above.id, name.to_vec()));
+            plan.directory = above;
+        }
+        (None, None) => bail!("the namespace has no root"),
+    }
+    if !plan.directory.is_directory() {
+        bail!("{}: not a directory", paths::show(&names));
+    }
+    Ok(plan)
+}
+
+fn own(namespace: &Path) -> anyhow::Result<Option<(u64, u64)>> {
+    let metadata = namespace.metadata()?;
+    Ok(Some((metadata.dev(), metadata.ino())))
+}
+
+fn is_empty(namespace: &Namespace, directory: &Inode) -> anyhow::Result<bool> {
+    let mut is_empty = true;
+    namespace.list(&mut Listing::new(directory.id), 0, |_| {
+        is_empty = false;
+        false
+    })?;
+    Ok(is_empty)
+}

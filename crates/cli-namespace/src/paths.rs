@@ -1,0 +1,48 @@
+//! Paths in namespaces, and files in messages.
+
+use anyhow::{Context, anyhow, bail};
+use canopy_namespace::{Inode, Namespace, ROOT};
+use rustix::io::Errno;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Returns the names of a path in a namespace, which begins at its root with or without a slash.
+pub fn names(path: &Path) -> anyhow::Result<Vec<&[u8]>> {
+    let names = path.as_os_str().as_bytes().split(|byte| *byte == b'/');
+    let names = Vec::from_iter(names.filter(|name| !matches!(*name, b"" | b".")));
+    if names.contains(&&b".."[..]) {
+        bail!("{}: '..' is not understood here", path.display());
+    }
+    Ok(names)
+}
+
+/// Returns what lies at a path; `None` if its last name is missing. No symbolic link is followed.
+pub fn find(namespace: &Namespace, names: &[&[u8]]) -> anyhow::Result<Option<Inode>> {
+    let mut inode = namespace.inode(ROOT)?;
+    for (at, name) in names.iter().enumerate() {
+        let shown = || show(&names[..=at]);
+        inode = match namespace.lookup(inode.id, name) {
+            Ok(found) => found,
+            Err(error) if error.errno() == Errno::NOENT && at + 1 == names.len() => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error).with_context(shown),
+        };
+        if at + 1 < names.len() && !inode.is_directory() {
+            bail!("{}: not a directory", shown());
+        }
+    }
+    Ok(Some(inode))
+}
+
+/// Returns what lies at a path that must be there.
+pub fn existing(namespace: &Namespace, path: &Path) -> anyhow::Result<Inode> {
+    let names = names(path)?;
+    find(namespace, &names)?.ok_or_else(|| anyhow!("{}: no such file or directory", show(&names)))
+}
+
+/// Returns a path as messages show it.
+pub fn show<T: AsRef<[u8]>>(names: &[T]) -> String {
+    let names = Vec::from_iter(names.iter().map(|name| String::from_utf8_lossy(name.as_ref())));
+    format!("/{}", names.join("/"))
+}

@@ -1,0 +1,78 @@
+//! What du says, and what is said of namespaces that cannot be opened.
+
+use super::{Place, command, run, succeed};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn du_counts_links_once() {
+    let place = Place::new();
+    let source = place.directory("source");
+    fs::create_dir_all(source.join("a/b")).expect("directories");
+    fs::write(source.join("a/one"), vec![1; 3000]).expect("a file");
+    fs::write(source.join("a/b/two"), vec![1; 100_000]).expect("a file");
+    fs::hard_link(source.join("a/one"), source.join("a/b/again")).expect("a link");
+    let namespace = place.namespace("namespace");
+    succeed(&[&"import", &source, &namespace, &"--data"]);
+    let du = |words: &[&dyn AsRef<Path>]| {
+        let all: Vec<&dyn AsRef<Path>> = [&[&"du" as &dyn AsRef<Path>, &namespace], words].concat();
+        succeed(&all)
+    };
+    assert_eq!(du(&[&"--apparent-size", &"-s"]), "101\t/\n");
+    assert_eq!(du(&[&"--apparent-size", &"--max-depth", &"1"]), "101\t/a\n101\t/\n");
+    let told = du(&[&"--apparent-size", &"a/b/", &"-a"]);
+    assert_eq!(told.lines().count(), 3);
+    assert!(told.ends_with("101\t/a/b\n"), "{told}");
+    assert_eq!(du(&[&"--apparent-size", &"-s", &"-h"]), "101K\t/\n");
+    let json = "[\n{\"bytes\":103000,\"path\":\"/a\"}\n]\n";
+    assert_eq!(du(&[&"--apparent-size", &"-s", &"--json", &"/a"]), json);
+    assert_eq!(du(&[&"--apparent-size", &"/a/one"]), "3\t/a/one\n");
+    let (code, _, said) = run(&[&"du", &namespace, &"/a/none"]);
+    assert_eq!((code, said.contains("/a/none: no such file")), (2, true), "{said}");
+}
+
+#[test]
+fn namespaces_in_use_are_told() {
+    let place = Place::new();
+    let source = place.directory("source");
+    let namespace = place.namespace("namespace");
+    let tables = fs::read_dir(&namespace).expect("a namespace");
+    let mut locks = tables.map(|entry| entry.expect("an entry").path().join("lock"));
+    let lock = locks.find(|lock| lock.exists()).expect("a lock");
+    let lock = File::open(lock).expect("a lock");
+    flock(&lock, FlockOperation::LockExclusive).expect("a lock");
+    let copy = place.join("copy");
+    let commands: [&[&dyn AsRef<Path>]; 3] =
+        [&[&"import", &source, &namespace], &[&"export", &namespace, &copy], &[&"du", &namespace]];
+    for words in commands {
+        let (code, _, said) = run(words);
+        assert_eq!(code, 2);
+        assert!(said.contains("is mounted, or used by another command: unmount it"), "{said}");
+    }
+    assert!(!copy.exists());
+}
+
+#[test]
+fn others_than_root_are_told_what_they_cannot_keep() {
+    let place = Place::new();
+    let source = place.directory("source");
+    fs::write(source.join("file"), "text").expect("a file");
+    fs::write(source.join("closed"), "text").expect("a file");
+    let namespace = place.namespace("namespace");
+    succeed(&[&"import", &source, &namespace, &"--data"]);
+    for path in [&place.0, &namespace] {
+        let status = Command::new("chown").arg("-R").arg("4242:4242").arg(path).status();
+        assert!(status.expect("chown").success());
+    }
+    let copy = place.join("copy");
+    let mut export = command(&[&"export", &namespace, &copy]);
+    let done = export.uid(4242).gid(4242).output().expect("it runs");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.contains("file: its owner 0 and group 0"), "{said}");
+    assert!(said.contains("3 things were not exported"), "{said}");
+    assert_eq!(fs::read(copy.join("file")).expect("a file"), b"text");
+}
