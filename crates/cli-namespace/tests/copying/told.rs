@@ -1,6 +1,6 @@
 //! What du says, and what is said of namespaces that cannot be opened.
 
-use super::{Place, command, run, succeed};
+use super::{Place, run, succeed};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -68,7 +68,11 @@ fn others_than_root_are_told_what_they_cannot_keep() {
         assert!(status.expect("chown").success());
     }
     let copy = place.join("copy");
-    let mut export = command(&[&"export", &namespace, &copy]);
+    // Where others get to.
+    let program = place.join("canopy-ns");
+    fs::copy(env!("CARGO_BIN_EXE_canopy-ns"), &program).expect("a program");
+    let mut export = Command::new(program);
+    export.args(["ns", "export"]).arg(&namespace).arg(&copy);
     let done = export.uid(4242).gid(4242).output().expect("it runs");
     let said = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(1), "{said}");
