@@ -41,15 +41,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 fn check_place(arguments: &Arguments) -> anyhow::Result<()> {
     let shown = arguments.directory.display();
     let failed = || format!("cannot mount on {shown}");
-    let metadata = match arguments.directory.metadata() {
+    match arguments.directory.read_dir() {
         Err(error) if error.kind() == ErrorKind::NotConnected => bail!(
-            "{shown}: a process that had mounted a namespace there was killed; first unmount it: \
+            "{shown}: the process that had mounted something there was killed; first unmount it: \
              canopy ns unmount {shown}"
         ),
-        metadata => metadata.with_context(failed)?,
-    };
-    if !metadata.is_dir() {
-        bail!("{shown} is no directory to mount on");
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+        Err(error) => return Err(error).with_context(failed),
+        Ok(_) => {}
     }
     let namespace = place::found(&arguments.namespace)?;
     let directory = arguments.directory.canonicalize().with_context(failed)?;

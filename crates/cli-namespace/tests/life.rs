@@ -1,0 +1,338 @@
+//! The commands as users type them, from making a namespace to unmounting it, and what they say to
+//! wrong input.
+
+mod common;
+
+use common::{CANOPY, Mounted, NOBODY, as_user, failure, ns, shell, success, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Instant;
+
+#[test]
+fn a_namespace_keeps_what_is_in_it() {
+    let mounted = Mounted::new();
+    let lines = fs::read_to_string("/proc/self/mounts").unwrap();
+    let own = format!("{} {} fuse.canopy ", mounted.namespace.display(), mounted.on.display());
+    assert!(lines.contains(&own), "{lines}");
+    fs::write(mounted.path("small"), "small").unwrap();
+    fs::write(mounted.path("large"), vec![7; 100_000]).unwrap();
+    mounted.unmount();
+    assert!(!mounted.is_mounted());
+    wait_until("the process has ended", || mounted.processes().is_empty());
+    assert_eq!(fs::read_dir(&mounted.on).unwrap().count(), 0);
+    // With the mount, all is on the disk: it can be opened at once, and be copied.
+    let copy = mounted.place.path().join("a copy");
+    shell(mounted.place.path(), "cp -a namespace 'a copy'");
+    success(&ns("check").arg(&copy).output().unwrap());
+    success(&ns("mount").args([&copy, &mounted.on]).output().unwrap());
+    assert_eq!(fs::read_to_string(mounted.path("small")).unwrap(), "small");
+    assert_eq!(fs::read(mounted.path("large")).unwrap(), vec![7; 100_000]);
+    mounted.unmount();
+}
+
+#[test]
+fn info_tells_what_there_is() {
+    let mounted = Mounted::created();
+    let told = success(&ns("info").arg(&mounted.namespace).output().unwrap());
+    assert!(told.starts_with("format    1\ntable     "), "{told}");
+    let told = success(&ns("info").arg("--json").arg(&mounted.namespace).output().unwrap());
+    let json: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(json["format"], 1);
+    // Also while it is mounted.
+    mounted.mount(&[]);
+    success(&ns("info").arg(&mounted.namespace).output().unwrap());
+}
+
+#[test]
+fn paths_may_be_relative_and_have_spaces() {
+    let mounted = Mounted::created();
+    let place = mounted.place.path();
+    shell(place, &format!("mkdir 'my files' 'my place'; {CANOPY} ns create 'my files/a b'"));
+    shell(&place.join("my files"), &format!("{CANOPY} ns mount 'a b' '../my place'"));
+    fs::write(place.join("my place/large file"), vec![1; 10_000]).unwrap();
+    // So much that there is more than one segment of the log, and a table of records.
+    shell(place, "for i in {1..300}; do head -c 3000 /dev/zero > \"my place/$i\"; done");
+    shell(place, &format!("{CANOPY} ns unmount 'my place'"));
+    assert_eq!(shell(place, &format!("{CANOPY} ns check 'my files/a b'")), "no faults\n");
+    let objects = shell(place, "find 'my files/a b/contents' -type f");
+    assert_eq!(objects.lines().count(), 1);
+    shell(place, &format!("{CANOPY} ns mount 'my files/a b' on"));
+    assert_eq!(fs::read(mounted.path("large file")).unwrap(), vec![1; 10_000]);
+    shell(place, &format!("{CANOPY} ns unmount on/."));
+}
+
+#[test]
+fn nobody_else_reads_a_namespace() {
+    let mounted = Mounted::created();
+    let open = mounted.place.path().join("open");
+    fs::create_dir(&open).unwrap();
+    success(&ns("create").arg(&open).output().unwrap());
+    for namespace in [&open, &mounted.namespace] {
+        assert_eq!(fs::metadata(namespace).unwrap().mode() & 0o7777, 0o700);
+    }
+    let output = as_user(NOBODY, CANOPY).args(["ns", "info"]).arg(&open).output().unwrap();
+    assert!(failure(&output).contains("Permission denied"));
+}
+
+#[test]
+fn wrong_places_are_told() {
+    let mounted = Mounted::created();
+    let place = mounted.place.path();
+    fs::write(place.join("file"), "").unwrap();
+    fs::create_dir(place.join("empty")).unwrap();
+    fs::create_dir(mounted.namespace.join("inside")).unwrap();
+    for (line, said) in [
+        ("create namespace", "namespace is not empty"),
+        ("create file", "cannot read file: Not a directory"),
+        ("create --inline 99999999 new", "65536 at most"),
+        ("mount nothing on", "nothing: no such directory"),
+        ("mount file on", "file: no such directory"),
+        ("mount empty on", "there is no namespace; create one first"),
+        ("mount namespace nothing", "cannot mount on nothing: No such file"),
+        ("mount namespace file", "cannot mount on file: Not a directory"),
+        ("mount namespace namespace", "cannot be mounted over itself"),
+        ("mount namespace namespace/inside", "cannot be mounted over itself"),
+        ("mount namespace .", "cannot be mounted over itself"),
+        ("unmount on", "on: no namespace is mounted there"),
+        ("unmount nothing", "cannot find nothing"),
+        ("info empty", "there is no namespace"),
+        ("check empty", "there is no namespace"),
+        ("check nothing", "nothing: no such directory"),
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let output = ns(words[0]).args(&words[1..]).current_dir(place).output().unwrap();
+        let told = failure(&output);
+        assert!(told.contains(said), "{line}: {told}");
+    }
+    // Nothing was made where there is no namespace.
+    assert_eq!(fs::read_dir(place.join("empty")).unwrap().count(), 0);
+    let output = ns("mount").args(["--unknown", "namespace", "on"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("unexpected argument '--unknown'"));
+}
+
+#[test]
+fn who_has_no_rights_is_told() {
+    let mounted = Mounted::created();
+    let user = |words: [&str; 2]| {
+        let mut command = as_user(NOBODY, CANOPY);
+        failure(&command.arg("ns").args(words).current_dir(mounted.place.path()).output().unwrap())
+    };
+    assert!(user(["create", "new"]).contains("Permission denied"));
+    assert!(user(["check", "namespace"]).contains("Permission denied"));
+    mounted.mount(&[]);
+    assert!(user(["unmount", "on"]).contains("cannot unmount on"));
+    assert!(mounted.is_mounted());
+}
+
+#[test]
+fn a_namespace_is_mounted_once() {
+    let mounted = Mounted::new();
+    let other = mounted.place.path().join("other");
+    fs::create_dir(&other).unwrap();
+    for on in [&mounted.on, &other] {
+        let output = ns("mount").arg(&mounted.namespace).arg(on).output().unwrap();
+        assert!(failure(&output).contains("another process writes this table"));
+    }
+    let output = ns("check").arg(&mounted.namespace).output().unwrap();
+    assert!(failure(&output).contains("another process writes this table"));
+    assert!(mounted.log().contains("another process writes this table"));
+    // What was tried has done no harm.
+    fs::write(mounted.path("file"), "text").unwrap();
+    mounted.assert_sound();
+}
+
+#[test]
+fn a_directory_that_is_used_stays_mounted() {
+    let mounted = Mounted::new();
+    let file = File::create(mounted.path("file")).unwrap();
+    let output = ns("unmount").arg(&mounted.on).output().unwrap();
+    assert!(failure(&output).contains("busy"));
+    fs::write(mounted.path("other"), "text").unwrap();
+    drop(file);
+    mounted.assert_sound();
+}
+
+#[test]
+fn a_mount_that_is_read_only_refuses_changes() {
+    let mounted = Mounted::new();
+    fs::write(mounted.path("file"), "text").unwrap();
+    fs::create_dir(mounted.path("directory")).unwrap();
+    fs::write(mounted.path("large"), vec![1; 10_000]).unwrap();
+    mounted.unmount();
+    for options in [&["--read-only"][..], &["-o", "rw,ro"]] {
+        mounted.mount(options);
+        let file = mounted.path("file");
+        let refused: [std::io::Result<()>; 6] = [
+            fs::write(&file, "other"),
+            fs::create_dir(mounted.path("new")),
+            fs::remove_file(&file),
+            fs::rename(&file, mounted.path("new")),
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)),
+            File::options().append(true).open(mounted.path("large")).map(drop),
+        ];
+        for refused in refused {
+            assert_eq!(refused.unwrap_err().raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+        }
+        let accessed = |name: &str| fs::metadata(mounted.path(name)).unwrap().atime_nsec();
+        let before = ["file", "directory"].map(accessed);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "text");
+        assert_eq!(fs::read_dir(mounted.path("directory")).unwrap().count(), 0);
+        assert_eq!(["file", "directory"].map(accessed), before, "times of access have changed");
+        mounted.unmount();
+    }
+}
+
+#[test]
+fn options_restrict_what_files_can_do() {
+    let mounted = Mounted::with(&["-o", "nosuid,nodev,noexec,_netdev"]);
+    let lines = fs::read_to_string("/proc/self/mounts").unwrap();
+    let own = lines.lines().find(|line| line.contains(mounted.on.to_str().unwrap())).unwrap();
+    assert!(own.contains("rw,nosuid,nodev,noexec,"), "{own}");
+    let program = mounted.path("program");
+    fs::copy("/bin/true", &program).unwrap();
+    let refused = std::process::Command::new(&program).status().unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::ACCESS.raw_os_error()));
+    fs::write(&program, "text").unwrap();
+}
+
+#[test]
+fn a_private_mount_is_for_who_made_it() {
+    let mounted = Mounted::with(&["--private"]);
+    fs::write(mounted.path("file"), "text").unwrap();
+    let listed = as_user(NOBODY, "ls").arg(&mounted.on).output().unwrap();
+    assert!(!listed.status.success());
+}
+
+#[test]
+fn unmounting_waits_until_all_is_on_the_disk() {
+    let mounted = Mounted::new();
+    for round in 0..3 {
+        let line = "for i in {1..400}; do echo $i > small$1-$i; done; head -c 3M /dev/zero > l$1";
+        shell(&mounted.on, &line.replace("$1", &round.to_string()));
+        mounted.unmount();
+        // Who mounts it next need not wait.
+        mounted.mount(&[]);
+        let count = fs::read_dir(&mounted.on).unwrap().count();
+        assert_eq!(count, (round + 1) * 401);
+        let large = fs::metadata(mounted.path(format!("l{round}"))).unwrap();
+        assert_eq!(large.len(), 3 << 20);
+    }
+    mounted.assert_sound();
+}
+
+/// Mounts in the foreground.
+fn foreground(mounted: &Mounted) -> Child {
+    let mut command = ns("mount");
+    command.arg("--foreground").arg(&mounted.namespace).arg(&mounted.on);
+    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("it is mounted", || mounted.is_mounted());
+    child
+}
+
+#[test]
+fn signals_unmount() {
+    let mounted = Mounted::created();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let child = foreground(&mounted);
+        let name = signal.as_str();
+        fs::write(mounted.path(name), name).unwrap();
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        success(&child.wait_with_output().unwrap());
+        assert!(!mounted.is_mounted());
+    }
+    mounted.mount(&[]);
+    assert_eq!(fs::read_to_string(mounted.path("SIGTERM")).unwrap(), "SIGTERM");
+    assert_eq!(fs::read_dir(&mounted.on).unwrap().count(), 3);
+}
+
+#[test]
+fn a_signal_to_a_mount_that_is_used_is_told_and_the_next_one_works() {
+    let mounted = Mounted::created();
+    let child = foreground(&mounted);
+    let id = Pid::from_raw(child.id() as i32);
+    let file = File::create(mounted.path("file")).unwrap();
+    kill(id, Signal::SIGINT).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(mounted.is_mounted());
+    drop(file);
+    kill(id, Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot unmount"));
+    success(&output);
+}
+
+#[test]
+fn what_a_killed_process_leaves_mounted_is_told_and_unmounted() {
+    let mounted = Mounted::new();
+    for id in mounted.processes() {
+        kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();
+    }
+    wait_until("nobody answers", || fs::read_dir(&mounted.on).is_err());
+    let output = ns("mount").arg(&mounted.namespace).arg(&mounted.on).output().unwrap();
+    assert!(failure(&output).contains("was killed; first unmount it"));
+    mounted.unmount();
+    mounted.mount(&[]);
+    mounted.assert_sound();
+}
+
+/// Fails unless every command refuses a namespace, at once and with one line.
+fn assert_refused(namespace: &Path, on: &Path, said: &str) {
+    let begun = Instant::now();
+    let outputs = [
+        ns("info").arg(namespace).output().unwrap(),
+        ns("check").arg(namespace).output().unwrap(),
+        ns("mount").arg(namespace).arg(on).output().unwrap(),
+    ];
+    for output in outputs {
+        let told = failure(&output);
+        assert!(told.contains(said), "{told}");
+    }
+    assert!(begun.elapsed().as_secs() < 10);
+}
+
+#[test]
+fn damage_is_told() {
+    let mounted = Mounted::new();
+    fs::write(mounted.path("file"), "text").unwrap();
+    mounted.unmount();
+    let (namespace, on) = (&mounted.namespace, &mounted.on);
+    let object = namespace.join("namespace");
+    let whole = fs::read(&object).unwrap();
+    for length in [0, 1, whole.len() / 2, whole.len() - 1] {
+        fs::write(&object, &whole[..length]).unwrap();
+        assert_refused(namespace, on, "damaged: namespace does not say which table");
+    }
+    fs::write(&object, "{\"format\":99,\"table\":\"\"}").unwrap();
+    assert_refused(namespace, on, "the namespace has format 99; this version reads format 1");
+    fs::write(&object, &whole).unwrap();
+    let tables = fs::read_dir(namespace).unwrap().flatten();
+    let mut tables = tables.filter(|entry| entry.file_name().len() == 32);
+    let table = tables.next().unwrap().path();
+    let hidden = mounted.place.path().join("hidden");
+    fs::rename(&table, &hidden).unwrap();
+    assert_refused(namespace, on, "no such object");
+    fs::rename(&hidden, &table).unwrap();
+    mounted.mount(&[]);
+    assert_eq!(fs::read_to_string(mounted.path("file")).unwrap(), "text");
+    mounted.assert_sound();
+}
+
+#[test]
+fn contents_that_are_missing_are_errors_of_one_file() {
+    let mounted = Mounted::new();
+    fs::write(mounted.path("large"), vec![1; 10_000]).unwrap();
+    fs::write(mounted.path("small"), "text").unwrap();
+    mounted.unmount();
+    shell(&mounted.namespace, "rm -r contents/*");
+    mounted.mount(&[]);
+    assert!(fs::read(mounted.path("large")).is_err());
+    assert_eq!(fs::read_to_string(mounted.path("small")).unwrap(), "text");
+    fs::remove_file(mounted.path("large")).unwrap();
+    mounted.assert_sound();
+}
