@@ -37,7 +37,8 @@ pub fn control(directory: &Path, name: &str) -> anyhow::Result<Option<String>> {
             value.truncate(length);
             Ok(Some(String::from_utf8_lossy(&value).into_owned()))
         }
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        // Who opens it as a namespace says what is wrong.
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT | Errno::NOTDIR) => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot ask {}", directory.display())),
     }
 }

@@ -137,11 +137,11 @@ fn a_namespace_is_mounted_once() {
     fs::create_dir(&other).unwrap();
     for on in [&mounted.on, &other] {
         let output = ns("mount").arg(&mounted.namespace).arg(on).output().unwrap();
-        assert!(failure(&output).contains("another process writes this table"));
+        assert!(failure(&output).contains("is mounted, or used by another command"));
     }
     let output = ns("check").arg(&mounted.namespace).output().unwrap();
-    assert!(failure(&output).contains("another process writes this table"));
-    assert!(mounted.log().contains("another process writes this table"));
+    assert!(failure(&output).contains("is mounted, or used by another command"));
+    assert!(mounted.log().contains("is mounted, or used by another command"));
     // What was tried has done no harm.
     fs::write(mounted.path("file"), "text").unwrap();
     mounted.assert_sound();
