@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
-        Command::Create { namespace, inline, index } => create::run(&namespace, inline, &index),
+        Command::Create { namespace, inline, indexes } => create::run(&namespace, inline, &indexes),
         Command::Info { namespace, json } => info::run(&namespace, json),
         Command::Check { place } => check::run(&place),
         Command::Index(arguments) => index::run(&arguments),

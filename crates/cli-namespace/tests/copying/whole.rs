@@ -1,4 +1,5 @@
-//! What is copied into a namespace and out again is what it was.
+//! `canopy ns import` and `canopy ns export`: what is copied into a namespace and out again is what it
+//! was.
 
 use super::tree::{make, see};
 use super::{Place, check, run, succeed};

@@ -28,7 +28,7 @@ pub enum Command {
         /// Keep indexes of these attributes, with commas between them, or of none [default: size,
         /// uid, gid, mtime, ext]
         #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]
-        index: Vec<String>,
+        indexes: Vec<String>,
     },
     /// Tell what a namespace has
     ///
