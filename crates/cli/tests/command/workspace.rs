@@ -57,7 +57,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("canopy-mount", &["canopy-model", "canopy-namespace"]),
     (
         "canopy-namespace-command",
-        &["canopy", "canopy-mount", "canopy-namespace", "canopy-store", "canopy-text"],
+        &[
+            "canopy",
+            "canopy-model",
+            "canopy-mount",
+            "canopy-namespace",
+            "canopy-store",
+            "canopy-text",
+        ],
     ),
     ("canopy-conformance", &["canopy-mount", "canopy-namespace", "canopy-store"]),
     ("canopy-bench", &["canopy-model", "canopy-index"]),
