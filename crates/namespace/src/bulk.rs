@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
 /// Records are handed to another thread so many bytes at a time, and so many times ahead.
@@ -39,6 +39,8 @@ pub struct Bulk<'a> {
     ingestion: Ingestion,
     batch: Batch,
     batches: Option<SyncSender<Batch>>,
+    /// Batches that can be filled again.
+    emptied: Receiver<Batch>,
     threads: Vec<JoinHandle<canopy_store::Result<IngestionPart>>>,
     /// Ids that are on record as those of objects to be removed.
     doomed: Vec<Range<FileId>>,
@@ -56,10 +58,12 @@ impl<'a> Bulk<'a> {
         let ingestion = namespace.table.ingestion(MEMORY_BYTES)?;
         let (sender, receiver) = sync_channel(BATCHES);
         let receiver = Arc::new(Mutex::new(receiver));
+        let (return_emptied, emptied) = channel();
         let count = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         let threads = (0..count).map(|_| {
             let (part, batches) = (ingestion.part(), receiver.clone());
-            std::thread::spawn(move || ingest(part, &batches))
+            let emptied = return_emptied.clone();
+            std::thread::spawn(move || ingest(part, &batches, &emptied))
         });
         Ok(Bulk {
             namespace,
@@ -68,6 +72,7 @@ impl<'a> Bulk<'a> {
             ingestion,
             batch: Batch::new(),
             batches: Some(sender),
+            emptied,
             doomed: Vec::new(),
             object_ids: 0..0,
             abandoned: Vec::new(),
@@ -191,7 +196,8 @@ impl<'a> Bulk<'a> {
     }
 
     fn hand_over(&mut self) -> Result<()> {
-        let batch = std::mem::take(&mut self.batch);
+        let emptied = self.emptied.try_recv().unwrap_or_default();
+        let batch = std::mem::replace(&mut self.batch, emptied);
         let has_ended = self.threads.iter().any(JoinHandle::is_finished);
         match &self.batches {
             Some(batches) if !has_ended && batches.send(batch).is_ok() => Ok(()),
@@ -246,11 +252,17 @@ impl<'a> Bulk<'a> {
 fn ingest(
     mut part: IngestionPart,
     batches: &Mutex<Receiver<Batch>>,
+    emptied: &Sender<Batch>,
 ) -> canopy_store::Result<IngestionPart> {
     loop {
         let received = batches.lock().recv();
         match received {
-            Ok(batch) => part.add_batch(&batch)?,
+            Ok(mut batch) => {
+                part.add_batch(&batch)?;
+                batch.clear();
+                // Whoever adds may need none any more.
+                let _ = emptied.send(batch);
+            }
             Err(_) => break,
         }
     }

@@ -147,7 +147,11 @@ impl Ingestion {
         }
         self.has_failed = true;
         let operator = self.options.operator.clone();
-        let records = std::mem::take(&mut self.records);
+        let next = match self.records.memory_bytes() >= self.options.memtable_bytes {
+            true => self.records.emptied(),
+            false => Unsorted::default(),
+        };
+        let records = std::mem::replace(&mut self.records, next);
         let source = SortedSource::new(Arc::new(Sorted::new(records)), operator.clone());
         let input = ScanInput { source: Box::new(source), range_deletes: Vec::new() };
         let scan = Scan::new(vec![input], Direction::Forward, Older::Present, operator);

@@ -27,6 +27,9 @@ pub(crate) struct Unsorted {
 struct Place {
     directory: u64,
     hash: u64,
+    /// The first bytes of the name, in an order that is theirs: entries of an index have equal
+    /// hashes, and comparing names there means waiting for memory.
+    name_start: u64,
     /// Where the name begins; the value follows it.
     start: u64,
     value_length: u32,
@@ -34,13 +37,30 @@ struct Place {
     op: Op,
 }
 
+/// Returns the first bytes of a name as a number; zeros are where it has none.
+fn start_of(name: &[u8]) -> u64 {
+    let mut start = [0; 8];
+    let length = name.len().min(8);
+    start[..length].copy_from_slice(&name[..length]);
+    u64::from_be_bytes(start)
+}
+
 impl Unsorted {
+    /// Returns an empty one with room for as much as this one has.
+    pub(crate) fn emptied(&self) -> Self {
+        Unsorted {
+            bytes: Vec::with_capacity(self.bytes.len()),
+            places: Vec::with_capacity(self.places.len()),
+        }
+    }
+
     /// Adds a record, which is not too long.
     pub(crate) fn push(&mut self, record: RecordRef<'_>) {
         let RecordRef { key, op, value } = record;
         self.places.push(Place {
             directory: key.directory,
             hash: key.hash,
+            name_start: start_of(key.name),
             start: self.bytes.len() as u64,
             value_length: value.len() as u32,
             name_length: key.name.len() as u16,
@@ -85,8 +105,8 @@ impl Sorted {
     pub(crate) fn new(mut records: Unsorted) -> Self {
         let mut places = std::mem::take(&mut records.places);
         places.sort_unstable_by(|one, other| {
-            let by_hash = (one.directory, one.hash).cmp(&(other.directory, other.hash));
-            by_hash.then_with(|| {
+            let start = |place: &Place| (place.directory, place.hash, place.name_start);
+            start(one).cmp(&start(other)).then_with(|| {
                 let [name, other_name] = [one, other].map(|place| records.record(place).key.name);
                 name.cmp(other_name).then(other.start.cmp(&one.start))
             })

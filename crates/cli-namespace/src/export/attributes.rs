@@ -1,6 +1,6 @@
 //! Giving a file that was written the attributes that it has in the namespace.
 
-use canopy_namespace::inode::file_type;
+use canopy_namespace::inode::{file_type, flag};
 use canopy_namespace::{Inode, Namespace};
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
@@ -31,7 +31,10 @@ pub fn give(
     }
     // Not by a name: what that leads to is asked for, but for a symbolic link itself.
     let path = format!("/proc/self/fd/{}", place.as_fd().as_raw_fd());
-    for xattr in namespace.xattrs(inode.id)? {
+    // Asking takes longer than all else, and few have any.
+    let has_xattrs = inode.has(flag::XATTRS);
+    let xattrs = if has_xattrs { namespace.xattrs(inode.id)? } else { Vec::new() };
+    for xattr in xattrs {
         let value = namespace.xattr(inode.id, &xattr)?.unwrap_or_default();
         if let Err(errno) = rustix::fs::setxattr(&*path, &*xattr, &value, XattrFlags::empty()) {
             let shown = String::from_utf8_lossy(&xattr);

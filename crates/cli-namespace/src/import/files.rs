@@ -135,8 +135,7 @@ impl Tree<'_> {
             inode.id = self.bulk.new_id()?;
         }
         if has_xattrs {
-            let path = self.path(name);
-            self.read_xattrs(&place, &mut inode, &path)?;
+            self.read_xattrs(&place, &mut inode, name)?;
         }
         Ok(Some((stat, inode)))
     }
@@ -203,29 +202,31 @@ impl Tree<'_> {
         }
     }
 
-    /// Adds the extended attributes of an open file, which has its id already.
+    /// Adds the extended attributes of an open file in the directory where the walk is, which has
+    /// its id already.
     pub(super) fn read_xattrs(
         &mut self,
         file: impl AsFd,
         inode: &mut Inode,
-        path: &str,
+        name: &CStr,
     ) -> anyhow::Result<()> {
-        let (bulk, faults) = (&mut self.bulk, &mut self.faults);
-        let mut failed = None;
-        let read = self.xattrs.read(file, |name, value| {
-            let shown = String::from_utf8_lossy(name);
-            match value.map(|value| bulk.add_xattr(inode, name, value)) {
+        let (bulk, mut missing, mut failed) = (&mut self.bulk, Vec::new(), None);
+        let read = self.xattrs.read(file, |xattr, value| {
+            match value.map(|value| bulk.add_xattr(inode, xattr, value)) {
                 Ok(Ok(())) => {}
                 Ok(Err(canopy_namespace::Error::Posix(errno))) | Err(errno) => {
-                    let error = std::io::Error::from(errno);
-                    faults.add(path, format_args!("its attribute {shown}: {error}"));
+                    missing.push((String::from_utf8_lossy(xattr).into_owned(), errno));
                 }
                 Ok(Err(error)) => failed = Some(error),
             }
         });
+        for (xattr, errno) in missing {
+            let error = std::io::Error::from(errno);
+            self.faults.add(self.path(name), format_args!("its attribute {xattr}: {error}"));
+        }
         if let Err(errno) = read {
             let error = std::io::Error::from(errno);
-            faults.add(path, format_args!("its extended attributes: {error}"));
+            self.faults.add(self.path(name), format_args!("its extended attributes: {error}"));
         }
         failed.map_or(Ok(()), |error| Err(error.into()))
     }

@@ -104,7 +104,7 @@ impl<'a> Tree<'a> {
         if plan.takes_attributes {
             inode = look::inode_of(&stat, inode.id, inode.project);
             inode.nlink = links;
-            tree.read_xattrs(&source, &mut inode, "the source")?;
+            tree.read_xattrs(&source, &mut inode, c".")?;
         }
         let place = (look::device_of(&stat), stat.stx_ino);
         let level =
@@ -304,8 +304,7 @@ impl<'a> Tree<'a> {
                 return Ok(self.bulk.add(parent, name.to_bytes(), &inode)?);
             }
         };
-        let path = self.path(name);
-        self.read_xattrs(&fd, &mut inode, &path)?;
+        self.read_xattrs(&fd, &mut inode, name)?;
         if !self.plan.crosses_mounts && !self.is_on_mount(&stat) {
             return Ok(self.bulk.add(parent, name.to_bytes(), &inode)?);
         }

@@ -3,9 +3,14 @@
 
 use super::tree::{make, see};
 use super::{Place, check, run, succeed};
+use canopy_namespace::{Contents, Namespace, Privileges, ROOT, system_clock};
+use canopy_store::Environment;
+use canopy_store::storage::LocalStorage;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::process::Command;
+use std::sync::Arc;
 
 #[test]
 fn everything_comes_back() {
@@ -64,6 +69,38 @@ fn without_data_contents_are_absent() {
     let [before, after] = [before, after].map(|path| path.metadata().expect("attributes"));
     assert_eq!(before.modified().expect("a time"), after.modified().expect("a time"));
     assert_eq!(before.len(), after.len());
+}
+
+#[test]
+fn absent_contents_are_no_zeros() {
+    let place = Place::new();
+    let source = place.directory("source");
+    fs::write(source.join("file"), "text").expect("a file");
+    fs::hard_link(source.join("file"), source.join("again")).expect("a link");
+    let directory = place.namespace("namespace");
+    succeed(&[&"import", &source, &directory]);
+    let storage = LocalStorage::new(&directory).expect("a storage");
+    let contents = Contents::new(&directory.join("contents")).expect("a directory");
+    let environment = Environment::system(Arc::new(storage));
+    let namespace = Namespace::open(&environment, contents, system_clock()).expect("a namespace");
+    let id = namespace.lookup(ROOT, b"again").expect("a file").id;
+    let keep = Privileges::Keep;
+    for failed in [
+        namespace.open_file(id).map(drop),
+        namespace.truncate(id, 1, keep),
+        namespace.truncate(id, 100, keep),
+    ] {
+        assert_eq!(failed.expect_err("absent").errno(), Errno::NODATA);
+    }
+    assert_eq!(namespace.inode(id).expect("a file").size, 4);
+    namespace.truncate(id, 0, keep).expect("nothing left");
+    let opened = namespace.open_file(id).expect("a file like any other");
+    namespace.write(&opened, None, b"new", keep).expect("writing");
+    namespace.close_file(&opened).expect("closing");
+    assert_eq!(namespace.lookup(ROOT, b"file").expect("a file").size, 3);
+    namespace.sync().expect("a sync");
+    drop(namespace);
+    check(&directory);
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use crate::place::{Place, contents, key, number, options, put};
 use canopy_store::{
-    Base, Batch, Durability, Error, Ingestion, Key, KeyRange, Op, Options, Reader, RecordRef,
-    Table, TableId, checkpoint, clone, collect, compact_all, delete, inspect, release, restrict,
+    Base, Batch, Durability, Error, Ingestion, IngestionPart, Key, KeyRange, Op, Options, Reader,
+    RecordRef, Table, TableId, checkpoint, clone, collect, compact_all, delete, inspect, release,
+    restrict,
 };
 use std::collections::BTreeMap;
 
@@ -68,6 +69,40 @@ pub fn files_from_elsewhere_are_the_newest(place: &Place) {
     compact_all(&place.environment, id, &place.cache, &options()).unwrap();
     table.refresh().unwrap();
     assert_eq!(inspect(&place.environment, id).unwrap().state.runs.len(), 1);
+    assert_eq!(contents(&table), expected);
+}
+
+pub fn threads_fill_parts_of_an_ingestion(place: &Place) {
+    let id = place.create();
+    let table = place.open(id);
+    let mut ingestion = table.ingestion(9000).unwrap();
+    let fill = |mut part: IngestionPart, own: u64| {
+        for at in (0..1000).rev() {
+            let mut batch = Batch::new();
+            batch.put(key(own, at).as_ref(), &at.to_le_bytes()).unwrap();
+            part.add_batch(&batch).unwrap();
+        }
+        let mut batch = Batch::new();
+        batch.delete_range(&KeyRange::directory(own)).unwrap();
+        part.add_batch(&batch).unwrap_err();
+        part
+    };
+    let parts = std::thread::scope(|scope| {
+        let parts = [1, 2].map(|own| (own, ingestion.part()));
+        let threads = parts.map(|(own, part)| scope.spawn(move || fill(part, own)));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    for part in parts {
+        ingestion.join(part).unwrap();
+    }
+    let mut last = Batch::new();
+    last.delete(key(1, 7).as_ref()).unwrap();
+    ingestion.add_batch(&last).unwrap();
+    assert!(contents(&table).is_empty());
+    ingestion.commit().unwrap();
+    table.refresh().unwrap();
+    let all = (1..3).flat_map(|own| (0..1000).map(move |at| (key(own, at), at)));
+    let expected = BTreeMap::from_iter(all.filter(|(one, _)| *one != key(1, 7)));
     assert_eq!(contents(&table), expected);
 }
 
@@ -275,6 +310,7 @@ macro_rules! each_case {
             a_newer_writer_ends_an_older_one
             wrong_use_is_told
             files_from_elsewhere_are_the_newest
+            threads_fill_parts_of_an_ingestion
             a_range_is_handed_over_without_copying
             of_several_tables_the_first_counts
             what_was_synced_before_is_flushed
