@@ -198,6 +198,11 @@ impl Contents {
         std::mem::take(&mut self.doomed.lock())
     }
 
+    /// Returns whether there is an object of that file.
+    pub(crate) fn has_object(&self, id: FileId) -> bool {
+        self.path(id).exists()
+    }
+
     /// Removes an object, if it is there.
     pub(crate) fn remove_object(&self, id: FileId) -> Result<()> {
         let path = self.path(id);

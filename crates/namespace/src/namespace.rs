@@ -30,7 +30,7 @@ const PLACES: usize = 1 << 18;
 const CACHE_BYTES: u64 = 256 << 20;
 
 /// Ids are taken from the table so many at a time.
-const IDS: u64 = 1 << 16;
+pub(crate) const IDS: u64 = 1 << 16;
 
 /// Returns nanoseconds since 1970.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
@@ -57,7 +57,7 @@ pub struct Namespace {
 
 /// What only one thread at a time needs.
 pub(crate) struct Writer {
-    next_id: FileId,
+    pub(crate) next_id: FileId,
     /// Ids below are ours.
     ids_end: FileId,
 }

@@ -4,8 +4,8 @@
 use crate::contents::describe;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, flag};
-use crate::keys::{FileId, Space};
-use crate::namespace::Namespace;
+use crate::keys::{FileId, ROOT, Space};
+use crate::namespace::{IDS, Namespace};
 use canopy_store::{Batch, Direction, Durability};
 use rustix::io::Errno;
 
@@ -122,6 +122,7 @@ impl Namespace {
             self.contents.doom(id);
         }
         self.remove_doomed()?;
+        self.remove_lost_objects()?;
         for id in self.ids_in(Space::Opened)? {
             match self.recover_times(id).and_then(|()| self.open_file(id)) {
                 Ok(opened) => {
@@ -134,6 +135,20 @@ impl Namespace {
                     self.table.write(&batch, Durability::Visible)?;
                 }
                 Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes objects of new files whose records a crash has taken. Their ids are among those that
+    /// were taken from the table last: the next ones are taken anew.
+    fn remove_lost_objects(&self) -> Result<()> {
+        let end = self.writer.lock().next_id;
+        let recent = end.saturating_sub(IDS).max(ROOT + 1)..end;
+        for id in recent.filter(|id| self.contents.has_object(*id)) {
+            match self.locate(id) {
+                Err(Error::Posix(Errno::NOENT)) => self.contents.remove_object(id)?,
+                located => drop(located?),
             }
         }
         Ok(())
