@@ -277,3 +277,30 @@ fn locks_exclude_other_processes() {
     assert_eq!(fs::read_to_string(mounted.path("counter")).unwrap(), "100\n");
     mounted.assert_sound();
 }
+
+#[test]
+fn trees_may_be_deeper_than_paths() {
+    let mounted = Mounted::new();
+    let line = "n=$(printf 'x%.0s' {1..200}); for i in {1..30}; do mkdir $n; cd -P $n; done; \
+                echo text > file";
+    shell(&mounted.on, line);
+    assert_eq!(shell(&mounted.on, "find . -name file -printf '%d\\n'"), "31\n");
+    assert_eq!(fs::read_dir(mounted.path("[name=file]")).unwrap().count(), 1);
+    shell(&mounted.on, "rm -r x*");
+    mounted.assert_sound();
+}
+
+#[test]
+fn what_is_not_there_is_refused() {
+    let mounted = Mounted::new();
+    let mut options = File::options();
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, nix::libc::O_TMPFILE);
+    let refused = options.write(true).open(&mounted.on).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(nix::libc::EOPNOTSUPP));
+    let line = "echo text > small; head -c 8192 /dev/zero > large; mkdir directory; \
+                ! chattr +i small 2> /dev/null; ! cp --reflink=always large copy 2> /dev/null; \
+                stat -c '%n %s %b %W' small large directory";
+    let told = shell(&mounted.on, line);
+    assert_eq!(told, "small 5 1 0\nlarge 8192 16 0\ndirectory 0 0 0\n");
+    mounted.assert_sound();
+}
