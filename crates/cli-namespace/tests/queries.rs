@@ -2,6 +2,9 @@
 
 mod common;
 
+use canopy_namespace::{Contents, Namespace, New, ROOT, system_clock};
+use canopy_store::Environment;
+use canopy_store::storage::LocalStorage;
 use common::{Mounted, NOBODY, as_user, has, shell, success};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -11,6 +14,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The names that a directory has.
 #[track_caller]
@@ -196,11 +200,26 @@ fn hostile_names_are_found_as_they_are() {
 fn a_file_that_is_called_like_a_query_wins() {
     let mounted = Mounted::new();
     fs::write(mounted.path("file"), "text").unwrap();
-    // Such names come from elsewhere: with this one in place, nobody makes another.
     shell(&mounted.on, "mkdir '[id]' '[...slug]'; echo a > '[id]/page'");
     assert_eq!(names(mounted.path("[id]")), set(["page"]));
     assert!(fs::create_dir(mounted.path("[type=f]")).is_err());
     shell(&mounted.on, "rm -r '[id]'; test ! -e '[id]'");
+    assert!(fs::rename(mounted.path("file"), mounted.path("[type=f]")).is_err());
+    // One that is a query can only come from elsewhere.
+    mounted.unmount();
+    let storage = LocalStorage::existing(&mounted.namespace).unwrap();
+    let contents = Contents::new(&mounted.namespace.join("contents")).unwrap();
+    let environment = Environment::system(Arc::new(storage));
+    let namespace = Namespace::open(&environment, contents, system_clock()).unwrap();
+    let new = New { mode: 0o40755, ..New::default() };
+    namespace.create(ROOT, b"[type=f]", &new, false).unwrap();
+    namespace.sync().unwrap();
+    drop(namespace);
+    mounted.mount(&[]);
+    assert_eq!(names(mounted.path("[type=f]")), set([]));
+    assert_eq!(names(mounted.path("[type=f and true]")), set(["file"]));
+    fs::rename(mounted.path("[type=f]"), mounted.path("renamed")).unwrap();
+    assert_eq!(names(mounted.path("[type=f]")), set(["file"]));
     mounted.assert_sound();
 }
 
