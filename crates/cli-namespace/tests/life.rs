@@ -311,9 +311,7 @@ fn damage_is_told() {
     fs::write(&object, "{\"format\":99,\"table\":\"\"}").unwrap();
     assert_refused(namespace, on, "the namespace has format 99; this version reads format 1");
     fs::write(&object, &whole).unwrap();
-    let tables = fs::read_dir(namespace).unwrap().flatten();
-    let mut tables = tables.filter(|entry| entry.file_name().len() == 32);
-    let table = tables.next().unwrap().path();
+    let table = mounted.table();
     let hidden = mounted.place.path().join("hidden");
     fs::rename(&table, &hidden).unwrap();
     assert_refused(namespace, on, "no such object");

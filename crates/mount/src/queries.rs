@@ -145,8 +145,10 @@ impl Queries {
 
     /// Returns the link of a result of a query, and holds it.
     pub(crate) fn result(&self, query: u64, name: &[u8], who: &Credentials) -> Answer<Inode> {
-        let hits = match self.kept(query, who) {
+        let kept = self.kept(query, who).filter(|hits| hits.by_name.contains_key(name));
+        let hits = match kept {
             Some(hits) => hits,
+            // It may have come since.
             None => self.find(query, who)?,
         };
         let at = hits.by_name.get(name).ok_or(Errno::NOENT)?;

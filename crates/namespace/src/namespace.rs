@@ -61,7 +61,7 @@ pub struct Namespace {
 
 /// What only one thread at a time needs.
 pub(crate) struct Writer {
-    next_id: FileId,
+    pub(crate) next_id: FileId,
     /// Ids below are ours.
     ids_end: FileId,
 }

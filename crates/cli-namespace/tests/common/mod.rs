@@ -3,8 +3,9 @@
 
 #![allow(dead_code, missing_docs)]
 
+use rustix::fs::{FlockOperation, flock};
 use std::ffi::OsStr;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -90,7 +91,15 @@ impl Mounted {
             let _ = nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGKILL);
         }
         self.let_go();
-        wait_until("the process has ended", || self.processes().is_empty());
+        let lock = File::open(self.table().join("lock")).unwrap();
+        let is_free = || flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        wait_until("the process has ended", is_free);
+    }
+
+    /// Where the records lie.
+    pub fn table(&self) -> PathBuf {
+        let mut entries = fs::read_dir(&self.namespace).unwrap().flatten();
+        entries.find(|entry| entry.file_name().len() == 32).unwrap().path()
     }
 
     /// Takes the mount away, whether or not anybody answers or uses it.
