@@ -65,7 +65,8 @@ fn tar_and_rsync_keep_all_there_is() {
     let expected = shell(&tree, list);
     shell(
         &mounted.on,
-        "mkdir a b; tar -C ../tree --format=posix -c . | tar -C a -xp; tar -C a --format=posix -cf b.tar .",
+        "mkdir a b; export TAR_OPTIONS=--format=posix; \
+         tar -C ../tree -c . | tar -C a -xp; tar -C a -cf b.tar .",
     );
     shell(&mounted.on, "tar -C b -xpf b.tar; diff -r --no-dereference -x pipe a b");
     for name in ["a", "b"] {
@@ -129,7 +130,8 @@ fn postgresql_runs() {
                 pg_ctl -D data -w -l log start > /dev/null; export PGHOST=$PWD; \
                 trap 'pg_ctl -D data -w -m immediate stop > /dev/null' EXIT; \
                 pgbench -q -i -s 1 postgres > log2 2>&1; pgbench -c 2 -T 2 postgres 2>&1; \
-                pg_ctl -D data -w -m fast stop > /dev/null; pg_ctl -D data -w -l log start > /dev/null";
+                pg_ctl -D data -w -m fast stop > /dev/null; \
+                pg_ctl -D data -w -l log start > /dev/null";
     let mut command = as_user(uid, "bash");
     command.args(["-e", "-c", line]).current_dir(&mounted.on).env("HOME", &mounted.on);
     let told = success(&command.output().unwrap());
