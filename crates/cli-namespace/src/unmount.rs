@@ -2,11 +2,13 @@
 
 use anyhow::{Context, bail};
 use canopy::Outcome;
+use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
     let shown = directory.display();
@@ -14,9 +16,24 @@ pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
     let Some(namespace) = mounted_on(&full)? else {
         bail!("{shown}: no namespace is mounted there");
     };
-    umount2(&full, MntFlags::UMOUNT_NOFOLLOW).with_context(|| format!("cannot unmount {shown}"))?;
+    match umount2(&full, MntFlags::UMOUNT_NOFOLLOW) {
+        // What mounted it for a user unmounts it, too.
+        Err(Errno::EPERM) => unmount_as_user(&full)?,
+        unmounted => unmounted.with_context(|| format!("cannot unmount {shown}"))?,
+    }
     wait(&namespace)?;
     Ok(Outcome::Complete)
+}
+
+fn unmount_as_user(directory: &Path) -> anyhow::Result<()> {
+    let shown = directory.display();
+    let ran = Command::new("fusermount3").arg("-u").arg("--").arg(directory).output();
+    let ran = ran.with_context(|| format!("cannot unmount {shown}: fusermount3 is missing"))?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    if !ran.status.success() {
+        bail!("cannot unmount {shown}: {}", said.trim());
+    }
+    Ok(())
 }
 
 /// Returns the namespace that is mounted on a directory.
