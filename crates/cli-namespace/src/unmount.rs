@@ -16,24 +16,23 @@ pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
     let Some(namespace) = mounted_on(&full)? else {
         bail!("{shown}: no namespace is mounted there");
     };
-    match umount2(&full, MntFlags::UMOUNT_NOFOLLOW) {
+    let unmounted = match umount2(&full, MntFlags::UMOUNT_NOFOLLOW) {
         // What mounted it for a user unmounts it, too.
-        Err(Errno::EPERM) => unmount_as_user(&full)?,
-        unmounted => unmounted.with_context(|| format!("cannot unmount {shown}"))?,
-    }
+        Err(Errno::EPERM) => unmount_as_user(&full),
+        unmounted => unmounted.map_err(anyhow::Error::from),
+    };
+    unmounted.with_context(|| format!("cannot unmount {shown}"))?;
     wait(&namespace)?;
     Ok(Outcome::Complete)
 }
 
 fn unmount_as_user(directory: &Path) -> anyhow::Result<()> {
-    let shown = directory.display();
     let ran = Command::new("fusermount3").arg("-u").arg("--").arg(directory).output();
-    let ran = ran.with_context(|| format!("cannot unmount {shown}: fusermount3 is missing"))?;
-    let said = String::from_utf8_lossy(&ran.stderr);
-    if !ran.status.success() {
-        bail!("cannot unmount {shown}: {}", said.trim());
+    let Ok(ran) = ran else { bail!("only root may, where fusermount3 is not installed") };
+    match ran.status.success() {
+        true => Ok(()),
+        false => bail!("{}", String::from_utf8_lossy(&ran.stderr).trim()),
     }
-    Ok(())
 }
 
 /// Returns the namespace that is mounted on a directory.
