@@ -389,35 +389,47 @@ impl Namespace {
                 return self.inode(id);
             }
         }
+        let mut inode = self.change_inode(id, |inode, batch| {
+            let now_ns = self.now_ns();
+            if let Some(mode) = set.mode {
+                inode.mode = inode.mode & TYPE_MASK | mode & 0o7777;
+                self.change_acl_mask(batch, inode)?;
+            }
+            if set.uid.is_some() || set.gid.is_some() || set.has_no_more_than_a_size() {
+                inode.uid = set.uid.unwrap_or(inode.uid);
+                inode.gid = set.gid.unwrap_or(inode.gid);
+                if set.mode.is_none() && !inode.is_directory() {
+                    inode.mode = without_privileges(inode.mode, false);
+                }
+            }
+            let time = |time| match time {
+                SetTime::Now => now_ns,
+                SetTime::To(time_ns) => time_ns,
+            };
+            inode.atime_ns = set.atime.map_or(inode.atime_ns, time);
+            inode.mtime_ns = set.mtime.map_or(inode.mtime_ns, time);
+            inode.ctime_ns = now_ns;
+            self.contents.set_times(inode, set)
+        })?;
+        self.overlay(&mut inode);
+        Ok(inode)
+    }
+
+    /// Changes an inode, with what `change` adds to the batch, and returns it.
+    pub(crate) fn change_inode(
+        &self,
+        id: FileId,
+        change: impl FnOnce(&mut Inode, &mut Batch) -> Result<()>,
+    ) -> Result<Inode> {
         let _writer = self.writer.lock();
         let (place, before) = self.locate(id)?;
         let mut inode = before.clone();
         self.overlay(&mut inode);
-        let now_ns = self.now_ns();
         let mut batch = Batch::new();
-        if let Some(mode) = set.mode {
-            inode.mode = inode.mode & TYPE_MASK | mode & 0o7777;
-            self.change_acl_mask(&mut batch, &inode)?;
-        }
-        if set.uid.is_some() || set.gid.is_some() || set.has_no_more_than_a_size() {
-            inode.uid = set.uid.unwrap_or(inode.uid);
-            inode.gid = set.gid.unwrap_or(inode.gid);
-            if set.mode.is_none() && !inode.is_directory() {
-                inode.mode = without_privileges(inode.mode, false);
-            }
-        }
-        let time = |time| match time {
-            SetTime::Now => now_ns,
-            SetTime::To(time_ns) => time_ns,
-        };
-        inode.atime_ns = set.atime.map_or(inode.atime_ns, time);
-        inode.mtime_ns = set.mtime.map_or(inode.mtime_ns, time);
-        inode.ctime_ns = now_ns;
-        self.contents.set_times(&inode, set)?;
+        change(&mut inode, &mut batch)?;
         self.put(&mut batch, &place, Some(&before), &inode)?;
         self.table.write(&batch, Durability::Visible)?;
         self.forget_pending(id);
-        self.overlay(&mut inode);
         Ok(inode)
     }
 

@@ -254,15 +254,10 @@ impl Namespace {
     }
 
     fn set_mode(&self, id: FileId, mode: u32) -> Result<()> {
-        let _writer = self.writer.lock();
-        let (place, before) = self.locate(id)?;
-        let mut inode = before.clone();
-        self.overlay(&mut inode);
-        inode.mode = mode;
-        let mut batch = Batch::new();
-        self.put(&mut batch, &place, Some(&before), &inode)?;
-        self.table.write(&batch, Durability::Visible)?;
-        self.forget_pending(id);
+        self.change_inode(id, |inode, _| {
+            inode.mode = mode;
+            Ok(())
+        })?;
         Ok(())
     }
 
@@ -282,19 +277,16 @@ impl Namespace {
 
     /// Makes a file whose contents were not imported an empty one.
     fn forget_absent(&self, id: FileId) -> Result<()> {
-        let _writer = self.writer.lock();
-        let (place, before) = self.locate(id)?;
-        if !before.has(flag::ABSENT) {
+        if !self.inode(id)?.has(flag::ABSENT) {
             return Ok(());
         }
-        let mut inode = before.clone();
-        self.overlay(&mut inode);
-        inode.flags &= !flag::ABSENT;
-        (inode.size, inode.blocks) = (0, 0);
-        let mut batch = Batch::new();
-        self.put(&mut batch, &place, Some(&before), &inode)?;
-        self.table.write(&batch, Durability::Visible)?;
-        self.forget_pending(id);
+        self.change_inode(id, |inode, _| {
+            if inode.has(flag::ABSENT) {
+                inode.flags &= !flag::ABSENT;
+                (inode.size, inode.blocks) = (0, 0);
+            }
+            Ok(())
+        })?;
         Ok(())
     }
 

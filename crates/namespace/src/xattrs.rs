@@ -3,10 +3,10 @@
 use crate::acl;
 use crate::change::{Privileges, SETGID};
 use crate::error::Result;
-use crate::inode::{file_type, flag};
+use crate::inode::{Inode, file_type, flag};
 use crate::keys::{FileId, Space};
 use crate::namespace::{NAME_BYTES_MAX, Namespace};
-use canopy_store::{Batch, Direction, Durability};
+use canopy_store::{Batch, Direction};
 use rustix::io::Errno;
 
 /// A value has so many bytes at most, and so have all names of a file together.
@@ -71,57 +71,39 @@ impl Namespace {
         if value.len() > XATTR_BYTES_MAX {
             return Err(Errno::TOOBIG.into());
         }
-        let _writer = self.writer.lock();
-        let (place, before) = self.locate(id)?;
-        let mut inode = before.clone();
-        self.overlay(&mut inode);
-        let names = if inode.has(flag::XATTRS) { self.xattr_names(id)? } else { Vec::new() };
-        let is_there = names.iter().any(|one| one == name);
-        match how {
-            SetXattr::Create if is_there => return Err(Errno::EXIST.into()),
-            SetXattr::Replace if !is_there => return Err(Errno::NODATA.into()),
-            _ => {}
-        }
-        let names_bytes: usize = names.iter().map(|name| name.len() + 1).sum();
-        if !is_there && names_bytes + name.len() + 1 > XATTR_BYTES_MAX {
-            return Err(Errno::NOSPC.into());
-        }
-        let mut batch = Batch::new();
-        let key = Space::Xattrs.of(id, name);
-        let mut is_kept = true;
-        if name == acl::ACCESS.as_bytes() || name == acl::DEFAULT.as_bytes() {
-            if inode.file_type() == file_type::SYMLINK {
-                return Err(Errno::OPNOTSUPP.into());
+        self.change_inode(id, |inode, batch| {
+            let names = self.names_of(inode)?;
+            let is_there = names.iter().any(|one| one == name);
+            match how {
+                SetXattr::Create if is_there => return Err(Errno::EXIST.into()),
+                SetXattr::Replace if !is_there => return Err(Errno::NODATA.into()),
+                _ => {}
             }
-            let acl = acl::parse(value)?;
-            if name == acl::ACCESS.as_bytes() {
-                inode.mode = acl::mode_with(&acl, inode.mode);
-                if let Privileges::Drop(is_in) = privileges
-                    && !is_in(inode.gid)
-                {
-                    inode.mode &= !SETGID;
-                }
-                is_kept = !acl::is_minimal(&acl);
-            } else if !inode.is_directory() {
-                return Err(Errno::ACCESS.into());
+            let names_bytes: usize = names.iter().map(|name| name.len() + 1).sum();
+            if !is_there && names_bytes + name.len() + 1 > XATTR_BYTES_MAX {
+                return Err(Errno::NOSPC.into());
             }
-        }
-        if is_there {
-            self.unindex_xattr(&mut batch, id, name)?;
-        }
-        self.index_xattr(&mut batch, id, name, None, is_kept.then_some(value))?;
-        match is_kept {
-            true => batch.put(key.as_ref(), value)?,
-            false => batch.delete(key.as_ref())?,
-        }
-        let others = names.len() - usize::from(is_there);
-        let has_any = is_kept || others > 0;
-        inode.flags = inode.flags & !flag::XATTRS | if has_any { flag::XATTRS } else { 0 };
-        inode.ctime_ns = self.now_ns();
-        self.put(&mut batch, &place, Some(&before), &inode)?;
-        self.table.write(&batch, Durability::Visible)?;
-        self.forget_pending(id);
+            let is_kept = set_acl(inode, name, value, privileges)?;
+            if is_there {
+                self.unindex_xattr(batch, id, name)?;
+            }
+            self.index_xattr(batch, id, name, None, is_kept.then_some(value))?;
+            let key = Space::Xattrs.of(id, name);
+            match is_kept {
+                true => batch.put(key.as_ref(), value)?,
+                false => batch.delete(key.as_ref())?,
+            }
+            let others = names.len() - usize::from(is_there);
+            let has_any = is_kept || others > 0;
+            inode.flags = inode.flags & !flag::XATTRS | if has_any { flag::XATTRS } else { 0 };
+            inode.ctime_ns = self.now_ns();
+            Ok(())
+        })?;
         Ok(())
+    }
+
+    fn names_of(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
+        if inode.has(flag::XATTRS) { self.xattr_names(inode.id) } else { Ok(Vec::new()) }
     }
 
     /// Adds to `batch` that the index of an attribute has no longer what it has of a file.
@@ -135,24 +117,47 @@ impl Namespace {
 
     /// Takes an attribute of a file away.
     pub fn remove_xattr(&self, id: FileId, name: &[u8]) -> Result<()> {
-        let _writer = self.writer.lock();
-        let (place, before) = self.locate(id)?;
-        let mut inode = before.clone();
-        self.overlay(&mut inode);
-        let names = if inode.has(flag::XATTRS) { self.xattr_names(id)? } else { Vec::new() };
-        if !names.iter().any(|one| one == name) {
-            return Err(Errno::NODATA.into());
-        }
-        let mut batch = Batch::new();
-        self.unindex_xattr(&mut batch, id, name)?;
-        batch.delete(Space::Xattrs.of(id, name).as_ref())?;
-        if names.len() == 1 {
-            inode.flags &= !flag::XATTRS;
-        }
-        inode.ctime_ns = self.now_ns();
-        self.put(&mut batch, &place, Some(&before), &inode)?;
-        self.table.write(&batch, Durability::Visible)?;
-        self.forget_pending(id);
+        self.change_inode(id, |inode, batch| {
+            let names = self.names_of(inode)?;
+            if !names.iter().any(|one| one == name) {
+                return Err(Errno::NODATA.into());
+            }
+            self.unindex_xattr(batch, id, name)?;
+            batch.delete(Space::Xattrs.of(id, name).as_ref())?;
+            if names.len() == 1 {
+                inode.flags &= !flag::XATTRS;
+            }
+            inode.ctime_ns = self.now_ns();
+            Ok(())
+        })?;
         Ok(())
     }
+}
+
+/// Gives an inode the mode that an attribute implies, if it is an ACL. Returns whether the attribute
+/// says more than the mode does.
+fn set_acl(
+    inode: &mut Inode,
+    name: &[u8],
+    value: &[u8],
+    privileges: Privileges<'_>,
+) -> Result<bool> {
+    let is_access = name == acl::ACCESS.as_bytes();
+    if !is_access && name != acl::DEFAULT.as_bytes() {
+        return Ok(true);
+    }
+    if inode.file_type() == file_type::SYMLINK {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    let acl = acl::parse(value)?;
+    if !is_access {
+        return if inode.is_directory() { Ok(true) } else { Err(Errno::ACCESS.into()) };
+    }
+    inode.mode = acl::mode_with(&acl, inode.mode);
+    if let Privileges::Drop(is_in) = privileges
+        && !is_in(inode.gid)
+    {
+        inode.mode &= !SETGID;
+    }
+    Ok(!acl::is_minimal(&acl))
 }
