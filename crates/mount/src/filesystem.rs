@@ -219,7 +219,6 @@ impl fuser::Filesystem for Filesystem {
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_CACHE_SYMLINKS,
-            InitFlags::FUSE_SPLICE_READ,
         ];
         for flag in wanted {
             // A kernel without it does it in a slower way.

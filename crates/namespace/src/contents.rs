@@ -226,18 +226,33 @@ impl Contents {
         self.unsettled.lock().insert(id)
     }
 
-    /// Returns the files whose records say that their objects may differ from them, and that are not
-    /// open.
-    pub(crate) fn unsettled(&self) -> Vec<FileId> {
+    /// Forgets, and returns, the files whose objects may differ from their records and that are not
+    /// open. Who opens and writes one from now on notes it anew.
+    pub(crate) fn take_unsettled(&self) -> Vec<FileId> {
         let opened = self.opened.lock();
-        let unsettled = self.unsettled.lock();
-        unsettled.iter().copied().filter(|id| !opened.contains_key(id)).collect()
+        let mut unsettled = self.unsettled.lock();
+        unsettled.extract_if(|id| !opened.contains_key(id)).collect()
     }
 
-    /// Notes that records say so no longer.
-    pub(crate) fn settle(&self, ids: &[FileId]) {
+    /// Returns which of these files nobody has opened since, and notes the others again. The caller
+    /// has the writer's lock.
+    pub(crate) fn settled(&self, ids: Vec<FileId>) -> Vec<FileId> {
+        let opened = self.opened.lock();
         let mut unsettled = self.unsettled.lock();
-        unsettled.retain(|id| !ids.contains(id));
+        let is_settled = |id: &FileId| !opened.contains_key(id) && !unsettled.contains(id);
+        let (settled, others) = ids.into_iter().partition::<Vec<_>, _>(is_settled);
+        unsettled.extend(others);
+        settled
+    }
+
+    /// Notes again that the objects of files may differ from their records.
+    pub(crate) fn unsettle_again(&self, ids: &[FileId]) {
+        self.unsettled.lock().extend(ids);
+    }
+
+    /// Forgets that the object of a file may differ from its record.
+    pub(crate) fn forget_unsettled(&self, id: FileId) {
+        self.unsettled.lock().remove(&id);
     }
 
     /// Makes everything that was written into objects, and their names, outlast a crash.

@@ -235,7 +235,7 @@ impl Namespace {
         let mut batch = Batch::new();
         batch.put(Space::Unsettled.of(id, b"").as_ref(), b"")?;
         let written = self.table.write(&batch, Durability::Visible);
-        Ok(written.inspect_err(|_| self.contents.settle(&[id]))?)
+        Ok(written.inspect_err(|_| self.contents.forget_unsettled(id))?)
     }
 
     /// Gives a file the time and, if its contents are a record, the size of a change just made.
@@ -301,7 +301,7 @@ impl Namespace {
             Some(object) => {
                 self.unsettle(opened.id)?;
                 object.set_len(size).map_err(Error::io("an object"))?;
-                // Which tells no time unless the length changed.
+                // A length that stays changes no time by itself.
                 let now = rustix::fs::UTIME_NOW;
                 let omit = rustix::fs::UTIME_OMIT;
                 rustix::fs::futimens(

@@ -118,17 +118,17 @@ impl Namespace {
     /// their records where they do not: first all of that has to outlast a crash, also what is in
     /// objects, which may have taken the place of others.
     pub(crate) fn settle(&self) -> Result<()> {
-        let unsettled = self.contents.unsettled();
         let doomed = {
             // Whoever adds a tree dooms its objects until all of it is there.
             let _writer = self.writer.lock();
             self.ids_in(Space::Doomed)?
         };
+        let unsettled = self.contents.take_unsettled();
         if unsettled.is_empty() && doomed.is_empty() {
             return Ok(());
         }
-        self.contents.sync_all()?;
-        self.table.sync()?;
+        let synced = self.contents.sync_all().and_then(|()| Ok(self.table.sync()?));
+        synced.inspect_err(|_| self.contents.unsettle_again(&unsettled))?;
         let mut outcome = Ok(());
         let mut batch = Batch::new();
         for id in doomed {
@@ -139,13 +139,12 @@ impl Namespace {
         }
         // With this lock, what is not open is not opened.
         let _writer = self.writer.lock();
-        let still = self.contents.unsettled();
-        let settled = Vec::from_iter(unsettled.into_iter().filter(|id| still.contains(id)));
+        let settled = self.contents.settled(unsettled);
         for id in &settled {
             batch.delete(Space::Unsettled.of(*id, b"").as_ref())?;
         }
-        self.table.write(&batch, Durability::Visible)?;
-        self.contents.settle(&settled);
+        let written = self.table.write(&batch, Durability::Visible);
+        written.inspect_err(|_| self.contents.unsettle_again(&settled))?;
         outcome
     }
 
