@@ -1,27 +1,91 @@
 //! `canopy ns check`.
 
 use crate::place;
+use anyhow::{anyhow, bail};
 use canopy::Outcome;
-use canopy_mount::CHECK;
+use canopy_mount::{CHECK, CHECK_DATA, LEFT, REPAIR};
+use canopy_namespace::{Fault, NO_REPAIR};
+use rustix::io::Errno;
 use std::io::Write;
 use std::path::Path;
 
-pub fn run(namespace: &Path) -> anyhow::Result<Outcome> {
-    let faults = match place::control(namespace, CHECK)? {
+pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Result<Outcome> {
+    if repairs {
+        return repair(namespace);
+    }
+    let namespace = &place::asked(namespace)?;
+    let name = if reads_contents { CHECK_DATA } else { CHECK };
+    let faults = match place::control(namespace, name)? {
         Some(told) => told.lines().map(str::to_owned).collect(),
         None => {
-            let faults = place::open(namespace)?.check(|_| {})?;
-            Vec::from_iter(faults.iter().map(|fault| format!("file {}: {}", fault.id, fault.what)))
+            let opened = place::open(namespace)?;
+            shown(&match reads_contents {
+                true => opened.check_contents(|_| {})?,
+                false => opened.check(|_| {})?,
+            })
         }
     };
     let mut out = std::io::stdout().lock();
     for fault in &faults {
         writeln!(out, "{fault}")?;
     }
-    match faults.len() {
-        0 => writeln!(out, "no faults")?,
-        1 => writeln!(out, "1 fault")?,
-        count => writeln!(out, "{count} faults")?,
-    }
+    writeln!(out, "{}", counted(faults.len()))?;
     Ok(if faults.is_empty() { Outcome::Complete } else { Outcome::Partial })
+}
+
+/// Mends everything; exit code 1 tells that there was something to mend.
+fn repair(namespace: &Path) -> anyhow::Result<Outcome> {
+    let namespace = &place::asked(namespace)?;
+    let mounted = place::control(namespace, REPAIR);
+    // A mount has only a number for it.
+    let mounted = mounted.map_err(|error| match error.downcast_ref() {
+        Some(&Errno::INVAL) => anyhow!(NO_REPAIR),
+        _ => error,
+    })?;
+    let is_mounted = mounted.is_some();
+    let (left, done) = match mounted {
+        Some(told) => {
+            let lines = told.lines().map(str::to_owned);
+            let (left, done): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with(LEFT));
+            let left = left.iter().map(|line| line.trim_start_matches(LEFT).to_owned());
+            (Vec::from_iter(left), done)
+        }
+        None => {
+            let namespace = place::open(namespace)?;
+            let repaired = namespace.repair()?;
+            namespace.close()?;
+            (shown(&repaired.left), repaired.done)
+        }
+    };
+    let mut out = std::io::stdout().lock();
+    for line in &done {
+        writeln!(out, "{line}")?;
+    }
+    for fault in &left {
+        writeln!(out, "left: {fault}")?;
+    }
+    if is_mounted && !done.is_empty() {
+        let shown = namespace.display();
+        writeln!(out, "programs may see what was before until {shown} is unmounted")?;
+    }
+    match (left.len(), done.is_empty()) {
+        (0, true) => writeln!(out, "no faults")?,
+        (0, false) => writeln!(out, "all faults are mended")?,
+        (count, _) => {
+            bail!("{} could not be mended: close all files and try again", counted(count))
+        }
+    }
+    Ok(if done.is_empty() { Outcome::Complete } else { Outcome::Partial })
+}
+
+fn shown(faults: &[Fault]) -> Vec<String> {
+    Vec::from_iter(faults.iter().map(|fault| format!("file {}: {}", fault.id, fault.what)))
+}
+
+fn counted(faults: usize) -> String {
+    match faults {
+        0 => "no faults".into(),
+        1 => "1 fault".into(),
+        count => format!("{count} faults"),
+    }
 }

@@ -1,8 +1,10 @@
 //! `canopy ns create`.
 
+use crate::place;
 use anyhow::{Context, bail};
 use canopy::Outcome;
-use canopy_namespace::{Settings, create_namespace, system_clock};
+use canopy::commands::ns::Create as Arguments;
+use canopy_namespace::{CHUNK_BYTES, Settings, create_namespace, system_clock, table_of};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
 use std::fs::Permissions;
@@ -11,11 +13,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Contents in buckets are objects of this size, unless somebody says otherwise.
+const CHUNK_BYTES_DEFAULT: u64 = 4 << 20;
+
 /// Contents in records are this long at most: each is in memory as a whole.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
-pub fn run(namespace: &Path, inline: usize, indexes: &[String]) -> anyhow::Result<Outcome> {
-    let shown = namespace.display();
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let Arguments { namespace, inline, chunk_size, indexes } = arguments;
+    let (inline, shown) = (*inline, namespace.display());
     if inline > INLINE_BYTES_MAX {
         bail!("--inline {inline}: {INLINE_BYTES_MAX} at most");
     }
@@ -24,7 +30,43 @@ pub fn run(namespace: &Path, inline: usize, indexes: &[String]) -> anyhow::Resul
         let names = Vec::from_iter(indexes.iter().filter(|name| *name != "none"));
         settings = settings.with_indexes(&names)?;
     }
-    match namespace.read_dir() {
+    let bucket = place::bucket_of(namespace);
+    let chunk_size = chunk_size.or(bucket.is_some().then_some(CHUNK_BYTES_DEFAULT));
+    settings.chunk_bytes = chunk_size.unwrap_or_default();
+    if chunk_size.is_some_and(|size| !CHUNK_BYTES.contains(&size) || (inline as u64) > size) {
+        bail!("--chunk-size: from 4K to 64M, and no less than --inline");
+    }
+    let environment = match bucket {
+        None => local(namespace)?,
+        Some((directory, _)) => {
+            if let Some(directory) = directory {
+                local(directory)?;
+            }
+            let environment = place::environment(namespace)?;
+            if table_of(environment.storage.as_ref()).is_ok() {
+                bail!("{shown}: there is a namespace already");
+            }
+            environment
+        }
+    };
+    let owner = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    create_namespace(&environment, &settings, owner, &system_clock()).with_context(
+        || match bucket {
+            Some((None, _)) => format!(
+                "cannot make a namespace in {shown}; if the store overwrites objects, name a \
+                 directory for the rest: DIRECTORY+{shown}"
+            ),
+            _ => format!("cannot make a namespace in {shown}"),
+        },
+    )?;
+    canopy::say(format!("made {shown}; mount it with: canopy ns mount {shown} DIRECTORY"))?;
+    Ok(Outcome::Complete)
+}
+
+/// Makes a directory for what is on this machine, or takes an empty one.
+fn local(directory: &Path) -> anyhow::Result<Environment> {
+    let shown = directory.display();
+    match directory.read_dir() {
         Ok(mut names) => {
             if names.next().is_some() {
                 bail!("{shown} is not empty: a namespace needs a directory of its own");
@@ -33,14 +75,9 @@ pub fn run(namespace: &Path, inline: usize, indexes: &[String]) -> anyhow::Resul
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
     }
-    let storage = LocalStorage::new(namespace)?;
+    let storage = LocalStorage::new(directory)?;
     // A directory that was there may be open to all, and what users may not see is in its files.
-    std::fs::set_permissions(namespace, Permissions::from_mode(0o700))
+    std::fs::set_permissions(directory, Permissions::from_mode(0o700))
         .with_context(|| format!("cannot close {shown} to others"))?;
-    let environment = Environment::system(Arc::new(storage));
-    let owner = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
-    create_namespace(&environment, &settings, owner, &system_clock())
-        .with_context(|| format!("cannot make a namespace in {shown}"))?;
-    canopy::say(format!("made {shown}; mount it with: canopy ns mount {shown} DIRECTORY"))?;
-    Ok(Outcome::Complete)
+    Ok(Environment::system(Arc::new(storage)))
 }

@@ -28,9 +28,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if arguments.summarize && arguments.all {
         bail!("cannot both summarize and show all entries");
     }
-    let namespace = place::open(&arguments.namespace)?;
-    let inode = paths::existing(&namespace, &arguments.path)?;
-    let names = paths::names(&arguments.path)?;
+    let (namespace, path) = paths::split(&arguments.place);
+    let namespace = place::open(&namespace)?;
+    let inode = paths::existing(&namespace, &path)?;
+    let names = paths::names(&path)?;
     let form = match arguments.human_readable {
         true => SizeForm::HUMAN,
         false => SizeForm::from_environment("DU_BLOCK_SIZE"),

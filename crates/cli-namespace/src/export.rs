@@ -11,15 +11,14 @@ use canopy_namespace::acl;
 use rustix::fd::OwnedFd;
 use std::fs::{DirBuilder, File, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tree::Tree;
 
 pub fn run(source: &Path, directory: &Path) -> anyhow::Result<Outcome> {
-    let (namespace, path) = split(source);
+    let (namespace, path) = paths::split(source);
     let namespace = place::open(&namespace)?;
     let inode = paths::existing(&namespace, &path)?;
     if !inode.is_directory() {
@@ -36,21 +35,6 @@ pub fn run(source: &Path, directory: &Path) -> anyhow::Result<Outcome> {
     let entries = entries.into_inner();
     canopy::say(format!("exported {entries} entries"))?;
     Ok(faults.finish("exported"))
-}
-
-/// Splits NAMESPACE:PATH behind the first part that is a directory.
-fn split(source: &Path) -> (PathBuf, PathBuf) {
-    let bytes = source.as_os_str().as_bytes();
-    let path = |bytes: &[u8]| PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()));
-    let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':');
-    let split = colons.map(|(at, _)| (path(&bytes[..at]), path(&bytes[at + 1..])));
-    match source.is_dir() {
-        true => (source.into(), "/".into()),
-        false => split
-            .into_iter()
-            .find(|(namespace, _)| namespace.is_dir())
-            .unwrap_or_else(|| (source.into(), "/".into())),
-    }
 }
 
 /// Makes the directory that everything goes into, or takes an empty one; only the caller may enter

@@ -76,7 +76,7 @@ fn plan(arguments: &Arguments, namespace: &Namespace) -> anyhow::Result<Plan> {
 }
 
 fn own(namespace: &Path) -> anyhow::Result<Option<(u64, u64)>> {
-    let metadata = namespace.metadata()?;
+    let metadata = place::directory_of(namespace)?.metadata()?;
     Ok(Some((metadata.dev(), metadata.ino())))
 }
 

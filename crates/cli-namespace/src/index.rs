@@ -1,7 +1,7 @@
 //! `canopy ns index`: which attributes a namespace keeps indexes of.
 
 use crate::place;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use canopy::Outcome;
 use canopy::commands::ns::Index as Arguments;
 use canopy_mount::INDEXES;
@@ -10,8 +10,13 @@ use rustix::fs::XattrFlags;
 use std::io::Write;
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let shown = arguments.place.display();
-    let mounted = place::control(&arguments.place, INDEXES)?;
+    let place = place::asked(&arguments.place)?;
+    let mounted = place::control(&place, INDEXES)?;
+    // What no namespace could have is a mistake, not an index that is gone already.
+    Settings::default().with_indexes(&arguments.remove)?;
+    if let Some(name) = arguments.add.iter().find(|name| arguments.remove.contains(name)) {
+        bail!("{name}: either --add or --remove");
+    }
     let is_change = !arguments.add.is_empty() || !arguments.remove.is_empty();
     let wanted = |now: &str| {
         let mut names = Vec::from_iter(now.split_whitespace().map(str::to_owned));
@@ -27,13 +32,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             Settings::default().with_indexes(&names)?;
             let value = names.join(" ");
             let flags = XattrFlags::empty();
-            rustix::fs::setxattr(&arguments.place, INDEXES, value.as_bytes(), flags)
+            let shown = place.display();
+            rustix::fs::setxattr(&place, INDEXES, value.as_bytes(), flags)
                 .with_context(|| format!("cannot change the indexes of {shown} to {value}"))?;
-            place::control(&arguments.place, INDEXES)?.unwrap_or_default()
+            place::control(&place, INDEXES)?.unwrap_or_default()
         }
         Some(now) => now,
         None => {
-            let namespace = place::open(&arguments.place)?;
+            let namespace = place::open(&place)?;
             if is_change {
                 let now = namespace.settings().index_names().join(" ");
                 namespace.set_indexes(&wanted(&now))?;

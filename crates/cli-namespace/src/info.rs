@@ -1,15 +1,21 @@
 //! `canopy ns info`.
 
-use crate::place;
+use crate::{place, viewed};
 use canopy::Outcome;
 use canopy_namespace::{FORMAT, table_of};
 use canopy_store::inspect;
 use serde_json::json;
+use std::ffi::OsStr;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 pub fn run(namespace: &Path, is_json: bool) -> anyhow::Result<Outcome> {
-    let environment = place::environment(namespace)?;
+    let namespace = match viewed::mounted(namespace)? {
+        Some(mount) => OsStr::from_bytes(&mount.source).into(),
+        None => namespace.to_owned(),
+    };
+    let environment = place::environment(&place::found(&namespace)?)?;
     let table = table_of(environment.storage.as_ref())?;
     let state = inspect(&environment, table)?.state;
     let sstables = state.runs.iter().map(|run| run.sstables.len()).sum::<usize>();

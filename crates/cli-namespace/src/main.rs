@@ -1,23 +1,33 @@
-//! The `canopy-ns` command, which `canopy` runs for `canopy ns`: it makes, checks and mounts
-//! namespaces. One file a subcommand; `place` is the only way to where one lies.
+//! The `canopy-ns` command, which `canopy` runs for `canopy ns`, `mount` and `unmount`: it makes,
+//! checks, mounts and indexes (`source`) namespaces, and mounts indexes. One file a subcommand;
+//! `place` is the only way to where a namespace lies.
 
 mod check;
 mod copy;
 mod create;
+mod daemon;
 mod du;
 mod export;
 mod faults;
+mod find;
 mod import;
 mod index;
+mod index_mount;
 mod info;
 mod mount;
 mod names;
 mod paths;
 mod place;
+mod quota;
+mod records;
+mod snapshot;
+mod source;
 mod unmount;
+mod view;
+mod viewed;
 
-use canopy::Outcome;
 use canopy::commands::ns::{Arguments, Command};
+use canopy::{Mounts, Outcome};
 use std::process::ExitCode;
 
 /// See `canopy`'s own.
@@ -25,18 +35,32 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    canopy::main_of_namespace(run)
+    // What an index shows a user is found out by a process that has become that user.
+    if std::env::args_os().nth(1).is_some_and(|first| first == canopy_index_mount::ARGUMENT) {
+        let served = canopy_index_mount::serve_as_user();
+        return if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    canopy::main_of_namespace(&Mounts {
+        namespace: run,
+        source: &source::SOURCE,
+        mount: index_mount::run,
+        unmount: |arguments| unmount::run(&arguments.directory),
+    })
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
-        Command::Create { namespace, inline, indexes } => create::run(&namespace, inline, &indexes),
+        Command::Create(arguments) => create::run(&arguments),
         Command::Info { namespace, json } => info::run(&namespace, json),
-        Command::Check { place } => check::run(&place),
+        Command::Check { place, repair, data } => check::run(&place, repair, data),
         Command::Index(arguments) => index::run(&arguments),
+        Command::Quota(arguments) => quota::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Du(arguments) => du::run(&arguments),
+        Command::Find(arguments) => find::run(&arguments.arguments),
         Command::Export { source, directory } => export::run(&source, &directory),
+        Command::Snapshot(arguments) => snapshot::run(&arguments),
+        Command::View(arguments) => view::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Unmount { directory } => unmount::run(&directory),
     }

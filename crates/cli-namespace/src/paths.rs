@@ -1,10 +1,29 @@
 //! Paths in namespaces, and files in messages.
 
+use crate::place;
 use anyhow::{Context, anyhow, bail};
 use canopy_namespace::{Inode, Namespace, ROOT};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Splits NAMESPACE:PATH: behind the bucket, or behind the first part that is a directory.
+pub fn split(source: &Path) -> (PathBuf, PathBuf) {
+    let bytes = source.as_os_str().as_bytes();
+    let path = |bytes: &[u8]| PathBuf::from(std::ffi::OsStr::from_bytes(bytes));
+    let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':');
+    let mut split = colons.map(|(at, _)| (path(&bytes[..at]), path(&bytes[at + 1..])));
+    let whole = || (source.to_owned(), PathBuf::from("/"));
+    if place::bucket_of(source).is_some() {
+        // The first colon behind that of s3://.
+        let is_scheme = |one: &Path| place::bucket_of(one).is_none();
+        return split.find(|(namespace, _)| !is_scheme(namespace)).unwrap_or_else(whole);
+    }
+    match source.is_dir() {
+        true => whole(),
+        false => split.find(|(namespace, _)| namespace.is_dir()).unwrap_or_else(whole),
+    }
+}
 
 /// Returns the names of a path in a namespace, which begins at its root with or without a slash.
 pub fn names(path: &Path) -> anyhow::Result<Vec<&[u8]>> {

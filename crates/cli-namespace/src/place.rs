@@ -1,36 +1,155 @@
-//! Where a namespace lies: a directory with its records, and `contents` for those of large files.
+//! Where a namespace lies: a directory with its records, and `contents` for those of large files; or
+//! a bucket, with a directory of this machine that has what is cached of it, and the log of mounts.
 
-use anyhow::{Context, bail};
+use crate::viewed;
+use anyhow::{Context, anyhow, bail};
 use canopy_namespace::{Contents, Namespace, system_clock};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File};
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const CONTENTS: &str = "contents";
 
-/// Returns the full path of a namespace that is there.
-pub fn found(namespace: &Path) -> anyhow::Result<PathBuf> {
-    let environment = environment(namespace)?;
+/// Locked while a process of this machine uses a namespace that lies in a bucket alone.
+const LOCK: &str = "lock";
+
+/// What is cached of contents in a bucket.
+#[derive(Default)]
+pub struct Cache {
+    /// The directory, if it is not that of the namespace.
+    pub directory: Option<PathBuf>,
+    /// How much at most.
+    pub bytes: Option<u64>,
+}
+
+/// Returns the parts of the name of a namespace in a bucket: the directory for what is not there, if
+/// one is named, and the rest.
+pub fn bucket_of(namespace: &Path) -> Option<(Option<&Path>, &str)> {
+    let name = namespace.to_str()?;
+    if name.starts_with("s3://") {
+        return Some((None, name));
+    }
+    let (directory, _) = name.split_once("+s3://")?;
+    Some((Some(Path::new(directory)), &name[directory.len() + 1..]))
+}
+
+/// Returns the full path of the directory that a namespace has on this machine.
+pub fn directory_of(namespace: &Path) -> anyhow::Result<PathBuf> {
+    let directory = match bucket_of(namespace) {
+        None => namespace.to_owned(),
+        Some((Some(directory), _)) => directory.to_owned(),
+        Some((None, bucket)) => {
+            let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+            let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
+            let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
+            let cache = cache.context("neither XDG_CACHE_HOME nor HOME is set")?;
+            let name = bucket.trim_start_matches("s3://").trim_end_matches('/').replace('/', "+");
+            let directory = cache.join("canopy/namespaces").join(name);
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+            made.with_context(|| format!("cannot make {}", directory.display()))?;
+            directory
+        }
+    };
     let failed = || format!("cannot open the namespace {}", namespace.display());
-    canopy_namespace::table_of(environment.storage.as_ref()).with_context(failed)?;
-    namespace.canonicalize().with_context(failed)
+    directory.canonicalize().with_context(failed)
+}
+
+/// Returns what mounts call a namespace: enough to find it from any directory.
+pub fn full_name(namespace: &Path) -> anyhow::Result<PathBuf> {
+    match bucket_of(namespace) {
+        Some((None, bucket)) => Ok(bucket.into()),
+        Some((Some(_), bucket)) => {
+            Ok(format!("{}+{bucket}", directory_of(namespace)?.display()).into())
+        }
+        None => Ok(namespace.canonicalize()?),
+    }
+}
+
+/// Returns the full path of the directory of a namespace that is there.
+pub fn found(namespace: &Path) -> anyhow::Result<PathBuf> {
+    let failed = || format!("cannot open the namespace {}", namespace.display());
+    match canopy_namespace::table_of(environment(namespace)?.storage.as_ref()) {
+        Err(canopy_namespace::Error::Invalid(what)) => return Err(instead(namespace, &what)),
+        table => table.with_context(failed)?,
+    };
+    directory_of(namespace)
+}
+
+/// Returns the error of a directory that is no namespace, which says what is mounted there.
+fn instead(place: &Path, what: &str) -> anyhow::Error {
+    let shown = place.display();
+    let real = place.canonicalize().unwrap_or_default();
+    let mounted = real.ancestors().find_map(|above| viewed::mounted(above).ok().flatten());
+    let Some(mounted) = mounted else { return anyhow!("{shown}: {what}") };
+    let [point, namespace] = [&mounted.point, &mounted.source]
+        .map(|path| Path::new(OsStr::from_bytes(path)).display().to_string());
+    if real.as_os_str().as_bytes() != mounted.point {
+        return anyhow!("{shown} is in the namespace that is mounted on {point}: name {point}");
+    }
+    anyhow!(
+        "{shown}: the namespace {namespace} is mounted there{}: unmount it first (canopy ns \
+         unmount {point})",
+        if rustix::process::geteuid().is_root() { "" } else { ", where only root may do this" }
+    )
 }
 
 /// Returns what the records of a namespace run on.
 pub fn environment(namespace: &Path) -> anyhow::Result<Environment> {
-    if !namespace.is_dir() {
-        bail!("{}: no such directory", namespace.display());
+    if bucket_of(namespace).is_some() {
+        let storage = canopy_object_storage::open(&full_name(namespace)?.display().to_string())?;
+        return Ok(Environment::system(storage));
+    }
+    match namespace.metadata() {
+        Ok(found) if found.is_dir() => {}
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            return Err(error).with_context(|| namespace.display().to_string());
+        }
+        _ => bail!("{}: no such directory", namespace.display()),
     }
     // Who opens it may go to another directory later.
     let namespace = namespace.canonicalize()?;
     Ok(Environment::system(Arc::new(LocalStorage::existing(&namespace)?)))
 }
 
+/// Returns what to say of a directory that nobody answers for any more.
+pub fn killed(directory: &Path) -> String {
+    let shown = directory.display();
+    format!(
+        "{shown}: the process that had mounted something there was killed; first unmount it: canopy \
+         unmount {shown}"
+    )
+}
+
+/// Returns the directory that a namespace is mounted on, for root, who may ask there; otherwise the
+/// place itself.
+pub fn asked(place: &Path) -> anyhow::Result<PathBuf> {
+    let mounted = match rustix::process::geteuid().is_root() {
+        true => viewed::mounted(place)?,
+        false => None,
+    };
+    Ok(mounted.map_or(place.to_owned(), |mount| OsStr::from_bytes(&mount.point).into()))
+}
+
 /// Returns what a namespace that is mounted on a directory says of itself, by an attribute that only
 /// root sees; none if none is mounted there.
 pub fn control(directory: &Path, name: &str) -> anyhow::Result<Option<String>> {
+    let shown = directory.display();
+    match ask(directory, name) {
+        Err(Errno::NOTCONN) => bail!(killed(directory)),
+        told => told.with_context(|| format!("cannot ask {shown}")),
+    }
+}
+
+/// Returns an attribute that a mounted namespace has and no record; none if none is mounted there.
+pub fn ask(directory: &Path, name: &str) -> Result<Option<String>, Errno> {
     let mut value = vec![0; 1 << 16];
     match rustix::fs::getxattr(directory, name, &mut value[..]) {
         Ok(length) => {
@@ -39,23 +158,63 @@ pub fn control(directory: &Path, name: &str) -> anyhow::Result<Option<String>> {
         }
         // Who opens it as a namespace says what is wrong.
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot ask {}", directory.display())),
+        Err(error) => Err(error),
     }
 }
 
 /// Opens a namespace, which nobody else has open.
 pub fn open(namespace: &Path) -> anyhow::Result<Namespace> {
+    open_with(namespace, &Cache::default())
+}
+
+/// Opens a namespace, which nobody else has open, and says what is cached of its contents.
+pub fn open_with(namespace: &Path, cache: &Cache) -> anyhow::Result<Namespace> {
     // Before a directory is made where there is no namespace.
     let full = found(namespace)?;
+    lock(namespace, &full)?;
     let failed = || format!("cannot open the namespace {}", namespace.display());
-    let contents = Contents::new(&full.join(CONTENTS))?;
-    match Namespace::open(&environment(&full)?, contents, system_clock()) {
+    let contents = Contents::new(cache.directory.as_ref().unwrap_or(&full.join(CONTENTS)))?;
+    let contents = match cache.bytes {
+        Some(bytes) => contents.with_cache_bytes(bytes),
+        None => contents,
+    };
+    match Namespace::open(&environment(namespace)?, contents, system_clock()) {
         // The lock, which is let go with the process that has it.
-        Err(canopy_namespace::Error::Store(canopy_store::Error::Fenced(_))) => bail!(
-            "{} is mounted, or used by another command: unmount it first (canopy ns unmount \
-             DIRECTORY), or wait",
-            namespace.display()
-        ),
+        Err(canopy_namespace::Error::Store(canopy_store::Error::Fenced(_))) => {
+            bail!("{}", used(namespace))
+        }
         opened => opened.with_context(failed),
+    }
+}
+
+fn used(namespace: &Path) -> String {
+    format!(
+        "{} is mounted, or used by another command: unmount it first (canopy ns unmount \
+         DIRECTORY), or wait",
+        namespace.display()
+    )
+}
+
+/// Opens the lock of a namespace that lies in a bucket alone: storage has none. Of processes on
+/// other machines, the one that opened the namespace last has it.
+pub fn open_lock(directory: &Path) -> anyhow::Result<File> {
+    let path = directory.join(LOCK);
+    let mut options = File::options();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    options.open(&path).with_context(|| format!("cannot open {}", path.display()))
+}
+
+/// Takes that lock until this process ends.
+fn lock(namespace: &Path, directory: &Path) -> anyhow::Result<()> {
+    if !matches!(bucket_of(namespace), Some((None, _))) {
+        return Ok(());
+    }
+    let file = open_lock(directory)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {
+            std::mem::forget(file);
+            Ok(())
+        }
+        Err(_) => bail!("{}", used(namespace)),
     }
 }

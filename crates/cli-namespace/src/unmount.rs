@@ -1,28 +1,38 @@
-//! `canopy ns unmount`.
+//! `canopy ns unmount`, `canopy unmount`.
 
+use crate::{place, viewed};
 use anyhow::{Context, bail};
 use canopy::Outcome;
+use canopy_scan::Mount;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use rustix::fs::FlockOperation;
+use std::ffi::OsString;
 use std::fs::File;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
     let shown = directory.display();
     let full = directory.canonicalize().with_context(|| format!("cannot find {shown}"))?;
-    let Some(namespace) = mounted_on(&full)? else {
-        bail!("{shown}: no namespace is mounted there");
+    let Some(mounted) = mounted_on(&full)? else {
+        bail!("{shown}: no namespace and no index is mounted there");
     };
+    let was_answered = viewed::is_answered(&mounted);
     let unmounted = match umount2(&full, MntFlags::UMOUNT_NOFOLLOW) {
         // What mounted it for a user unmounts it, too.
         Err(Errno::EPERM) => unmount_as_user(&full),
         unmounted => unmounted.map_err(anyhow::Error::from),
     };
     unmounted.with_context(|| format!("cannot unmount {shown}"))?;
-    wait(&namespace)?;
+    // Who was killed waits for nobody, and another process may have the namespace by now.
+    if mounted.file_system == canopy_mount::TYPE && was_answered {
+        let namespace = PathBuf::from(OsString::from_vec(mounted.source));
+        wait(&namespace).with_context(|| {
+            format!("{shown} is unmounted, but when all is on the disk is not known")
+        })?;
+    }
     Ok(Outcome::Complete)
 }
 
@@ -35,46 +45,28 @@ fn unmount_as_user(directory: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the namespace that is mounted on a directory.
-fn mounted_on(directory: &Path) -> anyhow::Result<Option<PathBuf>> {
-    let mounts = std::fs::read("/proc/self/mounts").context("cannot read /proc/self/mounts")?;
-    let mut found = None;
-    for line in mounts.split(|byte| *byte == b'\n') {
-        let mut words = line.split(|byte| *byte == b' ');
-        let (Some(source), Some(target), Some(kind)) = (words.next(), words.next(), words.next())
-        else {
-            continue;
-        };
-        // The last of several on one directory is what is seen.
-        if unescaped(target) == directory {
-            found = (kind == b"fuse.canopy").then(|| unescaped(source));
-        }
-    }
-    Ok(found)
-}
-
-/// Reads a path of /proc/self/mounts, in which some bytes are octal numbers.
-fn unescaped(text: &[u8]) -> PathBuf {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text);
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) if *first == b'\\' => {
-                bytes.push(byte);
-                rest = &after[3..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    std::ffi::OsString::from_vec(bytes).into()
+/// Returns what of ours is mounted on a directory, given its full path.
+pub fn mounted_on(directory: &Path) -> anyhow::Result<Option<Mount>> {
+    let mounts = canopy_scan::mounts().context("cannot find out what is mounted")?;
+    // The last of several on one directory is what is seen.
+    let here = |mount: &Mount| mount.point == directory.as_os_str().as_bytes();
+    let is_ours = |mount: &Mount| {
+        [canopy_mount::TYPE, canopy_index_mount::TYPE].contains(&mount.file_system.as_str())
+    };
+    Ok(mounts.into_iter().rfind(here).filter(is_ours))
 }
 
 /// Waits until the process that had a namespace mounted has written everything and let it go.
 fn wait(namespace: &Path) -> anyhow::Result<()> {
-    let storage = crate::place::environment(namespace)?.storage;
+    let namespace = match place::bucket_of(namespace) {
+        Some((None, _)) => {
+            let lock = place::open_lock(&place::directory_of(namespace)?)?;
+            return Ok(rustix::fs::flock(&lock, FlockOperation::LockShared)?);
+        }
+        Some((Some(directory), _)) => directory,
+        None => namespace,
+    };
+    let storage = place::environment(namespace)?.storage;
     let table = canopy_namespace::table_of(storage.as_ref())?;
     let lock = namespace.join(table.to_string()).join("lock");
     let file = File::open(&lock).with_context(|| format!("cannot open {}", lock.display()))?;

@@ -49,25 +49,53 @@ fn indexes_of_what_is_not_mounted_are_built_at_once() {
     let said = failure(&ns("index").arg(&namespace).args(["--add", "colour"]).output().unwrap());
     assert!(said.contains("colour: there is no such attribute; there are size, "), "{said}");
     mounted.mount(&[]);
-    let said = failure(&ns("index").arg(&mounted.on).args(["--add", "colour"]).output().unwrap());
-    assert!(said.contains("colour: there is no such attribute; there are size, "), "{said}");
+    for change in ["--add", "--remove"] {
+        let said =
+            failure(&ns("index").arg(&mounted.on).args([change, "colour"]).output().unwrap());
+        assert!(said.contains("colour: there is no such attribute; there are size, "), "{said}");
+    }
+    let both = ["--add", "type", "--remove", "size,type"];
+    let said = failure(&ns("index").arg(&mounted.on).args(both).output().unwrap());
+    assert!(said.contains("type: either --add or --remove"), "{said}");
 }
 
 #[test]
 fn each_subcommand_explains_itself() {
-    let subcommands =
-        ["create", "info", "check", "index", "import", "export", "du", "mount", "unmount"];
-    for subcommand in subcommands {
-        let told = success(&ns(subcommand).arg("--help").output().unwrap());
+    for line in [
+        "create",
+        "info",
+        "check",
+        "index",
+        "quota",
+        "import",
+        "export",
+        "du",
+        "find",
+        "mount",
+        "unmount",
+        "snapshot create",
+        "snapshot list",
+        "snapshot delete",
+        "view add",
+        "view list",
+        "view remove",
+    ] {
+        let words = line.split(' ');
+        let subcommand = || {
+            let mut command = ns(words.clone().next().unwrap());
+            command.args(words.clone().skip(1));
+            command
+        };
+        let told = success(&subcommand().arg("--help").output().unwrap());
         assert!(told.contains("Example: canopy ns "), "{told}");
-        if subcommand != "du" {
-            let short = success(&ns(subcommand).arg("-h").output().unwrap());
+        if line != "du" {
+            let short = success(&subcommand().arg("-h").output().unwrap());
             assert!(short.contains("Usage: "), "{short}");
         }
         // What the parent of a mount's process adds is not for users.
         assert!(!told.contains("--detached"), "{told}");
         // There is no index that it would need.
-        let with = ns(subcommand).args(["--index", "/no/such", "--help"]).output().unwrap();
+        let with = subcommand().args(["--index", "/no/such", "--help"]).output().unwrap();
         assert_eq!(success(&with), told);
     }
 }

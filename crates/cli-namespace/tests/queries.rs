@@ -119,8 +119,8 @@ fn bad_queries_are_not_there_and_the_log_says_why() {
         ("[size>010]", "010"),
         ("[mtime>-5m]", "5m"),
         ("[nothing=1]", "nothing"),
-        ("[duplicates]", "there are no such directories here yet"),
-        ("[@monday]", "there are no such directories here yet"),
+        ("[@monday]", "no such snapshot"),
+        ("[duplicates]/[size>1]", "stands neither in nor below one"),
         ("[user=no-such-user]", "no-such-user"),
         ("[(]", "[(]"),
     ] {

@@ -16,15 +16,7 @@ use canopy::commands::store::{Arguments, Command};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    canopy::main_of_store(|arguments| run(arguments).map_err(said_once))
-}
-
-/// Returns an error of the engine without its source, which its own message names.
-fn said_once(error: anyhow::Error) -> anyhow::Error {
-    match error.downcast::<canopy_store::Error>() {
-        Ok(error) => anyhow::Error::msg(error.to_string()),
-        Err(error) => error,
-    }
+    canopy::main_of_store(run)
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<Outcome> {

@@ -1,6 +1,7 @@
 //! Finds and runs the programs that `canopy` has some commands in, so that it stays small and
 //! starts fast itself: `canopy-sql` with the SQL engine inside, `canopy-store`, which looks into the
-//! tables of the engine, and `canopy-ns`, which makes, checks and mounts namespaces.
+//! tables of the engine, and `canopy-ns`, which makes, checks and mounts namespaces,
+//! and mounts indexes.
 //!
 //! They are looked for beside `canopy` itself and in `../libexec/canopy`, never in `$PATH`, and
 //! must be of the same version.
@@ -22,7 +23,7 @@ pub enum Companion {
     Sql,
     /// `canopy-store`, for `store`.
     Store,
-    /// `canopy-ns`, for `ns`.
+    /// `canopy-ns`, for `ns`, for indexes of namespaces, and for `mount` and `unmount`.
     Namespace,
 }
 
@@ -56,7 +57,7 @@ impl Companion {
         match command {
             "sql" | "table" => Some(Companion::Sql),
             "store" => Some(Companion::Store),
-            "ns" => Some(Companion::Namespace),
+            "ns" | "mount" | "unmount" => Some(Companion::Namespace),
             _ => None,
         }
     }
@@ -74,7 +75,9 @@ impl Companion {
         match self {
             Companion::Sql => ("SQL", "SQL and indexes with derived tables need"),
             Companion::Store => ("'canopy store'", "'canopy store' needs"),
-            Companion::Namespace => ("'canopy ns'", "'canopy ns' needs"),
+            Companion::Namespace => {
+                ("namespaces", "'canopy ns', sources with ns:, 'mount' and 'unmount' need")
+            }
         }
     }
 

@@ -59,14 +59,36 @@ pub fn main_of_store(store: fn(commands::store::Arguments) -> anyhow::Result<Out
     outcome::exit_code(done)
 }
 
-/// The same of `canopy-ns`.
-pub fn main_of_namespace(
-    namespace: fn(commands::ns::Arguments) -> anyhow::Result<Outcome>,
-) -> ExitCode {
-    let companion = Companion::Namespace;
-    let done = companion.check_version().and_then(|()| match options::Cli::of_process().command {
-        options::Command::Ns(arguments) => namespace(arguments),
-        _ => anyhow::bail!("canopy-ns carries out 'canopy ns' alone"),
-    });
-    outcome::exit_code(done)
+/// The functions that `canopy-ns` has.
+#[derive(Clone, Copy)]
+pub struct Mounts<'a> {
+    /// Carries out `canopy ns`.
+    pub namespace: fn(commands::ns::Arguments) -> anyhow::Result<Outcome>,
+    /// Indexes what namespaces have.
+    pub source: &'a commands::index::NamespaceSource,
+    /// Carries out `canopy mount`.
+    pub mount: fn(Option<PathBuf>, commands::mount::Arguments) -> anyhow::Result<Outcome>,
+    /// Carries out `canopy unmount`.
+    pub unmount: fn(commands::mount::Unmount) -> anyhow::Result<Outcome>,
+}
+
+/// The same of `canopy-ns`, which also indexes what namespaces have, and mounts.
+pub fn main_of_namespace(mounts: &Mounts<'_>) -> ExitCode {
+    let run = || {
+        Companion::Namespace.check_version()?;
+        let cli = options::Cli::of_process();
+        if cli.command.is_configured() {
+            config::load()?;
+        }
+        match cli.command {
+            options::Command::Ns(arguments) => (mounts.namespace)(arguments),
+            options::Command::Index(arguments) => {
+                commands::index::run(cli.index, arguments, None, Some(mounts.source))
+            }
+            options::Command::Mount(arguments) => (mounts.mount)(cli.index, arguments),
+            options::Command::Unmount(arguments) => (mounts.unmount)(arguments),
+            _ => anyhow::bail!("canopy-ns carries out 'canopy ns', 'index' and 'mount' alone"),
+        }
+    };
+    outcome::exit_code(run())
 }

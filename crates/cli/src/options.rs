@@ -41,6 +41,8 @@ pub enum Command {
     Top(crate::commands::top::Arguments),
     Source(crate::commands::source::Arguments),
     Info(crate::commands::info::Arguments),
+    Mount(crate::commands::mount::Arguments),
+    Unmount(crate::commands::mount::Unmount),
     Store(crate::commands::store::Arguments),
     Ns(crate::commands::ns::Arguments),
     Help(crate::commands::help::Arguments),
@@ -90,6 +92,7 @@ impl Command {
                 | Command::Man(_)
                 | Command::Store(_)
                 | Command::Ns(_)
+                | Command::Unmount(_)
         )
     }
 }

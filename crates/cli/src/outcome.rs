@@ -33,10 +33,23 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
         // Whoever reads the output has had enough, as in 'canopy find | head'.
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            message(format_args!("{error:#}"));
+            message(told(&error));
             ExitCode::from(if error.is::<Unsaid>() { 1 } else { 2 })
         }
     }
+}
+
+/// Returns what an error says, and why, each reason once: some messages have that of their source.
+fn told(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if told.is_empty() {
+            told = cause;
+        } else if !told.ends_with(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
 }
 
 /// Prints a message on standard error, with `?` for control characters.

@@ -14,16 +14,17 @@ use tempfile::TempDir;
 /// Fewer cases than pass there.
 const PASSED_MIN: u64 = 14_600;
 
-fn namespace(directory: &Path) -> Arc<Namespace> {
+fn namespace(directory: &Path, chunk_bytes: u64) -> Arc<Namespace> {
     let storage = LocalStorage::new(directory).unwrap();
     let environment = Environment::system(Arc::new(storage));
-    create_namespace(&environment, &Settings::default(), (0, 0), &system_clock()).unwrap();
+    let settings = Settings { chunk_bytes, ..Settings::default() };
+    create_namespace(&environment, &settings, (0, 0), &system_clock()).unwrap();
     let contents = Contents::new(&directory.join("contents")).unwrap();
     Arc::new(Namespace::open(&environment, contents, system_clock()).unwrap())
 }
 
-fn run_suite(directory: &Path) -> Value {
-    let known = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mounted.known");
+fn run_suite(directory: &Path, known: &str) -> Value {
+    let known = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(known);
     let output = Command::new(env!("CARGO_BIN_EXE_canopy-conformance"))
         .arg(directory)
         .arg("--json")
@@ -37,9 +38,18 @@ fn run_suite(directory: &Path) -> Value {
 
 #[test]
 fn a_mount_conforms() {
+    conforms(0, "mounted.known");
+}
+
+#[test]
+fn a_mount_whose_contents_are_chunks_conforms() {
+    conforms(64 << 10, "chunked.known");
+}
+
+fn conforms(chunk_bytes: u64, known: &str) {
     let place = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let target = TempDir::new_in("/dev/shm").unwrap();
-    let namespace = namespace(place.path());
+    let namespace = namespace(place.path(), chunk_bytes);
     let upkeep = Upkeep::start(&namespace);
     let options = Options {
         is_for_all: true,
@@ -52,11 +62,11 @@ fn a_mount_conforms() {
     let mut mount = Mount::new(namespace.clone(), target.path(), &options).unwrap();
     let mut unmounter = mount.unmounter();
     let serving = std::thread::spawn(move || mount.run());
-    let report = run_suite(target.path());
+    let report = run_suite(target.path(), known);
     unmounter.unmount().unwrap();
     serving.join().unwrap().unwrap();
     drop(upkeep);
     assert_eq!(report["failed"], 0, "{report:#}");
     assert!(report["passed"].as_u64().unwrap() >= PASSED_MIN, "{report:#}");
-    assert_eq!(namespace.check(|_| {}).unwrap(), []);
+    assert_eq!(namespace.check_contents(|_| {}).unwrap(), []);
 }

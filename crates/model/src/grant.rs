@@ -40,7 +40,7 @@ impl Wanted {
 }
 
 /// Who asks: a user with all groups, the primary one among them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Credentials {
     /// Effective user.
     pub uid: u32,

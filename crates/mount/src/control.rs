@@ -1,7 +1,7 @@
 //! What root asks of a mounted namespace itself: extended attributes of its root directory that no
 //! record has. Only who has the right to administer the system gets to `trusted` attributes.
 
-use canopy_namespace::{Error, FileId, Namespace, ROOT};
+use canopy_namespace::{Error, Fault, FileId, Namespace, ROOT, Repaired};
 use rustix::io::Errno;
 
 /// The names of indexes, with spaces between them; those that are still being built in parentheses.
@@ -12,16 +12,43 @@ pub const INDEXES: &str = "trusted.canopy.indexes";
 /// everything.
 pub const CHECK: &str = "trusted.canopy.check";
 
+/// Nothing. Reading it writes all that is in memory into the table's files, for who reads those.
+pub const FLUSH: &str = "trusted.canopy.flush";
+/// The snapshots, a JSON object on a line for each, with what it takes on the disk. `create NAME`
+/// and `delete NAME` change which there are. For root and for whoever mounted it.
+pub const SNAPSHOTS: &str = "user.canopy.snapshots";
+
+/// The same; what is read are also the contents of files, if they lie in storage.
+pub const CHECK_DATA: &str = "trusted.canopy.check-data";
+
+/// Reading it mends what is wrong with the records. A line for each thing that was done, and one
+/// that begins with [`LEFT`] for each fault that is left.
+pub const REPAIR: &str = "trusted.canopy.repair";
+
+/// What lines of faults that are left begin with.
+pub const LEFT: char = '!';
+
 /// More of the faults is not told.
 const ANSWER_BYTES_MAX: usize = 60_000;
 
-/// Returns whether an attribute is one of ours.
-pub(crate) fn is_control(id: FileId, name: &[u8]) -> bool {
-    id == ROOT && [INDEXES, CHECK].iter().any(|one| one.as_bytes() == name)
+/// Returns whether an attribute is one of ours for a user.
+pub(crate) fn is_control(id: FileId, name: &[u8], uid: u32) -> bool {
+    let is_owner = || uid == 0 || uid == rustix::process::geteuid().as_raw();
+    let all = [INDEXES, CHECK, CHECK_DATA, FLUSH, REPAIR];
+    id == ROOT
+        && (all.iter().any(|one| one.as_bytes() == name)
+            || (name == SNAPSHOTS.as_bytes() && is_owner()))
 }
 
 /// Returns the value of such an attribute. May take long.
-pub(crate) fn get(namespace: &Namespace, name: &[u8]) -> Result<Vec<u8>, Error> {
+pub(crate) fn get(
+    namespace: &Namespace,
+    name: &[u8],
+    is_read_only: bool,
+) -> Result<Vec<u8>, Error> {
+    if is_read_only && name == REPAIR.as_bytes() {
+        return Err(Errno::ROFS.into());
+    }
     if name == INDEXES.as_bytes() {
         let settings = namespace.settings();
         let names = settings.index_names().into_iter().map(|name| {
@@ -30,21 +57,55 @@ pub(crate) fn get(namespace: &Namespace, name: &[u8]) -> Result<Vec<u8>, Error> 
         });
         return Ok(Vec::from_iter(names).join(" ").into_bytes());
     }
+    if name == FLUSH.as_bytes() {
+        namespace.flush_pending()?;
+        namespace.table().flush()?;
+        return Ok(Vec::new());
+    }
+    if name == SNAPSHOTS.as_bytes() {
+        let told = namespace.tell_snapshots()?;
+        return Ok(told.into_bytes());
+    }
+    let show = |fault: &Fault| format!("file {}: {}", fault.id, fault.what);
+    if name == REPAIR.as_bytes() {
+        let Repaired { done, left } = namespace.repair()?;
+        let left = left.iter().map(|fault| format!("{LEFT}{}", show(fault)));
+        return Ok(lines(left.chain(done)));
+    }
+    let faults = match name == CHECK_DATA.as_bytes() {
+        true => namespace.check_contents(|_| {})?,
+        false => namespace.check(|_| {})?,
+    };
+    Ok(lines(faults.iter().map(show)))
+}
+
+/// Returns lines, as many as there is room for.
+fn lines(all: impl Iterator<Item = String>) -> Vec<u8> {
     let mut told = String::new();
-    for fault in namespace.check(|_| {})? {
+    for line in all {
         if told.len() > ANSWER_BYTES_MAX {
             told.push_str("and more\n");
             break;
         }
-        told.push_str(&format!("file {}: {}\n", fault.id, fault.what));
+        told.push_str(&line);
+        told.push('\n');
     }
-    Ok(told.into_bytes())
+    told.into_bytes()
 }
 
 /// Sets such an attribute.
 pub(crate) fn set(namespace: &Namespace, name: &[u8], value: &[u8]) -> Result<(), Error> {
-    let value = std::str::from_utf8(value).ok().filter(|_| name == INDEXES.as_bytes());
-    let value = value.ok_or(Errno::INVAL)?;
+    let value = std::str::from_utf8(value).map_err(|_| Errno::INVAL)?;
+    if name == SNAPSHOTS.as_bytes() {
+        return match value.split_once(' ') {
+            Some(("create", name)) => namespace.create_snapshot(name).map(drop),
+            Some(("delete", name)) => namespace.delete_snapshot(name),
+            _ => Err(Errno::INVAL.into()),
+        };
+    }
+    if name != INDEXES.as_bytes() {
+        return Err(Errno::INVAL.into());
+    }
     let names = value.split([' ', ',']).filter(|name| !name.is_empty());
     namespace.set_indexes(&Vec::from_iter(names))
 }

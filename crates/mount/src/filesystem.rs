@@ -1,13 +1,19 @@
 //! The kernel's requests, one function each.
 
+use crate::caller::credentials;
 use crate::convert::{attributes, errno, kind, set_time};
 use crate::handles::{Directories, Directory, Modes, PASSED_THROUGH};
-use crate::queries::{Queries, credentials, is_query, is_virtual};
-use crate::{Options, control};
+use crate::past::is_past;
+use crate::pool::{CONTENTS, Pool};
+use crate::queries::{Log, Queries, is_virtual};
+use crate::results::is_query;
+use crate::{Options, control, quotas};
+use canopy_model::Credentials;
 use canopy_namespace::inode::{TYPE_MASK, file_type};
+use canopy_namespace::quota::Quota;
 use canopy_namespace::{
-    Error, Inode, Listing, NAME_BYTES_MAX, Namespace, New, Privileges, RenameMode, SetAttributes,
-    SetXattr, acl,
+    Entry, Error, Inode, Listing, NAME_BYTES_MAX, Namespace, New, Privileges, RenameMode,
+    SetAttributes, SetXattr, acl,
 };
 use fuser::{
     BsdFileFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
@@ -21,13 +27,19 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long the kernel may believe what it was told. All changes come through it.
 const TTL: Duration = Duration::from_secs(3600);
 
 /// Ids are never used again, so there is one generation.
 const GENERATION: Generation = Generation(0);
+
+/// More than so many bytes that a snapshot needs are copied by another thread before a change.
+const KEPT_AT_ONCE_BYTES: u64 = 8 << 20;
+
+/// So many failures of storage a minute are told of.
+const FAILURES_MAX: u32 = 100;
 
 /// The largest write, in bytes.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -40,11 +52,15 @@ const XATTR_REPLACE: i32 = 2;
 
 type Answer<T> = Result<T, Error>;
 
+#[derive(Clone)]
 pub(crate) struct Filesystem {
     namespace: Arc<Namespace>,
     queries: Arc<Queries>,
     directories: Arc<Directories>,
-    modes: Modes,
+    modes: Arc<Modes>,
+    /// For contents that lie in storage, which may take long to fetch and to send.
+    transfers: Option<Arc<Pool>>,
+    log: Log,
     passes_through: bool,
     is_read_only: bool,
 }
@@ -53,9 +69,12 @@ impl Filesystem {
     pub(crate) fn new(namespace: Arc<Namespace>, options: &Options) -> Self {
         Filesystem {
             queries: Arc::new(Queries::new(namespace.clone(), options.log.clone())),
+            transfers: (namespace.settings().chunk_bytes > 0)
+                .then(|| Arc::new(Pool::new(CONTENTS))),
+            log: seldom(options.log.clone()),
             namespace,
             directories: Arc::default(),
-            modes: Modes::default(),
+            modes: Arc::default(),
             passes_through: options.passes_through,
             is_read_only: options.is_read_only,
         }
@@ -68,27 +87,72 @@ impl Filesystem {
             Ok(inode) => reply.entry(&Duration::ZERO, &attributes(&inode), GENERATION),
             Err(error) => reply.error(errno(&error)),
         };
+        if let Some(found) = self.queries.snapshot(parent, &name, || asking(request)) {
+            return answer(found, reply);
+        }
         if is_query(&name) {
             return answer(self.queries.query(parent, &name), reply);
         }
         let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
-        self.queries.run(uid, move |queries| {
-            let who = credentials(uid, gid, pid);
-            answer(queries.result(parent, &name, &who), reply);
+        self.queries.run_query(uid, parent, move |queries| {
+            let who = credentials(uid, gid, pid).map_err(Error::from);
+            answer(who.and_then(|who| queries.result(parent, &name, &who)), reply);
         });
     }
 
+    /// Does something with contents: by another thread if it may have to wait for storage.
+    fn transfer(&self, uid: u32, is_here: bool, work: impl FnOnce(&Namespace) + Send + 'static) {
+        match &self.transfers {
+            Some(transfers) if !is_here => {
+                let namespace = self.namespace.clone();
+                transfers.run(uid, move || work(&namespace));
+            }
+            _ => work(&self.namespace),
+        }
+    }
+
     fn attributes_of(&self, id: u64) -> Answer<Inode> {
-        if is_virtual(id) { self.queries.inode(id) } else { self.namespace.inode(id) }
+        match id {
+            _ if is_virtual(id) => self.queries.inode(id),
+            _ if is_past(id) => self.queries.pasts.inode(id),
+            _ => self.namespace.inode(id),
+        }
+    }
+
+    /// Returns what the tree that a file is in may use, if it has limits.
+    fn tree_of(&self, id: u64) -> Answer<Option<Quota>> {
+        match is_virtual(id) || is_past(id) {
+            true => Ok(None),
+            false => self.namespace.quota_of_tree(id),
+        }
     }
 
     /// Notes that something was read, where anything may change.
     fn touch_access(&self, id: u64) -> Answer<()> {
-        if self.is_read_only { Ok(()) } else { self.namespace.touch_access(id) }
+        if self.is_read_only || is_past(id) { Ok(()) } else { self.namespace.touch_access(id) }
+    }
+
+    /// Does what changes the contents of a file: in another thread, once they were copied, if a
+    /// snapshot needs so many of them that others would wait.
+    fn change(&self, uid: u32, id: u64, change: impl FnOnce(&Self) + Send + 'static) {
+        if self.must_copy(id) {
+            let this = self.clone();
+            return self.queries.run(uid, move |_| {
+                // Where that fails, the change fails too, and says why.
+                let _ = this.namespace.keep_before_change(id);
+                change(&this);
+            });
+        }
+        change(self);
+    }
+
+    /// Returns whether so many bytes have to be copied before a file can be changed.
+    fn must_copy(&self, id: u64) -> bool {
+        self.namespace.bytes_to_keep(id).is_ok_and(|bytes| bytes > KEPT_AT_ONCE_BYTES)
     }
 
     fn create_entry(&self, parent: INodeNo, name: &OsStr, new: &New, reply: ReplyEntry) {
-        let created = real(parent)
+        let created = free(parent, name)
             .and_then(|parent| self.namespace.create(parent, name.as_bytes(), new, true));
         match created {
             Ok(inode) => reply.entry(&TTL, &attributes(&inode), GENERATION),
@@ -113,6 +177,7 @@ impl Filesystem {
             }
             let above = match is_virtual(id.0) {
                 true => own,
+                false if is_past(id.0) => Inode { id: self.queries.pasts.parent(id.0)?, ..own },
                 false => Inode { id: self.namespace.parent(id.0)?, ..own },
             };
             if add(2, b"..", &above, false) {
@@ -121,9 +186,12 @@ impl Filesystem {
         }
         match directory {
             Directory::Listing(listing) => {
-                self.namespace.list(&mut listing.lock(), offset.max(2), |entry| {
-                    !add(entry.cookie, entry.name, entry.inode, true)
-                })?;
+                let tell = |entry: Entry<'_>| !add(entry.cookie, entry.name, entry.inode, true);
+                let (listing, after) = (&mut listing.lock(), offset.max(2));
+                match is_past(id.0) {
+                    true => self.queries.pasts.list(id.0, listing, after, tell)?,
+                    false => self.namespace.list(listing, after, tell)?,
+                }
                 self.touch_access(id.0)
             }
             Directory::Query(found, _) => {
@@ -149,8 +217,10 @@ impl Filesystem {
         make_backing: impl FnOnce(&std::fs::File) -> io::Result<fuser::BackingId>,
     ) -> Answer<(FileHandle, FopenFlags, Option<Arc<fuser::BackingId>>)> {
         let opened = self.namespace.open_file(id.0)?;
-        let backing = self.modes.open(id.0, || match opened.object() {
-            Some(object) if self.passes_through => make_backing(object).ok(),
+        let is_limited = self.namespace.is_limited(id.0).unwrap_or(true);
+        let backing = self.modes.open(id.0, || match opened.file() {
+            // Nobody else would see that a limit is passed.
+            Some(object) if self.passes_through && !is_limited => make_backing(object).ok(),
             _ => None,
         });
         let noted = match backing.is_some() && writes {
@@ -186,15 +256,71 @@ fn check_xattr(name: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Returns the id of a directory whose names can be changed: not that of a query.
+/// Returns the id of what can be changed: not that of a query, nor of a file of a snapshot.
 fn real(id: INodeNo) -> Answer<u64> {
-    if is_virtual(id.0) { Err(rustix::io::Errno::ROFS.into()) } else { Ok(id.0) }
+    match is_virtual(id.0) || is_past(id.0) {
+        true => Err(rustix::io::Errno::ROFS.into()),
+        false => Ok(id.0),
+    }
 }
 
-/// Returns whether the process that asks is in a group.
-fn is_in(request: &Request, gid: u32) -> bool {
-    let who = credentials(request.uid(), request.gid(), request.pid());
-    who.is_root() || who.gids.contains(&gid)
+/// Returns the id of a directory that a file can be called so in: names of snapshots are none of
+/// users, who could pass what is theirs off as a snapshot.
+fn free(parent: INodeNo, name: &OsStr) -> Answer<u64> {
+    let name = name.as_bytes();
+    match is_query(name) && name.starts_with(b"[@") {
+        true => Err(rustix::io::Errno::PERM.into()),
+        false => real(parent),
+    }
+}
+
+/// Returns who asks.
+fn asking(request: &Request) -> Answer<Credentials> {
+    Ok(credentials(request.uid(), request.gid(), request.pid())?)
+}
+
+/// A process that asks for something.
+#[derive(Clone, Copy)]
+struct By {
+    uid: u32,
+    gid: u32,
+    pid: u32,
+}
+
+impl By {
+    fn of(request: &Request) -> Self {
+        By { uid: request.uid(), gid: request.gid(), pid: request.pid() }
+    }
+
+    /// Returns whether the process is in a group.
+    fn is_in(self, gid: u32) -> bool {
+        let who = credentials(self.uid, self.gid, self.pid);
+        who.is_ok_and(|who| who.is_root() || who.gids.contains(&gid))
+    }
+}
+
+/// Returns a log that tells of so much a minute at most: anybody may read what is damaged again and
+/// again.
+fn seldom(log: Log) -> Log {
+    let told = Mutex::new((Instant::now(), 0));
+    Arc::new(move |said| {
+        let mut told = told.lock();
+        if told.0.elapsed() >= Duration::from_secs(60) {
+            *told = (Instant::now(), 0);
+        }
+        told.1 += 1;
+        if told.1 <= FAILURES_MAX {
+            log(said);
+        }
+    })
+}
+
+/// Returns the number of an error of contents, and has the log tell what is wrong with storage.
+fn told(log: &Log, error: &Error) -> Errno {
+    if !matches!(error, Error::Posix(_)) {
+        log(&error.to_string());
+    }
+    errno(error)
 }
 
 fn privileges(keeps: bool, is_in: &dyn Fn(u32) -> bool) -> Privileges<'_> {
@@ -236,6 +362,19 @@ impl fuser::Filesystem for Filesystem {
         if is_virtual(parent.0) {
             return self.look_up_virtual(request, parent.0, name, reply);
         }
+        if is_past(parent.0) {
+            let found = asking(request)
+                .and_then(|who| self.queries.pasts.lookup(parent.0, name.as_bytes(), &who));
+            return match found {
+                Ok(inode) => reply.entry(&Duration::ZERO, &attributes(&inode), GENERATION),
+                Err(error)
+                    if error.errno() == rustix::io::Errno::NOENT && is_query(name.as_bytes()) =>
+                {
+                    self.look_up_virtual(request, parent.0, name, reply);
+                }
+                Err(error) => reply.error(errno(&error)),
+            };
+        }
         match self.namespace.lookup_held(parent.0, name.as_bytes()) {
             Ok(inode) => reply.entry(&TTL, &attributes(&inode), GENERATION),
             Err(error)
@@ -255,12 +394,15 @@ impl fuser::Filesystem for Filesystem {
         if is_virtual(id.0) {
             return self.queries.release(id.0, times);
         }
+        if is_past(id.0) {
+            return;
+        }
         // What fails here is left for the next opening of the namespace.
         let _ = self.namespace.release(id.0, times);
     }
 
     fn getattr(&self, _: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let ttl = if is_virtual(id.0) { Duration::ZERO } else { TTL };
+        let ttl = if is_virtual(id.0) || is_past(id.0) { Duration::ZERO } else { TTL };
         match self.attributes_of(id.0) {
             Ok(inode) => reply.attr(&ttl, &attributes(&inode)),
             Err(error) => reply.error(errno(&error)),
@@ -293,17 +435,25 @@ impl fuser::Filesystem for Filesystem {
             atime: atime.map(set_time),
             mtime: mtime.map(set_time),
         };
-        let is_in = |gid| is_in(request, gid);
-        let privileges = privileges(request.uid() == 0, &is_in);
-        match real(id).and_then(|id| self.namespace.set_attributes(id, &set, privileges)) {
-            Ok(inode) => reply.attr(&TTL, &attributes(&inode)),
-            Err(error) => reply.error(errno(&error)),
+        let by = By::of(request);
+        let set_all = move |this: &Self| {
+            let is_in = |gid| by.is_in(gid);
+            let privileges = privileges(by.uid == 0, &is_in);
+            match real(id).and_then(|id| this.namespace.set_attributes(id, &set, privileges)) {
+                Ok(inode) => reply.attr(&TTL, &attributes(&inode)),
+                Err(error) => reply.error(errno(&error)),
+            }
+        };
+        match size.is_some() && real(id).is_ok() {
+            true => self.change(by.uid, id.0, set_all),
+            false => set_all(self),
         }
     }
 
     fn readlink(&self, _: &Request, id: INodeNo, reply: ReplyData) {
         let target = match is_virtual(id.0) {
             true => self.queries.inode(id.0).map(|link| link.target),
+            false if is_past(id.0) => self.queries.pasts.inode(id.0).map(|link| link.target),
             false => self.namespace.readlink(id.0).and_then(|target| {
                 self.touch_access(id.0)?;
                 Ok(target)
@@ -392,7 +542,8 @@ impl fuser::Filesystem for Filesystem {
             return reply.error(Errno::EINVAL);
         };
         let renamed = real(parent).and_then(|from| {
-            let (from, to) = ((from, name.as_bytes()), (real(new_parent)?, new_name.as_bytes()));
+            let (from, to) =
+                ((from, name.as_bytes()), (free(new_parent, new_name)?, new_name.as_bytes()));
             self.namespace.rename(from, to, mode)
         });
         empty(reply, renamed);
@@ -400,7 +551,7 @@ impl fuser::Filesystem for Filesystem {
 
     fn link(&self, _: &Request, id: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let linked = real(id).and_then(|id| {
-            let parent = real(parent)?;
+            let parent = free(parent, name)?;
             self.namespace.link(id, parent, name.as_bytes())
         });
         match linked {
@@ -413,12 +564,34 @@ impl fuser::Filesystem for Filesystem {
         }
     }
 
-    fn open(&self, _: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
-        match self.open_for(id, writes, |object| reply.open_backing(object)) {
+        if is_past(id.0) {
+            let opened = match writes {
+                true => Err(rustix::io::Errno::ROFS.into()),
+                false => asking(request).and_then(|who| self.queries.pasts.open(id.0, &who)),
+            };
+            return match opened {
+                Ok(handle) => {
+                    let flags = FopenFlags::FOPEN_NOFLUSH | FopenFlags::FOPEN_KEEP_CACHE;
+                    reply.opened(handle, flags);
+                }
+                Err(error) => reply.error(errno(&error)),
+            };
+        }
+        let open = move |this: &Self| match this
+            .open_for(id, writes, |object| reply.open_backing(object))
+        {
             Ok((handle, flags, None)) => reply.opened(handle, flags),
-            Ok((handle, flags, Some(backing))) => reply.opened_passthrough(handle, flags, &backing),
+            Ok((handle, flags, Some(backing))) => {
+                reply.opened_passthrough(handle, flags, &backing);
+            }
             Err(error) => reply.error(errno(&error)),
+        };
+        // Others are copied when they are first written.
+        match writes && self.passes_through {
+            true => self.change(request.uid(), id.0, open),
+            false => open(self),
         }
     }
 
@@ -435,7 +608,7 @@ impl fuser::Filesystem for Filesystem {
         let mode = file_type::REGULAR | mode & 0o7777;
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, ..New::default() };
-        let created = real(parent)
+        let created = free(parent, name)
             .and_then(|parent| self.namespace.create(parent, name.as_bytes(), &new, true));
         let opened = created.and_then(|inode| {
             // A new file has no object yet.
@@ -457,23 +630,37 @@ impl fuser::Filesystem for Filesystem {
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         id: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         size: u32,
         flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let read = self.namespace.opened(id.0).and_then(|opened| {
-            let notes_access = flags.0 & O_NOATIME == 0 && !self.is_read_only;
-            self.namespace.read(&opened, offset, size as usize, notes_access)
-        });
-        match read {
-            Ok(bytes) => reply.data(&bytes),
-            Err(error) => reply.error(errno(&error)),
+        let log = self.log.clone();
+        if is_past(id.0) {
+            let queries = self.queries.clone();
+            return self.transfer(request.uid(), false, move |_| {
+                match queries.pasts.read(handle, offset, size as usize) {
+                    Ok(bytes) => reply.data(&bytes),
+                    Err(error) => reply.error(told(&log, &error)),
+                }
+            });
         }
+        let opened = match self.namespace.opened(id.0) {
+            Ok(opened) => opened,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let notes_access = flags.0 & O_NOATIME == 0 && !self.is_read_only;
+        let is_here = opened.is_here(offset, size.into(), false);
+        self.transfer(request.uid(), is_here, move |namespace| {
+            match namespace.read(&opened, offset, size as usize, notes_access) {
+                Ok(bytes) => reply.data(&bytes),
+                Err(error) => reply.error(told(&log, &error)),
+            }
+        });
     }
 
     fn write(
@@ -488,38 +675,85 @@ impl fuser::Filesystem for Filesystem {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let is_in = |gid| is_in(request, gid);
-        let keeps = !flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let written = self.namespace.opened(id.0).and_then(|opened| {
-            self.namespace.write(&opened, Some(offset), data, privileges(keeps, &is_in))
-        });
-        match written {
-            Ok(()) => reply.written(data.len() as u32),
-            Err(error) => reply.error(errno(&error)),
+        let by = By::of(request);
+        let opened = match self.namespace.opened(id.0) {
+            Ok(opened) => opened,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let is_here = opened.is_here(offset, data.len() as u64, true);
+        let log = self.log.clone();
+        let write = move |namespace: &Namespace, data: &[u8], reply: ReplyWrite| {
+            let is_in = |gid| by.is_in(gid);
+            let privileges = match flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+                true => Privileges::Drop(&is_in),
+                // What was written through a map comes from nobody.
+                false if by.uid == 0 && !flags.contains(WriteFlags::FUSE_WRITE_CACHE) => {
+                    Privileges::Keep
+                }
+                false => Privileges::KeepBound,
+            };
+            match namespace.write(&opened, Some(offset), data, privileges) {
+                Ok(()) => reply.written(data.len() as u32),
+                Err(error) => reply.error(told(&log, &error)),
+            }
+        };
+        if self.must_copy(id.0) {
+            let data = data.to_vec();
+            let write = move |this: &Self| write(&this.namespace, &data, reply);
+            return self.change(by.uid, id.0, write);
         }
+        if is_here {
+            return write(&self.namespace, data, reply);
+        }
+        let data = data.to_vec();
+        self.transfer(by.uid, false, move |namespace| write(namespace, &data, reply));
     }
 
     fn release(
         &self,
         _: &Request,
         id: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
+        if is_past(id.0) {
+            self.queries.pasts.close(handle);
+            return reply.ok();
+        }
         self.modes.close(id.0);
         let closed = self.namespace.opened(id.0);
         empty(reply, closed.and_then(|opened| self.namespace.close_file(&opened)));
     }
 
-    fn fsync(&self, _: &Request, id: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsync(&self, request: &Request, id: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        if is_past(id.0) {
+            return reply.ok();
+        }
         let opened = self.namespace.opened(id.0);
-        empty(reply, opened.and_then(|opened| self.namespace.sync_file(&opened)));
+        let log = self.log.clone();
+        self.transfer(request.uid(), false, move |namespace| {
+            match opened.and_then(|opened| namespace.sync_file(&opened)) {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(told(&log, &error)),
+            }
+        });
     }
 
     fn opendir(&self, request: &Request, id: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        if is_past(id.0) {
+            let opened = asking(request);
+            return match opened.and_then(|who| self.queries.pasts.open_directory(id.0, &who)) {
+                Ok(listing) => {
+                    let listing = Arc::new(Mutex::new(listing));
+                    let handle = self.directories.open(Directory::Listing(listing));
+                    reply.opened(handle, FopenFlags::empty());
+                }
+                Err(error) => reply.error(errno(&error)),
+            };
+        }
         if !is_virtual(id.0) {
             let listing = Arc::new(Mutex::new(Listing::new(id.0)));
             let handle = self.directories.open(Directory::Listing(listing));
@@ -527,8 +761,9 @@ impl fuser::Filesystem for Filesystem {
         }
         let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
         let directories = self.directories.clone();
-        self.queries.run(uid, move |queries| {
-            match queries.find(id.0, &credentials(uid, gid, pid)) {
+        self.queries.run_query(uid, id.0, move |queries| {
+            let who = credentials(uid, gid, pid).map_err(Error::from);
+            match who.and_then(|who| queries.find(id.0, &who)) {
                 Ok(found) => match directories.open_query(uid, found) {
                     Some(handle) => reply.opened(handle, FopenFlags::empty()),
                     None => reply.error(Errno::EMFILE),
@@ -566,10 +801,10 @@ impl fuser::Filesystem for Filesystem {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let ttl = if is_virtual(id.0) { Duration::ZERO } else { TTL };
+        let ttl = if is_virtual(id.0) || is_past(id.0) { Duration::ZERO } else { TTL };
         let add = |cookie, name: &[u8], inode: &Inode, is_entry: bool| {
             let (name, attributes) = (OsStr::from_bytes(name), attributes(inode));
-            let is_held = is_entry && !is_virtual(inode.id);
+            let is_held = is_entry && !is_virtual(inode.id) && !is_past(inode.id);
             if is_held {
                 self.namespace.hold(inode.id);
             }
@@ -599,11 +834,18 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn fsyncdir(&self, _: &Request, id: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        empty(reply, self.namespace.sync_inode(id.0));
+        let is_ours = is_virtual(id.0) || is_past(id.0);
+        empty(reply, if is_ours { Ok(()) } else { self.namespace.sync_inode(id.0) });
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        match self.namespace.space() {
+    fn statfs(&self, _: &Request, id: INodeNo, reply: ReplyStatfs) {
+        let space = self.namespace.space().and_then(|mut space| {
+            if let Some(tree) = self.tree_of(id.0)? {
+                quotas::limit_space(&mut space, &tree);
+            }
+            Ok(space)
+        });
+        match space {
             Ok(space) => reply.statfs(
                 space.f_blocks,
                 space.f_bfree,
@@ -629,8 +871,26 @@ impl fuser::Filesystem for Filesystem {
         reply: ReplyEmpty,
     ) {
         let name = name.as_bytes();
-        if control::is_control(id.0, name) {
-            return empty(reply, control::set(&self.namespace, name, value));
+        if control::is_control(id.0, name, request.uid()) {
+            let (namespace, name) = (self.namespace.clone(), name.to_vec());
+            let value = value.to_vec();
+            return self.queries.run(request.uid(), move |queries| {
+                let set = control::set(&namespace, &name, &value);
+                if let Err(error) = &set {
+                    queries.tell(&format!("{}: {error}", value.escape_ascii()));
+                }
+                empty(reply, set);
+            });
+        }
+        if quotas::is_quota(name) {
+            // The kernel keeps the directory locked meanwhile: who may not set it, does not wait.
+            if !asking(request).is_ok_and(|who| quotas::may_set(name, &who)) {
+                return reply.error(Errno::EPERM);
+            }
+            let (namespace, value) = (self.namespace.clone(), value.to_vec());
+            return self.queries.run(request.uid(), move |_| {
+                empty(reply, real(id).and_then(|id| quotas::set(&namespace, id, &value)));
+            });
         }
         let how = match flags {
             0 => SetXattr::Any,
@@ -641,8 +901,9 @@ impl fuser::Filesystem for Filesystem {
         match check_xattr(name) {
             Err(errno) => reply.error(errno),
             Ok(()) => {
-                let is_in = |gid| is_in(request, gid);
-                let privileges = privileges(request.uid() == 0, &is_in);
+                let by = By::of(request);
+                let is_in = |gid| by.is_in(gid);
+                let privileges = privileges(by.uid == 0, &is_in);
                 let set = real(id)
                     .and_then(|id| self.namespace.set_xattr(id, name, value, how, privileges));
                 empty(reply, set);
@@ -658,16 +919,31 @@ impl fuser::Filesystem for Filesystem {
         if is_virtual(id.0) {
             return reply.error(Errno::ENODATA);
         }
-        if control::is_control(id.0, name) {
+        if control::is_control(id.0, name, request.uid()) {
             let (namespace, name) = (self.namespace.clone(), name.to_vec());
+            let is_read_only = self.is_read_only;
             return self.queries.run(request.uid(), move |_| {
-                match control::get(&namespace, &name) {
+                match control::get(&namespace, &name, is_read_only) {
                     Ok(value) => xattr(reply, &value, size),
                     Err(error) => reply.error(errno(&error)),
                 }
             });
         }
-        match self.namespace.xattr(id.0, name) {
+        if quotas::is_quota(name) && !is_past(id.0) {
+            let who = asking(request);
+            let (namespace, name) = (self.namespace.clone(), name.to_vec());
+            return self.queries.run(request.uid(), move |_| {
+                match who.and_then(|who| quotas::get(&namespace, id.0, &name, &who)) {
+                    Ok(value) => xattr(reply, &value, size),
+                    Err(error) => reply.error(errno(&error)),
+                }
+            });
+        }
+        let found = match is_past(id.0) {
+            true => asking(request).and_then(|who| self.queries.pasts.xattr(id.0, name, &who)),
+            false => self.namespace.xattr(id.0, name),
+        };
+        match found {
             Ok(Some(value)) => xattr(reply, &value, size),
             Ok(None) => reply.error(Errno::ENODATA),
             Err(error) => reply.error(errno(&error)),
@@ -675,7 +951,11 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn listxattr(&self, request: &Request, id: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = if is_virtual(id.0) { Ok(Vec::new()) } else { self.namespace.xattrs(id.0) };
+        let names = match id.0 {
+            id if is_virtual(id) => Ok(Vec::new()),
+            id if is_past(id) => self.queries.pasts.xattrs(id),
+            id => self.namespace.xattrs(id),
+        };
         match names {
             Ok(mut names) => {
                 // As other file systems do; who may read their values is the kernel's to say.
@@ -707,20 +987,27 @@ impl fuser::Filesystem for Filesystem {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let by = By::of(request);
         let opened = self.namespace.opened(id.0);
-        let is_in = |gid| is_in(request, gid);
-        let privileges = privileges(request.uid() == 0, &is_in);
-        let allocated = opened.and_then(|opened| {
-            self.namespace.allocate(&opened, mode, (offset, length), privileges)
-        });
-        empty(reply, allocated);
+        let allocate = move |namespace: &Namespace| {
+            let is_in = |gid| by.is_in(gid);
+            let privileges = privileges(by.uid == 0, &is_in);
+            let allocated = opened
+                .and_then(|opened| namespace.allocate(&opened, mode, (offset, length), privileges));
+            empty(reply, allocated);
+        };
+        if self.must_copy(id.0) {
+            return self.change(by.uid, id.0, move |this| allocate(&this.namespace));
+        }
+        // Parts of chunks are fetched, for holes in them.
+        self.transfer(by.uid, false, allocate);
     }
 
     fn lseek(
         &self,
         _: &Request,
         id: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
@@ -729,8 +1016,15 @@ impl fuser::Filesystem for Filesystem {
         if whence != SEEK_DATA && whence != SEEK_HOLE {
             return reply.error(Errno::EINVAL);
         }
-        let opened = self.namespace.opened(id.0);
-        match opened.and_then(|opened| self.namespace.seek(&opened, whence == SEEK_HOLE, offset)) {
+        let is_hole = whence == SEEK_HOLE;
+        let found = match is_past(id.0) {
+            true => self.queries.pasts.seek(handle, is_hole, offset),
+            false => {
+                let opened = self.namespace.opened(id.0);
+                opened.and_then(|opened| self.namespace.seek(&opened, is_hole, offset))
+            }
+        };
+        match found {
             Ok(found) => reply.offset(found as i64),
             Err(error) => reply.error(errno(&error)),
         }

@@ -1,22 +1,27 @@
 //! Namespaces as file systems of the kernel, by FUSE. A thin adapter: what operations mean is in
 //! `canopy-namespace`, and the kernel checks permissions (`default_permissions`).
 
+pub mod caller;
 mod control;
 mod convert;
+mod duplicates;
 mod filesystem;
 mod handles;
+pub mod mounted;
+mod past;
 mod pool;
 mod queries;
+mod quotas;
+pub mod results;
 
-pub use control::{CHECK, INDEXES};
+pub use control::{CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, REPAIR, SNAPSHOTS};
+pub use mounted::Unmounter;
+pub use quotas::{QUOTA, Told, Wanted};
 
 use canopy_namespace::Namespace;
 use filesystem::Filesystem;
-use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
-use nix::mount::{MntFlags, MsFlags, umount2};
-use std::fs::File;
+use mounted::{Mounted, Terms};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,7 +35,7 @@ pub struct Options {
     /// How many threads answer the kernel.
     pub threads: usize,
     /// What `mount` and `df` call it.
-    pub name: String,
+    pub name: PathBuf,
     /// Whether the kernel reads and writes large files without asking, where it can.
     pub passes_through: bool,
     /// Is told why a query was refused.
@@ -41,87 +46,31 @@ pub struct Options {
 pub const TYPE: &str = "fuse.canopy";
 
 /// A namespace that is mounted.
-pub struct Mount {
-    session: Session<Filesystem>,
-    directory: PathBuf,
-    is_by_us: bool,
-}
-
-/// Unmounts a namespace.
-pub struct Unmounter {
-    directory: PathBuf,
-    /// What unmounts it where a set-user-ID program has mounted it.
-    session: Option<SessionUnmounter>,
-}
+pub struct Mount(Mounted<Filesystem>);
 
 impl Mount {
     /// Mounts a namespace on a directory. The kernel's questions are answered by [`run`](Self::run).
     pub fn new(namespace: Arc<Namespace>, directory: &Path, options: &Options) -> io::Result<Self> {
-        let acl = if options.is_for_all { SessionACL::All } else { SessionACL::Owner };
-        let mut config = Config::default();
-        config.acl = acl;
-        config.n_threads = Some(options.threads.max(1));
-        config.clone_fd = true;
-        let directory = directory.canonicalize()?;
+        let terms = Terms {
+            kind: TYPE,
+            name: &options.name,
+            is_for_all: options.is_for_all,
+            is_read_only: options.is_read_only,
+            checks_permissions: true,
+            is_inert: false,
+            threads: options.threads,
+        };
         let filesystem = Filesystem::new(namespace, options);
-        if rustix::process::geteuid().is_root() {
-            let device = mount(&directory, options)?;
-            let session = Session::from_fd(filesystem, device, acl, config);
-            let session = session.inspect_err(|_| {
-                let _ = umount2(&directory, MntFlags::MNT_DETACH);
-            });
-            return Ok(Mount { session: session?, directory, is_by_us: true });
-        }
-        config.mount_options = vec![
-            MountOption::FSName(options.name.clone()),
-            MountOption::Subtype("canopy".into()),
-            MountOption::DefaultPermissions,
-            if options.is_read_only { MountOption::RO } else { MountOption::RW },
-        ];
-        let session = Session::new(filesystem, &directory, &config)?;
-        Ok(Mount { session, directory, is_by_us: false })
+        Mounted::new(filesystem, directory, &terms).map(Mount)
     }
 
     /// Returns what unmounts it from another thread, so that `run` ends.
     pub fn unmounter(&mut self) -> Unmounter {
-        let session = (!self.is_by_us).then(|| self.session.unmount_callable());
-        Unmounter { directory: self.directory.clone(), session }
+        self.0.unmounter()
     }
 
     /// Answers the kernel until the directory is unmounted.
     pub fn run(self) -> io::Result<()> {
-        self.session.run()
+        self.0.run()
     }
-}
-
-impl Unmounter {
-    /// Unmounts it, if nobody uses it.
-    pub fn unmount(&mut self) -> io::Result<()> {
-        match &mut self.session {
-            Some(session) => session.unmount(),
-            None => Ok(umount2(&self.directory, MntFlags::empty())?),
-        }
-    }
-}
-
-/// Mounts what is answered through the device that is returned, as root may. fuser would give it
-/// the type `fuse`, which tells nobody what it is.
-fn mount(directory: &Path, options: &Options) -> io::Result<OwnedFd> {
-    let device = File::options().read(true).write(true).open("/dev/fuse")?;
-    let mut data = format!(
-        "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions",
-        device.as_raw_fd()
-    );
-    if options.is_for_all {
-        data.push_str(",allow_other");
-    }
-    let flags = if options.is_read_only { MsFlags::MS_RDONLY } else { MsFlags::empty() };
-    nix::mount::mount(
-        Some(options.name.as_str()),
-        directory,
-        Some(TYPE),
-        flags,
-        Some(data.as_str()),
-    )?;
-    Ok(device.into())
 }

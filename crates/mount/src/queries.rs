@@ -4,37 +4,34 @@
 //! Queries run in threads of their own (`pool`), so that nobody's questions keep those busy that
 //! everybody needs.
 
-use crate::pool::Pool;
+use crate::duplicates::{Duplicate, Refused, duplicates};
+use crate::past::{Pasts, is_past};
+use crate::pool::{Pool, QUERIES};
+use crate::results::{self, DEPTH_MAX, Hit, Hits, RESULTS_MAX, keep_recent};
 use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
-use canopy_namespace::query::{
-    Component, Context, Expression, Field, Span, Types, parse, system_zone,
-};
-use canopy_namespace::{Error, FileId, Found, Inode, NAME_BYTES_MAX, Namespace};
+use canopy_namespace::query::{Component, Expression};
+use canopy_namespace::{Error, FileId, Found, Inode, Namespace, Present};
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Ids from here on are of what no record has.
-const FIRST: u64 = 1 << 63;
+pub(crate) const FIRST: u64 = 1 << 63;
 
-/// So many queries one below the other.
-const DEPTH_MAX: usize = 16;
-
-/// A query that finds more fails, and so does opening one if a user's open ones have more together:
-/// what they found is in memory.
-pub(crate) const RESULTS_MAX: usize = 500_000;
-
-/// So many files are recent if nobody says since when.
-const RECENT: usize = 1000;
+/// The directory that lists the snapshots.
+const SNAPSHOTS: &[u8] = b"[@]";
 
 /// So many refused queries a minute are told of.
 const REFUSALS_MAX: u32 = 100;
 
 /// Names are looked up in what was found so long ago at most.
 const FRESH: Duration = Duration::from_secs(10);
+
+/// Those in what took long to find, in what was found so long ago.
+const FRESH_DUPLICATES: Duration = Duration::from_secs(300);
 
 /// What so many queries found last is kept, and no more results than this together.
 const KEPT_MAX: usize = 64;
@@ -43,19 +40,6 @@ type Answer<T> = Result<T, Error>;
 
 /// Tells why a query was refused.
 pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
-
-/// One result: a name that no other has, where it leads, and the file that it leads to.
-pub(crate) struct Hit {
-    pub(crate) name: Vec<u8>,
-    target: Vec<u8>,
-    inode: Inode,
-}
-
-/// What a query found.
-pub(crate) struct Hits {
-    pub(crate) hits: Vec<Hit>,
-    by_name: HashMap<Vec<u8>, usize>,
-}
 
 /// What the kernel knows by an id of ours.
 struct Node {
@@ -75,20 +59,33 @@ struct Nodes {
     by_name: HashMap<(u64, Vec<u8>, Vec<u8>), u64>,
 }
 
-/// Who asked what, when, and what was found.
+/// What queries ask for together.
+struct Meaning {
+    expression: Expression,
+    /// How many results the last of them wants.
+    limit: usize,
+    /// Whether those are wanted whose contents another one has.
+    reads: bool,
+}
+
+/// Who asked what, and what was found.
 struct Kept {
     node: u64,
     who: Credentials,
-    at: Instant,
+    /// Until when names are looked up in it.
+    until: Instant,
     hits: Arc<Hits>,
 }
 
 pub(crate) struct Queries {
-    namespace: Arc<Namespace>,
+    pub(crate) namespace: Arc<Namespace>,
+    pub(crate) pasts: Pasts,
     log: Log,
     nodes: Mutex<Nodes>,
     kept: Mutex<Vec<Kept>>,
     pool: Pool,
+    /// For what reads files, which takes longer.
+    readers: Pool,
     /// When refusals were counted from, and how many there were.
     refusals: Mutex<(Instant, u32)>,
 }
@@ -98,27 +95,16 @@ pub(crate) fn is_virtual(id: u64) -> bool {
     id >= FIRST
 }
 
-/// Returns whether a name is in brackets.
-pub(crate) fn is_query(name: &[u8]) -> bool {
-    name.len() > 2 && name.starts_with(b"[") && name.ends_with(b"]")
-}
-
-/// Returns who a process is, with all its groups as far as it can be found.
-pub(crate) fn credentials(uid: u32, gid: u32, pid: u32) -> Credentials {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
-    let groups = groups.split_whitespace().filter_map(|group| group.parse().ok());
-    Credentials::new(uid, groups.chain([gid]))
-}
-
 impl Queries {
     pub(crate) fn new(namespace: Arc<Namespace>, log: Log) -> Self {
         Queries {
+            pasts: Pasts::new(namespace.clone()),
             namespace,
             log,
             nodes: Mutex::default(),
             kept: Mutex::default(),
-            pool: Pool::new(),
+            pool: Pool::new(QUERIES),
+            readers: Pool::new(QUERIES),
             refusals: Mutex::new((Instant::now(), 0)),
         }
     }
@@ -129,6 +115,67 @@ impl Queries {
         self.pool.run(uid, move || work(&queries));
     }
 
+    /// Does the same for what reads many files.
+    pub(crate) fn run_reader(
+        self: &Arc<Self>,
+        uid: u32,
+        work: impl FnOnce(&Queries) + Send + 'static,
+    ) {
+        let queries = self.clone();
+        self.readers.run(uid, move || work(&queries));
+    }
+
+    /// Does something with what a query finds for a user in a thread that nobody waits for who need
+    /// not: in another one if files are read.
+    pub(crate) fn run_query(
+        self: &Arc<Self>,
+        uid: u32,
+        query: u64,
+        work: impl FnOnce(&Queries) + Send + 'static,
+    ) {
+        let reads = self
+            .chain(query)
+            .is_ok_and(|(_, names)| names.last().is_some_and(|name| self.is_duplicates(name)));
+        if reads { self.run_reader(uid, work) } else { self.run(uid, work) }
+    }
+
+    fn is_duplicates(&self, name: &[u8]) -> bool {
+        let parsed = results::parsed(name, self.namespace.now_ns());
+        matches!(parsed, Ok(Some(Component::Duplicates)))
+    }
+
+    /// Tells whoever looks after the mount.
+    pub(crate) fn tell(&self, what: &str) {
+        (self.log)(what);
+    }
+
+    /// Returns what a component that names a snapshot stands for below a directory; none if it names
+    /// none.
+    pub(crate) fn snapshot(
+        &self,
+        parent: u64,
+        name: &[u8],
+        who: impl FnOnce() -> Answer<Credentials>,
+    ) -> Option<Answer<Inode>> {
+        if !name.starts_with(b"[@") || name == SNAPSHOTS {
+            return None;
+        }
+        let snapshot = match self.parsed(name) {
+            Ok(Some(Component::Snapshot(snapshot))) => snapshot,
+            Ok(_) => return None,
+            Err(error) => return Some(Err(error)),
+        };
+        if is_virtual(parent) || is_past(parent) {
+            let why = "a snapshot stands below a directory of now, and queries below it";
+            return Some(Err(self.refuse(name, why)));
+        }
+        let entered = who().and_then(|who| self.pasts.enter(parent, &snapshot, &who));
+        Some(entered.map_err(|error| match error.errno() {
+            Errno::NOENT => self.refuse(name, "no such snapshot has this directory"),
+            _ => error,
+        }))
+    }
+
     /// Returns the node of a query below a directory or another query, and holds it.
     pub(crate) fn query(&self, parent: u64, name: &[u8]) -> Answer<Inode> {
         let (base, mut components) = self.chain(parent)?;
@@ -136,8 +183,17 @@ impl Queries {
         if components.len() > DEPTH_MAX {
             return Err(self.refuse(name, &format!("{DEPTH_MAX} queries below each other at most")));
         }
-        self.meaning(&components)?;
-        if !self.namespace.inode(base)?.is_directory() {
+        if name == SNAPSHOTS && (is_virtual(parent) || is_past(base)) {
+            return Err(self.refuse(name, "snapshots are listed below directories of now"));
+        }
+        if name != SNAPSHOTS {
+            self.meaning(&components)?;
+        }
+        let base = match is_past(base) {
+            true => self.pasts.inode(base)?,
+            false => self.namespace.inode(base)?,
+        };
+        if !base.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
         Ok(self.hold(parent, name, None))
@@ -145,14 +201,14 @@ impl Queries {
 
     /// Returns the link of a result of a query, and holds it.
     pub(crate) fn result(&self, query: u64, name: &[u8], who: &Credentials) -> Answer<Inode> {
-        let kept = self.kept(query, who).filter(|hits| hits.by_name.contains_key(name));
+        let kept = self.kept(query, who).filter(|hits| hits.get(name).is_some());
         let hits = match kept {
             Some(hits) => hits,
             // It may have come since.
             None => self.find(query, who)?,
         };
-        let at = hits.by_name.get(name).ok_or(Errno::NOENT)?;
-        Ok(self.hold_hit(query, &hits.hits[*at]))
+        let hit = hits.get(name).ok_or(Errno::NOENT)?;
+        Ok(self.hold_hit(query, hit))
     }
 
     /// Holds the link of a result and returns it.
@@ -225,7 +281,7 @@ impl Queries {
         Ok((at, components))
     }
 
-    fn refuse(&self, name: &[u8], why: &str) -> Error {
+    pub(crate) fn refuse(&self, name: &[u8], why: &str) -> Error {
         let mut refusals = self.refusals.lock();
         if refusals.0.elapsed() > Duration::from_secs(60) {
             *refusals = (Instant::now(), 0);
@@ -240,160 +296,118 @@ impl Queries {
         Errno::NOENT.into()
     }
 
-    /// Returns what queries ask for together, and how many results the last of them wants.
-    fn meaning(&self, components: &[Vec<u8>]) -> Answer<(Expression, usize)> {
-        let user = |name: &str| {
-            let user = nix::unistd::User::from_name(name).ok().flatten();
-            user.map(|user| user.uid.as_raw())
-        };
-        let group = |name: &str| {
-            let group = nix::unistd::Group::from_name(name).ok().flatten();
-            group.map(|group| group.gid.as_raw())
-        };
-        let now_ns = self.namespace.now_ns();
-        let context = Context { now_ns, zone: system_zone(), user: &user, group: &group };
-        let (mut all, mut limit) = (Vec::new(), RESULTS_MAX);
-        for name in components {
-            let parsed = parse(name, &context);
-            match parsed.map_err(|error| self.refuse(name, &error.to_string()))? {
-                Some(Component::Search(expression)) => all.push(expression),
-                Some(Component::Recent { since_ns }) => {
-                    let files = Types::of('f').ok_or(Errno::NOENT)?;
-                    all.push(Expression::types(files));
-                    match since_ns {
-                        Some(since_ns) => {
-                            let most = Field::Mtime.domain().most;
-                            let span = Span { least: since_ns.into(), most };
-                            all.push(Expression::span(Field::Mtime, span));
-                        }
-                        None => limit = RECENT,
-                    }
-                }
-                _ => return Err(self.refuse(name, "there are no such directories here yet")),
-            }
-        }
-        Ok((Expression::all(all), limit))
+    /// Reads a component in brackets.
+    fn parsed(&self, name: &[u8]) -> Answer<Option<Component>> {
+        let parsed = results::parsed(name, self.namespace.now_ns());
+        parsed.map_err(|refusal| self.refuse(refusal.component, &refusal.why))
+    }
+
+    /// Returns what queries ask for together.
+    fn meaning(&self, components: &[Vec<u8>]) -> Answer<Meaning> {
+        let (last, others) = components.split_last().ok_or(Errno::NOENT)?;
+        let reads = self.is_duplicates(last);
+        let searches = if reads { others } else { components };
+        let meaning = results::meaning(searches, self.namespace.now_ns());
+        let (expression, limit) =
+            meaning.map_err(|refusal| self.refuse(refusal.component, &refusal.why))?;
+        Ok(Meaning { expression, limit, reads })
     }
 
     /// Runs a query for who asks, and keeps what it finds.
     pub(crate) fn find(&self, query: u64, who: &Credentials) -> Answer<Arc<Hits>> {
         let (base, components) = self.chain(query)?;
-        let (expression, limit) = self.meaning(&components)?;
-        let mut found = Vec::new();
-        let mut is_too_much = false;
-        self.namespace.search(base, &expression, who, |one| {
-            found.push(one);
-            if limit < RESULTS_MAX && found.len() > 4 * limit {
-                keep_recent(&mut found, limit);
-            }
-            is_too_much = found.len() > RESULTS_MAX;
-            !is_too_much
-        })?;
-        if is_too_much {
-            let why = format!("more than {RESULTS_MAX} files; ask for fewer");
-            self.refuse(components.last().map_or(b"", Vec::as_slice), &why);
-            return Err(Errno::TOOBIG.into());
+        if components == [SNAPSHOTS] {
+            return Ok(Arc::new(links_to_snapshots(&self.namespace)));
         }
-        keep_recent(&mut found, limit);
-        let hits = Arc::new(Hits::new(found, components.len()));
+        let Meaning { expression, limit, reads } = self.meaning(&components)?;
+        let last = components.last().map_or(&b""[..], Vec::as_slice);
+        let too_much = |why: &str| {
+            self.refuse(last, why);
+            Error::from(Errno::TOOBIG)
+        };
+        let hits = if reads {
+            let found = duplicates(self, base, &expression, who, RESULTS_MAX);
+            let found = found.map_err(|refused| match refused {
+                Refused::Because(why) => too_much(&why),
+                Refused::Failed(error) => error,
+            })?;
+            links_to_duplicates(found, components.len())
+        } else {
+            let mut found = Vec::new();
+            let mut is_too_much = false;
+            self.search(base, &expression, who, |one| {
+                found.push(one);
+                if limit < RESULTS_MAX && found.len() > 4 * limit {
+                    keep_recent(&mut found, limit);
+                }
+                is_too_much = found.len() > RESULTS_MAX;
+                !is_too_much
+            })?;
+            if is_too_much {
+                return Err(too_much(&format!("more than {RESULTS_MAX} files; ask for fewer")));
+            }
+            keep_recent(&mut found, limit);
+            Hits::new(found, components.len())
+        };
+        let hits = Arc::new(hits);
+        let until = Instant::now() + if reads { FRESH_DUPLICATES } else { FRESH };
         let mut kept = self.kept.lock();
-        kept.retain(|one| one.at.elapsed() < FRESH && (one.node, &one.who) != (query, who));
+        kept.retain(|one| one.until > Instant::now() && (one.node, &one.who) != (query, who));
         let results = |kept: &[Kept]| kept.iter().map(|one| one.hits.hits.len()).sum::<usize>();
         while !kept.is_empty()
             && (kept.len() >= KEPT_MAX || results(&kept) + hits.hits.len() > RESULTS_MAX)
         {
             kept.remove(0);
         }
-        kept.push(Kept { node: query, who: who.clone(), at: Instant::now(), hits: hits.clone() });
+        kept.push(Kept { node: query, who: who.clone(), until, hits: hits.clone() });
         Ok(hits)
+    }
+
+    /// Tells the files below a directory of now or then that a user may see.
+    pub(crate) fn search(
+        &self,
+        base: u64,
+        expression: &Expression,
+        who: &Credentials,
+        tell: impl FnMut(Found) -> bool,
+    ) -> Answer<()> {
+        if !is_past(base) {
+            return self.namespace.search(base, expression, who, tell);
+        }
+        let (past, _, base) = self.pasts.locate(base)?;
+        past.search(base, expression, Present::new(&self.namespace, who), tell)
     }
 
     fn kept(&self, query: u64, who: &Credentials) -> Option<Arc<Hits>> {
         let kept = self.kept.lock();
-        let mut fresh = kept.iter().filter(|one| one.at.elapsed() < FRESH);
+        let mut fresh = kept.iter().filter(|one| one.until > Instant::now());
         fresh.find(|one| one.node == query && one.who == *who).map(|one| one.hits.clone())
     }
 }
 
-/// Leaves the files that were changed last.
-fn keep_recent(found: &mut Vec<Found>, limit: usize) {
-    if found.len() > limit {
-        found.sort_unstable_by_key(|one| std::cmp::Reverse(one.inode.mtime_ns));
-        found.truncate(limit);
-    }
-}
-
-impl Hits {
-    /// Gives what was found names, each once: the file's own, or with its id if another file has
-    /// it. Links lead up through `depth` queries.
-    fn new(mut found: Vec<Found>, depth: usize) -> Self {
-        found.sort_by(|one, other| {
-            let key = |one: &Found| (one.inode.id, one.path.clone());
-            name_of(&one.path).cmp(name_of(&other.path)).then_with(|| key(one).cmp(&key(other)))
-        });
-        let firsts = found.iter().map(|one| name_of(&one.path).to_vec());
-        let mut used: HashSet<Vec<u8>> = firsts.collect();
-        let mut hits: Vec<Hit> = Vec::with_capacity(found.len());
-        let mut before: Vec<u8> = Vec::new();
-        for Found { path, inode } in found {
-            let own = name_of(&path).to_vec();
-            let mut name = own.clone();
-            // A name that is a query would be taken for one.
-            if own == before || is_query(&own) {
-                name = unused(&own, inode.id, &used);
-                used.insert(name.clone());
-            }
-            before = own;
-            let target = [b"../".repeat(depth), path].concat();
-            hits.push(Hit { name, target, inode });
-        }
-        let names = hits.iter().enumerate().map(|(at, hit)| (hit.name.clone(), at));
-        Hits { by_name: names.collect(), hits }
-    }
-}
-
-/// Returns a name that is not used yet, made of one that is.
-fn unused(name: &[u8], id: FileId, used: &HashSet<Vec<u8>>) -> Vec<u8> {
-    // Somebody may have called a file so, or it has several names.
-    let suffixes = (0_u64..).map(|number| match number {
-        0 => format!("~{id}"),
-        _ => format!("~{id}~{number}"),
+/// Links to files whose contents another one has.
+fn links_to_duplicates(found: Vec<Duplicate>, depth: usize) -> Hits {
+    let hits = found.into_iter().map(|Duplicate { name, found }| {
+        let target = [b"../".repeat(depth), found.path].concat();
+        Hit { name, target, inode: found.inode }
     });
-    let mut names = suffixes.map(|suffix| {
-        let kept = &name[..name.len().min(NAME_BYTES_MAX - suffix.len())];
-        [kept, suffix.as_bytes()].concat()
-    });
-    names.find(|name| !used.contains(name)).unwrap_or_default()
+    Hits::of(hits.collect())
 }
 
-fn name_of(path: &[u8]) -> &[u8] {
-    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+/// Links to all snapshots by their names.
+fn links_to_snapshots(namespace: &Namespace) -> Hits {
+    let hits = namespace.snapshots().into_iter().map(|snapshot| {
+        let time_ns = snapshot.created_ns;
+        let inode = Inode { mtime_ns: time_ns, ctime_ns: time_ns, ..Inode::default() };
+        let target = format!("../[@{}]", snapshot.name).into_bytes();
+        Hit { name: snapshot.name.into_bytes(), target, inode }
+    });
+    Hits::of(hits.collect())
 }
 
 fn attributes_of(id: u64, node: &Node) -> Inode {
     match &node.link {
         Some(link) => Inode { id, ..link.clone() },
         None => Inode { id, mode: file_type::DIRECTORY | 0o555, nlink: 2, ..Inode::default() },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_result_has_a_name_of_its_own() {
-        let long = "x".repeat(NAME_BYTES_MAX);
-        let cut = |suffix: &str| format!("{}{suffix}", &long[..NAME_BYTES_MAX - suffix.len()]);
-        // Somebody has called files as the second one with the long name would be called.
-        let names = [&long, &long, &long, &cut("~7"), &cut("~"), &cut("~7~"), &cut("~7~1")];
-        let found = names.iter().enumerate().map(|(at, name)| Found {
-            path: format!("{at}/{name}").into_bytes(),
-            inode: Inode { id: 7, ..Inode::default() },
-        });
-        let hits = Hits::new(found.collect(), 1).hits;
-        let unique: HashSet<&Vec<u8>> = hits.iter().map(|hit| &hit.name).collect();
-        assert_eq!(unique.len(), names.len());
-        assert!(hits.iter().all(|hit| hit.name.len() <= NAME_BYTES_MAX));
     }
 }

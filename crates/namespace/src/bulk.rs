@@ -5,17 +5,21 @@
 //! Whoever adds a tree sees to it that links are counted right: nothing is read here.
 
 use crate::acl;
+use crate::chunks;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, flag};
 use crate::keys::{self, FileId, Space};
 use crate::namespace::{Namespace, Writer, check_name};
+use crate::quota::{Account, Change, Sums};
 use crate::xattrs::XATTR_BYTES_MAX;
 use canopy_store::{Batch, Durability, Ingestion, IngestionPart, Key};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
@@ -48,6 +52,10 @@ pub struct Bulk<'a> {
     object_ids: Range<FileId>,
     /// Objects that are not to be used.
     abandoned: Vec<FileId>,
+    /// What all of it uses.
+    sums: HashMap<Account, [u64; 2]>,
+    /// Whether there may be objects of what a crash took away, apart from ours.
+    has_strays: bool,
 }
 
 impl<'a> Bulk<'a> {
@@ -65,8 +73,12 @@ impl<'a> Bulk<'a> {
             let emptied = return_emptied.clone();
             std::thread::spawn(move || ingest(part, &batches, &emptied))
         });
+        // Chunks that are sent for nothing are found when the namespace is opened again.
+        let is_chunked = namespace.contents.chunks().is_some();
+        let has_strays = namespace.has_strays.fetch_or(is_chunked, Ordering::AcqRel);
         Ok(Bulk {
             namespace,
+            has_strays,
             writer,
             threads: threads.collect(),
             ingestion,
@@ -76,6 +88,7 @@ impl<'a> Bulk<'a> {
             doomed: Vec::new(),
             object_ids: 0..0,
             abandoned: Vec::new(),
+            sums: HashMap::new(),
         })
     }
 
@@ -89,8 +102,9 @@ impl<'a> Bulk<'a> {
         check_name(name)?;
         let batch = &mut self.batch;
         batch.put(keys::name_of(inode.id, parent, name).as_ref(), b"")?;
-        self.namespace.put(batch, &Key::named(parent, name), None, inode)?;
+        self.namespace.put_record(batch, &Key::named(parent, name), None, inode)?;
         self.namespace.index_name(batch, inode, None, Some(name), false)?;
+        self.count(inode);
         self.hand_over_full()
     }
 
@@ -108,8 +122,17 @@ impl<'a> Bulk<'a> {
     /// Adds the inode of a file with several names.
     pub fn add_linked(&mut self, inode: &Inode) -> Result<()> {
         let place = Space::Links.of(inode.id, b"");
-        self.namespace.put(&mut self.batch, &place, None, inode)?;
+        self.namespace.put_record(&mut self.batch, &place, None, inode)?;
+        self.count(inode);
         self.hand_over_full()
+    }
+
+    fn count(&mut self, inode: &Inode) {
+        if self.namespace.accounts.counts() {
+            let mut sums = Sums::default();
+            sums.add(inode);
+            sums.add_to(&mut self.sums);
+        }
     }
 
     /// Adds an extended attribute, which the inode then says that it has. `INVAL` if it is none
@@ -153,6 +176,10 @@ impl<'a> Bulk<'a> {
 
     /// Makes an object for the contents of a large file, and returns it with the file's id.
     pub fn create_object(&mut self) -> Result<(FileId, File)> {
+        if let Some(chunks) = self.namespace.contents.chunks() {
+            let file = chunks.cache().new_nameless()?;
+            return Ok((self.new_id()?, file));
+        }
         if self.object_ids.is_empty() {
             self.object_ids = self.doom_ids()?;
         }
@@ -163,12 +190,27 @@ impl<'a> Bulk<'a> {
 
     /// Has an object removed that is not to be used after all.
     pub fn abandon_object(&mut self, id: FileId) {
+        if self.namespace.contents.chunks().is_some() {
+            return;
+        }
         self.abandoned.push(id);
     }
 
     /// Says that an inode's contents are the object that was made under its id.
     pub fn use_object(&mut self, inode: &mut Inode, object: &File) -> Result<()> {
         let metadata = object.metadata().map_err(Error::io("an object"))?;
+        if let Some(chunks) = self.namespace.contents.chunks() {
+            let sent = chunks.send_file(object, metadata.len())?;
+            inode.size = metadata.len();
+            inode.blocks =
+                sent.iter().map(|(_, stored)| u64::from(stored.used).div_ceil(512)).sum();
+            inode.flags |= flag::OBJECT;
+            for (chunk, stored) in sent {
+                let key = chunks::key(inode.id, chunk);
+                self.batch.put(key.as_ref(), &stored.encode())?;
+            }
+            return self.hand_over_full();
+        }
         (inode.size, inode.blocks) =
             (metadata.len(), std::os::unix::fs::MetadataExt::blocks(&metadata));
         inode.flags |= flag::OBJECT;
@@ -220,12 +262,20 @@ impl<'a> Bulk<'a> {
     /// of it outlasts a crash then.
     pub fn commit(mut self, directory: &Inode) -> Result<()> {
         let (place, before) = self.namespace.locate(directory.id)?;
-        self.namespace.put(&mut self.batch, &place, Some(&before), directory)?;
+        self.namespace.put_record(&mut self.batch, &place, Some(&before), directory)?;
+        let mut change = Change::new();
+        if self.namespace.accounts.counts() {
+            change.sums.subtract(&before);
+            change.sums.add(directory);
+            change.sums.add_all(&self.sums);
+        }
+        let usage = self.namespace.accounts.admit(&mut change, self.namespace.now_ns())?;
         self.hand_over()?;
         self.end_threads()?;
         let mut last = Batch::new();
         self.writer.put_end(&mut last, 0)?;
         self.ingestion.add_batch(&last)?;
+        self.ingestion.add_batch(&change)?;
         for id in self.doomed.iter().cloned().flatten() {
             last.clear();
             last.delete(Space::Doomed.of(id, b"").as_ref())?;
@@ -243,6 +293,8 @@ impl<'a> Bulk<'a> {
         self.namespace.table.flush()?;
         self.ingestion.commit()?;
         self.namespace.table.refresh()?;
+        self.namespace.accounts.adopt(usage);
+        self.namespace.has_strays.store(self.has_strays, Ordering::Release);
         drop(self.writer);
         self.namespace.sync()
     }

@@ -10,8 +10,9 @@ use crate::error::Result;
 use crate::inode::{Inode, TYPE_MASK, file_type, flag};
 use crate::keys::{self, FileId, Space};
 use crate::namespace::{Namespace, Writer, check_name};
+use crate::quota::Change;
 use canopy_model::Acl;
-use canopy_store::{Batch, Durability, Key};
+use canopy_store::{Batch, Key};
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -74,8 +75,10 @@ pub struct SetAttributes {
 /// What becomes of setuid and setgid bits of a file whose contents change.
 #[derive(Clone, Copy)]
 pub enum Privileges<'a> {
-    /// They stay, as who changes it may set them.
+    /// They stay, as who changes it may set them; no quota binds who may.
     Keep,
+    /// They stay.
+    KeepBound,
     /// They go, but for setgid without the right to execute, if who changes it is in a group.
     Drop(&'a dyn Fn(u32) -> bool),
 }
@@ -101,7 +104,8 @@ impl Namespace {
             return Err(Errno::EXIST.into());
         }
         let (inode, acls) = self.new_inode(&directory, new, &mut writer)?;
-        let mut batch = Batch::new();
+        let mut batch = Change::new();
+        batch.is_bound = new.uid != 0;
         for (xattr, value) in acls {
             batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
         }
@@ -116,9 +120,14 @@ impl Namespace {
         if is_held {
             self.hold(inode.id);
         }
-        self.table.write(&batch, Durability::Visible)?;
+        self.commit(batch).inspect_err(|_| {
+            if is_held {
+                // It has not been made, so this cannot fail.
+                let _ = self.release(inode.id, 1);
+            }
+        })?;
         self.remember(directory);
-        self.remember_place(inode.id, key);
+        self.places.insert(inode.id, key);
         self.limit_pending()?;
         Ok(inode)
     }
@@ -134,14 +143,19 @@ impl Namespace {
         }
         inode.nlink = 0;
         inode.flags |= flag::LINKABLE;
-        let mut batch = Batch::new();
+        let mut batch = Change::new();
+        batch.is_bound = new.uid != 0;
         for (xattr, value) in acls {
             batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
         }
         self.put(&mut batch, &Space::Orphans.of(inode.id, b""), None, &inode)?;
         self.hold(inode.id);
         self.orphans.lock().insert(inode.id);
-        self.table.write(&batch, Durability::Visible)?;
+        self.commit(batch).inspect_err(|_| {
+            self.orphans.lock().remove(&inode.id);
+            // It has not been made, so this cannot fail.
+            let _ = self.release(inode.id, 1);
+        })?;
         Ok(inode)
     }
 
@@ -216,11 +230,12 @@ impl Namespace {
             return Err(Errno::MLINK.into());
         }
         let mut directory = self.directory(parent)?;
+        check_tree(&directory, &inode)?;
         let key = Key::named(parent, name);
         if matches!(name, b"." | b"..") || self.table.get(key.as_ref())?.is_some() {
             return Err(Errno::EXIST.into());
         }
-        let mut batch = Batch::new();
+        let mut batch = Change::new();
         inode.nlink += 1;
         inode.flags &= !flag::LINKABLE;
         inode.ctime_ns = self.now_ns();
@@ -243,7 +258,7 @@ impl Namespace {
             }
         }
         self.touch(&mut directory, inode.ctime_ns);
-        self.table.write(&batch, Durability::Visible)?;
+        self.commit(batch)?;
         self.orphans.lock().remove(&id);
         self.remember(directory);
         self.forget_pending(id);
@@ -278,7 +293,7 @@ impl Namespace {
         if is_rmdir && !self.is_empty(found.id)? {
             return Err(Errno::NOTEMPTY.into());
         }
-        let mut batch = Batch::new();
+        let mut batch = Change::freeing();
         let now_ns = self.now_ns();
         self.touch(&mut directory, now_ns);
         if is_rmdir {
@@ -287,16 +302,17 @@ impl Namespace {
         }
         let id = found.id;
         self.drop_name(&mut batch, (parent, name), found, now_ns)?;
-        self.table.write(&batch, Durability::Visible)?;
+        self.commit(batch)?;
+        self.forget_pending(id);
         self.remember(directory);
         Ok(id)
     }
 
     /// Adds to `batch` that a name goes, whose record is `found`. The file goes with its last name,
-    /// unless somebody holds it.
+    /// unless somebody holds it. Once that is written, what is pending of it is in its record.
     fn drop_name(
         &self,
-        batch: &mut Batch,
+        batch: &mut Change,
         (parent, name): (FileId, &[u8]),
         found: Inode,
         now_ns: i64,
@@ -319,7 +335,6 @@ impl Namespace {
         if place != key {
             batch.delete(key.as_ref())?;
         }
-        self.pending.write().remove(&id);
         self.index_name(batch, &inode, Some((parent, name)), None, place != key)?;
         if inode.nlink > 0 {
             return self.put(batch, &place, Some(&before), &inode);
@@ -329,7 +344,7 @@ impl Namespace {
         // Whoever lets it go meanwhile must find it here.
         self.orphans.lock().insert(id);
         if self.is_held(id) {
-            return Ok(batch.put(Space::Orphans.of(id, b"").as_ref(), &inode.encode())?);
+            return self.put(batch, &Space::Orphans.of(id, b""), None, &inode);
         }
         self.orphans.lock().remove(&id);
         self.remove_rest(batch, &inode)
@@ -337,7 +352,7 @@ impl Namespace {
 
     /// Adds to `batch` that what a file has beside its inode goes. Its object is removed once that
     /// outlasts a crash.
-    pub(crate) fn remove_rest(&self, batch: &mut Batch, inode: &Inode) -> Result<()> {
+    pub(crate) fn remove_rest(&self, batch: &mut Change, inode: &Inode) -> Result<()> {
         if inode.has(flag::XATTRS) {
             for name in self.xattr_names(inode.id)? {
                 self.unindex_xattr(batch, inode.id, &name)?;
@@ -361,16 +376,19 @@ impl Namespace {
         }
         let place = Space::Orphans.of(id, b"");
         let Some(inode) = self.record(&place)? else { return Ok(()) };
-        let mut batch = Batch::new();
-        batch.delete(place.as_ref())?;
+        let mut batch = Change::freeing();
+        self.remove_record(&mut batch, &place, &inode)?;
         self.remove_rest(&mut batch, &inode)?;
-        self.pending.write().remove(&id);
-        Ok(self.table.write(&batch, Durability::Visible)?)
+        self.commit(batch)?;
+        self.forget_pending(id);
+        Ok(())
     }
 
     /// Removes what a crash left without a name.
     pub(crate) fn remove_orphans(&self) -> Result<()> {
-        let ids = self.ids_in(Space::Orphans)?;
+        let mut ids = self.ids_in(Space::Orphans)?;
+        // What has a name after all is not removed: `check` tells of it.
+        ids.retain(|id| self.names(*id).is_ok_and(|names| names.is_empty()));
         self.orphans.lock().extend(&ids);
         ids.into_iter().try_for_each(|id| self.remove_orphan(id))
     }
@@ -390,6 +408,7 @@ impl Namespace {
             }
         }
         let mut inode = self.change_inode(id, |inode, batch| {
+            batch.is_bound = !matches!(privileges, Privileges::Keep);
             let now_ns = self.now_ns();
             if let Some(mode) = set.mode {
                 inode.mode = inode.mode & TYPE_MASK | mode & 0o7777;
@@ -419,22 +438,30 @@ impl Namespace {
     pub(crate) fn change_inode(
         &self,
         id: FileId,
-        change: impl FnOnce(&mut Inode, &mut Batch) -> Result<()>,
+        change: impl FnOnce(&mut Inode, &mut Change) -> Result<()>,
     ) -> Result<Inode> {
+        // The size in the record is that of the contents there.
+        let opened = self.contents.find(id, false);
+        let mut inline = opened.as_ref().map(|opened| opened.inline.write());
+        if let (Some(opened), Some(inline)) = (&opened, &mut inline)
+            && inline.is_dirty
+        {
+            self.flush_inline(opened, inline)?;
+        }
         let _writer = self.writer.lock();
         let (place, before) = self.locate(id)?;
         let mut inode = before.clone();
         self.overlay(&mut inode);
-        let mut batch = Batch::new();
+        let mut batch = Change::new();
         change(&mut inode, &mut batch)?;
         self.put(&mut batch, &place, Some(&before), &inode)?;
-        self.table.write(&batch, Durability::Visible)?;
+        self.commit(batch)?;
         self.forget_pending(id);
         Ok(inode)
     }
 
     /// Adds to `batch` that an ACL's mask, or what it says of the group, is that of the mode.
-    fn change_acl_mask(&self, batch: &mut Batch, inode: &Inode) -> Result<()> {
+    fn change_acl_mask(&self, batch: &mut Change, inode: &Inode) -> Result<()> {
         if !inode.has(flag::XATTRS) {
             return Ok(());
         }
@@ -448,8 +475,39 @@ impl Namespace {
     }
 
     /// Adds to `batch` that the record at `place` has an inode, which it had otherwise `before`, and
-    /// what indexes have of it.
+    /// what indexes have of it. The size of a file whose contents are not in storage yet stays.
     pub(crate) fn put(
+        &self,
+        batch: &mut Change,
+        place: &Key,
+        before: Option<&Inode>,
+        inode: &Inode,
+    ) -> Result<()> {
+        if self.contents.chunks().is_none() {
+            return self.put_as_is(batch, place, before, inode);
+        }
+        let mut inode = inode.clone();
+        self.contents.describe_recorded(&mut inode);
+        self.put_as_is(batch, place, before, &inode)
+    }
+
+    /// Does the same with the size that the inode has.
+    pub(crate) fn put_as_is(
+        &self,
+        batch: &mut Change,
+        place: &Key,
+        before: Option<&Inode>,
+        inode: &Inode,
+    ) -> Result<()> {
+        if self.accounts.counts() {
+            before.into_iter().for_each(|before| batch.sums.subtract(before));
+            batch.sums.add(inode);
+        }
+        self.put_record(batch, place, before, inode)
+    }
+
+    /// Does the same for who counts what is used.
+    pub(crate) fn put_record(
         &self,
         batch: &mut Batch,
         place: &Key,
@@ -469,7 +527,10 @@ impl Namespace {
     }
 
     /// Adds to `batch` that the record at `place` goes, with what indexes have of the inode.
-    fn remove_record(&self, batch: &mut Batch, place: &Key, before: &Inode) -> Result<()> {
+    fn remove_record(&self, batch: &mut Change, place: &Key, before: &Inode) -> Result<()> {
+        if self.accounts.counts() {
+            batch.sums.subtract(before);
+        }
         batch.delete(place.as_ref())?;
         match is_indexed(place) {
             true => self.index_inode(batch, Some(before), None),
@@ -478,7 +539,7 @@ impl Namespace {
     }
 
     /// Adds to `batch` that an inode's record is this.
-    fn put_located(&self, batch: &mut Batch, inode: &Inode) -> Result<()> {
+    fn put_located(&self, batch: &mut Change, inode: &Inode) -> Result<()> {
         let (place, before) = self.locate(inode.id)?;
         self.put(batch, &place, Some(&before), inode)
     }
@@ -486,6 +547,14 @@ impl Namespace {
     /// Gives a directory the times of a change of its names.
     fn touch(&self, directory: &mut Inode, now_ns: i64) {
         (directory.mtime_ns, directory.ctime_ns) = (now_ns, now_ns);
+    }
+}
+
+/// Returns an error if a file cannot get a name in a directory, as that is in another tree.
+fn check_tree(directory: &Inode, inode: &Inode) -> Result<()> {
+    match directory.project != 0 && directory.project != inode.project {
+        true => Err(Errno::XDEV.into()),
+        false => Ok(()),
     }
 }
 

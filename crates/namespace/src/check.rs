@@ -1,13 +1,18 @@
 //! Checking every rule that records obey: what is reachable, counts, pointers, indexes.
 
+mod chunks;
+
 use crate::error::Result;
 use crate::indexing::is_of_names;
 use crate::inode::{Inode, file_type, flag};
 use crate::keys::{self, FileId, ROOT, Space};
 use crate::namespace::Namespace;
+use crate::quota::{Account, Limits, Sums, Usage};
 use crate::settings::Configured;
 use canopy_store::{Direction, Key, KeyRange, Snapshot, hash_of};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use chunks::ChunkObjects;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// Something that no namespace has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,11 +21,37 @@ pub struct Fault {
     pub id: FileId,
     /// What is wrong.
     pub what: String,
+    pub(crate) problem: Problem,
+}
+
+/// What a fault is to who mends it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Problem {
+    /// The record at this key is not what it must be, and nobody can tell what it was.
+    Damaged(Key),
+    /// A name's record lies elsewhere than its hash says.
+    Misplaced(Key),
+    /// The inode at this key says that it is another file.
+    Misnamed(Key),
+    /// An entry of the name index is of no name.
+    StrayEntry(Key),
+    /// What there is of the file does not agree.
+    File,
+    /// No path leads to the directory.
+    Lost,
+    /// The index of an attribute, by its number.
+    Index(u64),
+    /// Ids may be given out again, those from this one on.
+    Ids,
+    /// Sums of usage.
+    Usage,
+    /// Nothing that records can mend.
+    Disk,
 }
 
 /// What the records say of a file, collected from all of them.
 #[derive(Default)]
-struct Seen {
+pub(crate) struct Seen {
     /// Names that hold the inode or point to it.
     names: u32,
     /// Whether the inode was seen, and what matters of it.
@@ -28,9 +59,11 @@ struct Seen {
     /// Names in the name index.
     indexed: u32,
     /// How many directories name it as their parent.
-    subdirectories: u32,
+    pub(crate) subdirectories: u32,
     xattrs: u32,
     contents_bytes: Option<u64>,
+    /// What its chunks take in blocks, and where the last one ends.
+    chunks: Option<(u64, u64)>,
 }
 
 struct Facts {
@@ -38,17 +71,20 @@ struct Facts {
     nlink: u32,
     flags: u32,
     size: u64,
+    blocks: u64,
     is_linked: bool,
     is_orphan: bool,
 }
 
-struct Check<'a> {
+pub(crate) struct Check<'a> {
     namespace: &'a Namespace,
-    snapshot: &'a Snapshot,
-    configured: &'a Configured,
-    files: HashMap<FileId, Seen>,
+    /// Whether the caller has the writer's lock.
+    is_alone: bool,
+    snapshot: Snapshot,
+    configured: Arc<Configured>,
+    pub(crate) files: HashMap<FileId, Seen>,
     /// Each name of a directory: in which it lies.
-    parents: HashMap<FileId, FileId>,
+    pub(crate) parents: HashMap<FileId, FileId>,
     /// By the first part of keys of each index: the sums of hashes of entries that there should be,
     /// and that there are.
     indexes: BTreeMap<u64, (u64, u64)>,
@@ -58,9 +94,35 @@ struct Check<'a> {
     listed: HashSet<FileId>,
     /// Files whose objects are to be removed.
     doomed: HashSet<FileId>,
+    /// What the objects of chunks were that there are, with their sizes; none if there are no
+    /// chunks.
+    chunk_objects: Option<ChunkObjects>,
     /// Ids are less.
     id_end: FileId,
-    faults: Vec<Fault>,
+    /// The largest id that anything is said of.
+    pub(crate) last_id: FileId,
+    /// What inodes use.
+    used: HashMap<Account, [u64; 2]>,
+    /// What is on record of that, if it is counted.
+    usage: HashMap<Account, [u64; 2]>,
+    is_counted: bool,
+    pub(crate) faults: Vec<Fault>,
+}
+
+/// Returns whether there can be such a file.
+fn is_possible(id: FileId) -> bool {
+    (ROOT..keys::FILE_ID_MAX).contains(&id)
+}
+
+/// Returns whether a key that is of no name has the id of a file in it.
+fn is_of_file(key: &Key) -> bool {
+    let spaces = [Space::Links, Space::Orphans, Space::Names, Space::Xattrs, Space::Contents];
+    spaces.iter().any(|space| *space as u64 == key.directory)
+}
+
+/// Returns a name as faults tell it, with the directory that it is in.
+fn shown(key: &Key) -> String {
+    format!("{} in directory {}", key.name.escape_ascii(), key.directory)
 }
 
 /// Returns a hash of an entry. Sums of these tell whether two sets are the same, in any order.
@@ -72,47 +134,88 @@ fn hash_of_entry(key: &Key) -> u64 {
 impl Namespace {
     /// Checks all records as they are now, and objects, and returns what is wrong; `progress` is told
     /// how many records were read. Others may change things meanwhile. Takes some 150 bytes of memory
-    /// a file.
-    pub fn check(&self, mut progress: impl FnMut(u64)) -> Result<Vec<Fault>> {
+    /// a file, and 32 for each chunk of contents.
+    pub fn check(&self, progress: impl FnMut(u64)) -> Result<Vec<Fault>> {
+        self.check_all(false, progress)
+    }
+
+    /// Does the same, and reads the contents that lie in storage.
+    pub fn check_contents(&self, progress: impl FnMut(u64)) -> Result<Vec<Fault>> {
+        self.check_all(true, progress)
+    }
+
+    fn check_all(&self, reads_contents: bool, mut progress: impl FnMut(u64)) -> Result<Vec<Fault>> {
         self.remove_strays()?;
         self.flush_pending()?;
+        let chunk_objects = self.chunk_objects(reads_contents)?;
         let (snapshot, configured) = {
             let _writer = self.writer.lock();
             (self.table.snapshot(), self.configured())
         };
-        let mut check = Check {
-            namespace: self,
-            snapshot: &snapshot,
-            configured: &configured,
+        let mut check = Check::new(self, snapshot, configured, false);
+        check.chunk_objects = chunk_objects;
+        check.run(&mut progress)?;
+        Ok(check.faults)
+    }
+}
+
+impl<'a> Check<'a> {
+    pub(crate) fn new(
+        namespace: &'a Namespace,
+        snapshot: Snapshot,
+        configured: Arc<Configured>,
+        is_alone: bool,
+    ) -> Self {
+        Check {
+            namespace,
+            is_alone,
+            snapshot,
+            configured,
             listed: HashSet::new(),
             doomed: HashSet::new(),
+            chunk_objects: None,
             id_end: 0,
+            last_id: 0,
+            used: HashMap::new(),
+            usage: HashMap::new(),
+            is_counted: false,
             files: HashMap::new(),
             parents: HashMap::new(),
             indexes: BTreeMap::new(),
             of_linked: HashSet::new(),
             faults: Vec::new(),
-        };
-        let mut scan = snapshot.scan(&KeyRange::all(), Direction::Forward)?;
+        }
+    }
+
+    /// Reads everything and finds what is wrong.
+    pub(crate) fn run(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let mut scan = self.snapshot.scan(&KeyRange::all(), Direction::Forward)?;
         let mut records = 0;
         while let Some(record) = scan.next()? {
-            check.add(&record.key.to_key(), record.value);
+            self.add(&record.key.to_key(), record.value);
             records += 1;
             if records % 65_536 == 0 {
                 progress(records);
             }
         }
-        check.judge();
-        Ok(check.faults)
+        self.judge();
+        for (id, what) in self.namespace.snapshot_faults()? {
+            self.fault(id, what);
+        }
+        Ok(())
     }
-}
 
-impl Check<'_> {
+    /// Notes a fault of a file.
     fn fault(&mut self, id: FileId, what: impl Into<String>) {
-        self.faults.push(Fault { id, what: what.into() });
+        self.problem(id, Problem::File, what);
+    }
+
+    fn problem(&mut self, id: FileId, problem: Problem, what: impl Into<String>) {
+        self.faults.push(Fault { id, what: what.into(), problem });
     }
 
     fn file(&mut self, id: FileId) -> &mut Seen {
+        self.last_id = self.last_id.max(id);
         self.files.entry(id).or_default()
     }
 
@@ -120,8 +223,11 @@ impl Check<'_> {
         let space = |space: Space| key.directory == space as u64;
         if keys::all_names().contains(key.as_ref()) {
             self.add_name(key, value);
+        } else if is_of_file(key) && !is_possible(key.hash) {
+            let problem = Problem::Damaged(key.clone());
+            self.problem(0, problem, format!("a record of an impossible file, {}", key.hash));
         } else if space(Space::Links) || space(Space::Orphans) {
-            self.add_inode(key.hash, value, space(Space::Links), space(Space::Orphans));
+            self.add_inode(key.hash, key, value);
         } else if space(Space::Names) {
             self.add_index(key);
         } else if space(Space::Xattrs) {
@@ -132,6 +238,21 @@ impl Check<'_> {
             self.file(key.hash).contents_bytes = Some(value.len() as u64);
         } else if space(Space::Doomed) {
             self.doomed.insert(key.hash);
+        } else if space(Space::Usage) {
+            self.add_usage(key, value);
+        } else if space(Space::Limits) {
+            let account = Account::parse(key.hash).map(drop);
+            if let Err(error) = account.and_then(|()| Limits::decode(value).map(drop)) {
+                let what = format!("a record of limits: {error}");
+                self.problem(0, Problem::Damaged(key.clone()), what);
+            }
+        } else if *key == keys::quotas() {
+            self.is_counted = true;
+        } else if space(Space::Chunks) {
+            // Those of files that are gone go a few at a time.
+            if !self.doomed.contains(&key.hash) {
+                self.add_chunk(key, value);
+            }
         } else if *key == keys::ids() {
             self.id_end = keys::parse_ids(value).unwrap_or(0);
         } else if keys::is_entry(key) {
@@ -148,8 +269,8 @@ impl Check<'_> {
 
     /// Counts the entries of an inode, or those of one of its names.
     fn expect_of(&mut self, inode: &Inode, name: Option<&[u8]>, is_linked: bool) {
-        for attribute in &self.configured.ready.attributes {
-            let attribute = *attribute;
+        let configured = self.configured.clone();
+        for attribute in configured.ready.attributes.iter().copied() {
             if is_of_names(attribute) != name.is_some() {
                 continue;
             }
@@ -163,13 +284,20 @@ impl Check<'_> {
 
     fn add_name(&mut self, key: &Key, value: &[u8]) {
         let Ok(inode) = Inode::decode(value) else {
-            return self.fault(0, format!("the record of name {key:?} is no inode"));
+            let what = format!("the record of name {} is no inode", shown(key));
+            return self.problem(0, Problem::Damaged(key.clone()), what);
         };
+        if !is_possible(inode.id) {
+            let what = format!("name {} is of an impossible file", shown(key));
+            return self.problem(0, Problem::Damaged(key.clone()), what);
+        }
         if *key != keys::root() {
             self.file(inode.id).names += 1;
             self.listed.insert(key.directory);
+            self.last_id = self.last_id.max(key.directory);
             if Key::named(key.directory, &key.name) != *key {
-                self.fault(inode.id, format!("the hash of name {key:?} is wrong"));
+                let what = format!("the hash of name {} is wrong", shown(key));
+                self.problem(inode.id, Problem::Misplaced(key.clone()), what);
             }
         }
         let is_linked = inode.has(flag::LINKED);
@@ -183,16 +311,22 @@ impl Check<'_> {
             self.file(key.directory).subdirectories += 1;
             self.parents.insert(inode.id, key.directory);
         }
-        self.add_inode(inode.id, value, false, false);
+        self.add_inode(inode.id, key, value);
     }
 
-    fn add_inode(&mut self, id: FileId, value: &[u8], is_linked: bool, is_orphan: bool) {
+    fn add_inode(&mut self, id: FileId, key: &Key, value: &[u8]) {
+        let is_linked = key.directory == Space::Links as u64;
+        let is_orphan = key.directory == Space::Orphans as u64;
         let Ok(inode) = Inode::decode(value) else {
-            return self.fault(id, "its record is no inode");
+            return self.problem(id, Problem::Damaged(key.clone()), "its record is no inode");
         };
         if inode.id != id {
-            self.fault(id, format!("its record says that it is file {}", inode.id));
+            let what = format!("its record says that it is file {}", inode.id);
+            self.problem(id, Problem::Misnamed(key.clone()), what);
         }
+        let mut sums = Sums::default();
+        sums.add(&inode);
+        sums.add_to(&mut self.used);
         if !is_orphan && id != ROOT {
             self.expect_of(&inode, None, false);
         }
@@ -201,6 +335,7 @@ impl Check<'_> {
             nlink: inode.nlink,
             flags: inode.flags,
             size: inode.size,
+            blocks: inode.blocks,
             is_linked,
             is_orphan,
         };
@@ -209,18 +344,45 @@ impl Check<'_> {
         }
     }
 
+    fn add_usage(&mut self, key: &Key, value: &[u8]) {
+        match Account::parse(key.hash).and_then(|account| Ok((account, Usage::decode(value)?))) {
+            Ok((account, usage)) => drop(self.usage.insert(account, [usage.bytes, usage.inodes])),
+            Err(error) => self.problem(0, Problem::Usage, format!("a record of usage: {error}")),
+        }
+    }
+
+    /// Compares what is on record of usage with what inodes say.
+    fn judge_usage(&mut self) {
+        let usage = std::mem::take(&mut self.usage);
+        let mut used = std::mem::take(&mut self.used);
+        used.retain(|_, sums| self.is_counted && *sums != [0, 0]);
+        let accounts = usage.keys().chain(used.keys()).collect::<BTreeSet<_>>();
+        for account in accounts {
+            let [[bytes, inodes], [real_bytes, real_inodes]] =
+                [&usage, &used].map(|of| of.get(account).copied().unwrap_or_default());
+            if (bytes, inodes) != (real_bytes, real_inodes) {
+                let what = format!(
+                    "{account} has {real_inodes} files with {real_bytes} bytes, and its usage \
+                     says {inodes} with {bytes}"
+                );
+                self.problem(0, Problem::Usage, what);
+            }
+        }
+    }
+
     fn add_index(&mut self, key: &Key) {
         let id = key.hash;
         let Some((parent, name)) = keys::parse_name(&key.name) else {
-            return self.fault(id, "an entry of the name index is too short");
+            let problem = Problem::StrayEntry(key.clone());
+            return self.problem(id, problem, "an entry of the name index is too short");
         };
-        self.file(id).indexed += 1;
         let value = self.snapshot.get(Key::named(parent, name).as_ref());
         match value.map(|value| value.and_then(|value| Inode::decode(&value).ok())) {
-            Ok(Some(inode)) if inode.id == id => {}
+            Ok(Some(inode)) if inode.id == id => self.file(id).indexed += 1,
             _ => {
                 let name = name.escape_ascii();
-                self.fault(id, format!("directory {parent} has no {name}, as the index says"));
+                let what = format!("directory {parent} has no {name}, as the index says");
+                self.problem(id, Problem::StrayEntry(key.clone()), what);
             }
         }
     }
@@ -232,7 +394,8 @@ impl Check<'_> {
                 building.iter().any(|one| u64::from(*one) == keys::attribute_of(first));
             if expected != found && !is_building {
                 let number = keys::attribute_of(first);
-                self.fault(0, format!("the index of attribute {number} has not what records say"));
+                let what = format!("the index of attribute {number} has not what records say");
+                self.problem(0, Problem::Index(number), what);
             }
         }
         let files = std::mem::take(&mut self.files);
@@ -242,13 +405,17 @@ impl Check<'_> {
             self.judge_file(id, &files[&id]);
         }
         self.judge_reachability(&files);
-        self.judge_objects(&files);
+        if self.chunk_objects.is_none() {
+            self.judge_objects(&files);
+        }
+        self.judge_usage();
+        self.files = files;
     }
 
     /// Finds objects that nobody has, and files whose objects are missing or of another length.
     fn judge_objects(&mut self, files: &HashMap<FileId, Seen>) {
         let Ok(objects) = self.namespace.contents.objects() else {
-            return self.fault(0, "the directory of objects cannot be read");
+            return self.problem(0, Problem::Disk, "the directory of objects cannot be read");
         };
         let objects: HashSet<FileId> = objects.into_iter().collect();
         let has_object = |seen: &Seen| {
@@ -274,11 +441,16 @@ impl Check<'_> {
     /// Returns whether the object of a file is not as its record says, now that some time has gone:
     /// others may have changed both meanwhile.
     fn is_still_wrong(&self, id: FileId) -> bool {
-        if self.namespace.contents.find(id, false).is_some() {
+        let namespace = self.namespace;
+        let _writer = (!self.is_alone).then(|| namespace.writer.lock());
+        let is_doomed = namespace.table.get(Space::Doomed.of(id, b"").as_ref());
+        // What cannot be read now is still wrong.
+        let is_doomed = is_doomed.is_ok_and(|found| found.is_some());
+        if is_doomed || namespace.contents.find(id, false).is_some() {
             return false;
         }
-        let found = self.namespace.contents.object_size(id);
-        let inode = self.namespace.inode(id).ok().filter(|inode| inode.has(flag::OBJECT));
+        let found = namespace.contents.object_size(id);
+        let inode = namespace.inode_now(id).ok().filter(|inode| inode.has(flag::OBJECT));
         inode.map(|inode| inode.size) != found
     }
 
@@ -302,6 +474,9 @@ impl Check<'_> {
         if inode.is_orphan && seen.names > 0 {
             self.fault(id, "it has a name and is kept as if it had none");
         }
+        if inode.is_linked && seen.names == 0 && nlink == inode.nlink {
+            self.fault(id, "no name leads to it");
+        }
         if is_directory && seen.names > 1 {
             self.fault(id, "a directory has several names");
         }
@@ -319,10 +494,20 @@ impl Check<'_> {
             self.fault(id, format!("it has {} bytes, but not in its contents", inode.size));
         }
         if id != ROOT && id >= self.id_end {
-            self.fault(id, "its id may be given to another file");
+            self.problem(id, Problem::Ids, "its id may be given to another file");
         }
         if has(flag::INLINE) && has(flag::OBJECT) {
             self.fault(id, "it has contents twice");
+        }
+        if let Some((blocks, end)) = seen.chunks {
+            if !has(flag::OBJECT) {
+                self.fault(id, "there are chunks of a file that has none");
+            }
+            if end > inode.size || blocks != inode.blocks {
+                let (size, taken) = (inode.size, inode.blocks);
+                let has = format!("it has {size} bytes in {taken} blocks");
+                self.fault(id, format!("{has}, and chunks up to {end} in {blocks}"));
+            }
         }
         let is_regular = inode.file_type == file_type::REGULAR;
         let has_any = has(flag::INLINE) || has(flag::OBJECT);
@@ -354,7 +539,9 @@ impl Check<'_> {
             }
         }
         lost.sort_unstable();
-        lost.into_iter().for_each(|id| self.fault(id, "no path leads to this directory"));
+        for id in lost {
+            self.problem(id, Problem::Lost, "no path leads to this directory");
+        }
         for directory in std::mem::take(&mut self.listed) {
             let seen = files.get(&directory).and_then(|seen| seen.inode.as_ref());
             if seen.is_none_or(|facts| facts.file_type != file_type::DIRECTORY) {

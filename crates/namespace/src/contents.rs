@@ -1,13 +1,15 @@
 //! What regular files have in them. Up to a few kilobytes are a record; more is a file of its own in
-//! a directory of this machine, by the file's id.
+//! a directory of this machine, by the file's id; or chunks in storage (`chunks`).
 //!
 //! While such an object is open, its own size and times count; when it is not, those of the record.
 //! A record that says so (`Space::Unsettled`) is there as long as the two may differ.
 
 use crate::change::{SetAttributes, SetTime};
+use crate::chunks::{ChunkStore, Chunked};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, flag};
 use crate::keys::FileId;
+use crate::object::Object;
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
@@ -15,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -23,12 +25,18 @@ const SECOND_NS: i64 = 1_000_000_000;
 /// Files are this long at most, in bytes: what offsets can say.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
+/// So much of what lies in storage is kept in the directory, in bytes.
+const CACHE_BYTES: u64 = 4 << 30;
+
 /// So many descriptors are left for other things than objects.
 const DESCRIPTORS_RESERVED: u64 = 256;
 
 /// The objects of a namespace, and the files that are open.
 pub struct Contents {
     directory: PathBuf,
+    cache_bytes: u64,
+    /// Set if contents are chunks in storage; the directory is a cache of them then.
+    chunks: OnceLock<Arc<ChunkStore>>,
     opened: Mutex<HashMap<FileId, Entry>>,
     /// How many objects are open, and how many may be.
     objects: AtomicU64,
@@ -37,6 +45,10 @@ pub struct Contents {
     unsettled: Mutex<HashSet<FileId>>,
     /// Counts the files that were closed for the last time.
     pub(crate) closed: AtomicU64,
+    /// Shared while objects are changed; one alone changes which snapshots there are.
+    pub(crate) changing: RwLock<()>,
+    /// Shared while what snapshots keep is looked for, by names.
+    pub(crate) kept_names: RwLock<()>,
 }
 
 struct Entry {
@@ -53,7 +65,12 @@ pub struct Opened {
     /// What it has, unless there is an object.
     pub(crate) inline: RwLock<Inline>,
     /// Set once, under the lock of `inline`.
-    pub(crate) object: OnceLock<File>,
+    pub(crate) object: OnceLock<Object>,
+    /// The newest of the snapshots, none of which needs the object as it is any more. Locked while
+    /// it is copied.
+    pub(crate) kept: Mutex<Option<u64>>,
+    /// Whether the kernel may be writing the object itself.
+    pub(crate) is_kernels: AtomicBool,
 }
 
 #[derive(Default)]
@@ -63,19 +80,51 @@ pub(crate) struct Inline {
 }
 
 impl Opened {
+    pub(crate) fn new(id: FileId) -> Self {
+        Opened {
+            id,
+            inline: RwLock::default(),
+            object: OnceLock::new(),
+            kept: Mutex::new(None),
+            is_kernels: AtomicBool::new(false),
+        }
+    }
+
     /// Returns which file it is.
     pub fn id(&self) -> FileId {
         self.id
     }
 
-    /// Returns the file that has the contents, if they are not in a record.
-    pub fn object(&self) -> Option<&File> {
+    /// Returns what has the contents, if they are not in a record.
+    pub(crate) fn object(&self) -> Option<&Object> {
         self.object.get()
+    }
+
+    /// Returns the file of this machine that has the contents, if one does.
+    pub fn file(&self) -> Option<&File> {
+        match self.object.get()? {
+            Object::File(file) => Some(file),
+            Object::Chunks(_) => None,
+        }
+    }
+
+    /// Returns the chunks that have the contents, if they do.
+    pub(crate) fn chunked(&self) -> Option<&Chunked> {
+        match self.object.get()? {
+            Object::File(_) => None,
+            Object::Chunks(chunked) => Some(chunked),
+        }
+    }
+
+    /// Returns whether reading there, or writing, waits for no storage.
+    pub fn is_here(&self, offset: u64, length: u64, writes: bool) -> bool {
+        self.chunked().is_none_or(|chunked| chunked.is_here(offset, length, writes))
     }
 }
 
 impl Contents {
-    /// Keeps objects below a directory, which is made for its owner alone if it is missing.
+    /// Keeps objects below a directory, which is made for its owner alone if it is missing. If
+    /// contents are chunks in storage, these are cached there.
     pub fn new(directory: &Path) -> Result<Self> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(Error::io(directory.display().to_string()))?;
@@ -83,12 +132,37 @@ impl Contents {
         let limit = limit.unwrap_or(u64::MAX);
         Ok(Contents {
             directory: directory.into(),
+            cache_bytes: CACHE_BYTES,
+            chunks: OnceLock::new(),
             opened: Mutex::default(),
             objects: AtomicU64::new(0),
             objects_max: limit.saturating_sub(DESCRIPTORS_RESERVED).max(limit / 2),
             unsettled: Mutex::default(),
             closed: AtomicU64::new(0),
+            changing: RwLock::new(()),
+            kept_names: RwLock::new(()),
         })
+    }
+
+    /// Returns the same with a cache of another size, in bytes. What was written and is not in
+    /// storage takes half of it at most, or a chunk of each file that is written.
+    pub fn with_cache_bytes(self, cache_bytes: u64) -> Self {
+        Contents { cache_bytes, ..self }
+    }
+
+    /// Returns how many bytes of chunks are cached at most.
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        self.cache_bytes
+    }
+
+    /// Keeps contents as chunks from now on.
+    pub(crate) fn use_chunks(&self, chunks: ChunkStore) {
+        let _ = self.chunks.set(Arc::new(chunks));
+    }
+
+    /// Returns the chunks, if contents are such.
+    pub(crate) fn chunks(&self) -> Option<&Arc<ChunkStore>> {
+        self.chunks.get()
     }
 
     /// Returns the directory.
@@ -96,7 +170,7 @@ impl Contents {
         &self.directory
     }
 
-    fn path(&self, id: FileId) -> PathBuf {
+    pub(crate) fn path(&self, id: FileId) -> PathBuf {
         self.directory.join(format!("{:02x}/{id:016x}", id % 256))
     }
 
@@ -156,7 +230,7 @@ impl Contents {
     pub(crate) fn insert(&self, opened: Opened) -> Arc<Opened> {
         let mut all = self.opened.lock();
         let entry = all.entry(opened.id).or_insert_with(|| {
-            if opened.object.get().is_some() {
+            if opened.file().is_some() {
                 self.objects.fetch_add(1, Ordering::Relaxed);
             }
             Entry { opened: Arc::new(opened), count: 0, opens: 0 }
@@ -167,8 +241,8 @@ impl Contents {
     }
 
     /// Gives an open file an object.
-    pub(crate) fn set_object(&self, opened: &Opened, object: File) {
-        if opened.object.set(object).is_ok() {
+    pub(crate) fn set_object(&self, opened: &Opened, object: Object) {
+        if opened.object.set(object).is_ok() && opened.file().is_some() {
             self.objects.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -213,12 +287,19 @@ impl Contents {
 
     fn forget(&self, all: &mut HashMap<FileId, Entry>, id: FileId) {
         if let Some(entry) = all.remove(&id)
-            && entry.opened.object.get().is_some()
+            && entry.opened.file().is_some()
         {
             self.objects.fetch_sub(1, Ordering::Relaxed);
         }
         // With the lock: who does not find the file sees that it was closed.
         self.closed.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns whether an open file has contents that its records do not have, or somebody may just
+    /// be writing some.
+    pub(crate) fn is_dirty(&self, id: FileId) -> bool {
+        let opened = self.find(id, false).filter(|opened| opened.object().is_none());
+        opened.is_some_and(|opened| !is_clean(&opened))
     }
 
     /// Notes that the object of a file may differ from its record; returns whether that is new.
@@ -257,6 +338,9 @@ impl Contents {
 
     /// Makes everything that was written into objects, and their names, outlast a crash.
     pub(crate) fn sync_all(&self) -> Result<()> {
+        if self.chunks().is_some() {
+            return Ok(());
+        }
         let shown = || self.directory.display().to_string();
         let directory = File::open(&self.directory).map_err(Error::io(shown()))?;
         Ok(rustix::fs::syncfs(&directory)?)
@@ -288,18 +372,33 @@ impl Contents {
 
     /// Gives an inode what its object says, if that is open.
     pub(crate) fn overlay(&self, inode: &mut Inode) {
-        if !inode.has(flag::OBJECT) {
+        // Of a file that is open, chunks may have the contents before its record says so.
+        let has_object = inode.has(flag::OBJECT) || inode.is_regular() && self.chunks().is_some();
+        if !has_object {
             return;
         }
         let Some(opened) = self.find(inode.id, false) else { return };
         if let Some(object) = opened.object() {
-            describe(object, inode);
+            object.describe(inode);
+        }
+    }
+
+    /// Gives an inode the size that its record may have: what is not in storage does not count.
+    pub(crate) fn describe_recorded(&self, inode: &mut Inode) {
+        if self.chunks().is_none() || !inode.is_regular() {
+            return;
+        }
+        if let Some(opened) = self.find(inode.id, false)
+            && let Some(chunked) = opened.chunked()
+        {
+            chunked.describe_recorded(inode);
         }
     }
 
     /// Gives the object of a file times that were set: after a crash, its own may count.
     pub(crate) fn set_times(&self, inode: &Inode, set: &SetAttributes) -> Result<()> {
-        if !inode.has(flag::OBJECT) || (set.atime.is_none() && set.mtime.is_none()) {
+        let is_file = inode.has(flag::OBJECT) && self.chunks().is_none();
+        if !is_file || (set.atime.is_none() && set.mtime.is_none()) {
             return Ok(());
         }
         let time = |set: Option<SetTime>, time_ns| match set {
@@ -311,7 +410,7 @@ impl Contents {
             last_modification: time(set.mtime, inode.mtime_ns),
         };
         let opened = self.find(inode.id, false);
-        match opened.as_ref().and_then(|opened| opened.object()) {
+        match opened.as_ref().and_then(|opened| opened.file()) {
             Some(object) => Ok(rustix::fs::futimens(object, &times)?),
             None => {
                 let flags = AtFlags::SYMLINK_NOFOLLOW;
@@ -331,9 +430,26 @@ impl Contents {
         }
     }
 
-    /// Returns how much space there is: what statvfs(3) says of the directory.
+    /// Gives the object of a file to another one.
+    pub(crate) fn move_object(&self, from: FileId, to: FileId) -> Result<()> {
+        // That makes the directory, and keeps nothing that is there.
+        drop(self.create_object(to)?);
+        let path = self.path(from);
+        let moved = fs::rename(&path, self.path(to));
+        moved.map_err(Error::io(path.display().to_string()))?;
+        self.sync_name(to)
+    }
+
+    /// Returns how much space there is: what statvfs(3) says of the directory, and 1 PiB of storage.
     pub fn space(&self) -> Result<rustix::fs::StatVfs> {
-        Ok(rustix::fs::statvfs(&self.directory)?)
+        let mut space = rustix::fs::statvfs(&self.directory)?;
+        if self.chunks().is_some() {
+            // Nobody knows how much storage takes.
+            (space.f_bsize, space.f_frsize) = (4096, 4096);
+            (space.f_blocks, space.f_bfree, space.f_bavail) = (1 << 38, 1 << 38, 1 << 38);
+            (space.f_files, space.f_ffree) = (1 << 38, 1 << 38);
+        }
+        Ok(space)
     }
 }
 
@@ -341,6 +457,7 @@ impl Contents {
 /// about to change that.
 fn is_clean(opened: &Opened) -> bool {
     opened.inline.try_read().is_some_and(|inline| !inline.is_dirty)
+        && opened.chunked().is_none_or(|chunked| !chunked.is_changed())
 }
 
 /// Gives an inode the size and the times of its object.

@@ -49,9 +49,10 @@ impl Error {
                 source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
             }
             Error::Invalid(_) => Errno::INVAL,
-            Error::Store(canopy_store::Error::Storage { source, .. }) => {
-                source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
-            }
+            Error::Store(
+                canopy_store::Error::Storage { source, .. }
+                | canopy_store::Error::Deferred { source, .. },
+            ) => source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error),
             Error::Store(_) | Error::Corrupt(_) => Errno::IO,
         }
     }

@@ -1,21 +1,24 @@
 //! Reading and writing what regular files have in them.
 
 use crate::change::{Privileges, without_privileges};
-use crate::contents::{
-    FILE_BYTES_MAX, Inline, Opened, adopt_times, allocate, describe, read_object, seek,
-};
+use crate::chunks::Chunked;
+use crate::contents::{FILE_BYTES_MAX, Inline, Opened, adopt_times, describe};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, flag};
 use crate::keys::{FileId, Space};
 use crate::namespace::Namespace;
+use crate::object::Object;
+use crate::quota::{Change, Reservation};
 use canopy_store::{Batch, Durability};
-use parking_lot::{RwLock, RwLockWriteGuard};
+use parking_lot::RwLockWriteGuard;
 use rustix::io::Errno;
 use std::ops::DerefMut;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const FALLOC_KEEP_SIZE: i32 = 1;
+const FALLOC_ZERO_RANGE: i32 = 16;
 const DAY_NS: i64 = 86_400_000_000_000;
 
 impl Namespace {
@@ -34,17 +37,19 @@ impl Namespace {
         if inode.has(flag::ABSENT) {
             return Err(Errno::NODATA.into());
         }
-        let opened = Opened { id, inline: RwLock::default(), object: OnceLock::new() };
-        if inode.has(flag::OBJECT) {
+        let opened = Opened::new(id);
+        if let Some(chunks) = self.contents.chunks().filter(|_| inode.has(flag::OBJECT)) {
+            let _ = opened.object.set(Object::Chunks(Chunked::open(chunks, &inode)));
+        } else if inode.has(flag::OBJECT) {
             let object = self.contents.open_object(id)?;
             let size = object.metadata().map_err(Error::io("an object"))?.len();
             if size == inode.size {
                 adopt_times(&object, &inode)?;
             } else {
                 // A crash came between: the object is right.
-                self.unsettle(id)?;
+                self.unsettle(id, false)?;
             }
-            let _ = opened.object.set(object);
+            let _ = opened.object.set(Object::File(object));
         } else if inode.has(flag::INLINE) {
             let bytes = self.table.get(Space::Contents.of(id, b"").as_ref())?;
             let bytes =
@@ -56,8 +61,7 @@ impl Namespace {
 
     /// Opens a regular file that was just made, and that nobody else knows.
     pub fn open_new_file(&self, inode: &Inode) -> Result<Arc<Opened>> {
-        let (inline, object) = (RwLock::default(), OnceLock::new());
-        Ok(self.contents.insert(Opened { id: inode.id, inline, object }))
+        Ok(self.contents.insert(Opened::new(inode.id)))
     }
 
     /// Returns a file that is open.
@@ -86,6 +90,11 @@ impl Namespace {
     /// flushes tries again.
     pub fn close_file(&self, opened: &Arc<Opened>) -> Result<()> {
         loop {
+            if opened.chunked().is_some_and(Chunked::is_changed) {
+                // It goes to storage in a few seconds, and nobody has to wait for that.
+                self.contents.close_unwritten(opened.id);
+                return Ok(());
+            }
             let last = self.contents.is_last(opened.id);
             if last.is_some()
                 && let Err(error) = self.flush_file(opened)
@@ -113,7 +122,7 @@ impl Namespace {
             match opened.object() {
                 Some(object) => {
                     drop(inline);
-                    read_object(object, offset, length)?
+                    object.read(offset, length)?
                 }
                 None => {
                     let start = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -122,7 +131,7 @@ impl Namespace {
                 }
             }
         };
-        if notes_access && opened.object().is_none() {
+        if notes_access && opened.file().is_none() {
             self.touch_access(opened.id)?;
         }
         Ok(bytes)
@@ -154,20 +163,38 @@ impl Namespace {
         if bytes.is_empty() {
             return Ok(());
         }
+        let _changing = self.contents.changing.read();
+        self.keep_contents(opened)?;
+        if let Some(chunked) = opened.chunked() {
+            self.make_room(chunked)?;
+        }
         let mut inline = opened.inline.write();
         let size = match opened.object() {
-            Some(object) => object.metadata().map_err(Error::io("an object"))?.len(),
+            Some(object) => object.size()?,
             None => inline.bytes.len() as u64,
         };
         let offset = offset.unwrap_or(size);
         let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Errno::FBIG)?;
+        let mut reserved = self.reserve(opened, &inline, end, (offset, end), privileges)?;
         let object = self.object_for(opened, &mut inline, end)?;
         match object {
-            Some(object) => {
-                self.unsettle(opened.id)?;
+            Some(Object::Chunks(chunked)) => {
                 drop(inline);
-                object.write_all_at(bytes, offset).map_err(Error::io("an object"))?;
+                chunked.reserve(reserved.take());
+                chunked.write(bytes, offset)?;
+            }
+            Some(object) if reserved.is_some() => {
+                self.unsettle(opened.id, false)?;
+                let written = object.write(bytes, offset);
+                self.flush_inline(opened, &mut inline)?;
+                drop(inline);
+                written?;
+            }
+            Some(object) => {
+                self.unsettle(opened.id, false)?;
+                drop(inline);
+                object.write(bytes, offset)?;
             }
             None => {
                 let (start, end) = (offset as usize, end as usize);
@@ -176,9 +203,11 @@ impl Namespace {
                 }
                 inline.bytes[start..end].copy_from_slice(bytes);
                 inline.is_dirty = true;
+                self.flush_if_counted(opened, &mut inline)?;
                 drop(inline);
             }
         }
+        drop(reserved);
         self.changed(opened, privileges)
     }
 
@@ -188,8 +217,19 @@ impl Namespace {
         opened: &'a Opened,
         inline: &mut RwLockWriteGuard<'_, Inline>,
         size: u64,
-    ) -> Result<Option<&'a std::fs::File>> {
+    ) -> Result<Option<&'a Object>> {
         if opened.object().is_some() || size <= self.configured().settings.inline_bytes_max as u64 {
+            return Ok(opened.object());
+        }
+        if let Some(chunks) = self.contents.chunks() {
+            // Whoever flushes has the record say so.
+            let recorded = {
+                let _writer = self.writer.lock();
+                self.locate(opened.id)?.1
+            };
+            let chunked = Chunked::begin(chunks, &recorded, &inline.bytes)?;
+            *inline.deref_mut() = Inline::default();
+            self.contents.set_object(opened, Object::Chunks(chunked));
             return Ok(opened.object());
         }
         let object = self.contents.create_object(opened.id)?;
@@ -209,32 +249,42 @@ impl Namespace {
         describe(&object, &mut inode);
         (inode.mtime_ns, inode.atime_ns) = times;
         inode.flags = inode.flags & !flag::INLINE | flag::OBJECT;
-        let mut batch = Batch::new();
+        let mut batch = Change::new();
         batch.delete(Space::Contents.of(opened.id, b"").as_ref())?;
         batch.put(Space::Unsettled.of(opened.id, b"").as_ref(), b"")?;
         self.put(&mut batch, &place, Some(&before), &inode)?;
-        self.table.write(&batch, Durability::Visible)?;
+        self.commit(batch)?;
         self.contents.unsettle(opened.id);
         self.forget_pending(opened.id);
         *inline.deref_mut() = Inline::default();
-        self.contents.set_object(opened, object);
+        self.contents.set_object(opened, Object::File(object));
         Ok(opened.object())
     }
 
     /// Notes on record that the object of an open file may differ from its record from now on: the
     /// kernel writes it itself.
     pub fn note_written(&self, opened: &Opened) -> Result<()> {
-        if opened.object().is_some() { self.unsettle(opened.id) } else { Ok(()) }
+        let _changing = self.contents.changing.read();
+        if opened.file().is_none() {
+            return Ok(());
+        }
+        self.keep_contents(opened)?;
+        opened.is_kernels.store(true, Ordering::Release);
+        self.unsettle(opened.id, false)
     }
 
-    /// Notes on record that the object of a file may differ from its record.
-    fn unsettle(&self, id: FileId) -> Result<()> {
-        if !self.contents.unsettle(id) {
+    /// Notes on record that the object of a file may differ from its record, before a change that
+    /// `frees` space or does not. Chunks never do.
+    fn unsettle(&self, id: FileId, frees: bool) -> Result<()> {
+        if self.contents.chunks().is_some() || !self.contents.unsettle(id) {
             return Ok(());
         }
         let mut batch = Batch::new();
         batch.put(Space::Unsettled.of(id, b"").as_ref(), b"")?;
-        let written = self.table.write(&batch, Durability::Visible);
+        let written = match frees {
+            true => self.table.write_freeing(&batch, Durability::Visible),
+            false => self.table.write(&batch, Durability::Visible),
+        };
         Ok(written.inspect_err(|_| self.contents.forget_unsettled(id))?)
     }
 
@@ -296,27 +346,22 @@ impl Namespace {
         size: u64,
         privileges: Privileges<'_>,
     ) -> Result<()> {
+        let _changing = self.contents.changing.read();
+        self.keep_contents(opened)?;
         let mut inline = opened.inline.write();
+        // What an object gains is a hole.
+        let reserved = self.reserve(opened, &inline, size, (size, size), privileges)?;
         match self.object_for(opened, &mut inline, size)? {
             Some(object) => {
-                self.unsettle(opened.id)?;
-                object.set_len(size).map_err(Error::io("an object"))?;
-                // A length that stays changes no time by itself.
-                let now = rustix::fs::UTIME_NOW;
-                let omit = rustix::fs::UTIME_OMIT;
-                rustix::fs::futimens(
-                    object,
-                    &rustix::fs::Timestamps {
-                        last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: omit },
-                        last_modification: rustix::fs::Timespec { tv_sec: 0, tv_nsec: now },
-                    },
-                )?;
+                self.unsettle(opened.id, true)?;
+                object.truncate(size)?;
             }
             None => {
                 inline.bytes.resize(size as usize, 0);
                 inline.is_dirty = true;
             }
         }
+        self.flush_if_limited(opened, &mut inline, reserved)?;
         drop(inline);
         self.changed(opened, privileges)
     }
@@ -334,13 +379,18 @@ impl Namespace {
         if length == 0 {
             return Err(Errno::INVAL.into());
         }
+        let _changing = self.contents.changing.read();
+        self.keep_contents(opened)?;
         let mut inline = opened.inline.write();
         let is_plain = mode & !FALLOC_KEEP_SIZE == 0;
         let size = if mode == 0 { end } else { u64::MAX };
+        let is_gained = mode & !(FALLOC_KEEP_SIZE | FALLOC_ZERO_RANGE) == 0;
+        let range = if is_gained { (offset, end) } else { (offset, offset) };
+        let reserved = self.reserve(opened, &inline, size, range, privileges)?;
         match self.object_for(opened, &mut inline, size)? {
             Some(object) => {
-                self.unsettle(opened.id)?;
-                allocate(object, mode, offset, length)?;
+                self.unsettle(opened.id, false)?;
+                object.allocate(mode, offset, length)?;
             }
             None if is_plain => {
                 if inline.bytes.len() < end as usize {
@@ -350,6 +400,7 @@ impl Namespace {
             }
             None => return Err(Errno::OPNOTSUPP.into()),
         }
+        self.flush_if_limited(opened, &mut inline, reserved)?;
         drop(inline);
         self.changed(opened, privileges)
     }
@@ -358,7 +409,7 @@ impl Namespace {
     pub fn seek(&self, opened: &Opened, is_hole: bool, offset: u64) -> Result<u64> {
         let inline = opened.inline.read();
         match opened.object() {
-            Some(object) => seek(object, is_hole, offset),
+            Some(object) => object.seek(is_hole, offset),
             None if offset >= inline.bytes.len() as u64 => Err(Errno::NXIO.into()),
             None if is_hole => Ok(inline.bytes.len() as u64),
             None => Ok(offset),
@@ -370,7 +421,7 @@ impl Namespace {
     pub fn sync_file(&self, opened: &Arc<Opened>) -> Result<()> {
         self.flush_file(opened)?;
         // Whoever moves the contents out of the record now syncs them.
-        if let Some(object) = opened.object() {
+        if let Some(object) = opened.file() {
             object.sync_all().map_err(Error::io("an object"))?;
             self.contents.sync_name(opened.id)?;
         }
@@ -380,7 +431,39 @@ impl Namespace {
 
     /// Puts what an open file has into its records.
     pub(crate) fn flush_file(&self, opened: &Opened) -> Result<()> {
-        let mut inline = opened.inline.write();
+        match opened.chunked() {
+            Some(chunked) => self.flush_chunks(chunked),
+            None => self.flush_inline(opened, &mut opened.inline.write()),
+        }
+    }
+
+    /// Puts what is written into a small file into its records at once, if usage is counted: what
+    /// is used is what records say.
+    fn flush_if_counted(&self, opened: &Opened, inline: &mut Inline) -> Result<()> {
+        if self.accounts.counts() { self.flush_inline(opened, inline) } else { Ok(()) }
+    }
+
+    /// Does the same for files of any size whose owners have limits, and gives back what was
+    /// reserved.
+    fn flush_if_limited(
+        &self,
+        opened: &Opened,
+        inline: &mut Inline,
+        reserved: Option<Reservation>,
+    ) -> Result<()> {
+        if let Some(chunked) = opened.chunked() {
+            chunked.reserve(reserved);
+            return Ok(());
+        }
+        match reserved {
+            Some(_) => self.flush_inline(opened, inline),
+            None if opened.object().is_none() => self.flush_if_counted(opened, inline),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts what an open file has into its records, for who has the lock of its contents.
+    pub(crate) fn flush_inline(&self, opened: &Opened, inline: &mut Inline) -> Result<()> {
         if !inline.is_dirty && opened.object().is_none() {
             return Ok(());
         }
@@ -395,7 +478,7 @@ impl Namespace {
         };
         let mut inode = before.clone();
         self.overlay(&mut inode);
-        let mut batch = Batch::new();
+        let mut batch = Change::new();
         let key = Space::Contents.of(opened.id, b"");
         if inline.is_dirty && opened.object().is_none() {
             match inline.bytes.is_empty() {
@@ -412,7 +495,7 @@ impl Namespace {
             self.put(&mut batch, &place, Some(&before), &inode)?;
         }
         if !batch.is_empty() {
-            self.table.write(&batch, Durability::Visible)?;
+            self.commit(batch)?;
         }
         self.forget_pending(opened.id);
         inline.is_dirty = false;
@@ -423,7 +506,7 @@ impl Namespace {
 /// Returns the mode that a file has once its contents were changed, if that is another one.
 fn lower_mode(inode: &Inode, privileges: Privileges<'_>) -> Option<u32> {
     let mode = match privileges {
-        Privileges::Keep => inode.mode,
+        Privileges::Keep | Privileges::KeepBound => inode.mode,
         _ if inode.mode & 0o6000 == 0 => inode.mode,
         Privileges::Drop(is_in) => without_privileges(inode.mode, !is_in(inode.gid)),
     };

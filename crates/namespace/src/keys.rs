@@ -5,6 +5,7 @@
 //! 0                       0                       empty                 settings, JSON
 //! 0                       0                       "ids"                 the least id not taken, u64
 //! 0                       0                       "open"                nothing: nobody has closed it
+//! 0                       0                       "quotas"              nothing: usage is counted
 //! 1 to 2^62               xxh3 of the name        the name              inode, or a pointer to
 //!                                                                       one with several names
 //! SPACE | 1 LINKS         file id                 empty                 inode with several names
@@ -15,6 +16,12 @@
 //! SPACE | 6 UNSETTLED        file id                 empty                 nothing: its record may be
 //!                                                                       older than its object
 //! SPACE | 7 DOOMED        file id                 empty                 nothing: its object has to go
+//! SPACE | 8 USAGE         kind and number         empty                 what an account uses
+//! SPACE | 9 LIMITS        kind and number         empty                 what an account may use
+//! SPACE | 16 SNAPSHOTS    number                  empty                 what users are told, JSON
+//! SPACE | 17 CHUNKS       file id                 chunk u64             which object has it
+//! SPACE | 18 GARBAGE      file id                 chunk u64, object     nothing: the object may go,
+//!                                                                       which had the chunk
 //! INDEX | attribute       first 8 bytes of value  the rest, file id     nothing
 //! ```
 //!
@@ -47,6 +54,11 @@ pub enum Space {
     Contents = SPACE | 5,
     Unsettled = SPACE | 6,
     Doomed = SPACE | 7,
+    Usage = SPACE | 8,
+    Limits = SPACE | 9,
+    Snapshots = SPACE | 16,
+    Chunks = SPACE | 17,
+    Garbage = SPACE | 18,
 }
 
 impl Space {
@@ -82,6 +94,11 @@ pub fn open() -> Key {
     Key { name: b"open".to_vec(), ..Key::default() }
 }
 
+/// Returns the key of the note that usage is counted.
+pub fn quotas() -> Key {
+    Key { name: b"quotas".to_vec(), ..Key::default() }
+}
+
 /// Reads the least id that no file has had.
 pub fn parse_ids(value: &[u8]) -> Option<FileId> {
     Some(FileId::from_be_bytes(value.try_into().ok()?))
@@ -90,6 +107,11 @@ pub fn parse_ids(value: &[u8]) -> Option<FileId> {
 /// Returns the key of the root directory.
 pub fn root() -> Key {
     Key { directory: 0, hash: 1, name: Vec::new() }
+}
+
+/// Returns the range of all names in directories, without the root.
+pub fn names_in_directories() -> KeyRange {
+    KeyRange { start: Key { directory: ROOT, ..Key::default() }, ..all_names() }
 }
 
 /// Returns the range of all names of the tree, the root first.

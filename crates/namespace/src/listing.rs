@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::inode::{Inode, flag};
 use crate::keys::{FileId, Space};
 use crate::namespace::Namespace;
-use canopy_store::{Direction, Key, KeyRange};
+use canopy_store::{Direction, Key, KeyRange, Scan};
 
 /// So many bits of a hash are not in cookies.
 const HASH_SHIFT: u32 = 10;
@@ -64,6 +64,48 @@ impl Listing {
             }
         }
     }
+
+    /// Tells the entries behind a cookie, which `scan` reads and `newest` knows the inodes of, until
+    /// `tell` returns that it does not take one.
+    pub(crate) fn go_on(
+        &mut self,
+        after: u64,
+        scan: impl FnOnce(&KeyRange) -> Result<Scan>,
+        newest: impl Fn(Inode) -> Result<Option<Inode>>,
+        mut tell: impl FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        let (start, mut skipped) = self.resume(after);
+        // The group of the entry before, and the number of the next entry in it.
+        let (mut group, mut number) = (start.hash >> HASH_SHIFT, 0);
+        if let Some((cookie, _)) = self.last.as_ref().filter(|(cookie, _)| *cookie == after) {
+            let (of, last) = group_of(*cookie);
+            (group, number) = (of, (last + 1).min(NUMBER_MAX));
+        }
+        let range = KeyRange { start, ..KeyRange::directory(self.directory) };
+        let mut scan = scan(&range)?;
+        let mut told = None;
+        while let Some(record) = scan.next()? {
+            let of = record.key.hash >> HASH_SHIFT;
+            if of != group {
+                (group, number, skipped) = (of, 0, 0);
+            }
+            let cookie = (group << NUMBER_BITS | number) + COOKIE_MIN;
+            number = (number + 1).min(NUMBER_MAX);
+            if skipped > 0 {
+                skipped -= 1;
+                continue;
+            }
+            let Some(inode) = newest(Inode::decode(record.value)?)? else { continue };
+            if !tell(Entry { name: record.key.name, inode: &inode, cookie }) {
+                break;
+            }
+            told = Some((cookie, record.key.to_key()));
+        }
+        if told.is_some() {
+            self.last = told;
+        }
+        Ok(())
+    }
 }
 
 fn group_of(cookie: u64) -> (u64, u64) {
@@ -78,36 +120,16 @@ impl Namespace {
         &self,
         listing: &mut Listing,
         after: u64,
-        mut tell: impl FnMut(Entry<'_>) -> bool,
+        tell: impl FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
-        let (start, mut skipped) = listing.resume(after);
-        // The group of the entry before, and the number of the next entry in it.
-        let (mut group, mut number) = (start.hash >> HASH_SHIFT, 0);
-        if let Some((cookie, _)) = listing.last.as_ref().filter(|(cookie, _)| *cookie == after) {
-            let (of, last) = group_of(*cookie);
-            (group, number) = (of, (last + 1).min(NUMBER_MAX));
-        }
-        let range = KeyRange { start, ..KeyRange::directory(listing.directory) };
         let before = self.settlements();
-        let mut scan = self.table.scan(&range, Direction::Forward)?;
-        let mut told = None;
-        while let Some(record) = scan.next()? {
-            let of = record.key.hash >> HASH_SHIFT;
-            if of != group {
-                (group, number, skipped) = (of, 0, 0);
-            }
-            let cookie = (group << NUMBER_BITS | number) + COOKIE_MIN;
-            number = (number + 1).min(NUMBER_MAX);
-            if skipped > 0 {
-                skipped -= 1;
-                continue;
-            }
-            let mut inode = Inode::decode(record.value)?;
+        let scan = |range: &_| Ok(self.table.scan(range, Direction::Forward)?);
+        let newest = |mut inode: Inode| {
             if inode.has(flag::LINKED) {
                 // Its last name may have gone meanwhile.
                 match self.record(&Space::Links.of(inode.id, b""))? {
                     Some(linked) => inode = linked,
-                    None => continue,
+                    None => return Ok(None),
                 }
             }
             self.overlay(&mut inode);
@@ -116,14 +138,8 @@ impl Namespace {
             {
                 inode = newer;
             }
-            if !tell(Entry { name: record.key.name, inode: &inode, cookie }) {
-                break;
-            }
-            told = Some((cookie, record.key.to_key()));
-        }
-        if told.is_some() {
-            listing.last = told;
-        }
-        Ok(())
+            Ok(Some(inode))
+        };
+        listing.go_on(after, scan, newest, tell)
     }
 }

@@ -1,19 +1,22 @@
 //! An open namespace: what it keeps in memory, and how it is read. Everything that changes it is in
 //! `change.rs`, and holds `writer`.
 //!
-//! Locks are taken in this order: an open file's contents, `writer`, and one at a time of the
-//! others, which are held for moments.
+//! Locks are taken in this order: `setting`, `snapshotting`, `Contents::changing`, an open file's
+//! contents, `writer`, and one at a time of the others, which are held for moments.
 
+use crate::chunks::ChunkStore;
 use crate::contents::Contents;
 use crate::error::{Error, Result};
 use crate::inode::{self, Frequent, Inode, flag};
 use crate::keys::{self, FileId, ROOT, Space};
+use crate::places::Places;
+use crate::quota::Accounts;
 use crate::settings::{Configured, Settings, declare, table_of};
+use crate::snapshots::Snapshots;
 use canopy_store::{
     Batch, Direction, Durability, Environment, Key, Options, SstableCache, Table, create,
 };
 use parking_lot::{Mutex, RwLock};
-use quick_cache::sync::Cache;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -24,11 +27,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// Where so many inodes lie is remembered.
-const PLACES: usize = 1 << 18;
-
 /// So many bytes of SSTables' blocks stay in memory.
-const CACHE_BYTES: u64 = 256 << 20;
+pub(crate) const CACHE_BYTES: u64 = 256 << 20;
 
 /// Ids are taken from the table so many at a time.
 const IDS: u64 = 1 << 16;
@@ -49,7 +49,7 @@ pub struct Namespace {
     pub(crate) flushes: AtomicU64,
     pub(crate) contents: Contents,
     /// Where inodes were last seen.
-    places: Cache<FileId, Arc<Key>>,
+    pub(crate) places: Places,
     held: Held,
     /// Files without a name that are held.
     pub(crate) orphans: Mutex<HashSet<FileId>>,
@@ -57,6 +57,13 @@ pub struct Namespace {
     pub(crate) has_strays: AtomicBool,
     /// Counts the files that lost their last name.
     pub(crate) removals: AtomicU64,
+    pub(crate) accounts: Arc<Accounts>,
+    /// Held by who changes quotas, before the writer's lock.
+    pub(crate) setting: Mutex<()>,
+    /// The snapshots that there are.
+    pub(crate) snapshots: RwLock<Arc<Snapshots>>,
+    /// Held by who makes or deletes one.
+    pub(crate) snapshotting: Mutex<()>,
 }
 
 /// What only one thread at a time needs.
@@ -84,7 +91,7 @@ pub fn system_clock() -> Clock {
 }
 
 /// Returns how the engine works for a namespace.
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options { operator: Some(Arc::new(Frequent)), ..Options::default() }
 }
 
@@ -116,33 +123,43 @@ impl Namespace {
     pub fn open(environment: &Environment, contents: Contents, clock: Clock) -> Result<Self> {
         let id = table_of(environment.storage.as_ref())?;
         let cache = SstableCache::new(environment, CACHE_BYTES);
-        let table = Table::open(environment, id, cache, options())?;
+        let table = Arc::new(Table::open(environment, id, cache.clone(), options())?);
         let found = table.get(keys::settings().as_ref())?;
-        let settings = found.ok_or_else(|| Error::corrupt("the settings are missing"))?;
-        let settings: Settings = serde_json::from_slice(&settings)
-            .map_err(|error| Error::corrupt(format!("the settings: {error}")))?;
+        let settings = Settings::decode(found.as_deref())?;
         let next_id = match table.get(keys::ids().as_ref())? {
             Some(bytes) => keys::parse_ids(&bytes).ok_or_else(|| Error::corrupt("the ids"))?,
             None => ROOT + 1,
         };
+        let accounts = Arc::new(Accounts::read(&table)?);
+        if settings.chunk_bytes > 0 {
+            let engine = (table.clone(), cache);
+            let place = (contents.directory(), contents.cache_bytes());
+            let chunks = ChunkStore::new(environment, engine, place, settings.chunk_bytes)?;
+            contents.use_chunks(chunks);
+        }
         let was_open = table.get(keys::open().as_ref())?.is_some();
         let mut batch = Batch::new();
         batch.put(keys::open().as_ref(), b"")?;
         table.write(&batch, Durability::Durable)?;
         let namespace = Namespace {
-            table: Arc::new(table),
+            table,
             configured: RwLock::new(Arc::new(settings.configured()?)),
             clock,
             writer: Mutex::new(Writer { next_id, ids_end: next_id }),
             pending: RwLock::default(),
             flushes: AtomicU64::new(0),
             contents,
-            places: Cache::new(PLACES),
+            places: Places::new(),
             held: Held(Default::default()),
             orphans: Mutex::default(),
             has_strays: AtomicBool::new(was_open),
             removals: AtomicU64::new(0),
+            accounts,
+            setting: Mutex::default(),
+            snapshots: RwLock::default(),
+            snapshotting: Mutex::new(()),
         };
+        namespace.open_snapshots()?;
         namespace.recover()?;
         Ok(namespace)
     }
@@ -217,7 +234,7 @@ impl Namespace {
             // Its last name may have gone between the two.
             found = linked.ok_or(Errno::NOENT)?;
         } else {
-            self.places.insert(found.id, Arc::new(key));
+            self.places.insert(found.id, key);
         }
         self.overlay(&mut found);
         Ok(found)
@@ -250,10 +267,10 @@ impl Namespace {
             let root = self.record(&keys::root())?;
             return Ok((keys::root(), root.ok_or_else(|| Error::corrupt("there is no root"))?));
         }
-        if let Some(key) = self.places.get(&id) {
+        if let Some(key) = self.places.get(id) {
             let found = self.record(&key)?.filter(|found| found.id == id);
             if let Some(found) = found.filter(|found| !found.has(flag::LINKED)) {
-                return Ok((Key::clone(&key), found));
+                return Ok((key, found));
             }
         }
         // A rename between two of the steps below hides a file that is there.
@@ -262,7 +279,7 @@ impl Namespace {
                 let key = Key::named(parent, &name);
                 let found = self.record(&key)?.filter(|found| found.id == id);
                 if let Some(found) = found.filter(|found| !found.has(flag::LINKED)) {
-                    self.places.insert(id, Arc::new(key.clone()));
+                    self.places.insert(id, key.clone());
                     return Ok((key, found));
                 }
             }
@@ -274,11 +291,6 @@ impl Namespace {
             }
         }
         Err(Errno::NOENT.into())
-    }
-
-    /// Remembers where an inode lies.
-    pub(crate) fn remember_place(&self, id: FileId, key: Key) {
-        self.places.insert(id, Arc::new(key));
     }
 
     /// Returns the names of a file, each with its directory, in the order of directories.
@@ -370,7 +382,9 @@ impl Namespace {
     /// Makes everything outlast a crash, and notes that nothing was left undone. To be called last.
     pub fn close(&self) -> Result<()> {
         self.sync()?;
-        if self.has_strays.load(Ordering::Acquire) {
+        let chunks = self.contents.chunks();
+        let is_uncertain = chunks.is_some_and(|chunks| chunks.collecting.lock().is_uncertain);
+        if is_uncertain || self.has_strays.load(Ordering::Acquire) {
             return Ok(());
         }
         let mut batch = Batch::new();
@@ -383,6 +397,7 @@ impl Namespace {
         let flushed = self.flush_pending();
         self.table.sync()?;
         self.settle()?;
+        self.collect_if_due()?;
         flushed
     }
 }

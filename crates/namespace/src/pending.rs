@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::inode::{Inode, flag};
 use crate::keys::{FileId, Space};
 use crate::namespace::Namespace;
+use crate::quota::Change;
 use canopy_store::{Batch, Direction, Durability};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -58,8 +59,12 @@ impl Namespace {
     /// Puts everything that waits in memory into records. What fails does not keep the rest; the
     /// first failure is returned.
     pub fn flush_pending(&self) -> Result<()> {
-        let mut outcome = Ok(());
+        let mut outcome = self.flush_all_chunks();
         for opened in self.contents.all() {
+            if opened.chunked().is_some() {
+                self.contents.forget_unused(opened.id());
+                continue;
+            }
             match self.flush_file(&opened) {
                 Ok(()) => self.contents.forget_unused(opened.id()),
                 Err(error) => outcome = outcome.and(Err(error)),
@@ -75,33 +80,49 @@ impl Namespace {
         outcome
     }
 
+    /// Puts what waits of inodes into their records. The caller has the writer's lock.
+    pub(crate) fn flush_all_inodes(&self) -> Result<()> {
+        let pending = Vec::from_iter(self.pending.read().values().cloned());
+        pending.chunks(STEP).try_for_each(|some| self.flush_inodes(some))
+    }
+
     /// Puts what waits of one inode into its record.
     pub(crate) fn flush_inode(&self, id: FileId) -> Result<()> {
         let _writer = self.writer.lock();
-        let mut batch = Batch::new();
         let pending = self.pending.read().get(&id).cloned();
-        if let Some(inode) = pending {
-            self.put_pending(&mut batch, &inode)?;
-            self.table.write(&batch, Durability::Visible)?;
-            self.forget_pending(id);
-        }
-        Ok(())
+        self.flush_inodes(pending.as_slice())
     }
 
     /// Puts what waits of some inodes into their records.
     fn flush_inodes(&self, inodes: &[Inode]) -> Result<()> {
-        let mut batch = Batch::new();
-        for inode in inodes {
+        let mut batch = Change::new();
+        // Of what was written and is in no record yet, the size is not to be in one either.
+        let is_written = |inode: &&Inode| !self.contents.is_dirty(inode.id);
+        let inodes = Vec::from_iter(inodes.iter().filter(is_written));
+        for inode in &inodes {
             self.put_pending(&mut batch, inode)?;
         }
         if !batch.is_empty() {
-            self.table.write(&batch, Durability::Visible)?;
+            self.commit(batch)?;
         }
         inodes.iter().for_each(|inode| self.forget_pending(inode.id));
         Ok(())
     }
 
-    fn put_pending(&self, batch: &mut Batch, pending: &Inode) -> Result<()> {
+    /// Puts everything that waits into records, but for those that are damaged. The caller has the
+    /// writer's lock.
+    pub(crate) fn flush_what_is_sound(&self) -> Result<()> {
+        let pending = Vec::from_iter(self.pending.read().values().cloned());
+        for inode in &pending {
+            match self.flush_inodes(std::slice::from_ref(inode)) {
+                Err(Error::Corrupt(_)) | Ok(()) => {}
+                failed => return failed,
+            }
+        }
+        Ok(())
+    }
+
+    fn put_pending(&self, batch: &mut Change, pending: &Inode) -> Result<()> {
         let (place, before) = match self.locate(pending.id) {
             Err(Error::Posix(Errno::NOENT)) => return Ok(()),
             located => located?,
@@ -132,7 +153,12 @@ impl Namespace {
         let mut outcome = Ok(());
         let mut batch = Batch::new();
         for id in doomed {
-            match self.contents.remove_object(id) {
+            let _changing = self.contents.changing.read();
+            let removed = match self.contents.chunks() {
+                Some(chunks) => self.drop_chunks(chunks, id),
+                None => self.discard_object(id),
+            };
+            match removed {
                 Ok(()) => batch.delete(Space::Doomed.of(id, b"").as_ref())?,
                 Err(error) => outcome = outcome.and(Err(error)),
             }
@@ -143,7 +169,7 @@ impl Namespace {
         for id in &settled {
             batch.delete(Space::Unsettled.of(*id, b"").as_ref())?;
         }
-        let written = self.table.write(&batch, Durability::Visible);
+        let written = self.table.write_freeing(&batch, Durability::Visible);
         written.inspect_err(|_| self.contents.unsettle_again(&settled))?;
         outcome
     }
@@ -164,20 +190,35 @@ impl Namespace {
     }
 
     /// Removes objects that a crash has left: they were made, and what says of which file they are
-    /// was lost. Looks at all objects, once.
+    /// was lost. Those that were written last give their records their sizes. Looks at all objects,
+    /// once.
     pub(crate) fn remove_strays(&self) -> Result<()> {
         if !self.has_strays.load(Ordering::Acquire) {
             return Ok(());
         }
+        if let Some(chunks) = self.contents.chunks() {
+            self.remove_stray_chunks(chunks)?;
+            self.has_strays.store(false, Ordering::Release);
+            return Ok(());
+        }
+        self.remove_stray_copies()?;
         for id in self.contents.objects()? {
+            let _changing = self.contents.changing.read();
             let _writer = self.writer.lock();
-            let is_needed = match self.inode_now(id) {
-                Ok(inode) => inode.has(flag::OBJECT),
-                Err(Error::Posix(Errno::NOENT)) => false,
+            if self.contents.find(id, false).is_some() {
+                continue;
+            }
+            match self.inode_now(id) {
+                Ok(inode) if inode.has(flag::OBJECT) => {
+                    // What noted that they may differ was lost, too.
+                    if self.contents.object_size(id) != Some(inode.size) {
+                        self.recover_object_now(id)?;
+                    }
+                }
+                Ok(_) | Err(Error::Posix(Errno::NOENT)) => self.discard_object(id)?,
+                // `check` tells of it.
+                Err(Error::Corrupt(_)) => {}
                 Err(error) => return Err(error),
-            };
-            if !is_needed && self.contents.find(id, false).is_none() {
-                self.contents.remove_object(id)?;
             }
         }
         self.has_strays.store(false, Ordering::Release);
@@ -187,15 +228,20 @@ impl Namespace {
     /// Gives a record what its object says.
     fn recover_object(&self, id: FileId) -> Result<()> {
         let _writer = self.writer.lock();
+        self.recover_object_now(id)
+    }
+
+    /// Does the same for who has the writer's lock.
+    fn recover_object_now(&self, id: FileId) -> Result<()> {
         let (place, before) = self.locate(id)?;
         if !before.has(flag::OBJECT) {
             return Ok(());
         }
         let mut inode = before.clone();
         describe(&self.contents.open_object(id)?, &mut inode);
-        let mut batch = Batch::new();
+        let mut batch = Change::new();
         self.put(&mut batch, &place, Some(&before), &inode)?;
-        Ok(self.table.write(&batch, Durability::Visible)?)
+        self.commit(batch)
     }
 
     /// Returns the ids of files that have records in a space.

@@ -1,22 +1,24 @@
-//! Finding what a query asks for: by the index that has the fewest candidates, or by going through
-//! all records where no index helps.
+//! Finding what a query asks for: by the files that all indexes have that it asks, or by going
+//! through all records where these do not help.
 
-use crate::acl;
 use crate::error::Result;
 use crate::inode::{Inode, flag};
 use crate::keys::{self, FileId, ROOT, Space};
 use crate::namespace::Namespace;
+use crate::present::{Present, passes};
 use crate::query::{Candidate, Expression, Source};
-use canopy_model::{Acl, Credentials, Grant, Wanted};
-use canopy_store::{Direction, Key, KeyRange, Snapshot};
+use crate::view::View;
+use canopy_model::{Credentials, Wanted};
+use canopy_store::{Key, KeyRange};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Looking a candidate up takes as long as going through so many records.
-const LOOKUP_RECORDS: u64 = 30;
+const LOOKUP_RECORDS: u64 = 150;
 
-/// A record of a name takes about so many bytes in an SSTable, with its index entries.
-const RECORD_BYTES: u64 = 60;
+/// One in so many names may have an entry in a part of an index for that to be read.
+const ENTRIES_OF_ALL: u64 = 4;
 
 /// A file that a query asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,9 +39,11 @@ struct Directory {
 }
 
 struct Search<'a> {
-    snapshot: Snapshot,
+    view: &'a View,
     expression: &'a Expression,
     who: &'a Credentials,
+    /// What hides directories of the past; none if the present is searched.
+    present: Option<Present<'a>>,
     /// Directories that were looked at; none for those that do not lie below the base.
     directories: HashMap<FileId, Option<Directory>>,
     needs_path: bool,
@@ -53,84 +57,120 @@ impl Namespace {
         base: FileId,
         expression: &Expression,
         who: &Credentials,
-        mut tell: impl FnMut(Found) -> bool,
+        tell: impl FnMut(Found) -> bool,
     ) -> Result<()> {
         if !expression.is_possible() {
             return Ok(());
         }
-        self.flush_pending()?;
-        let mut search = Search {
-            snapshot: self.table.snapshot(),
-            expression,
-            who,
-            directories: HashMap::new(),
-            needs_path: expression.needs().path,
-        };
-        let shown = search.is_shown(&self.inode(base)?)?;
-        let own = Directory { path: Arc::from(&b""[..]), is_shown: shown };
-        search.directories.insert(base, Some(own));
-        let Some(candidates) = expression.candidates(&self.configured().ready) else {
-            return search.scan(&mut tell);
-        };
-        let limit = self.records_estimate() / LOOKUP_RECORDS + 1024;
-        let mut failed = None;
-        let (cost, sources) = candidates.cheapest(&mut |source| {
-            let counted = search.count(source, limit);
-            counted.unwrap_or_else(|error| {
-                failed = Some(error);
-                u64::MAX
-            })
-        });
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        match cost < limit {
-            true => search.look_up(&sources, &mut tell),
-            false => search.scan(&mut tell),
-        }
-    }
-
-    /// Returns about how many names there are.
-    fn records_estimate(&self) -> u64 {
-        let runs: u64 = self.table.manifest().state.runs.iter().map(|run| run.size_bytes()).sum();
-        (runs + self.table.memtable_bytes() / 4) / RECORD_BYTES
+        self.view()?.search(base, expression, who, tell)
     }
 }
 
-impl Search<'_> {
-    /// Returns how many files a source has, up to a limit.
-    fn count(&self, source: &Source, limit: u64) -> Result<u64> {
-        let range = match source {
-            Source::Files(ids) => return Ok((ids.end() - ids.start()).saturating_add(1)),
-            Source::Index(_, range) => range,
-        };
-        let mut scan = self.snapshot.scan(range, Direction::Forward)?;
-        let mut count = 0;
-        while count < limit && scan.next()?.is_some() {
-            count += 1;
-        }
-        Ok(count)
+impl View {
+    /// Does the same as [`Namespace::search`].
+    pub fn search(
+        &self,
+        base: FileId,
+        expression: &Expression,
+        who: &Credentials,
+        tell: impl FnMut(Found) -> bool,
+    ) -> Result<()> {
+        self.search_with(base, expression, who, None, tell)
     }
 
-    /// Looks at the files that the sources have.
-    fn look_up(&mut self, sources: &[&Source], tell: &mut impl FnMut(Found) -> bool) -> Result<()> {
-        let mut ids = Vec::new();
-        for source in sources {
-            match source {
-                Source::Files(range) => ids.extend(range.clone()),
-                Source::Index(_, range) => {
-                    let mut scan = self.snapshot.scan(range, Direction::Forward)?;
-                    while let Some(record) = scan.next()? {
-                        ids.extend(keys::entry_id(record.key.name));
-                    }
-                }
-            }
+    /// Does the same, but for what the present permissions of directories hide.
+    pub(crate) fn search_with(
+        &self,
+        base: FileId,
+        expression: &Expression,
+        who: &Credentials,
+        present: Option<Present<'_>>,
+        mut tell: impl FnMut(Found) -> bool,
+    ) -> Result<()> {
+        let mut search = Search::new(self, base, expression, who, present)?;
+        match search.plan()? {
+            Some(ids) => search.look_up(&ids, &mut tell),
+            None => search.scan(&mut tell),
         }
-        ids.sort_unstable();
-        ids.dedup();
+    }
+
+    /// Does the same for who may see everything, if an index helps. Returns whether one does; if
+    /// not, nothing is told.
+    pub fn search_by_index(
+        &self,
+        base: FileId,
+        expression: &Expression,
+        mut tell: impl FnMut(Found) -> bool,
+    ) -> Result<bool> {
+        let who = Credentials::new(0, []);
+        let mut search = Search::new(self, base, expression, &who, None)?;
+        let Some(ids) = search.plan()? else { return Ok(false) };
+        search.look_up(&ids, &mut tell)?;
+        Ok(true)
+    }
+}
+
+impl<'a> Search<'a> {
+    fn new(
+        view: &'a View,
+        base: FileId,
+        expression: &'a Expression,
+        who: &'a Credentials,
+        present: Option<Present<'a>>,
+    ) -> Result<Self> {
+        let mut search = Search {
+            view,
+            expression,
+            who,
+            present,
+            directories: HashMap::new(),
+            needs_path: expression.needs().path,
+        };
+        let shown = search.is_shown(&view.inode(base)?.ok_or(Errno::NOENT)?)?;
+        let own = Directory { path: Arc::from(&b""[..]), is_shown: shown };
+        search.directories.insert(base, Some(own));
+        Ok(search)
+    }
+
+    /// Returns the ids of all candidates, sorted; none if going through all records is as fast.
+    fn plan(&self) -> Result<Option<Vec<FileId>>> {
+        if !self.expression.is_possible() {
+            return Ok(Some(Vec::new()));
+        }
+        let Some(candidates) = self.expression.candidates(&self.view.configured.ready) else {
+            return Ok(None);
+        };
+        let names = self.view.names_estimate;
+        let entries_max = names / ENTRIES_OF_ALL + 1024;
+        let ids = candidates.files(&mut |source| self.read(source, entries_max))?;
+        Ok(ids.filter(|ids| (ids.len() as u64) < names / LOOKUP_RECORDS + 1024))
+    }
+
+    /// Returns the files that a source has, if it has not more than so many.
+    fn read(&self, source: &Source, most: u64) -> Result<Option<Vec<FileId>>> {
+        let range = match source {
+            Source::Files(ids) => {
+                let count = (ids.end().saturating_sub(*ids.start())).saturating_add(1);
+                return Ok((count <= most).then(|| ids.clone().collect()));
+            }
+            Source::Index(_, range) => range,
+        };
+        let mut scan = self.view.scan(range)?;
+        let mut ids = Vec::new();
+        while let Some(record) = scan.next()? {
+            if ids.len() as u64 >= most {
+                return Ok(None);
+            }
+            ids.extend(keys::entry_id(record.key.name));
+        }
+        Ok(Some(ids))
+    }
+
+    /// Looks at files.
+    fn look_up(&mut self, ids: &[FileId], tell: &mut impl FnMut(Found) -> bool) -> Result<()> {
         for id in ids {
-            for (parent, name) in self.names(id)? {
-                let value = self.snapshot.get(Key::named(parent, &name).as_ref())?;
+            for (parent, name) in self.view.names(*id)? {
+                let value = self.view.get(Key::named(parent, &name).as_ref())?;
                 let Some(value) = value else { continue };
                 if !self.judge(parent, &name, Inode::decode(&value)?, tell)? {
                     return Ok(());
@@ -140,20 +180,11 @@ impl Search<'_> {
         Ok(())
     }
 
-    fn names(&self, id: FileId) -> Result<Vec<(FileId, Vec<u8>)>> {
-        let mut scan = self.snapshot.scan(&Space::Names.range_of(id), Direction::Forward)?;
-        let mut names = Vec::new();
-        while let Some(record) = scan.next()? {
-            names.extend(keys::parse_name(record.key.name).map(|(id, name)| (id, name.to_vec())));
-        }
-        Ok(names)
-    }
-
     /// Looks at all names.
     fn scan(&mut self, tell: &mut impl FnMut(Found) -> bool) -> Result<()> {
         let start = Key { directory: ROOT, ..Key::default() };
         let range = KeyRange { start, ..keys::all_names() };
-        let mut scan = self.snapshot.scan(&range, Direction::Forward)?;
+        let mut scan = self.view.scan(&range)?;
         while let Some(record) = scan.next()? {
             let inode = Inode::decode(record.value)?;
             if !self.judge(record.key.directory, record.key.name, inode, tell)? {
@@ -168,14 +199,10 @@ impl Search<'_> {
         &mut self,
         parent: FileId,
         name: &[u8],
-        mut inode: Inode,
+        inode: Inode,
         tell: &mut impl FnMut(Found) -> bool,
     ) -> Result<bool> {
-        if inode.has(flag::LINKED) {
-            let linked = self.snapshot.get(Space::Links.of(inode.id, b"").as_ref())?;
-            let Some(linked) = linked else { return Ok(true) };
-            inode = Inode::decode(&linked)?;
-        }
+        let Some(inode) = self.view.behind(inode)? else { return Ok(true) };
         // What costs little comes first, unless it needs the path.
         if !self.needs_path && !self.matches(&inode, name, b"") {
             return Ok(true);
@@ -208,28 +235,26 @@ impl Search<'_> {
             _ => true,
         };
         let key = Space::Xattrs.of(inode.id, name);
-        is_shown.then(|| self.snapshot.get(key.as_ref()).ok().flatten()).flatten()
+        is_shown.then(|| self.view.get(key.as_ref()).ok().flatten()).flatten()
     }
 
     /// Returns whether who asks passes the kernel's check of a file.
     fn passes(&self, inode: &Inode, wanted: Wanted) -> Result<bool> {
-        if self.who.is_root() {
-            return Ok(true);
-        }
-        let acl = match inode.has(flag::XATTRS) {
-            true => {
-                self.snapshot.get(Space::Xattrs.of(inode.id, acl::ACCESS.as_bytes()).as_ref())?
-            }
-            false => None,
-        };
-        let acl = acl.and_then(|acl| Acl::decode(&acl).ok());
-        let grant = Grant::new(inode.mode, inode.uid, inode.gid, acl.as_ref(), wanted);
-        Ok(grant.passes(self.who))
+        passes(inode, self.who, wanted, |id, name| self.view.xattr(id, name))
     }
 
     /// Returns whether who asks may list a directory and look at what is in it.
-    fn is_shown(&self, inode: &Inode) -> Result<bool> {
-        Ok(self.passes(inode, Wanted::READ)? && self.passes(inode, Wanted::SEARCH)?)
+    fn is_shown(&mut self, inode: &Inode) -> Result<bool> {
+        for wanted in [Wanted::READ, Wanted::SEARCH] {
+            let is_hidden = match &mut self.present {
+                Some(present) => !present.lets(inode.id, wanted)?,
+                None => false,
+            };
+            if is_hidden || !self.passes(inode, wanted)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns a directory, if it is the base or lies below it.
@@ -239,7 +264,7 @@ impl Search<'_> {
             if let Some(known) = self.directories.get(&at) {
                 break known.clone();
             }
-            let place = if at == ROOT { None } else { self.names(at)?.into_iter().next() };
+            let place = if at == ROOT { None } else { self.view.names(at)?.into_iter().next() };
             let Some((parent, name)) = place else { break None };
             way.push((at, parent, name));
             at = parent;
@@ -248,7 +273,7 @@ impl Search<'_> {
             known = match known {
                 None => None,
                 Some(above) => {
-                    let value = self.snapshot.get(Key::named(parent, &name).as_ref())?;
+                    let value = self.view.get(Key::named(parent, &name).as_ref())?;
                     let inode = value.map(|value| Inode::decode(&value)).transpose()?;
                     match inode {
                         None => None,

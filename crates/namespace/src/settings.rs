@@ -25,6 +25,10 @@ pub struct Settings {
     /// How long what a crash may take away stays in memory: times of directories, sizes and times
     /// of files that are written, contents of small ones.
     pub flush_interval_ms: u64,
+    /// Larger contents are objects of so many bytes, beside the records; 0 if they are files of a
+    /// directory of this machine. Never changed.
+    #[serde(default)]
+    pub chunk_bytes: u64,
     /// The attributes that there are indexes of, by the names that queries have for them.
     pub indexes: Vec<String>,
     /// The extended attributes that there are indexes of, with the numbers of these.
@@ -34,7 +38,7 @@ pub struct Settings {
 }
 
 /// Settings, and what follows from them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Configured {
     pub(crate) settings: Settings,
     /// The indexes that changes are written to.
@@ -45,12 +49,27 @@ pub(crate) struct Configured {
     pub(crate) building: Indexes,
 }
 
+impl Configured {
+    /// Returns the name of the attribute that an index is of, by the index's number.
+    pub(crate) fn name_of(&self, number: u32) -> Option<String> {
+        let is_it = |attribute: &Attribute| attribute.number() == number;
+        let built_in = self.indexes.attributes.iter().copied().find(|one| is_it(one));
+        let xattrs = &self.settings.xattr_indexes;
+        let xattr = || {
+            let found = xattrs.iter().find(|(_, one)| is_it(&Attribute::Xattr(**one)));
+            found.map(|(name, _)| name.clone())
+        };
+        built_in.and_then(Attribute::name).map(str::to_owned).or_else(xattr)
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         let indexes = ["size", "uid", "gid", "mtime", "ext"].map(str::to_owned).into();
         Settings {
             inline_bytes_max: 4096,
             flush_interval_ms: 5000,
+            chunk_bytes: 0,
             indexes,
             xattr_indexes: BTreeMap::new(),
             building: BTreeSet::new(),
@@ -113,6 +132,13 @@ impl Settings {
         let xattrs = self.xattr_indexes.iter().filter(|(name, _)| is_one(name));
         let xattrs = xattrs.map(|(name, number)| (name.clone().into_bytes(), *number)).collect();
         Ok(Indexes { attributes, xattrs })
+    }
+
+    /// Reads the record that has them.
+    pub(crate) fn decode(record: Option<&[u8]>) -> Result<Self> {
+        let record = record.ok_or_else(|| Error::corrupt("the settings are missing"))?;
+        let settings = serde_json::from_slice(record);
+        settings.map_err(|error| Error::corrupt(format!("the settings: {error}")))
     }
 
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {

@@ -124,29 +124,33 @@ pub fn look_up(index: &Index, source: &SourceRecord, path: &str) -> Result<Optio
 
 /// Returns whether the caller may search a directory, as far as the index tells: whoever sees its
 /// listing may, and else its mode, owner, group and ACL decide.
-pub(crate) fn may_search(
+pub fn may_search(index: &Index, source: &SourceRecord, path: &str, inode: &Inode) -> Result<bool> {
+    Ok(lists(index, source, path)? || permits(index, source, path, inode, Wanted::SEARCH)?)
+}
+
+/// Returns whether access(2) would grant the wanted bits of an entry to the caller, as far as its
+/// mode, owner, group and ACL tell.
+pub fn permits(
     index: &Index,
     source: &SourceRecord,
     path: &str,
     inode: &Inode,
+    wanted: Wanted,
 ) -> Result<bool> {
-    if lists(index, source, path)? {
-        return Ok(true);
-    }
     let Attributes { mode, uid, gid, .. } = inode.attributes;
     let grant = match xattr_names::has(&inode.xattrs, Acl::XATTR_NAME) {
-        false => Grant::new(mode, uid, gid, None, Wanted::SEARCH),
+        false => Grant::new(mode, uid, gid, None, wanted),
         true => {
             let values = xattrs_of(index, source, path)?;
             let value = values.iter().find(|(key, _)| key == Acl::XATTR_NAME);
             let acl = value.and_then(|(_, value)| Acl::decode(&unescape(value)).ok());
             acl.map_or_else(
-                || Grant::of_hidden_acl(mode, uid, Wanted::SEARCH),
-                |acl| Grant::new(mode, uid, gid, Some(&acl), Wanted::SEARCH),
+                || Grant::of_hidden_acl(mode, uid, wanted),
+                |acl| Grant::new(mode, uid, gid, Some(&acl), wanted),
             )
         }
     };
-    Ok(grant.passes(&caller()))
+    Ok(grant.passes_access(&caller(), mode, wanted))
 }
 
 /// Returns whether the caller sees the listing of a directory, so that what is not in it does not

@@ -39,7 +39,7 @@ impl Excludes {
 
     /// Returns whether an entry is to be left out. `path` gives its path below the root and is
     /// asked only where needed.
-    pub(crate) fn matches(&self, name: &[u8], path: impl FnOnce() -> Vec<u8>) -> bool {
+    pub fn matches(&self, name: &[u8], path: impl FnOnce() -> Vec<u8>) -> bool {
         let as_path = |bytes: &[u8]| Path::new(OsStr::from_bytes(bytes)).to_owned();
         (!self.names.is_empty() && self.names.is_match(as_path(name)))
             || (!self.paths.is_empty() && self.paths.is_match(as_path(&path())))

@@ -9,10 +9,14 @@ pub struct Mount {
     pub id: u64,
     /// Device of its files.
     pub dev: u64,
+    /// Which directory of the file system is seen there.
+    pub root: Vec<u8>,
     /// Where it is mounted, as the bytes of an absolute path.
     pub point: Vec<u8>,
     /// Type of the file system, as mount(8) calls it.
     pub file_system: String,
+    /// What is mounted, as mount(8) calls it: a device, or whatever the file system says.
+    pub source: Vec<u8>,
     /// Whether its users and groups are mapped to others.
     pub is_mapped: bool,
     /// Options of the file system, between commas.
@@ -48,13 +52,15 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let (major, minor) = std::str::from_utf8(fields.nth(1)?).ok()?.split_once(':')?;
     let dev = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
-    let point = unescape_octal(fields.nth(1)?);
+    let root = unescape_octal(fields.next()?);
+    let point = unescape_octal(fields.next()?);
     let is_mapped = fields.next()?.split(|&byte| byte == b',').any(|option| option == b"idmapped");
     fields.find(|field| *field == b"-")?;
     let text = |field| String::from_utf8_lossy(&unescape_octal(field)).into_owned();
     let file_system = text(fields.next()?);
-    let options = text(fields.nth(1).unwrap_or_default());
-    Some(Mount { id, dev, point, file_system, is_mapped, options })
+    let source = unescape_octal(fields.next().unwrap_or_default());
+    let options = text(fields.next().unwrap_or_default());
+    Some(Mount { id, dev, root, point, file_system, source, is_mapped, options })
 }
 
 /// Returns what a field stands for: the kernel writes blanks, tabs, ends of lines and backslashes
@@ -82,17 +88,19 @@ mod tests {
             30 1 8:1 / /data/nfs\\040share\\134\\011 rw shared:1 master:2 - nfs4 h:/x rw\n\
             31 1 0:x / /wrong rw - ext4 /dev/sda rw\n\
             32 1 0:31 / /cut\n";
-        let mount = |id, dev, point: &[u8], file_system: &str| Mount {
+        let mount = |id, dev, point: &[u8], file_system: &str, source: &[u8]| Mount {
             id,
             dev,
+            root: b"/".to_vec(),
             point: point.to_vec(),
             file_system: file_system.to_owned(),
+            source: source.to_owned(),
             is_mapped: false,
             options: "rw".to_owned(),
         };
         let expected = [
-            mount(22, rustix::fs::makedev(0, 20), b"/proc", "proc"),
-            mount(30, rustix::fs::makedev(8, 1), b"/data/nfs share\\\t", "nfs4"),
+            mount(22, rustix::fs::makedev(0, 20), b"/proc", "proc", b"proc"),
+            mount(30, rustix::fs::makedev(8, 1), b"/data/nfs share\\\t", "nfs4", b"h:/x"),
         ];
         assert_eq!(parse_mounts(text), expected);
     }

@@ -5,11 +5,11 @@ use crate::faults::{Fault, ScanError, Step};
 use crate::inode::{open_dir, stat_open};
 use crate::rules::MountRules;
 use crate::xattrs::{FoundXattr, XattrReader};
-use canopy_model::{Approach, Attributes, ClassTable, ErrorKind, Grant, escape};
+use canopy_model::{Approach, Attributes, Audience, ClassTable, ErrorKind, Grant, escape};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -85,14 +85,28 @@ impl Root {
 
     /// Takes those out whom directories above no longer let in.
     fn look_again(&mut self, classes: &ClassTable) {
+        self.approach.audience = self.narrowed(self.approach.audience, classes);
+    }
+
+    /// Returns those of an audience whom this directory and those above it still let in.
+    fn narrowed(&mut self, audience: Audience, classes: &ClassTable) -> Audience {
         self.rounds += 1;
         let narrowing = self.directory.narrowing(self.rounds, &Moves::default());
         let grants = match narrowing {
-            None => return,
+            None => return audience,
             Some(Narrowing::ToThose(grants)) => grants,
             Some(Narrowing::Gone(_)) => Arc::new(vec![(Grant::nobody(), 0)]),
         };
-        self.approach.audience = classes.narrowed_audience(self.approach.audience, &grants);
+        classes.narrowed_audience(audience, &grants)
+    }
+
+    /// Returns those who may look up a name in this directory, whether or not there is one.
+    pub fn approach_of(&mut self, name: &OsStr, classes: &ClassTable) -> Approach {
+        let child = self.path.join(name);
+        let child = || escape(child.as_os_str().as_bytes()).into_owned();
+        let mut approach = classes.below(&self.directory.access, child);
+        approach.audience = self.narrowed(approach.audience, classes);
+        approach
     }
 
     /// Returns the extended attributes of the root, each with those who may see its value, and what

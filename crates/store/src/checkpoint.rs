@@ -49,6 +49,22 @@ pub fn renew(
     Ok(())
 }
 
+/// Keeps a checkpoint that was made for some time until it is released. An error says that it is
+/// gone.
+pub fn keep(environment: &Environment, table: TableId, checkpoint: u64) -> Result<()> {
+    commit(environment, table, None, |state, _| {
+        let mut all = state.checkpoints.iter_mut();
+        match all.find(|one| one.id == checkpoint) {
+            Some(found) if matches!(found.hold, Hold::Until(_) | Hold::Forever) => {
+                found.hold = Hold::Forever;
+                Ok(())
+            }
+            _ => Err(gone(table, checkpoint)),
+        }
+    })?;
+    Ok(())
+}
+
 /// Lets a checkpoint go, if it is still there.
 pub fn release(environment: &Environment, table: TableId, checkpoint: u64) -> Result<()> {
     commit(environment, table, None, |state, _| {
@@ -57,6 +73,17 @@ pub fn release(environment: &Environment, table: TableId, checkpoint: u64) -> Re
         Ok(())
     })?;
     Ok(())
+}
+
+/// Returns whether SSTables have all that was written to a table: its log has nothing to add to a
+/// checkpoint. Somebody may write the next moment.
+pub fn is_flushed(environment: &Environment, table: TableId) -> Result<bool> {
+    let state = current(environment, table)?.state;
+    let [start] = state.log[..] else { return Ok(false) };
+    match environment.storage.read(&table.segment(start.epoch, start.segment)) {
+        Err(error) if error.is_not_found() => Ok(true),
+        read => read.map(|_| false),
+    }
 }
 
 /// Returns the current manifest of a table, for those who look into it.

@@ -1,5 +1,6 @@
 //! What can go wrong.
 
+use rustix::io::Errno;
 use std::io;
 
 /// An error of the engine. Messages name the object that they are about.
@@ -19,6 +20,15 @@ pub enum Error {
     /// Storage failed. Whether a write happened is not known.
     #[error("{object}: {source}")]
     Storage {
+        /// Which object.
+        object: String,
+        /// What storage says.
+        source: io::Error,
+    },
+    /// Storage takes nothing more now: it is full, or does not answer. What was written before is
+    /// not lost, and goes there with a later write or sync.
+    #[error("{object}: {source}")]
+    Deferred {
         /// Which object.
         object: String,
         /// What storage says.
@@ -51,6 +61,31 @@ impl Error {
             io::ErrorKind::NotFound => Error::NotFound(object),
             _ => Error::Storage { object, source },
         }
+    }
+
+    /// Returns what storage said as what is tried again later.
+    pub(crate) fn deferred(self) -> Self {
+        match self {
+            Error::Storage { object, source } => Error::Deferred { object, source },
+            other => other,
+        }
+    }
+
+    /// Returns what is tried again later as what may have happened or not.
+    pub(crate) fn undeferred(self) -> Self {
+        match self {
+            Error::Deferred { object, source } => Error::Storage { object, source },
+            other => other,
+        }
+    }
+
+    /// Returns whether a process or storage has run out of something that it may have again later.
+    pub(crate) fn is_shortage(&self) -> bool {
+        let Error::Storage { source, .. } = self else { return false };
+        source.raw_os_error().map(Errno::from_raw_os_error).is_some_and(|errno| {
+            let short = [Errno::NOSPC, Errno::DQUOT, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+            short.contains(&errno)
+        })
     }
 
     /// Returns whether an object was missing.

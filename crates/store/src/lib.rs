@@ -49,7 +49,9 @@ mod upkeep;
 mod view;
 
 pub use batch::{Batch, Change};
-pub use checkpoint::{Reader, checkpoint, inspect, inspect_version, release, renew};
+pub use checkpoint::{
+    Reader, checkpoint, inspect, inspect_version, is_flushed, keep, release, renew,
+};
 pub use collect::{Collected, collect, garbage};
 pub use compaction::{compact, compact_all};
 pub use environment::{Clock, Environment, Random};

@@ -31,6 +31,9 @@ pub(crate) const HEAD: usize = 24;
 /// A segment that grows is ended when it has so many bytes.
 const SEGMENT_BYTES: u64 = 64 << 20;
 
+/// So much room is kept free in a segment that grows, for changes that free space.
+const SPARE_BYTES: u64 = 4 << 20;
+
 /// A write whose outcome is not known is tried so many times.
 const RETRIES: u32 = 5;
 
@@ -44,6 +47,10 @@ pub(crate) struct LogWriter {
     segment: u64,
     /// The segment that grows, and its bytes.
     file: Option<(Box<dyn Append>, u64)>,
+    /// Whether the next segment, which does not grow, may be there already.
+    was_tried: bool,
+    /// Whether what was added last took of the spare room.
+    is_short: bool,
 }
 
 /// Returns the checksum of a group that begins at `place` in its segment.
@@ -92,26 +99,36 @@ impl LogWriter {
     /// Begins the log of an epoch.
     pub(crate) fn new(environment: Environment, table: TableId, epoch: u64) -> Self {
         let nonce = environment.random.next_u64();
-        LogWriter { environment, table, epoch, nonce, segment: 0, file: None }
+        LogWriter {
+            environment,
+            table,
+            epoch,
+            nonce,
+            segment: 0,
+            file: None,
+            was_tried: false,
+            is_short: false,
+        }
     }
 
-    /// Adds a group of batches. It outlasts a crash once this returns; after an error nothing more
-    /// may be added.
+    /// Adds a group of batches. It outlasts a crash once this returns. If it is deferred, the same
+    /// group has to be added again before any other; after another error nothing more may be added.
     pub(crate) fn add(&mut self, batches: &[u8]) -> Result<()> {
         let length = u32::try_from(batches.len())
             .map_err(|_| Error::Invalid("more than 4 GiB of changes at once".into()))?;
         let group_head = |place| [length.to_le_bytes(), crc(place, batches).to_le_bytes()].concat();
-        if self.file.is_none() {
-            let name = self.table.segment(self.epoch, self.segment);
-            match self.environment.storage.append_to(&name)? {
-                Some(mut file) => {
-                    file.append(&head(GROWN, self.epoch, self.nonce))?;
-                    self.file = Some((file, HEAD as u64));
-                }
-                None => return self.create(&group_head(HEAD as u64), batches),
-            }
+        let wanted = HEAD as u64 + 8 + u64::from(length);
+        self.is_short = self.make_room(wanted + SPARE_BYTES).is_err();
+        if self.is_short {
+            self.make_room(wanted)?;
         }
-        let Some((file, bytes)) = &mut self.file else { return Ok(()) };
+        let Some((file, bytes)) = &mut self.file else {
+            return self.create(&group_head(HEAD as u64), batches);
+        };
+        if *bytes == 0 {
+            file.append(&head(GROWN, self.epoch, self.nonce))?;
+            *bytes = HEAD as u64;
+        }
         let group_head = group_head(*bytes);
         file.append(&group_head)?;
         file.append(batches)?;
@@ -123,12 +140,45 @@ impl LogWriter {
         Ok(())
     }
 
+    /// Makes room in the segment that grows, and begins one if there is none; does nothing where
+    /// segments do not grow. Nothing is added.
+    fn make_room(&mut self, bytes: u64) -> Result<()> {
+        let deferred = |error: Error| match error.is_shortage() {
+            true => error.deferred(),
+            false => error,
+        };
+        if self.file.is_none() {
+            let name = self.table.segment(self.epoch, self.segment);
+            let file = self.environment.storage.append_to(&name).map_err(deferred)?;
+            self.file = file.map(|file| (file, 0));
+        }
+        match &mut self.file {
+            Some((file, _)) => file.reserve(bytes).map_err(deferred),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns whether the group that was added last took of the room that is kept for changes that
+    /// free space.
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_short
+    }
+
+    /// Makes room for more than changes that free space.
+    pub(crate) fn make_spare_room(&mut self) -> Result<()> {
+        self.make_room(HEAD as u64 + SPARE_BYTES)?;
+        self.is_short = false;
+        Ok(())
+    }
+
     /// Makes a group an object of its own.
     fn create(&mut self, group_head: &[u8], batches: &[u8]) -> Result<()> {
         let name = self.table.segment(self.epoch, self.segment);
         let own = head(WHOLE, self.epoch, self.nonce);
         let bytes = Bytes::from([&own, group_head, batches].concat());
-        match create_surely(&self.environment, &name, &bytes)? {
+        let created = create_surely(&self.environment, &name, &bytes, self.was_tried);
+        self.was_tried = created.is_err();
+        match created.map_err(Error::deferred)? {
             Created::Now => {
                 self.segment += 1;
                 Ok(())
@@ -140,9 +190,9 @@ impl LogWriter {
         }
     }
 
-    /// Ends the segment that grows and returns the number of the next one.
+    /// Ends the segment that grows, if it has anything, and returns the number of the next one.
     pub(crate) fn end_segment(&mut self) -> u64 {
-        if self.file.take().is_some() {
+        if self.file.take_if(|(_, bytes)| *bytes > 0).is_some() {
             self.segment += 1;
         }
         self.segment
@@ -155,17 +205,21 @@ pub(crate) fn retry_pause(attempt: u32) -> Duration {
     Duration::from_millis(25) * 4u32.pow(attempt.min(5))
 }
 
-/// Creates an object, finding out what happened if storage does not know.
+/// Creates an object, finding out what happened if storage does not know. It may be there already
+/// if it `was_tried`.
 pub(crate) fn create_surely(
     environment: &Environment,
     name: &str,
     bytes: &Bytes,
+    was_tried: bool,
 ) -> Result<Created> {
     let mut tries = 0;
     loop {
         let failed = match environment.storage.create(name, bytes.clone()) {
             Ok(Created::Now) => return Ok(Created::Now),
-            Ok(Created::ThereWasOne) if tries == 0 => return Ok(Created::ThereWasOne),
+            Ok(Created::ThereWasOne) if tries == 0 && !was_tried => {
+                return Ok(Created::ThereWasOne);
+            }
             Ok(Created::ThereWasOne) => None,
             Err(error) => Some(error),
         };
@@ -194,7 +248,7 @@ pub(crate) fn fence(
         let name = table.segment(epoch, number);
         let bytes = match environment.storage.read(&name) {
             Err(error) if error.is_not_found() => {
-                match create_surely(environment, &name, &fence)? {
+                match create_surely(environment, &name, &fence, false)? {
                     Created::Now => return Ok(()),
                     Created::ThereWasOne => environment.storage.read(&name)?,
                 }

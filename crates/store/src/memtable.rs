@@ -11,6 +11,7 @@ use crate::sorted::{Sorted, SortedSource, Unsorted};
 use parking_lot::RwLock;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -233,10 +234,11 @@ impl Memtable {
                     let version = Version { sequence, op: record.op, value };
                     bytes += record.key.name.len() as u64 + record.value.len() as u64;
                     bytes += VERSION_BYTES;
-                    match map.keys.get_mut(&record.key as &dyn AsKeyRef) {
-                        Some(versions) => versions.push(version, oldest_reader),
-                        None => {
-                            map.keys.insert(record.key.to_key(), Versions::One(version));
+                    // Nearly every key is new, so it is looked for once.
+                    match map.keys.entry(record.key.to_key()) {
+                        Entry::Occupied(mut known) => known.get_mut().push(version, oldest_reader),
+                        Entry::Vacant(new) => {
+                            new.insert(Versions::One(version));
                         }
                     }
                 }

@@ -155,9 +155,10 @@ pub(crate) fn version_of(name: &str) -> Option<u64> {
     name.rsplit('/').next()?.parse().ok()
 }
 
-/// Returns whether `name`, of an object or a prefix, is below the SSTables of a table.
-pub(crate) fn is_sstable(name: &str) -> bool {
-    name.split('/').nth(1) == Some("sst")
+/// Returns whether `name`, of an object or a prefix, is below the SSTables of a table, or below what
+/// its user calls chunks: names there are used once.
+pub(crate) fn is_used_once(name: &str) -> bool {
+    matches!(name.split('/').nth(1), Some("sst" | "chunk"))
 }
 
 /// Returns what the name of an object says of an SSTable.

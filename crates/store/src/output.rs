@@ -101,7 +101,7 @@ impl Output<'_> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let name = SstableName { job: self.job, number };
         let object = self.table.sstable(name);
-        match create_surely(self.environment, &object, &bytes)? {
+        match create_surely(self.environment, &object, &bytes, false)? {
             Created::Now => {}
             // Names are those of our job alone.
             Created::ThereWasOne => {

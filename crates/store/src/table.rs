@@ -1,6 +1,7 @@
 //! A table that is open for writing. Locks are taken in this order: `flushing`, `log`, `write`,
 //! `view`.
 
+mod checkpoints;
 mod recovery;
 
 use crate::batch::{Batch, Change, Changes};
@@ -149,6 +150,8 @@ struct Write {
     owed: Duration,
     /// The table's keys.
     range: KeyRange,
+    /// Whether the log has room only for changes that free space.
+    is_short: bool,
     /// Why nothing can be written any more.
     ended: Option<String>,
 }
@@ -167,6 +170,8 @@ struct PendingGroup {
     bytes: Vec<u8>,
     /// Whether the segment ends after them.
     ends_segment: bool,
+    /// Whether storage may have them already: then none are added to them.
+    was_tried: bool,
 }
 
 impl Write {
@@ -300,6 +305,7 @@ impl Table {
             frozen_bytes: 0,
             owed: Duration::ZERO,
             range: manifest.state.range.clone(),
+            is_short: false,
             ended: None,
         };
         let table = Table {
@@ -385,16 +391,32 @@ impl Table {
         }
     }
 
-    /// Makes a batch of changes, all or none of which is ever seen.
+    /// Makes a batch of changes, all or none of which is ever seen. If it is deferred, nothing was
+    /// changed.
     pub fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        self.apply(batch, durability, false)
+    }
+
+    /// Does the same with a batch that frees space: where storage is full, the log has some room
+    /// left for these.
+    pub fn write_freeing(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        self.apply(batch, durability, true)
+    }
+
+    fn apply(&self, batch: &Batch, durability: Durability, frees: bool) -> Result<()> {
         let (sequence, is_too_much, delay) = {
             let mut write = self.write.lock();
+            if write.is_short {
+                drop(write);
+                self.catch_up(frees)?;
+                write = self.write.lock();
+            }
             write.check()?;
             write.check_range(batch)?;
             let (before, oldest_reader) = (write.sequence, write.oldest_reader());
             let sequence = write.active.insert(batch.bytes(), before, oldest_reader)?;
             write.sequence = sequence;
-            if write.pending.last().is_none_or(|last| last.ends_segment) {
+            if write.pending.last().is_none_or(|last| last.ends_segment || last.was_tried) {
                 write.pending.push(PendingGroup::default());
             }
             if let Some(last) = write.pending.last_mut() {
@@ -411,10 +433,29 @@ impl Table {
             self.environment.clock.sleep(delay);
         }
         match durability {
-            Durability::Durable => self.sync_to(sequence),
-            Durability::Visible if is_too_much => self.sync_to(sequence),
+            // Everybody sees it already.
+            Durability::Durable => self.sync_to(sequence).map_err(Error::undeferred),
+            Durability::Visible if is_too_much => match self.sync_to(sequence) {
+                // Whoever writes next hears of it.
+                Err(Error::Deferred { .. }) => Ok(()),
+                synced => synced,
+            },
             Durability::Visible => Ok(()),
         }
+    }
+
+    /// Has the log take what it could not take before, and makes room for more unless that frees
+    /// space. An error is deferred: where nothing can be written any more, that is found next.
+    fn catch_up(&self, frees: bool) -> Result<()> {
+        match self.sync() {
+            Err(error @ Error::Deferred { .. }) => return Err(error),
+            Err(_) => return Ok(()),
+            Ok(()) if frees => return Ok(()),
+            Ok(()) => {}
+        }
+        self.log.lock().writer.make_spare_room().map_err(Error::deferred)?;
+        self.write.lock().is_short = false;
+        Ok(())
     }
 
     /// Lets the active memtable get no more records.
@@ -427,7 +468,7 @@ impl Table {
         write.frozen.push_back(Frozen { memtable, log_segment: None, run: None });
         match write.pending.last_mut() {
             Some(last) if !last.ends_segment => last.ends_segment = true,
-            _ => write.pending.push(PendingGroup { bytes: Vec::new(), ends_segment: true }),
+            _ => write.pending.push(PendingGroup { ends_segment: true, ..PendingGroup::default() }),
         }
         let mut view = self.view.write();
         *view = Arc::new(View { memtables: write.memtables(), ..View::clone(&view) });
@@ -453,11 +494,19 @@ impl Table {
             write.pending_bytes = 0;
             (std::mem::take(&mut write.pending), write.sequence)
         };
-        for PendingGroup { bytes, ends_segment } in pending {
-            if !bytes.is_empty() {
-                log.writer.add(&bytes).inspect_err(|error| self.fail(error))?;
+        let mut pending = VecDeque::from(pending);
+        while let Some(group) = pending.front_mut() {
+            if !group.bytes.is_empty()
+                && let Err(error) = log.writer.add(&group.bytes)
+            {
+                group.was_tried = true;
+                match error {
+                    Error::Deferred { .. } => self.put_back(pending),
+                    _ => self.fail(&error),
+                }
+                return Err(error);
             }
-            if ends_segment {
+            if group.ends_segment {
                 let segment = log.writer.end_segment();
                 let mut write = self.write.lock();
                 let mut frozen = write.frozen.iter_mut();
@@ -465,9 +514,22 @@ impl Table {
                     frozen.log_segment = Some(segment);
                 }
             }
+            pending.pop_front();
         }
         log.durable = last;
+        if log.writer.is_short() {
+            self.write.lock().is_short = true;
+        }
         Ok(())
+    }
+
+    /// Keeps changes that the log cannot take now, before those that came since.
+    fn put_back(&self, mut groups: VecDeque<PendingGroup>) {
+        let mut write = self.write.lock();
+        write.pending_bytes += groups.iter().map(|group| group.bytes.len()).sum::<usize>();
+        groups.extend(write.pending.drain(..));
+        write.pending = groups.into();
+        write.is_short = true;
     }
 
     /// Refuses every write from now on: what is in the log is not known.
@@ -631,8 +693,8 @@ impl Table {
         let sequence = write.sequence;
         *write.readers.entry(sequence).or_default() += 1;
         let view = self.view.read().clone();
-        let reads = Arc::new(ReaderAt { sequence, write: self.write.clone() });
-        Snapshot { view, reads }
+        let pin = Arc::new(ReaderAt { sequence, write: self.write.clone() });
+        Snapshot { view, sequence, pin: Some(pin) }
     }
 
     /// Returns what compactions of this table need.
@@ -649,9 +711,12 @@ impl Table {
 }
 
 /// A table as it was at one moment.
+#[derive(Clone)]
 pub struct Snapshot {
     view: Arc<View>,
-    reads: Arc<ReaderAt>,
+    sequence: u64,
+    /// What keeps the versions that are in memory; none if it is of SSTables alone.
+    pin: Option<Arc<ReaderAt>>,
 }
 
 /// Keeps the versions that a reader sees.
@@ -663,18 +728,21 @@ struct ReaderAt {
 impl Snapshot {
     /// Returns the value of a key.
     pub fn get(&self, key: KeyRef<'_>) -> Result<Option<Vec<u8>>> {
-        self.view.get(key, self.reads.sequence)
+        self.view.get(key, self.sequence)
     }
 
     /// Returns the values of keys, in their order.
     pub fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.view.get_many(keys, self.reads.sequence)
+        self.view.get_many(keys, self.sequence)
     }
 
     /// Returns the records of a range.
     pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Scan> {
-        let scan = self.view.scan(range, self.reads.sequence, direction)?;
-        Ok(scan.pinning(Box::new(self.reads.clone())))
+        let scan = self.view.scan(range, self.sequence, direction)?;
+        Ok(match &self.pin {
+            Some(pin) => scan.pinning(Box::new(pin.clone())),
+            None => scan,
+        })
     }
 }
 

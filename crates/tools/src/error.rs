@@ -24,6 +24,9 @@ pub enum Error {
     /// A format has a directive that makes no sense.
     #[error("'{0}': invalid directive")]
     Directive(String),
+    /// What is searched cannot be read.
+    #[error("cannot read the records")]
+    Records(#[source] std::io::Error),
     /// Answers could not be written.
     #[error("cannot write the answer")]
     Output(#[from] std::io::Error),

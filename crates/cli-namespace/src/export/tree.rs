@@ -8,7 +8,7 @@ use crate::faults::Faults;
 use crate::names::Names;
 use anyhow::{Context, bail};
 use canopy_namespace::inode::{file_type, flag};
-use canopy_namespace::{FileId, Inode, Listing, Namespace};
+use canopy_namespace::{FileId, Inode, Listing, Namespace, Opened};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -17,6 +17,9 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// So much of a file is in memory at once.
+const PART_BYTES: u64 = 1 << 20;
 
 /// So many directories of a path stay open.
 const OPEN_MAX: usize = 128;
@@ -212,12 +215,9 @@ impl<'a> Tree<'a> {
     fn write_contents(&mut self, target: &File, inode: &Inode) -> Result<(), Failed> {
         let source = |error: canopy_namespace::Error| Failed::Source(std::io::Error::other(error));
         let opened = self.namespace.open_file(inode.id).map_err(source)?;
-        let written = match opened.object() {
+        let written = match opened.file() {
             Some(object) => self.copier.copy(object, target, inode.size),
-            None => match self.namespace.read(&opened, 0, inode.size as usize, false) {
-                Ok(bytes) => target.write_all_at(&bytes, 0).map_err(Failed::Target),
-                Err(error) => Err(source(error)),
-            },
+            None => write_data(self.namespace, &opened, target, inode.size),
         };
         let closed = self.namespace.close_file(&opened).map_err(source);
         written.and(closed)
@@ -267,6 +267,36 @@ impl<'a> Tree<'a> {
         }
         Ok(())
     }
+}
+
+/// Writes what an open file has, a part at a time, with its holes.
+fn write_data(
+    namespace: &Namespace,
+    opened: &Opened,
+    target: &File,
+    size: u64,
+) -> Result<(), Failed> {
+    let source = |error: canopy_namespace::Error| Failed::Source(std::io::Error::other(error));
+    let mut at = 0;
+    while at < size {
+        let start = match namespace.seek(opened, false, at) {
+            Err(error) if error.errno() == Errno::NXIO => break,
+            found => found.map_err(source)?,
+        };
+        let end = namespace.seek(opened, true, start).map_err(source)?.min(size);
+        at = start;
+        while at < end {
+            let length = (end - at).min(PART_BYTES) as usize;
+            let bytes = namespace.read(opened, at, length, false).map_err(source)?;
+            if bytes.is_empty() {
+                break;
+            }
+            target.write_all_at(&bytes, at).map_err(Failed::Target)?;
+            at += bytes.len() as u64;
+        }
+        at = end.max(start + 1);
+    }
+    target.set_len(size).map_err(Failed::Target)
 }
 
 /// Makes what is neither a directory nor a regular file, and opens it without reading it.

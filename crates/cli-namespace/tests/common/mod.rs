@@ -39,12 +39,17 @@ impl Mounted {
 
     /// A namespace that is not mounted yet.
     pub fn created() -> Self {
+        Self::created_with(&[])
+    }
+
+    /// The same, made with options.
+    pub fn created_with(options: &[&str]) -> Self {
         assert!(nix::unistd::geteuid().is_root(), "mounting needs root");
         let place = tempfile::tempdir_in("/tmp").unwrap();
         fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
         let (namespace, on) = (place.path().join("namespace"), place.path().join("on"));
         fs::create_dir(&on).unwrap();
-        success(&ns("create").arg(&namespace).output().unwrap());
+        success(&ns("create").args(options).arg(&namespace).output().unwrap());
         Mounted { place, namespace, on }
     }
 
@@ -110,7 +115,7 @@ impl Mounted {
     }
 
     pub fn is_mounted(&self) -> bool {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let mounts = String::from_utf8_lossy(&fs::read("/proc/self/mounts").unwrap()).into_owned();
         let on = self.on.to_str().unwrap();
         mounts.lines().any(|line| line.split(' ').nth(1) == Some(on))
     }

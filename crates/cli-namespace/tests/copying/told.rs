@@ -18,19 +18,21 @@ fn du_counts_links_once() {
     let namespace = place.namespace("namespace");
     succeed(&[&"import", &source, &namespace, &"--data"]);
     let du = |words: &[&dyn AsRef<Path>]| {
-        let all: Vec<&dyn AsRef<Path>> = [&[&"du" as &dyn AsRef<Path>, &namespace], words].concat();
+        let all: Vec<&dyn AsRef<Path>> = [&[&"du" as &dyn AsRef<Path>], words].concat();
         succeed(&all)
     };
-    assert_eq!(du(&[&"--apparent-size", &"-s"]), "101\t/\n");
-    assert_eq!(du(&[&"--apparent-size", &"--max-depth", &"1"]), "101\t/a\n101\t/\n");
-    let told = du(&[&"--apparent-size", &"a/b/", &"-a"]);
+    let within = |path: &str| format!("{}:{path}", namespace.display());
+    assert_eq!(du(&[&namespace, &"--apparent-size", &"-s"]), "101\t/\n");
+    let levels = du(&[&namespace, &"--apparent-size", &"--max-depth", &"1"]);
+    assert_eq!(levels, "101\t/a\n101\t/\n");
+    let told = du(&[&"--apparent-size", &within("a/b/"), &"-a"]);
     assert_eq!(told.lines().count(), 3);
     assert!(told.ends_with("101\t/a/b\n"), "{told}");
-    assert_eq!(du(&[&"--apparent-size", &"-s", &"-h"]), "101K\t/\n");
+    assert_eq!(du(&[&namespace, &"--apparent-size", &"-s", &"-h"]), "101K\t/\n");
     let json = "[\n{\"bytes\":103000,\"path\":\"/a\"}\n]\n";
-    assert_eq!(du(&[&"--apparent-size", &"-s", &"--json", &"/a"]), json);
-    assert_eq!(du(&[&"--apparent-size", &"/a/one"]), "3\t/a/one\n");
-    let (code, _, said) = run(&[&"du", &namespace, &"/a/none"]);
+    assert_eq!(du(&[&"--apparent-size", &"-s", &"--json", &within("/a")]), json);
+    assert_eq!(du(&[&"--apparent-size", &within("/a/one")]), "3\t/a/one\n");
+    let (code, _, said) = run(&[&"du", &within("/a/none")]);
     assert_eq!((code, said.contains("/a/none: no such file")), (2, true), "{said}");
 }
 

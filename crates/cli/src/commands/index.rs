@@ -10,12 +10,14 @@ use crate::places;
 use crate::{Engine, companion, interrupt};
 use anyhow::Context;
 use canopy_index::{Disk, NewSource, Writer, WriterOptions};
-use canopy_model::escape;
+use canopy_model::{Approach, Attributes, Audience, ClassTable, Grant, escape};
 use canopy_scan::{
-    Counts, Excludes, Fault, MountRules, Root, ScanError, ScanOptions, Step, scan, threads_max,
+    Counts, Excludes, Fault, FoundXattr, MountRules, Root, ScanError, ScanOptions, Step, scan,
+    threads_max,
 };
 use canopy_text::human_size;
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -35,7 +37,8 @@ use std::time::{Duration, Instant};
 /// Example: canopy index /home /data --exclude '*.snapshot' --errors errors.txt
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Trees to scan [default: the configured sources]
+    /// Trees to scan, and with ns: in front namespaces, of which the records are read [default: the
+    /// configured sources]
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Threads that scan [default: one per core]
@@ -57,6 +60,9 @@ pub struct Arguments {
     /// Name of the source, for one PATH [default: its path]
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     name: Option<String>,
+    /// Where the root of a namespace counts as being, for one PATH [default: where it is mounted]
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
     /// Memory for building, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
     memory: usize,
@@ -71,11 +77,58 @@ pub struct Arguments {
     errors: Option<PathBuf>,
 }
 
-/// Carries the command out.
+/// What reads namespaces, which only `canopy-ns` has.
+pub struct NamespaceSource {
+    /// Returns where the root of a namespace is, absolute: where that was asked for, or where the
+    /// namespace is mounted.
+    pub root: fn(&Path, Option<&Path>) -> anyhow::Result<PathBuf>,
+    /// Opens a namespace.
+    pub open: fn(&Path) -> anyhow::Result<Box<dyn NamespaceTree>>,
+}
+
+/// An open namespace, of which all records are read as they are at one moment.
+pub trait NamespaceTree {
+    /// Returns the attributes of its root, and the device of its files.
+    fn about(&self) -> (Attributes, u64);
+    /// Returns whether it is mounted so that nobody but root gets in, whatever permissions say.
+    fn is_private(&self) -> bool;
+    /// Returns the extended attributes of the root, whom `audience` may look up.
+    fn xattrs(&self, audience: Audience, classes: &ClassTable) -> anyhow::Result<Vec<FoundXattr>>;
+    /// Gives all listings to the sinks, one thread each, and gives the sinks back. `root` is where
+    /// the root counts as being, `approach` who may look it up. Blocks.
+    fn scan<'w>(
+        &self,
+        root: &Path,
+        approach: &Approach,
+        run: &NamespaceScan<'_>,
+        sinks: Vec<Shards<'w>>,
+    ) -> anyhow::Result<Vec<Shards<'w>>>;
+}
+
+/// How a namespace is read.
+pub struct NamespaceScan<'a> {
+    /// What is left out.
+    pub options: &'a ScanOptions,
+    /// Who sees what.
+    pub classes: &'a ClassTable,
+    /// What was read so far.
+    pub counts: &'a Counts,
+    /// Takes in what is wrong with entries.
+    pub on_error: &'a (dyn Fn(&ScanError) + Sync),
+}
+
+/// Returns the namespace that a PATH names.
+fn namespace_of(path: &Path) -> Option<&Path> {
+    let bytes = path.as_os_str().as_bytes().strip_prefix(b"ns:")?;
+    Some(Path::new(OsStr::from_bytes(bytes)))
+}
+
+/// Carries the command out. Without what reads namespaces, `canopy-ns` is run where there are any.
 pub fn run(
     index: Option<PathBuf>,
     arguments: Arguments,
     engine: Option<&Engine>,
+    namespaces: Option<&NamespaceSource>,
 ) -> anyhow::Result<Outcome> {
     let mut arguments = arguments;
     if arguments.paths.is_empty() {
@@ -89,6 +142,20 @@ pub fn run(
         arguments.name.is_none() || arguments.paths.len() == 1,
         "--name names one source; index several paths one by one to name them"
     );
+    anyhow::ensure!(
+        arguments.root.is_none()
+            || (arguments.paths.len() == 1 && namespace_of(&arguments.paths[0]).is_some()),
+        "--root is for one namespace: ns:PATH"
+    );
+    if namespaces.is_none() && arguments.paths.iter().any(|path| namespace_of(path).is_some()) {
+        return companion::Companion::Namespace.run();
+    }
+    let asked_root = arguments.root.clone();
+    let root_of = |path: &Path| root_of(path, namespaces, asked_root.as_deref());
+    let is_placed = |path: &Path| {
+        let namespace = namespace_of(path).zip(namespaces);
+        namespace.is_some_and(|(path, source)| (source.root)(path, asked_root.as_deref()).is_ok())
+    };
     let mut known = HashSet::new();
     arguments.paths.retain(|path| known.insert(root_of(path)));
     raise_open_files();
@@ -108,13 +175,18 @@ pub fn run(
     };
     let mut writer = Writer::open(&location, options.clone())?;
     if companion::must_refresh(&writer, engine) {
+        anyhow::ensure!(
+            namespaces.is_none(),
+            "the index has derived tables, which cannot be computed anew while a namespace is read: \
+             index where the namespace is mounted"
+        );
         drop(writer);
         return companion::Companion::Sql.run();
     }
     interrupt::watch()?;
     let trusted = settings().trust_fs.clone().unwrap_or_default();
     let rules = MountRules::new(trusted, arguments.no_prune);
-    if arguments.replace && give_up(&mut writer, &arguments.paths, &rules) {
+    if arguments.replace && give_up(&mut writer, &arguments.paths, &rules, &root_of) {
         writer.publish()?;
         writer = Writer::open(&location, options.clone())?;
     }
@@ -130,6 +202,7 @@ pub fn run(
             part_bytes: (arguments.memory / threads / 16).clamp(1 << 20, 64 << 20),
         },
         arguments: &arguments,
+        namespaces,
         rules,
         counts: Counts::default(),
         faults,
@@ -143,7 +216,10 @@ pub fn run(
     );
     let mut writer = end_if_asked(writer);
     for (path, error) in &failed {
-        writer.failed(&root_of(path), format!("{error:#}"));
+        // Of a namespace whose place is not known there can be no source.
+        if namespace_of(path).is_none() || is_placed(path) {
+            writer.failed(&root_of(path), format!("{error:#}"));
+        }
     }
     if failed.len() == arguments.paths.len() {
         let Run { options, counts, faults, .. } = run;
@@ -167,7 +243,8 @@ pub fn run(
     let (published, derived) = match published {
         Ok(published) => published,
         Err(error) => {
-            record_failures(&location, options, &arguments.paths, &format!("{error:#}"));
+            let roots = arguments.paths.iter().map(|path| root_of(path)).collect();
+            record_failures(&location, options, roots, &format!("{error:#}"));
             return Err(error);
         }
     };
@@ -207,6 +284,7 @@ fn progress(counts: &Counts, elapsed: Duration) -> String {
 /// What the sources of one run have in common.
 struct Run<'a> {
     arguments: &'a Arguments,
+    namespaces: Option<&'a NamespaceSource>,
     options: ScanOptions,
     rules: MountRules,
     counts: Counts,
@@ -216,6 +294,9 @@ struct Run<'a> {
 impl Run<'_> {
     /// Scans a tree and adds it to what is published next. After an error, nothing of it is.
     fn index(&self, writer: &mut Writer, path: &Path) -> anyhow::Result<()> {
+        if let (Some(source), Some(namespace)) = (self.namespaces, namespace_of(path)) {
+            return self.index_namespace(writer, source, namespace);
+        }
         places::check_links(path)?;
         let before = self.shortfalls(writer);
         let mut root = Root::open(path, writer.classes(), &self.rules)?;
@@ -236,14 +317,80 @@ impl Run<'_> {
             approach: root.approach.clone(),
             xattrs,
         })?;
+        let escaped = root.escaped_path();
         let scanned = self.scan(writer, source, root);
+        self.ended(writer, source, &escaped, &before, scanned)
+    }
+
+    /// Reads the records of a namespace likewise.
+    fn index_namespace(
+        &self,
+        writer: &mut Writer,
+        source: &NamespaceSource,
+        namespace: &Path,
+    ) -> anyhow::Result<()> {
+        let root = (source.root)(namespace, self.arguments.root.as_deref())?;
+        let before = self.shortfalls(writer);
+        let tree = (source.open)(namespace)?;
+        let mut approach = match (root.parent(), root.file_name()) {
+            (Some(above), Some(name)) => {
+                let mut above = Root::open(above, writer.classes(), &self.rules)?;
+                above.approach_of(name, writer.classes())
+            }
+            _ => Approach::EVERYONE,
+        };
+        if tree.is_private() {
+            let nobody = [(Grant::nobody(), 0)];
+            approach.audience = writer.classes().narrowed_audience(approach.audience, &nobody);
+        }
+        let xattrs = match self.options.no_xattrs {
+            true => Vec::new(),
+            false => tree.xattrs(approach.audience, writer.classes())?,
+        };
+        let (attributes, dev) = tree.about();
+        let escaped = escape(root.as_os_str().as_bytes()).into_owned();
+        let source = writer.add_source(NewSource {
+            name: self.arguments.name.clone(),
+            root: escaped.clone(),
+            dev,
+            scanned_ns: now_ns(),
+            attributes,
+            approach: approach.clone(),
+            xattrs,
+        })?;
+        let scan = || -> anyhow::Result<()> {
+            let excludes = self.excludes(&root)?;
+            let scan = NamespaceScan {
+                options: &ScanOptions { excludes, ..self.options.clone() },
+                classes: writer.classes(),
+                counts: &self.counts,
+                on_error: &|error| self.faults.add(&root, error),
+            };
+            let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
+            let sinks = tree.scan(&root, &approach, &scan, sinks)?;
+            writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
+            Ok(())
+        };
+        let scanned = scan();
+        self.ended(writer, source, &escaped, &before, scanned)
+    }
+
+    /// Notes how the scan of a source ended.
+    fn ended(
+        &self,
+        writer: &mut Writer,
+        source: u32,
+        root: &str,
+        before: &Shortfalls,
+        scanned: anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         match scanned {
             Ok(()) => {
-                let missing = self.shortfalls(writer).since(&before);
+                let missing = self.shortfalls(writer).since(before);
                 if !missing.is_empty() {
-                    writer.incomplete(&root_of(path), missing.join("; "));
+                    writer.incomplete(root, missing.join("; "));
                 }
-                writer.forget_failure(&root_of(path));
+                writer.forget_failure(root);
             }
             Err(_) => writer.abandon(source),
         }
@@ -295,10 +442,18 @@ impl Run<'_> {
 
 /// Takes the sources at these paths out of the index, as far as they can be scanned anew; returns
 /// whether there was any.
-fn give_up(writer: &mut Writer, paths: &[PathBuf], rules: &MountRules) -> bool {
-    let open = |path: &PathBuf| Root::open(path, writer.classes(), rules).ok();
-    let roots: Vec<Root> = paths.iter().filter_map(open).collect();
-    let removed = roots.iter().filter_map(|root| writer.remove_source(&root.escaped_path()));
+fn give_up(
+    writer: &mut Writer,
+    paths: &[PathBuf],
+    rules: &MountRules,
+    root_of: &dyn Fn(&Path) -> String,
+) -> bool {
+    let root = |path: &PathBuf| match namespace_of(path) {
+        Some(_) => Some(root_of(path)),
+        None => Some(Root::open(path, writer.classes(), rules).ok()?.escaped_path()),
+    };
+    let roots: Vec<String> = paths.iter().filter_map(root).collect();
+    let removed = roots.iter().filter_map(|root| writer.remove_source(root));
     removed.count() > 0
 }
 
@@ -310,14 +465,16 @@ fn report_all_but_last(mut failed: Vec<(PathBuf, anyhow::Error)>) -> anyhow::Err
 }
 
 /// Records that nothing of these paths could be published, if that much can be done.
-fn record_failures(location: &Path, options: WriterOptions, paths: &[PathBuf], reason: &str) {
+fn record_failures(location: &Path, options: WriterOptions, roots: Vec<String>, reason: &str) {
     let Ok(mut writer) = Writer::open(location, options) else { return };
-    paths.iter().for_each(|path| writer.failed(&root_of(path), reason.to_owned()));
+    roots.iter().for_each(|root| writer.failed(root, reason.to_owned()));
     drop(writer.keep());
 }
 
 /// Returns the absolute path, escaped, under which a failure of a source is recorded.
-fn root_of(path: &Path) -> String {
+fn root_of(path: &Path, namespaces: Option<&NamespaceSource>, asked: Option<&Path>) -> String {
+    let root = namespaces.and_then(|source| (source.root)(namespace_of(path)?, asked).ok());
+    let path = root.as_deref().unwrap_or(path);
     let real = path.canonicalize().or_else(|_| std::path::absolute(path));
     escape(real.unwrap_or_else(|_| path.to_owned()).as_os_str().as_bytes()).into_owned()
 }

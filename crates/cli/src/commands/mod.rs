@@ -11,6 +11,7 @@ pub mod index;
 mod index_faults;
 pub mod info;
 pub mod ls;
+pub mod mount;
 pub mod ns;
 pub mod report;
 pub mod source;
@@ -33,7 +34,7 @@ pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {
         crate::config::load()?;
     }
     match cli.command {
-        Command::Index(arguments) => index::run(index, arguments, engine),
+        Command::Index(arguments) => index::run(index, arguments, engine, None),
         Command::Import(arguments) => import::run(index, arguments, engine),
         Command::Find(arguments) => find::run(index, arguments),
         Command::Du(arguments) => du::run(index, arguments),
@@ -48,7 +49,7 @@ pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {
             None => Companion::Sql.run(),
         },
         Command::Store(_) => Companion::Store.run(),
-        Command::Ns(_) => Companion::Namespace.run(),
+        Command::Ns(_) | Command::Mount(_) | Command::Unmount(_) => Companion::Namespace.run(),
         Command::Export(arguments) => export::run(index, arguments),
         Command::Report(arguments) => report::run(index, arguments),
         Command::Top(arguments) => top::run(index, arguments),

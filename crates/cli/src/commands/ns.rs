@@ -1,11 +1,13 @@
 //! `canopy ns`: its arguments. `canopy-ns` carries it out.
 
 use clap::Subcommand;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Make namespaces: file systems whose metadata is a table that is searched as fast as it is read
 ///
-/// NAMESPACE is the directory that has one: its records, and the contents of large files.
+/// NAMESPACE is the directory that has one: its records, and the contents of large files. Or it is a
+/// bucket that has them (see 'canopy ns create --help').
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -16,24 +18,19 @@ pub struct Arguments {
 pub enum Command {
     /// Make an empty namespace
     ///
-    /// Its root directory belongs to whoever makes it.
+    /// Its root directory belongs to whoever makes it. A bucket of S3, or of a store that speaks its
+    /// language, is named s3://BUCKET/PREFIX; AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and
+    /// AWS_SECRET_ACCESS_KEY say where it is and who asks. If the store overwrites objects, as Garage
+    /// does, name a directory for what must not be: DIRECTORY+s3://BUCKET/PREFIX.
     ///
     /// Example: canopy ns create /srv/projects
-    Create {
-        /// A directory that is empty, or not there yet
-        namespace: PathBuf,
-        /// Keep contents of so many bytes at most with the records
-        #[arg(long, value_name = "BYTES", default_value_t = 4096)]
-        inline: usize,
-        /// Keep indexes of these attributes, with commas between them, or of none [default: size,
-        /// uid, gid, mtime, ext]
-        #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]
-        indexes: Vec<String>,
-    },
+    Create(Create),
     /// Tell what a namespace has
     ///
     /// Example: canopy ns info /srv/projects
     Info {
+        /// The namespace, or where it is mounted
+        #[arg(value_name = "PLACE")]
         namespace: PathBuf,
         /// Print JSON, one object
         #[arg(long)]
@@ -42,12 +39,20 @@ pub enum Command {
     /// Check every record against all others
     ///
     /// Each fault is a line, the last line a summary; exit code 1 tells of faults. It may be in use:
-    /// name the directory that it is mounted on then, as root.
+    /// name the directory that it is mounted on then, as root. With --repair, exit code 1 tells that
+    /// there were faults and all are mended, 2 that some are left. What no name leads to is found in
+    /// lost+found then, and nothing that was written is removed.
     ///
     /// Example: canopy ns check /projects
     Check {
         /// The namespace, or where it is mounted
         place: PathBuf,
+        /// Mend what is wrong; who changes something meanwhile waits
+        #[arg(long, conflicts_with = "data")]
+        repair: bool,
+        /// Also read all contents that lie in storage, and compare them with their checksums
+        #[arg(long)]
+        data: bool,
     },
     /// Show or change which attributes there are indexes of
     ///
@@ -58,6 +63,16 @@ pub enum Command {
     ///
     /// Example: canopy ns index /projects --add atime,user.run
     Index(Index),
+    /// Show what users, groups and trees use and may use, or set it
+    ///
+    /// Without limits, shows all accounts, or the one that is named; those who do not own the
+    /// namespace see their own on its mount. Whoever would pass a hard limit gets EDQUOT, and so
+    /// does who has been beyond a soft one for longer than the grace; root is not bound. A tree is a
+    /// directory with all below it, and nothing can be moved or linked into it from elsewhere. Usage
+    /// is counted from the first limit or tree on.
+    ///
+    /// Example: canopy ns quota /projects --user ada --bytes 10G:12G --inodes 1M
+    Quota(Quota),
     /// Copy a tree of files into a namespace
     ///
     /// Names, types, owners, modes, times, hard links, targets of symbolic links, device numbers,
@@ -86,9 +101,34 @@ pub enum Command {
     /// Files with several names are counted once. Files that were imported without their contents
     /// count what these took where they came from. The namespace must not be mounted.
     ///
-    /// Example: canopy ns du -h --max-depth 1 /srv/projects /home
+    /// Example: canopy ns du -h --max-depth 1 /srv/projects:/home
     #[command(disable_help_flag = true)]
     Du(Du),
+    /// Find files with find(1)'s expressions, in the records of a namespace
+    ///
+    /// Paths are those in the namespace, and absolute links lead from its root. Tests and other
+    /// actions than -exec, -ok and -delete are those of 'canopy find'; indexes of attributes, where
+    /// they help, take the place of looking at every file. What is found is what the owner of the
+    /// namespace may see: everything. A namespace that is mounted can be searched by root.
+    ///
+    /// Example: canopy ns find /srv/projects:/home -user ann -size +1M
+    Find(Find),
+    /// Make, list and delete snapshots: the tree as it was
+    ///
+    /// Where a namespace is mounted, every directory shows itself as it was in '[@NAME]'. Nothing is
+    /// copied but large files, when they are first changed after the snapshot. It may be in use: name
+    /// the directory that it is mounted on then, as root or as who mounted it.
+    ///
+    /// Example: canopy ns snapshot create /projects monday
+    #[command(subcommand)]
+    Snapshot(Snapshot),
+    /// Name queries: '.canopy/views/NAME' on a mount shows what a query does
+    ///
+    /// A view is a symbolic link to a query, and whoever lists it sees what the query shows to them.
+    ///
+    /// Example: canopy ns view add /projects big 'raw/[size>1G and age>1y]'
+    #[command(subcommand)]
+    View(View),
     /// Mount a namespace on a directory
     ///
     /// The kernel checks permissions. Mounted by root, every user may use it. It is unmounted by
@@ -105,6 +145,97 @@ pub enum Command {
     },
 }
 
+#[derive(Subcommand)]
+pub enum Snapshot {
+    /// Make a snapshot of a namespace as it is now
+    ///
+    /// Example: canopy ns snapshot create /projects monday
+    Create {
+        /// The namespace, or where it is mounted
+        place: PathBuf,
+        /// Letters, digits and - . _ : +
+        name: String,
+    },
+    /// List the snapshots of a namespace, the oldest first
+    ///
+    /// Each with when it was made, how many files and directories it has, the lengths of its files
+    /// together, and the space that contents take which only snapshots need.
+    ///
+    /// Example: canopy ns snapshot list /projects
+    List {
+        /// The namespace, or where it is mounted
+        place: PathBuf,
+        /// Print JSON, an object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete a snapshot, and the contents that only it needs
+    ///
+    /// Example: canopy ns snapshot delete /projects monday
+    Delete {
+        /// The namespace, or where it is mounted
+        place: PathBuf,
+        /// Its name
+        name: String,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum View {
+    /// Make a view
+    ///
+    /// Example: canopy ns view add /projects copies '[size>1M]/[duplicates]'
+    Add {
+        /// Where the namespace is mounted
+        directory: PathBuf,
+        /// One name
+        name: OsString,
+        /// A path below the root of the mount, with at least one query in brackets
+        query: OsString,
+    },
+    /// List views, each with its type and its query
+    ///
+    /// Example: canopy ns view list /projects
+    List {
+        /// Where the namespace is mounted
+        directory: PathBuf,
+        /// Print JSON, an object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a view
+    ///
+    /// Example: canopy ns view remove /projects big
+    Remove {
+        /// Where the namespace is mounted
+        directory: PathBuf,
+        /// Its name
+        name: OsString,
+    },
+}
+
+#[derive(clap::Args)]
+pub struct Create {
+    /// A directory that is empty, or not there yet; or a bucket, which is empty below PREFIX:
+    /// s3://BUCKET/PREFIX, or DIRECTORY+s3://BUCKET/PREFIX
+    pub namespace: PathBuf,
+    /// Keep contents of so many bytes at most with the records
+    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+    pub inline: usize,
+    /// Keep larger contents in objects of this size, beside the records, such as 4M [default: files
+    /// of the directory, or 4M in a bucket]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub chunk_size: Option<u64>,
+    /// Keep indexes of these attributes, with commas between them, or of none [default: size, uid,
+    /// gid, mtime, ext]
+    #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]
+    pub indexes: Vec<String>,
+}
+
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    canopy_text::parse_size(text).map_err(|error| error.to_string())
+}
+
 #[derive(clap::Args)]
 pub struct Index {
     /// The namespace, or where it is mounted
@@ -115,6 +246,44 @@ pub struct Index {
     /// Remove the indexes of these
     #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]
     pub remove: Vec<String>,
+}
+
+#[derive(clap::Args)]
+pub struct Quota {
+    /// The namespace, or where it is mounted
+    pub place: PathBuf,
+    #[command(flatten)]
+    pub account: Account,
+    /// Allow so many bytes, such as 10G; with a soft limit before: 10G:12G. 0 is no limit
+    #[arg(long, value_name = "[SOFT:]HARD", requires = "one")]
+    pub bytes: Option<String>,
+    /// Allow so many files of all kinds, such as 1M
+    #[arg(long, value_name = "[SOFT:]HARD", requires = "one")]
+    pub inodes: Option<String>,
+    /// Let soft limits be passed for so long, such as 12h [default: 7d]
+    #[arg(long, value_name = "TIME", requires = "one")]
+    pub grace: Option<String>,
+    /// Remove the limits; a tree is none any more
+    #[arg(long, requires = "one", conflicts_with_all = ["bytes", "inodes", "grace"])]
+    pub remove: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Whose quota it is.
+#[derive(clap::Args)]
+#[group(id = "one", multiple = false)]
+pub struct Account {
+    /// Of a user, by name or number
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Of a group, by name or number
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
+    /// Of a directory and all below it, by its path in the namespace
+    #[arg(long, value_name = "PATH")]
+    pub tree: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -136,10 +305,9 @@ pub struct Import {
 
 #[derive(clap::Args)]
 pub struct Du {
-    pub namespace: PathBuf,
-    /// A directory or a file in it
-    #[arg(default_value = "/")]
-    pub path: PathBuf,
+    /// The namespace, and a directory or a file in it [default: its root]
+    #[arg(value_name = "NAMESPACE[:PATH]")]
+    pub place: PathBuf,
     /// Print one line for PATH
     #[arg(long, short)]
     pub summarize: bool,
@@ -164,6 +332,19 @@ pub struct Du {
 }
 
 #[derive(clap::Args)]
+pub struct Find {
+    /// The namespace or where it is mounted, and a path in it [default: its root]; then an
+    /// expression
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "NAMESPACE[:PATH]... EXPRESSION"
+    )]
+    pub arguments: Vec<OsString>,
+}
+
+#[derive(clap::Args)]
 pub struct Mount {
     pub namespace: PathBuf,
     /// Where to mount it
@@ -183,7 +364,14 @@ pub struct Mount {
     /// Read and write large files for the kernel, though it could itself
     #[arg(long)]
     pub no_passthrough: bool,
-    /// Options as of mount(8), for /etc/fstab: ro is understood, others are left to the system
+    /// Cache contents that lie in storage in this directory [default: contents in the namespace's
+    /// directory; for s3:// one below $XDG_CACHE_HOME/canopy/namespaces]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub cache: Option<PathBuf>,
+    /// Cache so much of them at most [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub cache_size: Option<u64>,
+    /// Options as of mount(8), for /etc/fstab: ro, nosuid, nodev and noexec; others change nothing
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Tell on standard output when it is mounted, and leave the terminal

@@ -11,6 +11,7 @@ mod hostile;
 mod hostile_index;
 mod import;
 mod limits;
+mod mounts;
 mod options;
 mod ownership;
 mod packaging;

@@ -56,14 +56,23 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("canopy-namespace", &["canopy-model", "canopy-store", "canopy-text"]),
     ("canopy-mount", &["canopy-model", "canopy-namespace"]),
     (
+        "canopy-index-mount",
+        &["canopy-index", "canopy-model", "canopy-mount", "canopy-namespace", "canopy-read"],
+    ),
+    (
         "canopy-namespace-command",
         &[
             "canopy",
+            "canopy-index",
+            "canopy-index-mount",
             "canopy-model",
             "canopy-mount",
             "canopy-namespace",
+            "canopy-object-storage",
+            "canopy-scan",
             "canopy-store",
             "canopy-text",
+            "canopy-tools",
         ],
     ),
     ("canopy-conformance", &["canopy-mount", "canopy-namespace", "canopy-store"]),
@@ -76,7 +85,7 @@ const HEAVY: &[(&str, &[&str])] = &[
     ("clap", &["canopy", "canopy-sql-command", "canopy-bench"]),
     ("tokio", &["canopy-sql", "canopy-object-storage", "canopy-unify"]),
     ("object_store", &["canopy-object-storage"]),
-    ("fuser", &["canopy-mount"]),
+    ("fuser", &["canopy-mount", "canopy-index-mount"]),
 ];
 
 fn cargo(arguments: &[&str]) -> String {

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, missing_docs)]
 
+pub mod expressions;
+
 use canopy_model::{Acl, AclEntry, AclTag};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -228,6 +230,61 @@ pub fn random_tree(root: &Path, random: &mut StdRng, hard_links: bool) {
 
 fn random_age(random: &mut StdRng) -> Duration {
     Duration::new(random.random_range(0..100_000_000), random.random_range(0..1_000_000_000))
+}
+
+/// A random tree with a file, links of all kinds, and nothing that all may not list.
+pub fn tree_for_all(root: &Path, random: &mut StdRng) {
+    random_tree(root, random, true);
+    for path in all_paths(root).into_iter().filter(|path| path.symlink_metadata().unwrap().is_dir())
+    {
+        rustix::fs::removexattr(&path, "system.posix_acl_access").ok();
+        // None is sticky: there, fs.protected_symlinks keeps users from following each other's
+        // links.
+        let mode = [0o755, 0o777, 0o2755, 0o775][random.random_range(0..4)];
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let at = |name: &str| root.join(name);
+    fs::create_dir(at("linkdir")).unwrap();
+    fs::write(at("file"), "x").unwrap();
+    fs::write(at("linkdir/inner"), "x").unwrap();
+    fs::hard_link(at("file"), at("linkdir/same")).unwrap();
+    let absolute = at("linkdir");
+    for (name, target) in [
+        ("link1", "file"),
+        ("link2", "linkdir"),
+        ("link3", "link1"),
+        ("link4", "nothing"),
+        ("link5", "link5"),
+        ("link6", "linkdir/../file"),
+        ("link7", "link2/inner"),
+        ("link8", "file/"),
+        ("link9", "file/x"),
+        ("link10", "linkdir/."),
+        ("link11", "./linkdir/inner"),
+        ("link12", absolute.to_str().unwrap()),
+        ("linkdir/up", ".."),
+        ("linkdir/FILE", "../file"),
+    ] {
+        symlink(target, at(name)).unwrap();
+        let at_times = |tv_sec| rustix::fs::Timespec { tv_sec, tv_nsec: 5 };
+        let times = rustix::fs::Timestamps {
+            last_access: at_times(4_000_000_000),
+            last_modification: at_times(1_000_000_000),
+        };
+        rustix::fs::utimensat(
+            rustix::fs::CWD,
+            at(name),
+            &times,
+            rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+        )
+        .unwrap();
+    }
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
+    for path in all_paths(root).into_iter().filter(|path| path.symlink_metadata().unwrap().is_dir())
+    {
+        let times = fs::FileTimes::new().set_accessed(later);
+        fs::File::open(path).unwrap().set_times(times).unwrap();
+    }
 }
 
 /// Gives a file or directory a random owner, mode and ACL.

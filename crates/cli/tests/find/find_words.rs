@@ -3,9 +3,8 @@
 
 use crate::common;
 
-use common::{
-    Place, User, all_paths, assert_contents_first, assert_same, random_tree, seeded, sorted,
-};
+use common::expressions::WORDS;
+use common::{Place, User, assert_contents_first, assert_same, seeded, sorted, tree_for_all};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::ffi::OsStr;
@@ -13,162 +12,6 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-
-const EXPRESSIONS: &[&str] = &[
-    "-lname *a*",
-    "-lname *",
-    "-ilname *FILE*",
-    "-ipath */A*",
-    "-iregex .*/[A-Z]+[0-9]",
-    "-regextype posix-extended -regex .*/(a|data)[0-9]{1,2}",
-    "-regextype posix-basic -regex .*/\\(a\\|data\\)[0-9]\\{1,2\\}",
-    "-regextype posix-egrep -iregex .*/(A|DATA)[0-9]+",
-    "-regextype ed -regex .*/a[0-9]\\+",
-    "-regextype sed -regex .*/[a-z]*",
-    "-regextype grep -regex .*/a[0-9]*",
-    "-regextype awk -regex .*/(a|link).*",
-    "-regextype gnu-awk -regex .*/a.*",
-    "-regextype posix-awk -regex .*/a.*",
-    "-regextype posix-minimal-basic -regex .*/a[0-9]*",
-    "-regex .*/a[0-9]+ -o -regextype posix-extended -regex .*/link.",
-    "-xtype l",
-    "-xtype f",
-    "-xtype d",
-    "-xtype f,d",
-    "-type l -xtype d",
-    "-type l ! -xtype l",
-    "-newermt 2015-01-01",
-    "-newermt 1_day_ago",
-    "-newermt 3_days_2_hours_ago",
-    "-newermt last_friday",
-    "-newermt yesterday_10pm",
-    "-newermt 1_fortnight_ago",
-    "-newermt Tue,_14_Nov_2023_22:13:20_+0000",
-    "-newermt 2015-01-01_10:00_EST",
-    "-newermt 2015-01-01_+2_days",
-    "-newermt @1000000000",
-    "-neweram REF",
-    "-newercm REF",
-    "-newermc REF",
-    "-newermm REF",
-    "! -newermt 2024-06-01",
-    "-nouser",
-    "-nogroup",
-    "-nouser -o -nogroup",
-    "! -nouser",
-    "-samefile TREE/file",
-    "-samefile TREE",
-    "-used +1",
-    "-used -1",
-    "-used -100000",
-    "-used 0",
-    "-used 1",
-    "-used 2",
-    "-used 3",
-    "-used +0",
-    "-used +2",
-    "-used -2",
-    "-used 1.5",
-    "-used -0.5",
-    "-fstype ext4",
-    "! -fstype ext4 -fstype nosuch",
-    "-readable",
-    "-writable",
-    "-executable",
-    "! -readable",
-    "-type f -executable",
-    "-type d -writable",
-    "-daystart -mtime 0",
-    "-daystart -mtime +10",
-    "-daystart -mmin -1000000",
-    "-mtime +10 -daystart -mtime -800",
-    "-xdev",
-    "-mount -type f",
-    "-name a* , -name d*",
-    "-name a* -print , -type d -print",
-    "-false , -type f",
-    "-type d -printf d:%f\\n , -name a* -printf a:%f\\n",
-    "( -name a* , -false ) -o -print",
-    "-depth -name a* -prune -o -print",
-    "-depth",
-    "-d -type d",
-    "-maxdepth 2 -depth",
-    "-noleaf -ignore_readdir_race -nowarn -warn -name a*",
-    "-printf %F|%p\\n",
-    "-printf %Y|%y|%p\\n",
-    "-type l -printf %Y|%l\\n",
-    "-printf %5Y|%-3y|%10F|\\n",
-    "-printf %Q|%5d|%-|\\q|\\n",
-    "-printf %A@|%AH|%Aj|%TA|%TB|%Th|%TI|%Tk|%Tl|%Tp|%Tr|%TR|%TX|%TD|%Td|%Te|%TU|%Tw|%TW|%Tx|%Ty|%TG|%Tg|%TV|%Tu|%Ts|\\n",
-    "-printf %Aq|%TQ|%Cf|%TE|%TJ|%Ti|%To|%Tv|%TK|%TL|%TN|%TO|%TC|%Tg|%TP|\\n",
-    "-printf \\101\\t\\\\|%%|%p\\n",
-    "-printf %p\\cnever",
-    "-fprint /dev/stdout",
-    "-fprintf /dev/stdout %f\\n -type d -print",
-    "-type d -fprint0 /dev/stderr",
-    "-exec printf %s\\n {} ;",
-    "-exec printf <%s|%s>\\n a{}b x{} ;",
-    "-type f -exec test -x {} ; -print",
-    "-type d ! -exec test -w {} ; -print",
-    "-exec false ; -o -name a* -print",
-    "-exec true ; -print",
-    "-name a* -exec printf %s\\n {} +",
-    "-exec printf %s\\n {} + , -type d -print",
-    "-exec false {} +",
-    "-type f -exec false ;",
-    "-execdir printf %s\\n {} ;",
-    "-execdir printf %s\\n {} +",
-    "-execdir pwd ;",
-    "-type d -execdir pwd ; -print",
-    "-exec nosuchcommand {} ;",
-    "-exec nosuchcommand {} +",
-    "-name link* -exec readlink {} ;",
-    "-maxdepth 0 -execdir printf %s\\n {} ;",
-    "-quit",
-    "-name NONE -quit",
-    "-name NONE -quit -o -print",
-    "-maxdepth 0 -print -quit",
-    "-type d -prune -print",
-    "-readable -o -nouser -print",
-    "-regex .*\\s.*",
-    "-regex .*\\S",
-    "-regex .*/[[:alpha:]]+",
-    "-regex .*[z-a].*",
-    "-regex .*/[[=a=]][[.l.]]?.*",
-    "-regextype posix-extended -regex .*/[[:lower:]]+[[:digit:]]{,2}",
-    "-regextype posix-extended -iregex .*/[[:upper:]]+",
-    "-regextype posix-basic -regex .*/[a-z]*[0-9]\\{,1\\}",
-    "-regextype posix-extended -regex .*)",
-    "-regextype awk -regex .*\\s.*",
-    "-regextype posix-awk -regex .*\\w",
-    "-regextype gnu-awk -regex .*/\\<\\w+",
-    "-regextype egrep -regex .*/a{1x}",
-    "-perm u=rwX",
-    "-type d -perm u=rwX,go=rX",
-    "-type d -perm u=rwx,go=rX",
-    "-perm -u=X,o=X",
-    "-perm /u=X",
-    "! -perm /a+X",
-    "-perm u=rwX,go=rX",
-    "-perm -u=s,g=X",
-    "-name [z-a]*",
-    "-name [!z-a]*",
-    "-name [[:foo:]]*",
-    "-name [[=a=]]*",
-    "-name [[.a.]]*",
-    "-name [[:upper:]]*",
-    "-name [[:lower:]]*",
-    "-name *[[:alpha:]]",
-    "-name *[[:xdigit:]]",
-    "-name *[[:space:]]*",
-    "-name *[[:cntrl:]]*",
-    "-iname [[:upper:]]*",
-    "-iname [A-f]*",
-    "-name \\",
-    "-name *\\",
-    "-printf %T%|%A%|\\n",
-    "-printf %20000p|%f\\n",
-];
 
 /// Wrong expressions, and others whose first message counts.
 const WRONG: &[&str] = &[
@@ -280,61 +123,6 @@ const WRONG: &[&str] = &[
     "-name a /",
     "-name a /nodir/x",
 ];
-
-/// A random tree with a file, links of all kinds, and nothing that all may not list.
-fn tree_for_all(root: &Path, random: &mut StdRng) {
-    random_tree(root, random, true);
-    for path in all_paths(root).into_iter().filter(|path| path.symlink_metadata().unwrap().is_dir())
-    {
-        rustix::fs::removexattr(&path, "system.posix_acl_access").ok();
-        // None is sticky: there, fs.protected_symlinks keeps users from following each other's
-        // links.
-        let mode = [0o755, 0o777, 0o2755, 0o775][random.random_range(0..4)];
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-    }
-    let at = |name: &str| root.join(name);
-    fs::create_dir(at("linkdir")).unwrap();
-    fs::write(at("file"), "x").unwrap();
-    fs::write(at("linkdir/inner"), "x").unwrap();
-    fs::hard_link(at("file"), at("linkdir/same")).unwrap();
-    let absolute = at("linkdir");
-    for (name, target) in [
-        ("link1", "file"),
-        ("link2", "linkdir"),
-        ("link3", "link1"),
-        ("link4", "nothing"),
-        ("link5", "link5"),
-        ("link6", "linkdir/../file"),
-        ("link7", "link2/inner"),
-        ("link8", "file/"),
-        ("link9", "file/x"),
-        ("link10", "linkdir/."),
-        ("link11", "./linkdir/inner"),
-        ("link12", absolute.to_str().unwrap()),
-        ("linkdir/up", ".."),
-        ("linkdir/FILE", "../file"),
-    ] {
-        symlink(target, at(name)).unwrap();
-        let at_times = |tv_sec| rustix::fs::Timespec { tv_sec, tv_nsec: 5 };
-        let times = rustix::fs::Timestamps {
-            last_access: at_times(4_000_000_000),
-            last_modification: at_times(1_000_000_000),
-        };
-        rustix::fs::utimensat(
-            rustix::fs::CWD,
-            at(name),
-            &times,
-            rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
-        )
-        .unwrap();
-    }
-    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
-    for path in all_paths(root).into_iter().filter(|path| path.symlink_metadata().unwrap().is_dir())
-    {
-        let times = fs::FileTimes::new().set_accessed(later);
-        fs::File::open(path).unwrap().set_times(times).unwrap();
-    }
-}
 
 /// A file that was last read just so long after its last change.
 fn read_after(path: &Path, span_ns: i64) {
@@ -486,7 +274,7 @@ impl Trial {
 fn words_mean_what_they_mean_to_find() {
     for seed in 3000..3004 {
         let trial = Trial::new(&mut seeded(seed));
-        for line in EXPRESSIONS {
+        for line in WORDS {
             trial.compare(None, line);
         }
     }
@@ -499,7 +287,7 @@ fn users_get_what_find_tells_them() {
         let trial = Trial::new(&mut random);
         for _ in 0..2 {
             let user = User::random(&mut random);
-            for line in EXPRESSIONS.iter().filter(|line| !line.contains("pwd")) {
+            for line in WORDS.iter().filter(|line| !line.contains("pwd")) {
                 trial.compare(Some(&user), line);
             }
         }

@@ -3,80 +3,11 @@
 
 use crate::common;
 
+use common::expressions::LANGUAGE;
 use common::{Place, assert_same, random_tree, seeded, sorted};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
-
-const EXPRESSIONS: &[&str] = &[
-    "",
-    "-name a*",
-    "-name *1*",
-    "-name ?*2",
-    "-name [a-d]*",
-    "-name [!a]*",
-    "-iname DATA*",
-    "-name .*",
-    "-path */data*/*",
-    "-regex .*/[a-z]+[0-9]*",
-    "-regex .*\\(a\\|data\\)[0-9]+",
-    "-type f",
-    "-type d",
-    "-type l,p",
-    "! -type d",
-    "-size 0",
-    "-size +8",
-    "-size -3k",
-    "-size 1k",
-    "-size +100c",
-    "-size -1M",
-    "-empty",
-    "-type d -empty",
-    "-mtime +100",
-    "-mtime -300",
-    "-mtime 0",
-    "-mmin +500000",
-    "-cmin -60",
-    "-ctime 0",
-    "-atime -1",
-    "-newer REF",
-    "-anewer REF",
-    "-cnewer REF",
-    "-user 2001",
-    "-group 3002",
-    "-uid +2002",
-    "-gid -3002",
-    "-uid 0 -o -gid 0",
-    "-perm 755",
-    "-perm -u+r",
-    "-perm /222",
-    "-perm -022",
-    "-perm /u+s,g+s",
-    "-links +1",
-    "-links 1 -type f",
-    "-inum +1000",
-    "-maxdepth 1",
-    "-mindepth 2",
-    "-maxdepth 2 -mindepth 2",
-    "-maxdepth 0",
-    "-name a* -prune",
-    "-name a* -prune -o -print",
-    "-type d -name data* -prune -o -type f -print",
-    "-type d ( -name a* -o -name .* ) -prune -o -printf %p\\n",
-    "-path */a* -prune -o -name d* -print",
-    "( -name a* -o -type d ) ! -name *3*",
-    "-type f -a -size +4 -o -type l -print",
-    "-type f -print -o -type d -printf d:%f\\n",
-    "-name a* -printf %f\\t%10s|%-8m|%#m|%5d|\\n -o -print",
-    "-print -printf %y",
-    "-printf %f|%t|%a|%c\\n",
-    "-printf %TY-%Tm-%Td|%TH:%TM:%TS|%T+|%Tj|%Ta|%Tb|%TT|%Tc|%AX|%C@\\n",
-    "-printf %i|%n|%l|%D|%k|%b|%S|%M|%u|%g|%H|%P|%h\\n",
-    "-ls",
-    "-true -false -o -name *1",
-    "! ( -name a* ) ! -type f",
-    "-name NONE -o -maxdepth 1 -name *",
-];
 
 fn words(line: &str, reference: &Path) -> Vec<String> {
     let reference = reference.to_str().unwrap();
@@ -97,7 +28,7 @@ fn expressions_mean_what_they_mean_to_find() {
             (place.path(&format!("tree{seed}")), place.path(&format!("index{seed}")));
         random_tree(&tree, &mut seeded(seed), true);
         place.index(&index, &tree);
-        for line in EXPRESSIONS {
+        for line in LANGUAGE {
             // From the path itself, with a slash at its end, and from within.
             let slash = format!("{}/", tree.display());
             for (directory, start) in

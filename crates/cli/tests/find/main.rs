@@ -7,6 +7,7 @@ mod exactness;
 mod find_words;
 mod language;
 mod live;
+mod mounts;
 mod random_sites;
 mod secrets;
 mod terminal;

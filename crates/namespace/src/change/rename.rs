@@ -1,11 +1,12 @@
 //! Renaming: the only change that concerns two directories.
 
-use super::Namespace;
+use super::{Namespace, check_tree};
 use crate::error::Result;
 use crate::inode::{Inode, flag};
 use crate::keys::{self, FileId, ROOT, Space};
 use crate::namespace::check_name;
-use canopy_store::{Batch, Durability, Key};
+use crate::quota::Change;
+use canopy_store::Key;
 use rustix::io::Errno;
 
 /// What becomes of a file that has the new name.
@@ -48,8 +49,15 @@ impl Namespace {
             return Ok(());
         }
         self.check_rename((from.0, &moved), (to.0, replaced.as_ref()), mode)?;
+        if let [from, to] = &directories[..] {
+            check_tree(to, &self.inode_of_name(&moved)?)?;
+            if let Some(replaced) = replaced.as_ref().filter(|_| mode == RenameMode::Exchange) {
+                check_tree(from, &self.inode_of_name(replaced)?)?;
+            }
+        }
+        let replaced_id = replaced.as_ref().map(|replaced| replaced.id);
         let now_ns = self.now_ns();
-        let mut batch = Batch::new();
+        let mut batch = Change::new();
         let counts = |inode: &Inode| i64::from(inode.is_directory());
         let mut nlinks = [-counts(&moved), counts(&moved)];
         match replaced {
@@ -65,7 +73,7 @@ impl Namespace {
             }
             None => batch.delete(old.as_ref())?,
         }
-        let moved_id = moved.id;
+        let ids = [Some(moved.id), replaced_id];
         self.move_name(&mut batch, from, to, moved, now_ns)?;
         for (at, directory) in directories.iter_mut().enumerate() {
             let change = if from.0 == to.0 { nlinks[0] + nlinks[1] } else { nlinks[at] };
@@ -75,8 +83,8 @@ impl Namespace {
                 self.put_located(&mut batch, directory)?;
             }
         }
-        self.table.write(&batch, Durability::Visible)?;
-        self.forget_pending(moved_id);
+        self.commit(batch)?;
+        ids.into_iter().flatten().for_each(|id| self.forget_pending(id));
         directories.into_iter().for_each(|directory| self.remember(directory));
         self.limit_pending()?;
         Ok(())
@@ -89,6 +97,14 @@ impl Namespace {
         match self.contents.find(found.id, false) {
             Some(opened) if opened.object().is_none() => self.flush_file(&opened),
             _ => Ok(()),
+        }
+    }
+
+    /// Returns the inode of a file, of which a name's record is `found`.
+    fn inode_of_name(&self, found: &Inode) -> Result<Inode> {
+        match found.has(flag::LINKED) {
+            true => Ok(self.record(&Space::Links.of(found.id, b""))?.ok_or(Errno::IO)?),
+            false => Ok(found.clone()),
         }
     }
 
@@ -134,7 +150,7 @@ impl Namespace {
     /// becomes of the old name's record is the caller's.
     fn move_name(
         &self,
-        batch: &mut Batch,
+        batch: &mut Change,
         from: Name<'_>,
         to: Name<'_>,
         found: Inode,
@@ -156,9 +172,14 @@ impl Namespace {
         let mut inode = before.clone();
         self.overlay(&mut inode);
         inode.ctime_ns = now_ns;
+        self.contents.describe_recorded(&mut inode);
         match is_linked {
             true => self.put(batch, &place, Some(&before), &inode)?,
             false => {
+                if self.accounts.counts() {
+                    batch.sums.subtract(&before);
+                    batch.sums.add(&inode);
+                }
                 batch.put(place.as_ref(), &inode.encode())?;
                 self.index_inode(batch, Some(&before), Some(&inode))?;
             }

@@ -13,6 +13,9 @@ use crate::keys::FileId;
 use canopy_store::KeyRange;
 use std::ops::RangeInclusive;
 
+/// So few candidates are looked at at once.
+const FEW: usize = 16;
+
 /// One place that has files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -34,23 +37,47 @@ pub enum Candidates {
 }
 
 impl Candidates {
-    /// Returns the sources to read that cost least together, with what they cost, and asks `cost`
-    /// for each source once. Files may be in several of them.
-    pub fn cheapest(&self, cost: &mut dyn FnMut(&Source) -> u64) -> (u64, Vec<&Source>) {
-        match self {
-            Candidates::Source(source) => (cost(source), vec![source]),
+    /// Returns the ids of all files that are candidates, sorted: of an Either, those that are in
+    /// every choice that `read` knows. `None` if that takes a source that `read` does not give: one
+    /// that has too many. `read` gives the ids of a source in any order.
+    pub fn files<E>(
+        &self,
+        read: &mut impl FnMut(&Source) -> Result<Option<Vec<FileId>>, E>,
+    ) -> Result<Option<Vec<FileId>>, E> {
+        Ok(match self {
+            Candidates::Source(source) => read(source)?.map(|mut ids| {
+                ids.sort_unstable();
+                ids.dedup();
+                ids
+            }),
             Candidates::Either(choices) => {
-                let choices = choices.iter().map(|choice| choice.cheapest(cost));
-                choices.min_by_key(|(cost, _)| *cost).unwrap_or_default()
+                let mut all: Option<Vec<FileId>> = None;
+                for choice in choices {
+                    if all.as_ref().is_some_and(|all| all.len() <= FEW) {
+                        break;
+                    }
+                    let Some(ids) = choice.files(read)? else { continue };
+                    all = Some(match all {
+                        None => ids,
+                        Some(mut all) => {
+                            all.retain(|id| ids.binary_search(id).is_ok());
+                            all
+                        }
+                    });
+                }
+                all
             }
             Candidates::Union(parts) => {
-                let parts = parts.iter().map(|part| part.cheapest(cost));
-                parts.fold((0, Vec::new()), |(sum, mut sources), (cost, more)| {
-                    sources.extend(more);
-                    (sum.saturating_add(cost), sources)
-                })
+                let mut all = Vec::new();
+                for part in parts {
+                    let Some(ids) = part.files(read)? else { return Ok(None) };
+                    all.extend(ids);
+                }
+                all.sort_unstable();
+                all.dedup();
+                Some(all)
             }
-        }
+        })
     }
 
     fn of(attribute: Attribute, range: KeyRange) -> Self {

@@ -4,6 +4,7 @@
 
 mod place;
 mod reference;
+mod threads;
 
 use canopy_namespace::{
     Contents, Namespace, New, RenameMode, SetAttributes, SetTime, SetXattr, Settings,
@@ -17,7 +18,7 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use reference::Reference;
 use rustix::io::Errno;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// One operation, by paths below the root.
@@ -84,10 +85,8 @@ fn step(random: &mut StdRng) -> Step {
     }
 }
 
-fn run(seed: u64, steps: usize) {
-    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
-    let mut random = StdRng::seed_from_u64(seed);
-    let place = directory.path().join("0");
+/// Makes a namespace; with which indexes, the seed decides.
+fn new_place(place: PathBuf, seed: u64, chunk_bytes: u64) -> Place {
     let environment = Environment::system(Arc::new(LocalStorage::new(&place).expect("a storage")));
     let indexes: &[&str] = match seed % 3 {
         0 => &[],
@@ -97,10 +96,17 @@ fn run(seed: u64, steps: usize) {
             "ext", "name", "user.one",
         ],
     };
-    let settings = Settings::default().with_indexes(indexes).expect("settings");
+    let settings = Settings { chunk_bytes, ..Settings::default() };
+    let settings = settings.with_indexes(indexes).expect("settings");
     create_namespace(&environment, &settings, (0, 0), &system_clock()).expect("a namespace");
     drop(environment);
-    let place = Place::open(place);
+    Place::open(place)
+}
+
+fn run(seed: u64, steps: usize, chunk_bytes: u64) {
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+    let mut random = StdRng::seed_from_u64(seed);
+    let place = new_place(directory.path().join("0"), seed, chunk_bytes);
     let reference = Reference::new(&directory.path().join("reference"));
     // The trees since the last sync, the oldest first.
     let mut trees = vec![reference.tree()];
@@ -124,10 +130,16 @@ fn run(seed: u64, steps: usize) {
         if random.random_ratio(1, 100) {
             place.change_indexes(&mut random);
         }
+        if random.random_ratio(1, 60) {
+            place.change_quotas(&mut random);
+        }
         place.build_some(random.random_range(0..3));
         if random.random_ratio(1, 60) {
             place.sync();
             trees.drain(..trees.len() - 1);
+            if random.random_ratio(1, 2) {
+                place.collect();
+            }
         }
         if random.random_ratio(1, 50) {
             let copy = crash(&place, &directory.path().join(format!("{}", at + 1)));
@@ -147,6 +159,15 @@ fn run(seed: u64, steps: usize) {
 fn a_namespace_does_what_a_file_system_does() {
     let seeds = std::env::var("CANOPY_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
     for seed in 0..seeds.unwrap_or(40) {
-        run(seed, 400);
+        run(seed, 400, 0);
+    }
+}
+
+/// Contents are chunks of 4 KiB, of which two are cached.
+#[test]
+fn so_does_one_whose_contents_are_chunks() {
+    let seeds = std::env::var("CANOPY_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    for seed in 0..seeds.unwrap_or(40) {
+        run(seed, 400, 4096);
     }
 }

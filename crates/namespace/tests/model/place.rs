@@ -8,6 +8,7 @@ use crate::{
 use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::query::{Candidate, Component, Context, Expression};
+use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{FileId, Inode, Listing, Privileges, ROOT};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -18,9 +19,14 @@ use std::process::Command;
 
 type Result<T> = std::result::Result<T, Errno>;
 
+/// So much is cached of contents that are chunks: two of them.
+const CACHE_BYTES: u64 = 8192;
+
 pub(crate) struct Place {
     directory: PathBuf,
-    namespace: Namespace,
+    namespace: Arc<Namespace>,
+    /// The directory that paths begin at.
+    root: FileId,
 }
 
 fn told<T>(result: canopy_namespace::Result<T>) -> Result<T> {
@@ -39,15 +45,31 @@ impl Place {
         let storage = LocalStorage::new(&directory).expect("a storage");
         let environment = Environment::system(Arc::new(storage));
         let contents = Contents::new(&directory.join("contents")).expect("a directory");
+        let contents = contents.with_cache_bytes(CACHE_BYTES);
         let namespace =
             Namespace::open(&environment, contents, system_clock()).expect("a namespace");
-        Place { directory, namespace }
+        Place { directory, namespace: Arc::new(namespace), root: ROOT }
+    }
+
+    /// Returns the same namespace with paths that begin at a directory in its root, which is made
+    /// if it is missing.
+    pub(crate) fn at(&self, name: &str) -> Self {
+        let new = New { mode: file_type::DIRECTORY | 0o755, ..New::default() };
+        let found = self.namespace.lookup(ROOT, name.as_bytes());
+        let found = found.or_else(|_| self.namespace.create(ROOT, name.as_bytes(), &new, false));
+        let root = found.expect("a directory").id;
+        Place { directory: self.directory.clone(), namespace: self.namespace.clone(), root }
     }
 
     pub(crate) fn reopen(self) -> Self {
         let directory = self.directory;
         drop(self.namespace);
         Place::open(directory)
+    }
+
+    /// Removes objects of chunks that nobody needs.
+    pub(crate) fn collect(&self) {
+        self.namespace.collect().expect("a collection");
     }
 
     pub(crate) fn sync(&self) {
@@ -59,6 +81,14 @@ impl Place {
         let all = ["size", "uid", "type", "mtime", "ctime", "ext", "name", "user.one", "user.two"];
         let some = Vec::from_iter(all.iter().filter(|_| random.random_ratio(1, 2)));
         self.namespace.set_indexes(&some).expect("indexes");
+    }
+
+    /// Has usage counted, or not any more: limits that nobody reaches, as root does all here.
+    pub(crate) fn change_quotas(&self, random: &mut StdRng) {
+        let account = Account::User(random.random_range(0..3));
+        let inodes_hard = random.random_range(0..3);
+        let limits = Limits { inodes_hard, ..Limits::default() };
+        self.namespace.set_limits(account, limits).expect("limits");
     }
 
     /// Builds some of what is missing in indexes, and begins anew the next time.
@@ -74,7 +104,7 @@ impl Place {
     }
 
     pub(crate) fn check(&self) {
-        let found = self.namespace.check(|_| {}).expect("a check");
+        let found = self.namespace.check_contents(|_| {}).expect("a check");
         assert!(found.is_empty(), "{found:#?}");
     }
 
@@ -118,6 +148,20 @@ impl Place {
         }
     }
 
+    /// Searches while others change what is found.
+    pub(crate) fn search_all(&self) {
+        let nobody = |_: &str| None;
+        let zone = jiff::tz::TimeZone::UTC;
+        let context = Context { now_ns: 0, zone, user: &nobody, group: &nobody };
+        for query in ["[size>100]", "[type=d]", "[ext=txt or user.one]"] {
+            let component = canopy_namespace::query::parse(query.as_bytes(), &context);
+            let Ok(Some(Component::Search(expression))) = component else { panic!("{query}") };
+            let root = Credentials::new(0, [0]);
+            let searched = self.namespace.search(ROOT, &expression, &root, |_| true);
+            searched.expect("a search");
+        }
+    }
+
     fn walk(&self, id: FileId, path: &str, expression: &Expression, found: &mut Vec<String>) {
         let mut entries = Vec::new();
         let listed = self.namespace.list(&mut Listing::new(id), 0, |entry| {
@@ -142,7 +186,7 @@ impl Place {
     /// Returns the directory and the name that a path ends with.
     fn parent<'a>(&self, path: &'a str) -> Result<(FileId, &'a [u8])> {
         let (before, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let mut at = ROOT;
+        let mut at = self.root;
         for name in before.split('/').filter(|name| !name.is_empty()) {
             let found = told(self.namespace.lookup(at, name.as_bytes()))?;
             match found.file_type() {
@@ -296,7 +340,7 @@ impl Place {
     /// Returns what [`Reference::tree`](crate::reference::Reference::tree) does.
     pub(crate) fn tree(&self) -> String {
         let mut lines = Vec::new();
-        let root = told(self.namespace.inode(ROOT)).expect("a root");
+        let root = told(self.namespace.inode(self.root)).expect("a root");
         self.describe(&root, "", &mut lines);
         lines.sort();
         lines.join("\n")

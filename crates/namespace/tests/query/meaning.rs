@@ -232,13 +232,25 @@ fn candidates_are_alternatives_and_unions() {
     ] {
         assert_eq!(shape(query).as_deref(), expected, "{query}");
     }
+    // What every part of an And has, and whatever one of an Or has.
     let candidates = expression("[(size>1 or uid=1) and ext=c]").candidates(&indexes).unwrap();
-    let mut cost = |source: &Source| match source {
-        Source::Index(Attribute::Extension, _) => 10,
-        _ => 4,
+    let ids = |of: &[u64]| Ok::<_, ()>(Some(of.to_vec()));
+    let (sizes, uids) = (Vec::from_iter((0..40).rev()), Vec::from_iter(30..60));
+    let mut all = |source: &Source| match source {
+        Source::Index(Attribute::Size, _) => ids(&sizes),
+        Source::Index(Attribute::Uid, _) => ids(&uids),
+        _ => ids(&[3, 59, 61, 3]),
     };
-    let (cost, sources) = candidates.cheapest(&mut cost);
-    assert_eq!((cost, sources.len()), (8, 2));
+    assert_eq!(candidates.files(&mut all), Ok(Some(vec![3, 59])));
+    // A source that has too many is left out, if there is another.
+    let mut without = |source: &Source| match source {
+        Source::Index(Attribute::Uid, _) => Ok(None),
+        _ => all(source),
+    };
+    assert_eq!(candidates.files(&mut without), Ok(Some(vec![3, 59, 61])));
+    let either = expression("[size>1 or uid=1]").candidates(&indexes).unwrap();
+    assert_eq!(either.files(&mut without), Ok(None));
+    assert_eq!(either.files(&mut |_| Err(5)), Err(5));
 }
 
 fn shape_of(candidates: &Candidates) -> String {

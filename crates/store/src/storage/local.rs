@@ -3,8 +3,10 @@
 use super::{Append, Created, Listed, ReadAt, Storage};
 use crate::error::{Error, Result};
 use bytes::Bytes;
-use rustix::fs::{Advice, AtFlags, CWD, FlockOperation, Mode, OFlags, fadvise, linkat};
-use rustix::io::Errno;
+use rustix::fs::{
+    Advice, AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fadvise, fallocate, linkat,
+};
+use rustix::io::{Errno, retry_on_intr};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::num::NonZeroU64;
@@ -16,6 +18,9 @@ use std::path::{Path, PathBuf};
 /// A large file is written to the disk in parts of so many bytes while it grows: one sync of all of
 /// it would have those of a log wait.
 const WRITEBACK_BYTES: usize = 1 << 20;
+
+/// Room for a file that grows is made in parts of at least so many bytes.
+const RESERVE_BYTES: u64 = 1 << 20;
 
 /// Objects as files below a directory. A file has no name until it is whole and synced
 /// (`O_TMPFILE`), so that a crash leaves nothing to clean up.
@@ -170,9 +175,14 @@ impl Storage for LocalStorage {
         let path = self.path(name);
         let failed = |error| Error::storage(name, error);
         self.make_parent(&path).map_err(failed)?;
+        // Before there is a file: it could not be made again.
+        let parent = File::open(path.parent().unwrap_or(Path::new("/"))).map_err(failed)?;
         let file = File::create_new(&path).map_err(failed)?;
-        sync_parent(&path).map_err(failed)?;
-        Ok(Some(Box::new(LocalAppend { name: name.into(), file })))
+        if let Err(error) = parent.sync_all() {
+            let _ = fs::remove_file(&path);
+            return Err(failed(error));
+        }
+        Ok(Some(Box::new(LocalAppend { name: name.into(), file, length: 0, reserved: 0 })))
     }
 
     fn sync(&self, name: &str) -> Result<()> {
@@ -259,14 +269,48 @@ impl ReadAt for LocalFile {
 struct LocalAppend {
     name: String,
     file: File,
+    /// How many bytes it has, and how many it has room for.
+    length: u64,
+    reserved: u64,
 }
 
 impl Append for LocalAppend {
+    fn reserve(&mut self, bytes: u64) -> Result<()> {
+        let wanted = self.length.saturating_add(bytes);
+        if wanted <= self.reserved {
+            return Ok(());
+        }
+        let more = wanted - self.reserved;
+        let make_room = |more| {
+            let made = || fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.reserved, more);
+            retry_on_intr(made).map(|()| more)
+        };
+        // A little more costs as much.
+        match make_room(more.max(RESERVE_BYTES)).or_else(|_| make_room(more)) {
+            Ok(made) => self.reserved += made,
+            // File systems that cannot.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => self.reserved = u64::MAX,
+            Err(error) => return Err(Error::storage(&*self.name, error)),
+        }
+        Ok(())
+    }
+
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write_all(bytes).map_err(|error| Error::storage(&*self.name, error))
+        self.file.write_all(bytes).map_err(|error| Error::storage(&*self.name, error))?;
+        self.length += bytes.len() as u64;
+        Ok(())
     }
 
     fn sync(&mut self) -> Result<()> {
         self.file.sync_data().map_err(|error| Error::storage(&*self.name, error))
+    }
+}
+
+impl Drop for LocalAppend {
+    /// Gives back the room that it did not need.
+    fn drop(&mut self) {
+        if self.reserved > self.length && self.reserved < u64::MAX {
+            let _ = self.file.set_len(self.length);
+        }
     }
 }

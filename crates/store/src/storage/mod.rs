@@ -123,6 +123,12 @@ pub trait ReadAt: Send + Sync {
 
 /// A file that is appended to.
 pub trait Append: Send {
+    /// Makes room for so many bytes more than it has, where storage can: what is appended there does
+    /// not fail because storage is full. After an error the file has what it had.
+    fn reserve(&mut self, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// Adds bytes. A crash may leave any part of what was not synced.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
 

@@ -1,15 +1,16 @@
-//! SSTables in one storage, everything else in another.
+//! SSTables and chunks of contents in one storage, everything else in another.
 
 use super::{Append, Created, Listed, ReadAt, Storage};
 use crate::error::Result;
-use crate::names::is_sstable;
+use crate::names::is_used_once;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// SSTables in one storage, manifests, logs and locks in another. For stores that overwrite objects
-/// (Garage does): names of SSTables are never used twice, so they are safe there, while what must
-/// be created once, a few kilobytes, lies in a directory that all processes see.
+/// SSTables, and chunks of contents, in one storage; manifests, logs and locks in another. For stores
+/// that overwrite objects (Garage does): names of the former are never used twice, so they are safe
+/// there, while what must be created once, a few kilobytes, lies in a directory that all processes
+/// see.
 pub struct SplitStorage {
     rest: Arc<dyn Storage>,
     sstables: Arc<dyn Storage>,
@@ -22,7 +23,7 @@ impl SplitStorage {
     }
 
     fn of(&self, name: &str) -> &dyn Storage {
-        if is_sstable(name) { &*self.sstables } else { &*self.rest }
+        if is_used_once(name) { &*self.sstables } else { &*self.rest }
     }
 }
 
@@ -32,7 +33,7 @@ impl Storage for SplitStorage {
     }
 
     fn read_ranges(&self, wanted: &[(&str, Range<u64>)]) -> Result<Vec<Bytes>> {
-        match wanted.iter().all(|(name, _)| is_sstable(name)) {
+        match wanted.iter().all(|(name, _)| is_used_once(name)) {
             true => self.sstables.read_ranges(wanted),
             false => {
                 wanted.iter().map(|(name, range)| self.read_range(name, range.clone())).collect()
@@ -65,7 +66,7 @@ impl Storage for SplitStorage {
     }
 
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>> {
-        if is_sstable(prefix) {
+        if is_used_once(prefix) {
             return self.sstables.list(prefix, after);
         }
         let mut listed = self.rest.list(prefix, after)?;

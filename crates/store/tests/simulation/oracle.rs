@@ -270,6 +270,11 @@ impl Oracle {
         batch_of(&known.events[usize::from(number)].steps)
     }
 
+    /// The batch that the writer began last was deferred: nobody may ever see it.
+    pub fn withdraw_batch(&self, writer: usize) {
+        self.known().writers[writer].batches.pop();
+    }
+
     /// Adds an ingestion, and returns its number and all that it adds.
     pub fn begin_ingestion(
         &self,

@@ -26,6 +26,8 @@ pub struct Process {
 
 struct ProcessState {
     is_dead: bool,
+    /// Files find no room so many times more.
+    full: u64,
     random: StdRng,
     clock_off_ms: i64,
 }
@@ -39,7 +41,7 @@ impl Process {
         said: Sender<Said>,
         go: Receiver<()>,
     ) -> Arc<Self> {
-        let state = Mutex::new(ProcessState { is_dead: false, random, clock_off_ms: 0 });
+        let state = Mutex::new(ProcessState { is_dead: false, full: 0, random, clock_off_ms: 0 });
         Arc::new(Process { world, disk, said, go: Mutex::new(go), state, boot })
     }
 
@@ -198,6 +200,19 @@ struct Growing {
 }
 
 impl Append for Growing {
+    fn reserve(&mut self, _bytes: u64) -> Result<()> {
+        let fails = self.process.world.shared.lock().unwrap().faults.failed > 0;
+        let mut state = self.process.state.lock().unwrap();
+        if fails && state.full == 0 && state.random.random_ratio(1, 30) {
+            state.full = state.random.random_range(1..20);
+        }
+        if state.full == 0 {
+            return Ok(());
+        }
+        state.full -= 1;
+        Err(Error::storage(&*self.name, rustix::io::Errno::NOSPC))
+    }
+
     /// Appends in two calls, so that a process may die, or storage fail, in the middle.
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let middle = self.process.below(bytes.len() as u64 + 1) as usize;

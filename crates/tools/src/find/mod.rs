@@ -6,12 +6,14 @@
 //! | `evaluation` | which rows of the index the expression selects |
 //! | `actions` | what is done with them: print, run commands, count |
 //! | `live` | the same on the file system itself, with the tests and actions of the index |
+//! | `records` | the same on a file system's records, without the kernel: `canopy ns find` |
 //!
 //! A new test is a variant of `language::Test`, with an arm in each function of it (columns,
 //! bounds), a line in `language/primary.rs`, and an arm in `evaluation/check.rs`; what it asks of
-//! an entry is a function of `evaluation::Candidates`, which rows of the index and live entries
-//! answer. A new action is a variant of `actions::Action`, with an arm in each function of it, a
-//! line in `language/primary.rs`, and an arm in `ActionSink::act` and in `live/act.rs`.
+//! an entry is a function of `evaluation::Candidates`, which rows of the index, live entries and
+//! records answer; what indexes can tell of it, `records/bound.rs` says. A new action is a variant
+//! of `actions::Action`, with an arm in each function of it, a line in `language/primary.rs`, and an
+//! arm in `ActionSink::act` and in `live/act.rs`.
 
 mod actions;
 mod evaluation;
@@ -19,7 +21,9 @@ mod language;
 mod live;
 mod messages;
 mod path;
+mod records;
 
 pub use evaluation::{FindOutcome, RunOptions, run};
-pub use language::{Find, parse};
+pub use language::{Find, parse, parse_for_records};
 pub use live::run_live;
+pub use records::{Bound, Place, Record, Records, run_records};

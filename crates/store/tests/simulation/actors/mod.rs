@@ -108,7 +108,10 @@ fn some_question(process: &Process) -> Question {
 /// engine.
 fn expect_failure(process: &Process, site: &Site, table: TableId, result: Result<()>) {
     match result {
-        Ok(()) | Err(Error::Storage { .. } | Error::Fenced(_) | Error::Contended(_)) => {}
+        Ok(())
+        | Err(
+            Error::Storage { .. } | Error::Deferred { .. } | Error::Fenced(_) | Error::Contended(_),
+        ) => {}
         Err(Error::NotFound(_)) if process.is_dead() || site.oracle.is_deleted(table) => {}
         Err(error) => panic!("{error}"),
     }

@@ -19,7 +19,8 @@ fn write(site: &Site, process: &Arc<Process>, id: TableId) -> Result<()> {
     for _ in 0..process.below(40) {
         match own.do_something() {
             // It is not known what happened. Whoever goes on is told what cannot go on.
-            Err(Error::Storage { .. } | Error::Contended(_)) if !process.is_dead() => {}
+            Err(Error::Storage { .. } | Error::Deferred { .. } | Error::Contended(_))
+                if !process.is_dead() => {}
             done => done?,
         }
     }
@@ -91,7 +92,15 @@ impl<'a> Own<'a> {
         let range = self.table.range();
         let steps = some_steps(self.process, &range, 1 + self.process.below(5));
         let batch = self.site.oracle.begin_batch(self.writer, &range, steps);
-        self.table.write(&batch, durability)?;
+        let written = match self.process.below(4) {
+            0 => self.table.write_freeing(&batch, durability),
+            _ => self.table.write(&batch, durability),
+        };
+        written.inspect_err(|error| {
+            if matches!(error, Error::Deferred { .. }) {
+                self.site.oracle.withdraw_batch(self.writer);
+            }
+        })?;
         if durability == Durability::Durable {
             self.site.oracle.acknowledged(self.writer);
         }

@@ -3,6 +3,7 @@
 //! all others go through the [`ActionSink`], one at a time.
 
 mod action;
+mod actor;
 mod entry;
 mod exec;
 mod json;
@@ -13,9 +14,10 @@ mod printf;
 mod sink;
 
 pub(crate) use action::{Action, Destination, EntryFormat};
+pub(crate) use actor::{Actor, Met, Needs};
 pub(crate) use entry::{EntryView, LookedUp, attribute};
 pub(crate) use exec::Exec;
 pub(crate) use order::{SortField, SortKey, Sortable, in_order};
 pub(crate) use print::Printer;
 pub(crate) use printf::PrintfFormat;
-pub(crate) use sink::{Acting, ActionSink};
+pub(crate) use sink::ActionSink;

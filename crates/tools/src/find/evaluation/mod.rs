@@ -21,6 +21,7 @@ pub(crate) use candidates::{Candidates, Numeric};
 pub(crate) use chunk::{Chunk, ChunkRow};
 pub(crate) use evaluate::Step;
 pub(crate) use facts::FileSystems;
+pub(crate) use preload::caller;
 pub use search::{FindOutcome, RunOptions, run};
 pub(crate) use select::Selected;
 pub(crate) use visit::Visit;

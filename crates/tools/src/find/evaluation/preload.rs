@@ -39,7 +39,7 @@ pub(crate) fn preload(find: &Find, start: &Start, links: &Arc<Links>) -> Result<
 }
 
 /// Returns the credentials by which access(2) judges the caller.
-fn caller() -> Credentials {
+pub(crate) fn caller() -> Credentials {
     let groups = rustix::process::getgroups().unwrap_or_default();
     let groups = groups.into_iter().chain([rustix::process::getgid()]).map(|gid| gid.as_raw());
     Credentials::new(rustix::process::getuid().as_raw(), groups)

@@ -10,5 +10,5 @@ mod test;
 
 pub(crate) use expr::Expr;
 pub(crate) use globals::Globals;
-pub use parse::{Find, parse};
-pub(crate) use test::{Test, XattrTest};
+pub use parse::{Find, parse, parse_for_records};
+pub(crate) use test::{Number, Test, XattrTest};

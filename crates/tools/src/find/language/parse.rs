@@ -57,8 +57,18 @@ impl Find {
 /// Parses the arguments of find: options, start paths, then an expression. `now_ns` is what ages
 /// count from, in nanoseconds since 1970. Opens the files that actions write to.
 pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
+    parse_for(arguments, now_ns, false)
+}
+
+/// Does the same for a search of records, which have no files that commands could be run on.
+pub fn parse_for_records(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
+    parse_for(arguments, now_ns, true)
+}
+
+fn parse_for(arguments: &[OsString], now_ns: i64, of_records: bool) -> Result<Find, String> {
     let mut parser = Parser {
         rest: arguments,
+        of_records,
         now_ns,
         began_ns: now_ns,
         actions: Vec::new(),
@@ -169,6 +179,8 @@ fn starts_from(file: &OsStr) -> Result<(Vec<OsString>, Vec<String>), String> {
 
 pub(super) struct Parser<'a> {
     pub(super) rest: &'a [OsString],
+    /// Whether records are searched.
+    of_records: bool,
     /// What ages count from; `-daystart` changes it.
     pub(super) now_ns: i64,
     /// The time at which find began.
@@ -284,6 +296,9 @@ impl<'a> Parser<'a> {
             return Err("--count, --json, --ndjson and --0 stand in for -print: leave actions out"
                 .to_owned());
         }
+        if self.of_records {
+            self.check_of_records()?;
+        }
         if self.actions.iter().any(|action| matches!(action, Action::Delete)) {
             if !globals.live {
                 return Err(
@@ -308,6 +323,24 @@ impl<'a> Parser<'a> {
                 .to_owned());
         }
         Ok(())
+    }
+
+    /// Checks what makes no sense where there are records and no files.
+    fn check_of_records(&self) -> Result<(), String> {
+        if self.globals.live {
+            return Err(
+                "--live is for where it is mounted: canopy find --live DIRECTORY".to_owned()
+            );
+        }
+        let needs_files = |action: &Action| matches!(action, Action::Exec(_) | Action::Delete);
+        match self.actions.iter().any(needs_files) {
+            true => {
+                Err("-exec, -execdir, -ok, -okdir and -delete need files, which there are only \
+                where it is mounted: canopy find --live DIRECTORY"
+                    .to_owned())
+            }
+            false => Ok(()),
+        }
     }
 
     /// Takes the file that an action writes to. Actions on one file share what writes to it, by

@@ -2,9 +2,9 @@
 //! where a test or action needs it.
 
 use super::dir::{Stat, open_dir};
-use super::{Live, Needs, Tree};
+use super::{Live, Tree};
 use crate::error::Result;
-use crate::find::actions::{EntryView, LookedUp, attribute};
+use crate::find::actions::{EntryView, LookedUp, Met, Needs, attribute};
 use crate::find::evaluation::{Candidates, Numeric};
 use crate::find::language::XattrTest;
 use crate::find::path::{file_name, trim_slashes};
@@ -90,29 +90,6 @@ impl<'e> LiveEntry<'e> {
         if !gone && !self.diagnosed.replace(true) {
             self.live.problem(self.shown, &errno.into());
         }
-    }
-
-    /// Returns what actions see of it; `None` if that cannot be had.
-    pub(super) fn view(&self, needs: &Needs) -> Option<EntryView<'_>> {
-        let (attributes, dev) = match needs {
-            Needs { stat: true, .. } => *self.stat()?,
-            Needs { file_type: true, .. } => {
-                (Attributes { mode: type_bits(self.file_type()?), ..Attributes::default() }, 0)
-            }
-            _ => (Attributes::default(), 0),
-        };
-        Some(EntryView {
-            shown: self.shown,
-            name: self.base(),
-            start: self.tree.given,
-            link: self.tree.given,
-            depth: self.depth,
-            target: if needs.target { self.target_bytes() } else { b"" },
-            dev,
-            attributes,
-            looked_up: self.look_up(needs, dev),
-            directory: (self.depth > 0).then_some(self.directory),
-        })
     }
 
     fn target_bytes(&self) -> &[u8] {
@@ -235,9 +212,32 @@ impl<'e> LiveEntry<'e> {
                 })
         })
     }
+}
 
-    /// Removes it. Returns whether that went well.
-    pub(super) fn delete(&self) -> bool {
+impl Met for LiveEntry<'_> {
+    fn view(&self, needs: &Needs) -> Option<EntryView<'_>> {
+        let (attributes, dev) = match needs {
+            Needs { stat: true, .. } => *self.stat()?,
+            Needs { file_type: true, .. } => {
+                (Attributes { mode: type_bits(self.file_type()?), ..Attributes::default() }, 0)
+            }
+            _ => (Attributes::default(), 0),
+        };
+        Some(EntryView {
+            shown: self.shown,
+            name: self.base(),
+            start: self.tree.given,
+            link: self.tree.given,
+            depth: self.depth,
+            target: if needs.target { self.target_bytes() } else { b"" },
+            dev,
+            attributes,
+            looked_up: self.look_up(needs, dev),
+            directory: (self.depth > 0).then_some(self.directory),
+        })
+    }
+
+    fn delete(&self) -> bool {
         // As find(1): the working directory itself stays.
         if self.depth == 0 && self.name == c"." {
             return true;

@@ -20,13 +20,12 @@ mod walk;
 
 use crate::error::Result;
 use crate::find::actions::{
-    Action, ActionSink, PrintfFormat, SortField, SortKey, Sortable, attribute, in_order,
+    Action, ActionSink, Needs, SortField, SortKey, Sortable, attribute, in_order,
 };
 use crate::find::evaluation::{FileSystems, FindOutcome, RunOptions};
 use crate::find::language::{Find, Test};
 use crate::find::messages::{file_system_loop, quoted, system_message};
-use act::{Actor, Held};
-use canopy_index::column::TARGET;
+use act::{Held, LiveActor};
 use parking_lot::Mutex;
 use std::ffi::CString;
 use std::io::Write;
@@ -63,16 +62,6 @@ struct Live<'s> {
     partial: AtomicBool,
 }
 
-/// What an action asks of an entry.
-struct Needs {
-    stat: bool,
-    file_type: bool,
-    target: bool,
-    target_type: bool,
-    file_system: bool,
-    context: bool,
-}
-
 /// The tree of one start.
 struct Tree<'a> {
     number: usize,
@@ -106,7 +95,7 @@ pub fn run_live(
 /// Acts on what was held.
 fn act_in_order(search: &Search<'_, '_>, trees: &[Tree<'_>]) -> Result<()> {
     let held = std::mem::take(&mut *search.held.lock());
-    let mut actor = Actor::new(search);
+    let mut actor = LiveActor::new(search).actor;
     for row in in_order(&held, &search.live.find.globals)? {
         if search.sink.is_done() {
             break;
@@ -178,21 +167,6 @@ fn open_depth(threads: usize, runs_commands: bool) -> u32 {
     let limit = if raised { hard } else { soft };
     let each = limit.saturating_sub(DESCRIPTORS_KEPT) / threads.max(1) as u64;
     u32::try_from(each.saturating_sub(4)).unwrap_or(u32::MAX)
-}
-
-impl Needs {
-    fn of(action: &Action) -> Self {
-        let (columns, format) = (action.columns(), action.printf());
-        let has = |letter| format.is_some_and(|format| format.has(letter));
-        Needs {
-            stat: format.map_or(!columns.is_empty(), PrintfFormat::needs_attributes),
-            file_type: has('y'),
-            target: columns.has(TARGET),
-            target_type: has('Y'),
-            file_system: has('F'),
-            context: has('Z'),
-        }
-    }
 }
 
 impl Sortable for Held {

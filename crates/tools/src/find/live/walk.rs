@@ -1,6 +1,6 @@
 //! The walk of a live search: directories are the pieces of work that threads share.
 
-use super::act::{Actor, keep_error};
+use super::act::{LiveActor, keep_error};
 use super::dir::{Dir, Stat};
 use super::entry::LiveEntry;
 use super::{Live, Search, Tree};
@@ -24,7 +24,7 @@ const DIRENT_BYTES: usize = 64 * 1024;
 pub(super) fn walk(search: &Search<'_, '_>, tree: &Tree<'_>) -> Result<()> {
     let mut first = Walker::new(search, tree);
     let start = first.start()?;
-    first.actor.finish()?;
+    first.actor.actor.finish()?;
     let Some(start) = start else { return Ok(()) };
     let states = vec![(); search.live.options.threads.max(1)];
     let outcomes = share(start, states, |(), stack| Walker::new(search, tree).run(stack));
@@ -45,7 +45,7 @@ struct Walker<'w, 'a> {
     search: &'w Search<'w, 'a>,
     live: &'w Live<'w>,
     tree: &'w Tree<'w>,
-    actor: Actor<'w, 'a>,
+    actor: LiveActor<'w, 'a>,
     buffer: Vec<MaybeUninit<u8>>,
     path: Path,
     subdirs: Vec<Arc<Dir>>,
@@ -67,7 +67,7 @@ impl<'w, 'a> Walker<'w, 'a> {
             search,
             live: &search.live,
             tree,
-            actor: Actor::new(search),
+            actor: LiveActor::new(search),
             buffer: vec![MaybeUninit::uninit(); DIRENT_BYTES],
             path: Path::default(),
             subdirs: Vec::new(),
@@ -76,14 +76,14 @@ impl<'w, 'a> Walker<'w, 'a> {
 
     fn run(mut self, stack: &Stack<'_, Arc<Dir>>) -> Result<()> {
         let mut failed = None;
-        while let Some(dir) = stack.take(|| keep_error(&mut failed, self.actor.pause())) {
-            let outcome = self.read(dir, stack).and_then(|()| self.actor.pause());
+        while let Some(dir) = stack.take(|| keep_error(&mut failed, self.actor.actor.pause())) {
+            let outcome = self.read(dir, stack).and_then(|()| self.actor.actor.pause());
             keep_error(&mut failed, outcome);
             if failed.is_some() || self.search.sink.is_done() {
                 stack.stop();
             }
         }
-        let written = self.actor.finish();
+        let written = self.actor.actor.finish();
         failed.map_or(written, Err)
     }
 
@@ -221,7 +221,7 @@ impl<'w, 'a> Walker<'w, 'a> {
             // Another thread may be the last one and write the directory's line: what is in it
             // comes first.
             if dir.left.load(Ordering::Acquire) > 1 {
-                self.actor.write()?;
+                self.actor.actor.write()?;
             }
             if dir.left.fetch_sub(1, Ordering::AcqRel) > 1 {
                 break;

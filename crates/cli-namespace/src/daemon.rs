@@ -1,0 +1,136 @@
+//! Mounting in the foreground, or by a process of its own that leaves the terminal.
+
+use crate::{place, unmount};
+use anyhow::{Context, bail};
+use canopy::Outcome;
+use canopy_mount::Unmounter;
+use nix::mount::{MntFlags, MsFlags, umount2};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::SigSet;
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What it says when the directory is mounted.
+const READY: &str = "mounted";
+
+/// Returns an error for a directory that nothing can be mounted on which is read from these others.
+pub fn check_place(directory: &Path, read: &[PathBuf]) -> anyhow::Result<()> {
+    let shown = directory.display();
+    let failed = || format!("cannot mount on {shown}");
+    match directory.read_dir() {
+        Err(error) if error.kind() == ErrorKind::NotConnected => bail!(place::killed(directory)),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+        Err(error) => return Err(error).with_context(failed),
+        Ok(_) => {}
+    }
+    let directory = directory.canonicalize().with_context(failed)?;
+    if unmount::mounted_on(&directory)?.is_some() {
+        bail!("{shown}: something is mounted there; first unmount it: canopy unmount {shown}");
+    }
+    // The kernel would ask the mount for the files that the mount needs to answer.
+    match read.iter().find(|read| read.starts_with(&directory) || directory.starts_with(read)) {
+        Some(read) => {
+            bail!("{shown}: {} cannot be mounted over itself, nor inside", read.display())
+        }
+        None => Ok(()),
+    }
+}
+
+/// Tells whoever waits for it that the directory is mounted.
+pub fn tell_ready() {
+    // So that whatever it was started in can be unmounted.
+    let _ = rustix::process::chdir("/");
+    let mut out = std::io::stdout().lock();
+    // Whoever waits for it may have gone.
+    let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
+}
+
+/// Unmounts when this process is told to end.
+pub fn unmount_when_told(signals: SigSet, mut unmounter: Unmounter) {
+    std::thread::spawn(move || {
+        while signals.wait().is_ok() {
+            match unmounter.unmount() {
+                Ok(()) => break,
+                Err(error) => canopy::message(format!("cannot unmount: {error}")),
+            }
+        }
+    });
+}
+
+/// Lets this process open as many files as it may: each large one that is open takes a descriptor.
+pub fn raise_limit() {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // With fewer it works, too.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
+}
+
+/// Has the mount keep to those of mount(8)'s options that restrict what files on it can do.
+pub fn restrict(directory: &Path, options: &[String]) -> anyhow::Result<()> {
+    let flags = options.iter().filter_map(|option| match option.as_str() {
+        "nosuid" => Some(MsFlags::MS_NOSUID),
+        "nodev" => Some(MsFlags::MS_NODEV),
+        "noexec" => Some(MsFlags::MS_NOEXEC),
+        _ => None,
+    });
+    let flags: MsFlags = flags.collect();
+    if flags.is_empty() {
+        return Ok(());
+    }
+    let none = None::<&Path>;
+    let flags = flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND;
+    let restricted = nix::mount::mount(none, directory, none, flags, none);
+    if restricted.is_err() {
+        let _ = umount2(directory, MntFlags::MNT_DETACH);
+    }
+    restricted.with_context(|| format!("cannot restrict the mount on {}", directory.display()))
+}
+
+/// Starts a process that does what this one was asked for, and waits until it is ready. What that
+/// says goes to the end of a file.
+pub fn detach(path: &Path) -> anyhow::Result<Outcome> {
+    let failed = || format!("cannot write {}", path.display());
+    let mut options = File::options();
+    options.create(true).append(true).read(true).mode(0o600);
+    let mut log = options.open(path).with_context(failed)?;
+    let before = log.seek(SeekFrom::End(0))?;
+    let program = std::env::current_exe().context("cannot find the program")?;
+    let mut child = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .arg("--detached")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log.try_clone()?)
+        .spawn()
+        .context("cannot start a process")?;
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        BufReader::new(out).read_line(&mut line)?;
+    }
+    if line.trim_end() == READY {
+        return Ok(Outcome::Complete);
+    }
+    let _ = child.wait();
+    bail!("{}", said_since(path, before))
+}
+
+/// Returns what was written into a log from a place on.
+fn said_since(path: &Path, from: u64) -> String {
+    let mut said = String::new();
+    let read = File::open(path).and_then(|mut log| {
+        log.seek(SeekFrom::Start(from))?;
+        log.take(1 << 16).read_to_string(&mut said)
+    });
+    let said = said.trim_end().trim_start_matches("canopy: ");
+    match read {
+        Ok(_) if !said.is_empty() => said.to_owned(),
+        // The disk that it is on may be full.
+        _ => format!(
+            "the process that mounts it ended and has written nothing to {}; --foreground shows why",
+            path.display()
+        ),
+    }
+}

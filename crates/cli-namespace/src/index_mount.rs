@@ -1,0 +1,102 @@
+//! `canopy mount`: an index as a read-only file system, in the foreground or by a process of its
+//! own.
+
+use crate::daemon;
+use anyhow::{Context, bail};
+use canopy::commands::mount::Arguments;
+use canopy::{Outcome, interrupt, places};
+use canopy_index::Index;
+use canopy_index_mount::{Mount, Options, Viewers};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where root's log is.
+const LOG: &str = "/var/log/canopy-mount.log";
+
+pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let indexes: Vec<Index> = places::open(index)?.iter().cloned().collect();
+    let root = root_of(&indexes, arguments.source.as_deref())?;
+    let paths = indexes.iter().map(|index| index.path().canonicalize());
+    let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>().context("cannot find the index")?;
+    daemon::check_place(&arguments.directory, &paths)?;
+    // What root may read of it is of no use to anybody else.
+    drop(indexes);
+    match arguments.foreground || arguments.detached {
+        true => serve(&arguments, paths, root),
+        false => daemon::detach(&log(&arguments)?),
+    }
+}
+
+/// Returns the path that the root of the mount stands for.
+fn root_of(indexes: &[Index], source: Option<&str>) -> anyhow::Result<PathBuf> {
+    let Some(name) = source else { return Ok(PathBuf::from("/")) };
+    let mut sources = indexes.iter().rev().flat_map(Index::sources);
+    let found = sources.find(|source| source.name == name || source.root == name);
+    let Some(found) = found else {
+        let all = indexes.iter().flat_map(Index::sources).map(|source| source.name.as_str());
+        bail!("there is no source '{name}'; there are: {}", Vec::from_iter(all).join(", "));
+    };
+    let root = canopy_model::unescape(&found.root).into_owned();
+    Ok(std::ffi::OsString::from_vec(root).into())
+}
+
+/// Returns the file that is told what happens later.
+fn log(arguments: &Arguments) -> anyhow::Result<PathBuf> {
+    if let Some(log) = &arguments.log {
+        return Ok(log.clone());
+    }
+    if nix::unistd::geteuid().is_root() {
+        return Ok(LOG.into());
+    }
+    let variable = |name: &str| {
+        let path = std::env::var_os(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let state = variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local/state")));
+    let state = state.context("neither XDG_STATE_HOME nor HOME is set; name a file with --log")?;
+    let directory = state.join("canopy");
+    let made = fs::create_dir_all(&directory);
+    made.with_context(|| format!("cannot make {}", directory.display()))?;
+    Ok(directory.join("mount.log"))
+}
+
+/// Mounts, and answers the kernel until it is unmounted.
+fn serve(arguments: &Arguments, paths: Vec<PathBuf>, root: PathBuf) -> anyhow::Result<Outcome> {
+    if arguments.detached {
+        // It may lead a session already.
+        let _ = rustix::process::setsid();
+    }
+    let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
+    daemon::raise_limit();
+    let name = paths.first().cloned().unwrap_or_default();
+    let is_for_all = nix::unistd::geteuid().is_root() && !arguments.private;
+    let viewers = match (is_for_all, paths.first()) {
+        (true, Some(index)) => Viewers::Everybody(index.clone()),
+        _ => Viewers::Owner(Arc::new(move || paths.iter().map(|path| Index::open(path)).collect())),
+    };
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let directory = arguments.directory.display().to_string();
+    let told_of = directory.clone();
+    let options = Options {
+        viewers,
+        root,
+        name,
+        threads: arguments.threads.unwrap_or(threads),
+        log: Arc::new(move |said| canopy::message(format_args!("{told_of}: {said}"))),
+    };
+    let mut mount = Mount::new(&arguments.directory, options)
+        .with_context(|| format!("cannot mount on {directory}"))?;
+    if nix::unistd::geteuid().is_root() {
+        let options = [&arguments.options[..], &["nosuid", "nodev"].map(str::to_owned)].concat();
+        daemon::restrict(&arguments.directory, &options)?;
+    }
+    daemon::unmount_when_told(signals, mount.unmounter());
+    if arguments.detached {
+        daemon::tell_ready();
+    }
+    mount.run().with_context(|| format!("the mount on {directory} failed"))?;
+    Ok(Outcome::Complete)
+}

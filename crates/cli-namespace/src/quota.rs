@@ -1,0 +1,36 @@
+//! `canopy ns quota`: what users, groups and trees use and may use.
+
+mod limits;
+mod place;
+mod table;
+
+use canopy::Outcome;
+use canopy::commands::ns::Quota as Arguments;
+use place::Place;
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let place = Place::open(&arguments.place)?;
+    let account = place.account(&arguments.account)?;
+    let changes =
+        [&arguments.bytes, &arguments.inodes, &arguments.grace].iter().any(|one| one.is_some());
+    match &account {
+        Some(account) if arguments.remove => {
+            place.remove(account)?;
+            return Ok(Outcome::Complete);
+        }
+        Some(account) if changes => {
+            let now = place.told(Some(account))?;
+            let mut limits = now.first().map(|told| told.quota.limits).unwrap_or_default();
+            limits::change(&mut limits, arguments)?;
+            place.set(account, limits)?;
+        }
+        _ => {}
+    }
+    let told = place.told(account.as_ref())?;
+    if told.is_empty() && account.is_some() && !changes && !arguments.json {
+        canopy::message("nothing is counted for it, or it is not for you to know");
+        return Ok(Outcome::Complete);
+    }
+    table::print(&told, arguments.json)?;
+    Ok(Outcome::Complete)
+}

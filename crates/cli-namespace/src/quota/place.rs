@@ -1,0 +1,150 @@
+//! The namespace whose quotas are shown and set: open, or mounted and asked through the kernel.
+
+use crate::{paths, place};
+use anyhow::{Context, bail};
+use canopy::commands::ns::Account as Arguments;
+use canopy_mount::{QUOTA, Told, Wanted};
+use canopy_namespace::quota::{Account, Limits};
+use canopy_namespace::{FileId, Namespace, ROOT};
+use canopy_text::{group_id, user_id};
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+
+pub enum Place {
+    Open(Box<Namespace>),
+    Mounted(PathBuf),
+}
+
+/// Who or what is asked for by name.
+pub enum Named {
+    Account(Account),
+    Tree(FileId, PathBuf),
+}
+
+impl Place {
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        let path = place::asked(path)?;
+        if place::control(&path, QUOTA)?.is_none() {
+            return Ok(Place::Open(Box::new(place::open(&path)?)));
+        }
+        if rustix::fs::stat(&path)?.st_ino != ROOT {
+            bail!("{}: name the directory that the namespace is mounted on", path.display());
+        }
+        Ok(Place::Mounted(path))
+    }
+
+    /// Returns whom the arguments name.
+    pub fn account(&self, arguments: &Arguments) -> anyhow::Result<Option<Named>> {
+        if let Some(name) = &arguments.user {
+            let uid = user_id(name).with_context(|| format!("{name}: no such user"))?;
+            return Ok(Some(Named::Account(Account::User(uid))));
+        }
+        if let Some(name) = &arguments.group {
+            let gid = group_id(name).with_context(|| format!("{name}: no such group"))?;
+            return Ok(Some(Named::Account(Account::Group(gid))));
+        }
+        let Some(path) = &arguments.tree else { return Ok(None) };
+        // Whoever follows a link there may be led elsewhere.
+        let path = Path::new("/").join(paths::show(&paths::names(path)?));
+        let (id, is_directory) = match self {
+            Place::Open(namespace) => {
+                let inode = paths::existing(namespace, &path)?;
+                (inode.id, inode.is_directory())
+            }
+            Place::Mounted(on) => {
+                let stat = rustix::fs::lstat(below(on, &path));
+                let stat = stat.with_context(|| path.display().to_string())?;
+                let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+                (stat.st_ino, kind.is_dir())
+            }
+        };
+        if !is_directory {
+            bail!("{}: not a directory", path.display());
+        }
+        Ok(Some(Named::Tree(id, path)))
+    }
+
+    /// Returns what an account uses and may, or all that the user may know.
+    pub fn told(&self, one: Option<&Named>) -> anyhow::Result<Vec<Told>> {
+        let mut all = match self {
+            Place::Open(namespace) => {
+                let quotas = namespace.quotas()?.into_iter();
+                quotas
+                    .map(|quota| Ok(Told::new(namespace, quota)?))
+                    .collect::<anyhow::Result<_>>()?
+            }
+            Place::Mounted(on) => all_of(on)?,
+        };
+        match one {
+            Some(Named::Account(account)) => all.retain(|told| told.quota.account == *account),
+            Some(Named::Tree(id, _)) => all.retain(|told| told.quota.limits.directory == *id),
+            None => {}
+        }
+        Ok(all)
+    }
+
+    pub fn set(&self, of: &Named, limits: Limits) -> anyhow::Result<()> {
+        self.want(of, &Wanted { account: None, limits, removes: false })
+    }
+
+    pub fn remove(&self, of: &Named) -> anyhow::Result<()> {
+        self.want(of, &Wanted { account: None, limits: Limits::default(), removes: true })
+    }
+
+    fn want(&self, of: &Named, wanted: &Wanted) -> anyhow::Result<()> {
+        let (wanted, id, path) = match of {
+            Named::Account(account) => {
+                (Wanted { account: Some(*account), ..wanted.clone() }, ROOT, Path::new("/"))
+            }
+            Named::Tree(id, path) => (wanted.clone(), *id, path.as_path()),
+        };
+        match self {
+            Place::Open(namespace) => {
+                wanted.set(namespace, id)?;
+                Ok(namespace.sync()?)
+            }
+            Place::Mounted(on) => {
+                let value = serde_json::to_string(&wanted)?;
+                let flags = XattrFlags::empty();
+                match rustix::fs::setxattr(below(on, path), QUOTA, value.as_bytes(), flags) {
+                    Err(Errno::PERM | Errno::ACCESS) => {
+                        bail!("only root and the owner of the namespace may set quotas")
+                    }
+                    set => set.context("cannot set quotas"),
+                }
+            }
+        }
+    }
+}
+
+/// Returns where a path of the namespace is found on its mount.
+fn below(on: &Path, path: &Path) -> PathBuf {
+    on.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Asks a mounted namespace for all quotas, or for the user's own if it does not tell all.
+fn all_of(on: &Path) -> anyhow::Result<Vec<Told>> {
+    let mut all = Vec::new();
+    for kind in ["user", "group", "tree"] {
+        let mut from = 0;
+        loop {
+            let some = match place::ask(on, &format!("{QUOTA}.{kind}.{from}")) {
+                Err(Errno::PERM) => return Ok(parse(&place::ask(on, QUOTA)?.unwrap_or_default())?),
+                some => parse(&some?.unwrap_or_default())?,
+            };
+            let Some(last) = some.last() else { break };
+            let (Account::User(id) | Account::Group(id) | Account::Tree(id)) = last.quota.account;
+            all.extend(some);
+            match id.checked_add(1) {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn parse(lines: &str) -> serde_json::Result<Vec<Told>> {
+    lines.lines().map(serde_json::from_str).collect()
+}

@@ -1,0 +1,216 @@
+//! The records of a namespace as `find` searches them.
+
+use crate::viewed::Viewed;
+use canopy_index::ColumnId;
+use canopy_index::column::*;
+use canopy_model::{Attributes, FileType};
+use canopy_namespace::inode::flag;
+use canopy_namespace::query::{
+    Expression, Field, Kind, Pattern, Span, Test, TextField, Types, XattrTest,
+};
+use canopy_namespace::{Inode, ROOT, View};
+use canopy_tools::find::{Bound, Place, Record, Records};
+use std::io;
+
+/// So many links are followed on one way, as by the kernel.
+const LINKS_MAX: u32 = 40;
+
+/// What reads and writes are best done in, in bytes, as a mount says it.
+const BLOCK_BYTES: u32 = 4096;
+
+/// The records of a namespace at one moment.
+pub struct NamespaceRecords<'a> {
+    view: &'a View,
+    dev: u64,
+}
+
+impl<'a> NamespaceRecords<'a> {
+    /// Makes them searchable.
+    pub fn new(viewed: &'a Viewed) -> Self {
+        let dev = viewed.mount.as_ref().map_or(0, |mount| mount.dev);
+        NamespaceRecords { view: &viewed.view, dev }
+    }
+}
+
+/// Returns the attributes that a mount would show.
+pub fn attributes(inode: &Inode) -> Attributes {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    Attributes {
+        ino: inode.id,
+        mode: inode.mode,
+        nlink: inode.nlink,
+        uid: inode.uid,
+        gid: inode.gid,
+        size_bytes: signed(inode.size),
+        blksize_bytes: BLOCK_BYTES,
+        blocks: signed(inode.blocks),
+        atime_ns: inode.atime_ns,
+        mtime_ns: inode.mtime_ns,
+        ctime_ns: inode.ctime_ns,
+        btime_ns: inode.btime_ns,
+        rdev: inode.rdev.into(),
+    }
+}
+
+fn record(inode: Inode) -> Record {
+    let (attributes, has_xattrs) = (attributes(&inode), inode.has(flag::XATTRS));
+    Record { attributes, target: inode.target, has_xattrs }
+}
+
+impl Records for NamespaceRecords<'_> {
+    fn look(&self, path: &[u8], follow: bool) -> io::Result<Place> {
+        Ok(match self.way(path, follow).map_err(io::Error::other)? {
+            Ok(inode) => Place::Entry(record(inode)),
+            Err(place) => place,
+        })
+    }
+
+    fn list(&self, directory: u64, tell: &mut dyn FnMut(&[u8], Record) -> bool) -> io::Result<()> {
+        let listed = self.view.list(directory, None, |name, inode| tell(name, record(inode)));
+        listed.map_err(io::Error::other)
+    }
+
+    fn is_empty(&self, directory: u64) -> io::Result<bool> {
+        self.view.is_empty(directory).map_err(io::Error::other)
+    }
+
+    fn xattrs(&self, id: u64) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut all = Vec::new();
+        let told = self.view.xattrs(id, |name, value| all.push((name.to_vec(), value.to_vec())));
+        told.map(|()| all).map_err(io::Error::other)
+    }
+
+    fn select(
+        &self,
+        directory: u64,
+        bound: &Bound,
+        tell: &mut dyn FnMut(&[u8], Record) -> bool,
+    ) -> io::Result<bool> {
+        let selected = self.view.search_by_index(directory, &expression(bound), |found| {
+            tell(&found.path, record(found.inode))
+        });
+        selected.map_err(io::Error::other)
+    }
+
+    fn dev(&self) -> u64 {
+        self.dev
+    }
+
+    fn file_system(&self) -> &str {
+        canopy_mount::TYPE
+    }
+}
+
+impl NamespaceRecords<'_> {
+    /// Goes along a path as the kernel would. Absolute links lead from the root if it has their
+    /// first name; what else they lead to, the namespace does not tell.
+    fn way(&self, path: &[u8], follow: bool) -> canopy_namespace::Result<Result<Inode, Place>> {
+        fn names(path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+            path.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec)
+        }
+        let mut ahead: Vec<Vec<u8>> = names(path).filter(|name| !name.is_empty()).collect();
+        let mut way = vec![self.view.root()?];
+        let mut links = 0;
+        while let Some(name) = ahead.pop() {
+            let Some(at) = way.last() else { break };
+            if !at.is_directory() {
+                return Ok(Err(Place::NotDirectory));
+            }
+            match &name[..] {
+                b"" | b"." => continue,
+                b".." if way.len() == 1 => return Ok(Err(Place::Outside)),
+                b".." => {
+                    way.pop();
+                    continue;
+                }
+                _ => {}
+            }
+            let Some(found) = self.view.lookup(at.id, &name)? else {
+                return Ok(Err(Place::Missing));
+            };
+            if found.target.is_empty() || (ahead.is_empty() && !follow) {
+                way.push(found);
+                continue;
+            }
+            links += 1;
+            if links > LINKS_MAX {
+                return Ok(Err(Place::Loop));
+            }
+            if found.target.starts_with(b"/") {
+                way.truncate(1);
+                let first = found.target.split(|byte| *byte == b'/').find(|name| !name.is_empty());
+                if let Some(first) = first
+                    && self.view.lookup(ROOT, first)?.is_none()
+                {
+                    return Ok(Err(Place::Outside));
+                }
+            }
+            ahead.extend(names(&found.target));
+        }
+        Ok(way.pop().ok_or(Place::Missing))
+    }
+}
+
+/// Returns the query that asks for all that may be as a bound says.
+fn expression(bound: &Bound) -> Expression {
+    let text = |field, kind, text: &[u8]| match Pattern::new(kind, text, false) {
+        Ok(pattern) => Expression::Test(Test::Text(field, pattern)),
+        Err(_) => Expression::always(true),
+    };
+    match bound {
+        Bound::Always(passes) => Expression::always(*passes),
+        Bound::All(parts) => Expression::all(parts.iter().map(expression)),
+        Bound::Any(parts) => Expression::any(parts.iter().map(expression)),
+        Bound::Number(column, least, most) => match field(*column) {
+            Some(field) => {
+                let domain = field.domain();
+                let least = if *least == i64::MIN { domain.least } else { i128::from(*least) };
+                let most = if *most == i64::MAX { domain.most } else { i128::from(*most) };
+                Expression::span(field, Span { least, most })
+            }
+            None => Expression::always(true),
+        },
+        Bound::Type(kinds) => Expression::types(types(kinds)),
+        Bound::Name(name) => text(TextField::Name, Kind::Equal, name),
+        Bound::NameStart(start) => text(TextField::Name, Kind::Glob, &[start, &b"*"[..]].concat()),
+        Bound::Extension(extension) => text(TextField::Extension, Kind::Equal, extension),
+        Bound::Xattr(name) => Expression::Test(Test::Xattr(name.clone(), XattrTest::Exists)),
+    }
+}
+
+fn field(column: ColumnId) -> Option<Field> {
+    const FIELDS: [(ColumnId, Field); 10] = [
+        (INO.id(), Field::Inode),
+        (NLINK.id(), Field::Links),
+        (UID.id(), Field::Uid),
+        (GID.id(), Field::Gid),
+        (SIZE.id(), Field::Size),
+        (BLOCKS.id(), Field::Blocks),
+        (ATIME.id(), Field::Atime),
+        (MTIME.id(), Field::Mtime),
+        (CTIME.id(), Field::Ctime),
+        (BTIME.id(), Field::Btime),
+    ];
+    FIELDS.iter().find(|(known, _)| *known == column).map(|(_, field)| *field)
+}
+
+fn types(kinds: &[FileType]) -> Types {
+    const KNOWN: [FileType; 7] = [
+        FileType::Regular,
+        FileType::Directory,
+        FileType::Symlink,
+        FileType::Fifo,
+        FileType::Socket,
+        FileType::Block,
+        FileType::Character,
+    ];
+    let of = |kinds: &mut dyn Iterator<Item = FileType>| {
+        let types = kinds.filter_map(|kind| Types::of(kind.letter()));
+        types.fold(Types::default(), Types::union)
+    };
+    match kinds.contains(&FileType::Unknown) {
+        // All but the known ones that are missing.
+        true => of(&mut KNOWN.into_iter().filter(|kind| !kinds.contains(kind))).complement(),
+        false => of(&mut kinds.iter().copied()),
+    }
+}

@@ -1,0 +1,106 @@
+//! `canopy ns snapshot`: of a namespace that is mounted, or of one that nobody has open.
+
+use crate::place;
+use anyhow::{Context, anyhow, bail};
+use canopy::Outcome;
+use canopy::commands::ns::Snapshot as Arguments;
+use canopy_mount::SNAPSHOTS;
+use canopy_namespace::{Namespace, SNAPSHOTS_MAX};
+use canopy_text::clock::full_time;
+use canopy_text::human_size;
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use std::io::Write;
+use std::path::Path;
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let (Arguments::Create { place, .. }
+    | Arguments::Delete { place, .. }
+    | Arguments::List { place, .. }) = arguments;
+    let place = &place::asked(place)?;
+    match arguments {
+        Arguments::Create { name, .. } => {
+            canopy_namespace::check_snapshot_name(name)?;
+            let created = change(place, "create", name, Namespace::create_snapshot);
+            created.map_err(|errno| not_created(place, name, errno))?;
+        }
+        Arguments::Delete { name, .. } => {
+            let deleted = change(place, "delete", name, Namespace::delete_snapshot);
+            deleted.map_err(|error| match error.downcast_ref::<Errno>() {
+                Some(&Errno::NOENT) => {
+                    anyhow!("{} has no snapshot {name}", place.display())
+                }
+                _ => error.context(format!("cannot delete snapshot {name}")),
+            })?;
+        }
+        Arguments::List { json, .. } => list(place, *json)?,
+    }
+    Ok(Outcome::Complete)
+}
+
+/// Does something with a snapshot through the mount, or else with the namespace itself.
+fn change<T>(
+    place: &Path,
+    what: &str,
+    name: &str,
+    of_closed: impl FnOnce(&Namespace, &str) -> canopy_namespace::Result<T>,
+) -> anyhow::Result<()> {
+    if place::control(place, SNAPSHOTS)?.is_some() {
+        let value = format!("{what} {name}");
+        rustix::fs::setxattr(place, SNAPSHOTS, value.as_bytes(), XattrFlags::empty())?;
+        return Ok(());
+    }
+    let namespace = place::open(place)?;
+    let changed = of_closed(&namespace, name);
+    let closed = namespace.close();
+    match changed {
+        Err(canopy_namespace::Error::Posix(errno)) => return Err(errno.into()),
+        changed => changed?,
+    };
+    Ok(closed?)
+}
+
+fn not_created(place: &Path, name: &str, error: anyhow::Error) -> anyhow::Error {
+    let shown = place.display();
+    match error.downcast_ref::<Errno>() {
+        Some(&Errno::EXIST) => anyhow!(
+            "{shown} has a snapshot {name} already; delete it first (canopy ns snapshot delete), \
+             or take another name"
+        ),
+        Some(&Errno::NOSPC) => anyhow!(
+            "cannot make snapshot {name}: the disk is full, or there are {SNAPSHOTS_MAX} already"
+        ),
+        Some(&Errno::BUSY) => anyhow!(
+            "cannot make snapshot {name}: a large file was written all the time; try again, or \
+             mount {shown} with --no-passthrough"
+        ),
+        Some(&Errno::ROFS) => anyhow!("cannot make snapshot {name}: {shown} is read-only"),
+        _ => error.context(format!("cannot make snapshot {name}")),
+    }
+}
+
+fn list(place: &Path, is_json: bool) -> anyhow::Result<()> {
+    let told = match place::control(place, SNAPSHOTS)? {
+        Some(told) => told,
+        None => place::open(place)?.tell_snapshots()?,
+    };
+    let mut out = std::io::stdout().lock();
+    if is_json {
+        out.write_all(told.as_bytes())?;
+        return Ok(());
+    }
+    for line in told.lines() {
+        let one: serde_json::Value =
+            serde_json::from_str(line).with_context(|| format!("{line}: not a snapshot"))?;
+        let number = |key: &str| one[key].as_i64();
+        let size = |key: &str| number(key).map_or("?".into(), human_size);
+        let Some(created_ns) = number("created_ns") else { bail!("{line}: not a snapshot") };
+        let files = number("files").map_or("?".into(), |files| files.to_string());
+        let time = full_time(created_ns);
+        let time = time.split('.').next().unwrap_or(&time);
+        let name = one["name"].as_str().unwrap_or_default();
+        let (bytes, held) = (size("bytes"), size("held_bytes"));
+        writeln!(out, "{name:<20} {time}  {files:>10} files  {bytes:>8}  holds {held}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,387 @@
+//! Namespaces as sources of the index: `canopy index ns:PATH`. Records become listings, one a
+//! directory, with those who may see them; no mount is asked.
+//!
+//! 1. Threads share the directories (`Thread::read`). Of a large one a part is read at a time, so
+//!    that few subdirectories wait.
+//! 2. Who sees a directory follows from its own permissions and from who may look it up, as in a
+//!    scan. All records are of one moment, so nothing has to be looked at again.
+//!
+//! Its invariant: what the records say of names and places is not believed where it would lead
+//! astray. Each directory is entered once, and names are single components.
+
+use crate::place;
+use crate::records::attributes;
+use crate::viewed::{self, Viewed};
+use anyhow::{Context, bail};
+use canopy::commands::building::{Shards, Stopped};
+use canopy::commands::index::{NamespaceScan, NamespaceSource, NamespaceTree};
+use canopy_model::{
+    Access, Acl, Approach, Attributes, Audience, ClassTable, Listing, Permissions, Rows, Sink,
+    Xattr, escape, join_absolute,
+};
+use canopy_namespace::inode::flag;
+use canopy_namespace::{FileId, Inode, ROOT, View};
+use canopy_scan::{Fault, FoundXattr, ScanError, Stack, Step, share};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Entries after which the listing of a directory is handed over and goes on as another part.
+const PART_ROWS: usize = 64 * 1024;
+
+/// Bytes of values of one inode after which the others are left out, as in a scan.
+const VALUES_BYTES_MAX: usize = 1 << 20;
+
+/// What `canopy index` reads namespaces through.
+pub const SOURCE: NamespaceSource = NamespaceSource { root, open };
+
+/// Returns where the root of a namespace is.
+fn root(namespace: &Path, asked: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let place = match (asked, viewed::mounted(namespace)?) {
+        (Some(asked), _) => asked.to_owned(),
+        (None, Some(mount)) => PathBuf::from(OsStr::from_bytes(&mount.point)),
+        (None, None) => {
+            place::found(namespace)?;
+            bail!("{} is not mounted: say with --root where its files will be", namespace.display())
+        }
+    };
+    let absolute = std::path::absolute(&place)?;
+    let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+        return Ok(absolute);
+    };
+    // The links on the way are followed as a scan does; what lies there may be missing.
+    match absolute.canonicalize() {
+        Ok(real) => Ok(real),
+        Err(_) => Ok(above.canonicalize().with_context(|| above.display().to_string())?.join(name)),
+    }
+}
+
+fn open(namespace: &Path) -> anyhow::Result<Box<dyn NamespaceTree>> {
+    let viewed = Viewed::open(namespace)?;
+    let root = viewed.view.root()?;
+    Ok(Box::new(Tree { viewed, root }))
+}
+
+/// A namespace that is to be indexed.
+struct Tree {
+    viewed: Viewed,
+    root: Inode,
+}
+
+impl NamespaceTree for Tree {
+    fn about(&self) -> (Attributes, u64) {
+        let dev = self.viewed.mount.as_ref().map_or(0, |mount| mount.dev);
+        (attributes(&self.root), dev)
+    }
+
+    fn is_private(&self) -> bool {
+        self.viewed.mount.as_ref().is_some_and(|mount| !mount.has_option("allow_other"))
+    }
+
+    fn xattrs(&self, audience: Audience, classes: &ClassTable) -> anyhow::Result<Vec<FoundXattr>> {
+        let mut found = Vec::new();
+        let mut read = XattrReader::default();
+        read.read(&self.viewed.view, &self.root)?;
+        read.found(&attributes(&self.root), audience, classes, |xattr| {
+            let value = xattr.value.map(|(value, audience)| (value.to_vec(), audience));
+            found.push((xattr.key.to_owned(), value));
+        });
+        Ok(found)
+    }
+
+    fn scan<'w>(
+        &self,
+        root: &Path,
+        approach: &Approach,
+        run: &NamespaceScan<'_>,
+        sinks: Vec<Shards<'w>>,
+    ) -> anyhow::Result<Vec<Shards<'w>>> {
+        let walk = Walk {
+            view: &self.viewed.view,
+            dev: self.about().1,
+            root: escape(root.as_os_str().as_bytes()).into_owned(),
+            run,
+            entered: Mutex::new(HashSet::from([ROOT])),
+        };
+        let access = walk.access(&self.root, approach)?;
+        let first = Arc::new(Directory {
+            above: None,
+            name: Box::default(),
+            depth: 0,
+            path_bytes: 0,
+            attributes: attributes(&self.root),
+            access,
+        });
+        let first = Task { directory: first, after: None, part: 0 };
+        share(first, sinks, |sink, stack| Thread::new(&walk, sink, stack).run())
+            .into_iter()
+            .collect()
+    }
+}
+
+/// A directory whose entries are read.
+struct Directory {
+    /// The directory that it is in; the root has none.
+    above: Option<Arc<Directory>>,
+    /// Its name there, escaped.
+    name: Box<str>,
+    depth: u32,
+    /// Length of its path below the root, escaped.
+    path_bytes: usize,
+    attributes: Attributes,
+    access: Access,
+}
+
+impl Directory {
+    /// Returns the path below the root, escaped.
+    fn path(&self) -> String {
+        let way = std::iter::successors(Some(self), |directory| directory.above.as_deref());
+        let mut names: Vec<&str> =
+            way.take(self.depth as usize).map(|directory| &*directory.name).collect();
+        names.reverse();
+        names.join("/")
+    }
+
+    fn path_bytes_of(&self, name: &str) -> usize {
+        self.path_bytes + usize::from(self.depth > 0) + name.len()
+    }
+}
+
+/// What is still to be read: a directory, all or what comes behind a name.
+struct Task {
+    directory: Arc<Directory>,
+    after: Option<Vec<u8>>,
+    part: u32,
+}
+
+struct Walk<'a> {
+    view: &'a View,
+    dev: u64,
+    /// Absolute path of the root, escaped.
+    root: String,
+    run: &'a NamespaceScan<'a>,
+    /// Directories that were met.
+    entered: Mutex<HashSet<FileId>>,
+}
+
+impl Walk<'_> {
+    /// Returns what a directory makes of those who may look it up.
+    fn access(&self, inode: &Inode, approach: &Approach) -> canopy_namespace::Result<Access> {
+        let acl = match inode.has(flag::XATTRS) {
+            true => self.view.xattr(inode.id, Acl::XATTR_NAME.as_bytes())?,
+            false => None,
+        };
+        let acl = acl.map(|acl| Acl::decode(&acl));
+        let attributes = attributes(inode);
+        let permissions = Permissions::of_inode(&attributes, acl.as_ref().map(|acl| acl.as_ref()));
+        Ok(self.run.classes.access(approach, permissions))
+    }
+
+    /// Notes that something is wrong with an entry of a directory.
+    fn report(&self, directory: &Directory, name: &[u8], fault: Fault) {
+        let mut path = canopy_model::unescape(&directory.path()).into_owned();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        let counts = self.run.counts;
+        let count = match fault {
+            Fault::LongPath => &counts.long_paths,
+            _ => &counts.failed,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        (self.run.on_error)(&ScanError { path, fault });
+    }
+}
+
+struct Thread<'a, 's, S> {
+    walk: &'a Walk<'a>,
+    stack: &'a Stack<'s, Task>,
+    sink: S,
+    rows: Rows,
+    subdirs: Vec<(Vec<u8>, Inode)>,
+    xattrs: XattrReader,
+}
+
+impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
+    fn new(walk: &'a Walk<'a>, sink: S, stack: &'a Stack<'s, Task>) -> Self {
+        let (rows, subdirs, xattrs) = (Rows::default(), Vec::new(), XattrReader::default());
+        Thread { walk, stack, sink, rows, subdirs, xattrs }
+    }
+
+    fn run(mut self) -> anyhow::Result<S> {
+        while let Some(task) = self.stack.take(|| {}) {
+            if let Err(error) = self.read(task) {
+                self.stack.stop();
+                return Err(error);
+            }
+        }
+        Ok(self.sink)
+    }
+
+    /// Reads one part of a directory, hands it over, and puts what is left and the subdirectories
+    /// on the stack, the latter on top.
+    fn read(&mut self, task: Task) -> anyhow::Result<()> {
+        let Task { directory, after, part } = task;
+        let (walk, options) = (self.walk, self.walk.run.options);
+        self.rows.clear();
+        self.subdirs.clear();
+        let (mut last, mut outcome) = (None, Ok(()));
+        let id = directory.attributes.ino;
+        walk.view.list(id, after.as_deref(), |name, inode| {
+            outcome = self.entry(&directory, name, inode);
+            let is_full = self.rows.len() >= PART_ROWS || self.rows.bytes() >= options.part_bytes;
+            if is_full {
+                last = Some(name.to_vec());
+            }
+            outcome.is_ok() && !is_full
+        })?;
+        outcome?;
+        let counts = walk.run.counts;
+        if part == 0 || !self.rows.is_empty() {
+            counts.entries.fetch_add(self.rows.len() as u64, Ordering::Relaxed);
+            self.sink.listing(&Listing {
+                path: &directory.path(),
+                depth: directory.depth,
+                part,
+                dev: walk.dev,
+                directory: &directory.attributes,
+                access: &directory.access,
+                rows: &self.rows,
+            })?;
+        }
+        match last {
+            Some(name) => {
+                let part = part.checked_add(1).context("a directory has too many parts")?;
+                let directory = directory.clone();
+                self.stack.put(Task { directory, after: Some(name), part });
+            }
+            None => {
+                counts.directories.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        for (name, inode) in std::mem::take(&mut self.subdirs) {
+            self.put(&directory, &name, &inode)?;
+        }
+        Ok(())
+    }
+
+    /// Adds an entry to the rows.
+    fn entry(
+        &mut self,
+        directory: &Arc<Directory>,
+        name: &[u8],
+        inode: Inode,
+    ) -> anyhow::Result<()> {
+        let (walk, options) = (self.walk, self.walk.run.options);
+        let is_name =
+            !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0);
+        if !is_name {
+            walk.report(directory, name, Fault::Failed(Step::Look, Errno::INVAL));
+            return Ok(());
+        }
+        let path = || {
+            let above = directory.path();
+            let above = canopy_model::unescape(&above).into_owned();
+            if above.is_empty() { name.to_vec() } else { [&above, &b"/"[..], name].concat() }
+        };
+        if options.excludes.matches(name, path) {
+            return Ok(());
+        }
+        let attributes = attributes(&inode);
+        self.rows.push(&escape(name), attributes, &escape(&inode.target));
+        if inode.has(flag::XATTRS) && !options.no_xattrs {
+            self.xattrs.read(walk.view, &inode)?;
+            let (rows, listing) = (&mut self.rows, directory.access.listing);
+            self.xattrs.found(&attributes, listing, walk.run.classes, |xattr| {
+                rows.push_xattr(xattr);
+            });
+        }
+        if inode.is_directory() {
+            self.subdirs.push((name.to_vec(), inode));
+        }
+        Ok(())
+    }
+
+    /// Puts a directory on the stack.
+    fn put(&self, above: &Arc<Directory>, name: &[u8], inode: &Inode) -> anyhow::Result<()> {
+        let walk = self.walk;
+        let escaped = escape(name);
+        let path_bytes = above.path_bytes_of(&escaped);
+        if path_bytes > walk.run.options.path_bytes_max {
+            walk.report(above, name, Fault::LongPath);
+            return Ok(());
+        }
+        if !walk.entered.lock().insert(inode.id) {
+            walk.report(above, name, Fault::Failed(Step::List, Errno::LOOP));
+            return Ok(());
+        }
+        let path = || {
+            let path = canopy_model::join(&above.path(), &escaped);
+            join_absolute(&walk.root, &path)
+        };
+        let approach = walk.run.classes.below(&above.access, path);
+        let access = walk.access(inode, &approach)?;
+        let directory = Arc::new(Directory {
+            above: Some(above.clone()),
+            name: escaped.into(),
+            depth: above.depth + 1,
+            path_bytes,
+            attributes: attributes(inode),
+            access,
+        });
+        self.stack.put(Task { directory, after: None, part: 0 });
+        Ok(())
+    }
+}
+
+/// The extended attributes of one inode.
+#[derive(Default)]
+struct XattrReader {
+    names: Vec<Vec<u8>>,
+    /// Those that are kept.
+    values: Vec<Option<Vec<u8>>>,
+}
+
+impl XattrReader {
+    fn read(&mut self, view: &View, inode: &Inode) -> canopy_namespace::Result<()> {
+        self.names.clear();
+        self.values.clear();
+        let mut bytes = 0;
+        if !inode.has(flag::XATTRS) {
+            return Ok(());
+        }
+        view.xattrs(inode.id, |name, value| {
+            // The ACL, which says for whom the values are, is always kept.
+            let is_kept = bytes < VALUES_BYTES_MAX || name == Acl::XATTR_NAME.as_bytes();
+            bytes += value.len();
+            self.names.push(name.to_vec());
+            self.values.push(is_kept.then(|| value.to_vec()));
+        })
+    }
+
+    /// Calls `each` with every attribute of the inode, which `audience` may look up.
+    fn found(
+        &self,
+        attributes: &Attributes,
+        audience: Audience,
+        classes: &ClassTable,
+        mut each: impl FnMut(Xattr<'_>),
+    ) {
+        let all = || self.names.iter().zip(&self.values);
+        let acl = all().find(|(name, _)| *name == Acl::XATTR_NAME.as_bytes());
+        let acl = acl.map(|(_, value)| Acl::decode(value.as_deref().unwrap_or_default()));
+        let permissions = Permissions::of_inode(attributes, acl.as_ref().map(|acl| acl.as_ref()));
+        for (name, value) in all() {
+            let key = escape(name);
+            let audience = classes.value_audience(audience, &key, permissions);
+            let value = value.as_deref().map(|value| (value, audience));
+            each(Xattr { key: &key, value });
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Namespaces whose contents lie in a bucket: a real server of S3, real mounts, and both of them
+//! dying.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod garage;
+
+use common::{CANOPY, has, shell, success, wait_until};
+use garage::Garage;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// A namespace whose contents are in the bucket of a server of its own.
+struct Place {
+    directory: TempDir,
+    garage: Garage,
+    on: PathBuf,
+    location: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        assert!(nix::unistd::geteuid().is_root(), "mounting needs root");
+        let directory = tempfile::tempdir_in("/tmp").unwrap();
+        let on = directory.path().join("on");
+        fs::create_dir(&on).unwrap();
+        let location = format!("{}+s3://canopy/some/place", directory.path().join("ns").display());
+        let place = Place { garage: Garage::start(), directory, on, location };
+        success(&place.ns(&["create", &place.location]));
+        place
+    }
+
+    fn ns(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(CANOPY);
+        command.arg("ns").args(arguments);
+        self.garage.tell(&mut command);
+        command.output().unwrap()
+    }
+
+    fn mount(&self, options: &[&str]) {
+        let arguments = [&["mount", &*self.location, self.on.to_str().unwrap()], options].concat();
+        success(&self.ns(&arguments));
+    }
+
+    fn unmount(&self) {
+        success(&self.ns(&["unmount", self.on.to_str().unwrap()]));
+    }
+
+    /// Fails if records or objects have faults.
+    fn assert_sound(&self) {
+        assert_eq!(success(&self.ns(&["check", "--data", &self.location])), "no faults\n");
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.on.join(name)
+    }
+
+    fn local(&self) -> PathBuf {
+        self.directory.path().join("ns")
+    }
+
+    /// Takes what is cached away, so that all is fetched anew.
+    fn forget_cache(&self) {
+        fs::remove_dir_all(self.local().join("contents")).unwrap();
+    }
+
+    fn processes(&self) -> Vec<i32> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let id = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
+            if line.split(|byte| *byte == 0).any(|word| word == self.location.as_bytes()) {
+                found.extend(id);
+            }
+        }
+        found
+    }
+
+    /// Kills the process that answers the kernel, and lets the mount go.
+    fn crash(&self) {
+        for id in self.processes() {
+            let id = nix::unistd::Pid::from_raw(id);
+            let _ = nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGKILL);
+        }
+        let _ = Command::new("umount").arg("-l").arg(&self.on).output();
+        wait_until("the process has ended", || self.processes().is_empty());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.crash();
+    }
+}
+
+fn random_bytes(seed: u64, count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; count];
+    StdRng::seed_from_u64(seed).fill(&mut bytes[..]);
+    bytes
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) {
+    let mut file = File::create(path).unwrap();
+    file.write_all(bytes).unwrap();
+    file.sync_all().unwrap();
+}
+
+#[test]
+fn what_was_synced_outlasts_the_daemon() {
+    let place = Place::new();
+    place.mount(&[]);
+    let (old, new) = (random_bytes(1, 9_000_000), random_bytes(2, 12_000_000));
+    for round in 0..3 {
+        let name = |kind: &str| place.path(&format!("{kind}{round}"));
+        write_synced(&name("synced"), &old);
+        write_synced(&name("changed"), &old);
+        let file = File::options().write(true).open(name("changed")).unwrap();
+        // In the middle, beyond the end, and all of it: nobody syncs that.
+        file.write_all_at(&new, 0).unwrap();
+        fs::write(name("never"), &new).unwrap();
+        place.crash();
+        drop(file);
+        place.mount(&[]);
+        for earlier in 0..=round {
+            let read = |kind: &str| fs::read(place.path(&format!("{kind}{earlier}"))).unwrap();
+            assert!(read("synced") == old, "what was synced is not there");
+            let changed = read("changed");
+            assert!(changed == old || changed == new, "old and new are mixed");
+            // Nobody synced the directory either.
+            let never = fs::read(place.path(&format!("never{earlier}"))).unwrap_or_default();
+            assert!(never.is_empty() || never == new, "{} bytes that nobody wrote", never.len());
+        }
+    }
+    place.unmount();
+    place.assert_sound();
+}
+
+#[test]
+fn a_store_that_is_down_loses_nothing() {
+    let mut place = Place::new();
+    place.mount(&[]);
+    let bytes = random_bytes(3, 5_000_000);
+    place.garage.stop();
+    let mut file = File::create(place.path("file")).unwrap();
+    file.write_all(&bytes).unwrap();
+    for _ in 0..2 {
+        let error = file.sync_all().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(nix::libc::EIO));
+    }
+    assert!(fs::read(place.path("file")).unwrap() == bytes);
+    let log = fs::read_to_string(place.local().join("mount.log")).unwrap();
+    assert!(log.contains("/chunk/") && log.contains("refused"), "{log}");
+    place.garage.go_on();
+    // A server that has just begun may refuse for a moment.
+    wait_until("storage takes it", || file.sync_all().is_ok());
+    drop(file);
+    place.crash();
+    place.forget_cache();
+    place.mount(&[]);
+    assert!(fs::read(place.path("file")).unwrap() == bytes);
+    place.unmount();
+    place.assert_sound();
+}
+
+#[test]
+fn a_cache_smaller_than_files_is_enough() {
+    let place = Place::new();
+    let options = ["--cache-size", "16M", "--cache", place.directory.path().to_str().unwrap()];
+    place.mount(&options);
+    let mut bytes = random_bytes(4, 120_000_000);
+    fs::write(place.path("large"), &bytes).unwrap();
+    assert!(fs::read(place.path("large")).unwrap() == bytes);
+    let file = File::options().read(true).write(true).open(place.path("large")).unwrap();
+    let mut random = StdRng::seed_from_u64(5);
+    for number in 0..100 {
+        let at = random.random_range(0..bytes.len() - 5000);
+        let part = random_bytes(number, 5000);
+        file.write_all_at(&part, at as u64).unwrap();
+        bytes[at..at + 5000].copy_from_slice(&part);
+        let at = random.random_range(0..bytes.len() - 5000);
+        let mut found = vec![0; 5000];
+        file.read_exact_at(&mut found, at as u64).unwrap();
+        assert!(found == bytes[at..at + 5000], "{number}");
+    }
+    file.set_len(100_000_001).unwrap();
+    bytes.truncate(100_000_001);
+    drop(file);
+    assert!(fs::read(place.path("large")).unwrap() == bytes);
+    let cached = shell(place.directory.path(), "du -sm --apparent-size */stored | cut -f1");
+    assert!(cached.trim().parse::<u64>().unwrap() <= 17, "{cached}");
+    place.unmount();
+    place.mount(&options);
+    assert!(fs::read(place.path("large")).unwrap() == bytes);
+    place.unmount();
+    place.assert_sound();
+}
+
+#[test]
+fn programs_work_and_trees_are_copied() {
+    let place = Place::new();
+    place.mount(&["--cache-size", "64M"]);
+    let source = place.directory.path().join("source");
+    let shown = source.to_str().unwrap();
+    shell(
+        place.directory.path(),
+        "mkdir source && mkdir source/linux && cp /usr/include/linux/[a-f]*.h source/linux && head -c 110M /dev/urandom > source/large \
+         && ln source/large source/again && ln -s large source/link",
+    );
+    let copied = format!("mkdir tree && tar -C {shown} -cf - . | tar -C tree -xf -");
+    shell(&place.on, &copied);
+    shell(&place.on, &format!("diff -r --no-dereference {shown} tree"));
+    if has("git") {
+        let git = "git -c user.name=a -c user.email=a@b.c";
+        shell(
+            &place.on,
+            "git init -q one && mkdir one/linux && cp /usr/include/linux/[a-f]*.h one/linux",
+        );
+        shell(&place.on, &format!("cd one && git add . && {git} commit -qm all"));
+        shell(&place.on, "git clone -q --no-local one two && cd two && git fsck --full");
+        shell(&place.on, "diff -r one/linux two/linux");
+    }
+    place.unmount();
+    place.assert_sound();
+    // Through export and import.
+    let copy = place.directory.path().join("copy");
+    let shown = copy.to_str().unwrap();
+    success(&place.ns(&["export", &format!("{}:/tree", place.location), shown]));
+    shell(place.directory.path(), "diff -r --no-dereference source copy");
+    success(&place.ns(&["import", shown, &place.location, "--into", "/again", "--data"]));
+    place.forget_cache();
+    place.mount(&[]);
+    shell(&place.on, &format!("diff -r --no-dereference {} again", source.display()));
+    place.unmount();
+    place.assert_sound();
+}
+
+#[test]
+fn messages_say_what_to_do() {
+    let place = Place::new();
+    let said = |arguments: &[&str]| common::failure(&place.ns(arguments));
+    let again = said(&["create", &place.location]);
+    assert!(again.contains("not empty"), "{again}");
+    let directly = said(&["create", "s3://canopy/other"]);
+    assert!(directly.contains("DIRECTORY+s3://canopy/other"), "{directly}");
+    let small = said(&["create", "/tmp/there-is-none", "--chunk-size", "1K"]);
+    assert!(small.contains("--chunk-size: from 4K to 64M"), "{small}");
+    let nobody = Command::new(CANOPY)
+        .args(["ns", "info", "s3://canopy/other"])
+        .env_remove("AWS_ACCESS_KEY_ID")
+        .output();
+    let nobody = common::failure(&nobody.unwrap());
+    assert!(nobody.contains("AWS_ACCESS_KEY_ID"), "{nobody}");
+    place.mount(&[]);
+    let used = said(&["du", &place.location]);
+    assert!(used.contains("unmount it first"), "{used}");
+    place.unmount();
+}

@@ -1,0 +1,129 @@
+//! A disk that is full: what is refused, what still works, and that all goes on once there is room.
+
+mod common;
+
+use common::{Mounted, failure, ns, shell, success, wait_until};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// A small disk below the place of a test. It goes when the test ends.
+struct Disk<'a>(&'a Path);
+
+impl<'a> Disk<'a> {
+    fn new(on: &'a Path) -> Self {
+        fs::create_dir(on).unwrap();
+        shell(on, "mount -t tmpfs -o size=64m tmpfs .");
+        Disk(on)
+    }
+}
+
+impl Drop for Disk<'_> {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+fn is_full<T>(result: &io::Result<T>) -> bool {
+    let error = result.as_ref().err().and_then(io::Error::raw_os_error);
+    error == Some(Errno::NOSPC.raw_os_error())
+}
+
+/// Makes a file that outlasts a crash, or fails.
+fn keep(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+#[test]
+fn a_full_disk_refuses_what_is_new_and_lets_go_of_what_is_old() {
+    let mut mounted = Mounted::created();
+    let path = mounted.place.path().join("disk");
+    let disk = Disk::new(&path);
+    mounted.namespace = path.join("namespace");
+    success(&ns("create").arg(&mounted.namespace).output().unwrap());
+    mounted.mount(&[]);
+    for name in ["one", "two", "three"] {
+        keep(&mounted.path(name), &vec![1; 8 << 20]).unwrap();
+    }
+    let filled = (0..).map(|number| {
+        let name = format!("large{number}");
+        (keep(&mounted.path(&name), &vec![2; 1 << 20]), name)
+    });
+    let (mut files, mut is_done) = (Vec::new(), false);
+    for (outcome, name) in filled {
+        files.push(name);
+        is_done |= is_full(&outcome);
+        assert!(is_done || outcome.is_ok(), "{outcome:?}");
+        if is_done {
+            break;
+        }
+    }
+    // Names take room in the log, too.
+    let refused = (0..1_000_000).find_map(|number| {
+        let name = format!("{number}{}", "x".repeat(200));
+        let created = File::create(mounted.path(&name)).map(drop);
+        match &created {
+            Ok(()) => files.push(name),
+            Err(_) => assert!(is_full(&created), "{created:?}"),
+        }
+        created.err()
+    });
+    assert!(refused.is_some(), "the disk was never full");
+    // What is there is read, changes are refused, and files go.
+    assert_eq!(fs::read(mounted.path("one")).unwrap().len(), 8 << 20);
+    assert!(is_full(&fs::create_dir(mounted.path("directory"))));
+    File::create(mounted.path("two")).unwrap();
+    assert_eq!(fs::metadata(mounted.path("two")).unwrap().len(), 0);
+    for name in files.iter().chain([&"three".to_owned()]) {
+        match fs::remove_file(mounted.path(name)) {
+            Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {}
+            removed => removed.unwrap(),
+        }
+    }
+    wait_until("there is room again", || keep(&mounted.path("new"), &vec![3; 8 << 20]).is_ok());
+    fs::create_dir(mounted.path("directory")).unwrap();
+    // Nothing of what is said to be kept goes in a crash.
+    keep(&mounted.path("directory/last"), b"text").unwrap();
+    mounted.crash();
+    mounted.mount(&[]);
+    assert_eq!(fs::read(mounted.path("one")).unwrap(), vec![1; 8 << 20]);
+    assert_eq!(fs::read(mounted.path("new")).unwrap(), vec![3; 8 << 20]);
+    assert_eq!(fs::read(mounted.path("directory/last")).unwrap(), b"text");
+    let mut left = Vec::from_iter(
+        fs::read_dir(&mounted.on)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap()),
+    );
+    left.sort();
+    assert_eq!(left, ["directory", "new", "one", "two"]);
+    mounted.assert_sound();
+    drop(disk);
+}
+
+#[test]
+fn what_is_not_mounted_on_a_full_disk_says_why_and_is_sound() {
+    let mut mounted = Mounted::created();
+    let path = mounted.place.path().join("disk");
+    let disk = Disk::new(&path);
+    mounted.namespace = path.join("namespace");
+    success(&ns("create").arg(&mounted.namespace).output().unwrap());
+    mounted.mount(&[]);
+    keep(&mounted.path("file"), b"text").unwrap();
+    mounted.unmount();
+    let filler = path.join("filler");
+    assert!(is_full(&fs::write(&filler, vec![1; 80 << 20])));
+    let tried = ns("mount").arg(&mounted.namespace).arg(&mounted.on).output().unwrap();
+    assert!(failure(&tried).contains("--foreground shows why"));
+    let foreground = ["--foreground".as_ref(), mounted.namespace.as_path(), &mounted.on];
+    let told = failure(&ns("mount").args(foreground).output().unwrap());
+    assert!(told.contains("No space left on device"), "{told}");
+    assert!(!mounted.is_mounted());
+    fs::remove_file(filler).unwrap();
+    mounted.mount(&[]);
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"text");
+    mounted.assert_sound();
+    drop(disk);
+}

@@ -1,0 +1,378 @@
+//! Snapshots as users type them, and `[@NAME]` on mounts: what they keep, who sees it, and what
+//! crashes leave.
+
+mod common;
+
+use common::{Mounted, NOBODY, as_user, failure, ns, shell, success};
+use std::fs::{self, File, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn snapshot(what: &str, place: &Path, name: &str) -> std::process::Output {
+    ns("snapshot").arg(what).arg(place).arg(name).output().unwrap()
+}
+
+#[track_caller]
+fn create(mounted: &Mounted, name: &str) {
+    success(&snapshot("create", &mounted.on, name));
+}
+
+/// All that find, getfattr and md5sum say of a tree.
+#[track_caller]
+fn told(directory: &Path) -> String {
+    let line = r"find . -printf '%P %y %m %U %G %n %l %T@ ' \( -type d -printf '\n' -o -printf '%s\n' \) | sort
+        find . -type f -exec md5sum {} + | sort -k 2; getfattr -Rdm user. . | sort";
+    shell(directory, line)
+}
+
+const TREE: &str = "mkdir -p a/b c; echo small > a/small; head -c 100000 /dev/urandom > a/large; \
+    ln a/large c/hard; ln -s ../a/small c/link; mkfifo c/fifo; setfattr -n user.x -v 1 a/small; \
+    echo other > a/b/deep; chown 1000:1001 a/b; chmod 2750 a/b; truncate -s 5M a/sparse; \
+    touch -d '2001-02-03 04:05:06.789' a/large; : > empty";
+
+#[test]
+fn a_snapshot_shows_the_tree_as_it_was() {
+    for options in [&[][..], &["--no-passthrough"]] {
+        let mounted = Mounted::with(options);
+        shell(&mounted.on, TREE);
+        let before = told(&mounted.on);
+        create(&mounted, "one");
+        let one = mounted.path("[@one]");
+        assert_eq!(told(&one), before);
+        let ids = |path: &str| {
+            [one.join(path), mounted.path(path)].map(|path| fs::metadata(path).unwrap().ino())
+        };
+        assert_ne!(ids("a/large")[0], ids("a/large")[1]);
+        // What is changed, replaced, removed and moved stays in it.
+        shell(
+            &mounted.on,
+            "echo more >> a/large; echo x > a/small; rm -r a/b; mv c d; truncate -s 1 a/sparse; \
+             setfattr -x user.x a/small; echo new > a/new; chmod 700 a",
+        );
+        assert_eq!(told(&one), before);
+        create(&mounted, "two");
+        let between = told(&mounted.on);
+        shell(&mounted.on, "rm -r a d; mkdir a; echo again > a/large");
+        assert_eq!(told(&one), before);
+        assert_eq!(told(&mounted.path("[@two]")), between);
+        mounted.unmount();
+        mounted.mount(options);
+        assert_eq!(told(&one), before);
+        // Any directory shows itself, wherever it is now; a new one was not there.
+        assert!(!mounted.path("a/[@one]").exists());
+        let listed =
+            shell(&mounted.on, "ls '[@]'; readlink '[@]/one'; cat '[@]/two/d/hard' | wc -c");
+        assert_eq!(listed, "one\ntwo\n../[@one]\n100005\n");
+        success(&snapshot("delete", &mounted.on, "one"));
+        assert_eq!(told(&mounted.path("[@two]")), between);
+        assert!(!one.exists());
+        success(&snapshot("delete", &mounted.on, "two"));
+        mounted.assert_sound();
+        assert_eq!(mounted.objects(), 0);
+    }
+}
+
+#[test]
+fn nothing_changes_in_a_snapshot() {
+    let mounted = Mounted::new();
+    shell(&mounted.on, TREE);
+    create(&mounted, "one");
+    let lines = [
+        "echo x > '[@one]/a/small'",
+        "echo x >> '[@one]/a/large'",
+        "echo x > '[@one]/new'",
+        "mkdir '[@one]/new'",
+        "rm '[@one]/a/small'",
+        "rmdir '[@one]/a/b'",
+        "chmod 777 '[@one]/a/small'",
+        "touch '[@one]/a/small'",
+        "setfattr -n user.y -v 1 '[@one]/a/small'",
+        "mv '[@one]/a/small' x",
+        "mv a/small '[@one]/x'",
+        "ln '[@one]/a/small' x",
+    ];
+    for line in lines {
+        let said = shell(&mounted.on, &format!("({line}) 2>&1 || true"));
+        assert!(said.contains("Read-only file system"), "{line}: {said}");
+    }
+    // Nor can anybody pass something off as a snapshot.
+    let said = shell(&mounted.on, "mkdir '[@two]' 2>&1 || true; mv a '[@two]' 2>&1 || true");
+    assert_eq!(said.matches("not permitted").count(), 2, "{said}");
+    let nested = fs::metadata(mounted.path("[@one]/[@one]")).unwrap_err();
+    assert_eq!(nested.kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn queries_work_in_snapshots() {
+    let mounted = Mounted::new();
+    shell(&mounted.on, TREE);
+    create(&mounted, "one");
+    shell(&mounted.on, "rm -r a; echo x > large");
+    let found = shell(&mounted.on, "cd '[@one]/[size>4K and type=f]'; ls -1; cat large | wc -c");
+    assert_eq!(found, "hard\nlarge\nsparse\n100000\n");
+    let found = shell(&mounted.on, "ls '[@one]/a/[name=deep]' '[@one]/[user=1000]'");
+    assert_eq!(found, "[@one]/[user=1000]:\nb\n\n[@one]/a/[name=deep]:\ndeep\n");
+}
+
+/// What a user reads, or that it is denied.
+fn seen(mounted: &Mounted, line: &str) -> String {
+    let mut command = as_user(NOBODY, "sh");
+    command.args(["-c", line]).current_dir(&mounted.on).env("LC_ALL", "C");
+    let output = command.output().unwrap();
+    match output.status.success() {
+        true => String::from_utf8(output.stdout).unwrap(),
+        false => {
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(said.contains("Permission denied"), "{line}: {said}");
+            "denied".into()
+        }
+    }
+}
+
+#[test]
+fn what_was_hidden_then_or_since_is_hidden() {
+    let mounted = Mounted::new();
+    shell(
+        &mounted.on,
+        "for d in open closed locked moved file dead; do mkdir $d; echo $d > $d/text; done; \
+         mkdir private; chmod 700 closed private; setfattr -n user.x -v 1 file/text",
+    );
+    create(&mounted, "one");
+    let text = |directory: &str| seen(&mounted, &format!("cat '[@one]/{directory}/text'"));
+    let all = || ["open", "closed", "locked", "moved", "file", "dead"].map(text);
+    let names = "ls '[@one]/[name=text]' | wc -l";
+    assert_eq!(all(), ["open\n", "denied", "locked\n", "moved\n", "file\n", "dead\n"]);
+    assert_eq!(seen(&mounted, names), "5\n");
+    // The kernel has all of these names in memory now.
+    shell(
+        &mounted.on,
+        "chmod 755 closed; chmod 700 locked; mv moved private; chmod 600 file/text; rm -r dead",
+    );
+    assert_eq!(all(), ["open\n", "denied", "denied", "denied", "denied", "dead\n"]);
+    assert_eq!(seen(&mounted, "getfattr -n user.x '[@one]/file/text'"), "denied");
+    assert_eq!(seen(&mounted, "ls '[@one]/locked'"), "denied");
+    assert_eq!(seen(&mounted, "ls '[@one]/[name=text]' | wc -l"), "3\n");
+    // By another way: what is in a directory that could not be reached then.
+    shell(&mounted.on, "mkdir closed/sub; echo sub > closed/sub/text; chmod 700 closed");
+    create(&mounted, "two");
+    shell(&mounted.on, "mv closed/sub sub");
+    assert_eq!(seen(&mounted, "cat sub/text"), "sub\n");
+    assert_eq!(seen(&mounted, "cat 'sub/[@two]/text'"), "denied");
+    // The directory of a process stays its own, as anywhere; others have to look names up.
+    shell(&mounted.on, "chmod 755 locked");
+    assert_eq!(text("locked"), "locked\n");
+    // Root sees everything.
+    assert_eq!(shell(&mounted.on, "cat '[@one]/closed/text'"), "closed\n");
+}
+
+#[test]
+fn snapshots_give_no_rights_that_were_taken_away() {
+    let mounted = Mounted::new();
+    shell(&mounted.on, "cp /usr/bin/id id; chmod 6755 id; mknod null c 1 3; chmod 666 null");
+    create(&mounted, "one");
+    shell(&mounted.on, "rm id null");
+    assert_eq!(seen(&mounted, "'[@one]/id' -u"), format!("{NOBODY}\n"));
+    assert_eq!(seen(&mounted, "echo x > '[@one]/null'"), "denied");
+}
+
+#[test]
+fn only_root_and_the_owner_change_snapshots() {
+    let mounted = Mounted::new();
+    shell(&mounted.on, "chmod 777 .");
+    create(&mounted, "one");
+    let attempt = |value: &str| {
+        let mut command = as_user(NOBODY, "setfattr");
+        command.args(["-n", "user.canopy.snapshots", "-v", value]).arg(&mounted.on);
+        command.output().unwrap();
+    };
+    attempt("create two");
+    attempt("delete one");
+    assert_eq!(shell(&mounted.on, "ls '[@]'"), "one\n");
+}
+
+/// Two blocks that a writer changes in turns, each synced before the other: whatever a crash leaves,
+/// the first one is not behind.
+#[test]
+fn files_that_are_written_all_the_time_are_as_a_crash_would_leave_them() {
+    let mounted = Mounted::new();
+    let path = mounted.path("busy");
+    fs::write(&path, vec![0; 3 << 20]).unwrap();
+    let other = mounted.path("other");
+    fs::write(&other, vec![0; 100_000]).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = File::options().write(true).open(&path).unwrap();
+            let second = File::options().write(true).open(&other).unwrap();
+            for count in 1_u64.. {
+                if stop.load(Ordering::SeqCst) {
+                    break;
+                }
+                file.write_all_at(&count.to_le_bytes(), 0).unwrap();
+                file.sync_data().unwrap();
+                second.write_all_at(&count.to_le_bytes(), 50_000).unwrap();
+                second.sync_data().unwrap();
+                file.write_all_at(&count.to_le_bytes(), 2 << 20).unwrap();
+                file.sync_data().unwrap();
+                // It rests long enough to be copied now and then, and no snapshot waits for that.
+                let rest_ms = if count % 12 == 0 { 1000 } else { 10 };
+                std::thread::sleep(std::time::Duration::from_millis(rest_ms));
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let mut made = 0;
+        for round in 0..12 {
+            let output = snapshot("create", &mounted.on, &format!("s{round}"));
+            if !output.status.success() {
+                assert!(failure(&output).contains("was written all the time"));
+                continue;
+            }
+            made += 1;
+            let number = |path: &str, offset: u64| {
+                let file = File::open(mounted.path(format!("[@s{round}]/{path}"))).unwrap();
+                let mut bytes = [0; 8];
+                file.read_exact_at(&mut bytes, offset).unwrap();
+                u64::from_le_bytes(bytes)
+            };
+            let (first, second, third) =
+                (number("busy", 0), number("other", 50_000), number("busy", 2 << 20));
+            assert!(first >= second && second >= third && third > 0, "{first} {second} {third}");
+            assert!(first - third <= 1, "{first} {third}");
+        }
+        stop.store(true, Ordering::SeqCst);
+        assert!(made > 0, "no snapshot of twelve was made");
+    });
+    mounted.assert_sound();
+}
+
+#[test]
+fn large_files_are_copied_before_they_change() {
+    for options in [&[][..], &["--no-passthrough"]] {
+        let mounted = Mounted::with(options);
+        shell(
+            &mounted.on,
+            "head -c 20M /dev/urandom > big; cp big /dev/shm/canopy-big.$$; md5sum big",
+        );
+        let sum = shell(&mounted.on, "md5sum < big");
+        create(&mounted, "one");
+        let open = File::options().write(true).open(mounted.path("big")).unwrap();
+        open.write_all_at(b"changed", 1 << 20).unwrap();
+        assert_eq!(shell(&mounted.on, "md5sum < '[@one]/big'"), sum);
+        open.set_len(5).unwrap();
+        // A reader that began before goes on with what it was.
+        assert_eq!(shell(&mounted.on, "md5sum < '[@one]/big'"), sum);
+        drop(open);
+        create(&mounted, "two");
+        shell(
+            &mounted.on,
+            "exec 3< '[@two]/big'; head -c 2 <&3 > first; echo other > big; \
+                            cat <&3 | wc -c",
+        );
+        assert_eq!(shell(&mounted.on, "md5sum < '[@one]/big'"), sum);
+        assert_eq!(fs::metadata(mounted.path("[@two]/big")).unwrap().len(), 5);
+        mounted.assert_sound();
+    }
+}
+
+#[test]
+fn crashes_leave_whole_snapshots() {
+    let mounted = Mounted::new();
+    let mut whole = Vec::new();
+    for round in 0..6 {
+        fs::write(mounted.path("large"), vec![round; 50_000]).unwrap();
+        fs::write(mounted.path("small"), [round; 50]).unwrap();
+        create(&mounted, &format!("s{round}"));
+        whole.push((format!("s{round}"), round));
+        // Something is going on when it dies.
+        let what = if round % 2 == 0 { "create" } else { "delete" };
+        let name = if round % 2 == 0 { "dying".into() } else { format!("s{}", round - 1) };
+        let mut doing = ns("snapshot").args([what]).arg(&mounted.on).arg(&name).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(u64::from(round) * 7));
+        mounted.crash();
+        let _ = doing.wait();
+        mounted.mount(&[]);
+        let list = ns("snapshot").arg("list").arg(&mounted.on).arg("--json").output().unwrap();
+        let list = success(&list);
+        whole.retain(|(one, _)| what == "create" || *one != name || list.contains(one.as_str()));
+        for (name, round) in &whole {
+            let large = fs::read(mounted.path(format!("[@{name}]/large"))).unwrap();
+            assert!(large == vec![*round; 50_000], "{name}");
+            assert_eq!(fs::read(mounted.path(format!("[@{name}]/small"))).unwrap(), [*round; 50]);
+        }
+        if list.contains("dying") {
+            assert_eq!(fs::read(mounted.path("[@dying]/small")).unwrap(), [round; 50]);
+            success(&snapshot("delete", &mounted.on, "dying"));
+        }
+        assert_eq!(success(&ns("check").arg(&mounted.on).output().unwrap()), "no faults\n");
+    }
+    mounted.assert_sound();
+}
+
+#[test]
+fn snapshots_of_what_is_not_mounted() {
+    let mounted = Mounted::created();
+    success(&snapshot("create", &mounted.namespace, "one"));
+    let said = failure(&snapshot("create", &mounted.namespace, "one"));
+    assert!(said.contains("has a snapshot one already"), "{said}");
+    let said = failure(&snapshot("create", &mounted.namespace, "a b"));
+    assert!(said.contains("letters, digits"), "{said}");
+    let said = failure(&snapshot("delete", &mounted.namespace, "two"));
+    assert!(said.contains("has no snapshot two"), "{said}");
+    let list = |options: &[&str]| {
+        success(&ns("snapshot").arg("list").arg(&mounted.namespace).args(options).output().unwrap())
+    };
+    assert!(list(&[]).starts_with("one "), "{}", list(&[]));
+    let told: serde_json::Value = serde_json::from_str(&list(&["--json"])).unwrap();
+    assert_eq!(
+        (&told["files"], &told["bytes"], &told["held_bytes"]),
+        (&0.into(), &0.into(), &0.into())
+    );
+    mounted.mount(&[]);
+    for place in [&mounted.namespace, &mounted.on] {
+        let said = failure(&snapshot("create", place, "one"));
+        assert!(said.contains("has a snapshot one already"), "{said}");
+    }
+    let said = failure(&snapshot("delete", &mounted.on, "two"));
+    assert!(said.contains("has no snapshot two"), "{said}");
+    success(&snapshot("delete", &mounted.on, "one"));
+    fs::set_permissions(&mounted.on, Permissions::from_mode(0o755)).unwrap();
+    mounted.assert_sound();
+    assert_eq!(list(&[]), "");
+}
+
+#[test]
+fn contents_in_chunks_are_kept_too() {
+    let mut mounted = Mounted::created();
+    mounted.namespace = mounted.place.path().join("chunked");
+    let create = ns("create").args(["--chunk-size", "8K"]).arg(&mounted.namespace).output();
+    success(&create.unwrap());
+    mounted.mount(&[]);
+    let before = Vec::from_iter((0..100_000_u32).map(|at| (at / 7) as u8));
+    fs::write(mounted.path("file"), &before).unwrap();
+    fs::write(mounted.path("holes"), "x").unwrap();
+    let holes = fs::File::options().write(true).open(mounted.path("holes")).unwrap();
+    holes.set_len(50_000).unwrap();
+    drop(holes);
+    success(&ns("snapshot").arg("create").arg(&mounted.on).arg("one").output().unwrap());
+    let mut after = before.clone();
+    after[20_000..40_000].fill(0);
+    fs::write(mounted.path("file"), &after).unwrap();
+    fs::remove_file(mounted.path("holes")).unwrap();
+    let check = |mounted: &Mounted| {
+        let kept = mounted.path("[@one]");
+        assert!(fs::read(kept.join("file")).unwrap() == before);
+        let holes = fs::read(kept.join("holes")).unwrap();
+        assert!(holes.len() == 50_000 && holes[0] == b'x' && holes[1..].iter().all(|at| *at == 0));
+        assert!(fs::read(mounted.path("file")).unwrap() == after);
+    };
+    check(&mounted);
+    mounted.unmount();
+    mounted.mount(&[]);
+    check(&mounted);
+    mounted.crash();
+    mounted.mount(&[]);
+    check(&mounted);
+    mounted.assert_sound();
+}

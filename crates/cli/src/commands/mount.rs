@@ -1,0 +1,48 @@
+//! `canopy mount`, `canopy unmount`: their arguments. `canopy-ns` carries them out.
+
+use std::path::PathBuf;
+
+/// Mount an index as a read-only file system
+///
+/// It has the indexed sources at their paths, with all attributes but without contents. Every user
+/// sees what the source would show that user, and a name in brackets asks for files, as in
+/// DIRECTORY/data/[size>1G and age>1y] (docs/queries.md). Mounted by root, every user may use it;
+/// mounted by others, only they may. It is unmounted by 'canopy unmount' or umount(8).
+///
+/// Example: canopy mount /index
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Where to mount it
+    pub directory: PathBuf,
+    /// Show this source alone, by its name or root, as the root of the mount
+    #[arg(long, value_name = "NAME")]
+    pub source: Option<String>,
+    /// Stay in the foreground until it is unmounted, or Ctrl-C
+    #[arg(long, short)]
+    pub foreground: bool,
+    /// Let only yourself use it, though you are root
+    #[arg(long)]
+    pub private: bool,
+    /// Answer the kernel with so many threads [default: as many as there are processors]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Write what is told later, such as why a query was refused, to the end of this file [default:
+    /// /var/log/canopy-mount.log for root, $XDG_STATE_HOME/canopy/mount.log for others]
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Options as of mount(8): noexec; others change nothing
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    pub options: Vec<String>,
+    /// Tell on standard output when it is mounted, and leave the terminal
+    #[arg(long, hide = true)]
+    pub detached: bool,
+}
+
+/// Unmount an index, or a namespace
+///
+/// Example: canopy unmount /index
+#[derive(clap::Args)]
+pub struct Unmount {
+    /// Where it is mounted
+    pub directory: PathBuf,
+}

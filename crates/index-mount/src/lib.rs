@@ -1,0 +1,105 @@
+//! An index as a read-only file system of the kernel, by FUSE: the indexed sources at their paths
+//! with their attributes, without contents, and query directories.
+//!
+//! Every user sees exactly what the index shows that user, and the kernel enforces it. The process
+//! that mounts the index answers nobody by what it may read itself: for each set of credentials it
+//! starts a process that has these and no other rights for good (`helper`), asks that (`sessions`),
+//! and passes the answer on. The kernel remembers nothing of what it was told for one user, and
+//! what it knows by an id is looked up by its path for whoever asks (`nodes`).
+//!
+//! Not its job: deciding who may see what. The kernel does when a helper opens files of the index.
+
+mod filesystem;
+mod handles;
+mod helper;
+mod listing;
+mod nodes;
+mod protocol;
+mod recent;
+mod search;
+mod sessions;
+mod view;
+mod xattrs;
+
+pub use canopy_mount::mounted::Unmounter;
+pub use helper::{ARGUMENT, serve_as_user};
+pub use sessions::Log;
+pub use view::Opener;
+
+use canopy_model::{Credentials, escape};
+use canopy_mount::mounted::{Mounted, Terms};
+use filesystem::Filesystem;
+use sessions::{How, Sessions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The type that mounts have, as `findmnt -t` and /etc/fstab name it.
+pub const TYPE: &str = "fuse.canopy-index";
+
+/// Where nobody but the owner asks, the kernel may believe what it was told for so long.
+const TTL: Duration = Duration::from_secs(1);
+
+/// Whose view is shown.
+pub enum Viewers {
+    /// Everybody's own, of the index in this directory. Takes root.
+    Everybody(PathBuf),
+    /// The view of the user who mounts the index, to that user alone.
+    Owner(Opener),
+}
+
+/// How an index is mounted.
+pub struct Options {
+    /// Whose view is shown.
+    pub viewers: Viewers,
+    /// The path that is the root of the mount: `/`, or the root of a source.
+    pub root: PathBuf,
+    /// What `mount` and `df` call it.
+    pub name: PathBuf,
+    /// How many threads answer the kernel.
+    pub threads: usize,
+    /// Is told why a query was refused, and what fails.
+    pub log: Log,
+}
+
+/// An index that is mounted.
+pub struct Mount(Mounted<Filesystem>);
+
+impl Mount {
+    /// Mounts an index on a directory. The kernel's questions are answered by [`run`](Self::run).
+    pub fn new(directory: &Path, options: Options) -> io::Result<Self> {
+        let is_for_all = matches!(options.viewers, Viewers::Everybody(_));
+        let (how, owner, ttl) = match options.viewers {
+            Viewers::Everybody(index) => {
+                (How::AsUsers { index, root: options.root }, None, Duration::ZERO)
+            }
+            Viewers::Owner(opener) => {
+                let root = escape(options.root.as_os_str().as_bytes()).into_owned();
+                let uid = rustix::process::geteuid().as_raw();
+                (How::AsOwner { opener, root }, Some(Credentials::new(uid, [])), TTL)
+            }
+        };
+        let terms = Terms {
+            kind: TYPE,
+            name: &options.name,
+            is_for_all,
+            is_read_only: true,
+            checks_permissions: false,
+            is_inert: true,
+            threads: options.threads,
+        };
+        let sessions = Sessions::start(how, options.log);
+        Mounted::new(Filesystem::new(sessions, owner, ttl), directory, &terms).map(Mount)
+    }
+
+    /// Returns what unmounts it from another thread, so that `run` ends.
+    pub fn unmounter(&mut self) -> Unmounter {
+        self.0.unmounter()
+    }
+
+    /// Answers the kernel until the directory is unmounted.
+    pub fn run(self) -> io::Result<()> {
+        self.0.run()
+    }
+}

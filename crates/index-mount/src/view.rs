@@ -1,0 +1,565 @@
+//! What the user sees whose process this is: entries, directories, extended attributes and results
+//! of queries, by their paths from the root of the mount.
+//!
+//! The kernel has decided which files of the index could be opened. Nothing here looks at the live
+//! file system.
+
+use crate::listing::{Item, Listing, Listings, above, read};
+use crate::protocol::{Asked, Entry, Failure, Folder, PAGE_BYTES, PATH_BYTES_MAX, Place, Told};
+use crate::search::Search;
+use crate::xattrs::Values;
+use canopy_index::{FileKind, Index, SourceRecord};
+use canopy_model::{Wanted, escape, is_below, join_absolute, unescape, xattr_names};
+use canopy_model::{XattrAccess, base_name};
+use canopy_mount::results::{Hits, RESULTS_MAX, is_query};
+use canopy_namespace::NAME_BYTES_MAX;
+use canopy_read::links::parent_of;
+use canopy_read::locate::{look_up, may_search, permits, source_of};
+use nix::errno::Errno;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often to look for a new generation.
+const RENEWAL: Duration = Duration::from_secs(1);
+
+/// Results of a query are looked up by name for so long.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// What so many queries found last is kept.
+const KEPT_MAX: usize = 4;
+
+/// Entries that open directories may have together.
+const OPEN_ENTRIES_MAX: usize = 4_000_000;
+
+/// Opens the indexes that the user reads, which are one or two.
+pub type Opener = Arc<dyn Fn() -> canopy_index::Result<Vec<Index>> + Send + Sync>;
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Failure { errno: errno as i32, log: None }
+    }
+}
+
+impl From<canopy_index::Error> for Failure {
+    fn from(error: canopy_index::Error) -> Self {
+        Failure { errno: Errno::EIO as i32, log: Some(error.to_string()) }
+    }
+}
+
+impl From<canopy_read::Error> for Failure {
+    fn from(error: canopy_read::Error) -> Self {
+        Failure { errno: Errno::EIO as i32, log: Some(error.to_string()) }
+    }
+}
+
+/// One generation, and what was read of it.
+pub(crate) struct Opened {
+    pub(crate) index: Index,
+    /// The path that the root of the mount stands for, absolute and escaped.
+    root: String,
+    stamps: Vec<(PathBuf, Stamp)>,
+    listings: Mutex<Listings>,
+    values: Values,
+    /// Whether there are values of extended attributes at all.
+    has_values: bool,
+}
+
+/// What changes when a generation is published: device, inode and time of `CURRENT`.
+type Stamp = Option<(u64, u64, i64, i64)>;
+
+/// What lies at a path.
+pub(crate) struct Found {
+    /// Absolute, escaped.
+    pub(crate) absolute: String,
+    pub(crate) item: Item,
+}
+
+/// What a directory has in it.
+enum Inside {
+    Listed(Arc<Listing>),
+    /// Nobody tells what; whether single names may be looked up.
+    Unlisted(bool),
+}
+
+struct Kept {
+    folder: Folder,
+    at: Instant,
+    hits: Arc<Hits>,
+}
+
+#[derive(Clone)]
+enum Open {
+    Listing(Arc<Listing>),
+    Results(Arc<Hits>),
+}
+
+/// What one user sees. Threads may ask at once.
+pub(crate) struct View {
+    opener: Opener,
+    root: String,
+    opened: Mutex<Option<(Arc<Opened>, Instant)>>,
+    open: Mutex<HashMap<u64, Open>>,
+    kept: Mutex<Vec<Kept>>,
+}
+
+impl View {
+    /// Nothing is opened yet. `root` is the path that the root of the mount stands for, escaped.
+    pub(crate) fn new(opener: Opener, root: String) -> Self {
+        let (opened, open, kept) = (Mutex::default(), Mutex::default(), Mutex::default());
+        View { opener, root, opened, open, kept }
+    }
+
+    /// Answers a question.
+    pub(crate) fn answer(&self, asked: &Asked) -> Result<Told> {
+        let mut told = self.told(asked)?;
+        // Names that only root is shown are not among those of an entry.
+        if rustix::process::geteuid().is_root() && self.opened()?.has_values {
+            match &mut told {
+                Told::Entry(entry, _) => entry.has_xattrs = true,
+                Told::Page(entries, _) => {
+                    entries.iter_mut().for_each(|(_, entry)| entry.has_xattrs = true);
+                }
+                _ => {}
+            }
+        }
+        Ok(told)
+    }
+
+    fn told(&self, asked: &Asked) -> Result<Told> {
+        match asked {
+            Asked::Lookup(folder, name) => self.look_up(folder, name),
+            Asked::Attributes(place) => {
+                let (found, path) = self.opened()?.resolve(place)?;
+                Ok(Told::Entry(found.item.entry, path))
+            }
+            Asked::List { folder, handle, first } => self.list(folder, *handle, *first),
+            Asked::Close(handle) => {
+                self.open.lock().remove(handle);
+                Ok(Told::Done)
+            }
+            Asked::XattrNames(place) => {
+                let opened = self.opened()?;
+                let (found, _) = opened.resolve(place)?;
+                let names = opened.xattr_names(&found)?;
+                let list = names.iter().flat_map(|name| {
+                    let name = unescape(name).into_owned();
+                    name.into_iter().chain([0])
+                });
+                Ok(Told::Bytes(list.collect()))
+            }
+            Asked::Xattr(place, name) => {
+                let opened = self.opened()?;
+                let (found, _) = opened.resolve(place)?;
+                opened.xattr(&found, &escape(name)).map(Told::Bytes)
+            }
+            Asked::Access(place, mask) => {
+                let opened = self.opened()?;
+                let (found, _) = opened.resolve(place)?;
+                opened.check_access(&found, *mask)?;
+                Ok(Told::Done)
+            }
+        }
+    }
+
+    /// Returns whether answering takes a search.
+    pub(crate) fn is_search(asked: &Asked) -> bool {
+        match asked {
+            Asked::Lookup(folder, name) => !folder.queries.is_empty() && !is_query(name),
+            Asked::List { folder, .. } => !folder.queries.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Returns the current generation.
+    fn opened(&self) -> Result<Arc<Opened>> {
+        let mut last = self.opened.lock();
+        if let Some((opened, looked)) = &mut *last {
+            if looked.elapsed() < RENEWAL {
+                return Ok(opened.clone());
+            }
+            *looked = Instant::now();
+            if opened.is_current() {
+                return Ok(opened.clone());
+            }
+        }
+        let opened = Arc::new(Opened::new(&self.opener, &self.root)?);
+        self.kept.lock().clear();
+        *last = Some((opened.clone(), Instant::now()));
+        Ok(opened)
+    }
+
+    fn look_up(&self, folder: &Folder, name: &[u8]) -> Result<Told> {
+        let opened = self.opened()?;
+        if !folder.queries.is_empty() {
+            if is_query(name) {
+                return Search::check(&folder.queries, Some(name)).map(|()| Told::Query);
+            }
+            // It may have come since.
+            let kept = self.kept(folder).filter(|hits| hits.get(name).is_some());
+            let hits = kept.map_or_else(|| self.find(&opened, folder), Ok)?;
+            let hit = hits.get(name).ok_or(Errno::ENOENT)?;
+            return Ok(Told::Entry(link_to(hit), Vec::new()));
+        }
+        let (directory, path) = opened.resolve(&folder.place)?;
+        let named = opened.child(&directory, name);
+        match named {
+            Ok(found) => {
+                let path = [&*path, if path.is_empty() { b"" } else { b"/" }, name].concat();
+                if path.len() > PATH_BYTES_MAX {
+                    return Err(Errno::ENAMETOOLONG.into());
+                }
+                Ok(Told::Entry(found.item.entry, path))
+            }
+            Err(failure) if failure.errno == Errno::ENOENT as i32 && is_query(name) => {
+                Search::check(&[], Some(name)).map(|()| Told::Query)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn list(&self, folder: &Folder, handle: u64, first: u64) -> Result<Told> {
+        let known = self.open.lock().get(&handle).cloned();
+        let open = match known {
+            Some(open) => open,
+            // What ended with another process is listed again.
+            None => {
+                let opened = self.opened()?;
+                let open = match folder.queries.is_empty() {
+                    true => Open::Listing(opened.list(&opened.resolve(&folder.place)?.0)?),
+                    false => Open::Results(self.find(&opened, folder)?),
+                };
+                let mut all = self.open.lock();
+                let count: usize = all.values().map(Open::len).sum();
+                if !all.is_empty() && count + open.len() > OPEN_ENTRIES_MAX {
+                    return Err(Errno::EMFILE.into());
+                }
+                all.insert(handle, open.clone());
+                open
+            }
+        };
+        let first = usize::try_from(first).unwrap_or(usize::MAX);
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        for at in first..open.len() {
+            let (name, entry) = open.entry(at);
+            bytes += name.len() + entry.target.len() + 64;
+            page.push((name, entry));
+            if bytes > PAGE_BYTES {
+                break;
+            }
+        }
+        let is_more = first.saturating_add(page.len()) < open.len();
+        Ok(Told::Page(page, is_more))
+    }
+
+    fn kept(&self, folder: &Folder) -> Option<Arc<Hits>> {
+        let kept = self.kept.lock();
+        let mut fresh = kept.iter().filter(|one| one.at.elapsed() < FRESH);
+        fresh.find(|one| one.folder == *folder).map(|one| one.hits.clone())
+    }
+
+    /// Searches below a directory, and keeps what is found for looking names up.
+    fn find(&self, opened: &Opened, folder: &Folder) -> Result<Arc<Hits>> {
+        let (base, _) = opened.resolve(&folder.place)?;
+        if !base.item.entry.is_directory() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        let view = opened.index.seen_from(&base.absolute)?;
+        let hits = Arc::new(Search::run(&view, &base.absolute, &folder.queries)?);
+        let mut kept = self.kept.lock();
+        kept.retain(|one| one.at.elapsed() < FRESH && one.folder != *folder);
+        let results = |kept: &[Kept]| kept.iter().map(|one| one.hits.hits.len()).sum::<usize>();
+        while !kept.is_empty()
+            && (kept.len() >= KEPT_MAX || results(&kept) + hits.hits.len() > RESULTS_MAX)
+        {
+            kept.remove(0);
+        }
+        kept.push(Kept { folder: folder.clone(), at: Instant::now(), hits: hits.clone() });
+        Ok(hits)
+    }
+}
+
+impl Open {
+    fn len(&self) -> usize {
+        match self {
+            Open::Listing(listing) => listing.items.len(),
+            Open::Results(hits) => hits.hits.len(),
+        }
+    }
+
+    fn entry(&self, at: usize) -> (Vec<u8>, Entry) {
+        match self {
+            Open::Listing(listing) => {
+                let item = &listing.items[at];
+                (item.name.to_vec(), item.entry.clone())
+            }
+            Open::Results(hits) => (hits.hits[at].name.clone(), link_to(&hits.hits[at])),
+        }
+    }
+}
+
+/// Returns the attributes of the link to a result. The link has no number of its own.
+fn link_to(hit: &canopy_mount::results::Hit) -> Entry {
+    let inode = &hit.inode;
+    Entry {
+        mode: 0o120_777,
+        nlink: 1,
+        uid: inode.uid,
+        gid: inode.gid,
+        size: hit.target.len() as u64,
+        blksize: 4096,
+        atime_ns: inode.atime_ns,
+        mtime_ns: inode.mtime_ns,
+        ctime_ns: inode.ctime_ns,
+        btime_ns: inode.btime_ns,
+        target: hit.target.clone(),
+        ..Entry::default()
+    }
+}
+
+impl Opened {
+    fn new(opener: &Opener, root: &str) -> Result<Self> {
+        let indexes = opener().map_err(|error| {
+            let errno = match &error {
+                canopy_index::Error::NoIndex(_) => Errno::ENOENT,
+                canopy_index::Error::Io { source, .. } => {
+                    source.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+                }
+                _ => Errno::EIO,
+            };
+            // Nothing is missing in the mount, and nobody's rights there are at fault.
+            let errno = if errno == Errno::ENOENT { Errno::EIO } else { errno };
+            Failure { errno: errno as i32, log: Some(error.to_string()) }
+        })?;
+        let stamps = indexes.iter().map(stamp).collect();
+        let mut indexes = indexes.into_iter();
+        let first = indexes.next().ok_or(Errno::EIO)?;
+        let index = indexes.fold(first, Index::joined).flattened();
+        let has_values = index.shards().iter().any(|shard| shard.rows(FileKind::Xattrs) > 0);
+        let (listings, values) = (Mutex::default(), Values::default());
+        Ok(Opened { index, root: root.to_owned(), stamps, listings, values, has_values })
+    }
+
+    fn is_current(&self) -> bool {
+        self.stamps.iter().all(|(path, then)| stamp_of(path) == *then)
+    }
+
+    /// Returns the absolute path that a path from the root of the mount stands for.
+    fn absolute(&self, path: &[u8]) -> String {
+        match path {
+            b"" => self.root.clone(),
+            path => join_absolute(&self.root, &escape(path)),
+        }
+    }
+
+    /// Returns what is at the first of the paths that leads to the entry which is meant, and that
+    /// path.
+    fn resolve(&self, place: &Place) -> Result<(Found, Vec<u8>)> {
+        let mut failed: Option<Failure> = None;
+        for path in &place.paths {
+            match self.at(path) {
+                Ok(found) if place.inode.is_none_or(|inode| inode == found.identity()) => {
+                    return Ok((found, path.clone()));
+                }
+                // Another file is there now.
+                Ok(_) => failed = failed.or(Some(Errno::ESTALE.into())),
+                Err(failure) => failed = failed.or(Some(failure)),
+            }
+        }
+        Err(failed.unwrap_or(Errno::ENOENT.into()))
+    }
+
+    fn at(&self, path: &[u8]) -> Result<Found> {
+        let absolute = self.absolute(path);
+        if path.is_empty() {
+            return self.alone(absolute);
+        }
+        let above = parent_of(&absolute);
+        match self.inside(above)? {
+            Inside::Listed(listing) => {
+                let item = listing.get(&unescape(base_name(&absolute))).ok_or(Errno::ENOENT)?;
+                Ok(Found { item: item.clone(), absolute })
+            }
+            Inside::Unlisted(may_search) => {
+                self.alone(absolute).map_err(|failure| {
+                    match may_search || failure.errno != Errno::ENOENT as i32 {
+                        true => failure,
+                        false => Errno::EACCES.into(),
+                    }
+                })
+            }
+        }
+    }
+
+    /// Returns what is at an absolute path without looking at the directory that it is in.
+    fn alone(&self, absolute: String) -> Result<Found> {
+        let view = self.index.seen_from(&absolute)?;
+        let Some((source, path)) = source_of(&view, &absolute) else {
+            let is_above = view.sources().iter().any(|source| is_under(&source.root, &absolute));
+            if !is_above && absolute != self.root {
+                return Err(Errno::ENOENT.into());
+            }
+            let item = Item::above_sources(base_name(&absolute), view.published_ns());
+            return Ok(Found { item, absolute });
+        };
+        let inode = look_up(&view, source, &path)?.ok_or(Errno::ENOENT)?;
+        Ok(Found { item: Item::new(base_name(&absolute), inode), absolute })
+    }
+
+    fn child(&self, directory: &Found, name: &[u8]) -> Result<Found> {
+        if !directory.item.entry.is_directory() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        if name.len() > NAME_BYTES_MAX {
+            // Queries may be longer.
+            let errno = if is_query(name) { Errno::ENOENT } else { Errno::ENAMETOOLONG };
+            return Err(errno.into());
+        }
+        let absolute = join_absolute(&directory.absolute, &escape(name));
+        match self.inside(&directory.absolute)? {
+            Inside::Listed(listing) => {
+                let item = listing.get(name).ok_or(Errno::ENOENT)?.clone();
+                Ok(Found { absolute, item })
+            }
+            Inside::Unlisted(may_search) => {
+                self.alone(absolute).map_err(|failure| {
+                    match may_search || failure.errno != Errno::ENOENT as i32 {
+                        true => failure,
+                        false => Errno::EACCES.into(),
+                    }
+                })
+            }
+        }
+    }
+
+    /// Returns what is in the directory at an absolute path.
+    fn inside(&self, absolute: &str) -> Result<Inside> {
+        if let Some(listing) = self.listings.lock().get(absolute) {
+            return Ok(Inside::Listed(listing));
+        }
+        let view = self.index.seen_from(absolute)?;
+        let listing = match source_of(&view, absolute) {
+            None => above(&view, absolute, &self.root)?,
+            Some((source, path)) => match read(&view, source, &path)? {
+                Some(listing) => listing,
+                None => {
+                    let inode = look_up(&view, source, &path)?.ok_or(Errno::EACCES)?;
+                    return Ok(Inside::Unlisted(may_search(&view, source, &path, &inode)?));
+                }
+            },
+        };
+        let listing = Arc::new(listing);
+        self.listings.lock().insert(absolute, listing.clone());
+        Ok(Inside::Listed(listing))
+    }
+
+    fn list(&self, directory: &Found) -> Result<Arc<Listing>> {
+        if !directory.item.entry.is_directory() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        match self.inside(&directory.absolute)? {
+            Inside::Listed(listing) => Ok(listing),
+            Inside::Unlisted(_) => Err(Errno::EACCES.into()),
+        }
+    }
+
+    /// Calls `work` with the source and the path in it of what was found; `None` above all sources.
+    fn in_source<T>(
+        &self,
+        found: &Found,
+        work: impl FnOnce(&Index, &SourceRecord, &str) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let view = self.index.seen_from(&found.absolute)?;
+        match source_of(&view, &found.absolute) {
+            Some((source, path)) => work(&view, source, &path).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn xattr_names(&self, found: &Found) -> Result<Vec<String>> {
+        let names = xattr_names::decode(&found.item.xattrs);
+        let mut names: Vec<String> = names.map(|name| name.into_owned()).collect();
+        if rustix::process::geteuid().is_root() {
+            let values = self.in_source(found, |view, source, path| {
+                self.values.of(&self.index, view, source, path)
+            })?;
+            names.extend(values.into_iter().flatten().map(|(name, _)| name));
+            names.sort();
+            names.dedup();
+        }
+        Ok(names)
+    }
+
+    fn xattr(&self, found: &Found, name: &str) -> Result<Vec<u8>> {
+        let is_known = xattr_names::has(&found.item.xattrs, name);
+        let privileged = XattrAccess::of(name) == XattrAccess::Privilege;
+        let sees_all = privileged && rustix::process::geteuid().is_root();
+        if !is_known && !sees_all {
+            return Err(Errno::ENODATA.into());
+        }
+        let values = self.in_source(found, |view, source, path| {
+            self.values.of(&self.index, view, source, path)
+        })?;
+        let value = values.into_iter().flatten().find(|(key, _)| key == name);
+        match value {
+            Some((_, value)) => Ok(unescape(&value).into_owned()),
+            None if is_known && XattrAccess::of(name) == XattrAccess::Read => {
+                Err(Errno::EACCES.into())
+            }
+            None => Err(Errno::ENODATA.into()),
+        }
+    }
+
+    /// Fails unless access(2) would grant some bits.
+    fn check_access(&self, found: &Found, mask: u32) -> Result<()> {
+        const READ: u32 = 4;
+        const WRITE: u32 = 2;
+        const EXECUTE: u32 = 1;
+        if mask & WRITE != 0 {
+            return Err(Errno::EROFS.into());
+        }
+        let is_directory = found.item.entry.is_directory();
+        let granted = self.in_source(found, |view, source, path| {
+            let inode = look_up(view, source, path)?.ok_or(Errno::ENOENT)?;
+            let may = |wanted| permits(view, source, path, &inode, wanted);
+            let reads = mask & READ == 0 || may(Wanted::READ)?;
+            let enters = match mask & EXECUTE != 0 {
+                false => true,
+                true if is_directory => may_search(view, source, path, &inode)?,
+                true => may(Wanted::EXECUTE)?,
+            };
+            Ok(reads && enters)
+        })?;
+        match granted {
+            Some(false) => Err(Errno::EACCES.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Found {
+    fn identity(&self) -> (u64, u64) {
+        (self.item.entry.dev, self.item.entry.ino)
+    }
+}
+
+fn stamp(index: &Index) -> (PathBuf, Stamp) {
+    let path = index.path().join("CURRENT");
+    let stamp = stamp_of(&path);
+    (path, stamp)
+}
+
+fn stamp_of(path: &Path) -> Stamp {
+    let about = path.metadata().ok()?;
+    Some((about.dev(), about.ino(), about.mtime(), about.mtime_nsec()))
+}
+
+/// Returns whether an absolute path lies below a directory, or is it.
+pub(crate) fn is_under(path: &str, directory: &str) -> bool {
+    is_below(path.trim_start_matches('/'), directory.trim_start_matches('/'))
+}

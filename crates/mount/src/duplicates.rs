@@ -1,0 +1,223 @@
+//! `[duplicates]`: files with the same contents, among those that the asking user may read.
+//!
+//! Sizes are counted first, then the beginnings of files of one size are compared, then all of
+//! those that begin alike, by their BLAKE3 hashes. Files without a byte are left out, and a file with
+//! several names counts once.
+
+use crate::past::is_past;
+use crate::queries::Queries;
+use canopy_model::{Credentials, Wanted};
+use canopy_namespace::query::Expression;
+use canopy_namespace::{Error, Found, Inode, NAME_BYTES_MAX, Opened, PastFile, Present};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A query that reads for longer is refused.
+const TIME_MAX: Duration = Duration::from_secs(120);
+
+/// Files of so many sizes are told apart at most.
+const SIZES_MAX: usize = 4_000_000;
+
+/// So many bytes are compared first.
+const BEGINNING_BYTES: usize = 4096;
+
+/// Files are read so many bytes at a time.
+const STEP_BYTES: usize = 1 << 20;
+
+/// So many digits of hashes are in names.
+const DIGITS: usize = 16;
+
+type Answer<T> = Result<T, Error>;
+
+/// A file whose contents another one has, and what it is called among all of them.
+pub(crate) struct Duplicate {
+    pub(crate) name: Vec<u8>,
+    pub(crate) found: Found,
+}
+
+/// Why a query is refused, and what would help.
+pub(crate) enum Refused {
+    Because(String),
+    Failed(Error),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Refused::Failed(error)
+    }
+}
+
+/// What can be read of one file.
+enum Open {
+    Now(Arc<Opened>),
+    Past(PastFile),
+}
+
+struct Reader<'a> {
+    queries: &'a Queries,
+    base: u64,
+    who: &'a Credentials,
+    until: Instant,
+}
+
+/// Returns the files below a directory that an expression is true of and whose contents another one
+/// of them has, the names of equal ones together: `HASH-NUMBER-NAME`. No more than `most`.
+pub(crate) fn duplicates(
+    queries: &Queries,
+    base: u64,
+    expression: &Expression,
+    who: &Credentials,
+    most: usize,
+) -> Result<Vec<Duplicate>, Refused> {
+    let reader = Reader { queries, base, who, until: Instant::now() + TIME_MAX };
+    let groups = reader.of_one_size(expression, most)?;
+    let groups = reader.split(groups, |reader, id| reader.hash(id, BEGINNING_BYTES as u64))?;
+    let groups = reader.split(groups, |reader, id| reader.hash(id, u64::MAX))?;
+    let mut all = Vec::new();
+    for (hash, mut group) in groups {
+        group.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        let digits = hash.to_hex();
+        for (at, found) in group.into_iter().enumerate() {
+            let own = found.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            let mut name = format!("{}-{}-", &digits[..DIGITS], at + 1).into_bytes();
+            name.extend_from_slice(own);
+            name.truncate(NAME_BYTES_MAX);
+            all.push(Duplicate { name, found });
+        }
+    }
+    Ok(all)
+}
+
+/// Files that are alike as far as is known, with a hash of that.
+type Group = (blake3::Hash, Vec<Found>);
+
+impl Reader<'_> {
+    /// Returns the files that can be read and that are of the size of another one, each once.
+    fn of_one_size(&self, expression: &Expression, most: usize) -> Result<Vec<Group>, Refused> {
+        // Whether there are several.
+        let mut sizes = HashMap::<u64, bool>::new();
+        self.queries.search(self.base, expression, self.who, |found| {
+            if is_candidate(&found.inode) {
+                let several = sizes.contains_key(&found.inode.size);
+                sizes.insert(found.inode.size, several);
+            }
+            sizes.len() <= SIZES_MAX
+        })?;
+        if sizes.len() > SIZES_MAX {
+            let why =
+                format!("files of more than {SIZES_MAX} sizes; ask below a smaller directory");
+            return Err(Refused::Because(why));
+        }
+        let (mut groups, mut seen) = (HashMap::<u64, Vec<Found>>::new(), HashSet::new());
+        self.queries.search(self.base, expression, self.who, |found| {
+            let is_one = is_candidate(&found.inode)
+                && sizes.get(&found.inode.size) == Some(&true)
+                && seen.insert(found.inode.id);
+            if is_one {
+                groups.entry(found.inode.size).or_default().push(found);
+            }
+            seen.len() <= most
+        })?;
+        if seen.len() > most {
+            let why = format!(
+                "more than {most} files have the size of another one; ask for fewer, as with \
+                 [size>1M]/[duplicates]"
+            );
+            return Err(Refused::Because(why));
+        }
+        let nothing = blake3::hash(b"");
+        Ok(groups.into_values().map(|group| (nothing, group)).collect())
+    }
+
+    /// Leaves the files that have the hash of another one in their group.
+    fn split(
+        &self,
+        groups: Vec<Group>,
+        hash: impl Fn(&Self, &Inode) -> Result<Option<blake3::Hash>, Refused>,
+    ) -> Result<Vec<Group>, Refused> {
+        let mut all = Vec::new();
+        for (_, group) in groups.into_iter().filter(|(_, group)| group.len() > 1) {
+            let mut parts = HashMap::<blake3::Hash, Vec<Found>>::new();
+            for found in group {
+                if let Some(hash) = hash(self, &found.inode)? {
+                    parts.entry(hash).or_default().push(found);
+                }
+            }
+            all.extend(parts.into_iter().filter(|(_, part)| part.len() > 1));
+        }
+        Ok(all)
+    }
+
+    /// Returns the hash of what a file has, up to a length; none if it cannot be read.
+    fn hash(&self, inode: &Inode, length: u64) -> Result<Option<blake3::Hash>, Refused> {
+        let file = match self.open(inode) {
+            Ok(Some(file)) => file,
+            // It may have gone, or been hidden.
+            Ok(None) | Err(_) => return Ok(None),
+        };
+        let hashed = self.hash_opened(&file, inode.size.min(length));
+        if let Open::Now(opened) = &file {
+            self.queries.namespace.close_file(opened)?;
+            self.queries.namespace.release(inode.id, 1)?;
+        }
+        hashed
+    }
+
+    fn open(&self, inode: &Inode) -> Answer<Option<Open>> {
+        let namespace = &self.queries.namespace;
+        if is_past(self.base) {
+            let (past, _, _) = self.queries.pasts.locate(self.base)?;
+            let may = past.lets_read(inode, self.who)?
+                && Present::new(namespace, self.who).lets(inode.id, Wanted::READ)?;
+            return may.then(|| namespace.open_past(&past, inode.id).map(Open::Past)).transpose();
+        }
+        namespace.hold(inode.id);
+        let opened = namespace.inode(inode.id).and_then(|now| {
+            match namespace.lets_read(&now, self.who)? {
+                true => namespace.open_file(inode.id).map(Some),
+                false => Ok(None),
+            }
+        });
+        match opened {
+            Ok(Some(opened)) => Ok(Some(Open::Now(opened))),
+            other => {
+                namespace.release(inode.id, 1)?;
+                other.map(|_| None)
+            }
+        }
+    }
+
+    fn hash_opened(&self, file: &Open, length: u64) -> Result<Option<blake3::Hash>, Refused> {
+        let namespace = &self.queries.namespace;
+        let (mut hasher, mut at) = (blake3::Hasher::new(), 0);
+        while at < length {
+            if Instant::now() > self.until {
+                let why = format!(
+                    "reading the files takes more than {} s; ask for fewer, as with \
+                     [size>1M]/[duplicates], or below a smaller directory",
+                    TIME_MAX.as_secs()
+                );
+                return Err(Refused::Because(why));
+            }
+            let step = usize::try_from(length - at).unwrap_or(usize::MAX).min(STEP_BYTES);
+            let read = match file {
+                Open::Now(opened) => namespace.read(opened, at, step, false),
+                Open::Past(file) => namespace.read_past(file, at, step),
+            };
+            match read {
+                Ok(bytes) if bytes.is_empty() => return Ok(None),
+                Ok(bytes) => {
+                    hasher.update(&bytes);
+                    at += bytes.len() as u64;
+                }
+                Err(_) => return Ok(None),
+            }
+        }
+        Ok(Some(hasher.finalize()))
+    }
+}
+
+fn is_candidate(inode: &Inode) -> bool {
+    inode.is_regular() && inode.size > 0
+}

@@ -1,0 +1,115 @@
+//! What every file system of ours has in common with the kernel: being mounted, answering, and
+//! being unmounted.
+
+use fuser::{Config, Filesystem, MountOption, Session, SessionACL, SessionUnmounter};
+use nix::mount::{MntFlags, MsFlags, umount2};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// What the kernel is told of a file system.
+#[derive(Clone, Copy)]
+pub struct Terms<'a> {
+    /// The type, `fuse.` and more.
+    pub kind: &'a str,
+    /// What `mount` and `df` call it.
+    pub name: &'a Path,
+    /// Whether every user may use it; otherwise only who mounts it.
+    pub is_for_all: bool,
+    /// Whether nothing can be changed.
+    pub is_read_only: bool,
+    /// Whether the kernel checks modes and ACLs, and not the file system itself.
+    pub checks_permissions: bool,
+    /// Whether no file stands for a device, and none gives rights to who runs it.
+    pub is_inert: bool,
+    /// How many threads answer.
+    pub threads: usize,
+}
+
+/// A file system that is mounted.
+pub struct Mounted<F: Filesystem> {
+    session: Session<F>,
+    directory: PathBuf,
+    is_by_us: bool,
+}
+
+/// Unmounts a file system.
+pub struct Unmounter {
+    directory: PathBuf,
+    /// What unmounts it where a set-user-ID program has mounted it.
+    session: Option<SessionUnmounter>,
+}
+
+impl<F: Filesystem> Mounted<F> {
+    /// Mounts it on a directory. The kernel's questions are answered by [`run`](Self::run).
+    pub fn new(filesystem: F, directory: &Path, terms: &Terms<'_>) -> io::Result<Self> {
+        let acl = if terms.is_for_all { SessionACL::All } else { SessionACL::Owner };
+        let mut config = Config::default();
+        config.acl = acl;
+        config.n_threads = Some(terms.threads.max(1));
+        config.clone_fd = true;
+        let directory = directory.canonicalize()?;
+        if rustix::process::geteuid().is_root() {
+            let device = mount(&directory, terms)?;
+            let session = Session::from_fd(filesystem, device, acl, config);
+            let session = session.inspect_err(|_| {
+                let _ = umount2(&directory, MntFlags::MNT_DETACH);
+            });
+            return Ok(Mounted { session: session?, directory, is_by_us: true });
+        }
+        config.mount_options = vec![
+            MountOption::FSName(terms.name.display().to_string()),
+            MountOption::Subtype(terms.kind.trim_start_matches("fuse.").to_owned()),
+            if terms.is_read_only { MountOption::RO } else { MountOption::RW },
+        ];
+        if terms.is_inert {
+            config.mount_options.extend([MountOption::NoSuid, MountOption::NoDev]);
+        }
+        if terms.checks_permissions {
+            config.mount_options.push(MountOption::DefaultPermissions);
+        }
+        let session = Session::new(filesystem, &directory, &config)?;
+        Ok(Mounted { session, directory, is_by_us: false })
+    }
+
+    /// Returns what unmounts it from another thread, so that `run` ends.
+    pub fn unmounter(&mut self) -> Unmounter {
+        let session = (!self.is_by_us).then(|| self.session.unmount_callable());
+        Unmounter { directory: self.directory.clone(), session }
+    }
+
+    /// Answers the kernel until the directory is unmounted.
+    pub fn run(self) -> io::Result<()> {
+        self.session.run()
+    }
+}
+
+impl Unmounter {
+    /// Unmounts it, if nobody uses it.
+    pub fn unmount(&mut self) -> io::Result<()> {
+        match &mut self.session {
+            Some(session) => session.unmount(),
+            None => Ok(umount2(&self.directory, MntFlags::empty())?),
+        }
+    }
+}
+
+/// Mounts what is answered through the device that is returned, as root may. fuser would give it
+/// the type `fuse`, which tells nobody what it is.
+fn mount(directory: &Path, terms: &Terms<'_>) -> io::Result<OwnedFd> {
+    let device = File::options().read(true).write(true).open("/dev/fuse")?;
+    let mut data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+    if terms.checks_permissions {
+        data.push_str(",default_permissions");
+    }
+    if terms.is_for_all {
+        data.push_str(",allow_other");
+    }
+    let mut flags = MsFlags::empty();
+    flags.set(MsFlags::MS_RDONLY, terms.is_read_only);
+    flags.set(MsFlags::MS_NOSUID, terms.is_inert);
+    flags.set(MsFlags::MS_NODEV, terms.is_inert);
+    nix::mount::mount(Some(terms.name), directory, Some(terms.kind), flags, Some(data.as_str()))?;
+    Ok(device.into())
+}

@@ -1,0 +1,285 @@
+//! What is known of all accounts, in memory; and changes that say what they do to them.
+
+use super::{Account, BLOCK_BYTES, Limits, Usage};
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::keys::{self, Space};
+use canopy_store::{Batch, Direction, Table};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// What some inodes use, or how that changes: bytes and inodes by account. The numbers wrap around,
+/// so that what is added and taken away leaves what was.
+#[derive(Debug, Default)]
+pub(crate) struct Sums(Vec<(Account, [u64; 2])>);
+
+impl Sums {
+    /// Adds what an inode uses.
+    pub(crate) fn add(&mut self, inode: &Inode) {
+        self.change(inode, [inode.blocks.wrapping_mul(BLOCK_BYTES), 1]);
+    }
+
+    /// Takes away what an inode uses.
+    pub(crate) fn subtract(&mut self, inode: &Inode) {
+        let bytes = inode.blocks.wrapping_mul(BLOCK_BYTES);
+        self.change(inode, [bytes.wrapping_neg(), 1u64.wrapping_neg()]);
+    }
+
+    /// Adds all of it to sums by account.
+    pub(crate) fn add_to(&self, all: &mut HashMap<Account, [u64; 2]>) {
+        for (account, by) in &self.0 {
+            let sums = all.entry(*account).or_default();
+            *sums = added(*sums, *by);
+        }
+    }
+
+    /// Adds sums by account.
+    pub(crate) fn add_all(&mut self, all: &HashMap<Account, [u64; 2]>) {
+        all.iter().for_each(|(account, by)| self.change_account(*account, *by));
+    }
+
+    fn change(&mut self, inode: &Inode, by: [u64; 2]) {
+        Account::of(inode).for_each(|account| self.change_account(account, by));
+    }
+
+    fn change_account(&mut self, account: Account, by: [u64; 2]) {
+        match self.0.iter_mut().find(|(one, _)| *one == account) {
+            Some((_, sums)) => *sums = added(*sums, by),
+            None => self.0.push((account, by)),
+        }
+    }
+}
+
+fn added(one: [u64; 2], other: [u64; 2]) -> [u64; 2] {
+    [one[0].wrapping_add(other[0]), one[1].wrapping_add(other[1])]
+}
+
+/// A batch, and how what it has changes sums.
+#[derive(Default)]
+pub(crate) struct Change {
+    batch: Batch,
+    pub(crate) sums: Sums,
+    /// Whether it fails if it would pass a limit.
+    pub(crate) is_bound: bool,
+    /// Whether it frees space: where storage is full, there is room for it.
+    pub(crate) frees: bool,
+}
+
+impl Change {
+    pub(crate) fn new() -> Self {
+        Change::default()
+    }
+
+    /// Returns a change that frees space.
+    pub(crate) fn freeing() -> Self {
+        Change { frees: true, ..Change::default() }
+    }
+}
+
+impl Deref for Change {
+    type Target = Batch;
+
+    fn deref(&self) -> &Batch {
+        &self.batch
+    }
+}
+
+impl DerefMut for Change {
+    fn deref_mut(&mut self) -> &mut Batch {
+        &mut self.batch
+    }
+}
+
+/// Whether there are sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Nobody counts.
+    #[default]
+    Off,
+    /// Somebody adds up what there was at some moment; the sums are what has changed since.
+    Counting,
+    /// The sums are those of all inodes, and on record.
+    On,
+}
+
+/// All accounts. They change with the writer's lock only, but for what is reserved.
+#[derive(Default)]
+pub(crate) struct Accounts {
+    pub(super) state: Mutex<State>,
+    /// Whether changes have to say what they do to sums.
+    is_counting: AtomicBool,
+    /// Whether there is any limit.
+    has_limits: AtomicBool,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) mode: Mode,
+    pub(super) usage: HashMap<Account, Usage>,
+    pub(super) limits: HashMap<Account, Limits>,
+    /// Bytes that files are about to take.
+    pub(super) reserved: HashMap<Account, u64>,
+}
+
+impl Accounts {
+    /// Reads what is on record.
+    pub(crate) fn read(table: &Table) -> Result<Self> {
+        let mut state = State::default();
+        if table.get(keys::quotas().as_ref())?.is_some() {
+            state.mode = Mode::On;
+            let mut scan = table.scan(&Space::Usage.range(), Direction::Forward)?;
+            while let Some(record) = scan.next()? {
+                // What is damaged is no reason not to open all else: `check` tells of it.
+                let account = Account::parse(record.key.hash);
+                if let (Ok(account), Ok(usage)) = (account, Usage::decode(record.value)) {
+                    state.usage.insert(account, usage);
+                }
+            }
+            let mut scan = table.scan(&Space::Limits.range(), Direction::Forward)?;
+            while let Some(record) = scan.next()? {
+                let account = Account::parse(record.key.hash);
+                if let (Ok(account), Ok(limits)) = (account, Limits::decode(record.value)) {
+                    state.limits.insert(account, limits);
+                }
+            }
+        }
+        let accounts = Accounts { state: Mutex::new(state), ..Accounts::default() };
+        accounts.note();
+        Ok(accounts)
+    }
+
+    /// Notes what others ask for without the lock.
+    pub(super) fn note(&self) {
+        let state = self.state.lock();
+        self.is_counting.store(state.mode != Mode::Off, Ordering::Release);
+        self.has_limits.store(!state.limits.is_empty(), Ordering::Release);
+    }
+
+    /// Returns whether changes have to say what they do to sums.
+    pub(crate) fn counts(&self) -> bool {
+        self.is_counting.load(Ordering::Acquire)
+    }
+
+    /// Returns those of an inode's accounts whose bytes have a limit.
+    pub(crate) fn limited(&self, inode: &Inode) -> Vec<Account> {
+        if !self.has_limits.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let state = self.state.lock();
+        let is_limited = |account: &Account| {
+            let limits = state.limits.get(account);
+            limits.is_some_and(|limits| limits.bytes_soft != 0 || limits.bytes_hard != 0)
+        };
+        Account::of(inode).filter(is_limited).collect()
+    }
+
+    /// Adds to a change the sums that it leads to, and returns them. `EDQUOT` if it must not pass a
+    /// limit and would.
+    pub(crate) fn admit(&self, change: &mut Change, now_ns: i64) -> Result<Vec<(Account, Usage)>> {
+        if change.sums.0.is_empty() {
+            return Ok(Vec::new());
+        }
+        let state = self.state.lock();
+        let mut updated = Vec::new();
+        for (account, by) in &change.sums.0 {
+            if *by == [0, 0] {
+                continue;
+            }
+            let before = state.usage.get(account).copied().unwrap_or_default();
+            if change.is_bound {
+                state.check(*account, &before, *by, now_ns)?;
+            }
+            let after = state.after(*account, before, *by, now_ns);
+            if state.mode == Mode::On {
+                put_usage(&mut change.batch, *account, &after)?;
+            }
+            updated.push((*account, after));
+        }
+        Ok(updated)
+    }
+
+    /// Takes on sums that are on record.
+    pub(crate) fn adopt(&self, updated: Vec<(Account, Usage)>) {
+        if updated.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        for (account, usage) in updated {
+            match usage == Usage::default() {
+                true => state.usage.remove(&account),
+                false => state.usage.insert(account, usage),
+            };
+        }
+    }
+}
+
+/// Adds to `batch` what an account uses. What uses nothing has no record.
+pub(super) fn put_usage(batch: &mut Batch, account: Account, usage: &Usage) -> Result<()> {
+    let key = account.key(Space::Usage);
+    match *usage == Usage::default() {
+        true => batch.delete(key.as_ref())?,
+        false => batch.put(key.as_ref(), &usage.encode())?,
+    }
+    Ok(())
+}
+
+impl State {
+    /// Returns an error if an account may not use so much more.
+    pub(super) fn check(
+        &self,
+        account: Account,
+        usage: &Usage,
+        by: [u64; 2],
+        now_ns: i64,
+    ) -> Result<()> {
+        let Some(limits) = self.limits.get(&account) else { return Ok(()) };
+        let reserved = self.reserved.get(&account).copied().unwrap_or(0);
+        let grace_ns = i64::try_from(limits.grace_s).unwrap_or(i64::MAX).saturating_mul(SECOND_NS);
+        let passes = |used: u64, by: u64, soft: u64, hard: u64, since_ns: i64| {
+            let after = used.saturating_add(by);
+            // Less is always possible.
+            let is_more = (by as i64) > 0;
+            let is_over = since_ns != 0 && now_ns.saturating_sub(since_ns) > grace_ns;
+            is_more && ((hard != 0 && after > hard) || (soft != 0 && after > soft && is_over))
+        };
+        let bytes = usage.bytes.saturating_add(reserved);
+        let (soft, hard) = (limits.bytes_soft, limits.bytes_hard);
+        if passes(bytes, by[0], soft, hard, usage.bytes_since_ns)
+            || passes(
+                usage.inodes,
+                by[1],
+                limits.inodes_soft,
+                limits.inodes_hard,
+                usage.inodes_since_ns,
+            )
+        {
+            return Err(Error::Posix(Errno::DQUOT));
+        }
+        Ok(())
+    }
+
+    /// Returns what an account uses after a change.
+    pub(super) fn after(
+        &self,
+        account: Account,
+        mut usage: Usage,
+        by: [u64; 2],
+        now_ns: i64,
+    ) -> Usage {
+        [usage.bytes, usage.inodes] = added([usage.bytes, usage.inodes], by);
+        let limits = self.limits.get(&account).copied().unwrap_or_default();
+        let since = |used: u64, soft: u64, since_ns: i64| match soft != 0 && used > soft {
+            true if since_ns != 0 => since_ns,
+            true => now_ns.max(1),
+            false => 0,
+        };
+        usage.bytes_since_ns = since(usage.bytes, limits.bytes_soft, usage.bytes_since_ns);
+        usage.inodes_since_ns = since(usage.inodes, limits.inodes_soft, usage.inodes_since_ns);
+        usage
+    }
+}

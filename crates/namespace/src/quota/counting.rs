@@ -1,0 +1,212 @@
+//! Beginning to count, setting limits, and telling what is used.
+
+use super::accounts::{Change, Mode, put_usage};
+use super::{Account, Limits, Quota, Sums, Usage};
+use crate::error::Result;
+use crate::inode::{Inode, flag};
+use crate::keys::{self, FileId, Space};
+use crate::namespace::Namespace;
+use canopy_store::{Batch, Direction, Durability, Snapshot};
+use std::collections::{BTreeMap, HashMap};
+
+impl Namespace {
+    /// Writes a change, with the sums that it leads to. `EDQUOT` if it is bound and would pass a
+    /// limit. The caller has the writer's lock.
+    pub(crate) fn commit(&self, mut change: Change) -> Result<()> {
+        let updated = self.accounts.admit(&mut change, (self.clock)())?;
+        match change.frees {
+            true => self.table.write_freeing(&change, Durability::Visible)?,
+            false => self.table.write(&change, Durability::Visible)?,
+        }
+        self.accounts.adopt(updated);
+        Ok(())
+    }
+
+    /// Sets what a user or a group may use; no limits are none. The first ones make it count what
+    /// there is, while others go on: a second for some million files.
+    pub fn set_limits(&self, account: Account, limits: Limits) -> Result<()> {
+        let _setting = self.setting.lock();
+        self.put_limits(account, limits)
+    }
+
+    /// Does so for who has the lock of settings.
+    pub(super) fn put_limits(&self, account: Account, limits: Limits) -> Result<()> {
+        let is_none = limits.are_none() && limits.directory == 0;
+        if is_none && !self.accounts.counts() {
+            return Ok(());
+        }
+        self.start_counting()?;
+        let now_ns = self.now_ns();
+        let _writer = self.writer.lock();
+        let mut batch = Batch::new();
+        let mut state = self.accounts.state.lock();
+        let key = account.key(Space::Limits);
+        let former = state.limits.get(&account).copied();
+        match is_none {
+            true => {
+                batch.delete(key.as_ref())?;
+                state.limits.remove(&account);
+            }
+            false => {
+                batch.put(key.as_ref(), &limits.encode())?;
+                state.limits.insert(account, limits);
+            }
+        }
+        let usage = state.usage.get(&account).copied().unwrap_or_default();
+        let after = state.after(account, usage, [0, 0], now_ns);
+        put_usage(&mut batch, account, &after)?;
+        let ends = state.limits.is_empty();
+        if ends {
+            batch.delete_range(&Space::Usage.range())?;
+            batch.delete(keys::quotas().as_ref())?;
+        }
+        if let Err(error) = self.table.write(&batch, Durability::Durable) {
+            match former {
+                Some(former) => state.limits.insert(account, former),
+                None => state.limits.remove(&account),
+            };
+            return Err(error.into());
+        }
+        match (ends, after == Usage::default()) {
+            (true, _) => {
+                state.usage.clear();
+                state.mode = Mode::Off;
+            }
+            (false, true) => drop(state.usage.remove(&account)),
+            (false, false) => drop(state.usage.insert(account, after)),
+        }
+        drop(state);
+        self.accounts.note();
+        Ok(())
+    }
+
+    /// Counts what there is, unless that was done. The caller has the lock of settings.
+    fn start_counting(&self) -> Result<()> {
+        if self.accounts.counts() {
+            return Ok(());
+        }
+        self.flush_pending()?;
+        let snapshot = {
+            let _writer = self.writer.lock();
+            self.count_changes(Mode::Counting);
+            self.table.snapshot()
+        };
+        let counted = count(&snapshot);
+        let _writer = self.writer.lock();
+        let outcome = counted.and_then(|counted| self.begin_with(&counted));
+        outcome.inspect_err(|_| self.count_changes(Mode::Off))
+    }
+
+    /// Forgets what was counted. The caller has the writer's lock.
+    fn count_changes(&self, mode: Mode) {
+        let mut state = self.accounts.state.lock();
+        state.mode = mode;
+        state.usage.clear();
+        drop(state);
+        self.accounts.note();
+    }
+
+    /// Puts sums on record: those of a snapshot, and what has changed since.
+    fn begin_with(&self, counted: &HashMap<Account, [u64; 2]>) -> Result<()> {
+        let mut state = self.accounts.state.lock();
+        let mut usage = state.usage.clone();
+        for (account, [bytes, inodes]) in counted {
+            let sums = usage.entry(*account).or_default();
+            sums.bytes = sums.bytes.wrapping_add(*bytes);
+            sums.inodes = sums.inodes.wrapping_add(*inodes);
+        }
+        usage.retain(|_, usage| *usage != Usage::default());
+        let mut batch = Batch::new();
+        batch.delete_range(&Space::Usage.range())?;
+        for (account, usage) in &usage {
+            put_usage(&mut batch, *account, usage)?;
+        }
+        batch.put(keys::quotas().as_ref(), b"")?;
+        self.table.write(&batch, Durability::Durable)?;
+        (state.mode, state.usage) = (Mode::On, usage);
+        Ok(())
+    }
+
+    /// Counts everything again, if it is counted. The caller has the locks of settings and of the
+    /// writer.
+    pub(crate) fn count_again(&self) -> Result<()> {
+        let mode = self.accounts.state.lock().mode;
+        match mode {
+            Mode::On => {
+                let counted = count(&self.table.snapshot())?;
+                self.accounts.state.lock().usage.clear();
+                self.begin_with(&counted)
+            }
+            _ => {
+                let mut batch = Batch::new();
+                batch.delete_range(&Space::Usage.range())?;
+                Ok(self.table.write(&batch, Durability::Durable)?)
+            }
+        }
+    }
+
+    /// Returns whether usage is counted all the time: since there was a limit.
+    pub fn counts_usage(&self) -> bool {
+        self.accounts.counts()
+    }
+
+    /// Returns what all accounts use and may, in their order. Where nothing is counted all the
+    /// time, goes through all files.
+    pub fn quotas(&self) -> Result<Vec<Quota>> {
+        self.flush_pending()?;
+        let state = self.accounts.state.lock();
+        if state.mode == Mode::On {
+            let mut all = BTreeMap::new();
+            for account in state.usage.keys().chain(state.limits.keys()) {
+                let usage = state.usage.get(account).copied().unwrap_or_default();
+                let limits = state.limits.get(account).copied().unwrap_or_default();
+                all.insert(*account, Quota { account: *account, usage, limits });
+            }
+            return Ok(all.into_values().collect());
+        }
+        drop(state);
+        let counted = BTreeMap::from_iter(count(&self.table.snapshot())?);
+        let quota = |(account, [bytes, inodes]): (Account, [u64; 2])| {
+            let usage = Usage { bytes, inodes, ..Usage::default() };
+            Quota { account, usage, limits: Limits::default() }
+        };
+        Ok(counted.into_iter().map(quota).collect())
+    }
+
+    /// Returns what an account uses and may; none where nothing is counted.
+    pub fn quota(&self, account: Account) -> Option<Quota> {
+        let state = self.accounts.state.lock();
+        (state.mode == Mode::On).then(|| Quota {
+            account,
+            usage: state.usage.get(&account).copied().unwrap_or_default(),
+            limits: state.limits.get(&account).copied().unwrap_or_default(),
+        })
+    }
+
+    /// Returns what the tree that a file belongs to uses and may, if it has limits.
+    pub fn quota_of_tree(&self, id: FileId) -> Result<Option<Quota>> {
+        if !self.accounts.counts() {
+            return Ok(None);
+        }
+        let project = self.inode(id)?.project;
+        let quota = (project != 0).then(|| self.quota(Account::Tree(project))).flatten();
+        Ok(quota.filter(|quota| !quota.limits.are_none()))
+    }
+}
+
+/// Adds up what all inodes use: bytes and inodes by account.
+fn count(snapshot: &Snapshot) -> Result<HashMap<Account, [u64; 2]>> {
+    let mut all = HashMap::new();
+    for range in [keys::all_names(), Space::Links.range(), Space::Orphans.range()] {
+        let mut scan = snapshot.scan(&range, Direction::Forward)?;
+        while let Some(record) = scan.next()? {
+            let inode = Inode::decode(record.value)?;
+            if !inode.has(flag::LINKED) {
+                let mut sums = Sums::default();
+                sums.add(&inode);
+                sums.add_to(&mut all);
+            }
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,178 @@
+//! The records of a namespace as they were at one moment, for those who read and change nothing:
+//! of a namespace that this process has open, or of a checkpoint of its table.
+
+use crate::error::{Error, Result};
+use crate::inode::{Inode, flag};
+use crate::keys::{self, FileId, ROOT, Space};
+use crate::namespace::{CACHE_BYTES, Namespace, options};
+use crate::settings::{Configured, Settings, table_of};
+use canopy_store::{
+    Direction, Environment, Key, KeyRange, KeyRef, Reader, Scan, Snapshot, SstableCache,
+};
+use std::sync::Arc;
+
+/// A record of a name takes about so many bytes in an SSTable, with its index entries.
+const RECORD_BYTES: u64 = 60;
+
+/// The records of a namespace at one moment. Can be shared between threads.
+pub struct View {
+    records: Records,
+    /// What the namespace worked by then.
+    pub(crate) configured: Arc<Configured>,
+    /// About how many names there are.
+    pub(crate) names_estimate: u64,
+}
+
+/// What is read.
+enum Records {
+    Table(Snapshot),
+    Checkpoint(Box<Reader>),
+}
+
+impl Namespace {
+    /// Returns the records as they are now. What waits in memory is written to them first.
+    pub fn view(&self) -> Result<View> {
+        self.flush_pending()?;
+        let manifest = self.table().manifest();
+        let runs: u64 = manifest.state.runs.iter().map(|run| run.size_bytes()).sum();
+        let bytes = runs + self.table().memtable_bytes() / 4;
+        View::new(Records::Table(self.table().snapshot()), bytes)
+    }
+
+    /// Returns the records as they were at a checkpoint, until that is released.
+    pub(crate) fn view_of(&self, checkpoint: u64) -> Result<View> {
+        let (snapshot, bytes) = self.table().at_checkpoint(checkpoint)?;
+        View::new(Records::Table(snapshot), bytes)
+    }
+}
+
+impl View {
+    /// Returns what the table of the namespace in a storage has in SSTables, at a checkpoint or
+    /// else now. Somebody else may have the namespace open.
+    pub fn of_table(environment: &Environment, checkpoint: Option<u64>) -> Result<Self> {
+        let table = table_of(environment.storage.as_ref())?;
+        let cache = SstableCache::new(environment, CACHE_BYTES);
+        let reader = Reader::open(environment, table, checkpoint, &cache, &options())?;
+        let bytes = reader.manifest().state.runs.iter().map(|run| run.size_bytes()).sum();
+        View::new(Records::Checkpoint(Box::new(reader)), bytes)
+    }
+
+    fn new(records: Records, bytes: u64) -> Result<Self> {
+        let mut view =
+            View { records, configured: Arc::default(), names_estimate: bytes / RECORD_BYTES };
+        let settings = view.get(keys::settings().as_ref())?;
+        let settings = Settings::decode(settings.as_deref())?;
+        view.configured = Arc::new(settings.configured()?);
+        Ok(view)
+    }
+
+    pub(crate) fn get(&self, key: KeyRef<'_>) -> Result<Option<Vec<u8>>> {
+        Ok(match &self.records {
+            Records::Table(snapshot) => snapshot.get(key)?,
+            Records::Checkpoint(reader) => reader.get(key)?,
+        })
+    }
+
+    pub(crate) fn scan(&self, range: &KeyRange) -> Result<Scan> {
+        Ok(match &self.records {
+            Records::Table(snapshot) => snapshot.scan(range, Direction::Forward)?,
+            Records::Checkpoint(reader) => reader.scan(range, Direction::Forward)?,
+        })
+    }
+
+    /// Returns what the namespace works by.
+    pub fn settings(&self) -> &Settings {
+        &self.configured.settings
+    }
+
+    /// Returns the root directory.
+    pub fn root(&self) -> Result<Inode> {
+        let root = self.get(keys::root().as_ref())?;
+        Inode::decode(&root.ok_or_else(|| Error::corrupt("there is no root"))?)
+    }
+
+    /// Returns what a name of a directory stands for; none if there is no such name.
+    pub fn lookup(&self, directory: FileId, name: &[u8]) -> Result<Option<Inode>> {
+        match self.get(Key::named(directory, name).as_ref())? {
+            Some(value) => self.behind(Inode::decode(&value)?),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns an inode by its id; none if there is none that has a name.
+    pub fn inode(&self, id: FileId) -> Result<Option<Inode>> {
+        match self.names(id)?.into_iter().next() {
+            _ if id == ROOT => self.root().map(Some),
+            Some((directory, name)) => self.lookup(directory, &name),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the inode that the record of a name leads to.
+    pub(crate) fn behind(&self, found: Inode) -> Result<Option<Inode>> {
+        if !found.has(flag::LINKED) {
+            return Ok(Some(found));
+        }
+        let linked = self.get(Space::Links.of(found.id, b"").as_ref())?;
+        linked.map(|linked| Inode::decode(&linked)).transpose()
+    }
+
+    /// Returns the names of a file, each with its directory, in the order of directories.
+    pub fn names(&self, id: FileId) -> Result<Vec<(FileId, Vec<u8>)>> {
+        let mut scan = self.scan(&Space::Names.range_of(id))?;
+        let mut names = Vec::new();
+        while let Some(record) = scan.next()? {
+            names.extend(keys::parse_name(record.key.name).map(|(id, name)| (id, name.to_vec())));
+        }
+        Ok(names)
+    }
+
+    /// Returns the directory above a directory; the root is above itself.
+    pub fn parent(&self, directory: FileId) -> Result<FileId> {
+        match directory {
+            ROOT => Ok(ROOT),
+            _ => Ok(self.names(directory)?.first().map_or(directory, |(parent, _)| *parent)),
+        }
+    }
+
+    /// Tells the names of a directory with what they stand for, in the order of hashes, all or
+    /// those behind one of them, until `tell` returns false.
+    pub fn list(
+        &self,
+        directory: FileId,
+        after: Option<&[u8]>,
+        mut tell: impl FnMut(&[u8], Inode) -> bool,
+    ) -> Result<()> {
+        let mut range = KeyRange::directory(directory);
+        if let Some(name) = after {
+            range.start = Key::named(directory, name).successor();
+        }
+        let mut scan = self.scan(&range)?;
+        while let Some(record) = scan.next()? {
+            let Some(inode) = self.behind(Inode::decode(record.value)?)? else { continue };
+            if !tell(record.key.name, inode) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether a directory has no names.
+    pub fn is_empty(&self, directory: FileId) -> Result<bool> {
+        Ok(self.scan(&KeyRange::directory(directory))?.next()?.is_none())
+    }
+
+    /// Tells the names and values of a file's extended attributes, sorted by name.
+    pub fn xattrs(&self, id: FileId, mut tell: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let mut scan = self.scan(&Space::Xattrs.range_of(id))?;
+        while let Some(record) = scan.next()? {
+            tell(record.key.name, record.value);
+        }
+        Ok(())
+    }
+
+    /// Returns the value of a file's extended attribute, if it has one of this name.
+    pub fn xattr(&self, id: FileId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get(Space::Xattrs.of(id, name).as_ref())
+    }
+}

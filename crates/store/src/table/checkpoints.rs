@@ -1,0 +1,47 @@
+//! Checkpoints of a table that this process has open: what it had at one moment, for as long as
+//! somebody wants it.
+
+use super::{Snapshot, Table};
+use crate::checkpoint::{checkpoint, keep, release};
+use crate::commit::{current, read_version};
+use crate::error::{Error, Result};
+use crate::manifest::Checkpoint;
+use crate::view::View;
+use std::sync::Arc;
+
+impl Table {
+    /// Makes a checkpoint of what is in SSTables now, and returns its id, which no other gets. It
+    /// goes after `lifetime_ms` milliseconds, unless it is kept.
+    pub fn checkpoint(&self, lifetime_ms: u64) -> Result<u64> {
+        let (id, _) = checkpoint(&self.environment, self.id, Some(lifetime_ms))?;
+        Ok(id)
+    }
+
+    /// Keeps a checkpoint until it is released. An error says that it is gone.
+    pub fn keep_checkpoint(&self, checkpoint: u64) -> Result<()> {
+        keep(&self.environment, self.id, checkpoint)
+    }
+
+    /// Lets a checkpoint go, if it is still there.
+    pub fn release_checkpoint(&self, checkpoint: u64) -> Result<()> {
+        release(&self.environment, self.id, checkpoint)
+    }
+
+    /// Returns all checkpoints of the table, in the order in which they were made.
+    pub fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
+        Ok(current(&self.environment, self.id)?.state.checkpoints)
+    }
+
+    /// Returns the table as it was at a checkpoint, and the sizes of its SSTables together. It can be
+    /// read until the checkpoint is released.
+    pub fn at_checkpoint(&self, checkpoint: u64) -> Result<(Snapshot, u64)> {
+        let all = self.checkpoints()?;
+        let found = all.iter().find(|one| one.id == checkpoint).ok_or_else(|| {
+            Error::NotFound(format!("checkpoint {checkpoint} of table {}", self.id))
+        })?;
+        let manifest = read_version(&self.environment, self.id, found.version)?;
+        let view = View::of(&manifest.state, &self.cache, self.options.operator.clone());
+        let bytes = manifest.state.runs.iter().map(|run| run.size_bytes()).sum();
+        Ok((Snapshot { view: Arc::new(view), sequence: u64::MAX, pin: None }, bytes))
+    }
+}

@@ -1,0 +1,323 @@
+//! A search of a file system's records, without the kernel: `canopy ns find`, with the evaluator
+//! and the actions that the index has.
+//!
+//! 1. Each start is looked up (`run_records`).
+//! 2. What entries must be like for anything to be done (`bound`) is given to the records, which
+//!    may have an index that has few candidates. Each is evaluated.
+//! 3. Where no index helps, or where it matters which directories are passed (`-prune`, `-L`),
+//!    threads share the directories below the start (`walk`).
+//! 4. What has to be put in order is held until all is there.
+//!
+//! What records say is the same during the whole search. Nothing is changed, and no commands are
+//! run: their paths would be those of other files.
+
+mod bound;
+mod entry;
+mod walk;
+
+pub use bound::Bound;
+
+use crate::error::Result;
+use crate::find::actions::{
+    ActionSink, Actor, Needs, SortField, SortKey, Sortable, attribute, in_order,
+};
+use crate::find::evaluation::{FindOutcome, RunOptions, caller};
+use crate::find::language::Find;
+use crate::find::messages::quoted;
+use crate::find::path::{file_name, push_component, trim_slashes};
+use canopy_model::{Attributes, Credentials, FileType, escape};
+use entry::RecordEntry;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a file system says of an entry.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// Its attributes. The inode number is what directories and attributes are asked for by.
+    pub attributes: Attributes,
+    /// Where it points, if it is a symbolic link.
+    pub target: Vec<u8>,
+    /// Whether there are extended attributes.
+    pub has_xattrs: bool,
+}
+
+/// What lies at a path.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// An entry.
+    Entry(Record),
+    /// Nothing.
+    Missing,
+    /// Nothing: the way leads through what is no directory.
+    NotDirectory,
+    /// Nothing: the way leads through too many links.
+    Loop,
+    /// What the records do not tell: a link leads out of the file system.
+    Outside,
+}
+
+/// A file system that is searched by its records. An error ends the search.
+pub trait Records: Sync {
+    /// Returns what lies at an absolute path, whose links are followed, but for one at its end
+    /// unless `follow` is set.
+    fn look(&self, path: &[u8], follow: bool) -> io::Result<Place>;
+    /// Tells the names of a directory with what they stand for until `tell` returns false.
+    fn list(&self, directory: u64, tell: &mut dyn FnMut(&[u8], Record) -> bool) -> io::Result<()>;
+    /// Returns whether a directory has no names.
+    fn is_empty(&self, directory: u64) -> io::Result<bool>;
+    /// Returns the names and values of the extended attributes of an entry.
+    fn xattrs(&self, id: u64) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>>;
+    /// Tells all entries below a directory that may be as `bound` says, and maybe others, with
+    /// their paths below it, until `tell` returns false. Returns false, and tells nothing, if
+    /// listing directories is as fast.
+    fn select(
+        &self,
+        directory: u64,
+        bound: &Bound,
+        tell: &mut dyn FnMut(&[u8], Record) -> bool,
+    ) -> io::Result<bool>;
+    /// Returns the device that entries are said to be on.
+    fn dev(&self) -> u64;
+    /// Returns the type of the file system, as mount(8) calls it.
+    fn file_system(&self) -> &str;
+}
+
+/// The search, which threads share.
+struct Search<'s, 'a, R> {
+    find: &'s Find,
+    options: RunOptions,
+    records: &'s R,
+    sink: &'s ActionSink<'a>,
+    /// By action: what it asks of an entry.
+    needs: Vec<Needs>,
+    /// Who asks.
+    caller: Credentials,
+    /// Entries that wait until all are there.
+    held: Mutex<Vec<Held>>,
+    /// Directories that were entered: records that say that a directory is in two lead nowhere.
+    entered: Mutex<HashSet<u64>>,
+    partial: AtomicBool,
+    failed: Mutex<Option<io::Error>>,
+}
+
+/// A start.
+struct Tree<'a> {
+    number: usize,
+    /// Its path, absolute.
+    given: &'a [u8],
+}
+
+/// An entry that waits until all are there to be sorted.
+struct Held {
+    tree: usize,
+    depth: u32,
+    shown: Vec<u8>,
+    escaped: String,
+    record: Record,
+}
+
+/// Carries a find out on records, as [`super::run`] does on an index. Starts are absolute paths.
+/// Blocks.
+pub fn run_records<R: Records>(
+    find: &Find,
+    options: RunOptions,
+    records: &R,
+    output: &mut (dyn Write + Send),
+) -> Result<FindOutcome> {
+    let sink = ActionSink::new(find, options, output);
+    let search = Search {
+        find,
+        options,
+        records,
+        sink: &sink,
+        needs: find.actions.iter().map(Needs::of).collect(),
+        caller: caller(),
+        held: Mutex::default(),
+        entered: Mutex::default(),
+        partial: AtomicBool::new(false),
+        failed: Mutex::default(),
+    };
+    let starts = find.starts.iter().map(|start| start.as_bytes()).enumerate();
+    let trees: Vec<Tree<'_>> = starts.map(|(number, given)| Tree { number, given }).collect();
+    for tree in &trees {
+        if sink.is_done() || search.failed.lock().is_some() {
+            break;
+        }
+        search.start(tree)?;
+    }
+    search.act_in_order(&trees)?;
+    let (partial, failed) = (search.partial.into_inner(), search.failed.into_inner());
+    let partial = sink.finish()? || partial;
+    match failed {
+        Some(error) => Err(crate::Error::Records(error)),
+        None => Ok(FindOutcome { failed: Vec::new(), partial }),
+    }
+}
+
+impl<'s, 'a, R: Records> Search<'s, 'a, R> {
+    fn start(&self, tree: &Tree<'_>) -> Result<()> {
+        let follow = self.find.globals.follows(0);
+        let record = match self.look(tree.given, follow) {
+            Place::Missing if follow => self.look(tree.given, false),
+            other => other,
+        };
+        let record = match record {
+            Place::Entry(record) => record,
+            place => {
+                self.problem(tree.given, place.problem());
+                return Ok(());
+            }
+        };
+        let mut actor = self.actor();
+        let (id, is_dir) = (record.attributes.ino, record.is_directory());
+        let entry = RecordEntry::new(self, tree, tree.given, file_name(tree.given), 0, &record);
+        let pruned = self.meet(&entry, &mut actor)?;
+        let below = is_dir && self.find.globals.depth_max > 0 && !pruned && !self.sink.is_done();
+        if !below || self.select(tree, id, &mut actor)? {
+            return actor.finish();
+        }
+        actor.finish()?;
+        *self.entered.lock() = HashSet::from([id]);
+        walk::walk(self, tree, id)
+    }
+
+    /// Meets all entries below a start that an index tells. Returns whether one does.
+    fn select(&self, tree: &Tree<'_>, id: u64, actor: &mut Actor<'_, 'a>) -> Result<bool> {
+        let (find, globals) = (self.find, &self.find.globals);
+        if globals.follow_all || globals.depth_max <= 1 || find.expr.prunes() {
+            return Ok(false);
+        }
+        let bound = Bound::of_acting(find);
+        if bound == Bound::Always(true) {
+            return Ok(false);
+        }
+        let mut outcome = Ok(());
+        let mut shown = Vec::new();
+        let selected = self.records.select(id, &bound, &mut |path, record| {
+            let depth = 1 + memchr::memchr_iter(b'/', path).count();
+            let depth = u32::try_from(depth).unwrap_or(u32::MAX);
+            if depth > globals.depth_max {
+                return true;
+            }
+            shown.clear();
+            shown.extend_from_slice(tree.given);
+            push_component(&mut shown, path);
+            let name = file_name(path);
+            let entry = RecordEntry::new(self, tree, &shown, name, depth, &record);
+            outcome = self.meet(&entry, actor).map(drop);
+            outcome.is_ok() && !self.sink.is_done() && self.failed.lock().is_none()
+        });
+        outcome?;
+        Ok(selected.unwrap_or_else(|error| {
+            self.fail(error);
+            true
+        }))
+    }
+
+    fn actor(&self) -> Actor<'_, 'a> {
+        Actor::new(self.find, &self.needs, self.options, self.sink)
+    }
+
+    /// Evaluates the expression on an entry, now or when all are there. Returns whether it is
+    /// pruned.
+    fn meet(&self, entry: &RecordEntry<'_, '_, R>, actor: &mut Actor<'_, 'a>) -> Result<bool> {
+        let globals = &self.find.globals;
+        if entry.depth < globals.depth_min {
+            return Ok(false);
+        }
+        if !globals.holds() {
+            return actor.evaluate(entry);
+        }
+        let reached = self.find.expr.evaluate(entry, &self.find.actions)?;
+        if reached.actions.iter().any(|rows| rows.value(0)) {
+            self.held.lock().push(Held {
+                tree: entry.tree.number,
+                depth: entry.depth,
+                shown: entry.shown.to_vec(),
+                escaped: escape(trim_slashes(entry.shown)).into_owned(),
+                record: entry.record.clone(),
+            });
+        }
+        Ok(reached.pruned.value(0))
+    }
+
+    /// Acts on what was held.
+    fn act_in_order(&self, trees: &[Tree<'_>]) -> Result<()> {
+        let held = std::mem::take(&mut *self.held.lock());
+        let mut actor = self.actor();
+        for row in in_order(&held, &self.find.globals)? {
+            if self.sink.is_done() {
+                break;
+            }
+            let Held { tree, depth, shown, record, .. } = &held[row];
+            let name = file_name(shown);
+            let entry = RecordEntry::new(self, &trees[*tree], shown, name, *depth, record);
+            actor.evaluate(&entry)?;
+        }
+        actor.finish()
+    }
+
+    fn look(&self, path: &[u8], follow: bool) -> Place {
+        self.records.look(path, follow).unwrap_or_else(|error| {
+            self.fail(error);
+            Place::Missing
+        })
+    }
+
+    /// Notes an error that ends the search.
+    fn fail(&self, error: io::Error) {
+        self.failed.lock().get_or_insert(error);
+    }
+
+    /// Says what is wrong with an entry, whose path is `shown`.
+    fn problem(&self, shown: &[u8], what: &str) {
+        self.diagnose(&format!("{}: {what}", quoted(shown)));
+    }
+
+    fn diagnose(&self, text: &str) {
+        (self.options.diagnostic)(text);
+        self.partial.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Record {
+    fn is_directory(&self) -> bool {
+        self.attributes.file_type() == FileType::Directory
+    }
+}
+
+impl Place {
+    /// Returns what is said of a path that has no entry.
+    fn problem(&self) -> &'static str {
+        match self {
+            Place::Entry(_) | Place::Missing => "No such file or directory",
+            Place::NotDirectory => crate::find::messages::NOT_A_DIRECTORY,
+            Place::Loop => crate::find::messages::TOO_MANY_LINKS,
+            Place::Outside => "this link leads out of what is searched",
+        }
+    }
+}
+
+impl Sortable for Held {
+    fn key(&self, field: SortField) -> Result<SortKey<'_>> {
+        Ok(match field {
+            SortField::Path => SortKey::Path(&self.escaped),
+            SortField::Depth => SortKey::Number(i64::from(self.depth)),
+            SortField::Name => SortKey::Text(canopy_model::base_name(&self.escaped)),
+            SortField::Attribute(column) => {
+                SortKey::Number(attribute(column)(&self.record.attributes))
+            }
+        })
+    }
+
+    fn start(&self) -> usize {
+        self.tree
+    }
+
+    fn shown(&self) -> &str {
+        &self.escaped
+    }
+}
