@@ -3,7 +3,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../../../object-storage/tests/s3/garage.rs"]
 mod garage;
+#[path = "../../../object-storage/tests/s3/server.rs"]
+mod server;
 
 use common::{CANOPY, has, shell, success, wait_until};
 use garage::Garage;

@@ -1,6 +1,6 @@
 //! `canopy store` on tables in buckets of a real server.
 
-use crate::garage::{ACCESS_KEY, Garage, REGION, SECRET_KEY};
+use crate::garage::Garage;
 use crate::place::{command, layout, options, put};
 use crate::server::{BUCKET, Server};
 use canopy_store::storage::{LocalStorage, SplitStorage};
@@ -8,13 +8,11 @@ use canopy_store::{Environment, SstableCache, Table, create};
 use std::process::Output;
 use std::sync::Arc;
 
-/// Runs the command with this key.
-fn run(garage: &Garage, secret_key: &str, arguments: &[&str]) -> Output {
+/// Runs the command with variables beside those that name the server.
+fn run(garage: &Garage, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
     let mut command = command();
-    command.args(arguments);
-    command.env("AWS_ENDPOINT_URL", garage.endpoint()).env("AWS_REGION", REGION);
-    command.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", secret_key);
-    command.output().unwrap()
+    garage.tell(&mut command);
+    command.envs(variables.iter().copied()).args(arguments).output().unwrap()
 }
 
 #[test]
@@ -34,7 +32,7 @@ fn tables_in_a_bucket_are_looked_into() {
     let bucket = format!("s3://{BUCKET}/tables");
     let both = format!("{}+{bucket}", directory.path().display());
     let text = |arguments: &[&str]| {
-        let output = run(&garage, SECRET_KEY, arguments);
+        let output = run(&garage, &[], arguments);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {said}");
         String::from_utf8(output.stdout).unwrap()
@@ -47,18 +45,18 @@ fn tables_in_a_bucket_are_looked_into() {
     assert!(told.contains("records"), "{told}");
 
     // The bucket alone has no manifest.
-    let output = run(&garage, SECRET_KEY, &["verify", &bucket]);
+    let output = run(&garage, &[], &["verify", &bucket]);
     assert!(!output.status.success());
-    let refused = |garage: &Garage, secret_key: &str| {
-        let output = run(garage, secret_key, &["list", &bucket]);
+    let refused = |garage: &Garage, variables: &[(&str, &str)]| {
+        let output = run(garage, variables, &["list", &bucket]);
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.lines().count() == 1, "{said}");
         said
     };
-    let said = refused(&garage, "wrong");
+    let said = refused(&garage, &[("AWS_SECRET_ACCESS_KEY", "wrong")]);
     assert!(said.contains("403"), "{said}");
     garage.stop();
-    let said = refused(&garage, SECRET_KEY);
+    let said = refused(&garage, &[]);
     assert!(said.contains("Connection refused"), "{said}");
 }
 

@@ -1,7 +1,7 @@
 //! A Ceph cluster of one monitor, one storage daemon that keeps everything in memory, and a gateway
 //! that speaks S3's language.
 
-use super::server::{BUCKET, Process, Server, demand, free_port, wait_for_port, wait_until};
+use super::server::{BUCKET, Process, Server, demand, free_ports, wait_for_port, wait_until};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path as ObjectPath;
 use object_store::signer::Signer;
@@ -44,7 +44,7 @@ impl Drop for Logged {
 impl Ceph {
     pub fn start() -> Self {
         let directory = Logged(tempfile::tempdir().unwrap());
-        let (at, monitor, port) = (directory.0.path(), free_port(), free_port());
+        let (at, [monitor, port]) = (directory.0.path(), free_ports());
         for part in ["mon", "osd"] {
             fs::create_dir(at.join(part)).unwrap();
         }

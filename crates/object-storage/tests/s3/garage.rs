@@ -1,36 +1,61 @@
-//! A Garage server of one node.
+//! A Garage server of one node. Tests of other crates have this file, too.
 
-use super::server::{BUCKET, Process, Server, free_port, wait_for_port, wait_until};
+#![allow(dead_code)]
+
+use super::server::{BUCKET, Process, Server, free_ports, listen, random, wait_until};
 use canopy_object_storage::BucketStorage;
 use canopy_store::storage::Storage;
 use object_store::aws::AmazonS3Builder;
 use std::fs::{self, File};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-pub const ACCESS_KEY: &str = "GK31c2f218a2e44f485b94239e";
-pub const SECRET_KEY: &str = "b892c0665f0ada8a4755dae98baa3b133590e11dae3bcc1f9d769d67f16c3835";
-pub const REGION: &str = "garage";
+const SECRET_KEY: &str = "b892c0665f0ada8a4755dae98baa3b133590e11dae3bcc1f9d769d67f16c3835";
+const REGION: &str = "garage";
+
+/// Somebody else may take a port before the server does: then it is started again, so often.
+const ATTEMPTS: usize = 5;
+
+/// How long it may take until a server answers.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 pub struct Garage {
     directory: TempDir,
     port: u16,
+    rpc_port: u16,
+    /// No other server knows it, so none is taken for this one.
+    access_key: String,
     process: Option<Process>,
 }
 
 impl Garage {
     pub fn start() -> Self {
+        let mut attempt = 1;
+        loop {
+            let mut garage = Self::configured();
+            match garage.try_start() {
+                Ok(()) => return garage,
+                Err(log) if attempt == ATTEMPTS => panic!("garage has ended:\n{log}"),
+                Err(_) => attempt += 1,
+            }
+        }
+    }
+
+    /// Returns a server that has ports and is not started yet.
+    fn configured() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (at, port, rpc) = (directory.path().display(), free_port(), free_port());
+        let (at, [port, rpc_port]) = (directory.path().display(), free_ports());
         let config = format!(
             "metadata_dir = \"{at}/meta\"\ndata_dir = \"{at}/data\"\ndb_engine = \"sqlite\"\n\
-             replication_factor = 1\nrpc_bind_addr = \"127.0.0.1:{rpc}\"\n\
-             rpc_public_addr = \"127.0.0.1:{rpc}\"\nrpc_secret = \"{SECRET_KEY}\"\n\
+             replication_factor = 1\nrpc_bind_addr = \"127.0.0.1:{rpc_port}\"\n\
+             rpc_public_addr = \"127.0.0.1:{rpc_port}\"\nrpc_secret = \"{SECRET_KEY}\"\n\
              [s3_api]\ns3_region = \"{REGION}\"\napi_bind_addr = \"127.0.0.1:{port}\"\n"
         );
         fs::write(directory.path().join("garage.toml"), config).unwrap();
-        let mut garage = Garage { directory, port, process: None };
-        garage.go_on();
-        garage
+        let access_key = format!("GK{:024x}", random());
+        Garage { directory, port, rpc_port, access_key, process: None }
     }
 
     /// Returns where the server is.
@@ -38,28 +63,68 @@ impl Garage {
         format!("http://127.0.0.1:{}", self.port)
     }
 
+    /// Has a program know the server.
+    pub fn tell(&self, command: &mut Command) {
+        command
+            .env("AWS_ENDPOINT_URL", self.endpoint())
+            .env("AWS_REGION", REGION)
+            .env("AWS_ACCESS_KEY_ID", &self.access_key)
+            .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY);
+    }
+
     /// Stops the server; what it stores stays.
     pub fn stop(&mut self) {
         self.process = None;
     }
 
-    /// Starts the server, again.
+    /// Starts the server again, where it was.
     pub fn go_on(&mut self) {
-        let log = File::create(self.directory.path().join("log")).unwrap();
-        self.process = Some(Process::start("garage", "cargo install garage", |command| {
+        let mut attempt = 1;
+        loop {
+            wait_until("the ports of garage", || {
+                [self.port, self.rpc_port].map(listen).iter().all(Option::is_some)
+            });
+            match self.try_start() {
+                Ok(()) => return,
+                Err(log) if attempt == ATTEMPTS => panic!("garage has ended:\n{log}"),
+                Err(_) => attempt += 1,
+            }
+        }
+    }
+
+    /// Starts the server and waits until it answers. If it ends instead, as it does without its
+    /// ports, returns what it logged.
+    fn try_start(&mut self) -> Result<(), String> {
+        let path = self.directory.path().join("log");
+        let log = File::create(&path).unwrap();
+        let mut process = Process::start("garage", "cargo install garage", |command| {
             command
                 .arg("-c")
                 .arg(self.directory.path().join("garage.toml"))
                 .args(["server", "--single-node", "--default-bucket"])
-                .env("GARAGE_DEFAULT_ACCESS_KEY", ACCESS_KEY)
+                .env("GARAGE_DEFAULT_ACCESS_KEY", &self.access_key)
                 .env("GARAGE_DEFAULT_SECRET_KEY", SECRET_KEY)
                 .env("GARAGE_DEFAULT_BUCKET", BUCKET)
                 .stdout(log.try_clone().unwrap())
                 .stderr(log);
-        }));
-        wait_for_port(self.port);
+        });
         let storage = BucketStorage::new(self.builder(), "").unwrap();
-        wait_until("garage", || storage.list("", "").is_ok());
+        let begun = Instant::now();
+        loop {
+            // A request is tried again for long, so none is made before somebody listens.
+            let is_there = TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+            if is_there && storage.list("", "").is_ok() {
+                self.process = Some(process);
+                return Ok(());
+            }
+            let log = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
+            // Without the port of S3 alone, the process stays.
+            if process.0.try_wait().unwrap().is_some() || log.contains("exited with error") {
+                return Err(log);
+            }
+            assert!(begun.elapsed() < PATIENCE, "garage does not answer:\n{log}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 
@@ -69,7 +134,7 @@ impl Server for Garage {
             .with_endpoint(self.endpoint())
             .with_region(REGION)
             .with_bucket_name(BUCKET)
-            .with_access_key_id(ACCESS_KEY)
+            .with_access_key_id(&self.access_key)
             .with_secret_access_key(SECRET_KEY)
     }
 }

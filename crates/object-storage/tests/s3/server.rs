@@ -1,8 +1,11 @@
-//! What the servers have in common.
+//! What the servers have in common. Tests of other crates have this file, too.
+
+#![allow(dead_code)]
 
 use canopy_object_storage::BucketStorage;
 use canopy_store::storage::Storage;
 use object_store::aws::AmazonS3Builder;
+use std::hash::{BuildHasher, RandomState};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -50,9 +53,29 @@ pub trait Server {
     }
 }
 
-/// Returns a port that nothing listens on.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// Returns a number that nobody can foresee.
+pub fn random() -> u64 {
+    RandomState::new().hash_one(())
+}
+
+/// Returns different ports that nothing listens on. They are below those that Linux gives to
+/// outgoing connections (32768 and more), so only who asks for one of them can take it.
+pub fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
+    let listeners = [(); COUNT].map(|()| {
+        loop {
+            let port = 10_000 + (random() % 20_000) as u16;
+            if let Some(listener) = listen(port) {
+                return listener;
+            }
+        }
+    });
+    // All were held until the last was found, so no two are the same.
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+/// Takes a port, unless somebody has it.
+pub fn listen(port: u16) -> Option<TcpListener> {
+    TcpListener::bind(("127.0.0.1", port)).ok()
 }
 
 /// Waits until something answers at a port.
