@@ -338,13 +338,7 @@ fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result
 pub fn prune_patterns(settings: &Settings, root: &Path) -> anyhow::Result<Vec<String>> {
     let mut patterns: Vec<String> =
         settings.prune_names.iter().flatten().map(|name| literal(name)).collect();
-    let mut paths: Vec<PathBuf> =
-        settings.prune_paths.iter().flatten().map(PathBuf::from).collect();
-    if let Some(types) = settings.prune_fs.as_ref().filter(|types| !types.is_empty()) {
-        let mounts = canopy_scan::mounts().context("cannot list what is mounted")?;
-        paths.extend(mount_points(mounts, types));
-    }
-    for path in paths {
+    for path in pruned_paths(settings)? {
         // What is named as a source is scanned, whatever is configured.
         let Ok(below) = path.strip_prefix(root) else { continue };
         match below.to_str() {
@@ -357,6 +351,18 @@ pub fn prune_patterns(settings: &Settings, root: &Path) -> anyhow::Result<Vec<St
         }
     }
     Ok(patterns)
+}
+
+/// Returns the absolute paths that are left out of sources: those that are configured, and where
+/// file systems of configured types are mounted.
+pub fn pruned_paths(settings: &Settings) -> anyhow::Result<Vec<PathBuf>> {
+    let mut paths: Vec<PathBuf> =
+        settings.prune_paths.iter().flatten().map(PathBuf::from).collect();
+    if let Some(types) = settings.prune_fs.as_ref().filter(|types| !types.is_empty()) {
+        let mounts = canopy_scan::mounts().context("cannot list what is mounted")?;
+        paths.extend(mount_points(mounts, types));
+    }
+    Ok(paths)
 }
 
 /// A pattern that matches one text.

@@ -40,6 +40,7 @@ pub enum Command {
     Report(crate::commands::report::Arguments),
     Top(crate::commands::top::Arguments),
     Source(crate::commands::source::Arguments),
+    Watch(crate::commands::watch::Arguments),
     Info(crate::commands::info::Arguments),
     Mount(crate::commands::mount::Arguments),
     Unmount(crate::commands::mount::Unmount),

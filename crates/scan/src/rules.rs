@@ -186,13 +186,21 @@ impl MountRules {
     /// Returns where users have mounted file systems of their own (FUSE), as absolute paths. They
     /// are not to be touched: some let not even root in, and what serves them may never answer.
     pub(crate) fn of_users(&self) -> Vec<Vec<u8>> {
-        let is_users = |mount: &Mount| {
-            mount.file_system.starts_with("fuse")
-                && mount.option("user_id").is_some_and(|uid| uid != "0")
-                && !matches!(rules_of(mount, &self.trusted), Rules::Kernel | Rules::Mapped)
-        };
         let mounts = mounts().unwrap_or_default();
-        mounts.into_iter().filter(is_users).map(|mount| mount.point).collect()
+        mounts.into_iter().filter(|mount| self.is_users(mount)).map(|mount| mount.point).collect()
+    }
+
+    fn is_users(&self, mount: &Mount) -> bool {
+        mount.file_system.starts_with("fuse")
+            && mount.option("user_id").is_some_and(|uid| uid != "0")
+            && !matches!(rules_of(mount, &self.trusted), Rules::Kernel | Rules::Mapped)
+    }
+
+    /// Returns whether a scan enters what is mounted below its root: neither what holds no files nor
+    /// what users have mounted.
+    pub fn enters(&self, mount: &Mount) -> bool {
+        let is_pseudo = rules_of(mount, &self.trusted) == Rules::Pseudo;
+        (self.pseudo || !is_pseudo) && !self.is_users(mount)
     }
 
     /// Notes that nothing was read of what users have mounted at a path.

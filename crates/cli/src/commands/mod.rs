@@ -21,6 +21,9 @@ pub mod store;
 mod switches;
 pub mod table;
 pub mod top;
+pub mod watch;
+mod watch_apply;
+mod watch_status;
 
 use crate::Engine;
 use crate::companion::Companion;
@@ -54,6 +57,7 @@ pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {
         Command::Report(arguments) => report::run(index, arguments),
         Command::Top(arguments) => top::run(index, arguments),
         Command::Source(arguments) => source::run(index, arguments, engine),
+        Command::Watch(arguments) => watch::run(index, arguments),
         Command::Info(arguments) => info::run(index, arguments),
         Command::Help(arguments) => help::run(arguments),
         Command::Completions(arguments) => generate::completions(arguments),

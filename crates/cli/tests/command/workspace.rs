@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("canopy-scan", &["canopy-model"]),
     ("canopy-import", &["canopy-model"]),
     ("canopy-text", &["canopy-model"]),
+    ("canopy-watch", &["canopy-model", "canopy-scan"]),
     ("canopy-read", &["canopy-model", "canopy-index"]),
     (
         "canopy-tools",
@@ -33,6 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "canopy-read",
             "canopy-text",
             "canopy-tools",
+            "canopy-watch",
         ],
     ),
     (

@@ -1,0 +1,371 @@
+//! `canopy watch`
+
+use super::{watch_apply, watch_status};
+use crate::config::{pruned_paths, settings};
+use crate::options::stdout_for_json;
+use crate::outcome::{Outcome, message};
+use crate::{interrupt, places};
+use anyhow::Context;
+use canopy_index::{Writer, WriterOptions};
+use canopy_scan::MountRules;
+use canopy_watch::status::{self, Reporter};
+use canopy_watch::{
+    Batch, EventFeed, Fanotify, Intake, Journal, Pacing, Scope, Territory, Unfollowed,
+};
+use nix::sys::signal::Signal;
+use sd_notify::NotifyState;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How many suspects are kept of all sources together.
+const SUSPECTS_MAX: usize = 200_000;
+
+/// How often the status is written.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+
+/// How long to wait before what failed to follow changes is tried again, at most.
+const RETRIED_EVERY: Duration = Duration::from_secs(60);
+
+/// Follow what changes in sources, and have the index follow within seconds
+///
+/// Runs until it is stopped, in the foreground. Root hears of changes from the kernel (fanotify);
+/// what it does not tell of, other systems can (--events). At the start, and where anything was
+/// missed, the sources are scanned again. 'canopy help watch' and docs/watch.md say more.
+///
+/// Example: canopy watch /home /data --interval 5
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Trees to follow [default: the configured sources]
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// A change is in the index after so many seconds at the latest, where that can be kept; sooner
+    /// when little happens
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = interval)]
+    interval: Duration,
+    /// Read events, one a line, from FILE, a FIFO or with - from standard input, in place of asking
+    /// the kernel
+    #[arg(long, value_name = "FILE")]
+    events: Option<PathBuf>,
+    /// Do not scan at the start: nothing has changed since the index was made
+    #[arg(long)]
+    trust_index: bool,
+    /// Stay on the file system of each PATH
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    /// Write numbers for node_exporter's textfile collector to FILE every few seconds
+    #[arg(long, value_name = "FILE")]
+    prometheus: Option<PathBuf>,
+    /// Say how the daemon of this index does
+    #[arg(long, conflicts_with_all = ["paths", "events", "trust_index", "prometheus"])]
+    status: bool,
+    /// With --status, as JSON
+    #[arg(long, requires = "status")]
+    json: bool,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    let seconds = seconds.ok_or("give a number of seconds between 0.1 and 86400")?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Carries the command out.
+pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let location = places::to_write(index)?;
+    if arguments.status {
+        return tell(&state_directory(&location), arguments.json);
+    }
+    let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
+    let daemon = Arc::new(Daemon::begin(&location, &arguments)?);
+    let stopped = daemon.clone();
+    let wait = move || {
+        if signals.wait().is_ok() {
+            stopped.intake.stop();
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
+    daemon.run()
+}
+
+/// Returns the directory of the daemon of an index, which is in that, so that no scan meets it.
+fn state_directory(index: &Path) -> PathBuf {
+    index.join("watch")
+}
+
+/// Says what the daemon wrote last.
+fn tell(directory: &Path, as_json: bool) -> anyhow::Result<Outcome> {
+    let document = status::read_document(directory)?;
+    let (document, is_running) = document.context("no 'canopy watch' has run for this index")?;
+    if as_json {
+        let mut document = document;
+        document["running"] = is_running.into();
+        let mut output = stdout_for_json();
+        writeln!(output, "{document:#}")?;
+        output.flush()?;
+    } else {
+        let mut output = std::io::stdout().lock();
+        write!(output, "{}", watch_status::text(&document, is_running))?;
+    }
+    Ok(if is_running { Outcome::Complete } else { Outcome::Partial })
+}
+
+/// What tells of changes.
+enum Ear {
+    Kernel(Fanotify),
+    Feed(EventFeed),
+}
+
+struct Daemon {
+    location: PathBuf,
+    directory: PathBuf,
+    intake: Intake,
+    pacing: Pacing,
+    ear: parking_lot::Mutex<Option<Ear>>,
+    reporter: parking_lot::Mutex<Reporter>,
+    prometheus: Option<PathBuf>,
+    one_file_system: bool,
+    /// Set when standard input has ended.
+    is_fed: AtomicBool,
+    bad_lines: AtomicU64,
+}
+
+impl Daemon {
+    /// Sets everything up: from here on, no change is missed.
+    fn begin(location: &Path, arguments: &Arguments) -> anyhow::Result<Self> {
+        let roots = roots(arguments)?;
+        places::check_links(location)?;
+        // Makes an index where there is none, and fails where the caller may not write.
+        drop(Writer::open(location, WriterOptions::default())?);
+        let location = location.canonicalize()?;
+        let directory = state_directory(&location);
+        let (journal, recovered) = Journal::open(&directory)?;
+        let territory = territory(&roots, &location, arguments.prometheus.as_deref())?;
+        let suspects_max = SUSPECTS_MAX / territory.roots().len().max(1);
+        let scope = Scope {
+            territory,
+            rules: MountRules::new(settings().trust_fs.clone().unwrap_or_default(), false),
+            one_file_system: arguments.one_file_system,
+            suspects_max,
+        };
+        let position = recovered.position;
+        let intake = Intake::new(scope, journal, recovered)?;
+        let (ear, method, unfollowed, goes_on) = match &arguments.events {
+            Some(path) => {
+                let (feed, goes_on) = EventFeed::open(path, position)?;
+                (Ear::Feed(feed), "events", Vec::new(), goes_on)
+            }
+            None => {
+                let (kernel, unfollowed) = kernel(&intake)?;
+                (Ear::Kernel(kernel), "fanotify", unfollowed, false)
+            }
+        };
+        let reporter = Reporter::new(method);
+        let daemon = Daemon {
+            location,
+            directory,
+            intake,
+            pacing: Pacing { interval: arguments.interval },
+            ear: parking_lot::Mutex::new(Some(ear)),
+            reporter: parking_lot::Mutex::new(reporter),
+            prometheus: arguments.prometheus.clone(),
+            one_file_system: arguments.one_file_system,
+            is_fed: AtomicBool::new(false),
+            bad_lines: AtomicU64::new(0),
+        };
+        unfollowed.into_iter().for_each(|one| daemon.note_unfollowed(one));
+        if !arguments.trust_index && !goes_on {
+            daemon.intake.suspect_all();
+        }
+        Ok(daemon)
+    }
+
+    fn run(&self) -> anyhow::Result<Outcome> {
+        self.report()?;
+        let ended = std::thread::scope(|scope| {
+            let spawn = std::thread::Builder::new().name("events".to_owned());
+            spawn.spawn_scoped(scope, || self.hear())?;
+            let spawn = std::thread::Builder::new().name("status".to_owned());
+            spawn.spawn_scoped(scope, || self.keep_reporting())?;
+            let _ = sd_notify::notify(&[NotifyState::Ready]);
+            let ended = self.apply_batches();
+            let _ = sd_notify::notify(&[NotifyState::Stopping]);
+            self.intake.stop();
+            ended
+        });
+        self.reporter.lock().ended = true;
+        self.report()?;
+        ended
+    }
+
+    /// Has the index follow, a batch at a time.
+    fn apply_batches(&self) -> anyhow::Result<Outcome> {
+        while !self.intake.is_stopped() {
+            let Some(batch) = self.intake.next_batch(self.pacing, TOLD_EVERY) else {
+                if self.is_fed.load(Ordering::SeqCst) && self.is_idle() {
+                    break;
+                }
+                continue;
+            };
+            let failed = self.apply(&batch);
+            if self.is_fed.load(Ordering::SeqCst)
+                && let Some(error) = failed
+            {
+                return Err(error);
+            }
+        }
+        Ok(Outcome::Complete)
+    }
+
+    fn is_idle(&self) -> bool {
+        let sources = self.intake.snapshot().map(|snapshot| snapshot.sources);
+        sources.is_some_and(|sources| sources.iter().all(|source| source.suspects == 0))
+    }
+
+    /// Applies a batch; if that fails, each of its sources by itself, so that one whose server does
+    /// not answer holds up no other. Returns the last error.
+    fn apply(&self, batch: &Batch) -> Option<anyhow::Error> {
+        let begun = Instant::now();
+        let apply = |batch: &Batch| {
+            let roots =
+                batch.sources.iter().map(|&number| &self.intake.territory().roots()[number]);
+            let stop = || self.intake.is_stopped();
+            watch_apply::apply(&self.location, roots, &batch.suspects, self.one_file_system, &stop)
+        };
+        let error = match apply(batch) {
+            Ok(generation) => {
+                self.intake.succeeded(batch, generation, begun.elapsed(), self.pacing);
+                return None;
+            }
+            Err(_) if self.intake.is_stopped() => {
+                self.intake.put_back(batch);
+                return None;
+            }
+            Err(error) => error,
+        };
+        if batch.sources.len() == 1 {
+            message(format_args!("{error:#}; this will be tried again"));
+            self.intake.failed(&batch.sources, &format!("{error:#}"), self.pacing);
+            return Some(error);
+        }
+        let parts = batch.by_source(self.intake.territory());
+        parts.iter().filter_map(|part| self.apply(part)).last()
+    }
+
+    /// Hears of changes until all is to end.
+    fn hear(&self) {
+        let mut patience = Duration::from_secs(1);
+        while !self.intake.is_stopped() {
+            let ended = match self.ear.lock().take() {
+                Some(Ear::Kernel(kernel)) => {
+                    kernel.run(&self.intake, &|one| self.note_unfollowed(one))
+                }
+                Some(Ear::Feed(feed)) => feed
+                    .run(&self.intake, &|why| self.note_bad_line(&why))
+                    .map(|()| self.is_fed.store(true, Ordering::SeqCst)),
+                None => Ok(()),
+            };
+            let Err(error) = ended else { return };
+            message(format_args!("{:#}; all is looked at again", anyhow::Error::from(error)));
+            std::thread::sleep(patience);
+            patience = (patience * 2).min(RETRIED_EVERY);
+            match kernel(&self.intake) {
+                Ok((kernel, _)) => *self.ear.lock() = Some(Ear::Kernel(kernel)),
+                Err(error) => message(format_args!("{error:#}")),
+            }
+            self.intake.suspect_all();
+        }
+    }
+
+    fn note_unfollowed(&self, one: Unfollowed) {
+        let point = PathBuf::from(std::ffi::OsStr::from_bytes(&one.point));
+        let text = format!("{}: {}", point.display(), one.why);
+        message(format_args!("changes are not told of {text}; 'canopy index' sees them"));
+        self.reporter.lock().unfollowed.push(text);
+    }
+
+    fn note_bad_line(&self, why: &str) {
+        let before = self.bad_lines.fetch_add(1, Ordering::Relaxed);
+        if before < 3 || before.is_multiple_of(1000) {
+            message(format_args!("line of events: {why}; all is looked at again"));
+        }
+    }
+
+    fn keep_reporting(&self) {
+        while !self.intake.is_stopped() {
+            if let Err(error) = self.report() {
+                message(format_args!("{error:#}"));
+            }
+            std::thread::sleep(TOLD_EVERY);
+        }
+    }
+
+    /// Tells files and the service manager how it goes. A thread that hangs keeps this from it, and
+    /// so has the service manager's watchdog end the process.
+    fn report(&self) -> anyhow::Result<()> {
+        let Some(snapshot) = self.intake.snapshot() else { return Ok(()) };
+        let document = self.reporter.lock().document(&snapshot);
+        let line = watch_status::line(&document);
+        let _ = sd_notify::notify(&[NotifyState::Watchdog, NotifyState::Status(&line)]);
+        status::write_document(&self.directory, &document)?;
+        if let Some(path) = &self.prometheus {
+            status::write_metrics(path, &document)?;
+        }
+        Ok(())
+    }
+}
+
+/// Begins to follow the kernel.
+fn kernel(intake: &Intake) -> anyhow::Result<(Fanotify, Vec<Unfollowed>)> {
+    Fanotify::begin(intake)?.context(
+        "the kernel does not tell of changes here: that takes root and a file system with handles; \
+         --events has other systems tell of them",
+    )
+}
+
+/// Returns the real paths of the trees to follow.
+fn roots(arguments: &Arguments) -> anyhow::Result<Vec<PathBuf>> {
+    let mut paths = arguments.paths.clone();
+    if paths.is_empty() {
+        paths = settings().sources.clone().unwrap_or_default();
+    }
+    anyhow::ensure!(!paths.is_empty(), "no PATH is given, and no sources are configured");
+    let real = |path: &PathBuf| {
+        anyhow::ensure!(
+            !path.as_os_str().as_bytes().starts_with(b"ns:"),
+            "{}: a namespace is indexed by 'canopy index'",
+            path.display()
+        );
+        places::check_links(path)?;
+        let real =
+            path.canonicalize().with_context(|| format!("cannot open {}", path.display()))?;
+        anyhow::ensure!(real.is_dir(), "{} is no directory", real.display());
+        Ok(real)
+    };
+    paths.iter().map(real).collect()
+}
+
+fn territory(
+    roots: &[PathBuf],
+    location: &Path,
+    prometheus: Option<&Path>,
+) -> anyhow::Result<Territory> {
+    let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+    let mut left_out = vec![bytes(location)];
+    // What is named as a source is followed, whatever is configured.
+    let is_root = |path: &PathBuf| roots.iter().any(|root| root.starts_with(path));
+    let pruned = pruned_paths(settings())?.into_iter().filter(|path| !is_root(path));
+    left_out.extend(pruned.map(|path| bytes(&path)));
+    let mut territory = Territory::new(roots.iter().map(|root| bytes(root)).collect(), left_out);
+    if let Some(path) = prometheus {
+        for file in status::metrics_files(&std::path::absolute(path)?) {
+            let directory = file.parent().and_then(|parent| parent.canonicalize().ok());
+            let place = directory.zip(file.file_name()).map(|(parent, name)| parent.join(name));
+            territory.leave_out_file(bytes(&place.unwrap_or(file)));
+        }
+    }
+    Ok(territory)
+}

@@ -1,0 +1,364 @@
+//! Changes that other systems tell of, as lines of JSON; `docs/watch.md` has the form.
+//!
+//! From a regular file, to which lines are appended: how far it was read is in the journal, so that a
+//! restart goes on from there. Or from a stream, standard input or a FIFO, of which lines are lost
+//! with the process, so that a restart makes all suspect.
+//!
+//! A line that cannot be understood makes all suspect: nobody knows what it meant.
+
+use crate::error::{Error, Result};
+use crate::handles::as_path;
+use crate::intake::{Heard, Intake};
+use crate::journal::Position;
+use crate::suspects::Suspect;
+use crate::territory::{Change, Territory, What};
+use canopy_model::unescape;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use serde_json::Value;
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What is longer is no line of ours: the longest path has a megabyte.
+const LINE_BYTES_MAX: usize = 8 << 20;
+
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// How often a file is looked at for more.
+const LOOKED_EVERY_MS: u16 = 100;
+
+/// A file may be replaced by another once in this time, not twice: of the one in between nothing
+/// would be read.
+const REPLACED_ONCE_IN: Duration = Duration::from_secs(5);
+
+/// Where events come from.
+pub struct EventFeed {
+    path: PathBuf,
+    file: File,
+    /// Of a regular file: how far it was read.
+    position: Option<Position>,
+    /// What was read of a line that has not ended yet.
+    rest: Vec<u8>,
+    /// Whether the rest of a line that is too long is being left out.
+    skips_line: bool,
+    /// When it was last seen that the path names the open file.
+    looked: Instant,
+}
+
+impl EventFeed {
+    /// Opens a file or a FIFO, or with `-` standard input. Goes on from `position` if that is one in
+    /// the same file; the second value says so.
+    pub fn open(path: &Path, position: Option<Position>) -> Result<(Self, bool)> {
+        let looked = Instant::now();
+        let feed = |file, position| EventFeed {
+            path: path.to_owned(),
+            file,
+            position,
+            rest: Vec::new(),
+            skips_line: false,
+            looked,
+        };
+        if path == Path::new("-") {
+            let input = std::io::stdin().as_fd().try_clone_to_owned();
+            let input = input.map_err(Error::io("read", Path::new("standard input")))?;
+            return Ok((feed(input.into(), None), false));
+        }
+        let (mut file, about) = open(path)?;
+        if about.file_type().is_fifo() {
+            return Ok((feed(file, None), false));
+        }
+        let begun = Position { dev: about.dev(), ino: about.ino(), offset: 0 };
+        let goes_on = position
+            .filter(|at| (at.dev, at.ino) == (begun.dev, begun.ino) && at.offset <= about.len());
+        // What is in a file that was not read before tells of the time before all was scanned.
+        let at = goes_on.unwrap_or(Position { offset: about.len(), ..begun });
+        file.seek(SeekFrom::Start(at.offset)).map_err(Error::io("read", path))?;
+        Ok((feed(file, Some(at)), goes_on.is_some()))
+    }
+
+    /// Tells the intake of what is read until standard input ends or the intake is stopped. Each line
+    /// that cannot be read is given to `on_bad_line`, with what is wrong with it.
+    pub fn run(mut self, intake: &Intake, on_bad_line: &dyn Fn(String)) -> Result<()> {
+        if let Some(position) = self.position {
+            intake.take_in_up_to(&[], Heard::default(), Some(position));
+        }
+        let mut chunk = vec![0; CHUNK_BYTES];
+        while !intake.is_stopped() {
+            match self.position {
+                Some(_) => wait(intake, None, LOOKED_EVERY_MS.into())?,
+                None => wait(intake, Some(&self.file), PollTimeout::NONE)?,
+            }
+            loop {
+                let length = match rustix::io::read(&self.file, &mut chunk[..]) {
+                    Ok(length) => length,
+                    Err(Errno::AGAIN | Errno::INTR) => break,
+                    Err(errno) => return Err(Error::errno("read", &self.path)(errno)),
+                };
+                if length == 0 {
+                    if self.position.is_none() {
+                        // The last line may have no end.
+                        self.take_in(b"\n", intake, on_bad_line);
+                        return Ok(());
+                    }
+                    self.look_again(intake)?;
+                    break;
+                }
+                self.take_in(&chunk[..length], intake, on_bad_line);
+                if intake.is_stopped() || self.position.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees whether the file was cut, or another one has taken its place.
+    fn look_again(&mut self, intake: &Intake) -> Result<()> {
+        let Some(at) = self.position else { return Ok(()) };
+        let length = self.file.metadata().map_err(Error::io("look at", &self.path))?.len();
+        if length < at.offset + self.rest.len() as u64 {
+            self.begin_again(Position { offset: 0, ..at }, intake)?;
+            intake.suspect_all();
+        } else if let Ok((file, about)) = open(&self.path)
+            && (about.dev(), about.ino()) != (at.dev, at.ino)
+        {
+            // What was written between the last read and the replacement.
+            if length > at.offset + self.rest.len() as u64 {
+                return Ok(());
+            }
+            let is_late = self.looked.elapsed() > REPLACED_ONCE_IN;
+            if is_late || !self.rest.is_empty() {
+                intake.suspect_all();
+            }
+            self.file = file;
+            let begun = Position { dev: about.dev(), ino: about.ino(), offset: 0 };
+            self.begin_again(begun, intake)?;
+        }
+        self.looked = Instant::now();
+        Ok(())
+    }
+
+    fn begin_again(&mut self, position: Position, intake: &Intake) -> Result<()> {
+        self.position = Some(position);
+        self.rest.clear();
+        self.skips_line = false;
+        self.file.rewind().map_err(Error::io("read", &self.path))?;
+        intake.take_in_up_to(&[], Heard::default(), self.position);
+        Ok(())
+    }
+
+    /// Takes in the lines that end in a chunk.
+    fn take_in(&mut self, chunk: &[u8], intake: &Intake, on_bad_line: &dyn Fn(String)) {
+        let Some(end) = chunk.iter().rposition(|&byte| byte == b'\n') else {
+            self.keep(chunk);
+            return;
+        };
+        let (lines, rest) = chunk.split_at(end + 1);
+        self.rest.extend_from_slice(lines);
+        let lines = std::mem::take(&mut self.rest);
+        if let Some(position) = &mut self.position {
+            position.offset += lines.len() as u64;
+        }
+        let mut suspects = Vec::new();
+        let mut heard = Heard::default();
+        let skipped = std::mem::take(&mut self.skips_line);
+        for (number, line) in lines.split_inclusive(|&byte| byte == b'\n').enumerate() {
+            let read = match skipped && number == 0 {
+                true => Err("it is too long".to_owned()),
+                false => read_line(line, intake.territory(), &mut suspects),
+            };
+            match read {
+                Ok(true) => heard.events += 1,
+                Ok(false) => {}
+                Err(why) => {
+                    heard.bad_lines += 1;
+                    on_bad_line(why);
+                }
+            }
+        }
+        if heard.bad_lines > 0 {
+            let roots = intake.territory().roots().iter();
+            let all = roots.map(|root| Suspect { path: root.clone(), recursive: true });
+            suspects.extend(all);
+        }
+        intake.take_in_up_to(&suspects, heard, self.position);
+        self.keep(rest);
+    }
+
+    /// Keeps the beginning of a line, unless that is too long already.
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.rest.len() + bytes.len() <= LINE_BYTES_MAX && !self.skips_line {
+            self.rest.extend_from_slice(bytes);
+            return;
+        }
+        self.skips_line = true;
+        if let Some(position) = &mut self.position {
+            position.offset += (self.rest.len() + bytes.len()) as u64;
+        }
+        self.rest.clear();
+    }
+}
+
+fn open(path: &Path) -> Result<(File, std::fs::Metadata)> {
+    let at = || Error::io("open", path);
+    let is_fifo = path.metadata().map_err(at())?.file_type().is_fifo();
+    // Who may write to a FIFO himself does not see its end when others close it.
+    let access = if is_fifo { OFlags::RDWR } else { OFlags::RDONLY };
+    let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(Error::errno("open", path))?;
+    let file = File::from(file);
+    let about = file.metadata().map_err(at())?;
+    if about.is_file() || about.file_type().is_fifo() {
+        return Ok((file, about));
+    }
+    let kind = std::io::Error::new(std::io::ErrorKind::InvalidInput, "neither a file nor a FIFO");
+    Err(at()(kind))
+}
+
+fn wait(intake: &Intake, input: Option<&File>, limit: PollTimeout) -> Result<()> {
+    let mut waited = vec![PollFd::new(intake.stopped(), PollFlags::POLLIN)];
+    waited.extend(input.map(|input| PollFd::new(input.as_fd(), PollFlags::POLLIN)));
+    match poll(&mut waited, limit) {
+        Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+        Err(errno) => Err(Error::io("wait for", Path::new("events"))(errno.into())),
+    }
+}
+
+/// Adds what a line makes suspect. Returns whether it has an event; an empty one has none.
+fn read_line(
+    line: &[u8],
+    territory: &Territory,
+    suspects: &mut Vec<Suspect>,
+) -> std::result::Result<bool, String> {
+    if line.trim_ascii().is_empty() {
+        return Ok(false);
+    }
+    let event: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let path = |field: &str| -> std::result::Result<Vec<u8>, String> {
+        let text = event.get(field).and_then(Value::as_str);
+        let text = text.ok_or_else(|| format!("it has no text '{field}'"))?;
+        absolute(&unescape(text)).ok_or_else(|| format!("'{field}' is no absolute path"))
+    };
+    let is_dir = match event.get("dir") {
+        None | Some(Value::Null) => None,
+        Some(Value::Bool(is_dir)) => Some(*is_dir),
+        Some(_) => return Err("'dir' is neither true nor false".to_owned()),
+    };
+    let op = event.get("op").and_then(Value::as_str).ok_or("it has no text 'op'")?;
+    let mut entry = |path: &[u8], what: What| {
+        let is_dir = is_dir.unwrap_or_else(|| {
+            // Whether what was there is a directory does not matter any more.
+            what != What::Vanished
+                && as_path(path).symlink_metadata().is_ok_and(|about| about.is_dir())
+        });
+        let slash = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        let (directory, name) = (&path[..slash.max(1)], &path[slash + 1..]);
+        territory.suspects_of(&Change { directory, name, is_dir, what }, suspects);
+    };
+    match op {
+        "create" => entry(&path("path")?, What::Appeared),
+        "delete" => entry(&path("path")?, What::Vanished),
+        "modify" => entry(&path("path")?, What::Contents),
+        "attrib" => entry(&path("path")?, What::Attributes),
+        "rename" => {
+            let (from, to) = (path("path")?, path("to")?);
+            entry(&from, What::Vanished);
+            entry(&to, What::Appeared);
+        }
+        "directory" | "tree" => {
+            let path = path("path")?;
+            match territory.root_of(&path) {
+                Some(_) => suspects.push(Suspect { path, recursive: op == "tree" }),
+                None if op == "tree" => entry(&path, What::Appeared),
+                None => {}
+            }
+        }
+        "lost" => {
+            let roots = territory.roots().iter();
+            suspects.extend(roots.map(|root| Suspect { path: root.clone(), recursive: true }));
+        }
+        other => return Err(format!("'{other}' is no kind of event")),
+    }
+    Ok(true)
+}
+
+/// Returns an absolute path without slashes that say nothing; `None` if it is none, or leads through
+/// `.` or `..`.
+fn absolute(path: &[u8]) -> Option<Vec<u8>> {
+    if path.first() != Some(&b'/') || path.contains(&0) {
+        return None;
+    }
+    let mut real = Vec::with_capacity(path.len());
+    for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
+        if matches!(name, b"." | b"..") {
+            return None;
+        }
+        real.push(b'/');
+        real.extend_from_slice(name);
+    }
+    Some(if real.is_empty() { b"/".to_vec() } else { real })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn suspects(line: &str) -> std::result::Result<Vec<String>, String> {
+        let territory = Territory::new(vec![b"/data".to_vec()], Vec::new());
+        let mut suspects = Vec::new();
+        read_line(line.as_bytes(), &territory, &mut suspects)?;
+        let show = |one: Suspect| {
+            let star = if one.recursive { "/**" } else { "" };
+            format!("{}{star}", String::from_utf8_lossy(&one.path))
+        };
+        Ok(suspects.into_iter().map(show).collect())
+    }
+
+    #[test]
+    fn lines_make_suspects() {
+        for (line, expected) in [
+            (r#"{"op":"create","path":"/data/a/f"}"#, &["/data/a"][..]),
+            (r#"{"op":"create","path":"/data/a/d","dir":true}"#, &["/data/a", "/data/a/d/**"]),
+            (r#"{"op":"delete","path":"/data//a/d/"}"#, &["/data/a"]),
+            (r#"{"op":"modify","path":"/data/f","size":7}"#, &["/data"]),
+            (r#"{"op":"attrib","path":"/data/d","dir":true}"#, &["/data", "/data/d/**"]),
+            (r#"{"op":"attrib","path":"/data","dir":true}"#, &["/data/**"]),
+            (
+                r#"{"op":"rename","path":"/data/x","to":"/data/b/y","dir":true}"#,
+                &["/data", "/data/b", "/data/b/y/**"],
+            ),
+            (r#"{"op":"rename","path":"/elsewhere/x","to":"/data/y"}"#, &["/data"]),
+            (r#"{"op":"directory","path":"/data/a"}"#, &["/data/a"]),
+            (r#"{"op":"tree","path":"/data/a"}"#, &["/data/a/**"]),
+            (r#"{"op":"tree","path":"/"}"#, &["/data/**"]),
+            (r#"{"op":"lost"}"#, &["/data/**"]),
+            (r#"{"op":"create","path":"/other/f"}"#, &[]),
+            ("{\"op\":\"create\",\"path\":\"/data/\u{10fffe}/f\"}", &["/data/\u{fffd}"]),
+            ("  ", &[]),
+        ] {
+            assert_eq!(suspects(line).unwrap(), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn lines_that_mean_nothing_are_told() {
+        for (line, expected) in [
+            ("create /data/x", "expected value"),
+            (r#"{"op":"create"}"#, "it has no text 'path'"),
+            (r#"{"op":"create","path":"data/x"}"#, "'path' is no absolute path"),
+            (r#"{"op":"create","path":"/data/../x"}"#, "'path' is no absolute path"),
+            (r#"{"op":"rename","path":"/data/x"}"#, "it has no text 'to'"),
+            (r#"{"op":"made","path":"/data/x"}"#, "'made' is no kind of event"),
+            (r#"{"op":"create","path":"/data/x","dir":"no"}"#, "'dir' is neither"),
+            (r#"{"path":"/data/x"}"#, "it has no text 'op'"),
+        ] {
+            let error = suspects(line).unwrap_err();
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+    }
+}

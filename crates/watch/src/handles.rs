@@ -1,0 +1,210 @@
+//! From handles of directories to their paths.
+//!
+//! A handle names a directory for as long as it exists, wherever it is moved; the kernel tells its
+//! present path. Paths are kept, and all are forgotten when any directory is renamed or anything is
+//! mounted, so that none outlives what it was true for by more than the events that are still
+//! waiting. Those tell of the rename itself, and that makes all at the new place suspect, including
+//! what was taken to be at the old one.
+//!
+//! A handle that is stale names a directory that is gone. Nothing of it can be missing from the
+//! index but that: whoever removed it changed the directory above, which had an event of its own, or
+//! is gone too, and so on up to one that is there.
+
+use crate::suspects::Suspect;
+use crate::sys::{self, FileSystemId};
+use crate::territory::Territory;
+use rustc_hash::FxHashMap;
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A mount through which directories of a territory are seen.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) file_system: FileSystemId,
+    /// A directory in it that is in the territory: a root, or where it is mounted.
+    pub(crate) anchor: PathBuf,
+}
+
+/// Where a directory is seen that matters; a directory that has too long a path by the nearest one
+/// above it that has not, with all below.
+pub(crate) type Places = Arc<[Suspect]>;
+
+/// Why a handle does not lead to paths.
+#[derive(Debug)]
+pub(crate) enum Unresolved {
+    /// The directory is gone.
+    Gone,
+    /// It cannot be told what it is.
+    Failed(Errno),
+}
+
+/// How many levels a path can be too long by. What is deeper has a path that no scan reads.
+const LEVELS_MAX: usize = 1 << 18;
+
+/// Resolves handles, with a bounded memory of the last ones.
+pub(crate) struct Handles {
+    views: Vec<View>,
+    /// Handles of the last `len_max` / 2 at least, those asked for again moved to the young ones.
+    young: FxHashMap<Key, Places>,
+    old: FxHashMap<Key, Places>,
+    len_max: usize,
+    /// The anchors that are open at the moment, by number of the view.
+    open: Vec<Option<Result<Arc<OwnedFd>, Errno>>>,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
+type Key = (FileSystemId, Box<[u8]>);
+
+impl Handles {
+    /// Begins with no views. At most `len_max` handles are kept.
+    pub(crate) fn new(len_max: usize) -> Self {
+        Handles {
+            views: Vec::new(),
+            young: FxHashMap::default(),
+            old: FxHashMap::default(),
+            len_max,
+            open: Vec::new(),
+            hits: 0,
+            misses: 0,
+        }
+    }
+
+    /// Replaces the views, and forgets all paths.
+    pub(crate) fn set_views(&mut self, views: Vec<View>) {
+        self.views = views;
+        self.close();
+        self.forget_all();
+    }
+
+    /// Forgets all paths: some may have changed.
+    pub(crate) fn forget_all(&mut self) {
+        self.young.clear();
+        self.old.clear();
+    }
+
+    /// Forgets a directory that is gone.
+    pub(crate) fn forget(&mut self, file_system: FileSystemId, handle: &[u8]) {
+        let key = (file_system, handle.into());
+        self.young.remove(&key);
+        self.old.remove(&key);
+    }
+
+    /// Closes the anchors, which keep their file systems from being unmounted.
+    pub(crate) fn close(&mut self) {
+        self.open.clear();
+        self.open.resize(self.views.len(), None);
+    }
+
+    /// Returns where a directory is seen in the territory or on the way to it. None at all if it is
+    /// elsewhere.
+    pub(crate) fn places(
+        &mut self,
+        file_system: FileSystemId,
+        handle: &[u8],
+        territory: &Territory,
+    ) -> Result<Places, Unresolved> {
+        let key: Key = (file_system, handle.into());
+        if let Some(places) = self.young.get(&key) {
+            self.hits += 1;
+            return Ok(places.clone());
+        }
+        let places = match self.old.remove(&key) {
+            Some(places) => {
+                self.hits += 1;
+                places
+            }
+            None => {
+                self.misses += 1;
+                self.resolve(file_system, handle, territory)?
+            }
+        };
+        if self.young.len() >= self.len_max / 2 {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, places.clone());
+        Ok(places)
+    }
+
+    fn resolve(
+        &mut self,
+        file_system: FileSystemId,
+        handle: &[u8],
+        territory: &Territory,
+    ) -> Result<Places, Unresolved> {
+        let mut places: Vec<Suspect> = Vec::new();
+        for number in 0..self.views.len() {
+            if self.views[number].file_system != file_system {
+                continue;
+            }
+            let anchor = match self.anchor(number) {
+                Ok(anchor) => anchor,
+                // Nothing of the territory is seen there any more; what took it away had an event,
+                // or changed what is mounted.
+                Err(Errno::NOENT | Errno::NOTDIR) => continue,
+                Err(errno) => return Err(Unresolved::Failed(errno)),
+            };
+            let directory = match sys::open_by_handle(&*anchor, handle) {
+                Ok(directory) => directory,
+                Err(Errno::STALE | Errno::NOENT) => return Err(Unresolved::Gone),
+                Err(errno) => return Err(Unresolved::Failed(errno)),
+            };
+            let Some(place) = path_of(directory).map_err(Unresolved::Failed)? else {
+                return Err(Unresolved::Gone);
+            };
+            if territory.concerns(&place.path) && !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        Ok(places.into())
+    }
+
+    fn anchor(&mut self, number: usize) -> Result<Arc<OwnedFd>, Errno> {
+        let view = &self.views[number];
+        let open = || {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let anchor = rustix::fs::open(&view.anchor, flags, Mode::empty())?;
+            // Something else may be mounted there by now, of which handles mean something else.
+            match sys::file_system_of(&anchor)? == view.file_system {
+                true => Ok(Arc::new(anchor)),
+                false => Err(Errno::NOENT),
+            }
+        };
+        self.open[number].get_or_insert_with(open).clone()
+    }
+}
+
+/// Returns the path of a directory that is open; `None` if it was removed.
+fn path_of(directory: OwnedFd) -> Result<Option<Suspect>, Errno> {
+    // Whatever has no name any more has a path that ends with " (deleted)", as a name may.
+    if rustix::fs::fstat(&directory)?.st_nlink == 0 {
+        return Ok(None);
+    }
+    let mut at = directory;
+    let mut recursive = false;
+    for _ in 0..LEVELS_MAX {
+        match link_of(&at) {
+            Ok(path) => return Ok(Some(Suspect { path, recursive })),
+            Err(Errno::NAMETOOLONG) => {}
+            Err(errno) => return Err(errno),
+        }
+        at = rustix::fs::openat(&at, c"..", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        recursive = true;
+    }
+    Err(Errno::NAMETOOLONG)
+}
+
+fn link_of(open: &OwnedFd) -> Result<Vec<u8>, Errno> {
+    let link = format!("/proc/self/fd/{}", open.as_raw_fd());
+    Ok(rustix::fs::readlink(link, Vec::new())?.into_bytes())
+}
+
+/// Returns a path of bytes as one of the system.
+pub(crate) fn as_path(path: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(path))
+}

@@ -1,0 +1,461 @@
+//! Where everything that is heard comes together, and batches of suspects go out.
+//!
+//! What tells of changes (the kernel, a file of events) adds suspects from its own thread; one thread
+//! takes them out in batches and has the index follow. A batch stays in the journal until the
+//! generation that contains it is durable. What is heard meanwhile waits for the next one.
+//!
+//! Why nothing is missed: a suspect is taken out before its directory is listed. So a change that the
+//! listing did not see yet happened after that, and is told later, as a suspect again.
+
+use crate::error::{Error, Result};
+use crate::journal::{Journal, Position, Recovered};
+use crate::suspects::{Added, Suspect, Suspects};
+use crate::territory::Territory;
+use canopy_scan::MountRules;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::fd::{AsFd, BorrowedFd};
+use std::io::{PipeReader, PipeWriter};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How batches follow each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Pacing {
+    /// A change waits no longer than this until it is in the index, as far as that can be kept.
+    pub interval: Duration,
+}
+
+impl Pacing {
+    /// Where nothing else happens for so long, waiting would not save anything.
+    fn quiet(self) -> Duration {
+        (self.interval / 10).min(Duration::from_millis(250))
+    }
+
+    /// How long a source whose suspects could not be dealt with is left alone.
+    fn patience(self, failures: u32) -> Duration {
+        (self.interval.max(Duration::from_secs(1)) * 2_u32.saturating_pow(failures.min(10)))
+            .min(Duration::from_secs(300))
+    }
+}
+
+/// What an intake is made of.
+pub struct Scope {
+    /// What is followed.
+    pub territory: Territory,
+    /// Which mounts a scan enters.
+    pub rules: MountRules,
+    /// Whether scans stay on the file system of each root.
+    pub one_file_system: bool,
+    /// How many suspects are kept of each root.
+    pub suspects_max: usize,
+}
+
+/// Numbers of what was heard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Events of any kind.
+    pub events: u64,
+    /// Those of directories outside of all roots.
+    pub elsewhere: u64,
+    /// Those of directories that are gone.
+    pub gone: u64,
+    /// Those of directories whose paths could not be told, which made all suspect.
+    pub unresolved: u64,
+    /// How often events were lost, which made all suspect.
+    pub overflows: u64,
+    /// Lines that could not be read, which made all suspect.
+    pub bad_lines: u64,
+    /// Handles whose paths were known.
+    pub cache_hits: u64,
+    /// Handles whose paths the kernel was asked for.
+    pub cache_misses: u64,
+}
+
+impl Heard {
+    fn add(&mut self, more: Heard) {
+        self.events += more.events;
+        self.elsewhere += more.elsewhere;
+        self.gone += more.gone;
+        self.unresolved += more.unresolved;
+        self.overflows += more.overflows;
+        self.bad_lines += more.bad_lines;
+        self.cache_hits += more.cache_hits;
+        self.cache_misses += more.cache_misses;
+    }
+}
+
+/// The meeting place of threads; see the module.
+pub struct Intake {
+    scope: Scope,
+    state: Mutex<State>,
+    changed: Condvar,
+    is_stopped: AtomicBool,
+    /// Has something to read once the intake is stopped.
+    stopped: PipeReader,
+    stop: Mutex<Option<PipeWriter>>,
+}
+
+struct State {
+    sources: Vec<Source>,
+    journal: Journal,
+    journal_error: Option<String>,
+    unresolved: Option<String>,
+    position: Option<Position>,
+    heard: Heard,
+    /// When a suspect came last.
+    last_added: Instant,
+    /// No batch before this.
+    rests_until: Instant,
+    /// How long a batch takes, of late.
+    expected: Duration,
+    generation: Option<u64>,
+    batches: u64,
+    applied: u64,
+}
+
+/// What is known of one root.
+struct Source {
+    pending: Suspects,
+    /// When the oldest of those came.
+    since: Option<Instant>,
+    /// What the batch under way has of it, and since when the oldest waits.
+    in_flight: Vec<Suspect>,
+    in_flight_since: Option<Instant>,
+    failures: u32,
+    not_before: Instant,
+    last_error: Option<String>,
+}
+
+/// What is to be looked at again now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The roots that it has suspects of, by number.
+    pub sources: Vec<usize>,
+    /// In path order within each root.
+    pub suspects: Vec<Suspect>,
+}
+
+impl Batch {
+    /// Returns a batch for each of its roots.
+    pub fn by_source(&self, territory: &Territory) -> Vec<Batch> {
+        let part = |&number: &usize| {
+            let of_root = |one: &&Suspect| territory.root_of(&one.path) == Some(number);
+            let suspects = self.suspects.iter().filter(of_root).cloned().collect();
+            Batch { sources: vec![number], suspects }
+        };
+        self.sources.iter().map(part).collect()
+    }
+}
+
+/// One root as it is at the moment.
+#[derive(Clone, Debug)]
+pub struct SourceState {
+    /// Its path.
+    pub root: Vec<u8>,
+    /// Suspects that wait, or are being dealt with.
+    pub suspects: usize,
+    /// How long the oldest of them has been waiting.
+    pub lag: Option<Duration>,
+    /// Why the last attempt failed, if it did.
+    pub last_error: Option<String>,
+}
+
+/// Everything at the moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The roots.
+    pub sources: Vec<SourceState>,
+    /// What was heard since the start.
+    pub heard: Heard,
+    /// The last generation that a batch became.
+    pub generation: Option<u64>,
+    /// Batches that were dealt with.
+    pub batches: u64,
+    /// Suspects that were dealt with.
+    pub applied: u64,
+    /// Why the journal could not be written, if that failed last.
+    pub journal_error: Option<String>,
+    /// Why a path could not be told, if that ever was so.
+    pub unresolved: Option<String>,
+}
+
+impl Intake {
+    /// Begins with what a journal had.
+    pub fn new(scope: Scope, journal: Journal, recovered: Recovered) -> Result<Self> {
+        let (stopped, stop) = std::io::pipe().map_err(Error::io("make", Path::new("a pipe")))?;
+        let now = Instant::now();
+        let source = |root: &Vec<u8>| Source {
+            pending: Suspects::new(root, scope.suspects_max),
+            since: None,
+            in_flight: Vec::new(),
+            in_flight_since: None,
+            failures: 0,
+            not_before: now,
+            last_error: None,
+        };
+        let sources = scope.territory.roots().iter().map(source).collect();
+        let mut state = State {
+            sources,
+            journal,
+            journal_error: None,
+            unresolved: None,
+            position: recovered.position,
+            heard: Heard::default(),
+            last_added: now,
+            rests_until: now,
+            expected: Duration::ZERO,
+            generation: None,
+            batches: 0,
+            applied: 0,
+        };
+        state.add(&scope.territory, &recovered.suspects, now);
+        Ok(Intake {
+            scope,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            is_stopped: AtomicBool::new(false),
+            stopped,
+            stop: Mutex::new(Some(stop)),
+        })
+    }
+
+    /// Returns what is followed.
+    pub fn territory(&self) -> &Territory {
+        &self.scope.territory
+    }
+
+    /// Returns which mounts are entered, and whether scans stay on one file system.
+    pub fn mount_rules(&self) -> (&MountRules, bool) {
+        (&self.scope.rules, self.scope.one_file_system)
+    }
+
+    /// Returns how far a file of events was read.
+    pub fn position(&self) -> Option<Position> {
+        self.state.lock().position
+    }
+
+    /// Takes suspects in. Those outside of all roots are dropped.
+    pub fn take_in(&self, suspects: &[Suspect], heard: Heard) {
+        self.take_in_up_to(suspects, heard, None);
+    }
+
+    /// The same of what a file of events told up to a position.
+    pub fn take_in_up_to(&self, suspects: &[Suspect], heard: Heard, position: Option<Position>) {
+        let mut state = self.state.lock();
+        state.heard.add(heard);
+        let new = state.add(&self.scope.territory, suspects, Instant::now());
+        state.position = position.or(state.position);
+        let written = state.journal.append(&new, position);
+        state.note(written);
+        if state.journal.is_long() {
+            state.rewrite();
+        }
+        if !new.is_empty() {
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Makes all roots suspect as a whole.
+    pub fn suspect_all(&self) {
+        let roots = self.scope.territory.roots().iter();
+        let all = Vec::from_iter(roots.map(|root| Suspect { path: root.clone(), recursive: true }));
+        self.take_in(&all, Heard::default());
+    }
+
+    /// Notes why the path of a directory could not be told.
+    pub(crate) fn note_unresolved(&self, error: &std::io::Error) {
+        self.state.lock().unresolved = Some(error.to_string());
+    }
+
+    /// Waits until a batch is due, for `limit` at most, and takes it out. Each batch must be
+    /// finished before the next.
+    pub fn next_batch(&self, pacing: Pacing, limit: Duration) -> Option<Batch> {
+        let until = Instant::now() + limit;
+        let mut state = self.state.lock();
+        loop {
+            let now = Instant::now();
+            if self.is_stopped() || now >= until {
+                return None;
+            }
+            match state.due(pacing) {
+                Some(due) if due <= now => return Some(state.take_out(now)),
+                due => {
+                    let wake = due.map_or(until, |due| due.min(until));
+                    self.changed.wait_until(&mut state, wake);
+                }
+            }
+        }
+    }
+
+    /// Notes that a batch is in the index for good.
+    pub fn succeeded(&self, batch: &Batch, generation: u64, took: Duration, pacing: Pacing) {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        for &number in &batch.sources {
+            let source = &mut state.sources[number];
+            source.in_flight.clear();
+            source.in_flight_since = None;
+            source.failures = 0;
+            source.last_error = None;
+        }
+        state.generation = Some(generation);
+        state.batches += 1;
+        state.applied += batch.suspects.len() as u64;
+        state.expected = (state.expected + took) / 2;
+        // At most half of the time goes into batches, unless they are so long that all would be
+        // old by then.
+        state.rests_until = now + took.min(pacing.interval * 10);
+        state.rewrite();
+    }
+
+    /// Has the suspects of some roots wait again, since they could not be dealt with.
+    pub fn failed(&self, sources: &[usize], error: &str, pacing: Pacing) {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        for &number in sources {
+            let source = &mut state.sources[number];
+            source.put_back();
+            source.failures += 1;
+            source.not_before = now + pacing.patience(source.failures);
+            source.last_error = Some(error.to_owned());
+        }
+    }
+
+    /// The same of a batch that was ended because the process is.
+    pub fn put_back(&self, batch: &Batch) {
+        let mut state = self.state.lock();
+        batch.sources.iter().for_each(|&number| state.sources[number].put_back());
+    }
+
+    /// Ends everything that waits here, and what only [`Intake::stopped`] tells to end.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::SeqCst);
+        self.stop.lock().take();
+        let _state = self.state.lock();
+        self.changed.notify_all();
+    }
+
+    /// Returns whether all is to end.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::SeqCst)
+    }
+
+    /// Returns what poll(2) says is ready once all is to end.
+    pub fn stopped(&self) -> BorrowedFd<'_> {
+        self.stopped.as_fd()
+    }
+
+    /// Returns how all is at the moment; `None` if nothing can be told for a second, which means
+    /// that a thread hangs.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        let state = self.state.try_lock_for(Duration::from_secs(1))?;
+        Some(snapshot(&state, self.scope.territory.roots()))
+    }
+}
+
+fn snapshot(state: &MutexGuard<'_, State>, roots: &[Vec<u8>]) -> Snapshot {
+    let sources = state.sources.iter().zip(roots).map(|(source, root)| SourceState {
+        root: root.clone(),
+        suspects: source.pending.len() + source.in_flight.len(),
+        lag: source.oldest().map(|since| since.elapsed()),
+        last_error: source.last_error.clone(),
+    });
+    Snapshot {
+        sources: sources.collect(),
+        heard: state.heard,
+        generation: state.generation,
+        batches: state.batches,
+        applied: state.applied,
+        journal_error: state.journal_error.clone(),
+        unresolved: state.unresolved.clone(),
+    }
+}
+
+impl State {
+    /// Adds suspects, and returns those that were not known.
+    fn add(&mut self, territory: &Territory, suspects: &[Suspect], now: Instant) -> Vec<Suspect> {
+        let mut new: Vec<Suspect> = Vec::new();
+        for suspect in suspects {
+            let Some(number) = territory.root_of(&suspect.path) else { continue };
+            let source = &mut self.sources[number];
+            if source.pending.add(suspect) == Added::New {
+                source.since.get_or_insert(now);
+                new.push(suspect.clone());
+            }
+        }
+        if !new.is_empty() {
+            self.last_added = now;
+        }
+        new
+    }
+
+    /// Returns when the next batch is due; `None` if nothing waits.
+    fn due(&self, pacing: Pacing) -> Option<Instant> {
+        let patience = pacing.interval.saturating_sub(self.expected).max(pacing.interval / 5);
+        let quiet = self.last_added + pacing.quiet();
+        let due = self.sources.iter().filter_map(|source| {
+            let latest = source.since? + patience;
+            Some(quiet.min(latest).max(source.not_before))
+        });
+        due.min().map(|due| due.max(self.rests_until))
+    }
+
+    /// Takes out all that may be dealt with now.
+    fn take_out(&mut self, now: Instant) -> Batch {
+        let mut batch = Batch { sources: Vec::new(), suspects: Vec::new() };
+        for (number, source) in self.sources.iter_mut().enumerate() {
+            if source.pending.is_empty() || source.not_before > now {
+                continue;
+            }
+            source.in_flight = source.pending.take();
+            source.in_flight_since = source.since.take();
+            batch.sources.push(number);
+            batch.suspects.extend(source.in_flight.iter().cloned());
+        }
+        batch
+    }
+
+    /// Replaces the journal by what is suspect now.
+    fn rewrite(&mut self) {
+        let mut all = Vec::new();
+        for source in &self.sources {
+            all.extend(source.in_flight.iter().cloned());
+            all.extend(source.pending.iter());
+        }
+        let written = self.journal.rewrite(&all, self.position);
+        self.note(written);
+    }
+
+    /// A journal that cannot be written stops nothing: what it lacks is known here, and after a
+    /// restart more is looked at again.
+    fn note(&mut self, written: Result<()>) {
+        match written {
+            Ok(()) => self.journal_error = None,
+            Err(error) => self.journal_error = Some(with_source(&error)),
+        }
+    }
+}
+
+/// Returns what an error says, and why.
+pub(crate) fn with_source(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+impl Source {
+    fn put_back(&mut self) {
+        for suspect in std::mem::take(&mut self.in_flight) {
+            self.pending.add(&suspect);
+        }
+        self.since = self.oldest();
+        self.in_flight_since = None;
+    }
+
+    fn oldest(&self) -> Option<Instant> {
+        self.in_flight_since.into_iter().chain(self.since).min()
+    }
+}

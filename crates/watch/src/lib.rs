@@ -1,0 +1,31 @@
+//! Follows what changes in file systems: which directories are to be looked at again.
+//!
+//! `fanotify` and `inotify` hear of changes from the kernel, `events` reads them from a file or a
+//! pipe; each runs in a thread of its own. `territory` says what a change makes suspect, `suspects`
+//! keeps that bounded and without duplicates, `journal` on disk. All of it comes together in
+//! `intake`, which gives batches out; `status` tells how it goes.
+//!
+//! The rule that everything here keeps: whatever is not known for sure makes more suspect, up to a
+//! whole tree, and never less.
+//!
+//! Not its job: what an index is, and what becomes of suspects.
+
+mod error;
+mod events;
+mod fanotify;
+mod handles;
+mod intake;
+mod journal;
+mod mounts;
+pub mod status;
+mod suspects;
+mod sys;
+mod territory;
+
+pub use error::{Error, Result};
+pub use events::EventFeed;
+pub use fanotify::{Fanotify, Unfollowed};
+pub use intake::{Batch, Heard, Intake, Pacing, Scope, Snapshot, SourceState};
+pub use journal::{Journal, Position, Recovered};
+pub use suspects::{Added, Suspect, Suspects, is_at_or_below};
+pub use territory::{Change, Territory, What};

@@ -1,0 +1,242 @@
+//! What is to be looked at again: a set of directories, some with all below them.
+//!
+//! The set is bounded. One that grows beyond its limit folds the deepest of its directories into
+//! their parents, each then with all below it: less exact, never less.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// A directory that may differ from what the index says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspect {
+    /// Its absolute path, without a slash at the end unless it is `/`.
+    pub path: Vec<u8>,
+    /// Whether all below it is meant too.
+    pub recursive: bool,
+}
+
+/// Suspects without duplicates, in path order. A recursive one has none below it.
+#[derive(Clone, Debug)]
+pub struct Suspects {
+    /// By [`key`], and whether recursive.
+    by_key: BTreeMap<Vec<u8>, bool>,
+    root: Vec<u8>,
+    len_max: usize,
+}
+
+/// What became of one that was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// It is new, or was there without what is below it.
+    New,
+    /// It is part of what was there.
+    Known,
+}
+
+impl Suspects {
+    /// Returns an empty set of directories at and below `root`, of `len_max` at most (at least 1).
+    pub fn new(root: &[u8], len_max: usize) -> Self {
+        Suspects { by_key: BTreeMap::new(), root: key(root), len_max: len_max.max(1) }
+    }
+
+    /// Adds a directory, which must lie in the root or be it.
+    pub fn add(&mut self, suspect: &Suspect) -> Added {
+        let key = key(&suspect.path);
+        debug_assert!(is_in(&key, &self.root), "{suspect:?}");
+        if let Some((before, &recursive)) = self.by_key.range::<[u8], _>(up_to(&key)).next_back() {
+            // What lies between a directory and one below it lies below it too, and a recursive one
+            // has nothing below it: if one of the directories above is recursive, it is this one.
+            let covers = if recursive { is_in(&key, before) } else { *before == key };
+            if covers && (recursive || !suspect.recursive) {
+                return Added::Known;
+            }
+        }
+        if suspect.recursive {
+            self.remove_below(&key);
+        }
+        self.by_key.insert(key, suspect.recursive);
+        if self.by_key.len() > self.len_max {
+            self.fold();
+        }
+        Added::New
+    }
+
+    fn remove_below(&mut self, key: &[u8]) {
+        if key.is_empty() {
+            self.by_key.clear();
+            return;
+        }
+        let (first, end) = ([key, &[0]].concat(), [key, &[1]].concat());
+        let range = (Bound::Included(&first[..]), Bound::Excluded(&end[..]));
+        let below = Vec::from_iter(self.by_key.range::<[u8], _>(range).map(|(key, _)| key.clone()));
+        for key in below {
+            self.by_key.remove(&key);
+        }
+    }
+
+    /// Folds the deepest ones until a quarter of the room is free, or only the root is left.
+    fn fold(&mut self) {
+        let depth = |key: &Vec<u8>| key.iter().filter(|&&byte| byte == 0).count();
+        let aim = self.len_max - self.len_max / 4;
+        while self.by_key.len() > aim {
+            let deepest = self.by_key.keys().map(depth).max().unwrap_or(0);
+            let folded = self.by_key.keys().filter(|key| depth(key) == deepest);
+            let mut parents = Vec::from_iter(folded.map(|key| self.parent_in_root(key)));
+            parents.dedup();
+            for parent in parents {
+                self.remove_below(&parent);
+                self.by_key.insert(parent, true);
+            }
+            if self.by_key.contains_key(&self.root) && self.by_key.len() == 1 {
+                return;
+            }
+        }
+    }
+
+    fn parent_in_root(&self, key: &[u8]) -> Vec<u8> {
+        let end = key.iter().rposition(|&byte| byte == 0).unwrap_or(0);
+        key[..end.max(self.root.len())].to_vec()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    /// Returns all in path order.
+    pub fn iter(&self) -> impl Iterator<Item = Suspect> {
+        self.by_key.iter().map(|(key, &recursive)| Suspect { path: path(key), recursive })
+    }
+
+    /// Takes all out.
+    pub fn take(&mut self) -> Vec<Suspect> {
+        let all = Vec::from_iter(self.iter());
+        self.by_key.clear();
+        all
+    }
+}
+
+/// Returns a path as it is sorted: a slash becomes the byte that no path has, which is the smallest,
+/// and `/` is empty, so that what is below a directory follows it at once.
+fn key(path: &[u8]) -> Vec<u8> {
+    let path = if path == b"/" { b"" } else { path };
+    path.iter().map(|&byte| if byte == b'/' { 0 } else { byte }).collect()
+}
+
+/// The inverse of [`key`].
+fn path(key: &[u8]) -> Vec<u8> {
+    match key {
+        [] => b"/".to_vec(),
+        key => key.iter().map(|&byte| if byte == 0 { b'/' } else { byte }).collect(),
+    }
+}
+
+fn up_to(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    (Bound::Unbounded, Bound::Included(key))
+}
+
+/// Whether a key is another's or one of what is below that.
+fn is_in(key: &[u8], directory: &[u8]) -> bool {
+    key.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest[0] == 0)
+}
+
+/// Returns whether a path is another or lies below it. Both are absolute.
+pub fn is_at_or_below(path: &[u8], directory: &[u8]) -> bool {
+    let directory = if directory == b"/" { b"" } else { directory };
+    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn suspect(path: &str, recursive: bool) -> Suspect {
+        Suspect { path: path.as_bytes().to_vec(), recursive }
+    }
+
+    fn shown(suspects: &Suspects) -> Vec<String> {
+        let show = |one: Suspect| {
+            let star = if one.recursive { "/**" } else { "" };
+            format!("{}{star}", String::from_utf8(one.path).unwrap())
+        };
+        suspects.iter().map(show).collect()
+    }
+
+    #[test]
+    fn recursive_ones_swallow_those_below() {
+        let mut suspects = Suspects::new(b"/", 100);
+        for path in ["/a/b", "/a", "/a-b", "/a/b/c", "/ab"] {
+            assert_eq!(suspects.add(&suspect(path, false)), Added::New);
+        }
+        assert_eq!(suspects.add(&suspect("/a/b", false)), Added::Known);
+        assert_eq!(shown(&suspects), ["/a", "/a/b", "/a/b/c", "/a-b", "/ab"]);
+        assert_eq!(suspects.add(&suspect("/a/b", true)), Added::New);
+        assert_eq!(suspects.add(&suspect("/a/b/c/d", true)), Added::Known);
+        assert_eq!(shown(&suspects), ["/a", "/a/b/**", "/a-b", "/ab"]);
+        assert_eq!(suspects.add(&suspect("/", true)), Added::New);
+        assert_eq!(shown(&suspects), ["//**"]);
+        assert_eq!(suspects.take().len(), 1);
+        assert!(suspects.is_empty());
+    }
+
+    #[test]
+    fn beyond_the_limit_the_deepest_are_folded_into_their_parents() {
+        let mut suspects = Suspects::new(b"/r", 8);
+        suspects.add(&suspect("/r/x", false));
+        for number in 0..8 {
+            suspects.add(&suspect(&format!("/r/deep/er/{number}"), false));
+        }
+        assert_eq!(shown(&suspects), ["/r/deep/er/**", "/r/x"]);
+        for number in 0..8 {
+            suspects.add(&suspect(&format!("/r/{number}"), false));
+        }
+        assert_eq!(shown(&suspects), ["/r/**"]);
+        assert_eq!(suspects.add(&suspect("/r", false)), Added::Known);
+    }
+
+    /// Whether a directory is to be looked at again.
+    fn covers(suspects: &[Suspect], path: &[u8]) -> bool {
+        suspects
+            .iter()
+            .any(|one| one.path == path || one.recursive && is_at_or_below(path, &one.path))
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_was_added_is_ever_lost(
+            added in prop::collection::vec(
+                (prop::collection::vec(prop::sample::select(vec!["a", "b", "b!", "c"]), 0..6), any::<bool>()),
+                0..60,
+            ),
+            len_max in 1_usize..40,
+        ) {
+            let mut suspects = Suspects::new(b"/r", len_max);
+            let mut all = BTreeSet::new();
+            for (names, recursive) in &added {
+                let path = ["/r"].iter().chain(names).copied().collect::<Vec<_>>().join("/");
+                suspects.add(&suspect(&path, *recursive));
+                all.insert((path, *recursive));
+                prop_assert!(suspects.len() <= len_max);
+            }
+            let left = suspects.take();
+            for (path, recursive) in all {
+                prop_assert!(covers(&left, path.as_bytes()), "{path}");
+                if recursive {
+                    prop_assert!(covers(&left, format!("{path}/new").as_bytes()), "{path}");
+                }
+            }
+            // No two of them mean the same.
+            for (at, one) in left.iter().enumerate() {
+                let others = [&left[..at], &left[at + 1..]].concat();
+                prop_assert!(!one.recursive || !others.iter().any(|other| is_at_or_below(&other.path, &one.path)));
+            }
+        }
+    }
+}

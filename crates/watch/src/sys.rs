@@ -1,0 +1,141 @@
+//! The system calls that no crate of ours has: fanotify(7) and file handles.
+//!
+//! Each function is one system call. All that is unsafe here is that the kernel reads and writes
+//! what a pointer leads to, which lives as long as the call.
+
+#![allow(unsafe_code)]
+
+use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use rustix::io::Errno;
+use std::ffi::CStr;
+
+/// What a handle may have at most behind its two numbers (`MAX_HANDLE_SZ`).
+const HANDLE_BYTES_MAX: usize = 128;
+
+/// `struct file_handle` with the room that the kernel may ask for.
+#[repr(C)]
+struct FileHandle {
+    handle_bytes: u32,
+    handle_type: i32,
+    f_handle: [u8; HANDLE_BYTES_MAX],
+}
+
+fn result(returned: i64) -> Result<i32, Errno> {
+    if returned < 0 {
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        return Err(Errno::from_raw_os_error(errno));
+    }
+    Ok(returned as i32)
+}
+
+/// fanotify_init(2): a group of events, which are told with handles and without descriptors.
+pub(crate) fn fanotify_init(flags: u32) -> Result<OwnedFd, Errno> {
+    let descriptors = (libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC) as u32;
+    // SAFETY: the call takes numbers alone, and what it returns is a new descriptor of ours.
+    unsafe {
+        let fd = result(libc::fanotify_init(flags, descriptors).into())?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// fanotify_mark(2): adds or removes what a group is told of, at a path.
+pub(crate) fn fanotify_mark(
+    group: impl AsFd,
+    flags: u32,
+    mask: u64,
+    path: &CStr,
+) -> Result<(), Errno> {
+    let group = group.as_fd().as_raw_fd();
+    // SAFETY: the path ends with a NUL and lives until the call returns.
+    let marked = unsafe { libc::fanotify_mark(group, flags, mask, libc::AT_FDCWD, path.as_ptr()) };
+    result(marked.into()).map(drop)
+}
+
+/// open_by_handle_at(2): opens what a handle names, for its path alone (`O_PATH`). `handle` has a
+/// `struct file_handle` as the kernel told it. Fails with `STALE` if that is gone.
+pub(crate) fn open_by_handle(mount: impl AsFd, handle: &[u8]) -> Result<OwnedFd, Errno> {
+    let (numbers, rest) = handle.split_first_chunk::<8>().ok_or(Errno::INVAL)?;
+    let [a, b, c, d, e, f, g, h] = *numbers;
+    let mut structure = FileHandle {
+        handle_bytes: u32::from_ne_bytes([a, b, c, d]),
+        handle_type: i32::from_ne_bytes([e, f, g, h]),
+        f_handle: [0; HANDLE_BYTES_MAX],
+    };
+    // The kernel reads as many bytes as the number says.
+    if rest.len() > HANDLE_BYTES_MAX || structure.handle_bytes as usize != rest.len() {
+        return Err(Errno::INVAL);
+    }
+    structure.f_handle[..rest.len()].copy_from_slice(rest);
+    let flags = libc::O_PATH | libc::O_CLOEXEC;
+    // SAFETY: the structure has room for as many bytes as it says, lives until the call returns, and
+    // what that returns is a new descriptor of ours.
+    unsafe {
+        let fd = result(libc::syscall(
+            libc::SYS_open_by_handle_at,
+            mount.as_fd().as_raw_fd(),
+            &raw const structure,
+            flags,
+        ))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Identifies a file system among those that are mounted, as statfs(2) and events do.
+pub(crate) type FileSystemId = [i32; 2];
+
+/// fstatfs(2): which file system holds an open file.
+pub(crate) fn file_system_of(file: impl AsFd) -> Result<FileSystemId, Errno> {
+    let about = nix::sys::statfs::fstatfs(file);
+    let about = about.map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
+    // SAFETY: the type is a structure of C with just these two numbers, which it does not show.
+    Ok(unsafe { std::mem::transmute::<libc::fsid_t, FileSystemId>(about.filesystem_id()) })
+}
+
+/// name_to_handle_at(2): the handle of an open directory, in the form that [`open_by_handle`] takes.
+pub(crate) fn handle_of(directory: impl AsFd) -> Result<Vec<u8>, Errno> {
+    let mut structure = FileHandle {
+        handle_bytes: HANDLE_BYTES_MAX as u32,
+        handle_type: 0,
+        f_handle: [0; HANDLE_BYTES_MAX],
+    };
+    let mut mount = 0_i32;
+    // SAFETY: the structure has the room that it says, and all pointers lead to what lives until the
+    // call returns; the name is empty, as the flag asks.
+    let named = unsafe {
+        libc::syscall(
+            libc::SYS_name_to_handle_at,
+            directory.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            &raw mut structure,
+            &raw mut mount,
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    result(named)?;
+    let FileHandle { handle_bytes, handle_type, f_handle } = structure;
+    let bytes = f_handle.get(..handle_bytes as usize).ok_or(Errno::INVAL)?;
+    Ok([&handle_bytes.to_ne_bytes()[..], &handle_type.to_ne_bytes(), bytes].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn a_handle_leads_back_to_its_directory_until_that_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let child = dir.path().join("child");
+        std::fs::create_dir(&child).unwrap();
+        let mount = File::open(dir.path()).unwrap();
+        let handle = handle_of(File::open(&child).unwrap()).unwrap();
+        let found = open_by_handle(&mount, &handle).unwrap();
+        let place = std::fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).unwrap();
+        assert_eq!(place, child);
+        drop(found);
+        std::fs::remove_dir(&child).unwrap();
+        assert_eq!(open_by_handle(&mount, &handle).unwrap_err(), Errno::STALE);
+        assert_eq!(open_by_handle(&mount, &handle[..handle.len() - 1]).unwrap_err(), Errno::INVAL);
+        assert_eq!(open_by_handle(&mount, &[1, 2]).unwrap_err(), Errno::INVAL);
+    }
+}

@@ -1,0 +1,275 @@
+//! What suspects make of an index: one that lists again only what it is told to, while a tree
+//! changes, must end up as a walk of the tree finds it. Needs root.
+
+mod model;
+
+use canopy_scan::MountRules;
+use canopy_watch::{Fanotify, Intake, Journal, Pacing, Scope, Territory};
+use model::{Model, Tree, wait_until};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const PACING: Pacing = Pacing { interval: Duration::from_millis(200) };
+
+/// A directory on the file system of the build, and one on a tmpfs.
+fn places() -> [tempfile::TempDir; 2] {
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    fs::create_dir_all(built).unwrap();
+    [tempfile::tempdir_in(built).unwrap(), tempfile::tempdir_in("/dev/shm").unwrap()]
+}
+
+fn intake(state: &Path, roots: &[&Path], suspects_max: usize) -> Intake {
+    let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+    let territory = Territory::new(roots.iter().map(|root| bytes(root)).collect(), Vec::new());
+    let rules = MountRules::new(Vec::new(), false);
+    let scope = Scope { territory, rules, one_file_system: false, suspects_max };
+    let (journal, recovered) = Journal::open(state).unwrap();
+    Intake::new(scope, journal, recovered).unwrap()
+}
+
+/// Follows trees while `change` changes them, and compares what became of the model in the end.
+fn follow(roots: &[&Path], suspects_max: usize, change: impl FnOnce(&Intake)) -> Model {
+    let state = tempfile::tempdir().unwrap();
+    let intake = intake(&state.path().join("watch"), roots, suspects_max);
+    let (kernel, unfollowed) = Fanotify::begin(&intake).unwrap().expect("this needs root");
+    assert_eq!(unfollowed, []);
+    intake.suspect_all();
+    let model = std::thread::scope(|scope| {
+        scope.spawn(|| kernel.run(&intake, &|one| panic!("{one:?}")).unwrap());
+        let model = scope.spawn(|| {
+            let mut model = Model::default();
+            while !intake.is_stopped() {
+                let limit = Duration::from_millis(50);
+                let Some(batch) = intake.next_batch(PACING, limit) else { continue };
+                model.apply(&batch.suspects);
+                intake.succeeded(&batch, 1, Duration::ZERO, PACING);
+            }
+            model
+        });
+        change(&intake);
+        settle(&intake, roots);
+        intake.stop();
+        model.join().unwrap()
+    });
+    for root in roots {
+        model.assert_is(root);
+    }
+    model
+}
+
+/// Waits until all that was told is dealt with.
+fn settle(intake: &Intake, roots: &[&Path]) {
+    // What happened before this has been told once this is, since events of one queue are in order.
+    let before = intake.snapshot().unwrap();
+    let marker = roots[0].join("marker");
+    fs::write(&marker, "").unwrap();
+    fs::remove_file(&marker).unwrap();
+    wait_until("all is dealt with", || {
+        let now = intake.snapshot().unwrap();
+        now.heard.events > before.heard.events
+            && now.batches > before.batches
+            && now.sources.iter().all(|source| source.suspects == 0)
+    });
+}
+
+#[test]
+fn whatever_changes_is_listed_again() {
+    for place in places() {
+        let root = place.path().join("tree");
+        for path in ["a/b/c", "a/d", "e"] {
+            fs::create_dir_all(root.join(path)).unwrap();
+        }
+        fs::write(root.join("a/b/c/file"), "x").unwrap();
+        let at = |path: &str| root.join(path);
+        let outside = place.path().join("outside");
+        fs::create_dir_all(outside.join("in/deep")).unwrap();
+        fs::write(outside.join("in/deep/file"), "x").unwrap();
+        follow(&[&root], 1000, |intake| {
+            let step = |step: &dyn Fn()| {
+                step();
+                settle(intake, &[&root]);
+            };
+            step(&|| fs::write(at("e/new"), "12").unwrap());
+            step(&|| fs::write(at("e/new"), "12345").unwrap());
+            step(&|| fs::set_permissions(at("e/new"), PermissionsExt::from_mode(0o600)).unwrap());
+            step(&|| fs::set_permissions(at("a"), PermissionsExt::from_mode(0o700)).unwrap());
+            step(&|| fs::rename(at("a/b"), at("e/b")).unwrap());
+            // A path that was known before the rename.
+            step(&|| fs::write(at("e/b/c/later"), "x").unwrap());
+            step(&|| fs::rename(at("e"), at("f")).unwrap());
+            step(&|| fs::write(at("f/b/c/later"), "xyz").unwrap());
+            step(&|| fs::remove_dir_all(at("f/b")).unwrap());
+            step(&|| fs::rename(outside.join("in"), at("in")).unwrap());
+            step(&|| fs::write(at("in/deep/more"), "x").unwrap());
+            step(&|| fs::rename(at("in/deep"), outside.join("out")).unwrap());
+            step(&|| fs::write(outside.join("out/unseen"), "x").unwrap());
+            step(&|| fs::remove_dir(at("a/d")).unwrap());
+            step(&|| std::os::unix::fs::symlink("x", at("a/link")).unwrap());
+            step(&|| fs::create_dir_all(at("a/1/2/3/4")).unwrap());
+        });
+    }
+}
+
+#[test]
+fn what_changes_meanwhile_is_listed_again() {
+    for place in places() {
+        let root = place.path().join("tree");
+        fs::create_dir(&root).unwrap();
+        for seed in 0..6 {
+            // With so few suspects, nearly all are folded.
+            let suspects_max = if seed % 2 == 0 { 100_000 } else { 5 };
+            let mut tree = Tree::new(&root, seed);
+            follow(&[&root], suspects_max, |_| {
+                for _ in 0..1500 {
+                    tree.change();
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn the_way_to_a_root_may_change() {
+    for place in places() {
+        let [above, root] = ["above", "above/root"].map(|path| place.path().join(path));
+        fs::create_dir_all(root.join("d")).unwrap();
+        let other = place.path().join("other");
+        fs::create_dir_all(other.join("root/another")).unwrap();
+        follow(&[&root], 1000, |intake| {
+            fs::set_permissions(&above, PermissionsExt::from_mode(0o711)).unwrap();
+            settle(intake, &[&root]);
+            fs::rename(&above, place.path().join("was")).unwrap();
+            fs::rename(&other, &above).unwrap();
+            settle(intake, &[&root]);
+            // What is above the root now is followed too.
+            fs::write(root.join("another/file"), "x").unwrap();
+            fs::set_permissions(&above, PermissionsExt::from_mode(0o750)).unwrap();
+        });
+    }
+}
+
+#[test]
+fn what_is_mounted_is_followed() {
+    let [place, _] = places();
+    let root = place.path().join("tree");
+    let point = root.join("a/point");
+    fs::create_dir_all(&point).unwrap();
+    let mount = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(arguments[0]);
+        assert!(command.args(&arguments[1..]).arg(&point).status().unwrap().success());
+    };
+    let _unmounted = Unmounted(point.clone());
+    mount(&["mount", "-t", "tmpfs", "tmpfs"]);
+    fs::create_dir(point.join("d")).unwrap();
+    follow(&[&root], 1000, |intake| {
+        settle(intake, &[&root]);
+        fs::write(point.join("d/file"), "x").unwrap();
+        settle(intake, &[&root]);
+        // Nothing keeps it from being unmounted.
+        mount(&["umount"]);
+        settle(intake, &[&root]);
+        mount(&["mount", "-t", "tmpfs", "tmpfs"]);
+        settle(intake, &[&root]);
+        fs::create_dir(point.join("new")).unwrap();
+        fs::write(point.join("new/file"), "x").unwrap();
+    });
+}
+
+struct Unmounted(PathBuf);
+
+impl Drop for Unmounted {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn several_roots_on_one_file_system_are_told_apart() {
+    for place in places() {
+        let roots = ["one", "two"].map(|name| place.path().join(name));
+        roots.iter().for_each(|root| fs::create_dir(root).unwrap());
+        let [one, two] = [&roots[0], &roots[1]].map(PathBuf::as_path);
+        follow(&[one, two], 1000, |_| {
+            for number in 0..50 {
+                let names = [one, two].map(|root| root.join(format!("d{number}")));
+                fs::create_dir(&names[0]).unwrap();
+                fs::write(names[0].join("file"), "x").unwrap();
+                fs::rename(&names[0], &names[1]).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn events_that_the_kernel_lost_make_all_suspect() {
+    let queued: u32 = fs::read_to_string("/proc/sys/fs/fanotify/max_queued_events")
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    for place in places() {
+        let root = place.path().join("tree");
+        fs::create_dir_all(root.join("before")).unwrap();
+        let state = tempfile::tempdir().unwrap();
+        let intake = intake(&state.path().join("watch"), &[&root], 1000);
+        let (kernel, _) = Fanotify::begin(&intake).unwrap().expect("this needs root");
+        let mut model = Model::default();
+        intake.suspect_all();
+        let limit = Duration::from_secs(10);
+        let batch = intake.next_batch(PACING, limit).unwrap();
+        model.apply(&batch.suspects);
+        intake.succeeded(&batch, 1, Duration::ZERO, PACING);
+        // Nobody reads meanwhile.
+        fs::create_dir(root.join("many")).unwrap();
+        for number in 0..queued {
+            fs::write(root.join(format!("many/{number}")), "").unwrap();
+        }
+        fs::write(root.join("before/last"), "").unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| kernel.run(&intake, &|one| panic!("{one:?}")).unwrap());
+            wait_until("the overflow is told", || intake.snapshot().unwrap().heard.overflows > 0);
+            let batch = intake.next_batch(PACING, limit).unwrap();
+            model.apply(&batch.suspects);
+            intake.succeeded(&batch, 1, Duration::ZERO, PACING);
+            intake.stop();
+        });
+        model.assert_is(&root);
+    }
+}
+
+#[test]
+fn suspects_outlive_the_process_until_they_are_dealt_with() {
+    let [place, _] = places();
+    let root = place.path().join("tree");
+    fs::create_dir_all(root.join("a")).unwrap();
+    let state = place.path().join("watch");
+    let suspect = |path: &str, recursive| {
+        let path = root.join(path).as_os_str().as_bytes().to_vec();
+        canopy_watch::Suspect { path, recursive }
+    };
+    let limit = Duration::from_secs(5);
+    let begun = intake(&state, &[&root], 1000);
+    begun.take_in(&[suspect("a", false), suspect("b", true)], Default::default());
+    let batch = begun.next_batch(PACING, limit).unwrap();
+    begun.take_in(&[suspect("c", false)], Default::default());
+    // It is killed while the batch is under way.
+    drop(begun);
+    let again = intake(&state, &[&root], 1000);
+    let recovered = again.next_batch(PACING, limit).unwrap();
+    assert_eq!(recovered.suspects, [batch.suspects, vec![suspect("c", false)]].concat());
+    again.take_in(&[suspect("d", false)], Default::default());
+    again.succeeded(&recovered, 2, Duration::ZERO, PACING);
+    drop(again);
+    let last = intake(&state, &[&root], 1000);
+    let batch = last.next_batch(PACING, limit).unwrap();
+    assert_eq!(batch.suspects, [suspect("d", false)]);
+    // One that fails waits again, and longer.
+    last.failed(&batch.sources, "it is locked", PACING);
+    let state = last.snapshot().unwrap();
+    assert_eq!(state.sources[0].last_error.as_deref(), Some("it is locked"));
+    assert_eq!(last.next_batch(PACING, Duration::from_millis(500)), None);
+    assert_eq!(last.next_batch(PACING, limit), Some(batch));
+}
