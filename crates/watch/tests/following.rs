@@ -4,7 +4,7 @@
 mod model;
 
 use canopy_scan::MountRules;
-use canopy_watch::{Fanotify, Intake, Journal, Pacing, Scope, Territory};
+use canopy_watch::{Fanotify, Inotify, Intake, Journal, Pacing, Scope, Territory};
 use model::{Model, Tree, wait_until};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -14,11 +14,13 @@ use std::time::Duration;
 
 const PACING: Pacing = Pacing { interval: Duration::from_millis(200) };
 
-/// A directory on the file system of the build, and one on a tmpfs.
-fn places() -> [tempfile::TempDir; 2] {
+/// A directory on the file system of the build, and one on a tmpfs, for each that tells.
+fn places() -> Vec<(Teller, tempfile::TempDir)> {
     let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
     fs::create_dir_all(built).unwrap();
-    [tempfile::tempdir_in(built).unwrap(), tempfile::tempdir_in("/dev/shm").unwrap()]
+    let place = |teller, path| (teller, tempfile::tempdir_in(path).unwrap());
+    let both = |teller| [place(teller, built), place(teller, Path::new("/dev/shm"))];
+    TELLERS.into_iter().flat_map(both).collect()
 }
 
 fn intake(state: &Path, roots: &[&Path], suspects_max: usize) -> Intake {
@@ -30,15 +32,39 @@ fn intake(state: &Path, roots: &[&Path], suspects_max: usize) -> Intake {
     Intake::new(scope, journal, recovered).unwrap()
 }
 
+/// What tells of changes.
+#[derive(Clone, Copy, Debug)]
+enum Teller {
+    Fanotify,
+    Inotify,
+}
+
+const TELLERS: [Teller; 2] = [Teller::Fanotify, Teller::Inotify];
+
+/// Returns what tells an intake of changes from now on, until that is stopped.
+fn begin(teller: Teller, intake: &Intake) -> Box<dyn FnOnce() + Send + '_> {
+    match teller {
+        Teller::Fanotify => {
+            let (group, unfollowed) = Fanotify::begin(intake).unwrap().expect("this needs root");
+            assert_eq!(unfollowed, []);
+            Box::new(|| group.run(intake, &|one| panic!("{one:?}")).unwrap())
+        }
+        Teller::Inotify => {
+            let watches = Inotify::begin(intake).unwrap();
+            Box::new(|| watches.run(intake).unwrap())
+        }
+    }
+}
+
 /// Follows trees while `change` changes them, and compares what became of the model in the end.
-fn follow(roots: &[&Path], suspects_max: usize, change: impl FnOnce(&Intake)) -> Model {
+fn follow(teller: Teller, roots: &[&Path], suspects_max: usize, change: impl FnOnce(&Intake)) {
     let state = tempfile::tempdir().unwrap();
     let intake = intake(&state.path().join("watch"), roots, suspects_max);
-    let (kernel, unfollowed) = Fanotify::begin(&intake).unwrap().expect("this needs root");
-    assert_eq!(unfollowed, []);
+    let told = begin(teller, &intake);
     intake.suspect_all();
     let model = std::thread::scope(|scope| {
-        scope.spawn(|| kernel.run(&intake, &|one| panic!("{one:?}")).unwrap());
+        scope.spawn(told);
+        let _ends = Ends(&intake);
         let model = scope.spawn(|| {
             let mut model = Model::default();
             while !intake.is_stopped() {
@@ -57,7 +83,6 @@ fn follow(roots: &[&Path], suspects_max: usize, change: impl FnOnce(&Intake)) ->
     for root in roots {
         model.assert_is(root);
     }
-    model
 }
 
 /// Waits until all that was told is dealt with.
@@ -77,7 +102,7 @@ fn settle(intake: &Intake, roots: &[&Path]) {
 
 #[test]
 fn whatever_changes_is_listed_again() {
-    for place in places() {
+    for (teller, place) in places() {
         let root = place.path().join("tree");
         for path in ["a/b/c", "a/d", "e"] {
             fs::create_dir_all(root.join(path)).unwrap();
@@ -87,7 +112,7 @@ fn whatever_changes_is_listed_again() {
         let outside = place.path().join("outside");
         fs::create_dir_all(outside.join("in/deep")).unwrap();
         fs::write(outside.join("in/deep/file"), "x").unwrap();
-        follow(&[&root], 1000, |intake| {
+        follow(teller, &[&root], 1000, |intake| {
             let step = |step: &dyn Fn()| {
                 step();
                 settle(intake, &[&root]);
@@ -115,14 +140,14 @@ fn whatever_changes_is_listed_again() {
 
 #[test]
 fn what_changes_meanwhile_is_listed_again() {
-    for place in places() {
+    for (teller, place) in places() {
         let root = place.path().join("tree");
         fs::create_dir(&root).unwrap();
         for seed in 0..6 {
             // With so few suspects, nearly all are folded.
             let suspects_max = if seed % 2 == 0 { 100_000 } else { 5 };
             let mut tree = Tree::new(&root, seed);
-            follow(&[&root], suspects_max, |_| {
+            follow(teller, &[&root], suspects_max, |_| {
                 for _ in 0..1500 {
                     tree.change();
                 }
@@ -133,12 +158,12 @@ fn what_changes_meanwhile_is_listed_again() {
 
 #[test]
 fn the_way_to_a_root_may_change() {
-    for place in places() {
+    for (teller, place) in places() {
         let [above, root] = ["above", "above/root"].map(|path| place.path().join(path));
         fs::create_dir_all(root.join("d")).unwrap();
         let other = place.path().join("other");
         fs::create_dir_all(other.join("root/another")).unwrap();
-        follow(&[&root], 1000, |intake| {
+        follow(teller, &[&root], 1000, |intake| {
             fs::set_permissions(&above, PermissionsExt::from_mode(0o711)).unwrap();
             settle(intake, &[&root]);
             fs::rename(&above, place.path().join("was")).unwrap();
@@ -153,7 +178,13 @@ fn the_way_to_a_root_may_change() {
 
 #[test]
 fn what_is_mounted_is_followed() {
-    let [place, _] = places();
+    for teller in TELLERS {
+        mounts_are_followed(teller);
+    }
+}
+
+fn mounts_are_followed(teller: Teller) {
+    let place = tempfile::tempdir().unwrap();
     let root = place.path().join("tree");
     let point = root.join("a/point");
     fs::create_dir_all(&point).unwrap();
@@ -164,7 +195,7 @@ fn what_is_mounted_is_followed() {
     let _unmounted = Unmounted(point.clone());
     mount(&["mount", "-t", "tmpfs", "tmpfs"]);
     fs::create_dir(point.join("d")).unwrap();
-    follow(&[&root], 1000, |intake| {
+    follow(teller, &[&root], 1000, |intake| {
         settle(intake, &[&root]);
         fs::write(point.join("d/file"), "x").unwrap();
         settle(intake, &[&root]);
@@ -178,6 +209,15 @@ fn what_is_mounted_is_followed() {
     });
 }
 
+/// Ends the threads of a test that fails.
+struct Ends<'a>(&'a Intake);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 struct Unmounted(PathBuf);
 
 impl Drop for Unmounted {
@@ -188,11 +228,11 @@ impl Drop for Unmounted {
 
 #[test]
 fn several_roots_on_one_file_system_are_told_apart() {
-    for place in places() {
+    for (teller, place) in places() {
         let roots = ["one", "two"].map(|name| place.path().join(name));
         roots.iter().for_each(|root| fs::create_dir(root).unwrap());
         let [one, two] = [&roots[0], &roots[1]].map(PathBuf::as_path);
-        follow(&[one, two], 1000, |_| {
+        follow(teller, &[one, two], 1000, |_| {
             for number in 0..50 {
                 let names = [one, two].map(|root| root.join(format!("d{number}")));
                 fs::create_dir(&names[0]).unwrap();
@@ -205,17 +245,17 @@ fn several_roots_on_one_file_system_are_told_apart() {
 
 #[test]
 fn events_that_the_kernel_lost_make_all_suspect() {
-    let queued: u32 = fs::read_to_string("/proc/sys/fs/fanotify/max_queued_events")
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap();
-    for place in places() {
+    for teller in TELLERS {
+        let place = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{teller:?}").to_lowercase();
+        let limit = format!("/proc/sys/fs/{name}/max_queued_events");
+        let queued: u32 = fs::read_to_string(limit).unwrap().trim().parse().unwrap();
         let root = place.path().join("tree");
         fs::create_dir_all(root.join("before")).unwrap();
+        fs::create_dir(root.join("many")).unwrap();
         let state = tempfile::tempdir().unwrap();
         let intake = intake(&state.path().join("watch"), &[&root], 1000);
-        let (kernel, _) = Fanotify::begin(&intake).unwrap().expect("this needs root");
+        let told = begin(teller, &intake);
         let mut model = Model::default();
         intake.suspect_all();
         let limit = Duration::from_secs(10);
@@ -223,13 +263,13 @@ fn events_that_the_kernel_lost_make_all_suspect() {
         model.apply(&batch.suspects);
         intake.succeeded(&batch, 1, Duration::ZERO, PACING);
         // Nobody reads meanwhile.
-        fs::create_dir(root.join("many")).unwrap();
         for number in 0..queued {
             fs::write(root.join(format!("many/{number}")), "").unwrap();
         }
         fs::write(root.join("before/last"), "").unwrap();
         std::thread::scope(|scope| {
-            scope.spawn(|| kernel.run(&intake, &|one| panic!("{one:?}")).unwrap());
+            scope.spawn(told);
+            let _ends = Ends(&intake);
             wait_until("the overflow is told", || intake.snapshot().unwrap().heard.overflows > 0);
             let batch = intake.next_batch(PACING, limit).unwrap();
             model.apply(&batch.suspects);
@@ -242,7 +282,7 @@ fn events_that_the_kernel_lost_make_all_suspect() {
 
 #[test]
 fn suspects_outlive_the_process_until_they_are_dealt_with() {
-    let [place, _] = places();
+    let place = tempfile::tempdir().unwrap();
     let root = place.path().join("tree");
     fs::create_dir_all(root.join("a")).unwrap();
     let state = place.path().join("watch");

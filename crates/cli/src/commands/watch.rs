@@ -10,7 +10,7 @@ use canopy_index::{Writer, WriterOptions};
 use canopy_scan::MountRules;
 use canopy_watch::status::{self, Reporter};
 use canopy_watch::{
-    Batch, EventFeed, Fanotify, Intake, Journal, Pacing, Scope, Territory, Unfollowed,
+    Batch, EventFeed, Fanotify, Inotify, Intake, Journal, Pacing, Scope, Territory, Unfollowed,
 };
 use nix::sys::signal::Signal;
 use sd_notify::NotifyState;
@@ -34,7 +34,7 @@ const RETRIED_EVERY: Duration = Duration::from_secs(60);
 ///
 /// Runs until it is stopped, in the foreground. Root hears of changes from the kernel (fanotify);
 /// what it does not tell of, other systems can (--events). At the start, and where anything was
-/// missed, the sources are scanned again. 'canopy help watch' and docs/watch.md say more.
+/// missed, the sources are scanned again; docs/watch.md has it all.
 ///
 /// Example: canopy watch /home /data --interval 5
 #[derive(clap::Args)]
@@ -115,8 +115,19 @@ fn tell(directory: &Path, as_json: bool) -> anyhow::Result<Outcome> {
 
 /// What tells of changes.
 enum Ear {
-    Kernel(Fanotify),
+    Fanotify(Fanotify),
+    Inotify(Inotify),
     Feed(EventFeed),
+}
+
+impl Ear {
+    fn name(&self) -> &'static str {
+        match self {
+            Ear::Fanotify(_) => "fanotify",
+            Ear::Inotify(_) => "inotify",
+            Ear::Feed(_) => "events",
+        }
+    }
 }
 
 struct Daemon {
@@ -153,17 +164,20 @@ impl Daemon {
         };
         let position = recovered.position;
         let intake = Intake::new(scope, journal, recovered)?;
-        let (ear, method, unfollowed, goes_on) = match &arguments.events {
+        let (ear, unfollowed, goes_on) = match &arguments.events {
             Some(path) => {
                 let (feed, goes_on) = EventFeed::open(path, position)?;
-                (Ear::Feed(feed), "events", Vec::new(), goes_on)
+                (Ear::Feed(feed), Vec::new(), goes_on)
             }
             None => {
                 let (kernel, unfollowed) = kernel(&intake)?;
-                (Ear::Kernel(kernel), "fanotify", unfollowed, false)
+                (kernel, unfollowed, false)
             }
         };
-        let reporter = Reporter::new(method);
+        if let Ear::Inotify(watches) = &ear {
+            tell_of_limits(watches);
+        }
+        let reporter = Reporter::new(ear.name());
         let daemon = Daemon {
             location,
             directory,
@@ -260,9 +274,10 @@ impl Daemon {
         let mut patience = Duration::from_secs(1);
         while !self.intake.is_stopped() {
             let ended = match self.ear.lock().take() {
-                Some(Ear::Kernel(kernel)) => {
-                    kernel.run(&self.intake, &|one| self.note_unfollowed(one))
+                Some(Ear::Fanotify(group)) => {
+                    group.run(&self.intake, &|one| self.note_unfollowed(one))
                 }
+                Some(Ear::Inotify(watches)) => watches.run(&self.intake),
                 Some(Ear::Feed(feed)) => feed
                     .run(&self.intake, &|why| self.note_bad_line(&why))
                     .map(|()| self.is_fed.store(true, Ordering::SeqCst)),
@@ -273,7 +288,7 @@ impl Daemon {
             std::thread::sleep(patience);
             patience = (patience * 2).min(RETRIED_EVERY);
             match kernel(&self.intake) {
-                Ok((kernel, _)) => *self.ear.lock() = Some(Ear::Kernel(kernel)),
+                Ok((kernel, _)) => *self.ear.lock() = Some(kernel),
                 Err(error) => message(format_args!("{error:#}")),
             }
             self.intake.suspect_all();
@@ -318,12 +333,24 @@ impl Daemon {
     }
 }
 
-/// Begins to follow the kernel.
-fn kernel(intake: &Intake) -> anyhow::Result<(Fanotify, Vec<Unfollowed>)> {
-    Fanotify::begin(intake)?.context(
-        "the kernel does not tell of changes here: that takes root and a file system with handles; \
-         --events has other systems tell of them",
-    )
+/// Begins to have the kernel tell of changes, by what the process may use.
+fn kernel(intake: &Intake) -> anyhow::Result<(Ear, Vec<Unfollowed>)> {
+    if let Some((group, unfollowed)) = Fanotify::begin(intake)? {
+        return Ok((Ear::Fanotify(group), unfollowed));
+    }
+    Ok((Ear::Inotify(Inotify::begin(intake)?), Vec::new()))
+}
+
+/// Says what following with a watch for each directory means.
+fn tell_of_limits(watches: &Inotify) {
+    let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches");
+    let limit = limit.as_deref().map_or("a limited number of", str::trim);
+    message(format_args!(
+        "following by inotify, which watches each directory by itself ({} now; each user may watch \
+         {limit}, fs.inotify.max_user_watches) and does not tell of other names of a file; root \
+         follows whole file systems by fanotify",
+        watches.directories()
+    ));
 }
 
 /// Returns the real paths of the trees to follow.

@@ -53,11 +53,12 @@ pub fn apply<'a>(
     }
 }
 
-/// Returns the nearest directory at or above a path that is there, the root at the latest.
+/// Returns the nearest directory above a path that is there, the root at the latest: its listing has
+/// the attributes of what is at the path.
 fn existing(path: &[u8], root: &[u8]) -> Vec<u8> {
     let is_dir =
         |path: &Path| path.symlink_metadata().is_ok_and(|about| about.file_type().is_dir());
-    let above = Path::new(OsStr::from_bytes(path)).ancestors();
+    let above = Path::new(OsStr::from_bytes(path)).ancestors().skip(1);
     let found = above.take_while(|at| at.as_os_str().len() > root.len()).find(|at| is_dir(at));
     found.map_or(root.to_vec(), |at| at.as_os_str().as_bytes().to_vec())
 }

@@ -17,4 +17,5 @@ mod ownership;
 mod packaging;
 mod places;
 mod sources;
+mod watch;
 mod workspace;

@@ -1,0 +1,329 @@
+//! `canopy watch`: while trees change, the index becomes what a scan of them would make, for every
+//! user; what is missed is looked at again. Needs root.
+
+use crate::common;
+
+use common::{Place, User};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const FORMAT: &str = "%p|%y|%s|%b|%m|%u|%g|%n|%i|%l|%T@|%C@\\0";
+
+/// A daemon, which is killed when it goes away.
+struct Daemon {
+    child: Child,
+    /// What it said, as far as it has ended.
+    said: PathBuf,
+}
+
+impl Daemon {
+    fn start(place: &Place, index: &Path, arguments: &[&OsStr]) -> Self {
+        Daemon::start_with(place, index, arguments, Stdio::null())
+    }
+
+    fn start_with(place: &Place, index: &Path, arguments: &[&OsStr], input: Stdio) -> Self {
+        let said = place.path("said");
+        let errors = fs::File::options().create(true).append(true).open(&said).unwrap();
+        let mut command = Command::new(&place.canopy);
+        command.arg("--index").arg(index).args(["watch", "--interval", "1"]).args(arguments);
+        let child = command.stdin(input).stderr(errors).spawn().unwrap();
+        let daemon = Daemon { child, said };
+        wait_until("the daemon runs", || status(place, index)["running"] == true);
+        daemon
+    }
+
+    /// Ends it by SIGTERM, and expects that to go well.
+    fn stop(mut self) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{}", self.said());
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.said).unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !happened() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn status(place: &Place, index: &Path) -> Value {
+    let words = ["watch", "--status", "--json"].map(OsStr::new);
+    serde_json::from_slice(&place.canopy(index, &words).stdout).unwrap_or_default()
+}
+
+/// What an index shows somebody of a tree.
+fn shown(place: &Place, index: &Path, tree: &Path, user: Option<&User>) -> Vec<String> {
+    let words = [
+        OsStr::new("--index"),
+        index.as_os_str(),
+        "find".as_ref(),
+        tree.as_os_str(),
+        "-printf".as_ref(),
+        FORMAT.as_ref(),
+    ];
+    let output: Output = match user {
+        Some(user) => user.run(place.canopy.as_os_str(), &words),
+        None => Command::new(&place.canopy).args(words).output().unwrap(),
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut lines = Vec::from_iter(text.split('\0').map(str::to_owned));
+    lines.sort();
+    lines
+}
+
+/// Waits until an index shows root and two others what one that is made now shows them.
+fn wait_for_equality(place: &Place, index: &Path, trees: &[&Path]) {
+    let fresh = tempfile::tempdir_in(place.dir.path()).unwrap();
+    let fresh = fresh.path().join("index");
+    for tree in trees {
+        place.index(&fresh, tree);
+    }
+    let users = [
+        None,
+        Some(User { uid: 2001, gid: 3001, groups: vec![3002] }),
+        Some(User { uid: 2002, gid: 3003, groups: Vec::new() }),
+    ];
+    for (tree, user) in trees.iter().flat_map(|tree| users.iter().map(move |user| (tree, user))) {
+        let expected = shown(place, &fresh, tree, user.as_ref());
+        let mut found = Vec::new();
+        let begun = Instant::now();
+        while found != expected {
+            found = shown(place, index, tree, user.as_ref());
+            if begun.elapsed() > Duration::from_secs(30) {
+                let differs = |a: &[String], b: &[String]| {
+                    Vec::from_iter(a.iter().filter(|line| !b.contains(line)).cloned())
+                };
+                panic!(
+                    "{user:?} does not see {:#?}\nand sees {:#?}",
+                    differs(&expected, &found),
+                    differs(&found, &expected)
+                );
+            }
+        }
+    }
+}
+
+/// A tree that several users have a part of.
+fn make_tree(root: &Path) {
+    for (directory, uid, mode) in [
+        ("open", 0, 0o755),
+        ("open/of-ann", 2001, 0o700),
+        ("gate", 2002, 0o711),
+        ("gate/in", 2002, 0o755),
+    ] {
+        let path = root.join(directory);
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("file"), directory).unwrap();
+        chown(&path, Some(uid), Some(3001)).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+}
+
+#[test]
+fn an_index_follows_its_source() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    make_tree(&tree);
+    let metrics = place.path("canopy.prom");
+    let words = [tree.as_os_str(), "--prometheus".as_ref(), metrics.as_os_str()];
+    let daemon = Daemon::start(&place, &index, &words);
+    let equal = || wait_for_equality(&place, &index, &[&tree]);
+    let at = |path: &str| tree.join(path);
+    equal();
+    fs::write(at("open/new"), "new").unwrap();
+    fs::create_dir_all(at("open/1/2/3")).unwrap();
+    fs::write(at("open/1/2/3/file"), "deep").unwrap();
+    equal();
+    fs::File::options()
+        .append(true)
+        .open(at("open/new"))
+        .unwrap()
+        .write_all(b" and longer")
+        .unwrap();
+    fs::remove_file(at("gate/in/file")).unwrap();
+    equal();
+    // Who may see what is below changes with a directory.
+    fs::set_permissions(at("open"), PermissionsExt::from_mode(0o700)).unwrap();
+    equal();
+    chown(at("open"), Some(2002), None).unwrap();
+    equal();
+    fs::rename(at("open/1"), at("gate/in/moved")).unwrap();
+    fs::write(at("gate/in/moved/2/3/later"), "later").unwrap();
+    equal();
+    fs::remove_dir_all(at("gate")).unwrap();
+    equal();
+    let text = fs::read_to_string(&metrics).unwrap();
+    assert!(text.contains("canopy_watch_events_total "), "{text}");
+    let now = status(&place, &index);
+    assert_eq!(now["method"], "fanotify");
+    assert!(now["events"].as_u64() > Some(5) && now["generation"].as_u64() > Some(3), "{now:#}");
+    let output = place.canopy(&index, &["watch".as_ref(), "--status".as_ref()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("state       running, by fanotify, pid "), "{text}");
+    assert_eq!(output.status.code(), Some(0));
+    daemon.stop();
+    let output = place.canopy(&index, &["watch".as_ref(), "--status".as_ref()]);
+    assert!(String::from_utf8(output.stdout).unwrap().starts_with("state       stopped"));
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn what_happened_while_it_was_killed_is_seen() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    make_tree(&tree);
+    for round in 0..4 {
+        let daemon = Daemon::start(&place, &index, &[tree.as_os_str()]);
+        if round % 2 == 0 {
+            wait_for_equality(&place, &index, &[&tree]);
+        }
+        fs::write(tree.join(format!("open/{round}")), "x").unwrap();
+        std::thread::sleep(Duration::from_millis(100 * round));
+        // SIGKILL.
+        drop(daemon);
+        fs::create_dir(tree.join(format!("open/dir{round}"))).unwrap();
+        fs::write(tree.join(format!("open/dir{round}/file")), "x").unwrap();
+    }
+    let daemon = Daemon::start(&place, &index, &[tree.as_os_str(), "--one-file-system".as_ref()]);
+    wait_for_equality(&place, &index, &[&tree]);
+    // Only one at a time.
+    let second = place.canopy(&index, &["watch".as_ref(), tree.as_os_str()]);
+    let text = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(2));
+    assert!(text.contains("in use by another 'canopy watch'"), "{text}");
+    daemon.stop();
+}
+
+#[test]
+fn several_sources_do_not_hold_each_other_up() {
+    let place = Place::new();
+    let disk = place.small_disk("disk", "4M");
+    let (one, two, index) = (place.path("one"), disk.0.join("two"), place.path("index"));
+    make_tree(&one);
+    make_tree(&two);
+    let daemon = Daemon::start(&place, &index, &[one.as_os_str(), two.as_os_str()]);
+    wait_for_equality(&place, &index, &[&one, &two]);
+    fs::write(one.join("open/new"), "x").unwrap();
+    fs::write(two.join("open/new"), "x").unwrap();
+    wait_for_equality(&place, &index, &[&one, &two]);
+    // One that is gone fails; the other is followed.
+    fs::rename(&two, disk.0.join("elsewhere")).unwrap();
+    fs::write(one.join("open/more"), "x").unwrap();
+    wait_for_equality(&place, &index, &[&one]);
+    wait_until("the failure is told", || {
+        status(&place, &index)["sources"].as_array().unwrap().iter().any(|source| {
+            source["root"] == two.to_str().unwrap() && source["last_error"].is_string()
+        })
+    });
+    fs::write(one.join("open/and-more"), "x").unwrap();
+    wait_for_equality(&place, &index, &[&one]);
+    // It comes back.
+    fs::rename(disk.0.join("elsewhere"), &two).unwrap();
+    fs::write(two.join("open/again"), "x").unwrap();
+    wait_for_equality(&place, &index, &[&one, &two]);
+    daemon.stop();
+}
+
+#[test]
+fn events_of_others_are_followed() {
+    let place = Place::new();
+    let (tree, index, events) = (place.path("tree"), place.path("index"), place.path("events"));
+    make_tree(&tree);
+    fs::write(&events, "whatever was told before\n").unwrap();
+    place.index(&index, &tree);
+    let words =
+        [tree.as_os_str(), "--trust-index".as_ref(), "--events".as_ref(), events.as_os_str()];
+    let tell = |line: String| {
+        let mut file = fs::File::options().append(true).open(&events).unwrap();
+        file.write_all(line.as_bytes()).unwrap();
+    };
+    let at = |path: &str| tree.join(path).to_str().unwrap().to_owned();
+    let daemon = Daemon::start(&place, &index, &words);
+    fs::write(at("open/told"), "x").unwrap();
+    fs::rename(at("gate/in"), at("open/in")).unwrap();
+    tell(format!("{{\"op\":\"create\",\"path\":\"{}\"}}\n", at("open/told")));
+    tell(format!(
+        "{{\"op\":\"rename\",\"path\":\"{}\",\"to\":\"{}\"}}\n",
+        at("gate/in"),
+        at("open/in")
+    ));
+    wait_for_equality(&place, &index, &[&tree]);
+    // Nothing tells of this, which shows that nothing else is looked at.
+    fs::write(at("gate/untold"), "x").unwrap();
+    drop(daemon);
+    fs::write(at("open/of-ann/later"), "x").unwrap();
+    tell(format!("{{\"op\":\"create\",\"path\":\"{}\"}}\n", at("open/of-ann/later")));
+    let daemon = Daemon::start(
+        &place,
+        &index,
+        &words[..1].iter().chain(&words[2..]).copied().collect::<Vec<_>>(),
+    );
+    let has =
+        |name: &str| shown(&place, &index, &tree, None).iter().any(|line| line.contains(name));
+    wait_until("the daemon goes on where it was killed", || has("/of-ann/later"));
+    assert!(!has("/gate/untold"));
+    // A line that nobody understands.
+    tell("{\"op\":\"create\"}\n".to_owned());
+    wait_for_equality(&place, &index, &[&tree]);
+    assert_eq!(status(&place, &index)["bad_lines"], 1);
+    assert!(daemon.said().contains("it has no text 'path'"), "{}", daemon.said());
+    // The file is replaced by another.
+    fs::rename(&events, place.path("events.1")).unwrap();
+    fs::write(at("gate/last"), "x").unwrap();
+    fs::write(&events, format!("{{\"op\":\"directory\",\"path\":\"{}\"}}\n", at("gate"))).unwrap();
+    wait_for_equality(&place, &index, &[&tree]);
+    daemon.stop();
+}
+
+#[test]
+fn events_come_through_a_pipe_to_its_end() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    make_tree(&tree);
+    place.index(&index, &tree);
+    fs::write(tree.join("open/new"), "x").unwrap();
+    let words = [tree.as_os_str(), "--trust-index".as_ref(), "--events".as_ref(), "-".as_ref()];
+    let mut daemon = Daemon::start_with(&place, &index, &words, Stdio::piped());
+    let path = tree.join("open/new");
+    let line = format!("{{\"op\":\"create\",\"path\":\"{}\"}}", path.display());
+    // The end of the line is that of the input.
+    daemon.child.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
+    assert!(daemon.child.wait().unwrap().success(), "{}", daemon.said());
+    wait_for_equality(&place, &index, &[&tree]);
+}
+
+#[test]
+fn what_cannot_be_followed_is_told() {
+    let place = Place::new();
+    let index = place.path("index");
+    let fails = |words: &[&OsStr], expected: &str| {
+        let output = place.canopy(&index, words);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(expected), "{text}");
+    };
+    let none = place.path("none");
+    fails(&["watch".as_ref(), none.as_os_str()], "cannot open");
+    fails(&["watch".as_ref(), "ns:/x".as_ref()], "a namespace is indexed by 'canopy index'");
+    fails(&["watch".as_ref(), "--interval".as_ref(), "0".as_ref()], "between 0.1 and 86400");
+    fails(&["watch".as_ref(), "--status".as_ref()], "no 'canopy watch' has run for this index");
+}
