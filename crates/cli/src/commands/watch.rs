@@ -150,7 +150,11 @@ impl Daemon {
         let roots = roots(arguments)?;
         places::check_links(location)?;
         // Makes an index where there is none, and fails where the caller may not write.
-        drop(Writer::open(location, WriterOptions::default())?);
+        match Writer::open(location, WriterOptions::default()) {
+            // By a scan, or by the last batch of a daemon that was killed.
+            Ok(_) | Err(canopy_index::Error::Locked(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
         let location = location.canonicalize()?;
         let directory = state_directory(&location);
         let (journal, recovered) = Journal::open(&directory)?;
@@ -239,34 +243,36 @@ impl Daemon {
         sources.is_some_and(|sources| sources.iter().all(|source| source.suspects == 0))
     }
 
-    /// Applies a batch; if that fails, each of its sources by itself, so that one whose server does
-    /// not answer holds up no other. Returns the last error.
+    /// Applies a batch, a source at a time, so that one that fails or whose server does not answer
+    /// in time keeps its suspects and no other does. Returns the last error.
     fn apply(&self, batch: &Batch) -> Option<anyhow::Error> {
+        let parts = batch.by_source(self.intake.territory());
+        parts.iter().filter_map(|part| self.apply_part(part)).last()
+    }
+
+    fn apply_part(&self, part: &Batch) -> Option<anyhow::Error> {
         let begun = Instant::now();
-        let apply = |batch: &Batch| {
-            let roots =
-                batch.sources.iter().map(|&number| &self.intake.territory().roots()[number]);
-            let stop = || self.intake.is_stopped();
-            watch_apply::apply(&self.location, roots, &batch.suspects, self.one_file_system, &stop)
-        };
-        let error = match apply(batch) {
+        let stop = || self.intake.is_stopped();
+        let roots = self.intake.territory().roots();
+        let roots = part.sources.iter().map(|&number| &roots[number]);
+        let applied =
+            watch_apply::apply(&self.location, roots, &part.suspects, self.one_file_system, &stop);
+        match applied {
             Ok(generation) => {
-                self.intake.succeeded(batch, generation, begun.elapsed(), self.pacing);
-                return None;
+                self.intake.succeeded(part, generation, begun.elapsed(), self.pacing);
+                None
             }
             Err(_) if self.intake.is_stopped() => {
-                self.intake.put_back(batch);
-                return None;
+                self.intake.put_back(part);
+                None
             }
-            Err(error) => error,
-        };
-        if batch.sources.len() == 1 {
-            message(format_args!("{error:#}; this will be tried again"));
-            self.intake.failed(&batch.sources, &format!("{error:#}"), self.pacing);
-            return Some(error);
+            Err(error) => {
+                let text = format!("{error:#}");
+                message(format_args!("{text}; this will be tried again"));
+                self.intake.failed(&part.sources, &text, self.pacing);
+                Some(error)
+            }
         }
-        let parts = batch.by_source(self.intake.territory());
-        parts.iter().filter_map(|part| self.apply(part)).last()
     }
 
     /// Hears of changes until all is to end.

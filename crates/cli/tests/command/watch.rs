@@ -33,8 +33,13 @@ impl Daemon {
         let mut command = Command::new(&place.canopy);
         command.arg("--index").arg(index).args(["watch", "--interval", "1"]).args(arguments);
         let child = command.stdin(input).stderr(errors).spawn().unwrap();
-        let daemon = Daemon { child, said };
-        wait_until("the daemon runs", || status(place, index)["running"] == true);
+        let mut daemon = Daemon { child, said };
+        wait_until("the daemon runs", || {
+            let ended = daemon.child.try_wait().unwrap();
+            assert!(ended.is_none(), "{ended:?}: {}", daemon.said());
+            let status = status(place, index);
+            status["running"] == true && status["pid"] == daemon.child.id()
+        });
         daemon
     }
 
@@ -325,5 +330,7 @@ fn what_cannot_be_followed_is_told() {
     fails(&["watch".as_ref(), none.as_os_str()], "cannot open");
     fails(&["watch".as_ref(), "ns:/x".as_ref()], "a namespace is indexed by 'canopy index'");
     fails(&["watch".as_ref(), "--interval".as_ref(), "0".as_ref()], "between 0.1 and 86400");
+    let help = place.canopy(&index, &["watch".as_ref(), "--help".as_ref()]);
+    assert!(String::from_utf8(help.stdout).unwrap().starts_with("Follow what changes in sources"));
     fails(&["watch".as_ref(), "--status".as_ref()], "no 'canopy watch' has run for this index");
 }
