@@ -6,6 +6,7 @@ use common::{Mounted, failure, ns, shell, success, wait_until};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// A small disk below the place of a test. It goes when the test ends.
@@ -126,4 +127,43 @@ fn what_is_not_mounted_on_a_full_disk_says_why_and_is_sound() {
     assert_eq!(fs::read(mounted.path("file")).unwrap(), b"text");
     mounted.assert_sound();
     drop(disk);
+}
+
+#[test]
+fn a_full_cache_loses_nothing() {
+    let mounted = Mounted::created_with(&["--chunk-size", "64K"]);
+    let path = mounted.place.path().join("cache");
+    let disk = Disk::new(&path);
+    mounted.mount(&["--cache", path.to_str().unwrap(), "--cache-size", "1G"]);
+    let (old, new) = (vec![1; 1 << 20], vec![2; 1 << 20]);
+    keep(&mounted.path("file"), &old).unwrap();
+    shell(
+        &path,
+        "fallocate -l 1G filler 2>/dev/null || dd if=/dev/zero of=filler bs=4K 2>/dev/null || true",
+    );
+    let file = File::options().read(true).write(true).open(mounted.path("file")).unwrap();
+    // Whole chunks, parts of them, and what is behind the end.
+    for (offset, count) in [(0, 1 << 20), (65_536, 65_536), (1000, 500), (1 << 20, 70_000)] {
+        let written = file.write_all_at(&new[..count], offset);
+        assert!(is_full(&written), "{written:?}");
+    }
+    file.sync_all().unwrap();
+    assert!(fs::read(mounted.path("file")).unwrap() == old);
+    file.set_len(2 << 20).unwrap();
+    let mut read = vec![9; 1 << 20];
+    file.read_exact_at(&mut read, 1 << 20).unwrap();
+    assert!(read.iter().all(|byte| *byte == 0), "what could not be written is there");
+    fs::remove_file(path.join("filler")).unwrap();
+    file.write_all_at(&new[..70_000], 65_536).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    mounted.unmount();
+    drop(disk);
+    mounted.mount(&[]);
+    let mut expected = [old, vec![0; 1 << 20]].concat();
+    expected[65_536..][..70_000].fill(2);
+    assert!(fs::read(mounted.path("file")).unwrap() == expected);
+    mounted.unmount();
+    let checked = ns("check").arg("--data").arg(&mounted.namespace).output().unwrap();
+    assert_eq!(success(&checked), "no faults\n");
 }

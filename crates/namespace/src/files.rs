@@ -173,6 +173,7 @@ impl Namespace {
             Some(object) => object.size()?,
             None => inline.bytes.len() as u64,
         };
+        let is_appended = offset.is_none();
         let offset = offset.unwrap_or(size);
         let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Errno::FBIG)?;
@@ -180,7 +181,8 @@ impl Namespace {
         let object = self.object_for(opened, &mut inline, end)?;
         match object {
             Some(Object::Chunks(chunked)) => {
-                drop(inline);
+                // Nobody else appends meanwhile.
+                let _inline = is_appended.then_some(inline);
                 chunked.reserve(reserved.take());
                 chunked.write(bytes, offset)?;
             }
@@ -193,7 +195,7 @@ impl Namespace {
             }
             Some(object) => {
                 self.unsettle(opened.id, false)?;
-                drop(inline);
+                let _inline = is_appended.then_some(inline);
                 object.write(bytes, offset)?;
             }
             None => {
@@ -385,6 +387,8 @@ impl Namespace {
         let is_plain = mode & !FALLOC_KEEP_SIZE == 0;
         let size = if mode == 0 { end } else { u64::MAX };
         let is_gained = mode & !(FALLOC_KEEP_SIZE | FALLOC_ZERO_RANGE) == 0;
+        // Chunks set no space aside.
+        let is_gained = is_gained && self.contents.chunks().is_none();
         let range = if is_gained { (offset, end) } else { (offset, offset) };
         let reserved = self.reserve(opened, &inline, size, range, privileges)?;
         match self.object_for(opened, &mut inline, size)? {

@@ -197,7 +197,7 @@ impl Namespace {
             return Ok(());
         }
         if let Some(chunks) = self.contents.chunks() {
-            self.remove_stray_chunks(chunks)?;
+            let _ = self.remove_stray_chunks(chunks)?;
             self.has_strays.store(false, Ordering::Release);
             return Ok(());
         }

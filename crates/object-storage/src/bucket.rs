@@ -97,8 +97,11 @@ impl BucketStorage {
         for name in ENDPOINTS {
             let Some(endpoint) = std::env::var_os(name) else { continue };
             if !endpoint.to_str().is_some_and(is_endpoint) {
+                // A password may be in it.
+                let has_user = endpoint.as_encoded_bytes().contains(&b'@');
+                let shown = if has_user { "…".into() } else { format!("{endpoint:?}") };
                 return Err(Error::Invalid(format!(
-                    "{name} is {endpoint:?}; it must be http://HOST:PORT or https://HOST:PORT"
+                    "{name} is {shown}; it must be http://HOST:PORT or https://HOST:PORT"
                 )));
             }
         }

@@ -68,6 +68,7 @@ fn wrong_variables_are_told() {
         ("AWS_ENDPOINT_URL", "http://", "must be http://HOST:PORT"),
         ("AWS_ENDPOINT_URL", "http://host:99999", "must be http://HOST:PORT"),
         ("AWS_ENDPOINT_URL", " http://host", "must be http://HOST:PORT"),
+        ("AWS_ENDPOINT_URL", "http://user:secret@host", "must be http://HOST:PORT"),
         ("AWS_REGION", "a\nb", "AWS_REGION has characters"),
         ("AWS_SESSION_TOKEN", "a b", "AWS_SESSION_TOKEN has characters"),
     ] {
@@ -78,5 +79,6 @@ fn wrong_variables_are_told() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{name}={value:?}: {said}");
         assert!(said.contains(why) && said.lines().count() == 1, "{name}={value:?}: {said}");
+        assert!(!said.contains("secret"), "{said}");
     }
 }

@@ -3,6 +3,9 @@
 //! before its first use in the next one. What is not in storage yet is a file of `Local`, which
 //! nothing takes away before it is sent, and which the next process removes: a crash loses it.
 //!
+//! The directories are ours alone, and found once: who may change what lies above them can neither
+//! put others in their place nor have links in them followed.
+//!
 //! ```text
 //! <table>/lock             held by the process that uses the cache
 //! <table>/stored/<object>  the bytes of an object
@@ -14,11 +17,13 @@ use crate::error::{Error, Result};
 use bytes::Bytes;
 use canopy_store::hash_of;
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::FlockOperation;
+use rustix::fs::{AtFlags, CWD, Dir, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,13 +32,75 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const LOCAL_MAX: u64 = 512;
 
 pub(crate) struct Cache {
-    directory: PathBuf,
+    stored: Arc<Directory>,
+    local_files: Arc<Directory>,
     bytes_max: u64,
     state: Mutex<State>,
     fetched: Condvar,
     local: Arc<Counts>,
     next_local: AtomicU64,
     _lock: File,
+}
+
+/// A directory that only we can change.
+struct Directory {
+    path: PathBuf,
+    file: File,
+}
+
+impl Directory {
+    /// Opens a directory below another one, made for its owner alone if it is missing. An error if it
+    /// is somebody else's, or others may write it.
+    fn open(parent: impl AsFd, path: PathBuf) -> Result<Self> {
+        let name = path.file_name().unwrap_or_default();
+        let made = match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
+            Err(Errno::EXIST) => Ok(()),
+            made => made,
+        };
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = made.and_then(|()| rustix::fs::openat(&parent, name, flags, Mode::empty()));
+        let file = opened.map(File::from).map_err(|errno| failed(&path)(errno.into()))?;
+        let metadata = file.metadata().map_err(failed(&path))?;
+        if metadata.uid() != rustix::process::geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
+            return Err(Error::Invalid(format!(
+                "{}: a cache has to belong to who uses it, and nobody else may write it",
+                path.display()
+            )));
+        }
+        Ok(Directory { path, file })
+    }
+
+    fn open_file(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        // What is no file, and was put here, neither leads elsewhere nor is waited for.
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.file, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.file, name, AtFlags::empty())?)
+    }
+
+    fn rename(&self, name: &str, to: &Self, new_name: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.file, name, &to.file, new_name)?)
+    }
+
+    /// Removes what is here but for files that `keeps` takes, by their names.
+    fn clean(&self, mut keeps: impl FnMut(&str, rustix::fs::Stat) -> bool) -> io::Result<()> {
+        for entry in Dir::read_from(&self.file)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if [c".", c".."].contains(&name) {
+                continue;
+            }
+            let stat = rustix::fs::statat(&self.file, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
+            let known = name.to_str().ok().filter(|_| is_file);
+            if !known.is_some_and(|name| keeps(name, stat)) {
+                rustix::fs::unlinkat(&self.file, name, AtFlags::empty())?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What waits to be sent.
@@ -112,7 +179,8 @@ impl Cached {
 /// A chunk that was written and is not an object. The file goes with it, unless it was adopted.
 pub(crate) struct Local {
     pub(crate) file: File,
-    path: PathBuf,
+    directory: Arc<Directory>,
+    name: String,
     length: AtomicU64,
     /// Counts changes.
     pub(crate) version: AtomicU64,
@@ -136,10 +204,17 @@ impl Local {
     }
 
     pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        let end = offset + bytes.len() as u64;
+        let (length, end) = (self.length(), offset + bytes.len() as u64);
         // Before the bytes: who sends it meanwhile has to send it again.
-        self.set_length(self.length().max(end));
-        self.file.write_all_at(bytes, offset).map_err(Error::io("a chunk in the cache"))
+        self.version.fetch_add(1, Ordering::Relaxed);
+        let written = self.file.write_all_at(bytes, offset);
+        let written = written.inspect_err(|_| {
+            // What was written before it failed is not to be seen when the chunk gets longer.
+            let _ = self.file.set_len(length);
+        });
+        written.map_err(Error::io("a chunk in the cache"))?;
+        self.set_length(length.max(end));
+        Ok(())
     }
 
     pub(crate) fn truncate(&self, length: u64) -> Result<()> {
@@ -169,7 +244,7 @@ impl Drop for Local {
         self.counts.files.fetch_sub(1, Ordering::Relaxed);
         if !self.is_adopted.load(Ordering::Relaxed) {
             // What stays goes when the cache is opened again.
-            let _ = fs::remove_file(&self.path);
+            let _ = self.directory.remove(&self.name);
         }
     }
 }
@@ -181,14 +256,15 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> Error {
 impl Cache {
     /// Opens the cache of a directory, which is made for its owner alone if it is missing.
     pub(super) fn open(directory: &Path, bytes_max: u64) -> Result<Self> {
-        let (stored, local) = (directory.join("stored"), directory.join("local"));
-        let make = |path: &Path| fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-        make(&stored).map_err(failed(&stored))?;
-        make(&local).map_err(failed(&local))?;
-        let path = directory.join("lock");
-        let mut options = File::options();
-        options.create(true).truncate(false).write(true).mode(0o600);
-        let lock = options.open(&path).map_err(failed(&path))?;
+        let above = directory.parent().unwrap_or(Path::new("."));
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let parent = rustix::fs::openat(CWD, above, flags, Mode::empty());
+        let parent = parent.map_err(|errno| failed(above)(errno.into()))?;
+        let own = Directory::open(&parent, directory.into())?;
+        let below = |name| Directory::open(&own.file, directory.join(name)).map(Arc::new);
+        let (stored, local_files) = (below("stored")?, below("local")?);
+        let lock = own.open_file("lock", OFlags::CREATE | OFlags::WRONLY);
+        let lock = lock.map_err(failed(&directory.join("lock")))?;
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(canopy_store::Error::Fenced(format!(
                 "{}: another process uses this cache",
@@ -196,28 +272,23 @@ impl Cache {
             ))
             .into());
         }
-        for left in fs::read_dir(&local).map_err(failed(&local))?.flatten() {
-            fs::remove_file(left.path()).map_err(failed(&left.path()))?;
-        }
+        local_files.clean(|_, _| false).map_err(failed(&local_files.path))?;
         let mut found = Vec::new();
-        for left in fs::read_dir(&stored).map_err(failed(&stored))?.flatten() {
-            let name = left.file_name();
-            let metadata = left.metadata().map_err(failed(&left.path()))?;
-            match name.to_str().and_then(ObjectId::parse) {
-                Some(object) => {
-                    found.push((metadata.modified().ok(), object, metadata.len()));
-                }
-                // Part of one.
-                None => fs::remove_file(left.path()).map_err(failed(&left.path()))?,
-            }
-        }
+        let cleaned = stored.clean(|name, stat| {
+            let object = ObjectId::parse(name);
+            // What is none was to become one.
+            found.extend(object.map(|one| (stat.st_mtime, stat.st_mtime_nsec, one, stat.st_size)));
+            object.is_some()
+        });
+        cleaned.map_err(failed(&stored.path))?;
         found.sort_unstable();
         let mut state = State::default();
-        for (_, object, bytes) in found {
-            state.insert(object, bytes, false);
+        for (_, _, object, bytes) in found {
+            state.insert(object, bytes as u64, false);
         }
         let cache = Cache {
-            directory: directory.into(),
+            stored,
+            local_files,
             bytes_max,
             state: Mutex::new(state),
             fetched: Condvar::new(),
@@ -227,10 +298,6 @@ impl Cache {
         };
         cache.evict();
         Ok(cache)
-    }
-
-    fn path(&self, object: ObjectId) -> PathBuf {
-        self.directory.join("stored").join(object.file_name())
     }
 
     /// Returns whether as much waits to be sent as may.
@@ -247,16 +314,17 @@ impl Cache {
     /// Makes an empty chunk that can be written.
     pub(crate) fn new_local(&self) -> Result<Local> {
         let number = self.next_local.fetch_add(1, Ordering::Relaxed);
-        let path = self.directory.join("local").join(number.to_string());
-        let mut options = File::options();
-        options.create_new(true).read(true).write(true).mode(0o600);
-        let file = options.open(&path).map_err(failed(&path))?;
+        let (directory, name) = (self.local_files.clone(), number.to_string());
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
+        let file = directory.open_file(&name, flags);
+        let file = file.map_err(failed(&directory.path.join(&name)))?;
         self.local.files.fetch_add(1, Ordering::Relaxed);
         let zero = || AtomicU64::new(0);
         let (is_adopted, counts) = (AtomicBool::new(false), self.local.clone());
         let local = Local {
             file,
-            path,
+            directory,
+            name,
             length: zero(),
             version: zero(),
             flushed: zero(),
@@ -269,12 +337,8 @@ impl Cache {
 
     /// Makes an empty file without a name, for what is not cached.
     pub(crate) fn new_nameless(&self) -> Result<File> {
-        let path = self.directory.join("local").join("import");
-        let mut options = File::options();
-        options.create(true).truncate(true).read(true).write(true).mode(0o600);
-        let file = options.open(&path).map_err(failed(&path))?;
-        fs::remove_file(&path).map_err(failed(&path))?;
-        Ok(file)
+        let local = self.new_local()?;
+        local.file.try_clone().map_err(failed(&self.local_files.path))
     }
 
     /// Takes a chunk that was sent as the cached one of its object.
@@ -282,7 +346,7 @@ impl Cache {
         if local.is_adopted.swap(true, Ordering::Relaxed) {
             return;
         }
-        if fs::rename(&local.path, self.path(object)).is_ok() {
+        if local.directory.rename(&local.name, &self.stored, &object.file_name()).is_ok() {
             self.state.lock().insert(object, local.length(), true);
             self.evict();
         }
@@ -327,7 +391,7 @@ impl Cache {
     }
 
     fn open_proved(&self, stored: &Stored, is_proved: bool) -> Option<File> {
-        let file = File::open(self.path(stored.object)).ok()?;
+        let file = self.stored.open_file(&stored.object.file_name(), OFlags::RDONLY).ok()?;
         if is_proved {
             return Some(file);
         }
@@ -344,20 +408,20 @@ impl Cache {
     }
 
     fn write(&self, object: ObjectId, bytes: &[u8]) -> io::Result<()> {
-        let path = self.path(object);
-        let part = path.with_extension("part");
-        let mut options = File::options();
-        options.create(true).truncate(true).write(true).mode(0o600);
-        let written = options.open(&part).and_then(|file| file.write_all_at(bytes, 0));
-        written.and_then(|()| fs::rename(&part, &path)).inspect_err(|_| {
-            let _ = fs::remove_file(&part);
+        let name = object.file_name();
+        let part = format!("{name}.part");
+        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY;
+        let file = self.stored.open_file(&part, flags);
+        let written = file.and_then(|file| file.write_all_at(bytes, 0));
+        written.and_then(|()| self.stored.rename(&part, &self.stored, &name)).inspect_err(|_| {
+            let _ = self.stored.remove(&part);
         })
     }
 
     /// Forgets an object that was removed, or is not here after all.
     pub(crate) fn forget(&self, object: ObjectId) {
         self.state.lock().remove(object);
-        let _ = fs::remove_file(self.path(object));
+        let _ = self.stored.remove(&object.file_name());
     }
 
     fn evict(&self) {
@@ -373,7 +437,7 @@ impl Cache {
                 state.remove(oldest);
                 oldest
             };
-            let _ = fs::remove_file(self.path(oldest));
+            let _ = self.stored.remove(&oldest.file_name());
         }
     }
 }

@@ -13,7 +13,7 @@
 //! - An object that was sent, and whose batch was never written, is known to who sent it.
 
 use super::file::records;
-use super::flush::garbage_key;
+use super::flush::note_garbage;
 use super::{ChunkStore, ObjectId, decoded, key, parse_key};
 use crate::error::{Error, Result};
 use crate::keys::{FileId, Space};
@@ -145,23 +145,23 @@ impl Namespace {
             let mut batch = Batch::new();
             for (chunk, stored) in &found {
                 batch.delete(key(id, *chunk).as_ref())?;
-                batch.put(garbage_key((id, *chunk), stored).as_ref(), b"")?;
+                note_garbage(&mut batch, (id, *chunk), stored)?;
                 store.collecting.lock().note();
             }
             self.table.write_freeing(&batch, Durability::Visible)?;
         }
     }
 
-    /// Removes the objects that processes which died have left. Takes some 32 bytes of memory for
-    /// each chunk that there is.
-    pub(crate) fn remove_stray_chunks(&self, store: &ChunkStore) -> Result<()> {
+    /// Removes the objects that processes which died have left, and returns how many. Takes some 32
+    /// bytes of memory for each chunk that there is.
+    pub(crate) fn remove_stray_chunks(&self, store: &ChunkStore) -> Result<usize> {
         let mut found = Vec::new();
         let epoch = self.table.epoch();
         for (object, _) in store.objects.list()? {
             found.extend(Some(object).filter(|object| object.epoch < epoch));
         }
         if found.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let mut named = HashSet::new();
         let (current, kept) = store.readers()?;
@@ -179,7 +179,10 @@ impl Namespace {
             }
         }
         found.retain(|object| !named.contains(object));
-        found.into_iter().try_for_each(|object| store.remove(object))
+        for object in &found {
+            store.remove(*object)?;
+        }
+        Ok(found.len())
     }
 }
 
@@ -193,7 +196,7 @@ fn object_in(id: FileId, name: &[u8], value: &[u8]) -> Result<Option<ObjectId>> 
 }
 
 /// Reads which chunk and which object a note is about.
-fn parse_note(name: &[u8]) -> Option<(u64, ObjectId)> {
+pub(crate) fn parse_note(name: &[u8]) -> Option<(u64, ObjectId)> {
     let (chunk, object) = name.split_first_chunk::<8>()?;
     let (epoch, number) = object.split_first_chunk::<8>()?;
     let number = u64::from_be_bytes(number.try_into().ok()?);

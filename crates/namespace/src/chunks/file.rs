@@ -5,6 +5,7 @@
 //! is found anew.
 
 use super::cache::{Cached, Local};
+use super::flush::Unrecorded;
 use super::{ChunkStore, Stored, blocks, decoded, key, parse_key};
 use crate::contents::FILE_BYTES_MAX;
 use crate::error::{Error, Result};
@@ -42,6 +43,8 @@ pub(crate) struct Chunked {
     pub(super) flushing: Mutex<()>,
     pub(super) state: Mutex<State>,
     pub(super) reserved: Reserved,
+    /// Objects of chunks that no record names yet; used with `flushing`.
+    pub(super) unrecorded: Mutex<BTreeMap<u64, Unrecorded>>,
 }
 
 #[derive(Clone)]
@@ -117,6 +120,7 @@ impl Chunked {
             flushing: Mutex::default(),
             state: Mutex::new(state),
             reserved: Mutex::default(),
+            unrecorded: Mutex::default(),
         }
     }
 
@@ -275,8 +279,10 @@ impl Chunked {
             let (part, others) = rest.split_at(length as usize);
             rest = others;
             let (local, before) = self.localize(chunk, within..within + length)?;
+            // If that fails, what the chunk was stays.
             local.write(part, within)?;
             let mut state = self.state.lock();
+            state.parts.insert(chunk, Part::Local(local.clone()));
             state.blocks = (state.blocks + blocks(local.length())).saturating_sub(before);
             state.size = state.size.max(chunk * self.store.chunk_bytes + within + length);
             state.is_changed = true;
@@ -284,8 +290,8 @@ impl Chunked {
         Ok(())
     }
 
-    /// Makes a chunk one that can be written, with what it has but for `replaced`. Returns also the
-    /// blocks that it took.
+    /// Returns a chunk as one that can be written, with what it has but for `replaced`; the caller
+    /// puts it in its place. Returns also the blocks that it took.
     fn localize(&self, chunk: u64, replaced: std::ops::Range<u64>) -> Result<(Arc<Local>, u64)> {
         let part = self.lookup(chunk)?;
         let before = blocks(part.length());
@@ -303,17 +309,23 @@ impl Chunked {
                 local
             }
         };
-        let local = Arc::new(local);
+        Ok((Arc::new(local), before))
+    }
+
+    fn put_local(&self, chunk: u64, local: Arc<Local>) {
         let mut state = self.state.lock();
-        state.parts.insert(chunk, Part::Local(local.clone()));
+        state.parts.insert(chunk, Part::Local(local));
         state.is_changed = true;
-        Ok((local, before))
     }
 
     /// Makes the first chunk local, if it is in storage. The caller has `changing`.
     pub(super) fn make_local(&self) -> Result<()> {
         match self.lookup(0)? {
-            Part::Stored(_) => self.localize(0, 0..0).map(drop),
+            Part::Stored(_) => {
+                let (local, _) = self.localize(0, 0..0)?;
+                self.put_local(0, local);
+                Ok(())
+            }
             Part::Local(_) | Part::Hole => Ok(()),
         }
     }
@@ -392,18 +404,26 @@ impl Chunked {
         if first < last {
             self.drop_range(first, last)?;
         }
-        for (chunk, within, length) in self.segments(offset, end - offset) {
-            if (first..last).contains(&chunk) {
-                continue;
-            }
-            let there = self.lookup(chunk)?.length();
-            if within + length >= there {
-                self.shorten(chunk, within)?;
-            } else if within < there {
-                let (local, _) = self.localize(chunk, 0..0)?;
-                local.zero(within, within + length)?;
-                self.state.lock().is_changed = true;
-            }
+        // What is not whole chunks, before and behind these.
+        let chunk_bytes = self.store.chunk_bytes;
+        self.punch_part(offset, end.min(first * chunk_bytes))?;
+        if first <= last { self.punch_part(offset.max(last * chunk_bytes), end) } else { Ok(()) }
+    }
+
+    /// Makes a part of one chunk a hole.
+    fn punch_part(&self, offset: u64, end: u64) -> Result<()> {
+        if offset >= end {
+            return Ok(());
+        }
+        let (chunk, within) = self.chunk_of(offset);
+        let length = end - offset;
+        let there = self.lookup(chunk)?.length();
+        if within + length >= there {
+            self.shorten(chunk, within)?;
+        } else if within < there {
+            let (local, _) = self.localize(chunk, 0..0)?;
+            local.zero(within, within + length)?;
+            self.put_local(chunk, local);
         }
         Ok(())
     }

@@ -9,23 +9,32 @@ use crate::inode::flag;
 use crate::keys::{FileId, Space};
 use crate::namespace::Namespace;
 use crate::quota::Change;
+use canopy_store::Batch;
 use parking_lot::Mutex;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 /// So many chunks of one file are sent at once.
 const UPLOADS: usize = 4;
 
-/// Returns the key of the note that an object may go which had a chunk.
-pub(crate) fn garbage_key((id, chunk): (FileId, u64), stored: &Stored) -> canopy_store::Key {
+/// Notes that the object may go which had a chunk, in the batch that takes it out of the record.
+pub(crate) fn note_garbage(
+    batch: &mut Batch,
+    (id, chunk): (FileId, u64),
+    stored: &Stored,
+) -> Result<()> {
+    if stored.is_lost() {
+        return Ok(());
+    }
     let mut name = chunk.to_be_bytes().to_vec();
     name.extend_from_slice(&stored.object.epoch.to_be_bytes());
     name.extend_from_slice(&stored.object.number.to_be_bytes());
-    Space::Garbage.of(id, &name)
+    Ok(batch.put(Space::Garbage.of(id, &name).as_ref(), b"")?)
 }
 
 /// A chunk that was written, at the version that is sent.
@@ -39,24 +48,44 @@ struct Sending {
     sent: Option<Option<Stored>>,
 }
 
+/// The object of a chunk that was sent, and that no record is known to name.
+pub(super) struct Unrecorded {
+    local: Weak<Local>,
+    version: u64,
+    length: u64,
+    stored: Stored,
+    /// Whether a record may name it all the same: writing that failed.
+    is_doubtful: bool,
+}
+
+impl Unrecorded {
+    fn is_of(&self, sending: &Sending) -> bool {
+        std::ptr::eq(self.local.as_ptr(), Arc::as_ptr(&sending.local))
+            && (self.version, self.length) == (sending.version, sending.length)
+    }
+}
+
 impl ChunkStore {
-    /// Sends chunks, several at once. What was sent of those of which one failed goes again.
+    /// Sends chunks that were not sent yet, several at once.
     fn send(&self, sendings: &mut [Sending]) -> Result<()> {
         let next = Mutex::new(sendings.iter_mut());
         let work = || {
             loop {
                 let one = next.lock().next();
                 let Some(one) = one else { return Ok(()) };
-                one.sent = Some(self.send_one(&one.local, one.length)?);
+                if one.sent.is_none() {
+                    one.sent = Some(self.send_one(&one.local, one.length)?);
+                }
             }
         };
         let count = next.lock().len();
-        let outcome = at_once(count, work);
-        if outcome.is_err() {
-            let sent = sendings.iter().filter_map(|one| one.sent.flatten());
-            self.collecting.lock().unused.extend(sent.map(|stored| stored.object));
-        }
-        outcome
+        at_once(count, work)
+    }
+
+    /// Has objects removed that no record names, as far as that is sure.
+    fn give_up(&self, objects: impl Iterator<Item = Unrecorded>) {
+        let sure = objects.filter(|one| !one.is_doubtful).map(|one| one.stored.object);
+        self.collecting.lock().unused.extend(sure);
     }
 
     /// Sends what a file has that is being imported, and returns its chunks; holes are none.
@@ -138,24 +167,34 @@ impl Namespace {
         let mut sendings = Vec::new();
         if inline.is_none() {
             sendings = chunked.sendings(&state);
-            chunked.store.send(&mut sendings)?;
+            let sent = chunked.store.send(&mut sendings);
+            // Also where one failed: the others do not go again.
+            chunked.remember(&sendings);
+            sent?;
         }
-        self.record_chunks(chunked, &state, inline.as_deref(), &sendings)?;
-        chunked.flushed(&state, inline.is_some(), &sendings);
+        let recorded = self.record_chunks(chunked, &state, inline.as_deref(), &sendings);
+        match recorded.inspect_err(|_| chunked.doubt())? {
+            true => chunked.flushed(&state, inline.is_some(), &sendings),
+            false => chunked.discard(),
+        }
         Ok(())
     }
 
-    /// Writes the records of what was sent, and the size that the file had then.
+    /// Writes the records of what was sent, and the size that the file had then. False if the file
+    /// has gone meanwhile, with what it had.
     fn record_chunks(
         &self,
         chunked: &Chunked,
         state: &State,
         inline: Option<&[u8]>,
         sendings: &[Sending],
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let (id, store) = (chunked.id, &chunked.store);
         let _writer = self.writer.lock();
-        let (place, before) = self.locate(id)?;
+        let (place, before) = match self.locate(id) {
+            Err(Error::Posix(Errno::NOENT)) => return Ok(false),
+            located => located?,
+        };
         let mut inode = before.clone();
         self.overlay(&mut inode);
         let mut batch = Change::new();
@@ -167,7 +206,7 @@ impl Namespace {
             }
             match old {
                 Some(old) if new.is_none_or(|new| new.object != old.object) => {
-                    Ok(batch.put(garbage_key((id, chunk), &old).as_ref(), b"")?)
+                    note_garbage(&mut batch, (id, chunk), &old)
                 }
                 _ => Ok(()),
             }
@@ -209,7 +248,7 @@ impl Namespace {
         self.commit(batch)?;
         chunked.state.lock().recorded = (inode.size, inode.blocks);
         self.forget_pending(id);
-        Ok(())
+        Ok(true)
     }
 
     /// Writes what open files have if too much waits to be written: first this one's, and then
@@ -273,7 +312,10 @@ impl Chunked {
         if size > self.store.chunk_bytes.min(inline_bytes_max as u64) {
             return Ok((self.state.lock().clone(), None));
         }
-        self.make_local()?;
+        // One that cannot be fetched stays where it is.
+        if self.make_local().is_err() {
+            return Ok((self.state.lock().clone(), None));
+        }
         let bytes = self.read(0, size as usize)?;
         let mut state = self.state.lock();
         for part in state.parts.values() {
@@ -285,22 +327,53 @@ impl Chunked {
         Ok((state.clone(), Some(bytes)))
     }
 
-    /// Returns what has to be sent: all that was written.
+    /// Returns what has to be sent: all that was written, and which of it was sent before.
     fn sendings(&self, state: &State) -> Vec<Sending> {
+        let unrecorded = self.unrecorded.lock();
         let mut sendings = Vec::new();
         for (chunk, part) in &state.parts {
             if let Part::Local(local) = part {
                 let version = local.version.load(Ordering::Acquire);
                 let (chunk, local) = (*chunk, local.clone());
                 let length = state.size.saturating_sub(chunk * self.store.chunk_bytes);
-                sendings.push(Sending { chunk, local, version, length, sent: None });
+                let mut sending = Sending { chunk, local, version, length, sent: None };
+                let before = unrecorded.get(&chunk).filter(|one| one.is_of(&sending));
+                sending.sent = before.map(|one| Some(one.stored));
+                sendings.push(sending);
             }
         }
         sendings
     }
 
+    /// Notes which objects there are now that no record names yet.
+    fn remember(&self, sendings: &[Sending]) {
+        let mut unrecorded = self.unrecorded.lock();
+        let mut replaced = Vec::new();
+        for one in sendings {
+            let Some(Some(stored)) = one.sent else { continue };
+            if unrecorded.get(&one.chunk).is_some_and(|known| known.stored == stored) {
+                continue;
+            }
+            let (local, version, length) = (Arc::downgrade(&one.local), one.version, one.length);
+            let sent = Unrecorded { local, version, length, stored, is_doubtful: false };
+            replaced.extend(unrecorded.insert(one.chunk, sent));
+        }
+        self.store.give_up(replaced.into_iter());
+    }
+
+    /// Notes that records may name what was sent, and may not.
+    fn doubt(&self) {
+        self.store.collecting.lock().is_uncertain = true;
+        self.unrecorded.lock().values_mut().for_each(|one| one.is_doubtful = true);
+    }
+
     /// Notes that what the file had is in storage and records. What was changed meanwhile stays.
     fn flushed(&self, sent: &State, is_inline: bool, sendings: &[Sending]) {
+        let unrecorded = std::mem::take(&mut *self.unrecorded.lock());
+        let named = BTreeMap::from_iter(sendings.iter().map(|one| (one.chunk, one.sent.flatten())));
+        let is_named = |chunk, stored| named.get(&chunk) == Some(&Some(stored));
+        let others = unrecorded.into_iter().filter(|(chunk, one)| !is_named(*chunk, one.stored));
+        self.store.give_up(others.map(|(_, one)| one));
         let _changing = self.changing.lock();
         let mut state = self.state.lock();
         let mut is_changed = state.size != sent.size;
@@ -334,12 +407,18 @@ impl Chunked {
             }
         });
         state.parts = parts;
+        if !is_changed {
+            // Chunks that were found to be zeros take nothing.
+            state.blocks = state.recorded.1;
+        }
         state.is_inline = is_inline;
         state.is_changed = is_changed;
     }
 
     /// Forgets what was changed of a file that is gone.
     fn discard(&self) {
+        let unrecorded = std::mem::take(&mut *self.unrecorded.lock());
+        self.store.give_up(unrecorded.into_values());
         let _changing = self.changing.lock();
         let mut state = self.state.lock();
         state.parts.clear();

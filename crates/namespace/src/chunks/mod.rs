@@ -13,7 +13,7 @@ mod file;
 mod flush;
 mod gate;
 
-pub(crate) use collect::Collecting;
+pub(crate) use collect::{Collecting, parse_note};
 pub(crate) use file::Chunked;
 
 use crate::error::{Error, Result};
@@ -62,6 +62,9 @@ impl ObjectId {
 
 /// What a record says of a chunk: epoch u64, number u64, object's bytes u32, bytes in use u32, xxh3
 /// of the object's bytes u64, in big endian. What is not in use, to the end of the chunk, is zeros.
+///
+/// A chunk whose object a repair did not find has the epoch 0, which no process has: the bytes in use
+/// are lost. Reading them fails, until they are written anew, all of them, or cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) object: ObjectId,
@@ -71,6 +74,16 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
+    /// Returns what the record of a chunk says that is lost.
+    pub(crate) fn lost(used: u32) -> Self {
+        let object = ObjectId { epoch: 0, number: 0 };
+        Stored { object, object_bytes: used, used, checksum: 0 }
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.object.epoch == 0
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut value = Vec::with_capacity(32);
         value.extend_from_slice(&self.object.epoch.to_be_bytes());
@@ -103,7 +116,7 @@ pub(crate) fn parse_key(name: &[u8]) -> Option<u64> {
 }
 
 /// Returns how many blocks of 512 bytes the bytes of a chunk take.
-fn blocks(bytes: u64) -> u64 {
+pub(crate) fn blocks(bytes: u64) -> u64 {
     bytes.div_ceil(512)
 }
 
@@ -136,6 +149,10 @@ impl Objects {
 
     /// Reads a chunk's object, and proves that it is what the record says.
     pub(crate) fn fetch(&self, (id, chunk): (FileId, u64), stored: &Stored) -> Result<Bytes> {
+        if stored.is_lost() {
+            let what = format!("file {id}, chunk {chunk}: lost, as a repair has found");
+            return Err(Error::corrupt(what));
+        }
         let _one = self.transfers.enter();
         let name = self.name(stored.object);
         let what = |what: &str| Error::corrupt(format!("file {id}, chunk {chunk}: {name}: {what}"));
@@ -203,6 +220,11 @@ impl ChunkStore {
 
     pub(crate) fn cache(&self) -> &Cache {
         &self.objects.cache
+    }
+
+    /// Reads the record of a chunk; none if it is not what one can be here.
+    pub(crate) fn decode(&self, value: &[u8]) -> Option<Stored> {
+        Stored::decode(value).filter(|stored| u64::from(stored.used) <= self.chunk_bytes)
     }
 
     /// Returns what the records say of a chunk.
