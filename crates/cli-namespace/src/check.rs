@@ -1,17 +1,16 @@
 //! `canopy ns check`.
 
 use crate::place;
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use canopy::Outcome;
-use canopy_mount::{CHECK, CHECK_DATA, LEFT, REPAIR};
-use canopy_namespace::{Fault, NO_REPAIR};
-use rustix::io::Errno;
+use canopy_mount::{CHECK, CHECK_DATA, LEFT, REPAIR, REPAIR_DATA};
+use canopy_namespace::Fault;
 use std::io::Write;
 use std::path::Path;
 
 pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Result<Outcome> {
     if repairs {
-        return repair(namespace);
+        return repair(namespace, reads_contents);
     }
     let namespace = &place::asked(namespace)?;
     let name = if reads_contents { CHECK_DATA } else { CHECK };
@@ -34,14 +33,10 @@ pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Res
 }
 
 /// Mends everything; exit code 1 tells that there was something to mend.
-fn repair(namespace: &Path) -> anyhow::Result<Outcome> {
+fn repair(namespace: &Path, reads_contents: bool) -> anyhow::Result<Outcome> {
     let namespace = &place::asked(namespace)?;
-    let mounted = place::control(namespace, REPAIR);
-    // A mount has only a number for it.
-    let mounted = mounted.map_err(|error| match error.downcast_ref() {
-        Some(&Errno::INVAL) => anyhow!(NO_REPAIR),
-        _ => error,
-    })?;
+    let name = if reads_contents { REPAIR_DATA } else { REPAIR };
+    let mounted = place::control(namespace, name)?;
     let is_mounted = mounted.is_some();
     let (left, done) = match mounted {
         Some(told) => {
@@ -52,7 +47,10 @@ fn repair(namespace: &Path) -> anyhow::Result<Outcome> {
         }
         None => {
             let namespace = place::open(namespace)?;
-            let repaired = namespace.repair()?;
+            let repaired = match reads_contents {
+                true => namespace.repair_contents()?,
+                false => namespace.repair()?,
+            };
             namespace.close()?;
             (shown(&repaired.left), repaired.done)
         }

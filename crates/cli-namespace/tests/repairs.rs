@@ -7,11 +7,15 @@ use canopy_namespace::{Contents, Namespace, system_clock};
 use canopy_store::storage::LocalStorage;
 use canopy_store::{Batch, Durability, Environment};
 use common::{Mounted, failure, ns, shell, success};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::process::Output;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 fn check(place: &Path, arguments: &[&str]) -> Output {
     ns("check").arg(place).args(arguments).output().unwrap()
@@ -97,18 +101,106 @@ fn a_namespace_is_repaired_while_it_is_in_use() {
     mounted.assert_sound();
 }
 
+/// The objects of chunks that a namespace has in its directory.
+fn objects(namespace: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for table in fs::read_dir(namespace).unwrap() {
+        let chunks = table.unwrap().path().join("chunk");
+        found.extend(fs::read_dir(chunks).into_iter().flatten().map(|one| one.unwrap().path()));
+    }
+    found
+}
+
 #[test]
-fn namespaces_with_chunks_are_refused_mounted_or_not() {
-    let mut mounted = Mounted::created();
-    mounted.namespace = mounted.place.path().join("chunked");
-    let create = ns("create").args(["--chunk-size", "8K"]).arg(&mounted.namespace).output();
-    success(&create.unwrap());
+fn chunks_that_are_lost_cannot_be_read_and_others_can() {
+    let mounted = Mounted::created_with(&["--chunk-size", "8K"]);
     mounted.mount(&[]);
-    let refused = |place: &Path| {
-        let said = failure(&ns("check").arg("--repair").arg(place).output().unwrap());
-        assert!(said.contains("cannot be repaired yet"), "{said}");
-    };
-    refused(&mounted.on);
+    shell(
+        &mounted.on,
+        "head -c 100000 /dev/urandom > file; head -c 100000 /dev/urandom > other; sync file other",
+    );
+    let whole = fs::read(mounted.path("file")).unwrap();
+    assert_eq!(success(&check(&mounted.on, &["--repair"])), "no faults\n");
+    shell(&mounted.on, "echo 3 > /proc/sys/vm/drop_caches");
     mounted.unmount();
-    refused(&mounted.namespace);
+    fs::remove_dir_all(mounted.namespace.join("contents")).unwrap();
+    let holds = |object: &Path, part: &[u8]| fs::read(object).is_ok_and(|found| found == part);
+    let all = objects(&mounted.namespace);
+    let of = |part: &[u8]| all.iter().find(|object| holds(object, part)).unwrap();
+    fs::remove_file(of(&whole[16_384..24_576])).unwrap();
+    let mut damaged = fs::read(of(&whole[..8192])).unwrap();
+    damaged[0] ^= 1;
+    fs::write(of(&whole[..8192]), damaged).unwrap();
+    // What is missing is found by its name, what is damaged by reading, which a mount does too.
+    let done = told(&check(&mounted.namespace, &["--repair"]), 1);
+    assert!(done.contains("bytes 16384 to 24576 are lost: reading them fails"), "{done}");
+    assert_eq!(success(&check(&mounted.namespace, &["--repair"])), "no faults\n");
+    mounted.mount(&[]);
+    let done = told(&check(&mounted.on, &["--repair", "--data"]), 1);
+    assert!(done.contains("bytes 0 to 8192 are lost: reading them fails"), "{done}");
+    assert_eq!(success(&check(&mounted.on, &["--data"])), "no faults\n");
+    shell(&mounted.on, "cat other > /dev/null; ! cat file > /dev/null 2>&1");
+    let copied = "dd if=file of=copied bs=8192 conv=noerror,sync status=none 2>/dev/null || true";
+    shell(&mounted.on, copied);
+    let copied = fs::read(mounted.path("copied")).unwrap();
+    let is_lost = |at: usize| at < 8192 || (16_384..24_576).contains(&at);
+    let expected = whole.iter().enumerate().map(|(at, byte)| if is_lost(at) { 0 } else { *byte });
+    assert!(copied[..whole.len()].iter().copied().eq(expected));
+    // What is written anew can be read again.
+    shell(
+        &mounted.on,
+        "dd if=copied of=file bs=8192 count=3 conv=notrunc status=none; cat file > /dev/null",
+    );
+    mounted.unmount();
+    assert_eq!(success(&check(&mounted.namespace, &["--data"])), "no faults\n");
+}
+
+/// A sum of each file below a directory that can be read.
+fn sums(directory: &Path) -> String {
+    let line =
+        "find . -type f -size +0 -exec md5sum {} + 2>/dev/null | cut -d' ' -f1 | sort || true";
+    shell(directory, line)
+}
+
+#[test]
+fn a_repair_that_is_killed_is_completed_by_the_next_one() {
+    let mut random = StdRng::seed_from_u64(13);
+    for options in [&[][..], &["--chunk-size", "8K"]] {
+        let mounted = Mounted::created_with(options);
+        mounted.mount(&[]);
+        shell(
+            &mounted.on,
+            "for d in $(seq 20); do mkdir $d $d/sub; for i in $(seq 30); do \
+               head -c $((i * 100)) /dev/urandom > $d/$i; \
+             done; head -c 60000 /dev/urandom > $d/sub/large; ln $d/sub/large $d/again; done",
+        );
+        let before = sums(&mounted.on);
+        let ids = (1..=20).map(|name| fs::metadata(mounted.path(name.to_string())).unwrap().ino());
+        let ids = Vec::from_iter(ids);
+        mounted.unmount();
+        ids.iter().for_each(|id| damage(&mounted.namespace, *id));
+        let damaged = mounted.place.path().join("damaged");
+        fs::rename(&mounted.namespace, &damaged).unwrap();
+        let mut killed = 0;
+        for round in 0..12 {
+            shell(mounted.place.path(), "rm -rf namespace && cp -a damaged namespace");
+            for _ in 0..=round % 3 {
+                let mut command = ns("check");
+                command.arg("--repair").arg(&mounted.namespace).stdout(Stdio::null());
+                let mut repair = command.spawn().unwrap();
+                std::thread::sleep(Duration::from_millis(random.random_range(1..250)));
+                repair.kill().unwrap();
+                killed += usize::from(repair.wait().unwrap().signal().is_some());
+            }
+            let done = check(&mounted.namespace, &["--repair"]);
+            let said = String::from_utf8_lossy(&done.stdout);
+            let is_mended = said.ends_with("all faults are mended\n") || said == "no faults\n";
+            assert!(is_mended, "{said}{}", String::from_utf8_lossy(&done.stderr));
+            assert_eq!(success(&check(&mounted.namespace, &["--data"])), "no faults\n");
+            mounted.mount(&[]);
+            assert!(sums(&mounted.on) == before, "round {round}: files are lost");
+            mounted.unmount();
+        }
+        assert!(killed > 0, "every repair was faster");
+    }
 }

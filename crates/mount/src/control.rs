@@ -25,6 +25,9 @@ pub const CHECK_DATA: &str = "trusted.canopy.check-data";
 /// that begins with [`LEFT`] for each fault that is left.
 pub const REPAIR: &str = "trusted.canopy.repair";
 
+/// The same; what is read first are the contents of files, if they lie in storage.
+pub const REPAIR_DATA: &str = "trusted.canopy.repair-data";
+
 /// What lines of faults that are left begin with.
 pub const LEFT: char = '!';
 
@@ -34,7 +37,7 @@ const ANSWER_BYTES_MAX: usize = 60_000;
 /// Returns whether an attribute is one of ours for a user.
 pub(crate) fn is_control(id: FileId, name: &[u8], uid: u32) -> bool {
     let is_owner = || uid == 0 || uid == rustix::process::geteuid().as_raw();
-    let all = [INDEXES, CHECK, CHECK_DATA, FLUSH, REPAIR];
+    let all = [INDEXES, CHECK, CHECK_DATA, FLUSH, REPAIR, REPAIR_DATA];
     id == ROOT
         && (all.iter().any(|one| one.as_bytes() == name)
             || (name == SNAPSHOTS.as_bytes() && is_owner()))
@@ -46,7 +49,9 @@ pub(crate) fn get(
     name: &[u8],
     is_read_only: bool,
 ) -> Result<Vec<u8>, Error> {
-    if is_read_only && name == REPAIR.as_bytes() {
+    let reads_contents = [CHECK_DATA, REPAIR_DATA].iter().any(|one| one.as_bytes() == name);
+    let repairs = [REPAIR, REPAIR_DATA].iter().any(|one| one.as_bytes() == name);
+    if is_read_only && repairs {
         return Err(Errno::ROFS.into());
     }
     if name == INDEXES.as_bytes() {
@@ -67,12 +72,15 @@ pub(crate) fn get(
         return Ok(told.into_bytes());
     }
     let show = |fault: &Fault| format!("file {}: {}", fault.id, fault.what);
-    if name == REPAIR.as_bytes() {
-        let Repaired { done, left } = namespace.repair()?;
+    if repairs {
+        let Repaired { done, left } = match reads_contents {
+            true => namespace.repair_contents()?,
+            false => namespace.repair()?,
+        };
         let left = left.iter().map(|fault| format!("{LEFT}{}", show(fault)));
         return Ok(lines(left.chain(done)));
     }
-    let faults = match name == CHECK_DATA.as_bytes() {
+    let faults = match reads_contents {
         true => namespace.check_contents(|_| {})?,
         false => namespace.check(|_| {})?,
     };

@@ -10,7 +10,7 @@ use crate::namespace::Namespace;
 use crate::quota::{Account, Limits, Sums, Usage};
 use crate::settings::Configured;
 use canopy_store::{Direction, Key, KeyRange, Snapshot, hash_of};
-use chunks::ChunkObjects;
+pub(crate) use chunks::{ChunkObjects, ObjectsToRead};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -43,6 +43,8 @@ pub(crate) enum Problem {
     Index(u64),
     /// Ids may be given out again, those from this one on.
     Ids,
+    /// A note says that an object may go which a record needs.
+    FalseNote(Key),
     /// Sums of usage.
     Usage,
     /// Nothing that records can mend.
@@ -96,7 +98,9 @@ pub(crate) struct Check<'a> {
     doomed: HashSet<FileId>,
     /// What the objects of chunks were that there are, with their sizes; none if there are no
     /// chunks.
-    chunk_objects: Option<ChunkObjects>,
+    pub(crate) chunk_objects: Option<Arc<ChunkObjects>>,
+    /// Chunks of files whose records or objects are not what they must be.
+    pub(crate) bad_chunks: HashMap<FileId, HashSet<u64>>,
     /// Ids are less.
     id_end: FileId,
     /// The largest id that anything is said of.
@@ -116,8 +120,10 @@ fn is_possible(id: FileId) -> bool {
 
 /// Returns whether a key that is of no name has the id of a file in it.
 fn is_of_file(key: &Key) -> bool {
-    let spaces = [Space::Links, Space::Orphans, Space::Names, Space::Xattrs, Space::Contents];
-    spaces.iter().any(|space| *space as u64 == key.directory)
+    let mut spaces =
+        [Space::Links, Space::Orphans, Space::Names, Space::Xattrs, Space::Contents, Space::Chunks]
+            .into_iter();
+    spaces.any(|space| space as u64 == key.directory)
 }
 
 /// Returns a name as faults tell it, with the directory that it is in.
@@ -147,15 +153,24 @@ impl Namespace {
     fn check_all(&self, reads_contents: bool, mut progress: impl FnMut(u64)) -> Result<Vec<Fault>> {
         self.remove_strays()?;
         self.flush_pending()?;
-        let chunk_objects = self.chunk_objects(reads_contents)?;
+        let mut check = self.online_check(match reads_contents {
+            true => ObjectsToRead::All,
+            false => ObjectsToRead::default(),
+        })?;
+        check.run(&mut progress)?;
+        Ok(check.faults)
+    }
+
+    /// Returns a check of what there is now, which others may change meanwhile.
+    pub(crate) fn online_check(&self, reads: ObjectsToRead) -> Result<Check<'_>> {
+        let chunk_objects = self.chunk_objects(reads)?;
         let (snapshot, configured) = {
             let _writer = self.writer.lock();
             (self.table.snapshot(), self.configured())
         };
         let mut check = Check::new(self, snapshot, configured, false);
         check.chunk_objects = chunk_objects;
-        check.run(&mut progress)?;
-        Ok(check.faults)
+        Ok(check)
     }
 }
 
@@ -174,6 +189,7 @@ impl<'a> Check<'a> {
             listed: HashSet::new(),
             doomed: HashSet::new(),
             chunk_objects: None,
+            bad_chunks: HashMap::new(),
             id_end: 0,
             last_id: 0,
             used: HashMap::new(),
@@ -253,6 +269,8 @@ impl<'a> Check<'a> {
             if !self.doomed.contains(&key.hash) {
                 self.add_chunk(key, value);
             }
+        } else if space(Space::Garbage) {
+            self.add_note(key);
         } else if *key == keys::ids() {
             self.id_end = keys::parse_ids(value).unwrap_or(0);
         } else if keys::is_entry(key) {
@@ -499,11 +517,11 @@ impl<'a> Check<'a> {
         if has(flag::INLINE) && has(flag::OBJECT) {
             self.fault(id, "it has contents twice");
         }
-        if let Some((blocks, end)) = seen.chunks {
+        if self.chunk_objects.is_some() && (seen.chunks.is_some() || has(flag::OBJECT)) {
+            let (blocks, end) = seen.chunks.unwrap_or_default();
             if !has(flag::OBJECT) {
                 self.fault(id, "there are chunks of a file that has none");
-            }
-            if end > inode.size || blocks != inode.blocks {
+            } else if end > inode.size || blocks != inode.blocks {
                 let (size, taken) = (inode.size, inode.blocks);
                 let has = format!("it has {size} bytes in {taken} blocks");
                 self.fault(id, format!("{has}, and chunks up to {end} in {blocks}"));

@@ -44,7 +44,7 @@ pub use listing::{Entry, Listing};
 pub use namespace::{Clock, NAME_BYTES_MAX, Namespace, create_namespace, system_clock};
 pub use past::{Past, PastFile};
 pub use present::Present;
-pub use repair::{LOST_AND_FOUND, NO_REPAIR, Repaired};
+pub use repair::{LOST_AND_FOUND, Repaired};
 pub use search::Found;
 pub use settings::{FORMAT, Settings, table_of};
 pub use snapshots::{SNAPSHOTS_MAX, SnapshotInfo, check_snapshot_name};

@@ -6,10 +6,11 @@
 //! path leads to, and last what follows from all others: indexes and sums. Each batch of a round is
 //! a step nearer, so whoever repairs after a crash goes on.
 
+mod chunks;
 mod files;
 
-use crate::check::{Check, Fault, Problem};
-use crate::error::{Error, Result};
+use crate::check::{Check, ChunkObjects, Fault, ObjectsToRead, Problem};
+use crate::error::Result;
 use crate::inode::{Inode, file_type};
 use crate::keys::{self, FileId, ROOT, Space};
 use crate::namespace::{Namespace, Writer};
@@ -17,6 +18,7 @@ use canopy_store::{Batch, Durability, Key};
 use parking_lot::MutexGuard;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What nobody leads to gets a name here, in the root directory.
 pub const LOST_AND_FOUND: &str = "lost+found";
@@ -46,21 +48,31 @@ struct Repair<'a> {
     lost_and_found: Option<FileId>,
     /// Names that were taken there in this round.
     taken: HashSet<Vec<u8>>,
+    /// The objects of chunks, if contents are such.
+    chunk_objects: Option<Arc<ChunkObjects>>,
 }
-
-/// Why [`Namespace::repair`] refuses some namespaces, with an [`Error::Invalid`].
-pub const NO_REPAIR: &str = "contents that are chunks in storage cannot be repaired yet; export \
-    what can be read into a new namespace";
 
 impl Namespace {
     /// Mends what is wrong with the records. Others who would change something wait until it is
     /// done, a second or so for each million of files; files that are open are left as they are.
     pub fn repair(&self) -> Result<Repaired> {
-        if self.contents.chunks().is_some() {
-            return Err(Error::Invalid(NO_REPAIR.into()));
-        }
+        self.repair_with(ObjectsToRead::default())
+    }
+
+    /// Does the same, and before it reads the contents that lie in storage: those that are damaged
+    /// count as lost.
+    pub fn repair_contents(&self) -> Result<Repaired> {
+        // While nobody waits.
+        let mut check = self.online_check(ObjectsToRead::All)?;
+        check.run(&mut |_| {})?;
+        self.repair_with(ObjectsToRead::Some(check.bad_objects()?))
+    }
+
+    fn repair_with(&self, reads: ObjectsToRead) -> Result<Repaired> {
         // What cannot be written for a fault is left out.
         let _ = self.flush_pending();
+        self.remove_crashed_chunks();
+        let chunk_objects = self.chunk_objects(reads)?;
         let _setting = self.setting.lock();
         let writer = self.writer.lock();
         self.flush_what_is_sound()?;
@@ -71,14 +83,36 @@ impl Namespace {
             batch: Batch::new(),
             lost_and_found: None,
             taken: HashSet::new(),
+            chunk_objects,
         };
         let left = repair.run()?;
-        let done = repair.done;
+        let mut done = repair.done;
         drop(repair.writer);
         self.table.sync()?;
+        // What is left may be a record that names one of them.
+        if let Some(chunks) = self.contents.chunks().filter(|_| left.is_empty()) {
+            // What was mended counts once it is in SSTables.
+            self.table.flush()?;
+            let removed = self.remove_stray_chunks(chunks)?;
+            // Those that were made since it was opened go when it is opened next.
+            chunks.collecting.lock().is_uncertain |= !done.is_empty();
+            if removed > 0 {
+                done.push(format!("removed {removed} objects that no record names"));
+            }
+        }
         // What was removed from indexes is built anew.
         self.build_indexes(|| true)?;
         Ok(Repaired { done, left })
+    }
+}
+
+impl Namespace {
+    /// Removes the objects that a crash has left, which is no fault.
+    fn remove_crashed_chunks(&self) {
+        let chunks = self.contents.chunks().filter(|_| self.has_strays.load(Ordering::Acquire));
+        if chunks.is_some_and(|chunks| self.remove_stray_chunks(chunks).is_ok()) {
+            self.has_strays.store(false, Ordering::Release);
+        }
     }
 }
 
@@ -107,6 +141,7 @@ impl<'a> Repair<'a> {
         let namespace = self.namespace;
         let snapshot = namespace.table.snapshot();
         let mut check = Check::new(namespace, snapshot, namespace.configured(), true);
+        check.chunk_objects = self.chunk_objects.clone();
         check.run(&mut |_| {})?;
         Ok(check)
     }
@@ -197,6 +232,10 @@ impl<'a> Repair<'a> {
                     self.batch.delete(key.as_ref())?;
                     self.tell(*id, "removed an entry of the name index that is of no name");
                     self.keep_orphan(*id)?;
+                }
+                Problem::FalseNote(key) => {
+                    self.batch.delete(key.as_ref())?;
+                    self.tell(*id, "removed a note that an object may go, which is needed");
                 }
                 Problem::Misplaced(key) => {
                     let Some(mut found) = self.namespace.record(key)? else { continue };

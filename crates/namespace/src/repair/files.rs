@@ -3,16 +3,17 @@
 
 use super::Repair;
 use crate::check::{Check, Fault};
+use crate::chunks::Stored;
 use crate::contents::describe;
 use crate::error::Result;
 use crate::inode::{Inode, file_type, flag};
 use crate::keys::{self, FileId, ROOT, Space};
 use canopy_store::{Direction, Key, KeyRange};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// What there is of a file.
 #[derive(Default)]
-struct Parts {
+pub(super) struct Parts {
     /// Where its names lie, each with the inode if it lies there.
     names: Vec<(Key, Option<Inode>)>,
     /// The inode of a file with several names.
@@ -22,11 +23,21 @@ struct Parts {
     /// Keys of the name index.
     indexed: Vec<Key>,
     xattrs: Vec<Key>,
-    contents: Option<Vec<u8>>,
+    pub(super) contents: Option<Vec<u8>>,
     /// The size of its object.
     object: Option<u64>,
+    /// Its chunks, as far as their records can be read.
+    pub(super) chunks: Vec<(u64, Option<Stored>)>,
+    /// Those whose records or objects are not what they must be.
+    pub(super) bad_chunks: HashSet<u64>,
     has_children: bool,
     subdirectories: u32,
+}
+
+impl Parts {
+    fn has_contents(&self) -> bool {
+        self.contents.is_some() || self.object.is_some() || !self.chunks.is_empty()
+    }
 }
 
 impl Repair<'_> {
@@ -59,6 +70,7 @@ impl Repair<'_> {
             let names = names.remove(&id).unwrap_or_default();
             let mut parts = self.parts(id, names)?;
             parts.subdirectories = check.files.get(&id).map_or(0, |seen| seen.subdirectories);
+            parts.bad_chunks = check.bad_chunks.get(&id).cloned().unwrap_or_default();
             self.mend_file(id, parts)?;
             self.write_some()?;
         }
@@ -83,6 +95,8 @@ impl Repair<'_> {
             xattrs: keys_in(&Space::Xattrs.range_of(id))?,
             contents: table.get(Space::Contents.of(id, b"").as_ref())?,
             object: self.namespace.contents.object_size(id),
+            chunks: self.chunks_of(id)?,
+            bad_chunks: HashSet::new(),
             has_children: !self.namespace.is_empty(id)?,
             subdirectories: 0,
         })
@@ -97,7 +111,7 @@ impl Repair<'_> {
         let mut inode = match found {
             Some(inode) => inode,
             None if parts.has_children => self.new_directory(id, 0o700),
-            None if parts.contents.is_some() || parts.object.is_some() => {
+            None if parts.has_contents() => {
                 let mode = file_type::REGULAR | 0o600;
                 self.with_times(Inode { mode, id, ..Inode::default() })
             }
@@ -136,10 +150,15 @@ impl Repair<'_> {
         if !inode.is_regular() {
             inode.flags &= !flag::ABSENT;
             self.rescue_contents(id, parts)?;
+            self.rescue_chunks(id, parts)?;
             return self.rescue_object(id, parts);
         }
-        let takes_object = parts.object.is_some() && (had_object || parts.contents.is_none());
-        if takes_object {
+        let takes = |has: bool| has && (had_object || parts.contents.is_none());
+        if takes(!parts.chunks.is_empty()) {
+            self.rescue_contents(id, parts)?;
+            inode.flags |= flag::OBJECT;
+            self.mend_chunks(inode, parts)?;
+        } else if takes(parts.object.is_some()) {
             self.rescue_contents(id, parts)?;
             inode.flags |= flag::OBJECT;
             describe(&self.namespace.contents.open_object(id)?, inode);
@@ -147,7 +166,11 @@ impl Repair<'_> {
             inode.size = contents.len() as u64;
             inode.blocks = inode.size.div_ceil(512);
             inode.flags |= flag::INLINE;
+            self.rescue_chunks(id, parts)?;
             self.rescue_object(id, parts)?;
+        } else if had_object && inode.blocks == 0 && self.chunk_objects.is_some() {
+            // It is a hole.
+            inode.flags |= flag::OBJECT;
         }
         let has_any = inode.has(flag::INLINE) || inode.has(flag::OBJECT);
         inode.flags &= !flag::ABSENT;
@@ -184,7 +207,7 @@ impl Repair<'_> {
         self.attach(&mut inode)
     }
 
-    fn new_file(&self, id: FileId) -> Inode {
+    pub(super) fn new_file(&self, id: FileId) -> Inode {
         let mode = file_type::REGULAR | 0o600;
         self.with_times(Inode { mode, nlink: 1, id, ..Inode::default() })
     }
@@ -268,6 +291,7 @@ impl Repair<'_> {
         let found = self.namespace.record(&keys::root())?.filter(Inode::is_directory);
         let mut root = found.unwrap_or_else(|| self.new_directory(ROOT, 0o755));
         self.rescue_contents(ROOT, parts)?;
+        self.rescue_chunks(ROOT, parts)?;
         self.rescue_object(ROOT, parts)?;
         root.id = ROOT;
         root.nlink = 2 + parts.subdirectories;
