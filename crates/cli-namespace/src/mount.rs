@@ -1,7 +1,7 @@
 //! `canopy ns mount`: in the foreground, or by a process of its own that leaves the terminal.
 
 use crate::{daemon, place};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use canopy::Outcome;
 use canopy::commands::ns::Mount as Arguments;
 use canopy::interrupt;
@@ -76,6 +76,12 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     daemon::raise_limit();
     let namespace = Arc::new(place::open_with(&arguments.namespace, &cache(arguments)?)?);
+    if let Some(name) = &arguments.snapshot
+        && !namespace.snapshots().iter().any(|one| one.name == *name)
+    {
+        namespace.close()?;
+        bail!("{} has no snapshot {name}", arguments.namespace.display());
+    }
     let upkeep = Arc::new(Upkeep::start(&namespace));
     let (ends, watching) = watch(&upkeep);
     let name = place::full_name(&arguments.namespace)?;
@@ -83,7 +89,10 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let options = Options {
         is_for_all: is_root && !arguments.private,
-        is_read_only: arguments.read_only || arguments.options.iter().any(|one| one == "ro"),
+        is_read_only: arguments.read_only
+            || arguments.snapshot.is_some()
+            || arguments.options.iter().any(|one| one == "ro"),
+        snapshot: arguments.snapshot.clone(),
         threads: arguments.threads.unwrap_or(threads),
         name,
         passes_through: is_root && !arguments.no_passthrough,

@@ -376,3 +376,49 @@ fn contents_in_chunks_are_kept_too() {
     check(&mounted);
     mounted.assert_sound();
 }
+
+#[test]
+fn a_snapshot_is_mounted_by_itself() {
+    for options in [&[][..], &["--chunk-size", "8K"]] {
+        let mounted = Mounted::created_with(options);
+        mounted.mount(&[]);
+        shell(
+            &mounted.on,
+            "mkdir -p a/b; echo then > a/b/file; head -c 50000 /dev/urandom > large; ln -s a link; \
+             setfattr -n user.one -v 1 a; mkdir -m 700 closed; echo x > closed/x; cp -a . ../source",
+        );
+        success(&ns("snapshot").args(["create"]).arg(&mounted.on).arg("one").output().unwrap());
+        shell(
+            &mounted.on,
+            "echo now > a/b/file; head -c 9 /dev/zero > large; echo new > new; rm link",
+        );
+        mounted.unmount();
+        let mount = |name: &str| {
+            let mut command = ns("mount");
+            command.args(["--snapshot", name]).arg(&mounted.namespace).arg(&mounted.on);
+            command.output().unwrap()
+        };
+        let said = failure(&mount("none"));
+        assert!(said.contains("has no snapshot none"), "{said}");
+        success(&mount("one"));
+        shell(&mounted.on, "diff -r --no-dereference . ../source");
+        shell(
+            &mounted.on,
+            "test $(getfattr --only-values -n user.one a) = 1; ls -la . > /dev/null",
+        );
+        shell(&mounted.on, "cd a/b/../..; test -e large; ls '[size>40k]' | grep -q large");
+        for change in ["echo > a/b/file", "rm large", "mkdir more", "chmod 777 a", "touch a"] {
+            let refused = shell(&mounted.on, &format!("{{ {change}; }} 2>&1 || true"));
+            assert!(refused.contains("Read-only file system"), "{change}: {refused}");
+        }
+        // Nobody gets where permissions do not let them.
+        let ls = as_user(NOBODY, "ls").arg(mounted.path("closed")).output().unwrap();
+        assert!(!ls.status.success());
+        let cat = as_user(NOBODY, "cat").arg(mounted.path("a/b/file")).output().unwrap();
+        assert_eq!(success(&cat), "then\n");
+        mounted.unmount();
+        mounted.mount(&[]);
+        assert_eq!(fs::read_to_string(mounted.path("a/b/file")).unwrap(), "now\n");
+        mounted.assert_sound();
+    }
+}

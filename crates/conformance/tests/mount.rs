@@ -54,6 +54,7 @@ fn conforms(chunk_bytes: u64, known: &str) {
     let options = Options {
         is_for_all: true,
         is_read_only: false,
+        snapshot: None,
         threads: 2,
         name: "conformance".into(),
         passes_through: true,

@@ -1,6 +1,7 @@
 //! Who makes a request of the kernel.
 
 use canopy_model::Credentials;
+use fuser::Request;
 use rustix::io::Errno;
 
 /// Returns the user and group that the kernel names, with all groups of the thread that waits for
@@ -30,6 +31,26 @@ fn parse(status: &str, uid: u32, gid: u32) -> Option<Credentials> {
 fn numbers(status: &str, key: &str) -> Option<Vec<u32>> {
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_whitespace().map(|number| number.parse().ok()).collect()
+}
+
+/// A process that asks for something.
+#[derive(Clone, Copy)]
+pub(crate) struct By {
+    pub(crate) uid: u32,
+    gid: u32,
+    pid: u32,
+}
+
+impl By {
+    pub(crate) fn of(request: &Request) -> Self {
+        By { uid: request.uid(), gid: request.gid(), pid: request.pid() }
+    }
+
+    /// Returns whether the process is in a group.
+    pub(crate) fn is_in(self, gid: u32) -> bool {
+        let who = credentials(self.uid, self.gid, self.pid);
+        who.is_ok_and(|who| who.is_root() || who.gids.contains(&gid))
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ mod queries;
 mod quotas;
 pub mod results;
 
-pub use control::{CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, REPAIR, SNAPSHOTS};
+pub use control::{CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, REPAIR, REPAIR_DATA, SNAPSHOTS};
 pub use mounted::Unmounter;
 pub use quotas::{QUOTA, Told, Wanted};
 
@@ -32,6 +32,8 @@ pub struct Options {
     pub is_for_all: bool,
     /// Whether nothing can be changed.
     pub is_read_only: bool,
+    /// The snapshot that is shown instead of what there is now, if any.
+    pub snapshot: Option<String>,
     /// How many threads answer the kernel.
     pub threads: usize,
     /// What `mount` and `df` call it.
@@ -50,6 +52,7 @@ pub struct Mount(Mounted<Filesystem>);
 
 impl Mount {
     /// Mounts a namespace on a directory. The kernel's questions are answered by [`run`](Self::run).
+    /// `NotFound` if there is no such snapshot as is to be shown.
     pub fn new(namespace: Arc<Namespace>, directory: &Path, options: &Options) -> io::Result<Self> {
         let terms = Terms {
             kind: TYPE,
@@ -61,6 +64,8 @@ impl Mount {
             threads: options.threads,
         };
         let filesystem = Filesystem::new(namespace, options);
+        let filesystem = filesystem
+            .map_err(|error| io::Error::from_raw_os_error(error.errno().raw_os_error()))?;
         Mounted::new(filesystem, directory, &terms).map(Mount)
     }
 

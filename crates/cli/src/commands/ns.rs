@@ -41,14 +41,15 @@ pub enum Command {
     /// Each fault is a line, the last line a summary; exit code 1 tells of faults. It may be in use:
     /// name the directory that it is mounted on then, as root. With --repair, exit code 1 tells that
     /// there were faults and all are mended, 2 that some are left. What no name leads to is found in
-    /// lost+found then, and nothing that was written is removed.
+    /// lost+found then, and nothing that was written is removed. Of contents in storage that are not
+    /// found, or with --data damaged, reading fails from then on until they are written anew.
     ///
     /// Example: canopy ns check /projects
     Check {
         /// The namespace, or where it is mounted
         place: PathBuf,
         /// Mend what is wrong; who changes something meanwhile waits
-        #[arg(long, conflicts_with = "data")]
+        #[arg(long)]
         repair: bool,
         /// Also read all contents that lie in storage, and compare them with their checksums
         #[arg(long)]
@@ -355,6 +356,9 @@ pub struct Mount {
     /// Let nothing be changed
     #[arg(long)]
     pub read_only: bool,
+    /// Show the tree as this snapshot has it, and let nothing be changed
+    #[arg(long, value_name = "NAME")]
+    pub snapshot: Option<String>,
     /// Let only yourself use it, though you are root
     #[arg(long)]
     pub private: bool,

@@ -1,0 +1,336 @@
+//! What files have in them: opening, reading, writing and changing the space that they take.
+
+use super::names::free;
+use super::{Answer, Filesystem, GENERATION, TTL, asking, empty};
+use crate::caller::By;
+use crate::convert::{attributes, errno};
+use crate::handles::PASSED_THROUGH;
+use crate::past::is_past;
+use crate::queries::Log;
+use canopy_namespace::{Error, Namespace, New, Privileges};
+use fuser::{
+    Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyData,
+    ReplyEmpty, ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
+};
+use parking_lot::Mutex;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// More than so many bytes that a snapshot needs are copied by another thread before a change.
+const KEPT_AT_ONCE_BYTES: u64 = 8 << 20;
+
+/// So many failures of storage a minute are told of.
+const FAILURES_MAX: u32 = 100;
+
+const O_NOATIME: i32 = 0o1000000;
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+
+impl Filesystem {
+    /// Does something with contents: by another thread if it may have to wait for storage.
+    fn transfer(&self, uid: u32, is_here: bool, work: impl FnOnce(&Namespace) + Send + 'static) {
+        match &self.transfers {
+            Some(transfers) if !is_here => {
+                let namespace = self.namespace.clone();
+                transfers.run(uid, move || work(&namespace));
+            }
+            _ => work(&self.namespace),
+        }
+    }
+
+    /// Does what changes the contents of a file: in another thread, once they were copied, if a
+    /// snapshot needs so many of them that others would wait.
+    pub(super) fn change(&self, uid: u32, id: u64, change: impl FnOnce(&Self) + Send + 'static) {
+        if self.must_copy(id) {
+            let this = self.clone();
+            return self.queries.run(uid, move |_| {
+                // Where that fails, the change fails too, and says why.
+                let _ = this.namespace.keep_before_change(id);
+                change(&this);
+            });
+        }
+        change(self);
+    }
+
+    /// Returns whether so many bytes have to be copied before a file can be changed.
+    fn must_copy(&self, id: u64) -> bool {
+        self.namespace.bytes_to_keep(id).is_ok_and(|bytes| bytes > KEPT_AT_ONCE_BYTES)
+    }
+
+    /// Opens a regular file, of now or of a snapshot.
+    pub(super) fn open_file(
+        &self,
+        request: &Request,
+        id: INodeNo,
+        flags: OpenFlags,
+        reply: ReplyOpen,
+    ) {
+        let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
+        if is_past(id.0) {
+            let opened = match writes {
+                true => Err(rustix::io::Errno::ROFS.into()),
+                false => asking(request).and_then(|who| self.queries.pasts.open(id.0, &who)),
+            };
+            return match opened {
+                Ok(handle) => {
+                    let flags = FopenFlags::FOPEN_NOFLUSH | FopenFlags::FOPEN_KEEP_CACHE;
+                    reply.opened(handle, flags);
+                }
+                Err(error) => reply.error(errno(&error)),
+            };
+        }
+        let open = move |this: &Self| match this
+            .open_for(id, writes, |object| reply.open_backing(object))
+        {
+            Ok((handle, flags, None)) => reply.opened(handle, flags),
+            Ok((handle, flags, Some(backing))) => {
+                reply.opened_passthrough(handle, flags, &backing);
+            }
+            Err(error) => reply.error(errno(&error)),
+        };
+        // Others are copied when they are first written.
+        match writes && self.passes_through {
+            true => self.change(request.uid(), id.0, open),
+            false => open(self),
+        }
+    }
+
+    /// Opens a regular file for the kernel, and returns how.
+    fn open_for(
+        &self,
+        id: INodeNo,
+        writes: bool,
+        make_backing: impl FnOnce(&std::fs::File) -> io::Result<fuser::BackingId>,
+    ) -> Answer<(FileHandle, FopenFlags, Option<Arc<fuser::BackingId>>)> {
+        let opened = self.namespace.open_file(id.0)?;
+        let is_limited = self.namespace.is_limited(id.0).unwrap_or(true);
+        let backing = self.modes.open(id.0, || match opened.file() {
+            // Nobody else would see that a limit is passed.
+            Some(object) if self.passes_through && !is_limited => make_backing(object).ok(),
+            _ => None,
+        });
+        let noted = match backing.is_some() && writes {
+            true => self.namespace.note_written(&opened),
+            false => Ok(()),
+        };
+        let is_due = noted.and_then(|()| self.namespace.is_access_due(id.0));
+        let is_due = is_due.inspect_err(|_| {
+            self.modes.close(id.0);
+            // The first error is told.
+            let _ = self.namespace.close_file(&opened);
+        })?;
+        let mut flags = FopenFlags::FOPEN_NOFLUSH;
+        // What is read from the kernel's memory changes no time of access.
+        if backing.is_none() && !is_due {
+            flags |= FopenFlags::FOPEN_KEEP_CACHE;
+        }
+        let handle = if backing.is_some() { PASSED_THROUGH } else { FileHandle(0) };
+        Ok((handle, flags, backing))
+    }
+
+    /// Makes a regular file and opens it.
+    pub(super) fn create_file(&self, parent: INodeNo, name: &OsStr, new: &New, reply: ReplyCreate) {
+        let created = free(parent, name)
+            .and_then(|parent| self.namespace.create(parent, name.as_bytes(), new, true));
+        let opened = created.and_then(|inode| {
+            // A new file has no object yet.
+            let opened = self.namespace.open_new_file(&inode);
+            self.modes.open(inode.id, || None);
+            opened.map(|_| inode)
+        });
+        match opened {
+            Ok(inode) => reply.created(
+                &TTL,
+                &attributes(&inode),
+                GENERATION,
+                FileHandle(0),
+                FopenFlags::FOPEN_NOFLUSH | FopenFlags::FOPEN_KEEP_CACHE,
+            ),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    /// Reads from an open file.
+    pub(super) fn read_file(
+        &self,
+        request: &Request,
+        (id, handle): (INodeNo, FileHandle),
+        (offset, size): (u64, u32),
+        flags: OpenFlags,
+        reply: ReplyData,
+    ) {
+        let log = self.log.clone();
+        if is_past(id.0) {
+            let queries = self.queries.clone();
+            return self.transfer(request.uid(), false, move |_| {
+                match queries.pasts.read(handle, offset, size as usize) {
+                    Ok(bytes) => reply.data(&bytes),
+                    Err(error) => reply.error(told(&log, &error)),
+                }
+            });
+        }
+        let opened = match self.namespace.opened(id.0) {
+            Ok(opened) => opened,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let notes_access = flags.0 & O_NOATIME == 0 && !self.is_read_only;
+        let is_here = opened.is_here(offset, size.into(), false);
+        self.transfer(request.uid(), is_here, move |namespace| {
+            match namespace.read(&opened, offset, size as usize, notes_access) {
+                Ok(bytes) => reply.data(&bytes),
+                Err(error) => reply.error(told(&log, &error)),
+            }
+        });
+    }
+
+    /// Writes into an open file.
+    pub(super) fn write_file(
+        &self,
+        request: &Request,
+        id: INodeNo,
+        (offset, data): (u64, &[u8]),
+        flags: WriteFlags,
+        reply: ReplyWrite,
+    ) {
+        let by = By::of(request);
+        let opened = match self.namespace.opened(id.0) {
+            Ok(opened) => opened,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let is_here = opened.is_here(offset, data.len() as u64, true);
+        let log = self.log.clone();
+        let write = move |namespace: &Namespace, data: &[u8], reply: ReplyWrite| {
+            let is_in = |gid| by.is_in(gid);
+            let privileges = match flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+                true => Privileges::Drop(&is_in),
+                // What was written through a map comes from nobody.
+                false if by.uid == 0 && !flags.contains(WriteFlags::FUSE_WRITE_CACHE) => {
+                    Privileges::Keep
+                }
+                false => Privileges::KeepBound,
+            };
+            match namespace.write(&opened, Some(offset), data, privileges) {
+                Ok(()) => reply.written(data.len() as u32),
+                Err(error) => reply.error(told(&log, &error)),
+            }
+        };
+        if self.must_copy(id.0) {
+            let data = data.to_vec();
+            let write = move |this: &Self| write(&this.namespace, &data, reply);
+            return self.change(by.uid, id.0, write);
+        }
+        if is_here {
+            return write(&self.namespace, data, reply);
+        }
+        let data = data.to_vec();
+        self.transfer(by.uid, false, move |namespace| write(namespace, &data, reply));
+    }
+
+    /// Closes a file.
+    pub(super) fn close_file(&self, id: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
+        if is_past(id.0) {
+            self.queries.pasts.close(handle);
+            return reply.ok();
+        }
+        self.modes.close(id.0);
+        let closed = self.namespace.opened(id.0);
+        empty(reply, closed.and_then(|opened| self.namespace.close_file(&opened)));
+    }
+
+    /// Makes what a file has outlast a crash.
+    pub(super) fn sync_file(&self, request: &Request, id: INodeNo, reply: ReplyEmpty) {
+        if is_past(id.0) {
+            return reply.ok();
+        }
+        let opened = self.namespace.opened(id.0);
+        let log = self.log.clone();
+        self.transfer(request.uid(), false, move |namespace| {
+            match opened.and_then(|opened| namespace.sync_file(&opened)) {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(told(&log, &error)),
+            }
+        });
+    }
+
+    /// Changes what space a part of a file takes.
+    pub(super) fn allocate(
+        &self,
+        request: &Request,
+        id: INodeNo,
+        (offset, length): (u64, u64),
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let by = By::of(request);
+        let opened = self.namespace.opened(id.0);
+        let allocate = move |namespace: &Namespace| {
+            let is_in = |gid| by.is_in(gid);
+            let privileges = privileges(by.uid == 0, &is_in);
+            let allocated = opened
+                .and_then(|opened| namespace.allocate(&opened, mode, (offset, length), privileges));
+            empty(reply, allocated);
+        };
+        if self.must_copy(id.0) {
+            return self.change(by.uid, id.0, move |this| allocate(&this.namespace));
+        }
+        // Parts of chunks are fetched, for holes in them.
+        self.transfer(by.uid, false, allocate);
+    }
+
+    /// Finds where data or a hole begins.
+    pub(super) fn seek(
+        &self,
+        (id, handle): (INodeNo, FileHandle),
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        if whence != SEEK_DATA && whence != SEEK_HOLE {
+            return reply.error(Errno::EINVAL);
+        }
+        let is_hole = whence == SEEK_HOLE;
+        let found = match is_past(id.0) {
+            true => self.queries.pasts.seek(handle, is_hole, offset),
+            false => {
+                let opened = self.namespace.opened(id.0);
+                opened.and_then(|opened| self.namespace.seek(&opened, is_hole, offset))
+            }
+        };
+        match found {
+            Ok(found) => reply.offset(found as i64),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+}
+
+/// Returns a log that tells of so much a minute at most: anybody may read what is damaged again and
+/// again.
+pub(super) fn seldom(log: Log) -> Log {
+    let told = Mutex::new((Instant::now(), 0));
+    Arc::new(move |said| {
+        let mut told = told.lock();
+        if told.0.elapsed() >= Duration::from_secs(60) {
+            *told = (Instant::now(), 0);
+        }
+        told.1 += 1;
+        if told.1 <= FAILURES_MAX {
+            log(said);
+        }
+    })
+}
+
+/// Returns the number of an error of contents, and has the log tell what is wrong with storage.
+fn told(log: &Log, error: &Error) -> Errno {
+    if !matches!(error, Error::Posix(_)) {
+        log(&error.to_string());
+    }
+    errno(error)
+}
+
+pub(super) fn privileges(keeps: bool, is_in: &dyn Fn(u32) -> bool) -> Privileges<'_> {
+    if keeps { Privileges::Keep } else { Privileges::Drop(is_in) }
+}

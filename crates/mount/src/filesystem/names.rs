@@ -1,0 +1,150 @@
+//! Names: finding what they stand for, making, renaming and linking them.
+
+use super::{Answer, Filesystem, GENERATION, TTL, asking, empty, real};
+use crate::caller::credentials;
+use crate::convert::{attributes, errno};
+use crate::past::is_past;
+use crate::queries::is_virtual;
+use crate::results::is_query;
+use canopy_namespace::{Error, Inode, New, RenameMode};
+use fuser::{Errno, INodeNo, RenameFlags, ReplyData, ReplyEmpty, ReplyEntry, Request};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+impl Filesystem {
+    /// Looks a name up, and holds what it stands for.
+    pub(super) fn find_name(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        if is_virtual(parent.0) {
+            return self.look_up_virtual(request, parent.0, name, reply);
+        }
+        if is_past(parent.0) {
+            let found = asking(request)
+                .and_then(|who| self.queries.pasts.lookup(parent.0, name.as_bytes(), &who));
+            return match found {
+                Ok(inode) => reply.entry(&Duration::ZERO, &attributes(&inode), GENERATION),
+                Err(error)
+                    if error.errno() == rustix::io::Errno::NOENT && is_query(name.as_bytes()) =>
+                {
+                    self.look_up_virtual(request, parent.0, name, reply);
+                }
+                Err(error) => reply.error(errno(&error)),
+            };
+        }
+        match self.namespace.lookup_held(parent.0, name.as_bytes()) {
+            Ok(inode) => reply.entry(&TTL, &attributes(&inode), GENERATION),
+            Err(error)
+                if error.errno() == rustix::io::Errno::NOENT && is_query(name.as_bytes()) =>
+            {
+                self.look_up_virtual(request, parent.0, name, reply);
+            }
+            // All changes come through the kernel, so it may remember what there is not.
+            Err(error) if error.errno() == rustix::io::Errno::NOENT => {
+                reply.entry(&TTL, &attributes(&Inode::default()), GENERATION);
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    /// Looks a name up that no record has: a query, or a result of one.
+    fn look_up_virtual(&self, request: &Request, parent: u64, name: &OsStr, reply: ReplyEntry) {
+        let name = name.as_bytes().to_vec();
+        let answer = |found: Answer<Inode>, reply: ReplyEntry| match found {
+            Ok(inode) => reply.entry(&Duration::ZERO, &attributes(&inode), GENERATION),
+            Err(error) => reply.error(errno(&error)),
+        };
+        if let Some(found) = self.queries.snapshot(parent, &name, || asking(request)) {
+            return answer(found, reply);
+        }
+        if is_query(&name) {
+            return answer(self.queries.query(parent, &name), reply);
+        }
+        let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
+        self.queries.run_query(uid, parent, move |queries| {
+            let who = credentials(uid, gid, pid).map_err(Error::from);
+            answer(who.and_then(|who| queries.result(parent, &name, &who)), reply);
+        });
+    }
+
+    pub(super) fn create_entry(&self, parent: INodeNo, name: &OsStr, new: &New, reply: ReplyEntry) {
+        let created = free(parent, name)
+            .and_then(|parent| self.namespace.create(parent, name.as_bytes(), new, true));
+        match created {
+            Ok(inode) => reply.entry(&TTL, &attributes(&inode), GENERATION),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    /// Tells where a symbolic link leads.
+    pub(super) fn tell_target(&self, id: INodeNo, reply: ReplyData) {
+        let target = match is_virtual(id.0) {
+            true => self.queries.inode(id.0).map(|link| link.target),
+            false if is_past(id.0) => self.queries.pasts.inode(id.0).map(|link| link.target),
+            false => self.namespace.readlink(id.0).and_then(|target| {
+                self.touch_access(id.0)?;
+                Ok(target)
+            }),
+        };
+        match target {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    /// Gives what has a name another one.
+    pub(super) fn rename_entry(
+        &self,
+        (parent, name): (INodeNo, &OsStr),
+        (new_parent, new_name): (INodeNo, &OsStr),
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = if flags.is_empty() {
+            RenameMode::Replace
+        } else if flags == RenameFlags::RENAME_NOREPLACE {
+            RenameMode::NoReplace
+        } else if flags == RenameFlags::RENAME_EXCHANGE {
+            RenameMode::Exchange
+        } else {
+            return reply.error(Errno::EINVAL);
+        };
+        let renamed = real(parent).and_then(|from| {
+            let (from, to) =
+                ((from, name.as_bytes()), (free(new_parent, new_name)?, new_name.as_bytes()));
+            self.namespace.rename(from, to, mode)
+        });
+        empty(reply, renamed);
+    }
+
+    /// Gives a file one more name.
+    pub(super) fn add_link(&self, id: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let linked = real(id).and_then(|id| {
+            let parent = free(parent, name)?;
+            self.namespace.link(id, parent, name.as_bytes())
+        });
+        match linked {
+            Ok(inode) => {
+                // The kernel holds it already, so it cannot have gone.
+                self.namespace.hold(inode.id);
+                reply.entry(&TTL, &attributes(&inode), GENERATION);
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+}
+
+/// Returns the id of a directory that a file can be called so in: names of snapshots are none of
+/// users, who could pass what is theirs off as a snapshot.
+pub(super) fn free(parent: INodeNo, name: &OsStr) -> Answer<u64> {
+    let name = name.as_bytes();
+    match is_query(name) && name.starts_with(b"[@") {
+        true => Err(rustix::io::Errno::PERM.into()),
+        false => real(parent),
+    }
+}
