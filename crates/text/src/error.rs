@@ -46,6 +46,14 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// A regular expression with back-references that takes too long on a path.
+    #[error("the regular expression '{pattern}' takes too many steps on ‘{path}’")]
+    RegexSteps {
+        /// What was given.
+        pattern: String,
+        /// The path, escaped.
+        path: String,
+    },
 }
 
 impl Error {

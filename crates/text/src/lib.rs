@@ -8,15 +8,16 @@
 //! nothing but the environment and the system's users and groups.
 //!
 //! ```
-//! use canopy_text::{Glob, SizeForm, mode_string, safe};
+//! use canopy_text::{Characters, Glob, SizeForm, mode_string, safe};
 //! assert_eq!(SizeForm::HUMAN.show(10_138), "10K");
 //! assert_eq!(mode_string(0o10_4755), "-rwsr-xr-x");
 //! assert_eq!(safe::message_line("no\nnews"), "no?news");
-//! assert!(Glob::new(b"*.h5", false)?.matches("run.h5"));
+//! assert!(Glob::new(b"*.h5", false, Characters::Utf8)?.matches("run.h5"));
 //! # Ok::<(), canopy_text::Error>(())
 //! ```
 
 mod brackets;
+mod characters;
 pub mod clock;
 mod error;
 mod human;
@@ -31,6 +32,7 @@ pub mod safe;
 mod strftime;
 mod times;
 
+pub use characters::Characters;
 pub use error::{Error, Result};
 pub use human::{SizeForm, human_size, parse_size, whole_number};
 pub use mode::mode_string;

@@ -1,7 +1,8 @@
 //! Patterns of names and paths: shell patterns as fnmatch(3) takes them. They are matched against
 //! escaped names, in which a byte that is no UTF-8 is one character.
 
-use crate::brackets::{NOTHING, of_shell};
+use crate::brackets::of_shell;
+use crate::characters::{Case, Characters, NOTHING, Set, has_bytes};
 use crate::error::{Error, Result};
 use canopy_model::escape;
 use memchr::memmem::Finder;
@@ -21,19 +22,31 @@ pub enum Glob {
     /// `text*text*text`: how it begins, what follows in this order, how it ends.
     Parts(String, Vec<Finder<'static>>, String),
     /// Everything else.
-    Regex(Regex),
+    Wildcards(Wildcards),
+}
+
+/// A shell pattern as regular expressions.
+#[derive(Debug)]
+pub struct Wildcards {
+    /// Of characters, where both they and the pattern are UTF-8.
+    of_characters: Option<Regex>,
+    /// Of bytes.
+    of_bytes: Regex,
+    is_ascii: bool,
 }
 
 impl Glob {
-    /// Compiles a pattern. Fails if it is too large.
-    pub fn new(pattern: &[u8], ignore_case: bool) -> Result<Self> {
-        let pattern = escape(pattern).into_owned();
-        if !ignore_case && let Some(simple) = Self::simple(&pattern) {
-            return Ok(simple);
+    /// Compiles a pattern for texts of such characters. Fails if it is too large.
+    pub fn new(pattern: &[u8], ignore_case: bool, characters: Characters) -> Result<Self> {
+        let pattern = escape(pattern);
+        let simple = match ignore_case || has_bytes(&pattern) {
+            true => None,
+            false => Self::simple(&pattern),
+        };
+        match simple {
+            Some(simple) => Ok(simple),
+            None => Wildcards::new(&pattern, ignore_case, characters).map(Glob::Wildcards),
         }
-        let flags = if ignore_case { "(?si)" } else { "(?s)" };
-        let regex = format!("{flags}\\A(?:{})\\z", glob_to_regex(&pattern, ignore_case));
-        Regex::new(&regex).map(Glob::Regex).map_err(|_| Error::LargePattern(pattern))
     }
 
     /// Compiles a pattern without anything but stars, which needs no regular expression: that would
@@ -65,7 +78,7 @@ impl Glob {
             Glob::Suffix(suffix) => text.ends_with(suffix.as_str()),
             Glob::Contains(finder) => finder.find(text.as_bytes()).is_some(),
             Glob::Parts(begin, middles, end) => parts_match(text, begin, middles, end),
-            Glob::Regex(regex) => regex.is_match(text),
+            Glob::Wildcards(wildcards) => wildcards.matches(text),
         }
     }
 }
@@ -85,15 +98,48 @@ fn parts_match(text: &str, begin: &str, middles: &[Finder<'static>], end: &str) 
     })
 }
 
-fn glob_to_regex(pattern: &str, ignore_case: bool) -> String {
+impl Wildcards {
+    fn new(pattern: &str, ignore_case: bool, characters: Characters) -> Result<Self> {
+        let compiled = |characters: Characters| {
+            let case = if ignore_case { Case::Lower } else { Case::Matters };
+            let regex = to_regex(&characters.of(pattern), characters, case);
+            let regex = Regex::new(&format!("(?s)\\A(?:{regex})\\z"));
+            regex.map_err(|_| Error::LargePattern(pattern.to_owned()))
+        };
+        let has_characters = characters == Characters::Utf8 && !has_bytes(pattern);
+        Ok(Wildcards {
+            of_characters: has_characters.then(|| compiled(Characters::Utf8)).transpose()?,
+            of_bytes: compiled(Characters::Bytes)?,
+            is_ascii: pattern.is_ascii(),
+        })
+    }
+
+    /// Returns whether the whole text matches, character by character or, as fnmatch(3) tries where
+    /// they do not, byte by byte.
+    fn matches(&self, text: &str) -> bool {
+        let is_ascii = text.is_ascii();
+        if let Some(regex) = &self.of_characters
+            && (is_ascii || !has_bytes(text))
+        {
+            let matches = regex.is_match(text);
+            if matches || (is_ascii && self.is_ascii) {
+                return matches;
+            }
+        }
+        self.of_bytes.is_match(&Characters::Bytes.of(text))
+    }
+}
+
+fn to_regex(pattern: &str, characters: Characters, case: Case) -> String {
     let mut regex = String::new();
     let mut rest = pattern;
+    let literal = |c: char| Set::only(c, characters, case);
     while let Some(c) = rest.chars().next() {
         rest = &rest[c.len_utf8()..];
         match c {
             '*' => regex.push_str(".*"),
             '?' => regex.push('.'),
-            '[' => match of_shell(rest, ignore_case) {
+            '[' => match of_shell(rest, characters, case) {
                 Some((class, length)) => {
                     regex.push_str(&class);
                     rest = &rest[length..];
@@ -102,13 +148,13 @@ fn glob_to_regex(pattern: &str, ignore_case: bool) -> String {
             },
             '\\' => match rest.chars().next() {
                 Some(quoted) => {
-                    regex.push_str(&regex::escape(quoted.encode_utf8(&mut [0; 4])));
+                    regex.push_str(&literal(quoted));
                     rest = &rest[quoted.len_utf8()..];
                 }
                 // Where nothing is quoted, nothing matches.
                 None => regex.push_str(NOTHING),
             },
-            c => regex.push_str(&regex::escape(c.encode_utf8(&mut [0; 4]))),
+            c => regex.push_str(&literal(c)),
         }
     }
     regex
@@ -129,6 +175,11 @@ mod tests {
             ("a?c", "aäc", true),
             ("a?c", "äc", false),
             ("?", "ä", true),
+            ("??", "ä", true),
+            ("???", "ä", false),
+            ("?b?c", "äbc", false),
+            ("[!a][!a]", "ä", true),
+            ("[ä-ö]", "å", true),
             ("[ab]x", "bx", true),
             ("[!ab]x", "bx", false),
             ("[^ab]x", "cx", true),
@@ -173,8 +224,14 @@ mod tests {
             ("\\", "\\", false),
             ("*\\", "a\\", false),
             ("*\\\\", "a\\", true),
+            ("[[.", "[", false),
+            ("[a[.]", "a", false),
+            ("[a-[.c]", "b", false),
+            ("[a[=]", "a", false),
+            ("[a[=]", "=", true),
+            ("[[=a=]-b]", "-", true),
         ] {
-            let glob = Glob::new(pattern.as_bytes(), false).unwrap();
+            let glob = Glob::new(pattern.as_bytes(), false, Characters::Utf8).unwrap();
             assert_eq!(glob.matches(text), matches, "{pattern} {text}");
         }
         for (pattern, text, matches) in [
@@ -185,11 +242,39 @@ mod tests {
             ("[!a-c]", "B", false),
             ("[[:upper:]]*", "ab", false),
             ("[[:upper:]]*", "Ab", true),
+            ("[[.a.]]", "A", false),
+            ("[[=A=]]", "A", true),
+            ("[--a]", "Z", false),
+            ("[--a]", "A", true),
         ] {
-            let glob = Glob::new(pattern.as_bytes(), true).unwrap();
+            let glob = Glob::new(pattern.as_bytes(), true, Characters::Utf8).unwrap();
             assert_eq!(glob.matches(text), matches, "{pattern} {text}");
         }
-        assert!(Glob::new(b"A*B", true).unwrap().matches("axb"));
-        assert!(Glob::new(b"a?b", false).unwrap().matches(&escape(b"a\xffb")));
+    }
+
+    #[test]
+    fn bytes_are_tried_too() {
+        let matches = |pattern: &[u8], ignore_case, characters, text: &[u8]| {
+            Glob::new(pattern, ignore_case, characters).unwrap().matches(&escape(text))
+        };
+        for characters in [Characters::Utf8, Characters::Bytes] {
+            assert!(matches(b"A*B", true, characters, b"axb"));
+            assert!(matches(b"a?b", false, characters, b"a\xffb"));
+            assert!(matches(b"*\xbc", false, characters, "ü".as_bytes()));
+            assert!(matches(b"\xc3?", false, characters, "ü".as_bytes()));
+            assert!(matches(b"??\xff", false, characters, b"\xc3\xbc\xff"));
+            assert!(!matches(b"?\xff", false, characters, b"\xc3\xbc\xff"));
+            assert!(matches(b"[\x80-\xff]", false, characters, b"\xfe"));
+        }
+        for (pattern, ignore_case, text, of_bytes) in [
+            ("?", false, "ü", false),
+            ("[[:alpha:]]", false, "ü", false),
+            ("Ü", true, "ü", false),
+            ("Ü*", false, "Üx", true),
+        ] {
+            let [pattern, text] = [pattern, text].map(str::as_bytes);
+            assert!(matches(pattern, ignore_case, Characters::Utf8, text));
+            assert_eq!(matches(pattern, ignore_case, Characters::Bytes, text), of_bytes);
+        }
     }
 }

@@ -27,6 +27,9 @@ pub enum Error {
     /// What is searched cannot be read.
     #[error("cannot read the records")]
     Records(#[source] std::io::Error),
+    /// A text cannot be compared with a pattern.
+    #[error(transparent)]
+    Text(#[from] canopy_text::Error),
     /// Answers could not be written.
     #[error("cannot write the answer")]
     Output(#[from] std::io::Error),

@@ -47,16 +47,15 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     Ok(Outcome::Complete)
 }
 
-/// Counts entries, bytes and shards of a source or of all.
+/// Counts entries, roots among them, bytes and shards of a source or of all.
 fn count(index: &Index, source: Option<u32>) -> (i64, u64, usize) {
+    let is_asked = |id: u32| source.is_none_or(|asked| asked == id);
+    let roots = index.sources().iter().filter(|source| is_asked(source.id)).count() as i64;
     let shards = index.shards().iter().map(|shard| shard.record());
-    shards.filter(|record| source.is_none_or(|id| record.source == id)).fold(
-        (0, 0, 0),
-        |sum, record| {
-            let entries = record.totals.entries + record.totals.dirs;
-            (sum.0 + entries, sum.1 + record.bytes(), sum.2 + 1)
-        },
-    )
+    shards.filter(|record| is_asked(record.source)).fold((roots, 0, 0), |sum, record| {
+        let entries = record.totals.entries + record.totals.dirs;
+        (sum.0 + entries, sum.1 + record.bytes(), sum.2 + 1)
+    })
 }
 
 fn as_json(index: &Index) -> anyhow::Result<Value> {

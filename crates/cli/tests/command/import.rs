@@ -392,8 +392,7 @@ fn a_source_has_a_name_and_builders_have_their_memory() {
     let info = place.canopy(&index, &["info".as_ref(), "--json".as_ref()]).stdout;
     let info: serde_json::Value = serde_json::from_slice(&info).unwrap();
     assert_eq!(info["sources"][0]["name"], "site");
-    // The root is the source's.
-    let entries = common::all_paths(&tree).len() - 1;
+    let entries = common::all_paths(&tree).len();
     assert_eq!(info["visible_entries"].as_u64(), Some(entries as u64));
     for wrong in [["--memory", "1K"], ["--trace-form", "nonsense"], ["--trace-form", "prefixed"]] {
         let files = std::slice::from_ref(&file);

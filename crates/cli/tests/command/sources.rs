@@ -183,7 +183,7 @@ fn sources_that_meet_become_one() {
         assert_eq!(same, String::from_utf8(oracle).unwrap(), "{order:?}");
         let info: serde_json::Value =
             serde_json::from_str(&run(&place, &index, &["info", "--json"], 0).0).unwrap();
-        assert_eq!(info["visible_entries"], 5, "{order:?}");
+        assert_eq!(info["visible_entries"], 6, "{order:?}");
     }
     // The message of each.
     let index = place.path("messages");

@@ -191,14 +191,18 @@ impl Trial {
 
     fn words(&self, line: &str) -> Vec<String> {
         let tree = self.tree.to_str().unwrap();
-        line.split_whitespace()
-            .map(|word| match word {
-                "REF" => self.reference.to_str().unwrap().to_owned(),
-                // So that a date can have spaces.
-                "1_day_ago" => "1 day ago".to_owned(),
-                word => word.replace("TREE", tree),
-            })
-            .collect()
+        let words = line.split_whitespace().map(|word| match word {
+            "REF" => self.reference.to_str().unwrap().to_owned(),
+            word => word.replace("TREE", tree),
+        });
+        let mut words: Vec<String> = words.collect();
+        // Dates have blanks.
+        for at in 1..words.len() {
+            if words[at - 1] == "-newermt" {
+                words[at] = words[at].replace('_', " ");
+            }
+        }
+        words
     }
 
     /// The output of both commands: that of find(1), and that of canopy.
@@ -638,6 +642,7 @@ fn extras_sort_limit_count_and_print_json() {
     assert_eq!(numbers("-type f --count"), [sizes.len() as i64]);
     assert_eq!(numbers("-type f --count --limit 1"), [1]);
     assert_eq!(numbers("--count -name NONE"), [0]);
+    assert_eq!(lines("--count --json -type f"), [&sizes.len().to_string(), ""]);
     for field in [
         "path", "name", "depth", "mtime", "atime", "ctime", "btime", "uid", "gid", "links", "ino",
         "blocks",
@@ -649,6 +654,31 @@ fn extras_sort_limit_count_and_print_json() {
         back.pop();
         back.reverse();
         assert_eq!(there[..there.len() - 1], back, "{field}");
+        for reverse in ["", "--reverse "] {
+            for before in [&[][..], &["--live"]] {
+                let lines = |more: &str| {
+                    let line = format!("--sort {field} {reverse}-printf %i,%d\\n{more}");
+                    String::from_utf8_lossy(&trial.both(None, false, before, &line)[1].stdout)
+                        .lines()
+                        .map(str::to_owned)
+                        .collect::<Vec<_>>()
+                };
+                if field == "atime" && !before.is_empty() {
+                    // Each search reads directories.
+                    continue;
+                }
+                let all = lines("");
+                for limit in [1, 2, 7, 30, all.len(), all.len() + 1] {
+                    let first = lines(&format!(" --limit {limit}"));
+                    let what = format!("{field} {reverse}{before:?} {limit}");
+                    assert_eq!(first, all[..limit.min(all.len())], "{what}");
+                }
+            }
+        }
+    }
+    let limited = |line: &str| lines(&format!("{line} -printf %p\\n --limit 5"))[..5].to_vec();
+    for line in ["--reverse", "-depth", "-depth --reverse", "--sort size -type f -exec true ;"] {
+        assert_eq!(limited(line), lines(&format!("{line} -printf %p\\n"))[..5], "{line}");
     }
     let [_, zero] = trial.both(None, false, &["--0"], "-type d");
     let [expected, _] = trial.both(None, false, &[], "-type d -print0");

@@ -8,6 +8,7 @@ mod find_words;
 mod language;
 mod live;
 mod mounts;
+mod patterns;
 mod random_sites;
 mod secrets;
 mod terminal;

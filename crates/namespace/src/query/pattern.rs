@@ -1,8 +1,8 @@
 //! What a text is compared with: another text, a shell pattern or a regular expression.
 
 use canopy_model::escape;
-use canopy_text::Glob;
 use canopy_text::regular::{Syntax, compile_search};
+use canopy_text::{Characters, Glob};
 use regex::Regex;
 use std::fmt;
 use std::sync::Arc;
@@ -42,13 +42,16 @@ enum Compiled {
 impl Pattern {
     /// Compiles a pattern. Fails with what is wrong with it.
     pub fn new(kind: Kind, source: &[u8], ignore_case: bool) -> canopy_text::Result<Self> {
-        let glob = |source: &[u8]| Ok(Compiled::Glob(Arc::new(Glob::new(source, ignore_case)?)));
+        let glob = |source: &[u8]| {
+            Glob::new(source, ignore_case, Characters::Utf8)
+                .map(|glob| Compiled::Glob(Arc::new(glob)))
+        };
         let compiled = match kind {
             Kind::Equal if ignore_case => glob(&literal(source))?,
             Kind::Equal => Compiled::Bytes,
             Kind::Glob => glob(source)?,
             Kind::Regex => {
-                let (syntax, bytes_max) = (Syntax::Extended, REGEX_BYTES_MAX);
+                let (syntax, bytes_max) = (Syntax::EXTENDED, REGEX_BYTES_MAX);
                 Compiled::Regex(compile_search(source, syntax, ignore_case, bytes_max)?)
             }
         };

@@ -17,7 +17,7 @@ use canopy_read::follow::locate_all_followed;
 use canopy_read::locate::{Start, with_one_slash};
 use canopy_read::resolve::locate_all;
 use canopy_read::totals::{DirectoryTotals, SeenInodes, Subtree, truncated};
-use canopy_text::{Glob, SizeForm, TimeStyle};
+use canopy_text::{Characters, Glob, SizeForm, TimeStyle};
 use lines::{Line, Lines};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -119,7 +119,7 @@ pub struct Exclude(Glob);
 impl Exclude {
     /// Compiles a shell pattern, in which `*` matches slashes too. Fails as [`Glob::new`] does.
     pub fn new(pattern: &[u8]) -> canopy_text::Result<Self> {
-        Glob::new(pattern, false).map(Exclude)
+        Glob::new(pattern, false, Characters::of_locale()).map(Exclude)
     }
 
     /// Returns whether an escaped path, or what follows one of its slashes, matches.

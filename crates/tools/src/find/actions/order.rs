@@ -95,23 +95,73 @@ pub(crate) trait Sortable {
 /// path order.
 pub(crate) fn in_order<R: Sortable>(rows: &[R], globals: &Globals) -> Result<Vec<usize>> {
     let mut numbers: Vec<usize> = (0..rows.len()).collect();
-    match globals.sort {
-        Some(field) => {
-            let keys = rows.iter().map(|row| row.key(field)).collect::<Result<Vec<_>>>()?;
-            numbers.sort_unstable_by(|&a, &b| {
-                let by_path = || compare_paths(rows[a].shown(), rows[b].shown());
-                keys[a].compare(&keys[b]).then_with(by_path)
-            });
-        }
-        None => numbers.sort_unstable_by(|&a, &b| {
-            let (a, b) = (&rows[a], &rows[b]);
-            a.start().cmp(&b.start()).then_with(|| contents_first(a.shown(), b.shown()))
-        }),
-    }
-    if globals.reverse {
-        numbers.reverse();
-    }
+    let keys = Keys::of(rows, globals)?;
+    numbers.sort_unstable_by(|&a, &b| keys.compare(a, b));
     Ok(numbers)
+}
+
+/// Returns the numbers of the first `count` rows, at least 1, in the order that is asked for: the
+/// last of them at the end, the others in no certain order. There are more rows.
+pub(super) fn first<R: Sortable>(
+    rows: &[R],
+    count: usize,
+    globals: &Globals,
+) -> Result<Vec<usize>> {
+    let mut numbers: Vec<usize> = (0..rows.len()).collect();
+    let keys = Keys::of(rows, globals)?;
+    numbers.select_nth_unstable_by(count - 1, |&a, &b| keys.compare(a, b));
+    numbers.truncate(count);
+    Ok(numbers)
+}
+
+/// Returns whether a row comes before another one in the order that is asked for.
+pub(super) fn precedes<R: Sortable>(row: &R, other: &R, globals: &Globals) -> Result<bool> {
+    let key = globals.sort.map(|field| row.key(field)).transpose()?;
+    let other_key = globals.sort.map(|field| other.key(field)).transpose()?;
+    Ok(compare((row, key.as_ref()), (other, other_key.as_ref()), globals).is_lt())
+}
+
+/// Returns whether rows with a key may come before a row with another one.
+pub(crate) fn may_precede(key: &SortKey<'_>, other: &SortKey<'_>, globals: &Globals) -> bool {
+    match globals.reverse {
+        true => key.compare(other).is_ge(),
+        false => key.compare(other).is_le(),
+    }
+}
+
+/// Rows with what they are sorted by.
+struct Keys<'r, R> {
+    rows: &'r [R],
+    /// None with `-depth` and `--reverse` alone.
+    keys: Option<Vec<SortKey<'r>>>,
+    globals: &'r Globals,
+}
+
+impl<'r, R: Sortable> Keys<'r, R> {
+    fn of(rows: &'r [R], globals: &'r Globals) -> Result<Self> {
+        let keys = globals.sort.map(|field| rows.iter().map(|row| row.key(field)).collect());
+        Ok(Keys { rows, keys: keys.transpose()?, globals })
+    }
+
+    fn compare(&self, a: usize, b: usize) -> Ordering {
+        let [a, b] = [a, b].map(|at| (&self.rows[at], self.keys.as_ref().map(|keys| &keys[at])));
+        compare(a, b, self.globals)
+    }
+}
+
+/// Compares two rows with their keys by the order that is asked for.
+fn compare<R: Sortable>(
+    (a, key_of_a): (&R, Option<&SortKey<'_>>),
+    (b, key_of_b): (&R, Option<&SortKey<'_>>),
+    globals: &Globals,
+) -> Ordering {
+    let order = match (key_of_a, key_of_b) {
+        (Some(key), Some(other)) => {
+            key.compare(other).then_with(|| compare_paths(a.shown(), b.shown()))
+        }
+        _ => a.start().cmp(&b.start()).then_with(|| contents_first(a.shown(), b.shown())),
+    };
+    if globals.reverse { order.reverse() } else { order }
 }
 
 /// Path order, but directories behind what is in them.

@@ -7,6 +7,7 @@
 use super::action::{Action, Destination, EntryFormat};
 use super::entry::{EntryView, LookedUp};
 use super::exec::{Exec, Target, Waiting};
+use super::held::{HeldChunks, leading};
 use super::json::print_json;
 use super::order::{SortField, in_order};
 use super::printf::PrintfFormat;
@@ -23,6 +24,7 @@ use canopy_read::links::Resolved;
 use parking_lot::{Mutex, MutexGuard};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Carries the actions of a find out; see the module.
@@ -45,7 +47,7 @@ struct State<'a> {
     /// By action: the paths that wait for a command.
     waiting: Vec<Waiting>,
     /// Rows that wait until all are there to be sorted.
-    held: Vec<Chunk>,
+    held: HeldChunks,
     /// How many rows were acted on.
     acted: u64,
     /// Whether the list of `--json` has begun.
@@ -68,7 +70,7 @@ impl<'a> ActionSink<'a> {
             output,
             files: files.map(|(_, file)| (BufWriter::new(file), file.is_terminal())).collect(),
             waiting: find.actions.iter().map(|_| Waiting::default()).collect(),
-            held: Vec::new(),
+            held: HeldChunks::default(),
             acted: 0,
             listed: false,
             failed: false,
@@ -120,11 +122,15 @@ impl<'a> ActionSink<'a> {
 
     /// Acts on the rows of a chunk one by one, or holds them until all are there.
     pub(crate) fn take(&self, chunk: Chunk) -> Result<()> {
-        let mut state = self.state.lock();
-        if self.find.globals.holds() {
-            state.held.push(chunk);
-            return Ok(());
+        let globals = &self.find.globals;
+        if globals.holds() {
+            let last = self.last_held();
+            return match leading(chunk, last.as_deref(), globals)? {
+                Some(chunk) => self.state.lock().held.push(chunk, globals),
+                None => Ok(()),
+            };
         }
+        let mut state = self.state.lock();
         for at in 0..chunk.len() {
             if self.is_done() {
                 break;
@@ -134,15 +140,17 @@ impl<'a> ActionSink<'a> {
         Ok(())
     }
 
+    /// Returns a row that is held and behind which none is acted on, once there is one, alone.
+    pub(crate) fn last_held(&self) -> Option<Arc<Chunk>> {
+        self.state.lock().held.last()
+    }
+
     /// Acts on all that was held, runs the commands that wait, and writes out. Returns whether a
     /// command of a batch failed.
     pub(crate) fn finish(self) -> Result<bool> {
         let mut state = self.state.lock();
-        let held = std::mem::take(&mut state.held);
-        let rows: Vec<ChunkRow<'_>> = held
-            .iter()
-            .flat_map(|chunk| (0..chunk.len()).map(move |at| ChunkRow { chunk, at }))
-            .collect();
+        let held = state.held.take();
+        let rows: Vec<ChunkRow<'_>> = held.iter().flat_map(Chunk::each).collect();
         for number in in_order(&rows, &self.find.globals)? {
             if self.is_done() {
                 break;
@@ -154,7 +162,8 @@ impl<'a> ActionSink<'a> {
             let counted = self.counted.load(Ordering::Relaxed);
             writeln!(state.output, "{counted}")?;
         }
-        if self.find.globals.json {
+        // A number alone is JSON, too.
+        if self.find.globals.json && !self.find.globals.count {
             let end: &[u8] = if state.listed { b"\n]\n" } else { b"[]\n" };
             state.output.write_all(end)?;
         }

@@ -6,6 +6,7 @@ use crate::find::language::Test;
 use arrow::buffer::BooleanBuffer;
 use canopy_index::column::{ATIME, BTIME, CTIME, GID, INO, MODE, SIZE, UID};
 use canopy_text::{group_name, user_name};
+use std::cell::Cell;
 
 impl Test {
     /// Returns which candidates of `among` pass.
@@ -30,7 +31,20 @@ impl Test {
                 over.each(|at| glob.matches(&names(at)))
             }
             Test::Path(glob) => over.each(|at| glob.matches(&rows.shown(at))),
-            Test::Regex(regex) => over.each(|at| regex.is_match(&rows.shown(at))),
+            Test::Regex(regex) => {
+                let failed = Cell::new(None);
+                let outcome = over.each(|at| {
+                    let matches = regex.matches(&rows.shown(at));
+                    matches.unwrap_or_else(|error| {
+                        failed.set(Some(error));
+                        false
+                    })
+                });
+                if let Some(error) = failed.take() {
+                    return Err(error.into());
+                }
+                outcome
+            }
             Test::Type(types) => {
                 let kinds = rows.types()?;
                 over.each(|at| kinds(at).is_some_and(|kind| types.contains(&kind)))

@@ -5,7 +5,8 @@ use super::visit::Visit;
 use crate::error::Result;
 use crate::find::actions::{SortField, SortKey, Sortable, attribute};
 use crate::find::path::{file_name, trim_slashes};
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, UInt64Array};
+use arrow::compute::take_record_batch;
 use canopy_index::FileKind;
 use canopy_index::column::NAME;
 use canopy_model::{escape, join};
@@ -14,7 +15,7 @@ use canopy_read::plan::{Placed, Unit};
 use std::sync::Arc;
 
 /// Where the rows of a batch are.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Locations {
     /// The path of each as it would be printed, escaped.
     pub(crate) shown: Vec<String>,
@@ -57,17 +58,18 @@ impl Locations {
         }
     }
 
-    fn only(&self, at: usize) -> Self {
+    fn keep(&self, rows: &[usize]) -> Self {
         Locations {
-            shown: vec![self.shown[at].clone()],
-            paths: vec![self.paths[at].clone()],
-            depths: vec![self.depths[at]],
-            devs: vec![self.devs[at]],
+            shown: rows.iter().map(|&at| self.shown[at].clone()).collect(),
+            paths: rows.iter().map(|&at| self.paths[at].clone()).collect(),
+            depths: rows.iter().map(|&at| self.depths[at]).collect(),
+            devs: rows.iter().map(|&at| self.devs[at]).collect(),
         }
     }
 }
 
 /// Selected rows, all directories or all not, with all that tests and actions may ask of them.
+#[derive(Clone)]
 pub(crate) struct Chunk {
     pub(crate) visit: Arc<Visit>,
     pub(crate) batch: RecordBatch,
@@ -102,9 +104,22 @@ impl Chunk {
         Chunk {
             visit: self.visit.clone(),
             batch: self.batch.slice(at, 1),
-            locations: self.locations.only(at),
+            locations: self.locations.keep(&[at]),
             ..*self
         }
+    }
+
+    /// Returns some of its rows, and lets the memory of the others go.
+    pub(crate) fn keep(&self, rows: &[usize]) -> Self {
+        let numbers: UInt64Array = rows.iter().map(|&at| at as u64).collect();
+        let batch = take_record_batch(&self.batch, &numbers).expect("the batch has these rows");
+        let locations = self.locations.keep(rows);
+        Chunk { visit: self.visit.clone(), batch, locations, ..*self }
+    }
+
+    /// Returns its rows one by one.
+    pub(crate) fn each(&self) -> impl Iterator<Item = ChunkRow<'_>> {
+        (0..self.len()).map(|at| ChunkRow { chunk: self, at })
     }
 
     /// Returns how many rows there are.

@@ -9,13 +9,17 @@
 //!    expression (`select`); then read the names, paths and printed columns of the rows that are
 //!    left, and write them out as one block (`actions`).
 
-use super::chunk::Chunk;
-use super::select::Selected;
+use super::chunk::{Chunk, ChunkRow};
+use super::select::{Selected, push_row};
 use super::visit::{Visit, start_at};
 use crate::error::{Error, Result};
-use crate::find::actions::{ActionSink, Printer};
+use crate::find::actions::{
+    ActionSink, Printer, SortField, SortKey, Sortable, attribute, may_precede,
+};
 use crate::find::language::Find;
-use canopy_index::{FileKind, Index};
+use canopy_index::column::NAME;
+use canopy_index::{FileKind, Index, RowRange};
+use canopy_read::inode::{InodeColumns, text_or_empty};
 use canopy_read::locate::Start;
 use canopy_read::plan::{Unit, below};
 use canopy_read::resolve::locate_all;
@@ -140,6 +144,9 @@ impl<'s, 'a> Search<'s, 'a> {
             if self.sink.is_done() {
                 return Ok(());
             }
+            if self.is_behind(unit)? {
+                return Ok(());
+            }
             let selected = self.select(unit)?;
             if self.sink.counts_only() {
                 self.sink.count(selected.acting_rows());
@@ -156,17 +163,70 @@ impl<'s, 'a> Search<'s, 'a> {
     /// Gives the selected rows of a unit to the sink, with all columns that tests and actions ask
     /// for.
     fn hand_over(&self, unit: &Unit, selected: &Selected) -> Result<()> {
-        if selected.ranges.is_empty() {
+        if selected.acting_rows() == 0 {
+            return Ok(());
+        }
+        let ranges = self.leading(unit, &selected.ranges)?;
+        if ranges.is_empty() {
             return Ok(());
         }
         let columns = self.sink.columns(unit.kind == FileKind::Dirs);
-        for placed in unit.read_placed(columns, &selected.ranges, true)? {
+        for placed in unit.read_placed(columns, &ranges, true)? {
             if self.sink.is_done() {
                 break;
             }
             self.sink.take(Chunk::below(self.visit, unit, placed?)?)?;
         }
         Ok(())
+    }
+
+    /// Returns whether all rows of a unit are behind the last one that may be acted on.
+    fn is_behind(&self, unit: &Unit) -> Result<bool> {
+        let globals = &self.find.globals;
+        let (Some(SortField::Attribute(column)), Some(last)) =
+            (globals.sort, self.sink.last_held())
+        else {
+            return Ok(false);
+        };
+        let last = ChunkRow { chunk: &last, at: 0 };
+        let last = last.key(SortField::Attribute(column))?;
+        Ok(unit.bounds(column)?.is_some_and(|(low, high)| {
+            let best = if globals.reverse { high } else { low };
+            !may_precede(&SortKey::Number(best), &last, globals)
+        }))
+    }
+
+    /// Returns those of some rows of a unit that may be before the last one that may be acted on,
+    /// as far as what they are sorted by can be read without their paths.
+    fn leading(&self, unit: &Unit, ranges: &[RowRange]) -> Result<Vec<RowRange>> {
+        let globals = &self.find.globals;
+        let (Some(field), Some(last)) = (globals.sort, self.sink.last_held()) else {
+            return Ok(ranges.to_vec());
+        };
+        let columns = field.columns();
+        if columns.is_empty() {
+            return Ok(ranges.to_vec());
+        }
+        let last = ChunkRow { chunk: &last, at: 0 };
+        let last = last.key(field)?;
+        let mut rows = ranges.iter().cloned().flatten();
+        let mut leading = Vec::new();
+        for batch in unit.read_rows(columns, ranges)? {
+            let batch = batch?;
+            let (names, inodes) = (NAME.find(&batch), InodeColumns::of(&batch));
+            for at in 0..batch.num_rows() {
+                let key = match (field, names) {
+                    (SortField::Attribute(column), _) => {
+                        SortKey::Number(attribute(column)(&inodes.row(at)))
+                    }
+                    (_, names) => SortKey::Text(text_or_empty(names, at)),
+                };
+                if let Some(row) = rows.next().filter(|_| may_precede(&key, &last, globals)) {
+                    push_row(&mut leading, row);
+                }
+            }
+        }
+        Ok(leading)
     }
 
     /// Evaluates the expression on the start itself. Returns whether it is pruned.

@@ -32,10 +32,7 @@ impl Selected {
 
     /// Adds a row, which comes after those that were added before.
     pub(super) fn push(&mut self, row: usize, bits: u64) {
-        match self.ranges.last_mut() {
-            Some(last) if last.end == row => last.end += 1,
-            _ => self.ranges.push(row..row + 1),
-        }
+        push_row(&mut self.ranges, row);
         self.bits.push(bits);
     }
 
@@ -51,6 +48,14 @@ impl Selected {
     pub(crate) fn actions(&self) -> impl Iterator<Item = u64> {
         let mut bits = self.bits.iter().copied();
         std::iter::from_fn(move || self.same.or_else(|| bits.next()))
+    }
+}
+
+/// Adds a row to ranges, which comes after all that they have.
+pub(super) fn push_row(ranges: &mut Vec<RowRange>, row: usize) {
+    match ranges.last_mut() {
+        Some(last) if last.end == row => last.end += 1,
+        _ => ranges.push(row..row + 1),
     }
 }
 

@@ -31,10 +31,24 @@ fn split_sign(text: &str) -> (fn(i64) -> Number, &str) {
     }
 }
 
+/// Takes a number as strtoumax(3) does, with find's sign in front. Larger ones than any attribute
+/// are as good as the largest.
 fn signed_number(text: &str) -> Option<Number> {
-    let (make, digits) = split_sign(text);
-    let valid = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    valid.then(|| digits.parse().ok()).flatten().map(make)
+    let (make, number) = split_sign(text);
+    let number = number.trim_start_matches(is_space);
+    let digits = number.strip_prefix('+').unwrap_or(number);
+    let number: u64 = is_digits(digits).then(|| digits.parse().ok())??;
+    Some(make(i64::try_from(number).unwrap_or(i64::MAX)))
+}
+
+/// Returns whether a text is digits and nothing else.
+pub(super) fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Returns whether isspace(3) takes it for white space.
+fn is_space(c: char) -> bool {
+    matches!(c, ' ' | '\t'..='\r')
 }
 
 pub(super) fn parse_number(name: &str, text: &str) -> Result<Number, String> {
@@ -146,29 +160,103 @@ pub(super) fn used_test(text: &str) -> Result<Test, String> {
     })
 }
 
-/// Parses a decimal number with find's sign, times a unit. The number in the kind means nothing.
+/// Parses a number with find's sign, times a unit. The number in the kind means nothing.
 fn amount(text: &str, unit_ns: i64) -> Option<(Number, i64)> {
-    let (make, digits) = split_sign(text);
-    let number: f64 = digits.parse().ok().filter(|number: &f64| number.is_finite())?;
-    Some((make(0), (number * unit_ns as f64) as i64))
+    let (make, number) = split_sign(text);
+    Some((make(0), (floating(number)? * unit_ns as f64) as i64))
 }
 
-pub(super) fn parse_perm(text: &str) -> Result<Test, String> {
+/// Takes a number as strtod(3) does: decimal, hexadecimal or infinite.
+fn floating(text: &str) -> Option<f64> {
+    let text = text.trim_start_matches(is_space);
+    let (negative, digits) = match text.split_at_checked(1) {
+        Some(("-", digits)) => (true, digits),
+        Some(("+", digits)) => (false, digits),
+        _ => (false, text),
+    };
+    let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(digits) => hexadecimal(digits)?,
+        None if digits.starts_with(['+', '-']) => return None,
+        None => digits.parse().ok()?,
+    };
+    // Too large a number is wrong, but infinity has a name.
+    let is_wrong = number.is_nan() || number.is_infinite() && digits.starts_with(char::is_numeric);
+    (!is_wrong).then_some(if negative { -number } else { number })
+}
+
+/// Takes the digits of a hexadecimal number, with a point and an exponent of two.
+fn hexadecimal(text: &str) -> Option<f64> {
+    let (digits, exponent) = match text.split_once(['p', 'P']) {
+        Some((digits, exponent)) => (digits, exponent.parse().ok()?),
+        None => (text, 0),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let mut number = 0.0;
+    for digit in whole.chars().chain(fraction.chars()) {
+        number = number * 16.0 + f64::from(digit.to_digit(16)?);
+    }
+    let shift = i32::try_from(fraction.len()).ok()?.checked_mul(4)?;
+    Some(number * f64::powi(2.0, i32::checked_sub(exponent, shift)?))
+}
+
+/// Takes the argument of `-user` or `-group`, by which `id` looks up whom the system knows.
+pub(super) fn parse_owner(
+    text: &str,
+    id: impl Fn(&str) -> Option<u32>,
+    is_user: bool,
+) -> Result<Number, String> {
+    let exactly = |id: u32| Ok(Number::Exactly(i64::from(id)));
+    if is_digits(text) {
+        return match id(text).map(exactly) {
+            Some(known) => known,
+            None => Err(format!("{text}: Numerical result out of range")),
+        };
+    }
+    // A sign is part of no number here.
+    if let Some(id) = id(text).filter(|_| !text.starts_with('+')) {
+        return exactly(id);
+    }
+    Err(match (is_user, text) {
+        (true, "") => "The argument to -user should not be empty".to_owned(),
+        (false, "") => "argument to -group is empty, but should be a group name".to_owned(),
+        (true, name) => format!("‘{name}’ is not the name of a known user"),
+        (false, name) => {
+            let said = format!("‘{name}’ is not the name of an existing group");
+            match name.trim_start_matches(|c: char| c.is_ascii_digit()) {
+                suffix if suffix.len() < name.len() => format!(
+                    "{said} and it does not look like a numeric group ID because it has the \
+                     unexpected suffix ‘{suffix}’"
+                ),
+                _ => said,
+            }
+        }
+    })
+}
+
+pub(super) fn parse_perm(text: &str) -> Result<(PermBits, PermMatch), String> {
     let (kind, mode) = match text.split_at_checked(1) {
         Some(("-", mode)) => (PermMatch::All, mode),
         Some(("/", mode)) => (PermMatch::Any, mode),
         _ => (PermMatch::Exactly, text),
     };
-    let digits = !mode.is_empty() && mode.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = is_digits(mode);
     // A '+' before octal digits once meant '/': refused, as by find.
     let old = text.starts_with('+') && text[1..].starts_with(|c: char| c.is_ascii_digit());
     let bits = match digits {
-        true => u32::from_str_radix(mode, 8).ok().filter(|bits| *bits <= 0o7777).map(PermBits::of),
+        true => octal(mode).map(PermBits::of),
         false if old => None,
         false => symbolic_mode(mode, false)
             .and_then(|others| Some(PermBits { others, dirs: symbolic_mode(mode, true)? })),
     };
-    bits.map(|bits| Test::Perm(bits, kind)).ok_or_else(|| format!("invalid mode ‘{text}’"))
+    bits.map(|bits| (bits, kind)).ok_or_else(|| format!("invalid mode ‘{text}’"))
+}
+
+/// Takes a mode in octal digits.
+fn octal(digits: &str) -> Option<u32> {
+    u32::from_str_radix(digits, 8).ok().filter(|bits| *bits <= 0o7777)
 }
 
 /// Returns the bits that a symbolic mode such as `u=rw,g+x` makes of none, for a directory or for
@@ -193,7 +281,12 @@ fn symbolic_mode(text: &str, dir: bool) -> Option<u32> {
         let mut rest = &clause[operators..];
         while let Some(operator) = rest.chars().next() {
             let end = rest[1..].find(['+', '-', '=']).map_or(rest.len(), |at| at + 1);
-            let bits = permission_bits(&rest[1..end], mode, dir)? & who;
+            let letters = &rest[1..end];
+            let bits = match is_digits(letters) {
+                // For all, where nobody is named, and at the end of the clause.
+                true => octal(letters).filter(|_| operators == 0 && end == rest.len())?,
+                false => permission_bits(letters, mode, dir)? & who,
+            };
             match operator {
                 '+' => mode |= bits,
                 '-' => mode &= !bits,
@@ -235,6 +328,48 @@ mod tests {
     use super::*;
 
     #[test]
+    fn numbers_are_those_of_the_c_library() {
+        for (text, number) in [
+            ("+1", Some(Number::More(1))),
+            ("-1", Some(Number::Less(1))),
+            ("++0", Some(Number::More(0))),
+            ("- 3", Some(Number::Less(3))),
+            (" 1", Some(Number::Exactly(1))),
+            ("18446744073709551615", Some(Number::Exactly(i64::MAX))),
+            ("18446744073709551616", None),
+            ("--1", None),
+            ("+-1", None),
+            ("1 ", None),
+            ("0x1", None),
+            ("+", None),
+            ("", None),
+        ] {
+            assert_eq!(signed_number(text), number, "{text}");
+        }
+        for (text, number) in [
+            ("1", Some(1.0)),
+            (" 1", Some(1.0)),
+            ("+1.5", Some(1.5)),
+            ("-.5", Some(-0.5)),
+            ("2.", Some(2.0)),
+            ("1e2", Some(100.0)),
+            ("0x10", Some(16.0)),
+            ("0x1.8p1", Some(3.0)),
+            ("-inf", Some(f64::NEG_INFINITY)),
+            ("1e-400", Some(0.0)),
+            ("1e400", None),
+            ("nan", None),
+            ("+-1", None),
+            ("0x", None),
+            ("0x1p", None),
+            ("1 ", None),
+            ("", None),
+        ] {
+            assert_eq!(floating(text), number, "{text}");
+        }
+    }
+
+    #[test]
     fn symbolic_modes_become_bits() {
         for (text, bits) in [
             ("u=rwx,g=rx", 0o750),
@@ -243,12 +378,14 @@ mod tests {
             ("u+s", 0o4000),
             ("o=t", 0o1000),
             ("ug+rw,g-w", 0o640),
+            ("=644", 0o644),
+            ("a+x,-11", 0o100),
         ] {
             assert_eq!(symbolic_mode(text, false), Some(bits), "{text}");
         }
         assert_eq!(symbolic_mode("u=rwX,go=rX", false), Some(0o644));
         assert_eq!(symbolic_mode("u=rwX,go=rX", true), Some(0o755));
-        for wrong in ["q+r", "u=rg", "u=gr"] {
+        for wrong in ["q+r", "u=rg", "u=gr", "u=7", "=8", "=10000", "=1+r"] {
             assert_eq!(symbolic_mode(wrong, false), None, "{wrong}");
         }
     }

@@ -11,7 +11,7 @@ pub(super) const DAY_NS: i64 = 86_400 * SECOND_NS;
 /// 1970.
 pub(super) fn end_of_day(now_ns: i64) -> i64 {
     let start = local(now_ns).start_of_day();
-    start.ok().as_ref().and_then(nanoseconds).unwrap_or(now_ns).saturating_add(DAY_NS)
+    start.ok().as_ref().map_or(now_ns, clamped).saturating_add(DAY_NS)
 }
 
 /// Parses a moment as date(1) does, such as `@SECONDS`, `2024-06-01 12:00 UTC`, `2 days ago` or
@@ -20,10 +20,11 @@ pub(super) fn parse_moment(text: &str, now_ns: i64) -> Option<i64> {
     let now = local(now_ns);
     // As in date(1), where nothing stands for the beginning of the day.
     let now = if text.trim().is_empty() { now.start_of_day().ok()? } else { now };
-    match parse_datetime_at_date(now, text).ok()? {
-        ParsedDateTime::InRange(moment) => nanoseconds(&moment),
-        ParsedDateTime::Extended(_) => None,
-    }
+    Some(match parse_datetime_at_date(now, text).ok()? {
+        ParsedDateTime::InRange(moment) => clamped(&moment),
+        // Beyond the year 9999.
+        ParsedDateTime::Extended(_) => i64::MAX,
+    })
 }
 
 fn local(time_ns: i64) -> Zoned {
@@ -32,8 +33,11 @@ fn local(time_ns: i64) -> Zoned {
     time.to_zoned(TimeZone::system())
 }
 
-fn nanoseconds(moment: &Zoned) -> Option<i64> {
-    i64::try_from(moment.timestamp().as_nanosecond()).ok()
+/// Returns a moment in nanoseconds since 1970; the first or the last that there is for one beyond
+/// it: as no file has such a time, tests have the same outcome.
+fn clamped(moment: &Zoned) -> i64 {
+    let time_ns = moment.timestamp().as_nanosecond();
+    i64::try_from(time_ns).unwrap_or(if time_ns < 0 { i64::MIN } else { i64::MAX })
 }
 
 #[cfg(test)]
@@ -59,7 +63,10 @@ mod tests {
             assert_eq!(parse_moment(text, now), Some(seconds * SECOND_NS), "{text}");
         }
         assert_eq!(parse_moment("@1.5", now), Some(1_500_000_000));
-        for text in ["foo", "@", "@x", "12 frogs", "2023-13-01", "12000-01-01"] {
+        assert_eq!(parse_moment("2300-01-01", now), Some(i64::MAX));
+        assert_eq!(parse_moment("12000-01-01", now), Some(i64::MAX));
+        assert_eq!(parse_moment("1600-01-01", now), Some(i64::MIN));
+        for text in ["foo", "@", "@x", "12 frogs", "2023-13-01"] {
             assert_eq!(parse_moment(text, now), None, "{text}");
         }
     }

@@ -76,8 +76,9 @@ fn parse_for(arguments: &[OsString], now_ns: i64, of_records: bool) -> Result<Fi
         warnings: Vec::new(),
         globals: Globals { depth_max: u32::MAX, ..Globals::default() },
         xattr_tests: 0,
-        syntax: Syntax::Emacs,
+        syntax: Syntax::EMACS,
         last_word: String::new(),
+        warns: None,
     };
     parser.leading_options()?;
     let starts = parser.rest.iter().position(is_expression);
@@ -193,6 +194,8 @@ pub(super) struct Parser<'a> {
     pub(super) syntax: Syntax,
     /// The name of the test, action or option that was read last.
     pub(super) last_word: String,
+    /// Whether `-warn` or `-nowarn` was given.
+    pub(super) warns: Option<bool>,
 }
 
 impl<'a> Parser<'a> {
@@ -292,6 +295,9 @@ impl<'a> Parser<'a> {
     fn check(&self, expr: &Expr) -> Result<(), String> {
         let globals = &self.globals;
         let shaped = globals.count || globals.json || globals.ndjson || globals.zero;
+        if [globals.json, globals.ndjson, globals.zero].iter().filter(|given| **given).count() > 1 {
+            return Err("--json, --ndjson and --0 are different outputs: give one".to_owned());
+        }
         if shaped && !self.only_quits() {
             return Err("--count, --json, --ndjson and --0 stand in for -print: leave actions out"
                 .to_owned());
@@ -406,7 +412,8 @@ mod tests {
             ("-exec true ; -prune", "-prune cannot hang"),
             ("--count -print", "leave actions out"),
             ("--sort colour", "--sort needs"),
-            ("-regex \\(a\\)\\1", "back-references"),
+            ("--json --0", "give one"),
+            ("-regex \\1", "Invalid back reference"),
             ("-prune --limit x", "--limit needs"),
         ] {
             let error = parsed(line).unwrap_err();

@@ -1,20 +1,21 @@
 //! The words of find's language: tests, actions and options.
 
 use super::arguments::{
-    days_test, invalid, minutes_test, parse_number, parse_perm, parse_size, parse_types,
-    time_column, used_test,
+    days_test, invalid, is_digits, minutes_test, parse_number, parse_owner, parse_perm, parse_size,
+    parse_types, time_column, used_test,
 };
 use super::expr::Expr;
 use super::moment::{SECOND_NS, end_of_day, parse_moment};
 use super::parse::Parser;
-use super::test::{Number, Test, XattrTest};
+use super::test::{PermBits, PermMatch, Test, XattrTest};
 use crate::find::actions::{Action, Destination, EntryFormat, Exec, PrintfFormat, SortField};
 use crate::find::messages::system_message;
-use canopy_index::column::{Column, GID, MTIME, NLINK, UID};
+use canopy_index::column::{GID, MTIME, NLINK, UID};
 use canopy_model::Wanted;
-use canopy_text::regular::{Syntax, compile};
-use canopy_text::{Glob, group_id, user_id};
+use canopy_text::regular::{PathRegex, Syntax};
+use canopy_text::{Characters, Glob, group_id, user_id};
 use std::ffi::OsStr;
+use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -130,7 +131,8 @@ impl Parser<'_> {
             }
             "-ignore_readdir_race" => self.globals.ignores_races = true,
             "-noignore_readdir_race" => self.globals.ignores_races = false,
-            "-noleaf" | "-warn" | "-nowarn" => {}
+            "-warn" | "-nowarn" => self.warns = Some(name == "-warn"),
+            "-noleaf" => {}
             _ => return Ok(false),
         }
         Ok(true)
@@ -138,10 +140,13 @@ impl Parser<'_> {
 
     fn levels(&mut self, name: &str) -> Result<u32, String> {
         let argument = self.argument(name)?.to_string_lossy();
-        let digits = !argument.is_empty() && argument.bytes().all(|byte| byte.is_ascii_digit());
-        digits.then(|| argument.parse().ok()).flatten().ok_or_else(|| {
-            format!("Expected a positive decimal integer argument to {name}, but got ‘{argument}’")
-        })
+        if !is_digits(&argument) {
+            return Err(format!(
+                "Expected a positive decimal integer argument to {name}, but got ‘{argument}’"
+            ));
+        }
+        let levels = argument.parse().ok().filter(|levels| *levels <= i32::MAX as u32);
+        levels.ok_or_else(|| format!("{argument}: Numerical result out of range"))
     }
 
     fn action(&mut self, name: &str) -> Result<Option<Expr>, String> {
@@ -208,12 +213,20 @@ impl Parser<'_> {
                 let argument = self.argument(name)?;
                 self.xattr_test(&[b"security.selinux=", argument.as_bytes()].concat())?
             }
-            "-name" | "-iname" => Test::Name(self.glob(name)?),
-            "-path" | "-wholename" | "-ipath" | "-iwholename" => Test::Path(self.glob(name)?),
+            "-name" | "-iname" => {
+                self.warn_of_slash(name);
+                Test::Name(self.glob(name)?)
+            }
+            "-path" | "-wholename" | "-ipath" | "-iwholename" => {
+                self.warn_of_end(name);
+                Test::Path(self.glob(name)?)
+            }
             "-lname" | "-ilname" => Test::Target(self.glob(name)?),
             "-regex" | "-iregex" => {
                 let pattern = self.argument(name)?.as_bytes();
-                let regex = compile(pattern, self.syntax, name == "-iregex");
+                let ignore_case = name == "-iregex";
+                let regex =
+                    PathRegex::new(pattern, self.syntax, ignore_case, Characters::of_locale());
                 Test::Regex(regex.map_err(|error| error.to_string())?)
             }
             "-newer" | "-anewer" | "-cnewer" => {
@@ -246,9 +259,6 @@ impl Parser<'_> {
             return Err(invalid(name, name));
         }
         let text = self.argument(name)?.to_string_lossy();
-        let id = |column: Column<u32>, id: Option<u32>, unknown: String| {
-            id.map(|id| Test::Id(column, Number::Exactly(i64::from(id)))).ok_or(unknown)
-        };
         let column = time_column(char::from(name.as_bytes()[1])).unwrap_or(MTIME);
         Ok(Some(match name {
             "-type" => Test::Type(parse_types(name, &text)?),
@@ -258,13 +268,20 @@ impl Parser<'_> {
             "-gid" => Test::Id(GID, parse_number(name, &text)?),
             "-links" => Test::Id(NLINK, parse_number(name, &text)?),
             "-inum" => Test::Inode(parse_number(name, &text)?),
-            "-user" => {
-                id(UID, user_id(&text), format!("‘{text}’ is not the name of a known user"))?
+            "-user" => Test::Id(UID, parse_owner(&text, user_id, true)?),
+            "-group" => Test::Id(GID, parse_owner(&text, group_id, false)?),
+            "-perm" => {
+                let (bits, kind) = parse_perm(&text)?;
+                if kind == PermMatch::Any && bits == PermBits::of(0) {
+                    self.warnings.push(format!(
+                        "warning: you have specified a mode pattern {text} (which is equivalent to \
+                         /000). The meaning of -perm /000 has now been changed to be consistent \
+                         with -perm -000; that is, while it used to match no files, it now matches \
+                         all files."
+                    ));
+                }
+                Test::Perm(bits, kind)
             }
-            "-group" => {
-                id(GID, group_id(&text), format!("‘{text}’ is not the name of an existing group"))?
-            }
-            "-perm" => parse_perm(&text)?,
             "-used" => used_test(&text)?,
             "-fstype" => Test::FileSystem(text.into_owned()),
             "-amin" | "-cmin" | "-mmin" => minutes_test(column, self.now_ns, name, &text)?,
@@ -324,6 +341,30 @@ impl Parser<'_> {
             .map_err(|error| format!("‘{}’: {}", file.to_string_lossy(), system_message(&error)))
     }
 
+    /// Warns of a pattern of names that no name matches, where somebody sits at a terminal.
+    fn warn_of_slash(&mut self, name: &str) {
+        let pattern = self.peek().unwrap_or_default();
+        let is_wanted = self.warns.unwrap_or_else(|| std::io::stdin().is_terminal());
+        if is_wanted && pattern.contains(&b'/') {
+            let whole = if name == "-name" { "-wholename" } else { "-iwholename" };
+            self.warnings.push(format!(
+                "warning: ‘{name}’ matches against basenames only, but the given pattern contains \
+                 a directory separator (‘/’), thus the expression will evaluate to false all the \
+                 time.  Did you mean ‘{whole}’?"
+            ));
+        }
+    }
+
+    /// Warns of a pattern of paths that no path matches.
+    fn warn_of_end(&mut self, name: &str) {
+        if let Some(pattern) = self.peek().filter(|pattern| pattern.ends_with(b"/")) {
+            let pattern = String::from_utf8_lossy(pattern);
+            self.warnings.push(format!(
+                "warning: {name} {pattern} will not match anything because it ends with /."
+            ));
+        }
+    }
+
     fn glob(&mut self, name: &str) -> Result<Glob, String> {
         let pattern: &OsStr = self.argument(name)?;
         compiled(pattern.as_bytes(), name.starts_with("-i"))
@@ -354,7 +395,7 @@ fn unknown(name: &str) -> String {
 }
 
 fn compiled(pattern: &[u8], ignore_case: bool) -> Result<Glob, String> {
-    Glob::new(pattern, ignore_case).map_err(|error| error.to_string())
+    Glob::new(pattern, ignore_case, Characters::of_locale()).map_err(|error| error.to_string())
 }
 
 fn born(file: &std::fs::Metadata, name: &str) -> Result<(i64, i64), String> {

@@ -6,7 +6,7 @@ use canopy_index::column::*;
 use canopy_index::{ColumnId, Columns};
 use canopy_model::{FileType, Wanted, XattrAccess, xattr_names};
 use canopy_text::Glob;
-use regex::Regex;
+use canopy_text::regular::PathRegex;
 
 /// A number with find's sign: `+n` more, `-n` less, `n` exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub enum Test {
     /// `-path`, `-ipath`
     Path(Glob),
     /// `-regex`
-    Regex(Regex),
+    Regex(PathRegex),
     /// `-type`, by letters
     Type(Vec<FileType>),
     /// `-size`, in units of so many bytes, rounded up

@@ -19,7 +19,7 @@ pub(super) struct LiveActor<'w, 'a> {
 }
 
 /// An entry that waits until all are there to be sorted.
-pub(super) struct Held {
+pub(super) struct HeldEntry {
     /// Number of its start.
     pub(super) tree: usize,
     pub(super) depth: u32,
@@ -54,7 +54,7 @@ impl<'w, 'a> LiveActor<'w, 'a> {
         let reached = find.expr.evaluate(entry, &find.actions)?;
         if reached.actions.iter().any(|rows| rows.value(0)) {
             let sorts_by_stat = matches!(find.globals.sort, Some(SortField::Attribute(_)));
-            let held = Held {
+            let held = HeldEntry {
                 tree: entry.tree.number,
                 depth: entry.depth,
                 stat: match sorts_by_stat {
@@ -67,13 +67,13 @@ impl<'w, 'a> LiveActor<'w, 'a> {
                 escaped: escape(trim_slashes(entry.shown)).into_owned(),
                 hint: entry.hint,
             };
-            self.search.held.lock().push(held);
+            self.search.held.lock().push(held, &find.globals)?;
         }
         Ok(reached.pruned.value(0))
     }
 }
 
-impl Held {
+impl HeldEntry {
     /// Returns its path as it is compared.
     pub(super) fn escaped(&self) -> &str {
         &self.escaped

@@ -11,7 +11,7 @@
 //! 4. What only prints is collected by each thread and written in large blocks; all else goes
 //!    through the action sink, one entry at a time (`act`).
 //! 5. With `--sort` or `--reverse`, entries on which something is to be done are held until all are
-//!    there.
+//!    there; with `--limit`, the first ones. One that has gone by then leaves its place empty.
 
 mod act;
 mod dir;
@@ -20,12 +20,12 @@ mod walk;
 
 use crate::error::Result;
 use crate::find::actions::{
-    Action, ActionSink, Needs, SortField, SortKey, Sortable, attribute, in_order,
+    Action, ActionSink, Held, Needs, SortField, SortKey, Sortable, attribute, in_order,
 };
 use crate::find::evaluation::{FileSystems, FindOutcome, RunOptions};
 use crate::find::language::{Find, Test};
 use crate::find::messages::{file_system_loop, quoted, system_message};
-use act::{Held, LiveActor};
+use act::{HeldEntry, LiveActor};
 use parking_lot::Mutex;
 use std::ffi::CString;
 use std::io::Write;
@@ -41,7 +41,7 @@ struct Search<'s, 'a> {
     live: Live<'s>,
     sink: &'s ActionSink<'a>,
     /// Entries that wait until all are there.
-    held: Mutex<Vec<Held>>,
+    held: Mutex<Held<HeldEntry>>,
 }
 
 /// How a live search sees entries.
@@ -94,7 +94,7 @@ pub fn run_live(
 
 /// Acts on what was held.
 fn act_in_order(search: &Search<'_, '_>, trees: &[Tree<'_>]) -> Result<()> {
-    let held = std::mem::take(&mut *search.held.lock());
+    let held = std::mem::take(&mut *search.held.lock()).into_rows();
     let mut actor = LiveActor::new(search).actor;
     for row in in_order(&held, &search.live.find.globals)? {
         if search.sink.is_done() {
@@ -169,7 +169,7 @@ fn open_depth(threads: usize, runs_commands: bool) -> u32 {
     u32::try_from(each.saturating_sub(4)).unwrap_or(u32::MAX)
 }
 
-impl Sortable for Held {
+impl Sortable for HeldEntry {
     fn key(&self, field: SortField) -> Result<SortKey<'_>> {
         let (attributes, _) = self.stat.unwrap_or_default();
         Ok(match field {

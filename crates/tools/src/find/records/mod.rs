@@ -19,7 +19,7 @@ pub use bound::Bound;
 
 use crate::error::Result;
 use crate::find::actions::{
-    ActionSink, Actor, Needs, SortField, SortKey, Sortable, attribute, in_order,
+    ActionSink, Actor, Held, Needs, SortField, SortKey, Sortable, attribute, in_order,
 };
 use crate::find::evaluation::{FindOutcome, RunOptions, caller};
 use crate::find::language::Find;
@@ -96,7 +96,7 @@ struct Search<'s, 'a, R> {
     /// Who asks.
     caller: Credentials,
     /// Entries that wait until all are there.
-    held: Mutex<Vec<Held>>,
+    held: Mutex<Held<HeldEntry>>,
     /// Directories that were entered: records that say that a directory is in two lead nowhere.
     entered: Mutex<HashSet<u64>>,
     partial: AtomicBool,
@@ -111,7 +111,7 @@ struct Tree<'a> {
 }
 
 /// An entry that waits until all are there to be sorted.
-struct Held {
+struct HeldEntry {
     tree: usize,
     depth: u32,
     shown: Vec<u8>,
@@ -233,26 +233,27 @@ impl<'s, 'a, R: Records> Search<'s, 'a, R> {
         }
         let reached = self.find.expr.evaluate(entry, &self.find.actions)?;
         if reached.actions.iter().any(|rows| rows.value(0)) {
-            self.held.lock().push(Held {
+            let held = HeldEntry {
                 tree: entry.tree.number,
                 depth: entry.depth,
                 shown: entry.shown.to_vec(),
                 escaped: escape(trim_slashes(entry.shown)).into_owned(),
                 record: entry.record.clone(),
-            });
+            };
+            self.held.lock().push(held, globals)?;
         }
         Ok(reached.pruned.value(0))
     }
 
     /// Acts on what was held.
     fn act_in_order(&self, trees: &[Tree<'_>]) -> Result<()> {
-        let held = std::mem::take(&mut *self.held.lock());
+        let held = std::mem::take(&mut *self.held.lock()).into_rows();
         let mut actor = self.actor();
         for row in in_order(&held, &self.find.globals)? {
             if self.sink.is_done() {
                 break;
             }
-            let Held { tree, depth, shown, record, .. } = &held[row];
+            let HeldEntry { tree, depth, shown, record, .. } = &held[row];
             let name = file_name(shown);
             let entry = RecordEntry::new(self, &trees[*tree], shown, name, *depth, record);
             actor.evaluate(&entry)?;
@@ -301,7 +302,7 @@ impl Place {
     }
 }
 
-impl Sortable for Held {
+impl Sortable for HeldEntry {
     fn key(&self, field: SortField) -> Result<SortKey<'_>> {
         Ok(match field {
             SortField::Path => SortKey::Path(&self.escaped),
