@@ -3,6 +3,7 @@
 mod changing;
 #[path = "../common/mod.rs"]
 mod common;
+mod differences;
 mod exactness;
 mod find_words;
 mod language;

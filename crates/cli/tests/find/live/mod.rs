@@ -180,6 +180,21 @@ fn no_path_is_too_long_and_no_tree_too_deep() {
     deep_tree(&trial.place.path("deep"), 1500);
     trial.compare(None, &["deep"], "-name end");
     trial.compare(None, &["deep"], "-depth -type f");
+    let (deep, index) = (trial.place.path("deep"), trial.place.path("deep-index"));
+    let mut command = Command::new(&trial.place.canopy);
+    command.arg("--index").arg(&index).arg("index").arg(&deep).env("CANOPY_PATH_MAX", "1048576");
+    assert!(command.output().unwrap().status.success());
+    let commands = |program: &[&std::ffi::OsStr]| {
+        let mut command = Command::new(program[0]);
+        command.args(&program[1..]).arg(&deep);
+        command.args(["-mindepth", "1480", "-name", "end", "-execdir", "/bin/pwd", ";"]);
+        command.output().unwrap()
+    };
+    let expected = commands(&["find".as_ref()]);
+    let canopy = trial.place.canopy.as_os_str();
+    let shown = commands(&[canopy, "--index".as_ref(), index.as_os_str(), "find".as_ref()]);
+    assert!(!expected.stdout.is_empty() && shown.stderr.is_empty(), "{shown:?}");
+    assert_same(&sorted(&shown.stdout, b'\n'), &sorted(&expected.stdout, b'\n'), "-execdir");
     deep_tree(&trial.place.path("less"), 120);
     // So few descriptors that directories are closed while those in them wait.
     let run = |program: &[&std::ffi::OsStr]| {

@@ -181,13 +181,27 @@ impl Exec {
             return Ok(WorkingDirectory::Open(top));
         }
         let below = directory.get(target.start.len()..).unwrap_or_default();
-        let below = below.strip_prefix(b"/").unwrap_or(below);
-        let below: &[u8] = if below.is_empty() { b"." } else { below };
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        openat2(&top, Path::new(OsStr::from_bytes(below)), flags, Mode::empty(), resolve)
-            .map(WorkingDirectory::Open)
-            .map_err(failed)
+        open_below(top, below).map(WorkingDirectory::Open).map_err(failed)
     }
+}
+
+/// Opens a directory below another one, through no symbolic link, however long its path is.
+fn open_below(top: OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+    /// Less than the system takes, by more than a name is long.
+    const PIECE_BYTES: usize = 3800;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let (mut opened, mut rest) = (top, path);
+    while let Some(at) = rest.iter().position(|&byte| byte != b'/') {
+        rest = &rest[at..];
+        let names = rest.len().min(PIECE_BYTES);
+        let name_end = rest[names..].iter().position(|&byte| byte == b'/');
+        let (piece, behind) = rest.split_at(name_end.map_or(rest.len(), |end| names + end));
+        let piece = Path::new(OsStr::from_bytes(piece));
+        opened = openat2(&opened, piece, flags, Mode::empty(), resolve)?;
+        rest = behind;
+    }
+    Ok(opened)
 }
 
 /// Fails where `PATH` has a relative directory: it would run what lies in the directories of
