@@ -68,6 +68,8 @@ pub(crate) fn encode_shard(
         repeats: Totals::default(),
         open_links: None,
         covers: PackedList::default(),
+        dead: PackedList::default(),
+        dead_values: PackedList::default(),
     };
     let sums: Vec<Sums> = builder.heads.iter().map(|head| Sums::of(&builder, head)).collect();
     let mut before = Vec::with_capacity(sums.len() + 1);

@@ -80,7 +80,7 @@ pub use own_tables::{
 pub use reader::{Classes, Index};
 pub use schema::FileKind;
 pub use sealed::{SealedInode, SealedRecord};
-pub use shard::{RowRange, Shard, ShardRead};
+pub use shard::{RowRange, Shard, ShardRead, holds};
 pub use shard_record::{Cover, FileRecord, HardLink, ShardRecord};
 pub use summaries::BlockSummary;
 pub use writer::{NewSource, Published, ShardWriter, Writer, WriterOptions};

@@ -118,11 +118,11 @@ impl SealedFiles {
 
 /// Passes on the names of the directories in a directory.
 fn subdirectories(shard: &Shard, directory: &str, each: &mut impl FnMut(&str)) -> Result<()> {
-    let (_, dirs) = shard.rows_of(shard.listings_at(directory)?)?;
+    let (_, dirs) = shard.rows_of(&shard.listings_at(directory)?)?;
     if dirs.is_empty() {
         return Ok(());
     }
-    for batch in shard.read(FileKind::Dirs, NAME, std::slice::from_ref(&dirs), BATCH_ROWS)? {
+    for batch in shard.read(FileKind::Dirs, NAME, &dirs, BATCH_ROWS)? {
         let batch = batch?;
         let names = NAME.of(&batch)?;
         (0..batch.num_rows()).for_each(|at| each(names.value(at)));

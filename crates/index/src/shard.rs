@@ -1,5 +1,6 @@
 //! Reading one shard: its columns and, in `lookup`, which rows belong to a subtree.
 
+mod live;
 mod lookup;
 
 use crate::block_file::BlockFile;
@@ -82,7 +83,8 @@ impl Shard {
         &self.record
     }
 
-    /// Returns how many rows one of its files has.
+    /// Returns how many rows one of its files has, dead ones among them; which count say
+    /// [`Shard::live_listings`], [`Shard::rows_of`] and [`Shard::live_values`].
     pub fn rows(&self, kind: FileKind) -> usize {
         self.record.rows(kind) as usize
     }
@@ -157,9 +159,9 @@ impl Shard {
         !self.record.links.is_empty() || self.record.file(FileKind::Hardlinks).is_some()
     }
 
-    /// Returns the entries with several links in a range of listings, by listing.
-    pub fn hardlinks(&self, listings: &RowRange) -> Result<Vec<HardLink>> {
-        let within = |link: &HardLink| listings.contains(&(link.listing as usize));
+    /// Returns the entries with several links in ranges of listings, sorted and disjoint, by listing.
+    pub fn hardlinks(&self, listings: &[RowRange]) -> Result<Vec<HardLink>> {
+        let within = |link: &HardLink| holds(listings, link.listing as usize);
         if self.record.file(FileKind::Hardlinks).is_none() {
             let links = self.unpacked(self.record.links.get())?;
             return Ok(links.iter().filter(|link| within(link)).copied().collect());
@@ -187,7 +189,8 @@ impl Shard {
     }
 
     /// Returns the statistics of its blocks of listings, by block, owner and group, with extensions
-    /// or without. Listings without entries may be in no block.
+    /// or without. Listings without entries may be in no block. A block with dead listings counts
+    /// them.
     pub fn summaries(&self, extensions: bool) -> Result<Vec<BlockSummary>> {
         let mut found = Vec::new();
         if self.record.file(FileKind::Summaries).is_none() {
@@ -294,6 +297,12 @@ impl Shard {
         let reader = parquet_file::guarded(&open.path, build)?;
         Ok(ShardRead { reader, sums, path: open.path.clone() })
     }
+}
+
+/// Returns whether a row is in one of the ranges, which are sorted and disjoint.
+pub fn holds(ranges: &[RowRange], row: usize) -> bool {
+    let behind = ranges.partition_point(|range| range.end <= row);
+    ranges.get(behind).is_some_and(|range| range.start <= row)
 }
 
 /// Returns the row groups that hold any of the rows, and which rows of those row groups to read.

@@ -46,6 +46,34 @@ pub struct ShardRecord {
     pub(crate) open_links: Option<PackedList<HardLink>>,
     /// Consecutive ranges of listings that together are all of the shard.
     pub(crate) covers: PackedList<Cover>,
+    /// Ranges of listings that no longer count, one behind the other, each within one cover.
+    pub(crate) dead: PackedList<DeadListings>,
+    /// Ranges of rows of `xattrs` that no longer count, one behind the other.
+    pub(crate) dead_values: PackedList<(u32, u32)>,
+}
+
+/// Listings that something newer has replaced.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DeadListings {
+    /// Ordinal of the first one.
+    pub(crate) first: u32,
+    /// Ordinal past the last one.
+    pub(crate) end: u32,
+    /// Sums over the entries of all listings before.
+    #[serde(with = "TotalsRecord")]
+    pub(crate) before: Totals,
+    /// Sums over their own entries.
+    #[serde(with = "TotalsRecord")]
+    pub(crate) totals: Totals,
+}
+
+impl DeadListings {
+    /// Returns the sums over the entries of all listings up to their end.
+    pub(crate) fn up_to_end(&self) -> Totals {
+        let mut totals = self.before;
+        totals += self.totals;
+        totals
+    }
 }
 
 /// One sighting of an entry with several links. Kept as an array: listing, dev, ino, size, blocks.

@@ -38,9 +38,15 @@ const NUMBERS: Columns = Columns::of(&[
 ]);
 
 impl Shard {
-    /// Returns the listings of a directory and all below it, as a range of ordinals. Opens no file
-    /// where the covers tell.
-    pub fn listings_below(&self, directory: &str) -> Result<RowRange> {
+    /// Returns the listings of a directory and all below it that count, as ranges of ordinals,
+    /// sorted and disjoint; none is empty. Opens no file where the covers tell.
+    pub fn listings_below(&self, directory: &str) -> Result<Vec<RowRange>> {
+        let all = self.all_listings_below(directory)?;
+        self.live(all)
+    }
+
+    /// As [`Shard::listings_below`], dead ones among them.
+    pub(crate) fn all_listings_below(&self, directory: &str) -> Result<RowRange> {
         match Overlap::of(&self.record.prefix, directory) {
             Overlap::Outside => return Ok(0..0),
             Overlap::Inside => return Ok(0..self.rows(FileKind::Listings)),
@@ -62,9 +68,15 @@ impl Shard {
         Ok(found.unwrap_or(0..0))
     }
 
-    /// Returns the listing of a directory itself: no, one or, of a huge directory, several
-    /// ordinals.
-    pub fn listings_at(&self, directory: &str) -> Result<RowRange> {
+    /// Returns the listing of a directory itself, if it counts: no, one or, of a huge directory,
+    /// several ordinals, as ranges.
+    pub fn listings_at(&self, directory: &str) -> Result<Vec<RowRange>> {
+        let all = self.all_listings_at(directory)?;
+        self.live(all)
+    }
+
+    /// As [`Shard::listings_at`], dead ones among them.
+    pub(crate) fn all_listings_at(&self, directory: &str) -> Result<RowRange> {
         let may_hold = |prefix: &str| match Overlap::of(prefix, directory) {
             Overlap::Outside => false,
             Overlap::Inside => prefix == directory,
@@ -86,17 +98,26 @@ impl Shard {
     pub fn totals_below(&self, directory: &str) -> Result<Totals> {
         match Overlap::of(&self.record.prefix, directory) {
             Overlap::Outside => return Ok(Totals::default()),
-            Overlap::Inside => return Ok(self.record.totals),
+            Overlap::Inside => {
+                let mut totals = self.record.totals;
+                self.dead()?.iter().for_each(|dead| totals -= dead.totals);
+                return Ok(totals);
+            }
             Overlap::Partly => {}
         }
         let mut totals = Totals::default();
         for cover in self.covers()? {
+            let whole = cover.first as usize..cover.end as usize;
             match Overlap::of(&cover.prefix, directory) {
                 Overlap::Outside => {}
-                Overlap::Inside => totals += cover.totals,
+                Overlap::Inside => {
+                    totals += cover.totals;
+                    self.dead_within(&whole)?.iter().for_each(|dead| totals -= dead.totals);
+                }
                 Overlap::Partly => {
-                    let range = self.search(directory, cover.first as usize..cover.end as usize)?;
-                    totals += self.totals_of(range)?;
+                    for range in self.live(self.search(directory, whole)?)? {
+                        totals += self.totals_of(range)?;
+                    }
                 }
             }
         }
@@ -108,7 +129,7 @@ impl Shard {
     /// the others that have several.
     pub fn once_below(&self, directory: &str) -> Result<Option<(Totals, &[HardLink])>> {
         match (Overlap::of(&self.record.prefix, directory), &self.record.open_links) {
-            (Overlap::Inside, Some(open)) => {
+            (Overlap::Inside, Some(open)) if self.record.dead.is_empty() => {
                 let mut totals = self.record.totals;
                 totals -= self.record.repeats;
                 Ok(Some((totals, self.unpacked(open.get())?)))
@@ -134,9 +155,21 @@ impl Shard {
         Ok(totals)
     }
 
+    /// Returns the entries and the directories of ranges of listings, sorted and disjoint, as
+    /// ranges of rows of these files; none is empty.
+    pub fn rows_of(&self, listings: &[RowRange]) -> Result<(Vec<RowRange>, Vec<RowRange>)> {
+        let (mut entries, mut dirs) = (Vec::new(), Vec::new());
+        for range in listings {
+            let (more_entries, more_dirs) = self.rows_of_range(range.clone())?;
+            entries.extend(Some(more_entries).filter(|range| !range.is_empty()));
+            dirs.extend(Some(more_dirs).filter(|range| !range.is_empty()));
+        }
+        Ok((entries, dirs))
+    }
+
     /// Returns the entries and the directories of a range of listings, as ranges of rows of these
     /// files.
-    pub fn rows_of(&self, listings: RowRange) -> Result<(RowRange, RowRange)> {
+    pub(crate) fn rows_of_range(&self, listings: RowRange) -> Result<(RowRange, RowRange)> {
         let (first, end) = (self.totals_before(listings.start)?, self.totals_before(listings.end)?);
         let range = |first: i64, end: i64, kind| {
             let range = first as usize..end as usize;
@@ -159,12 +192,15 @@ impl Shard {
 
     /// Returns the running totals before a listing. The last ordinal but one past the end gives
     /// those of all.
-    fn totals_before(&self, listing: usize) -> Result<Totals> {
+    pub(crate) fn totals_before(&self, listing: usize) -> Result<Totals> {
         if listing == 0 {
             return Ok(Totals::default());
         }
         if listing >= self.rows(FileKind::Listings) {
             return Ok(self.record.totals);
+        }
+        if let Some(totals) = self.told_totals_before(listing)? {
+            return Ok(totals);
         }
         let (batch, row) = self.numbers(listing)?;
         Ok(Totals {

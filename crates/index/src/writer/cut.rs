@@ -42,7 +42,7 @@ impl Writer {
         let Some(begun) = self.begun.get(&subtree) else { return Ok(()) };
         let shards = self.shards_of(above.id);
         for (class, shard) in shards {
-            let listings = shard.listings_below(&above.path)?;
+            let listings = shard.all_listings_below(&above.path)?;
             if listings.is_empty() && !holds_values(&shard, &above.path)? {
                 continue;
             }
@@ -158,7 +158,7 @@ impl Writer {
             let mut builder = Builder::default();
             part.rows.unpack(&mut builder, below);
             for shard in shards {
-                let listings = shard.listings_below(&above.path)?;
+                let listings = shard.all_listings_below(&above.path)?;
                 for kept in [0..listings.start, listings.end..shard.rows(FileKind::Listings)] {
                     self.copy_listings(&shard, kept, &mut builder)?;
                 }
@@ -177,13 +177,13 @@ impl Writer {
 
     /// Adds the hashes under which something below a directory may be sealed.
     fn hash_entries(&self, shard: &Shard, above: &Above, below: &mut Below) -> Result<()> {
-        let listings = shard.listings_below(&above.path)?;
+        let listings = shard.all_listings_below(&above.path)?;
         for start in listings.clone().step_by(LISTINGS) {
             let chunk = start..listings.end.min(start + LISTINGS);
             let heads = heads(shard, &chunk)?;
-            let (entries, dirs) = shard.rows_of(chunk.clone())?;
+            let (entries, dirs) = shard.rows_of_range(chunk.clone())?;
             for (kind, rows) in [(FileKind::Entries, entries), (FileKind::Dirs, dirs)] {
-                for batch in read(shard, kind, LISTING | NAME, &rows)? {
+                for batch in read(shard, kind, LISTING | NAME, &[rows])? {
                     let batch = batch?;
                     let (ordinals, names) = (LISTING.of(&batch)?, NAME.of(&batch)?);
                     for (at, &ordinal) in ordinals.iter().enumerate() {
@@ -215,18 +215,22 @@ impl Writer {
     }
 
     fn copy_listings(&self, shard: &Shard, kept: RowRange, rest: &mut Builder) -> Result<()> {
+        shard.live(kept)?.into_iter().try_for_each(|live| self.copy_live(shard, live, rest))
+    }
+
+    fn copy_live(&self, shard: &Shard, kept: RowRange, rest: &mut Builder) -> Result<()> {
         // The builder does not ask who may see a listing: that is the class it is of.
         let access = &Access::EVERYONE;
         let mut order = Vec::new();
         for start in kept.clone().step_by(LISTINGS) {
             let chunk = start..kept.end.min(start + LISTINGS);
             let mut rows = vec![Rows::default(); chunk.len()];
-            let (entries, dirs) = shard.rows_of(chunk.clone())?;
+            let (entries, dirs) = shard.rows_of_range(chunk.clone())?;
             for (kind, range) in [(FileKind::Entries, entries), (FileKind::Dirs, dirs)] {
                 let mut columns = INODE;
                 let own = ENTRY.into_iter().filter(|column| kind.columns().contains(column));
                 own.for_each(|column| columns.add(column));
-                for batch in read(shard, kind, columns, &range)? {
+                for batch in read(shard, kind, columns, &[range])? {
                     copy_rows(shard, kind, &batch?, &chunk, &mut rows)?;
                 }
             }
@@ -275,7 +279,7 @@ struct Head {
 fn heads(shard: &Shard, listings: &RowRange) -> Result<Vec<Head>> {
     let mut heads = Vec::with_capacity(listings.len());
     let columns = INODE | PATH | DEPTH | PART | DEV;
-    for batch in read(shard, FileKind::Listings, columns, listings)? {
+    for batch in read(shard, FileKind::Listings, columns, std::slice::from_ref(listings))? {
         let batch = batch?;
         let (paths, depths) = (PATH.of(&batch)?, DEPTH.of(&batch)?);
         let (parts, devs) = (PART.of(&batch)?, DEV.of(&batch)?);
@@ -327,7 +331,7 @@ fn place_of(shard: &Shard, kind: FileKind, listings: &RowRange, ordinal: u32) ->
 }
 
 fn holds_values(shard: &Shard, directory: &str) -> Result<bool> {
-    let rows = 0..shard.rows(FileKind::Xattrs);
+    let rows = shard.live_values()?;
     for batch in read(shard, FileKind::Xattrs, VALUE_PATH, &rows)? {
         let batch = batch?;
         let paths = VALUE_PATH.of(&batch)?;
@@ -339,7 +343,7 @@ fn holds_values(shard: &Shard, directory: &str) -> Result<bool> {
 }
 
 fn copy_values(shard: &Shard, directory: &str, rest: &mut Builder) -> Result<()> {
-    let rows = 0..shard.rows(FileKind::Xattrs);
+    let rows = shard.live_values()?;
     let columns: Columns = FileKind::Xattrs.columns().iter().copied().collect();
     for batch in read(shard, FileKind::Xattrs, columns, &rows)? {
         let batch = batch?;
@@ -370,11 +374,11 @@ fn read(
     shard: &Shard,
     kind: FileKind,
     columns: impl Into<Columns>,
-    rows: &RowRange,
+    rows: &[RowRange],
 ) -> Result<impl Iterator<Item = Result<RecordBatch>>> {
-    let read = match rows.is_empty() {
+    let read = match rows.iter().all(RowRange::is_empty) {
         true => None,
-        false => Some(shard.read(kind, columns, std::slice::from_ref(rows), BATCH_ROWS)?),
+        false => Some(shard.read(kind, columns, rows, BATCH_ROWS)?),
     };
     Ok(read.into_iter().flatten())
 }
