@@ -1,5 +1,6 @@
 //! The listings of one class, kept in memory until they become a shard.
 
+use crate::digest::Digests;
 use canopy_model::{Attributes, Listing, Rows, Xattr, XattrAccess, compare_paths, xattr_names};
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,6 +49,7 @@ pub(crate) struct Head {
     pub(crate) part: u32,
     pub(crate) dev: u64,
     pub(crate) directory: Attributes,
+    pub(crate) digests: Digests,
     /// Rows of `entries`.
     pub(crate) entries: Range<u32>,
     /// Rows of `dirs`.
@@ -56,7 +58,7 @@ pub(crate) struct Head {
 
 impl Builder {
     /// Adds a listing; `order` is scratch space.
-    pub(crate) fn push(&mut self, listing: &Listing<'_>, order: &mut Vec<u32>) {
+    pub(crate) fn push(&mut self, listing: &Listing<'_>, digests: Digests, order: &mut Vec<u32>) {
         let rows = listing.rows;
         order.clear();
         order.extend(0..rows.len() as u32);
@@ -84,6 +86,7 @@ impl Builder {
             part: listing.part,
             dev: listing.dev,
             directory: *listing.directory,
+            digests,
             entries: first_entry..self.entries.len() as u32,
             dirs: first_dir..self.dirs.len() as u32,
         });

@@ -202,6 +202,10 @@ columns! {
     DIR_BYTES_BEFORE: i64 = "dir_bytes_before", false, Plain, false;
     /// Space of everything in all listings before this one, in units of 512 bytes.
     BLOCKS_BEFORE: i64 = "blocks_before", false, Delta, false;
+    /// Digest of a listing: of its directory and its entries, keyed with a secret of the index.
+    CONTENT: u64 = "content", false, Plain, false;
+    /// Digest of who may see a listing, likewise.
+    ACCESS: u64 = "access", false, Dictionary, false;
     /// How many entries a row of `usage` stands for.
     COUNT: i64 = "count", false, Plain, false;
     /// First listing of a block.

@@ -195,6 +195,8 @@ impl Encoder<'_> {
             columns.push(i64s(before.iter().map(|totals| totals.bytes)));
             columns.push(i64s(before.iter().map(|totals| totals.dir_bytes)));
             columns.push(i64s(before.iter().map(|totals| totals.blocks)));
+            columns.push(u64s(heads.iter().map(|head| head.digests.content)));
+            columns.push(u64s(heads.iter().map(|head| head.digests.access)));
             output.write(columns)?;
         }
         self.close(output)

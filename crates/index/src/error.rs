@@ -67,6 +67,9 @@ pub enum Error {
         /// The root of the source that has it.
         root: String,
     },
+    /// There is no source with this root.
+    #[error("{0} is no source of the index; 'canopy info' names those that are")]
+    NoSource(String),
     /// A subtree of another source cannot have a name.
     #[error("{root} lies in the source {above} and is replaced there; leave out --name")]
     InSource {
@@ -90,7 +93,7 @@ impl Error {
     /// Returns what a caller should make of it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::NoIndex(_) | Error::NoTable(_) => ErrorKind::NotFound,
+            Error::NoIndex(_) | Error::NoSource(_) | Error::NoTable(_) => ErrorKind::NotFound,
             Error::Io { source, .. } => ErrorKind::of_io(source),
             Error::Corrupt { .. } | Error::Version { .. } => ErrorKind::Corrupt,
             Error::Locked(_) => ErrorKind::Unavailable,

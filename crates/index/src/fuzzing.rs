@@ -6,11 +6,12 @@
 
 use crate::builder::Builder;
 use crate::class_lists::{ClassList, ListRecord, ListedClass};
+use crate::digest::Digests;
 use crate::disk::BLOCK_BYTES;
 use crate::error::Error;
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, Document, GrantRecord,
-    Manifest, SourceRecord,
+    Manifest, ScanRecord, SourceRecord,
 };
 use crate::names::{self, ClassPlace, Names};
 use crate::own_tables::TableFileRecord;
@@ -21,7 +22,7 @@ use crate::schema::{FORMAT, FileKind};
 use crate::sealed::{self, Part, SealedFile, SealedInode, SealedRecord};
 use crate::sealed_rows::SealedRows;
 use crate::shard::Shard;
-use crate::shard_record::{Cover, FileRecord, HardLink, ShardRecord};
+use crate::shard_record::{Cover, DeadListings, FileRecord, HardLink, ShardRecord};
 use crate::summaries::{self, BlockSummary};
 use crate::thrift;
 use canopy_model::fuzzing::Target;
@@ -271,6 +272,8 @@ fn shard() -> ShardRecord {
         repeats: totals,
         open_links: Some(packed(vec![link])),
         covers: packed(vec![Cover { prefix: "home".to_owned(), first: 0, end: 3, totals }]),
+        dead: packed(vec![DeadListings { first: 1, end: 2, before: totals, totals }]),
+        dead_values: packed(vec![(0, 1)]),
     }
 }
 
@@ -308,6 +311,8 @@ fn all_manifests() -> AllManifests {
         lists: packed(lists()),
         tables: tables(),
         queries: [("d".to_owned(), "SELECT size FROM entries".to_owned())].into(),
+        scans: [(1, ScanRecord { excludes: vec!["*.o".to_owned()], ..ScanRecord::default() })]
+            .into(),
     }
 }
 
@@ -331,7 +336,7 @@ fn sealed_seeds() -> Vec<Vec<u8>> {
         access: &Access::EVERYONE,
         rows: &rows,
     };
-    builder.push(&listing, &mut Vec::new());
+    builder.push(&listing, Digests::default(), &mut Vec::new());
     let part = Part {
         listers: [1; 16],
         source: 1,

@@ -41,6 +41,7 @@ mod class_dirs;
 mod class_lists;
 pub mod column;
 mod covers;
+mod digest;
 mod disk;
 mod encoder;
 mod error;
@@ -72,7 +73,7 @@ pub use column::{Column, ColumnId, Columns};
 pub use disk::{Disk, Faults};
 pub use error::{Error, Result, parquet_write_error};
 pub use failures::Failure;
-pub use manifest::SourceRecord;
+pub use manifest::{ScanRecord, SourceRecord};
 pub use own_tables::{
     ColumnType, TableColumn, TableFile, TableFormat, TableKind, TableRead, TableRecord,
     TableWriter, WrittenRows, table_schema,

@@ -93,6 +93,21 @@ pub(crate) struct AllManifests {
     pub(crate) tables: Vec<TableRecord>,
     /// Queries of the derived ones, by name.
     pub(crate) queries: BTreeMap<String, String>,
+    /// How sources were scanned, by number.
+    pub(crate) scans: BTreeMap<u32, ScanRecord>,
+}
+
+/// How a source was scanned, so that it can be again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanRecord {
+    /// Whether the scan stayed on the file system of the root.
+    pub one_file_system: bool,
+    /// Patterns of what was left out, besides what is configured.
+    pub excludes: Vec<String>,
+    /// Whether what the configuration leaves out was scanned, too.
+    pub no_prune: bool,
+    /// Whether extended attributes were left out.
+    pub no_xattrs: bool,
 }
 
 // Not flattened: serde would buffer every value of it, and this is read by each command of root's.

@@ -18,6 +18,8 @@ use std::path::Path;
 pub(crate) struct Marker {
     /// The key of the index.
     pub(crate) key: Key,
+    /// What digests of listings are keyed with; of the writer alone.
+    pub(crate) secret: Key,
 }
 
 impl Document for Marker {
@@ -27,9 +29,9 @@ impl Document for Marker {
 /// Most bytes of a marker that are read.
 const BYTES_MAX: u64 = 4096;
 
-/// Locks the index in a directory and returns its key. An empty directory becomes an index; any
+/// Locks the index in a directory and returns its keys. An empty directory becomes an index; any
 /// other one without a marker is refused, and nothing in it is touched. The path is a real one.
-pub(crate) fn claim(index: &Path) -> Result<(File, Key)> {
+pub(crate) fn claim(index: &Path) -> Result<(File, Marker)> {
     let path = names::lock(index);
     // Not readable by others: who may open it could hold the lock. Neither a link nor a pipe.
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -66,14 +68,14 @@ pub(crate) fn claim(index: &Path) -> Result<(File, Key)> {
         if !holds_nothing_else(index)? {
             return Err(Error::NotAnIndex(index.to_owned()));
         }
-        let key = random_key(index)?;
-        let text = manifest::encode(&path, &Marker { key })?;
+        let marker = Marker { key: random_key(index)?, secret: random_key(index)? };
+        let text = manifest::encode(&path, &marker)?;
         let written = file.write_all(&text).and_then(|()| file.sync_all());
         written.map_err(Error::io("write", &path))?;
-        return Ok((file, key));
+        return Ok((file, marker));
     }
     match manifest::decode::<Marker>(&text) {
-        Ok(marker) => Ok((file, marker.key)),
+        Ok(marker) => Ok((file, marker)),
         Err(manifest::Fault::Version(found)) => Err(manifest::other_version(&path, found)),
         Err(manifest::Fault::Corrupt(_)) => Err(Error::NotAnIndex(index.to_owned())),
     }

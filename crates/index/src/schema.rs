@@ -49,7 +49,7 @@ use parquet::schema::types::ColumnPath;
 use std::sync::{Arc, LazyLock};
 
 /// Format of everything in an index; others are refused.
-pub const FORMAT: u32 = 8;
+pub const FORMAT: u32 = 9;
 
 /// Distance of the fences in `listings`, and rows of its data pages and of those of `dirs`, where
 /// single rows are looked up.
@@ -165,7 +165,9 @@ const LISTINGS: &[ColumnId] = with_inode!(
         FIRST_DIR,
         BYTES_BEFORE,
         DIR_BYTES_BEFORE,
-        BLOCKS_BEFORE
+        BLOCKS_BEFORE,
+        CONTENT,
+        ACCESS
     ]
 );
 const ENTRIES: &[ColumnId] = with_inode!([LISTING, NAME], [TARGET, RDEV, XATTRS]);

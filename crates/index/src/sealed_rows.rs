@@ -1,7 +1,8 @@
 //! Few rows of a shard, packed into a sealed record.
 
 use crate::builder::{Builder, Value};
-use canopy_model::{Access, Attributes, Listing, Rows, Xattr, is_below, join, xattr_names};
+use crate::digest::Digests;
+use canopy_model::{Access, Attributes, Listing, Rows, Xattr, join, xattr_names};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -119,7 +120,8 @@ impl SealedRows {
                 access: &Access::EVERYONE,
                 rows: &rows,
             };
-            builder.push(&listing, &mut order);
+            // Nobody compares what is behind a passage: it is written anew.
+            builder.push(&listing, Digests::default(), &mut order);
         }
         for value in &self.values {
             builder.push_value(Value {
@@ -132,16 +134,16 @@ impl SealedRows {
         }
     }
 
-    /// Returns whether anything is at or below a directory, where the passage has this path.
-    pub(crate) fn holds_below(&self, passage: &str, directory: &str) -> bool {
+    /// Returns whether anything is in one of some directories, where the passage has this path.
+    pub(crate) fn holds(&self, passage: &str, is_one: impl Fn(&str) -> bool) -> bool {
         let paths = self.listings.iter().map(|listing| &listing.path);
         let mut paths = paths.chain(self.values.iter().map(|value| &value.path));
-        paths.any(|path| is_below(&join_below(passage, path), directory))
+        paths.any(|path| is_one(&join_below(passage, path)))
     }
 
-    /// Takes away what is at or below a directory, where the passage has this path.
-    pub(crate) fn cut(&mut self, passage: &str, directory: &str) {
-        let stays = |path: &str| !is_below(&join_below(passage, path), directory);
+    /// Takes away what is in some directories, where the passage has this path.
+    pub(crate) fn cut(&mut self, passage: &str, is_one: impl Fn(&str) -> bool) {
+        let stays = |path: &str| !is_one(&join_below(passage, path));
         self.listings.retain(|listing| stays(&listing.path));
         self.values.retain(|value| stays(&value.path));
     }

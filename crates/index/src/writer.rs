@@ -20,8 +20,9 @@ use crate::failures::{Failure, Failures};
 use crate::journal::{self, Journal};
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest,
+    ScanRecord, SourceRecord,
 };
-use crate::marker;
+use crate::marker::{self, Marker};
 use crate::names::{self, Key, Names};
 use crate::own_tables::TableRecord;
 use crate::packed::PackedList;
@@ -41,11 +42,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod cleaning;
+mod copying;
 mod cut;
+mod cut_sealed;
+mod refresh;
+mod replaced;
 mod shard_writer;
 mod sources;
 mod tables;
 
+use refresh::Seen;
 pub use shard_writer::ShardWriter;
 use sources::Begun;
 
@@ -97,6 +103,8 @@ pub struct NewSource {
     pub approach: Approach,
     /// Its extended attributes: names, and values with those who may see them.
     pub xattrs: Vec<(String, Option<(Vec<u8>, Audience)>)>,
+    /// How it is scanned, so that it can be again; `None` for what is not scanned.
+    pub scan: Option<ScanRecord>,
 }
 
 /// What a publication made.
@@ -110,6 +118,8 @@ pub struct Published {
     pub subtrees: Vec<(String, String)>,
     /// Entries of the new sources, directories among them.
     pub entries: u64,
+    /// Those of them that are as they were, and stay where they are.
+    pub kept: u64,
     /// Shards of the new sources.
     pub shards: u64,
     /// Bytes of these shards.
@@ -163,6 +173,8 @@ pub struct Writer {
     generation: u64,
     table: ClassTable,
     names: Names,
+    /// What digests of listings are keyed with.
+    secret: Key,
     /// Makes what is sealed differ from all that was sealed before.
     salt: Key,
     dirs: ClassDirs,
@@ -175,6 +187,8 @@ pub struct Writer {
     /// Directories that are for their owner and root alone, by owner.
     beyond_limits: Mutex<BTreeMap<u32, u64>>,
     next_source: u32,
+    /// How sources were scanned, by number.
+    scans: BTreeMap<u32, ScanRecord>,
     /// Sources that were begun and are not in the manifests, by number.
     begun: BTreeMap<u32, Begun>,
     /// Those of them whose listings are still coming.
@@ -201,7 +215,7 @@ impl Writer {
         let mode = if uid == 0 { 0o755 } else { 0o700 };
         options.disk.directories(path, mode)?;
         let path = safety::check(path, uid)?;
-        let (lock, key) = marker::claim(&path)?;
+        let (lock, Marker { key, secret }) = marker::claim(&path)?;
         let current = cleaning::current(&path)?;
         let state: AllManifests = match &current {
             Some(current) => manifest::read(&names::all_manifests(&path, current.generation))?,
@@ -259,12 +273,14 @@ impl Writer {
         Ok(Writer {
             lists: (lists, state.lists.get().map_err(corrupt)?.to_vec()),
             dirs,
+            secret,
             salt,
             names,
             begun: BTreeMap::new(),
             unfinished: Mutex::default(),
             failures: Failures::read(&path)?,
             incomplete: Vec::new(),
+            scans: state.scans,
             tables: state.tables,
             queries: state.queries,
             published: Published::default(),
@@ -289,6 +305,15 @@ impl Writer {
         &self.table
     }
 
+    /// Returns the sources of the index, by root, each with how it was scanned, if it was.
+    pub fn sources(&self) -> Vec<(SourceRecord, Option<ScanRecord>)> {
+        let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
+        let scan = |source: &SourceRecord| self.scans.get(&source.id).cloned();
+        let mut sources: Vec<_> = sources.map(|source| (source.clone(), scan(source))).collect();
+        sources.sort_by(|(a, _), (b, _)| (&a.root, a.id).cmp(&(&b.root, b.id)));
+        sources
+    }
+
     /// Returns the real path of the index.
     pub fn path(&self) -> &Path {
         &self.path
@@ -300,22 +325,25 @@ impl Writer {
         let share = self.options.memory_bytes / self.options.threads.max(1);
         // A vector that grows doubles: half of the share is left for that.
         let new = |_| ShardWriter::new(self, source, share / 2);
-        let mut writers: Vec<_> = (0..self.options.threads.max(1)).map(new).collect();
-        if let Some(new) = self.begun.get(&source) {
-            self.begin(source, new, &mut writers[0]);
-        }
-        writers
+        (0..self.options.threads.max(1)).map(new).collect()
     }
 
     /// Writes what is left in the shard writers, one shard a class, on as many threads, and what
     /// stays of a source of which this is a subtree. With it, the source has come to its end.
-    pub fn finish_shards(&self, writers: Vec<ShardWriter<'_>>) -> Result<()> {
+    pub fn finish_shards(&self, mut writers: Vec<ShardWriter<'_>>) -> Result<()> {
+        if let Some(first) = writers.first_mut()
+            && let Some(begun) = self.begun.get(&first.source)
+        {
+            self.add_root(first.source, begun, first);
+        }
         let mut threads = vec![(); writers.len()];
         let mut left: FxHashMap<ClassId, Vec<Builder>> = FxHashMap::default();
         let mut sealed: FxHashMap<ClassId, Vec<SealedBuilder>> = FxHashMap::default();
         let mut source = 0;
+        let mut seen = Seen::default();
         for writer in writers {
             source = writer.source;
+            seen.append(writer.seen);
             for (class, builder) in writer.builders {
                 left.entry(class).or_default().push(builder);
             }
@@ -325,6 +353,14 @@ impl Writer {
                     Some(last) => last.append(builder),
                     None => builders.push(builder),
                 }
+            }
+        }
+        if let Some(begun) = self.begun.get(&source) {
+            begun.entries.store(seen.entries, Ordering::Relaxed);
+            begun.kept_entries.store(seen.kept_entries, Ordering::Relaxed);
+            if let Some(replaced) = self.replaced(begun, seen)? {
+                self.cut(source, &replaced, &mut left)?;
+                self.cut_sealed(source, &replaced)?;
             }
         }
         let joined =
@@ -342,9 +378,6 @@ impl Writer {
         parallel(&mut threads, sealed, |(), (class, builder)| {
             self.write_sealed(class, source, builder)
         })?;
-        if let Some(above) = self.begun.get(&source).and_then(|begun| begun.above.as_ref()) {
-            self.cut(source, above)?;
-        }
         self.unfinished.lock().remove(&source);
         Ok(())
     }
@@ -385,19 +418,15 @@ impl Writer {
 
     /// Takes the shards that were written into the manifests of their classes.
     fn settle(&mut self) {
-        let accepted = self.accept_sources();
+        let owners = self.accept_sources();
         for (class, written) in std::mem::take(&mut *self.shards.lock()) {
             self.changed.insert(class);
             let held = self.classes.entry(class).or_default();
             match written {
                 Written::Shard(mut shard) => {
-                    shard.source =
-                        accepted.owners.get(&shard.source).copied().unwrap_or(shard.source);
-                    if !accepted.rewritten.contains(&shard.id) {
-                        self.published.entries += (shard.totals.entries + shard.totals.dirs) as u64;
-                        self.published.shards += 1;
-                        self.published.bytes += shard.bytes();
-                    }
+                    shard.source = owners.get(&shard.source).copied().unwrap_or(shard.source);
+                    self.published.shards += 1;
+                    self.published.bytes += shard.bytes();
                     held.manifest.shards.push(*shard);
                 }
                 // What is in them is in shards too.
@@ -464,6 +493,7 @@ impl Writer {
             lists: PackedList::new(lists).map_err(failed)?,
             tables: self.tables.clone(),
             queries: self.queries.clone(),
+            scans: self.scans.clone(),
         };
         manifest::write(disk, &path, &all, 0o600, false)
     }

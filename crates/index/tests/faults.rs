@@ -30,6 +30,7 @@ fn add_source(writer: &mut Writer, root: &str) -> Result<u32> {
         attributes: Attributes { mode: DIR, ..Attributes::default() },
         approach: Approach::EVERYONE,
         xattrs: Vec::new(),
+        scan: None,
     })
 }
 

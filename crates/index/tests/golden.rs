@@ -123,6 +123,7 @@ fn write(index: &Path) {
             attributes: attributes(10, 0o040_755, 0, 4096),
             approach: Approach::EVERYONE,
             xattrs: vec![("user.root".to_owned(), Some((b"of it".into(), all)))],
+            scan: None,
         })
         .unwrap();
     let mut sinks = writer.shard_writers(source);

@@ -12,7 +12,8 @@
 //! of each entry, `directory` a directory that is open with those above it, `batch` what was read
 //! and not handed over, `faults` what is counted; `stealing` shares the walk among threads; `inode`
 //! and `xattrs` talk to the kernel; `mounts` reads what is mounted, `rules` tells who decides
-//! there, `ids` whom a user namespace does not know. The live search of `canopy_tools` uses
+//! there, `ids` whom a user namespace does not know; `selection` says
+//! what is walked where most of a source is known. The live search of `canopy_tools` uses
 //! `stealing`, `mounts` and [`look_at`] too.
 //!
 //! Not its job: what becomes of the listings.
@@ -28,6 +29,7 @@ mod mounts;
 mod options;
 mod root;
 mod rules;
+mod selection;
 mod stealing;
 mod walk;
 mod xattrs;
@@ -39,6 +41,7 @@ pub use mounts::{Mount, mounts, parse_mounts};
 pub use options::ScanOptions;
 pub use root::{Root, RootError};
 pub use rules::{ClosedMount, MountRules, Rules};
+pub use selection::{Known, Selection};
 pub use stealing::{Stack, share};
-pub use walk::{scan, threads_max};
+pub use walk::{Part, scan, threads_max};
 pub use xattrs::FoundXattr;

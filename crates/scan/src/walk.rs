@@ -10,9 +10,12 @@ use crate::inode::{Stat, open_dir, stat_at, stat_open};
 use crate::options::ScanOptions;
 use crate::root::Root;
 use crate::rules::{MountRules, Rules};
+use crate::selection::{Known, Selected, Selection};
 use crate::stealing::{Stack, share};
 use crate::xattrs::XattrReader;
-use canopy_model::{ClassTable, FileType, Rows, Sink, escape, join, join_absolute, unescape};
+use canopy_model::{
+    Attributes, ClassTable, FileType, Rows, Sink, escape, join, join_absolute, unescape,
+};
 use nix::sys::resource::{Resource, getrlimit};
 use rustix::fd::OwnedFd;
 use rustix::fs::RawDir;
@@ -32,10 +35,19 @@ const DIRENT_BYTES: usize = 64 * 1024;
 /// Levels of nested directories that are read however few descriptors there are.
 const LEVELS_MIN: usize = 64;
 
-/// Walks the tree of `root`, one thread a sink, and gives the sinks back. Errors of single entries
-/// are counted and told to `on_error`; the error of a sink ends the walk. Blocks.
+/// The part of a source that is walked.
+#[derive(Clone, Copy)]
+pub struct Part<'a> {
+    /// What to list.
+    pub selection: &'a Selection,
+    /// What is known of the rest.
+    pub known: &'a dyn Known,
+}
+
+/// Walks the tree of `root`, or a part of it, one thread a sink, and gives the sinks back. Errors
+/// of single entries are counted and told to `on_error`; the error of a sink ends the walk. Blocks.
 pub fn scan<S: Sink>(
-    root: Root,
+    (root, part): (Root, Option<Part<'_>>),
     options: &ScanOptions,
     classes: &ClassTable,
     rules: &MountRules,
@@ -44,6 +56,7 @@ pub fn scan<S: Sink>(
     sinks: Vec<S>,
 ) -> Result<Vec<S>, S::Error> {
     let walk = Walk {
+        known: part.map(|part| part.known),
         options,
         classes,
         rules,
@@ -64,7 +77,9 @@ pub fn scan<S: Sink>(
     if walk.is_left_out(&root.directory) {
         return Ok(sinks);
     }
-    let first = Task::Read { directory: root.directory, part: 0 };
+    let selected = part.map_or(Selected::Whole, |part| Selected::Part(part.selection));
+    let Some(selected) = walk.settle(&root.directory, selected) else { return Ok(sinks) };
+    let first = Task::Read { directory: root.directory, part: 0, selected };
     share(first, sinks, |sink, stack| Thread::new(&walk, sink, stack).run()).into_iter().collect()
 }
 
@@ -94,14 +109,21 @@ fn levels_max(threads: usize) -> usize {
 }
 
 /// What is still to be read.
-enum Task {
+enum Task<'a> {
     /// The entries of a directory, from where its descriptor stands.
-    Read { directory: Arc<Directory>, part: u32 },
+    Read { directory: Arc<Directory>, part: u32, selected: Selected<'a> },
     /// A directory in another one.
-    Open { above: Arc<Directory>, name: CString },
+    Open {
+        above: Arc<Directory>,
+        name: CString,
+        selected: Selected<'a>,
+        /// What is selected above, if that was not listed.
+        passed: Option<&'a Selection>,
+    },
 }
 
 struct Walk<'a> {
+    known: Option<&'a dyn Known>,
     options: &'a ScanOptions,
     classes: &'a ClassTable,
     rules: &'a MountRules,
@@ -130,6 +152,25 @@ impl Walk<'_> {
         };
         count.fetch_add(1, Ordering::Relaxed);
         (self.on_error)(&error);
+    }
+
+    /// Returns what of a directory is listed, now that it is open; `None` for nothing. What is not
+    /// as it was known is listed as a whole, since others may see all below it.
+    fn settle<'s>(&self, directory: &Directory, selected: Selected<'s>) -> Option<Selected<'s>> {
+        let Some(known) = self.known else { return Some(selected) };
+        let selected = match selected {
+            Selected::Part(part) if part.is_whole() => Selected::Whole,
+            other => other,
+        };
+        if matches!(selected, Selected::Whole) {
+            return Some(selected);
+        }
+        let path = directory.path();
+        if known.has(&path, directory.dev, directory.attributes.ino, &directory.access) {
+            return Some(selected).filter(|selected| !matches!(selected, Selected::IfChanged));
+        }
+        known.replaces(&path);
+        Some(Selected::Whole)
     }
 
     /// Returns whether the contents of a directory are left out because of where it is.
@@ -183,20 +224,37 @@ enum Rest {
     Unread,
 }
 
-struct Thread<'a, S> {
-    walk: &'a Walk<'a>,
+/// Tells which subdirectories of a directory need not be looked into.
+struct Unchanged<'a> {
+    selection: &'a Selection,
+    known: HashMap<String, Attributes>,
+}
+
+impl Unchanged<'_> {
+    /// Returns whether a directory is as it was when the one above was listed before.
+    fn has(&self, name: &str, now: &Attributes) -> bool {
+        let place = |of: &Attributes| (of.ino, of.mode, of.uid, of.gid, of.ctime_ns);
+        self.selection.child(&unescape(name)).is_none()
+            && self.known.get(name).is_some_and(|known| place(known) == place(now))
+    }
+}
+
+struct Thread<'a, 's, S> {
+    walk: &'a Walk<'s>,
     sink: S,
-    stack: &'a Stack<'a, Task>,
+    stack: &'a Stack<'a, Task<'s>>,
     rows: Rows,
     names: Names,
     subdirs: Vec<CString>,
+    /// Of a directory whose subdirectories are walked only where they have changed.
+    unchanged: Option<Unchanged<'s>>,
     buffer: Vec<MaybeUninit<u8>>,
     xattrs: XattrReader,
     batch: Batch,
 }
 
-impl<'a, S: Sink> Thread<'a, S> {
-    fn new(walk: &'a Walk<'a>, sink: S, stack: &'a Stack<'a, Task>) -> Self {
+impl<'a, 's, S: Sink> Thread<'a, 's, S> {
+    fn new(walk: &'a Walk<'s>, sink: S, stack: &'a Stack<'a, Task<'s>>) -> Self {
         Thread {
             walk,
             sink,
@@ -204,6 +262,7 @@ impl<'a, S: Sink> Thread<'a, S> {
             rows: Rows::default(),
             names: Names::default(),
             subdirs: Vec::new(),
+            unchanged: None,
             buffer: vec![MaybeUninit::uninit(); DIRENT_BYTES],
             xattrs: XattrReader::default(),
             batch: Batch::default(),
@@ -221,11 +280,18 @@ impl<'a, S: Sink> Thread<'a, S> {
                 break;
             };
             outcome = handed_over.and_then(|()| match task {
-                Task::Read { directory, part } => self.read(directory, part),
-                Task::Open { above, name } => match self.open(above, name) {
-                    Some(directory) => self.read(directory, 0),
-                    None => Ok(()),
-                },
+                Task::Read { directory, part, selected } => self.read(directory, part, selected),
+                Task::Open { above, name, selected, passed } => {
+                    let opened = self.open(above, name, passed);
+                    let settled = opened.and_then(|directory| {
+                        let selected = self.walk.settle(&directory, selected)?;
+                        Some((directory, selected))
+                    });
+                    match settled {
+                        Some((directory, selected)) => self.read(directory, 0, selected),
+                        None => Ok(()),
+                    }
+                }
             });
         }
         if outcome.is_err() {
@@ -235,8 +301,23 @@ impl<'a, S: Sink> Thread<'a, S> {
     }
 
     /// Reads a directory, and puts its subdirectories on the stack. Of a large one it reads one
-    /// part, and what is in that is read before the next.
-    fn read(&mut self, directory: Arc<Directory>, mut part: u32) -> Result<(), S::Error> {
+    /// part, and what is in that is read before the next. One that is only on the way to others is
+    /// not read.
+    fn read(
+        &mut self,
+        directory: Arc<Directory>,
+        mut part: u32,
+        selected: Selected<'s>,
+    ) -> Result<(), S::Error> {
+        self.unchanged = None;
+        if let Selected::Part(selection) = selected {
+            if !selection.is_listed() {
+                self.pass(&directory, selection);
+                return Ok(());
+            }
+            let known = self.walk.known.map(|known| known.subdirectories(&directory.path()));
+            self.unchanged = Some(Unchanged { selection, known: known.unwrap_or_default() });
+        }
         let mut buffer = std::mem::take(&mut self.buffer);
         if self.is_pointless(&directory) {
             self.buffer = buffer;
@@ -263,12 +344,14 @@ impl<'a, S: Sink> Thread<'a, S> {
         self.buffer = buffer;
         outcome?;
         match rest {
-            Rest::Unread => self.stack.put(Task::Read { directory: directory.clone(), part }),
+            Rest::Unread => {
+                self.stack.put(Task::Read { directory: directory.clone(), part, selected });
+            }
             _ => {
                 self.walk.counts.directories.fetch_add(1, Ordering::Relaxed);
             }
         }
-        self.put_subdirs(&directory);
+        self.put_subdirs(&directory, selected);
         Ok(())
     }
 
@@ -277,8 +360,27 @@ impl<'a, S: Sink> Thread<'a, S> {
         self.walk.moves.any() && directory.is_gone()
     }
 
-    /// Opens a directory. `None` if its contents are left out or cannot be read.
-    fn open(&self, above: Arc<Directory>, name: CString) -> Option<Arc<Directory>> {
+    /// Goes on to what is selected below a directory, which is not read.
+    fn pass(&self, directory: &Arc<Directory>, selection: &'s Selection) {
+        for (name, child) in selection.take_on() {
+            let Ok(name) = CString::new(name.as_slice()) else { continue };
+            self.stack.put(Task::Open {
+                above: directory.clone(),
+                name,
+                selected: Selected::Part(child),
+                passed: Some(selection),
+            });
+        }
+    }
+
+    /// Opens a directory. `None` if its contents are left out or cannot be read. If there is none
+    /// any more in a directory that was `passed`, that is read instead.
+    fn open(
+        &self,
+        above: Arc<Directory>,
+        name: CString,
+        passed: Option<&'s Selection>,
+    ) -> Option<Arc<Directory>> {
         let walk = self.walk;
         let escaped: Box<str> = escape(name.as_bytes()).into();
         let path = || join(&above.path(), &escaped);
@@ -294,6 +396,12 @@ impl<'a, S: Sink> Thread<'a, S> {
         let opened = open_dir(&above.fd, &name).and_then(|fd| Ok((stat_open(&fd)?, fd)));
         let (stat, fd): (Stat, OwnedFd) = match opened {
             Ok(opened) => opened,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if passed.is_some() => {
+                let selection = passed.filter(|selection| selection.list_too())?;
+                let selected = Selected::Part(selection);
+                self.stack.put(Task::Read { directory: above, part: 0, selected });
+                return None;
+            }
             Err(errno) => {
                 walk.report(&path(), Fault::Failed(Step::List, errno));
                 return None;
@@ -396,6 +504,7 @@ impl<'a, S: Sink> Thread<'a, S> {
             self.rows.push(&escaped, attributes, &target);
             if attributes.file_type() == FileType::Directory
                 && !walk.ends_at(directory, &entry.stat)
+                && !self.unchanged.as_ref().is_some_and(|known| known.has(&escaped, &attributes))
             {
                 self.subdirs.push(name.to_owned());
             }
@@ -426,10 +535,18 @@ impl<'a, S: Sink> Thread<'a, S> {
     }
 
     /// Puts the subdirectories on the stack so that they are read in the order of their names.
-    fn put_subdirs(&mut self, directory: &Arc<Directory>) {
+    fn put_subdirs(&mut self, directory: &Arc<Directory>, selected: Selected<'s>) {
         self.subdirs.sort_unstable_by(|a, b| b.cmp(a));
         for name in self.subdirs.drain(..) {
-            self.stack.put(Task::Open { above: directory.clone(), name });
+            let selected = match selected {
+                Selected::Part(selection) => match selection.child(name.as_bytes()) {
+                    Some(_) if selection.is_passed() => continue,
+                    Some(child) => Selected::Part(child),
+                    None => Selected::IfChanged,
+                },
+                other => other,
+            };
+            self.stack.put(Task::Open { above: directory.clone(), name, selected, passed: None });
         }
     }
 }

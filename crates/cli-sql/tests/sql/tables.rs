@@ -398,6 +398,7 @@ fn a_new_source_takes_the_rows_of_derived_tables_away() {
         attributes,
         approach: Approach::EVERYONE,
         xattrs: Vec::new(),
+        scan: None,
     };
     writer.add_source(source).unwrap();
     writer.publish().unwrap();

@@ -192,6 +192,7 @@ fn add_source(
         attributes: import.attributes(),
         approach: import.root_approach(writer.classes()),
         xattrs: import.xattrs(writer.classes()),
+        scan: None,
     })?;
     let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
     let sinks = import.run(writer.classes(), counts, sinks).context("nothing was published")?;

@@ -9,7 +9,7 @@ use crate::outcome::{Outcome, message, say, warn_of};
 use crate::places;
 use crate::{Engine, companion, interrupt};
 use anyhow::Context;
-use canopy_index::{Disk, NewSource, Writer, WriterOptions};
+use canopy_index::{Disk, NewSource, ScanRecord, Writer, WriterOptions};
 use canopy_model::{Approach, Attributes, Audience, ClassTable, Grant, escape};
 use canopy_scan::{
     Counts, Excludes, Fault, FoundXattr, MountRules, Root, ScanError, ScanOptions, Step, scan,
@@ -316,6 +316,7 @@ impl Run<'_> {
             attributes: root.attributes,
             approach: root.approach.clone(),
             xattrs,
+            scan: Some(self.scan_record()),
         })?;
         let escaped = root.escaped_path();
         let scanned = self.scan(writer, source, root);
@@ -357,6 +358,7 @@ impl Run<'_> {
             attributes,
             approach: approach.clone(),
             xattrs,
+            scan: None,
         })?;
         let scan = || -> anyhow::Result<()> {
             let excludes = self.excludes(&root)?;
@@ -417,7 +419,7 @@ impl Run<'_> {
         };
         let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
         let (classes, rules) = (writer.classes(), &self.rules);
-        let sinks = scan(root, &options, classes, rules, &self.counts, &on_error, sinks)?;
+        let sinks = scan((root, None), &options, classes, rules, &self.counts, &on_error, sinks)?;
         match unlisted.get() {
             Some(&Fault::Failed(_, errno)) => {
                 return Err(std::io::Error::from(errno))
@@ -428,6 +430,16 @@ impl Run<'_> {
         }
         writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
         Ok(())
+    }
+
+    /// Returns how sources are scanned.
+    fn scan_record(&self) -> ScanRecord {
+        ScanRecord {
+            one_file_system: self.arguments.one_file_system,
+            excludes: self.arguments.exclude.clone(),
+            no_prune: self.arguments.no_prune,
+            no_xattrs: self.arguments.no_xattrs,
+        }
     }
 
     /// Returns what is left out of a source, by the command line and by the configuration.

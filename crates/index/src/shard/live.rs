@@ -23,11 +23,6 @@ impl Shard {
         self.less(0..self.rows(FileKind::Xattrs), ranges)
     }
 
-    /// Returns whether any of its rows does not count.
-    pub(crate) fn has_dead(&self) -> bool {
-        !self.record.dead.is_empty() || !self.record.dead_values.is_empty()
-    }
-
     /// Returns the listings of a range that count.
     pub(crate) fn live(&self, listings: RowRange) -> Result<Vec<RowRange>> {
         let dead = self.dead()?.iter();
@@ -35,11 +30,7 @@ impl Shard {
     }
 
     /// Returns what is left of a range without others, which must follow each other.
-    fn less(
-        &self,
-        range: RowRange,
-        dead: impl Iterator<Item = RowRange>,
-    ) -> Result<Vec<RowRange>> {
+    fn less(&self, range: RowRange, dead: impl Iterator<Item = RowRange>) -> Result<Vec<RowRange>> {
         let mut live = Vec::new();
         let (mut at, mut dead_end) = (range.start, 0);
         for dead in dead {

@@ -1,202 +1,99 @@
-//! Taking a directory and all below it out of the shards of a source, so that another scan of it
-//! takes their place.
+//! Taking listings out of the shards of a source, so that newer ones take their place.
 //!
-//! 1. Find which of the source's shards hold anything at or below the directory: listings, values
-//!    of extended attributes.
-//! 2. Write what else they hold as new shards. Shards that hold nothing else are left out, and all
-//!    others are not touched.
-//! 3. Do the same with sealed records.
+//! Files of shards never change. Of a shard that keeps most of its rows the manifest tells which
+//! are dead; of one that keeps few, these few are written anew together with what is new, and the
+//! shard is left out. So are small shards of a class that has several of the same size: that bounds
+//! how many there are, however often a source is updated, and each row is written anew only as
+//! often as the class has sizes.
 //!
-//! The row of the directory itself, its values and its sealed record belong to the listing that it
-//! is in, and stay.
+//! The row of a directory itself, its values and its sealed record belong to the listing that it
+//! is in. `cut_sealed` does the same with sealed records.
 
-use super::sources::{Above, Begun};
-use super::{Held, Writer, Written};
-use crate::builder::{Builder, Value};
+use super::copying::{copy_listings, copy_values, read};
+use super::replaced::Replaced;
+use super::{Held, Writer};
+use crate::builder::Builder;
 use crate::column::*;
-use crate::error::Result;
-use crate::names::Secret;
+use crate::error::{Error, Result};
+use crate::packed::PackedList;
 use crate::schema::FileKind;
-use crate::sealed::{Part, Sealed, SealedBuilder};
 use crate::shard::{ClassDir, RowRange, Shard};
-use arrow::array::{Array, RecordBatch};
-use canopy_model::{
-    Access, Attributes, ClassId, Listing, Rows, Xattr, is_below, join, join_absolute, xattr_names,
-};
-use rustc_hash::{FxHashMap, FxHashSet};
+use crate::shard_record::{DeadListings, ShardRecord};
+use canopy_model::ClassId;
+use rustc_hash::FxHashMap;
+use std::path::Path;
 use std::sync::Arc;
 
-/// Rows that are decoded at a time.
-const BATCH_ROWS: usize = 8192;
+/// Rows that count up to which those of a shard are written anew rather than called dead.
+const COPIED_ROWS_MAX: usize = 4096;
 
-/// Listings whose entries are in memory at a time.
-const LISTINGS: usize = 4096;
+/// Ranges of dead listings or values of a shard from which on it is written anew.
+const DEAD_RANGES_MAX: usize = 4096;
 
-/// The columns that an entry is made of.
-const ENTRY: [ColumnId; 5] = [NAME.id(), LISTING.id(), XATTRS.id(), TARGET.id(), RDEV.id()];
+/// Rows that count up to which a shard is joined with others of its size.
+const JOINED_ROWS_MAX: usize = 256 * 1024;
+
+/// Shards of a class of about the same size that become one.
+const JOINED_SHARDS: usize = 8;
+
+/// What becomes of a shard of which something is replaced.
+pub(super) enum Cut {
+    /// It goes.
+    Gone(ClassId, String),
+    /// Some of its rows no longer count.
+    Dead(ClassId, Box<ShardRecord>),
+}
+
+/// What stays of a shard.
+struct Rest {
+    class: ClassId,
+    shard: Shard,
+    listings: Vec<RowRange>,
+    values: Vec<RowRange>,
+    /// Rows that count.
+    rows: usize,
+    changed: bool,
+}
 
 impl Writer {
-    /// Writes anew what stays of the shards of a source when what is at and below `above` goes, for
-    /// the subtree that was begun under this number.
-    pub(super) fn cut(&self, subtree: u32, above: &Above) -> Result<()> {
-        let Some(begun) = self.begun.get(&subtree) else { return Ok(()) };
-        let shards = self.shards_of(above.id);
-        for (class, shard) in shards {
-            let listings = shard.all_listings_below(&above.path)?;
-            if listings.is_empty() && !holds_values(&shard, &above.path)? {
-                continue;
-            }
-            let mut rest = Builder::default();
-            for kept in [0..listings.start, listings.end..shard.rows(FileKind::Listings)] {
-                self.copy_listings(&shard, kept, &mut rest)?;
-            }
-            copy_values(&shard, &above.path, &mut rest)?;
-            begun.cut.lock().push((class, shard.record().id.clone()));
-            if !rest.is_empty() {
-                let id = self.write_shard(class, subtree, rest)?;
-                begun.rewritten.lock().insert(id);
-            }
-        }
-        self.cut_sealed(subtree, begun, above)
-    }
-
-    /// Writes anew what stays of a source's sealed records. Those of paths at or below the directory
-    /// are left out: the writer knows these paths from the rows of the listers. What lies behind
-    /// the passages above it is sealed again without what is below it.
-    fn cut_sealed(&self, subtree: u32, begun: &Begun, above: &Above) -> Result<()> {
-        let root = join_absolute(&above.root, &above.path);
-        let mut files = Vec::new();
-        for (&class, Held { manifest, .. }) in &self.classes {
-            let directory = self.dirs.directory(&self.table, class);
-            let own = manifest.sealed.iter().filter(|file| file.source == above.id);
-            files.extend(own.map(|file| (class, Sealed::new(file.clone(), directory.clone()))));
-        }
-        if files.is_empty() {
-            return Ok(());
-        }
-        let mut known = FxHashSet::default();
-        for (_, file) in &files {
-            known.extend(file.records()?.into_iter().map(|(hash, _)| hash));
-        }
-        let mut below = Below { known, found: FxHashMap::default() };
-        below.add(self.names.hash(Secret::Passage, &root), || Some(root.clone()));
-        for (_, shard) in self.shards_of(above.id) {
-            self.hash_entries(&shard, above, &mut below)?;
-        }
-        for (class, file) in files {
-            let mut dropped: FxHashSet<[u8; 16]> = below.found.keys().copied().collect();
-            let own: FxHashSet<[u8; 16]> =
-                file.records()?.into_iter().map(|(hash, _)| hash).collect();
-            let passages = below.found.iter().filter(|(hash, _)| own.contains(*hash));
-            for passage in passages.filter_map(|(_, passage)| passage.as_ref()) {
-                let parts = file.behind(&self.names, passage)?;
-                let gated = parts.iter().flat_map(|part| &part.shards);
-                begun.cut.lock().extend(gated.map(|shard| (class, shard.id.clone())));
-            }
-            let mut rest = SealedBuilder::default();
-            let ends = root.match_indices('/').map(|(at, _)| at).filter(|&at| at > 0);
-            for passage in ends.map(|end| &root[..end]) {
-                if self.cut_behind(&file, passage, (class, begun), above, &mut rest)? {
-                    dropped.insert(self.names.hash(Secret::Passage, passage));
-                }
-            }
-            let records = file.records()?;
-            let kept = records.iter().filter(|(hash, _)| !dropped.contains(hash)).cloned();
-            let kept: Vec<_> = kept.collect();
-            if kept.len() == records.len() {
-                continue;
-            }
-            begun.cut.lock().push((class, file.id().to_owned()));
-            if !rest.is_empty() {
-                self.write_sealed(class, subtree, rest)?;
-            }
-            if !kept.is_empty() {
-                let disk = &self.options.disk;
-                let file = file.copy(disk, self.new_id(), &kept)?;
-                let written = Written::Sealed { begun: subtree, file, gated: Vec::new() };
-                self.shards.lock().push((class, written));
-            }
-        }
-        Ok(())
-    }
-
-    /// Collects what stays behind a passage above the directory; returns false, and collects
-    /// nothing, if all of it does.
-    fn cut_behind(
+    /// Takes listings out of the shards of a source, for what was begun under this number. What is
+    /// written anew is added to the builders of its class.
+    pub(super) fn cut(
         &self,
-        file: &Sealed,
-        passage: &str,
-        (class, begun): (ClassId, &Begun),
-        above: &Above,
-        rest: &mut SealedBuilder,
-    ) -> Result<bool> {
-        let parts = file.behind(&self.names, passage)?;
-        let gated: Vec<Vec<Shard>> = parts.iter().map(|part| file.open_shards(part)).collect();
-        let mut holds = false;
-        for (part, shards) in parts.iter().zip(&gated) {
-            holds |= part.rows.holds_below(Part::below_root(passage, &part.root), &above.path);
-            for shard in shards {
-                holds |= !shard.listings_below(&above.path)?.is_empty();
-                holds |= holds_values(shard, &above.path)?;
-            }
+        begun: u32,
+        replaced: &Replaced,
+        left: &mut FxHashMap<ClassId, Vec<Builder>>,
+    ) -> Result<()> {
+        let Some(begun) = self.begun.get(&begun) else { return Ok(()) };
+        let mut rests = Vec::new();
+        for (number, (class, shard)) in self.shards_of(replaced.source).into_iter().enumerate() {
+            rests.push(rest_of(class, shard, number as u32, replaced)?);
         }
-        if !holds {
-            return Ok(false);
-        }
-        let passage: Arc<str> = passage.into();
-        for (mut part, shards) in parts.into_iter().zip(gated) {
-            // They hold the same rows.
-            let listers = self.classes.keys().copied().find(|&class| {
-                let place = self.dirs.place(&self.table, class);
-                self.names.class_hash(place) == part.listers
-            });
-            let Some(listers) = listers else {
-                return Err(file.corrupt("it names a class that the index does not have"));
-            };
-            let below = Part::below_root(&passage, &part.root);
-            part.rows.cut(below, &above.path);
-            let mut builder = Builder::default();
-            part.rows.unpack(&mut builder, below);
-            for shard in shards {
-                let listings = shard.all_listings_below(&above.path)?;
-                for kept in [0..listings.start, listings.end..shard.rows(FileKind::Listings)] {
-                    self.copy_listings(&shard, kept, &mut builder)?;
+        let joined = joined(&rests, left);
+        let mut cuts = begun.cuts.lock();
+        for (rest, joined) in rests.into_iter().zip(joined) {
+            let Rest { class, shard, listings, values, rows, changed } = rest;
+            let all: usize = [FileKind::Entries, FileKind::Dirs, FileKind::Xattrs]
+                .map(|kind| shard.rows(kind))
+                .iter()
+                .sum();
+            let ranges = listings.len().max(values.len());
+            if changed && rows == 0 && listings.is_empty() {
+                cuts.push(Cut::Gone(class, shard.record().id.clone()));
+            } else if joined
+                || changed
+                    && (rows <= COPIED_ROWS_MAX || rows < all / 2 || ranges > DEAD_RANGES_MAX)
+            {
+                let builders = left.entry(class).or_default();
+                let mut builder = Builder::default();
+                for range in listings {
+                    copy_listings(&shard, range, &mut builder)?;
                 }
-                copy_values(&shard, &above.path, &mut builder)?;
-                begun.cut.lock().push((class, shard.record().id.clone()));
-            }
-            rest.push_behind(&passage, listers, |rows| rows.append(builder));
-            let gates = part.gates.iter().filter(|gate| !is_below(gate, &above.path));
-            gates.for_each(|gate| rest.push_gate(&passage, listers, gate));
-            if let Some(origin) = part.origin {
-                rest.set_origin(&passage, listers, origin);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Adds the hashes under which something below a directory may be sealed.
-    fn hash_entries(&self, shard: &Shard, above: &Above, below: &mut Below) -> Result<()> {
-        let listings = shard.all_listings_below(&above.path)?;
-        for start in listings.clone().step_by(LISTINGS) {
-            let chunk = start..listings.end.min(start + LISTINGS);
-            let heads = heads(shard, &chunk)?;
-            let (entries, dirs) = shard.rows_of_range(chunk.clone())?;
-            for (kind, rows) in [(FileKind::Entries, entries), (FileKind::Dirs, dirs)] {
-                for batch in read(shard, kind, LISTING | NAME, &[rows])? {
-                    let batch = batch?;
-                    let (ordinals, names) = (LISTING.of(&batch)?, NAME.of(&batch)?);
-                    for (at, &ordinal) in ordinals.iter().enumerate() {
-                        let head = &heads[place_of(shard, kind, &chunk, ordinal)?];
-                        let path = join(&head.path, names.value(at));
-                        let path = join_absolute(&above.root, &path);
-                        below.add(self.names.hash(Secret::Entry, &path), || None);
-                        if kind == FileKind::Dirs {
-                            let hash = self.names.hash(Secret::Passage, &path);
-                            below.add(hash, || Some(path.clone()));
-                        }
-                    }
-                }
+                copy_values(&shard, &values, &mut builder)?;
+                builders.push(builder);
+                cuts.push(Cut::Gone(class, shard.record().id.clone()));
+            } else if changed {
+                cuts.push(Cut::Dead(class, Box::new(dead_record(&shard, &listings, &values)?)));
             }
         }
         Ok(())
@@ -213,190 +110,170 @@ impl Writer {
         }
         found
     }
+}
 
-    fn copy_listings(&self, shard: &Shard, kept: RowRange, rest: &mut Builder) -> Result<()> {
-        shard.live(kept)?.into_iter().try_for_each(|live| self.copy_live(shard, live, rest))
+/// Finds out what stays of a shard.
+fn rest_of(class: ClassId, shard: Shard, number: u32, replaced: &Replaced) -> Result<Rest> {
+    let mut dead = replaced_listings(&shard, replaced)?;
+    let mut listings = Vec::new();
+    for live in shard.live_listings()? {
+        listings.extend(without(live, &mut dead, |ordinal| {
+            replaced.kept.contains(&(number, ordinal as u32))
+        }));
     }
+    let before = shard.live_values()?;
+    let values = kept_values(&shard, &before, replaced)?;
+    let (entries, dirs) = shard.rows_of(&listings)?;
+    let rows = [&entries, &dirs, &values].into_iter().flatten().map(RowRange::len).sum();
+    let changed = listings != shard.live_listings()? || values != before;
+    Ok(Rest { class, shard, listings, values, rows, changed })
+}
 
-    fn copy_live(&self, shard: &Shard, kept: RowRange, rest: &mut Builder) -> Result<()> {
-        // The builder does not ask who may see a listing: that is the class it is of.
-        let access = &Access::EVERYONE;
-        let mut order = Vec::new();
-        for start in kept.clone().step_by(LISTINGS) {
-            let chunk = start..kept.end.min(start + LISTINGS);
-            let mut rows = vec![Rows::default(); chunk.len()];
-            let (entries, dirs) = shard.rows_of_range(chunk.clone())?;
-            for (kind, range) in [(FileKind::Entries, entries), (FileKind::Dirs, dirs)] {
-                let mut columns = INODE;
-                let own = ENTRY.into_iter().filter(|column| kind.columns().contains(column));
-                own.for_each(|column| columns.add(column));
-                for batch in read(shard, kind, columns, &[range])? {
-                    copy_rows(shard, kind, &batch?, &chunk, &mut rows)?;
-                }
-            }
-            for (head, rows) in heads(shard, &chunk)?.iter().zip(&rows) {
-                let listing = Listing {
-                    path: &head.path,
-                    depth: head.depth,
-                    part: head.part,
-                    dev: head.dev,
-                    directory: &head.directory,
-                    access,
-                    rows,
-                };
-                rest.push(&listing, &mut order);
-            }
+/// Returns the listings of a shard that are replaced, dead ones among them, in order and disjoint.
+pub(super) fn replaced_listings(shard: &Shard, replaced: &Replaced) -> Result<Vec<RowRange>> {
+    let mut ranges = Vec::new();
+    for directory in replaced.whole() {
+        ranges.push(shard.all_listings_below(directory)?);
+    }
+    for directory in replaced.alone() {
+        ranges.push(shard.all_listings_at(directory)?);
+    }
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_by_key(|range| range.start);
+    Ok(ranges)
+}
+
+/// Returns what is left of a range without those of `dead` in it but for those that are kept.
+fn without(
+    live: RowRange,
+    dead: &mut Vec<RowRange>,
+    is_kept: impl Fn(usize) -> bool,
+) -> Vec<RowRange> {
+    let mut rest: Vec<RowRange> = Vec::new();
+    let mut add = |range: RowRange| {
+        if range.is_empty() {
+            return;
         }
-        Ok(())
-    }
-}
-
-/// Sealed records of what is at or below a directory.
-struct Below {
-    /// The hashes of all records of the source.
-    known: FxHashSet<[u8; 16]>,
-    /// Hashes of those of them that are below, with the path where it is a passage.
-    found: FxHashMap<[u8; 16], Option<String>>,
-}
-
-impl Below {
-    fn add(&mut self, hash: [u8; 16], passage: impl FnOnce() -> Option<String>) {
-        if self.known.contains(&hash) {
-            self.found.insert(hash, passage());
+        match rest.last_mut().filter(|last| last.end == range.start) {
+            Some(last) => last.end = range.end,
+            None => rest.push(range),
         }
+    };
+    let mut at = live.start;
+    for dead in dead.iter().filter(|dead| dead.start < live.end && dead.end > live.start) {
+        let (start, end) = (dead.start.max(live.start), dead.end.min(live.end));
+        add(at..start);
+        (start..end).filter(|&ordinal| is_kept(ordinal)).for_each(|at| add(at..at + 1));
+        at = end;
     }
+    add(at..live.end);
+    dead.retain(|dead| dead.end > live.end);
+    rest
 }
 
-/// A listing without its entries.
-struct Head {
-    path: String,
-    depth: u32,
-    part: u32,
-    dev: u64,
-    directory: Attributes,
-}
-
-fn heads(shard: &Shard, listings: &RowRange) -> Result<Vec<Head>> {
-    let mut heads = Vec::with_capacity(listings.len());
-    let columns = INODE | PATH | DEPTH | PART | DEV;
-    for batch in read(shard, FileKind::Listings, columns, std::slice::from_ref(listings))? {
-        let batch = batch?;
-        let (paths, depths) = (PATH.of(&batch)?, DEPTH.of(&batch)?);
-        let (parts, devs) = (PART.of(&batch)?, DEV.of(&batch)?);
-        for at in 0..batch.num_rows() {
-            heads.push(Head {
-                path: paths.value(at).to_owned(),
-                depth: depths[at],
-                part: parts[at],
-                dev: devs[at],
-                directory: attributes(&batch, at)?,
-            });
-        }
-    }
-    match heads.len() == listings.len() {
-        true => Ok(heads),
-        false => Err(shard.corrupt(FileKind::Listings, "rows are missing")),
-    }
-}
-
-fn copy_rows(
+/// Returns those of some rows of `xattrs` whose directories are not replaced, or stay as they were.
+pub(super) fn kept_values(
     shard: &Shard,
-    kind: FileKind,
-    batch: &RecordBatch,
-    listings: &RowRange,
-    rows: &mut [Rows],
-) -> Result<()> {
-    let (ordinals, names) = (LISTING.of(batch)?, NAME.of(batch)?);
-    let (targets, xattrs) = (TARGET.find(batch), XATTRS.of(batch)?);
-    for (at, &ordinal) in ordinals.iter().enumerate() {
-        let rows = &mut rows[place_of(shard, kind, listings, ordinal)?];
-        let target = targets.filter(|targets| !targets.is_null(at));
-        let target = target.map_or("", |targets| targets.value(at));
-        rows.push(names.value(at), attributes(batch, at)?, target);
-        let keys = if xattrs.is_null(at) { "" } else { xattrs.value(at) };
-        for key in xattr_names::decode(keys) {
-            rows.push_xattr(Xattr { key: &key, value: None });
-        }
-    }
-    Ok(())
-}
-
-/// Returns the place of a listing among those that are read.
-fn place_of(shard: &Shard, kind: FileKind, listings: &RowRange, ordinal: u32) -> Result<usize> {
-    let ordinal = ordinal as usize;
-    match listings.contains(&ordinal) {
-        true => Ok(ordinal - listings.start),
-        false => Err(shard.corrupt(kind, "it names a listing that does not exist")),
-    }
-}
-
-fn holds_values(shard: &Shard, directory: &str) -> Result<bool> {
-    let rows = shard.live_values()?;
-    for batch in read(shard, FileKind::Xattrs, VALUE_PATH, &rows)? {
+    rows: &[RowRange],
+    replaced: &Replaced,
+) -> Result<Vec<RowRange>> {
+    let mut kept: Vec<RowRange> = Vec::new();
+    let mut at = rows.iter().cloned().flatten();
+    for batch in read(shard, FileKind::Xattrs, VALUE_PATH, rows)? {
         let batch = batch?;
         let paths = VALUE_PATH.of(&batch)?;
-        if (0..batch.num_rows()).any(|at| is_below(paths.value(at), directory)) {
-            return Ok(true);
+        let mut last: Option<(&str, bool)> = None;
+        for path in (0..batch.num_rows()).map(|row| paths.value(row)) {
+            let stays = match last.filter(|(last, _)| *last == path) {
+                Some((_, stays)) => stays,
+                None => !replaced.holds(path) || replaced.kept_values.contains(path),
+            };
+            last = Some((path, stays));
+            let Some(row) = at.next().filter(|_| stays) else { continue };
+            match kept.last_mut().filter(|range| range.end == row) {
+                Some(range) => range.end = row + 1,
+                None => kept.push(row..row + 1),
+            }
         }
     }
-    Ok(false)
+    Ok(kept)
 }
 
-fn copy_values(shard: &Shard, directory: &str, rest: &mut Builder) -> Result<()> {
-    let rows = shard.live_values()?;
-    let columns: Columns = FileKind::Xattrs.columns().iter().copied().collect();
-    for batch in read(shard, FileKind::Xattrs, columns, &rows)? {
-        let batch = batch?;
-        let (paths, names) = (VALUE_PATH.of(&batch)?, NAME.of(&batch)?);
-        let (keys, values) = (KEY.of(&batch)?, VALUE.of(&batch)?);
-        for at in (0..batch.num_rows()).filter(|&at| !is_below(paths.value(at), directory)) {
-            rest.push_value(Value {
-                path: paths.value(at).into(),
-                name: names.value(at).to_owned(),
-                key: keys.value(at).to_owned(),
-                value: values.value(at).to_owned(),
-                attributes: Attributes {
-                    ino: INO.of(&batch)?[at],
-                    mode: MODE.of(&batch)?[at],
-                    uid: UID.of(&batch)?[at],
-                    gid: GID.of(&batch)?[at],
-                    size_bytes: SIZE.of(&batch)?[at],
-                    mtime_ns: MTIME.of(&batch)?[at],
-                    ..Attributes::default()
-                },
-            });
-        }
-    }
-    Ok(())
-}
-
-fn read(
-    shard: &Shard,
-    kind: FileKind,
-    columns: impl Into<Columns>,
-    rows: &[RowRange],
-) -> Result<impl Iterator<Item = Result<RecordBatch>>> {
-    let read = match rows.iter().all(RowRange::is_empty) {
-        true => None,
-        false => Some(shard.read(kind, columns, rows, BATCH_ROWS)?),
+/// Decides which shards are written anew since their class gets another one and has several of
+/// their size.
+fn joined(rests: &[Rest], left: &FxHashMap<ClassId, Vec<Builder>>) -> Vec<bool> {
+    let mut sizes: FxHashMap<(ClassId, u32), usize> = FxHashMap::default();
+    let size = |rest: &Rest| (rest.rows / COPIED_ROWS_MAX + 1).ilog(JOINED_SHARDS);
+    let may_join = |rest: &&Rest| {
+        let is_written = left.get(&rest.class).is_some_and(|new| !new.is_empty());
+        is_written && rest.rows > 0 && rest.rows <= JOINED_ROWS_MAX
     };
-    Ok(read.into_iter().flatten())
+    for rest in rests.iter().filter(may_join) {
+        *sizes.entry((rest.class, size(rest))).or_default() += 1;
+    }
+    let is_joined = |rest: &Rest| {
+        let count = sizes.get(&(rest.class, size(rest))).copied().unwrap_or_default();
+        may_join(&rest) && count >= JOINED_SHARDS
+    };
+    rests.iter().map(is_joined).collect()
 }
 
-fn attributes(batch: &RecordBatch, at: usize) -> Result<Attributes> {
-    Ok(Attributes {
-        ino: INO.of(batch)?[at],
-        mode: MODE.of(batch)?[at],
-        nlink: NLINK.of(batch)?[at],
-        uid: UID.of(batch)?[at],
-        gid: GID.of(batch)?[at],
-        size_bytes: SIZE.of(batch)?[at],
-        blksize_bytes: BLKSIZE.of(batch)?[at],
-        blocks: BLOCKS.of(batch)?[at],
-        atime_ns: ATIME.of(batch)?[at],
-        mtime_ns: MTIME.of(batch)?[at],
-        ctime_ns: CTIME.of(batch)?[at],
-        btime_ns: BTIME.of(batch)?[at],
-        rdev: RDEV.find(batch).map_or(0, |values| values[at]),
+/// Returns the record of a shard of which only these rows count.
+fn dead_record(shard: &Shard, listings: &[RowRange], values: &[RowRange]) -> Result<ShardRecord> {
+    let mut record = shard.record().clone();
+    let mut dead = Vec::new();
+    for cover in shard.covers()? {
+        let cover = cover.first as usize..cover.end as usize;
+        for range in between(cover, listings) {
+            let before = shard.totals_before(range.start)?;
+            let mut totals = shard.totals_before(range.end)?;
+            totals -= before;
+            let (first, end) = (range.start as u32, range.end as u32);
+            dead.push(DeadListings { first, end, before, totals });
+        }
+    }
+    let rows = 0..shard.rows(FileKind::Xattrs);
+    let dead_values = between(rows, values);
+    let dead_values = dead_values.into_iter().map(|rows| (rows.start as u32, rows.end as u32));
+    record.dead = packed(&shard.place.directory, dead)?;
+    record.dead_values = packed(&shard.place.directory, dead_values.collect())?;
+    Ok(record)
+}
+
+/// Returns what of a range lies between others, which are sorted and disjoint.
+fn between(range: RowRange, others: &[RowRange]) -> Vec<RowRange> {
+    let mut found = Vec::new();
+    let mut at = range.start;
+    for other in others.iter().filter(|other| other.start < range.end && other.end > range.start) {
+        if other.start > at {
+            found.push(at..other.start);
+        }
+        at = at.max(other.end);
+    }
+    if at < range.end {
+        found.push(at..range.end);
+    }
+    found
+}
+
+fn packed<T: serde::Serialize>(directory: &Path, list: Vec<T>) -> Result<PackedList<T>> {
+    PackedList::new(list).map_err(|error| {
+        Error::io("encode the manifest in", directory)(std::io::Error::other(error.to_string()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_a_range_stays() {
+        let mut dead = vec![2..4, 6..9, 20..30];
+        let rest = without(0..10, &mut dead, |ordinal| ordinal == 7);
+        assert_eq!(rest, [0..2, 4..6, 7..8, 9..10]);
+        assert_eq!(dead, [20..30]);
+        assert_eq!(without(10..25, &mut dead, |_| true), [10..25]);
+        assert_eq!(between(0..10, &[0..2, 4..6, 7..8, 9..12]), [2..4, 6..7, 8..9]);
+        assert_eq!(between(5..10, &[]), [5..10]);
+    }
 }

@@ -1,7 +1,9 @@
 //! Takes listings in, in one thread: into a builder a class, which become shards.
 
 use super::Writer;
+use super::refresh::Seen;
 use crate::builder::{Builder, Value, shown_names};
+use crate::digest::Digester;
 use crate::error::Result;
 use crate::sealed::{SealedBuilder, SealedInode, SealedRecord};
 use canopy_model::{Acl, Audience, ClassId, Listing, Permissions, escape, join, join_absolute};
@@ -21,6 +23,8 @@ pub struct ShardWriter<'a> {
     full: Vec<ClassId>,
     full_sealed: Vec<ClassId>,
     order: Vec<u32>,
+    digester: Digester,
+    pub(super) seen: Seen,
 }
 
 impl<'a> ShardWriter<'a> {
@@ -38,6 +42,8 @@ impl<'a> ShardWriter<'a> {
             full,
             full_sealed,
             order,
+            digester: Digester::new(writer.secret),
+            seen: Seen::default(),
         }
     }
 
@@ -52,6 +58,14 @@ impl<'a> ShardWriter<'a> {
     }
 
     fn push_placed(&mut self, listing: &Listing<'_>) -> Result<()> {
+        let digests = self.digester.of(listing, &self.writer.table);
+        self.seen.entries += listing.rows.len() as u64;
+        let refresh = self.writer.begun.get(&self.source).and_then(|begun| begun.refresh.as_ref());
+        if let Some(refresh) = refresh
+            && refresh.takes_note(listing, digests, &mut self.digester, &mut self.seen)
+        {
+            return Ok(());
+        }
         self.push_values(listing);
         let access = listing.access;
         if access.beyond_limits && listing.part == 0 {
@@ -69,7 +83,9 @@ impl<'a> ShardWriter<'a> {
             }
         }
         let mut order = std::mem::take(&mut self.order);
-        self.add_for(access.listing, &access.passage, |builder| builder.push(listing, &mut order));
+        self.add_for(access.listing, &access.passage, |builder| {
+            builder.push(listing, digests, &mut order);
+        });
         self.order = order;
         for class in std::mem::take(&mut self.full) {
             self.flush(class)?;

@@ -1,10 +1,13 @@
 //! The sources of an index: beginning one, abandoning it, taking it into the manifests.
 //!
 //! No path is in the index twice. A tree inside a source that has listed its root becomes a subtree
-//! of that source, in the place of what was there (`cut`); a source whose root the listings of another
+//! of that source, in the place of what was there (`cut`), as parts of a source do that are listed
+//! again (`refresh`); a source whose root the listings of another
 //! one have shown is absorbed by that. So what was scanned last is what is shown, and only a tree
 //! that the source above it has left out is a source of its own.
 
+use super::cut::Cut;
+use super::refresh::Refresh;
 use super::{Held, NewSource, ShardWriter, Writer, Written};
 use crate::builder::{Value, shown_names};
 use crate::error::{Error, Result};
@@ -13,10 +16,11 @@ use crate::manifest::{Manifest, SourceRecord};
 use crate::names;
 use crate::schema::FileKind;
 use crate::shard_record::ShardRecord;
-use canopy_model::{ClassId, Listing, escape, join};
+use canopy_model::{Listing, escape, join};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A source that was begun and is not in the manifests.
 pub(super) struct Begun {
@@ -27,10 +31,13 @@ pub(super) struct Begun {
     inner: HashMap<String, u32>,
     /// Those of them whose roots were listed.
     listed: Mutex<HashSet<u32>>,
-    /// Shards of the source above whose rows are replaced.
-    pub(super) cut: Mutex<Vec<(ClassId, String)>>,
-    /// Shards that hold what stays of these.
-    pub(super) rewritten: Mutex<HashSet<String>>,
+    /// The source that this is, if parts of it are listed again.
+    pub(super) refresh: Option<Refresh>,
+    /// What becomes of shards whose rows are replaced.
+    pub(super) cuts: Mutex<Vec<Cut>>,
+    /// Entries that were handed over, and those of them that stay as they were.
+    pub(super) entries: AtomicU64,
+    pub(super) kept_entries: AtomicU64,
 }
 
 /// A place inside of a source.
@@ -44,7 +51,8 @@ pub(super) struct Above {
 impl Begun {
     /// Returns the number of the source that the rows belong to.
     pub(super) fn owner(&self, own: u32) -> u32 {
-        self.above.as_ref().map_or(own, |above| above.id)
+        let refreshed = self.refresh.as_ref().map_or(own, |refresh| refresh.source);
+        self.above.as_ref().map_or(refreshed, |above| above.id)
     }
 
     /// Returns the absolute path that paths of the rows are below.
@@ -75,15 +83,6 @@ impl Begun {
     }
 }
 
-/// What taking sources into the manifests says of shards.
-#[derive(Default)]
-pub(super) struct Accepted {
-    /// The source that shards belong to, by the number under which they were written.
-    pub(super) owners: HashMap<u32, u32>,
-    /// Shards that hold what was there before.
-    pub(super) rewritten: HashSet<String>,
-}
-
 impl Writer {
     /// Begins a source, and returns its number. When it has come to its end, it takes the place of
     /// the source with the same root; until then, nothing changes. One source at a time.
@@ -101,6 +100,17 @@ impl Writer {
             }
             _ => self.check_name(new.name.as_ref().unwrap_or(&new.root), &new.root)?,
         }
+        self.begin_source(new, above, None)
+    }
+
+    /// Begins a source, a tree inside of one, or the parts of one that are listed again.
+    pub(super) fn begin_source(
+        &mut self,
+        new: NewSource,
+        above: Option<Above>,
+        refresh: Option<Refresh>,
+    ) -> Result<u32> {
+        let known = || self.classes.values().flat_map(|held| &held.manifest.sources);
         let top = above.as_ref().map_or(&new.root, |above| &above.root);
         let is_inner = |source: &&SourceRecord| path_below(&new.root, &source.root).is_some();
         let inner = known().filter(is_inner);
@@ -109,8 +119,10 @@ impl Writer {
             inner: inner.collect(),
             above,
             listed: Mutex::default(),
-            cut: Mutex::default(),
-            rewritten: Mutex::default(),
+            refresh,
+            cuts: Mutex::default(),
+            entries: AtomicU64::new(0),
+            kept_entries: AtomicU64::new(0),
             new,
         };
         self.clear_derived();
@@ -120,11 +132,11 @@ impl Writer {
         Ok(id)
     }
 
-    /// Hands over what a source has before its first listing: what those who know its root by name
-    /// learn of it, and the values of the root's extended attributes. Those of a subtree are with
-    /// the listing that it is in.
-    pub(super) fn begin(&self, id: u32, begun: &Begun, writer: &mut ShardWriter<'_>) {
-        if begun.above.is_some() {
+    /// Adds what a source has besides its listings: what those who know its root by name learn of
+    /// it, and the values of the root's extended attributes. Those of a subtree are with the
+    /// listing that it is in.
+    pub(super) fn add_root(&self, id: u32, begun: &Begun, writer: &mut ShardWriter<'_>) {
+        if begun.above.is_some() || !Self::has_new_root(begun) {
             return;
         }
         let new = &begun.new;
@@ -143,7 +155,7 @@ impl Writer {
         let audience = new.approach.audience;
         if let Some((knowers, passage)) = self.knowers(audience, passage) {
             writer.add_sealed(knowers, |sealed| {
-                sealed.set_origin(passage, audience.listers, new.record(id));
+                sealed.set_origin(passage, audience.listers, new.record(begun.owner(id)));
             });
         }
     }
@@ -200,42 +212,86 @@ impl Writer {
     }
 
     /// Takes the sources that have come to their end into the manifests, in the place of what was
-    /// there.
-    pub(super) fn accept_sources(&mut self) -> Accepted {
+    /// there; returns the source that shards belong to, by the number under which they were
+    /// written.
+    pub(super) fn accept_sources(&mut self) -> HashMap<u32, u32> {
         let unfinished = std::mem::take(&mut *self.unfinished.lock());
         unfinished.into_iter().for_each(|id| self.abandon(id));
-        let mut accepted = Accepted::default();
+        let mut owners = HashMap::new();
         for (id, begun) in std::mem::take(&mut self.begun) {
-            accepted.owners.insert(id, begun.owner(id));
-            accepted.rewritten.extend(begun.rewritten.into_inner());
+            owners.insert(id, begun.owner(id));
+            self.published.entries += begun.entries.load(Ordering::Relaxed);
+            self.published.kept += begun.kept_entries.load(Ordering::Relaxed);
+            let has_new_root = Self::has_new_root(&begun);
             let listed = begun.listed.into_inner();
             let absorbed = self.remove_rows_of(|source| listed.contains(&source.id));
             self.published.absorbed.extend(absorbed);
-            self.failures.remove(&begun.new.root);
-            match begun.above {
-                Some(above) => {
-                    for (class, shard) in begun.cut.into_inner() {
-                        let Held { manifest, gated, .. } = self.classes.entry(class).or_default();
-                        manifest.shards.retain(|known| known.id != shard);
-                        manifest.sealed.retain(|known| known.id != shard);
-                        gated.retain(|known| known.id != shard);
-                        self.changed.insert(class);
-                    }
+            if begun.refresh.as_ref().is_none_or(|refresh| refresh.is_whole("")) {
+                self.failures.remove(&begun.new.root);
+            }
+            self.take_out(begun.cuts.into_inner());
+            match (begun.above, begun.refresh) {
+                (Some(above), _) => {
                     self.published.subtrees.push((begun.new.root, above.root));
                 }
-                None => {
+                (None, Some(refresh)) if has_new_root => {
+                    let mut new = begun.new;
+                    if let Some(old) = self.remove_source_record(refresh.source)
+                        && !refresh.is_whole("")
+                    {
+                        new.scanned_ns = old.scanned_ns;
+                    }
+                    self.insert_source(refresh.source, new);
+                }
+                (None, Some(_)) => {}
+                (None, None) => {
                     self.remove_rows_of(|source| source.root == begun.new.root);
                     self.insert_source(id, begun.new);
                 }
             }
         }
-        accepted
+        owners
+    }
+
+    /// Takes shards, and rows of them, out of the manifests.
+    fn take_out(&mut self, cuts: Vec<Cut>) {
+        for cut in cuts {
+            let (Cut::Gone(class, _) | Cut::Dead(class, _)) = cut;
+            let Held { manifest, gated, .. } = self.classes.entry(class).or_default();
+            match cut {
+                Cut::Gone(_, id) => {
+                    manifest.shards.retain(|known| known.id != id);
+                    manifest.sealed.retain(|known| known.id != id);
+                    gated.retain(|known| known.id != id);
+                }
+                Cut::Dead(_, record) => {
+                    for known in manifest.shards.iter_mut().filter(|known| known.id == record.id) {
+                        known.clone_from(&record);
+                    }
+                }
+            }
+            self.changed.insert(class);
+        }
+    }
+
+    /// Takes the record of a source out of the manifests, but nothing else.
+    fn remove_source_record(&mut self, id: u32) -> Option<SourceRecord> {
+        let mut record = None;
+        for (&class, Held { manifest, .. }) in &mut self.classes {
+            for removed in manifest.sources.extract_if(.., |source| source.id == id) {
+                record = Some(removed);
+                self.changed.insert(class);
+            }
+        }
+        record
     }
 
     fn insert_source(&mut self, id: u32, new: NewSource) {
         let class = self.effective(new.approach.audience.listers);
         self.changed.insert(class);
         let record = new.record(id);
+        self.scans.remove(&id);
+        self.scans.extend(new.scan.map(|scan| (id, scan)));
         self.classes.entry(class).or_default().manifest.sources.push(record);
     }
 
@@ -280,6 +336,7 @@ impl Writer {
             .filter(|source| is_removed(source))
             .map(|source| (source.id, source.root.clone()))
             .collect();
+        self.scans.retain(|id, _| !removed.contains_key(id));
         for (&class, Held { manifest, gated, .. }) in &mut self.classes {
             let count = |manifest: &Manifest| {
                 (manifest.sources.len(), manifest.shards.len(), manifest.sealed.len())

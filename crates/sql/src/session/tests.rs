@@ -23,6 +23,7 @@ fn session(directory: &Path, limit: Limit) -> Session {
         attributes: Attributes { mode: 0o040_755, ..Attributes::default() },
         approach: Approach::EVERYONE,
         xattrs: Vec::new(),
+        scan: None,
     };
     writer.add_source(source).unwrap();
     writer.publish().unwrap();

@@ -1,0 +1,279 @@
+//! Listing parts of a source again: what of them is as it was, and what goes.
+//!
+//! 1. [`Writer::refresh_source`] begins; it is given the directories that will be listed again,
+//!    alone or with all below them.
+//! 2. A listing that is handed over and is as it was, by its digests, is dropped, and the old one
+//!    stays. Whoever lists asks what was known of directories ([`Writer::known_subdirectories`],
+//!    [`Writer::has_listing`]) and tells which must be listed with all below them
+//!    ([`Writer::replaces`]).
+//! 3. When all are handed over, [`Writer::replaced`] says what they replace: the listings of all
+//!    directories in 1 and 2 that were not kept, and all below directories that are gone.
+
+use super::copying::{attributes, read};
+use super::replaced::Replaced;
+use super::sources::Begun;
+use super::{NewSource, Writer};
+use crate::column::*;
+use crate::digest::{Digester, Digests};
+use crate::error::{Error, Result};
+use crate::schema::FileKind;
+use crate::shard::{RowRange, Shard};
+use canopy_model::{Access, Attributes, ClassId, FileType, Listing, join};
+use parking_lot::RwLock;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// A source of which directories are listed again.
+pub(super) struct Refresh {
+    /// Its number.
+    pub(super) source: u32,
+    shards: Vec<(ClassId, Shard)>,
+    /// Listings that may be as they were, by the digest of their place.
+    known: FxHashMap<u64, KnownListing>,
+    /// Directories that are listed with all below them.
+    whole: RwLock<FxHashSet<String>>,
+    /// Those that are listed alone.
+    alone: Vec<String>,
+}
+
+/// A listing that the index has.
+struct KnownListing {
+    digests: Digests,
+    /// Its shard, by its place in [`Refresh::shards`].
+    shard: u32,
+    ordinal: u32,
+}
+
+/// What a thread has seen of a source.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// Entries that were handed over.
+    pub(super) entries: u64,
+    /// Those of them that stay as they were.
+    pub(super) kept_entries: u64,
+    kept: Vec<(u32, u32)>,
+    kept_values: Vec<String>,
+    /// Directories that were listed alone, with the names of those in them.
+    alone: Vec<(String, Vec<String>)>,
+}
+
+impl Seen {
+    pub(super) fn append(&mut self, other: Seen) {
+        self.entries += other.entries;
+        self.kept_entries += other.kept_entries;
+        self.kept.extend(other.kept);
+        self.kept_values.extend(other.kept_values);
+        self.alone.extend(other.alone);
+    }
+}
+
+impl Refresh {
+    /// Returns whether a directory is listed with all below it.
+    pub(super) fn is_whole(&self, path: &str) -> bool {
+        let whole = self.whole.read();
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([0, path.len()]);
+        ends.map(|end| &path[..end]).any(|above| whole.contains(above))
+    }
+
+    /// Takes note of a listing; returns whether the one that the index has stays in its place.
+    pub(super) fn takes_note(
+        &self,
+        listing: &Listing<'_>,
+        digests: Digests,
+        digester: &mut Digester,
+        seen: &mut Seen,
+    ) -> bool {
+        let Listing { path, part, access, rows, .. } = *listing;
+        if !self.is_whole(path) {
+            let dirs = rows.iter().filter(|row| row.attributes.file_type() == FileType::Directory);
+            let names = dirs.map(|row| row.name.to_owned()).collect();
+            seen.alone.push((path.to_owned(), names));
+        }
+        // What is sealed is written anew as a whole.
+        if access.listing.knowers.is_some() || access.lookup.is_some() {
+            return false;
+        }
+        let Some(known) = self.known.get(&digester.of_place(path, part)) else { return false };
+        if known.digests != digests {
+            return false;
+        }
+        if rows.has_xattrs() {
+            // Values are known by their directory alone; those of the root itself come anew.
+            let is_one_of_several =
+                part > 0 || self.known.contains_key(&digester.of_place(path, 1));
+            if is_one_of_several || path.is_empty() {
+                return false;
+            }
+            seen.kept_values.push(path.to_owned());
+        }
+        seen.kept.push((known.shard, known.ordinal));
+        seen.kept_entries += rows.len() as u64;
+        true
+    }
+}
+
+impl Writer {
+    /// Begins to list directories of a source again, by its root; returns the number to hand
+    /// listings over under, whose paths are below the root of the source. `selection` has the
+    /// directories, and whether all below each is listed, too. When it has come to its end, what was
+    /// handed over takes the place of what was there; until then, nothing changes.
+    pub fn refresh_source(
+        &mut self,
+        new: NewSource,
+        selection: impl IntoIterator<Item = (String, bool)>,
+    ) -> Result<u32> {
+        self.settle();
+        let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
+        let own = sources.filter(|source| source.root == new.root);
+        let Some((source, name)) =
+            own.max_by_key(|source| source.id).map(|source| (source.id, source.name.clone()))
+        else {
+            return Err(Error::NoSource(new.root));
+        };
+        let new = NewSource { name: Some(name), ..new };
+        let shards = self.shards_of(source);
+        let (whole, alone): (Vec<_>, Vec<_>) = selection.into_iter().partition(|(_, whole)| *whole);
+        let whole: FxHashSet<String> = whole.into_iter().map(|(path, _)| path).collect();
+        let alone: Vec<String> = alone.into_iter().map(|(path, _)| path).collect();
+        let mut digester = Digester::new(self.secret);
+        let mut known = FxHashMap::default();
+        for (number, (_, shard)) in shards.iter().enumerate() {
+            for directory in &whole {
+                let listings = shard.listings_below(directory)?;
+                read_known(shard, number as u32, &listings, &mut digester, &mut known)?;
+            }
+            shard.close(FileKind::Listings);
+        }
+        let refresh = Refresh { source, shards, known, whole: RwLock::new(whole), alone };
+        self.begin_source(new, None, Some(refresh))
+    }
+
+    fn refresh(&self, begun: u32) -> Option<&Refresh> {
+        self.begun.get(&begun)?.refresh.as_ref()
+    }
+
+    /// Returns the directories in a directory of a source that is listed again, by name, as the
+    /// index has them.
+    pub fn known_subdirectories(
+        &self,
+        begun: u32,
+        path: &str,
+    ) -> Result<HashMap<String, Attributes>> {
+        let mut found = HashMap::new();
+        for (_, shard) in self.refresh(begun).map_or(&[][..], |refresh| &refresh.shards) {
+            let (_, dirs) = shard.rows_of(&shard.listings_at(path)?)?;
+            for batch in read(shard, FileKind::Dirs, INODE | NAME, &dirs)? {
+                let batch = batch?;
+                let names = NAME.of(&batch)?;
+                for at in 0..batch.num_rows() {
+                    found.insert(names.value(at).to_owned(), attributes(&batch, at)?);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns whether the index has the listing of a directory of a source that is listed again,
+    /// of the same inode and for those who may see it now.
+    pub fn has_listing(
+        &self,
+        begun: u32,
+        path: &str,
+        (dev, ino): (u64, u64),
+        access: &Access,
+    ) -> Result<bool> {
+        let access = Digester::new(self.secret).of_access(access, &self.table);
+        let mut has = false;
+        for (_, shard) in self.refresh(begun).map_or(&[][..], |refresh| &refresh.shards) {
+            let listings = shard.listings_at(path)?;
+            for batch in read(shard, FileKind::Listings, DEV | INO | ACCESS, &listings)? {
+                let batch = batch?;
+                let (devs, inos) = (DEV.of(&batch)?, INO.of(&batch)?);
+                let accesses = ACCESS.of(&batch)?;
+                for at in 0..batch.num_rows() {
+                    if (devs[at], inos[at], accesses[at]) != (dev, ino, access) {
+                        return Ok(false);
+                    }
+                    has = true;
+                }
+            }
+        }
+        Ok(has)
+    }
+
+    /// Takes note that a directory of a source that is listed again is listed with all below it.
+    pub fn replaces(&self, begun: u32, path: &str) {
+        if let Some(refresh) = self.refresh(begun) {
+            refresh.whole.write().insert(path.to_owned());
+        }
+    }
+
+    /// Returns what the listings of a source that was begun replace, if anything.
+    pub(super) fn replaced(&self, begun: &Begun, seen: Seen) -> Result<Option<Replaced>> {
+        if let Some(above) = &begun.above {
+            let whole = [above.path.clone()];
+            return Ok(Some(Replaced::new(above.id, &above.root, whole, [])));
+        }
+        let Some(refresh) = &begun.refresh else { return Ok(None) };
+        let mut alone: BTreeMap<String, HashSet<String>> = BTreeMap::new();
+        for (path, names) in seen.alone {
+            alone.entry(path).or_default().extend(names);
+        }
+        let mut whole: Vec<String> = refresh.whole.read().iter().cloned().collect();
+        for (path, names) in &alone {
+            for (_, shard) in &refresh.shards {
+                for gone in names_gone(shard, path, names)? {
+                    whole.push(join(path, &gone));
+                }
+            }
+        }
+        let alone = alone.into_keys().chain(refresh.alone.iter().cloned());
+        let mut replaced = Replaced::new(refresh.source, begun.root(), whole, alone);
+        replaced.kept = seen.kept.into_iter().collect();
+        replaced.kept_values = seen.kept_values.into_iter().collect();
+        replaced.origin = replaced.holds("");
+        Ok(Some(replaced))
+    }
+
+    /// Returns whether the record of a source and what is known of its root is replaced, too.
+    pub(super) fn has_new_root(begun: &Begun) -> bool {
+        begun.refresh.as_ref().is_none_or(|refresh| {
+            refresh.is_whole("") || refresh.alone.iter().any(String::is_empty)
+        })
+    }
+}
+
+/// Adds listings of a shard to those that may be as they were.
+fn read_known(
+    shard: &Shard,
+    number: u32,
+    listings: &[RowRange],
+    digester: &mut Digester,
+    known: &mut FxHashMap<u64, KnownListing>,
+) -> Result<()> {
+    let mut ordinals = listings.iter().cloned().flatten();
+    for batch in read(shard, FileKind::Listings, PATH | PART | CONTENT | ACCESS, listings)? {
+        let batch = batch?;
+        let (paths, parts) = (PATH.of(&batch)?, PART.of(&batch)?);
+        let (contents, accesses) = (CONTENT.of(&batch)?, ACCESS.of(&batch)?);
+        for (at, ordinal) in (0..batch.num_rows()).zip(&mut ordinals) {
+            let digests = Digests { content: contents[at], access: accesses[at] };
+            let place = digester.of_place(paths.value(at), parts[at]);
+            known.insert(place, KnownListing { digests, shard: number, ordinal: ordinal as u32 });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the names of directories that the listing of a directory has and that are none of these.
+fn names_gone(shard: &Shard, path: &str, names: &HashSet<String>) -> Result<Vec<String>> {
+    let mut gone = Vec::new();
+    let (_, dirs) = shard.rows_of(&shard.listings_at(path)?)?;
+    for batch in read(shard, FileKind::Dirs, NAME, &dirs)? {
+        let batch = batch?;
+        let known = NAME.of(&batch)?;
+        let known = (0..batch.num_rows()).map(|at| known.value(at));
+        gone.extend(known.filter(|name| !names.contains(*name)).map(str::to_owned));
+    }
+    Ok(gone)
+}

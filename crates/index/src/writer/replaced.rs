@@ -1,0 +1,89 @@
+//! Which directories of a source something newer replaces.
+
+use canopy_model::{compare_paths, is_below};
+use rustc_hash::FxHashSet;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+/// Directories of a source whose listings something newer replaces. Paths are below its root.
+#[derive(Default)]
+pub(super) struct Replaced {
+    /// Number of the source.
+    pub(super) source: u32,
+    /// Its root, absolute and escaped.
+    pub(super) root: String,
+    /// Directories that are replaced with all below them, in path order, none below another one.
+    whole: Vec<String>,
+    /// Directories whose listing alone is replaced.
+    alone: BTreeSet<String>,
+    /// Listings among these that stay, since they are as they were: shard, by its place among those
+    /// of the source, and ordinal.
+    pub(super) kept: FxHashSet<(u32, u32)>,
+    /// Directories among these whose entries' values of extended attributes stay.
+    pub(super) kept_values: FxHashSet<String>,
+    /// Whether the record of the source itself is replaced.
+    pub(super) origin: bool,
+}
+
+impl Replaced {
+    pub(super) fn new(
+        source: u32,
+        root: &str,
+        whole: impl IntoIterator<Item = String>,
+        alone: impl IntoIterator<Item = String>,
+    ) -> Self {
+        let mut all: Vec<String> = whole.into_iter().collect();
+        all.sort_by(|a, b| compare_paths(a, b));
+        let mut whole: Vec<String> = Vec::with_capacity(all.len());
+        for path in all {
+            if whole.last().is_none_or(|last| !is_below(&path, last)) {
+                whole.push(path);
+            }
+        }
+        let mut replaced = Replaced { source, root: root.to_owned(), whole, ..Self::default() };
+        for path in alone {
+            if !replaced.holds(&path) {
+                replaced.alone.insert(path);
+            }
+        }
+        replaced
+    }
+
+    /// Returns whether the listing of a directory is replaced.
+    pub(super) fn holds(&self, path: &str) -> bool {
+        let after = |whole: &String| compare_paths(whole, path) != Ordering::Greater;
+        let last = self.whole.partition_point(after).checked_sub(1).map(|at| &self.whole[at]);
+        last.is_some_and(|last| is_below(path, last)) || self.alone.contains(path)
+    }
+
+    /// Directories that are replaced with all below them.
+    pub(super) fn whole(&self) -> impl Iterator<Item = &str> {
+        self.whole.iter().map(String::as_str)
+    }
+
+    /// Directories whose listing alone is replaced.
+    pub(super) fn alone(&self) -> impl Iterator<Item = &str> {
+        self.alone.iter().map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_replaced_is_known_by_its_path() {
+        let own = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
+        let whole = own(&["a/b", "a-b", "a/b/c", "x"]);
+        let replaced = Replaced::new(0, "/", whole, own(&["a", "x/y", "a/d"]));
+        assert_eq!(replaced.whole().collect::<Vec<_>>(), ["a/b", "a-b", "x"]);
+        assert_eq!(replaced.alone().collect::<Vec<_>>(), ["a", "a/d"]);
+        for path in ["a", "a/b", "a/b/c/d", "a-b", "a-b/c", "a/d", "x/y/z"] {
+            assert!(replaced.holds(path), "{path}");
+        }
+        for path in ["", "a/bc", "a/d/e", "a-", "xx", "a/c"] {
+            assert!(!replaced.holds(path), "{path}");
+        }
+        assert!(Replaced::new(0, "/", own(&[""]), own(&[])).holds("any/thing"));
+    }
+}

@@ -1,0 +1,100 @@
+//! Which directories of a source a walk lists, where most of it is known and stays.
+
+use canopy_model::{Access, Attributes, unescape};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Directories to be listed again, as a tree of names from the root of a source.
+#[derive(Debug, Default)]
+pub struct Selection {
+    /// Whether all below is listed, too.
+    whole: bool,
+    /// Whether the directory itself is listed; becomes so where a directory in it is gone.
+    listed: AtomicBool,
+    /// Whether its children were taken on without listing it.
+    passed: AtomicBool,
+    children: BTreeMap<Vec<u8>, Selection>,
+}
+
+/// What is known of a source from before. Paths and names are below the root of the source, escaped.
+pub trait Known: Sync {
+    /// Returns the directories in a directory, by name, as they were when it was listed.
+    fn subdirectories(&self, path: &str) -> HashMap<String, Attributes>;
+
+    /// Returns whether the listing of a directory is known: of the same inode, and for those who
+    /// may see it now.
+    fn has(&self, path: &str, dev: u64, ino: u64, access: &Access) -> bool;
+
+    /// Takes note that a directory is not as it was known, so that all below it is listed.
+    fn replaces(&self, path: &str);
+}
+
+impl Selection {
+    /// Adds a directory, by its path below the root of the source, escaped; with `whole`, also all
+    /// below it.
+    pub fn add(&mut self, path: &str, whole: bool) {
+        let mut at = self;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            at = at.children.entry(unescape(name).into_owned()).or_default();
+        }
+        at.whole |= whole;
+        *at.listed.get_mut() = true;
+    }
+
+    /// Calls `each` with every directory that was added, its path and whether all below it was
+    /// asked for, too.
+    pub fn each(&self, each: &mut dyn FnMut(&str, bool)) {
+        self.each_below("", each);
+    }
+
+    fn each_below(&self, path: &str, each: &mut dyn FnMut(&str, bool)) {
+        if self.is_listed() {
+            each(path, self.whole);
+        }
+        if !self.whole {
+            for (name, child) in &self.children {
+                child.each_below(&canopy_model::join(path, &canopy_model::escape(name)), each);
+            }
+        }
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed.load(Ordering::Acquire)
+    }
+
+    /// Has the directory listed; returns whether it was not going to be.
+    pub(crate) fn list_too(&self) -> bool {
+        !self.listed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Returns the children, none if they were taken on before.
+    pub(crate) fn take_on(&self) -> impl Iterator<Item = (&Vec<u8>, &Selection)> {
+        let first = !self.passed.swap(true, Ordering::AcqRel);
+        self.children.iter().filter(move |_| first)
+    }
+
+    /// Returns what is selected of a child, by its name.
+    pub(crate) fn child(&self, name: &[u8]) -> Option<&Selection> {
+        self.children.get(name)
+    }
+
+    /// Returns whether the children were taken on without listing the directory.
+    pub(crate) fn is_passed(&self) -> bool {
+        self.passed.load(Ordering::Acquire)
+    }
+}
+
+/// What of a directory, and of what is below it, is to be listed.
+#[derive(Clone, Copy)]
+pub(crate) enum Selected<'s> {
+    /// All of it.
+    Whole,
+    /// What is selected.
+    Part(&'s Selection),
+    /// All of it, unless it is as it was known.
+    IfChanged,
+}
