@@ -29,6 +29,7 @@ pub struct Cli {
 #[command(defer = true)]
 pub enum Command {
     Index(crate::commands::index::Arguments),
+    Update(crate::commands::update::Arguments),
     Import(crate::commands::import::Arguments),
     Find(crate::commands::find::Arguments),
     Du(crate::commands::du::Arguments),

@@ -66,6 +66,9 @@ pub struct WriterOptions {
     pub limits: OwnerLimits,
     /// Whose limits hold for ranges of uids: those of subordinate ones for their holder.
     pub holders: Vec<(Range<u32>, u32)>,
+    /// Rows that count up to which those of a shard, of which something is replaced, are written
+    /// anew.
+    pub copied_rows_max: usize,
     /// Whether to keep the generation before for readers that have opened it. If not, its files
     /// are removed before anything is written.
     pub keep_previous: bool,
@@ -80,6 +83,7 @@ impl Default for WriterOptions {
             threads: 1,
             limits: OwnerLimits::default(),
             holders: Vec::new(),
+            copied_rows_max: 4096,
             keep_previous: true,
             disk: Disk::default(),
         }

@@ -2,7 +2,8 @@
 
 use super::building::{Shards, end_if_asked, publish, with_progress};
 use super::index_faults::{Faults, Shortfalls};
-use crate::config::{prune_patterns, settings};
+use super::scanning::{Scans, one_reader};
+use crate::config::settings;
 use crate::limits::{OwnerLimitOptions, memory_size, subordinate_uids};
 use crate::options::{now_ns, threads};
 use crate::outcome::{Outcome, message, say, warn_of};
@@ -12,16 +13,13 @@ use anyhow::Context;
 use canopy_index::{Disk, NewSource, ScanRecord, Writer, WriterOptions};
 use canopy_model::{Approach, Attributes, Audience, ClassTable, Grant, escape};
 use canopy_scan::{
-    Counts, Excludes, Fault, FoundXattr, MountRules, Root, ScanError, ScanOptions, Step, scan,
-    threads_max,
+    Counts, Excludes, FoundXattr, MountRules, Root, ScanError, ScanOptions, threads_max,
 };
 use canopy_text::human_size;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -68,6 +66,9 @@ pub struct Arguments {
     memory: usize,
     #[command(flatten)]
     limits: OwnerLimitOptions,
+    /// Write only what has changed since each PATH was indexed
+    #[arg(long, conflicts_with = "replace")]
+    incremental: bool,
     /// Remove what is in the index of each PATH, and the generation before, ahead of the scan:
     /// needs half of the space, but until the end there are no answers about PATH
     #[arg(long)]
@@ -190,25 +191,20 @@ pub fn run(
         writer.publish()?;
         writer = Writer::open(&location, options.clone())?;
     }
-    let own = writer.path().metadata().context("cannot look at the index")?;
     let run = Run {
-        options: ScanOptions {
+        scans: Scans::new(&writer, arguments.memory, threads, faults)?,
+        record: ScanRecord {
             one_file_system: arguments.one_file_system,
-            excludes: Excludes::default(),
-            skipped: vec![(own.dev(), own.ino())],
+            excludes: arguments.exclude.clone(),
+            no_prune: arguments.no_prune,
             no_xattrs: arguments.no_xattrs,
-            one_reader: !nix::unistd::geteuid().is_root(),
-            path_bytes_max: settings().path_max.unwrap_or(ScanOptions::default().path_bytes_max),
-            part_bytes: (arguments.memory / threads / 16).clamp(1 << 20, 64 << 20),
         },
         arguments: &arguments,
         namespaces,
         rules,
-        counts: Counts::default(),
-        faults,
     };
     let failed = with_progress(
-        |elapsed| progress(&run.counts, elapsed),
+        |elapsed| progress(&run.scans.counts, elapsed),
         || {
             let failed = |path: &PathBuf| Some((path.clone(), run.index(&mut writer, path).err()?));
             arguments.paths.iter().filter_map(failed).collect::<Vec<_>>()
@@ -222,11 +218,11 @@ pub fn run(
         }
     }
     if failed.len() == arguments.paths.len() {
-        let Run { options, counts, faults, .. } = run;
+        let Scans { counts, faults, .. } = run.scans;
         if let Err(error) = writer.keep() {
             message(format_args!("'canopy info' will not tell of what failed: {error}"));
         }
-        if let Err(error) = faults.finish(&counts, &options) {
+        if let Err(error) = faults.finish(&counts) {
             message(format_args!("{error:#}"));
         }
         return Err(report_all_but_last(failed).context("nothing was published"));
@@ -248,12 +244,12 @@ pub fn run(
             return Err(error);
         }
     };
-    let Run { options, rules, counts, faults, .. } = run;
-    let listed = faults.finish(&counts, &options);
+    let Run { rules, scans: Scans { counts, faults, .. }, .. } = run;
+    let listed = faults.finish(&counts);
     if let Err(error) = &listed {
         message(format_args!("{error:#}"));
     }
-    if !options.one_reader {
+    if !one_reader() {
         super::index_faults::warn_of_mounts(&rules.closed());
     }
     let shown = warn_of(&published);
@@ -285,10 +281,9 @@ fn progress(counts: &Counts, elapsed: Duration) -> String {
 struct Run<'a> {
     arguments: &'a Arguments,
     namespaces: Option<&'a NamespaceSource>,
-    options: ScanOptions,
+    record: ScanRecord,
     rules: MountRules,
-    counts: Counts,
-    faults: Faults,
+    scans: Scans,
 }
 
 impl Run<'_> {
@@ -298,29 +293,16 @@ impl Run<'_> {
             return self.index_namespace(writer, source, namespace);
         }
         places::check_links(path)?;
-        let before = self.shortfalls(writer);
-        let mut root = Root::open(path, writer.classes(), &self.rules)?;
-        let (xattrs, failed) = match self.options.no_xattrs {
-            true => (Vec::new(), None),
-            false => root.xattrs(writer.classes()),
-        };
-        if let Some(error) = failed {
-            self.counts.failed.fetch_add(1, Ordering::Relaxed);
-            self.faults.add(&root.path, &error);
-        }
-        let source = writer.add_source(NewSource {
-            name: self.arguments.name.clone(),
-            root: root.escaped_path(),
-            dev: root.dev,
-            scanned_ns: now_ns(),
-            attributes: root.attributes,
-            approach: root.approach.clone(),
-            xattrs,
-            scan: Some(self.scan_record()),
-        })?;
+        let before = self.scans.shortfalls(writer, &self.rules);
+        let (root, new) = self.scans.open(writer, path, &self.rules, &self.record)?;
         let escaped = root.escaped_path();
-        let scanned = self.scan(writer, source, root);
-        self.ended(writer, source, &escaped, &before, scanned)
+        let is_known = writer.sources().iter().any(|(source, _)| source.root == new.root);
+        let begun = match self.arguments.incremental && is_known {
+            true => writer.refresh_source(new, [(String::new(), true)])?,
+            false => writer.add_source(NewSource { name: self.arguments.name.clone(), ..new })?,
+        };
+        let scanned = self.scans.scan(writer, begun, (root, None), &self.rules, &self.record);
+        self.ended(writer, begun, &escaped, &before, scanned)
     }
 
     /// Reads the records of a namespace likewise.
@@ -331,7 +313,7 @@ impl Run<'_> {
         namespace: &Path,
     ) -> anyhow::Result<()> {
         let root = (source.root)(namespace, self.arguments.root.as_deref())?;
-        let before = self.shortfalls(writer);
+        let before = self.scans.shortfalls(writer, &self.rules);
         let tree = (source.open)(namespace)?;
         let mut approach = match (root.parent(), root.file_name()) {
             (Some(above), Some(name)) => {
@@ -344,7 +326,7 @@ impl Run<'_> {
             let nobody = [(Grant::nobody(), 0)];
             approach.audience = writer.classes().narrowed_audience(approach.audience, &nobody);
         }
-        let xattrs = match self.options.no_xattrs {
+        let xattrs = match self.record.no_xattrs {
             true => Vec::new(),
             false => tree.xattrs(approach.audience, writer.classes())?,
         };
@@ -361,12 +343,11 @@ impl Run<'_> {
             scan: None,
         })?;
         let scan = || -> anyhow::Result<()> {
-            let excludes = self.excludes(&root)?;
             let scan = NamespaceScan {
-                options: &ScanOptions { excludes, ..self.options.clone() },
+                options: &self.scans.options(&self.record, &root)?,
                 classes: writer.classes(),
-                counts: &self.counts,
-                on_error: &|error| self.faults.add(&root, error),
+                counts: &self.scans.counts,
+                on_error: &|error| self.scans.faults.add(&root, error),
             };
             let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
             let sinks = tree.scan(&root, &approach, &scan, sinks)?;
@@ -388,7 +369,7 @@ impl Run<'_> {
     ) -> anyhow::Result<()> {
         match scanned {
             Ok(()) => {
-                let missing = self.shortfalls(writer).since(before);
+                let missing = self.scans.shortfalls(writer, &self.rules).since(before);
                 if !missing.is_empty() {
                     writer.incomplete(root, missing.join("; "));
                 }
@@ -397,58 +378,6 @@ impl Run<'_> {
             Err(_) => writer.abandon(source),
         }
         scanned
-    }
-
-    /// Returns what the index does not show so far though the source would.
-    fn shortfalls(&self, writer: &Writer) -> Shortfalls {
-        Shortfalls::new(&self.counts, writer.beyond_limits(), self.rules.closed())
-    }
-
-    fn scan(&self, writer: &Writer, source: u32, root: Root) -> anyhow::Result<()> {
-        let excludes = self.excludes(&root.path)?;
-        let options = ScanOptions { excludes, ..self.options.clone() };
-        let base = root.path.clone();
-        let unlisted = OnceLock::new();
-        let on_error = |error: &ScanError| {
-            if error.path.is_empty()
-                && matches!(error.fault, Fault::Failed(Step::List, _) | Fault::Moved)
-            {
-                unlisted.get_or_init(|| error.fault);
-            }
-            self.faults.add(&base, error);
-        };
-        let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
-        let (classes, rules) = (writer.classes(), &self.rules);
-        let sinks = scan((root, None), &options, classes, rules, &self.counts, &on_error, sinks)?;
-        match unlisted.get() {
-            Some(&Fault::Failed(_, errno)) => {
-                return Err(std::io::Error::from(errno))
-                    .with_context(|| format!("cannot list {}", base.display()));
-            }
-            Some(_) => anyhow::bail!("{} was moved while it was scanned", base.display()),
-            None => {}
-        }
-        writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
-        Ok(())
-    }
-
-    /// Returns how sources are scanned.
-    fn scan_record(&self) -> ScanRecord {
-        ScanRecord {
-            one_file_system: self.arguments.one_file_system,
-            excludes: self.arguments.exclude.clone(),
-            no_prune: self.arguments.no_prune,
-            no_xattrs: self.arguments.no_xattrs,
-        }
-    }
-
-    /// Returns what is left out of a source, by the command line and by the configuration.
-    fn excludes(&self, root: &Path) -> anyhow::Result<Excludes> {
-        let mut patterns = self.arguments.exclude.clone();
-        if !self.arguments.no_prune {
-            patterns.extend(prune_patterns(settings(), root)?);
-        }
-        Ok(Excludes::new(patterns.iter().map(String::as_str))?)
     }
 }
 

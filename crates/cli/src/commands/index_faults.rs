@@ -1,6 +1,8 @@
 //! What `canopy index` says of entries and file systems that not all of is in the index: the file
 //! of `--errors`, and warnings.
 
+use super::scanning::one_reader;
+use crate::config::settings;
 use crate::outcome::message;
 use anyhow::Context;
 use canopy_scan::{ClosedMount, Counts, Fault, Rules, ScanError, ScanOptions, Step};
@@ -75,7 +77,7 @@ impl Faults {
     }
 
     /// Ends the file, and warns of what `counts` has, with an example each.
-    pub(super) fn finish(self, counts: &Counts, options: &ScanOptions) -> anyhow::Result<()> {
+    pub(super) fn finish(self, counts: &Counts) -> anyhow::Result<()> {
         let listed = self.file.map_or(Ok(()), |file| file.into_inner().finish());
         if let Some(path) = self.narrowed.get() {
             message(format_args!(
@@ -99,12 +101,12 @@ impl Faults {
                  {} bytes ('path_max') or too deep for the open files that the system allows, \
                  such as {}",
                 counts.long_paths.load(Ordering::Relaxed),
-                options.path_bytes_max,
+                settings().path_max.unwrap_or(ScanOptions::default().path_bytes_max),
                 shown(path)
             ));
         }
         let unmapped = counts.unmapped.load(Ordering::Relaxed);
-        if unmapped > 0 && !options.one_reader {
+        if unmapped > 0 && !one_reader() {
             message(format_args!(
                 "warning: {unmapped} directories are of users or groups that this user namespace \
                  does not know, and are for root alone; index outside of it"

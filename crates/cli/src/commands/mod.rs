@@ -14,6 +14,7 @@ pub mod ls;
 pub mod mount;
 pub mod ns;
 pub mod report;
+mod scanning;
 pub mod source;
 pub mod sql;
 pub mod stat;
@@ -24,6 +25,7 @@ pub mod top;
 pub mod watch;
 mod watch_apply;
 mod watch_status;
+pub mod update;
 
 use crate::Engine;
 use crate::companion::Companion;
@@ -38,6 +40,7 @@ pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {
     }
     match cli.command {
         Command::Index(arguments) => index::run(index, arguments, engine, None),
+        Command::Update(arguments) => update::run(index, arguments, engine),
         Command::Import(arguments) => import::run(index, arguments, engine),
         Command::Find(arguments) => find::run(index, arguments),
         Command::Du(arguments) => du::run(index, arguments),

@@ -24,8 +24,8 @@ use rustc_hash::FxHashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Rows that count up to which those of a shard are written anew rather than called dead.
-const COPIED_ROWS_MAX: usize = 4096;
+/// Rows of the smallest shards, for comparing sizes.
+const SMALL_ROWS: usize = 4096;
 
 /// Ranges of dead listings or values of a shard from which on it is written anew.
 const DEAD_RANGES_MAX: usize = 4096;
@@ -70,6 +70,7 @@ impl Writer {
             rests.push(rest_of(class, shard, number as u32, replaced)?);
         }
         let joined = joined(&rests, left);
+        let copied_rows_max = self.options.copied_rows_max;
         let mut cuts = begun.cuts.lock();
         for (rest, joined) in rests.into_iter().zip(joined) {
             let Rest { class, shard, listings, values, rows, changed } = rest;
@@ -81,8 +82,8 @@ impl Writer {
             if changed && rows == 0 && listings.is_empty() {
                 cuts.push(Cut::Gone(class, shard.record().id.clone()));
             } else if joined
-                || changed
-                    && (rows <= COPIED_ROWS_MAX || rows < all / 2 || ranges > DEAD_RANGES_MAX)
+                || changed && (rows <= copied_rows_max || ranges > DEAD_RANGES_MAX)
+                || changed && rows < all / 2 && copied_rows_max > 0
             {
                 let builders = left.entry(class).or_default();
                 let mut builder = Builder::default();
@@ -203,7 +204,7 @@ pub(super) fn kept_values(
 /// their size.
 fn joined(rests: &[Rest], left: &FxHashMap<ClassId, Vec<Builder>>) -> Vec<bool> {
     let mut sizes: FxHashMap<(ClassId, u32), usize> = FxHashMap::default();
-    let size = |rest: &Rest| (rest.rows / COPIED_ROWS_MAX + 1).ilog(JOINED_SHARDS);
+    let size = |rest: &Rest| (rest.rows / SMALL_ROWS + 1).ilog(JOINED_SHARDS);
     let may_join = |rest: &&Rest| {
         let is_written = left.get(&rest.class).is_some_and(|new| !new.is_empty());
         is_written && rest.rows > 0 && rest.rows <= JOINED_ROWS_MAX

@@ -1,0 +1,134 @@
+//! What the commands that scan sources share.
+
+use super::building::Shards;
+use super::index_faults::{Faults, Shortfalls};
+use crate::config::{prune_patterns, settings};
+use anyhow::Context;
+use canopy_index::{NewSource, ScanRecord, Writer};
+use canopy_scan::{
+    Counts, Excludes, Fault, MountRules, Part, Root, ScanError, ScanOptions, Step, scan,
+};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+/// What the scans of one run have in common.
+pub(super) struct Scans {
+    skipped: (u64, u64),
+    part_bytes: usize,
+    /// What was read so far.
+    pub counts: Counts,
+    /// What is wrong with entries.
+    pub faults: Faults,
+}
+
+impl Scans {
+    /// Prepares scans for an index that is written with so much memory and so many threads.
+    pub fn new(
+        writer: &Writer,
+        memory_bytes: usize,
+        threads: usize,
+        faults: Faults,
+    ) -> anyhow::Result<Self> {
+        let own = writer.path().metadata().context("cannot look at the index")?;
+        Ok(Scans {
+            skipped: (own.dev(), own.ino()),
+            part_bytes: (memory_bytes / threads / 16).clamp(1 << 20, 64 << 20),
+            counts: Counts::default(),
+            faults,
+        })
+    }
+
+    /// Returns how a source is scanned; what it leaves out depends on where its root is.
+    pub fn options(&self, record: &ScanRecord, root: &Path) -> anyhow::Result<ScanOptions> {
+        let mut patterns = record.excludes.clone();
+        if !record.no_prune {
+            patterns.extend(prune_patterns(settings(), root)?);
+        }
+        Ok(ScanOptions {
+            one_file_system: record.one_file_system,
+            excludes: Excludes::new(patterns.iter().map(String::as_str))?,
+            skipped: vec![self.skipped],
+            no_xattrs: record.no_xattrs,
+            one_reader: one_reader(),
+            path_bytes_max: settings().path_max.unwrap_or(ScanOptions::default().path_bytes_max),
+            part_bytes: self.part_bytes,
+        })
+    }
+
+    /// Opens the root of a source; returns it and what the index keeps of it.
+    pub fn open(
+        &self,
+        writer: &Writer,
+        path: &Path,
+        rules: &MountRules,
+        record: &ScanRecord,
+    ) -> anyhow::Result<(Root, NewSource)> {
+        let mut root = Root::open(path, writer.classes(), rules)?;
+        let (xattrs, failed) = match record.no_xattrs {
+            true => (Vec::new(), None),
+            false => root.xattrs(writer.classes()),
+        };
+        if let Some(error) = failed {
+            self.counts.failed.fetch_add(1, Ordering::Relaxed);
+            self.faults.add(&root.path, &error);
+        }
+        let new = NewSource {
+            name: None,
+            root: root.escaped_path(),
+            dev: root.dev,
+            scanned_ns: crate::options::now_ns(),
+            attributes: root.attributes,
+            approach: root.approach.clone(),
+            xattrs,
+            scan: Some(record.clone()),
+        };
+        Ok((root, new))
+    }
+
+    /// Scans a source that was begun under this number, or a part of it.
+    pub fn scan(
+        &self,
+        writer: &Writer,
+        begun: u32,
+        (root, part): (Root, Option<Part<'_>>),
+        rules: &MountRules,
+        record: &ScanRecord,
+    ) -> anyhow::Result<()> {
+        let options = self.options(record, &root.path)?;
+        let base = root.path.clone();
+        let unlisted = OnceLock::new();
+        let on_error = |error: &ScanError| {
+            if error.path.is_empty()
+                && matches!(error.fault, Fault::Failed(Step::List, _) | Fault::Moved)
+            {
+                unlisted.get_or_init(|| error.fault);
+            }
+            self.faults.add(&base, error);
+        };
+        let sinks = writer.shard_writers(begun).into_iter().map(Shards).collect();
+        let classes = writer.classes();
+        let sinks = scan((root, part), &options, classes, rules, &self.counts, &on_error, sinks)?;
+        match unlisted.get() {
+            Some(&Fault::Failed(_, errno)) => {
+                return Err(std::io::Error::from(errno))
+                    .with_context(|| format!("cannot list {}", base.display()));
+            }
+            Some(_) => anyhow::bail!("{} was moved while it was scanned", base.display()),
+            None => {}
+        }
+        writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
+        Ok(())
+    }
+
+    /// Returns what the index does not show so far though the source would.
+    pub fn shortfalls(&self, writer: &Writer, rules: &MountRules) -> Shortfalls {
+        Shortfalls::new(&self.counts, writer.beyond_limits(), rules.closed())
+    }
+}
+
+/// Returns whether the index that this user writes is for this user alone.
+pub(super) fn one_reader() -> bool {
+    !nix::unistd::geteuid().is_root()
+}

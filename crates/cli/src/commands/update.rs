@@ -1,0 +1,334 @@
+//! `canopy update`, and what lists directories of sources again for other commands.
+
+use super::building::{end_if_asked, publish, with_progress};
+use super::index_faults::{Faults, warn_of_mounts};
+use super::scanning::{Scans, one_reader};
+use crate::config::settings;
+use crate::limits::{OwnerLimitOptions, memory_size, subordinate_uids};
+use crate::options::threads;
+use crate::outcome::{Outcome, message, say, warn_of};
+use crate::{Engine, companion, interrupt, places};
+use anyhow::Context;
+use canopy_index::{Disk, ScanRecord, SourceRecord, Writer, WriterOptions};
+use canopy_model::{Access, Attributes, escape, unescape};
+use canopy_scan::{Known, MountRules, Part, Selection, threads_max};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// List single directories again, now, as a new generation of the index
+///
+/// Of each PATH, the directory itself is listed again, and what is new in it or has other
+/// permissions, with all below it; of a file, the directory that it is in. A PATH that is gone goes
+/// from the index. What is not listed stays as it was. Sources are scanned as 'canopy index' was
+/// told to. Exit codes are those of 'canopy index'.
+///
+/// Example: canopy update --recursive /data/project
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Directories to list again
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// List all that is below each PATH, too
+    #[arg(short, long)]
+    recursive: bool,
+    /// Threads that scan [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Memory for building, such as 512M or 2G
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
+    memory: usize,
+    #[command(flatten)]
+    limits: OwnerLimitOptions,
+    /// List entries that vanished or could not be read in FILE
+    #[arg(long, value_name = "FILE")]
+    errors: Option<PathBuf>,
+}
+
+/// A directory to be listed again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspect {
+    /// Its absolute path, without symbolic links; it need not be there any more.
+    pub path: PathBuf,
+    /// Whether all that is below it is listed, too.
+    pub recursive: bool,
+}
+
+/// How directories are listed again.
+pub struct UpdateOptions<'a> {
+    /// Threads that scan.
+    pub threads: usize,
+    /// Memory for building, in bytes.
+    pub memory_bytes: usize,
+    /// What the directories of one owner may ask for.
+    pub limits: canopy_model::OwnerLimits,
+    /// Where entries that vanished or could not be read are listed.
+    pub errors: Option<&'a Path>,
+}
+
+/// What listing directories again has come to.
+pub struct Updated {
+    /// The new generation.
+    pub generation: u64,
+    /// Entries that were looked at.
+    pub entries: u64,
+    /// Those of them that were as they are in the index.
+    pub kept: u64,
+    /// Directories that were read.
+    pub directories: u64,
+    /// Whether all could be read, and all sources.
+    pub outcome: Outcome,
+}
+
+/// Carries the command out.
+pub fn run(
+    index: Option<PathBuf>,
+    arguments: Arguments,
+    engine: Option<&Engine>,
+) -> anyhow::Result<Outcome> {
+    let begun = Instant::now();
+    let suspects = arguments.paths.iter().map(|path| suspect(path, arguments.recursive));
+    let suspects = suspects.collect::<anyhow::Result<Vec<_>>>()?;
+    let location = places::to_write(index)?;
+    places::check_links(&location)?;
+    let options = UpdateOptions {
+        threads: threads(arguments.threads).min(threads_max()),
+        memory_bytes: arguments.memory,
+        limits: arguments.limits.into(),
+        errors: arguments.errors.as_deref(),
+    };
+    interrupt::watch()?;
+    let updated = update(&location, &suspects, &options, engine)?;
+    say(format_args!(
+        "generation {}: {} entries in {} directories looked at, {} of them as they were, {:.2} s",
+        updated.generation,
+        updated.entries,
+        updated.directories,
+        updated.kept,
+        begun.elapsed().as_secs_f64(),
+    ))?;
+    Ok(updated.outcome)
+}
+
+/// Returns what to list again for a path that a user gave.
+fn suspect(path: &Path, recursive: bool) -> anyhow::Result<Suspect> {
+    let absolute = std::path::absolute(path)
+        .with_context(|| format!("cannot tell where {} is", path.display()))?;
+    if absolute.is_dir() {
+        let path = absolute.canonicalize();
+        let path = path.with_context(|| format!("cannot open {}", absolute.display()))?;
+        return Ok(Suspect { path, recursive });
+    }
+    // Of what is no directory or gone, the next directory above tells.
+    let above = absolute.ancestors().skip(1).find(|above| above.is_dir());
+    let above = above.unwrap_or(Path::new("/"));
+    let path = above.canonicalize();
+    let path = path.with_context(|| format!("cannot open {}", above.display()))?;
+    Ok(Suspect { path, recursive: false })
+}
+
+/// What is to be listed again of one source.
+struct Task {
+    source: SourceRecord,
+    record: ScanRecord,
+    selection: Selection,
+}
+
+/// Lists directories again and publishes what has changed as one generation. The index stays as it
+/// was if nothing could be.
+pub fn update(
+    location: &Path,
+    suspects: &[Suspect],
+    options: &UpdateOptions<'_>,
+    engine: Option<&Engine>,
+) -> anyhow::Result<Updated> {
+    let mut writer = Writer::open(
+        location,
+        WriterOptions {
+            memory_bytes: options.memory_bytes,
+            threads: options.threads,
+            limits: options.limits,
+            holders: subordinate_uids(),
+            keep_previous: true,
+            disk: Disk::default(),
+        },
+    )?;
+    let tasks = tasks(&writer, suspects)?;
+    if companion::must_refresh(&writer, engine) {
+        drop(writer);
+        return companion::Companion::Sql.run().map(|outcome| Updated {
+            generation: 0,
+            entries: 0,
+            kept: 0,
+            directories: 0,
+            outcome,
+        });
+    }
+    let faults = Faults::new(options.errors)?;
+    let scans = Scans::new(&writer, options.memory_bytes, options.threads, faults)?;
+    let trusted = settings().trust_fs.clone().unwrap_or_default();
+    let count = tasks.len();
+    let mut failed = Vec::new();
+    with_progress(
+        |_| format!("{} entries", scans.counts.entries.load(Ordering::Relaxed)),
+        || {
+            for task in tasks {
+                let rules = MountRules::new(trusted.clone(), task.record.no_prune);
+                let root = task.source.root.clone();
+                let refreshed = refresh(&mut writer, &scans, &rules, task);
+                if !one_reader() {
+                    warn_of_mounts(&rules.closed());
+                }
+                failed.extend(refreshed.err().map(|error| (root, error)));
+            }
+        },
+    );
+    let mut writer = end_if_asked(writer);
+    if failed.len() == count {
+        let Some((_, error)) = failed.pop() else { anyhow::bail!("there is nothing to list") };
+        return Err(error.context("nothing was published"));
+    }
+    let stays = !failed.is_empty();
+    for (root, error) in failed {
+        message(format_args!("{error:#}; {} stays as it was in the index", shown(&root)));
+    }
+    let derived = match engine {
+        Some(engine) => (engine.refresh)(&mut writer, options.threads)?,
+        None => Outcome::Complete,
+    };
+    let published = publish(writer)?;
+    let Scans { counts, faults, .. } = scans;
+    let listed = faults.finish(&counts);
+    if let Err(error) = &listed {
+        message(format_args!("{error:#}"));
+    }
+    let told = warn_of(&published);
+    let complete = counts.faults() == 0 && told == Outcome::Complete && !stays && listed.is_ok();
+    Ok(Updated {
+        generation: published.generation,
+        entries: published.entries,
+        kept: published.kept,
+        directories: counts.directories.into_inner(),
+        outcome: if complete { derived } else { Outcome::Partial },
+    })
+}
+
+fn shown(root: &str) -> String {
+    String::from_utf8_lossy(&unescape(root)).into_owned()
+}
+
+/// Says what is to be listed again of which source.
+fn tasks(writer: &Writer, suspects: &[Suspect]) -> anyhow::Result<Vec<Task>> {
+    let sources = writer.sources();
+    let mut tasks: BTreeMap<u32, Task> = BTreeMap::new();
+    for suspect in suspects {
+        let holds = |root: &str| {
+            let root = unescape(root);
+            let below = suspect.path.strip_prefix(OsStr::from_bytes(&root)).ok()?;
+            Some(escape(below.as_os_str().as_bytes()).into_owned())
+        };
+        let own =
+            sources.iter().filter_map(|(source, scan)| Some((source, scan, holds(&source.root)?)));
+        let own = own.max_by_key(|(source, ..)| (source.root.len(), source.id));
+        let Some((source, scan, path)) = own else {
+            anyhow::bail!(
+                "{} is in no source of the index; 'canopy index PATH' makes it one",
+                suspect.path.display()
+            );
+        };
+        let Some(record) = scan else {
+            anyhow::bail!(
+                "the source {} was not scanned, so it cannot be listed again: import it anew",
+                shown(&source.root)
+            );
+        };
+        let task = tasks.entry(source.id).or_insert_with(|| Task {
+            source: source.clone(),
+            record: record.clone(),
+            selection: Selection::default(),
+        });
+        task.selection.add(&path, suspect.recursive);
+        // The directory above has its row.
+        if let Some((above, _)) = path.rsplit_once('/') {
+            task.selection.add(above, false);
+        } else if !path.is_empty() {
+            task.selection.add("", false);
+        }
+    }
+    Ok(tasks.into_values().collect())
+}
+
+/// Lists what is selected of a source again. After an error, the source stays as it was.
+fn refresh(
+    writer: &mut Writer,
+    scans: &Scans,
+    rules: &MountRules,
+    task: Task,
+) -> anyhow::Result<()> {
+    let Task { source, record, selection } = task;
+    let root = PathBuf::from(OsStr::from_bytes(&unescape(&source.root)));
+    places::check_links(&root)?;
+    let before = scans.shortfalls(writer, rules);
+    let (root, new) = scans.open(writer, &root, rules, &record)?;
+    anyhow::ensure!(
+        new.root == source.root,
+        "the source {} is elsewhere now, at {}: index that",
+        shown(&source.root),
+        shown(&new.root)
+    );
+    let mut selected = Vec::new();
+    selection.each(&mut |path, whole| selected.push((path.to_owned(), whole)));
+    let begun = writer.refresh_source(new, selected)?;
+    let known = KnownListings { writer, begun, error: Mutex::new(None) };
+    let part = Some(Part { selection: &selection, known: &known });
+    let scanned = scans.scan(writer, begun, (root, part), rules, &record);
+    let scanned = match known.error.into_inner() {
+        Some(error) => Err(error.into()),
+        None => scanned,
+    };
+    match scanned {
+        Ok(()) => {
+            let missing = scans.shortfalls(writer, rules).since(&before);
+            if !missing.is_empty() {
+                writer.incomplete(&source.root, missing.join("; "));
+            }
+        }
+        Err(_) => writer.abandon(begun),
+    }
+    scanned
+}
+
+/// Tells a walk what the index has.
+struct KnownListings<'a> {
+    writer: &'a Writer,
+    begun: u32,
+    error: Mutex<Option<canopy_index::Error>>,
+}
+
+impl KnownListings<'_> {
+    /// Returns a value, and where there is none, what stands for knowing nothing.
+    fn or_unknown<T: Default>(&self, value: canopy_index::Result<T>) -> T {
+        value.unwrap_or_else(|error| {
+            self.error.lock().get_or_insert(error);
+            T::default()
+        })
+    }
+}
+
+impl Known for KnownListings<'_> {
+    fn subdirectories(&self, path: &str) -> HashMap<String, Attributes> {
+        self.or_unknown(self.writer.known_subdirectories(self.begun, path))
+    }
+
+    fn has(&self, path: &str, dev: u64, ino: u64, access: &Access) -> bool {
+        self.or_unknown(self.writer.has_listing(self.begun, path, (dev, ino), access))
+    }
+
+    fn replaces(&self, path: &str) {
+        self.writer.replaces(self.begun, path);
+    }
+}
