@@ -2,7 +2,7 @@
 
 use super::building::{Shards, end_if_asked, publish, with_progress};
 use super::index_faults::{Faults, Shortfalls};
-use super::scanning::{Scans, one_reader};
+use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader};
 use crate::config::settings;
 use crate::limits::{OwnerLimitOptions, memory_size, subordinate_uids};
 use crate::options::{now_ns, threads};
@@ -66,6 +66,9 @@ pub struct Arguments {
     memory: usize,
     #[command(flatten)]
     limits: OwnerLimitOptions,
+    /// Rows up to which what stays of a shard is written anew, where something of it is replaced
+    #[arg(long, value_name = "N", default_value_t = COPIED_ROWS_MAX, hide = true)]
+    copied_rows: usize,
     /// Write only what has changed since each PATH was indexed
     #[arg(long, conflicts_with = "replace")]
     incremental: bool,
@@ -171,6 +174,7 @@ pub fn run(
         threads,
         limits: arguments.limits.into(),
         holders: subordinate_uids(),
+        copied_rows_max: arguments.copied_rows,
         keep_previous: !arguments.replace,
         disk: Disk::default(),
     };

@@ -13,6 +13,10 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
+/// Rows up to which what stays of a shard is written anew, where something of it is replaced: more
+/// take longer than telling which are dead, fewer would be many small shards.
+pub(super) const COPIED_ROWS_MAX: usize = 4096;
+
 /// What the scans of one run have in common.
 pub(super) struct Scans {
     skipped: (u64, u64),

@@ -2,7 +2,7 @@
 
 use super::building::{end_if_asked, publish, with_progress};
 use super::index_faults::{Faults, warn_of_mounts};
-use super::scanning::{Scans, one_reader};
+use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader};
 use crate::config::settings;
 use crate::limits::{OwnerLimitOptions, memory_size, subordinate_uids};
 use crate::options::threads;
@@ -44,6 +44,9 @@ pub struct Arguments {
     memory: usize,
     #[command(flatten)]
     limits: OwnerLimitOptions,
+    /// Rows up to which what stays of a shard is written anew, where something of it is replaced
+    #[arg(long, value_name = "N", default_value_t = COPIED_ROWS_MAX, hide = true)]
+    copied_rows: usize,
     /// List entries that vanished or could not be read in FILE
     #[arg(long, value_name = "FILE")]
     errors: Option<PathBuf>,
@@ -66,6 +69,8 @@ pub struct UpdateOptions<'a> {
     pub memory_bytes: usize,
     /// What the directories of one owner may ask for.
     pub limits: canopy_model::OwnerLimits,
+    /// Rows up to which what stays of a shard is written anew.
+    pub copied_rows_max: usize,
     /// Where entries that vanished or could not be read are listed.
     pub errors: Option<&'a Path>,
 }
@@ -99,6 +104,7 @@ pub fn run(
         threads: threads(arguments.threads).min(threads_max()),
         memory_bytes: arguments.memory,
         limits: arguments.limits.into(),
+        copied_rows_max: arguments.copied_rows,
         errors: arguments.errors.as_deref(),
     };
     interrupt::watch()?;
@@ -153,6 +159,7 @@ pub fn update(
             threads: options.threads,
             limits: options.limits,
             holders: subordinate_uids(),
+            copied_rows_max: options.copied_rows_max,
             keep_previous: true,
             disk: Disk::default(),
         },

@@ -34,6 +34,8 @@ pub(super) struct Refresh {
     whole: RwLock<FxHashSet<String>>,
     /// Those that are listed alone.
     alone: Vec<String>,
+    /// Whether what some find by name alone is sealed.
+    seals: bool,
 }
 
 /// A listing that the index has.
@@ -90,7 +92,7 @@ impl Refresh {
             seen.alone.push((path.to_owned(), names));
         }
         // What is sealed is written anew as a whole.
-        if access.listing.knowers.is_some() || access.lookup.is_some() {
+        if self.seals && (access.listing.knowers.is_some() || access.lookup.is_some()) {
             return false;
         }
         let Some(known) = self.known.get(&digester.of_place(path, part)) else { return false };
@@ -144,7 +146,8 @@ impl Writer {
             }
             shard.close(FileKind::Listings);
         }
-        let refresh = Refresh { source, shards, known, whole: RwLock::new(whole), alone };
+        let seals = !self.unprivileged;
+        let refresh = Refresh { source, shards, known, whole: RwLock::new(whole), alone, seals };
         self.begin_source(new, None, Some(refresh))
     }
 

@@ -41,6 +41,8 @@ pub struct Site {
     /// Whether an index run said that some see less than the kernel would show them.
     pub narrowed: bool,
     pub runs: usize,
+    /// What was changed since the index was written.
+    suspects: Vec<PathBuf>,
     names: Names,
 }
 
@@ -89,6 +91,7 @@ impl Site {
             settled: true,
             narrowed: false,
             runs: 0,
+            suspects: Vec::new(),
             random,
             names,
         }
@@ -327,26 +330,54 @@ impl Site {
             return;
         }
         let mut changed = self.change();
-        if self.random.random_bool(0.2) {
-            self.index(place, &changed, &[]);
+        for _ in 0..[0, 0, 0, 1, 3].choose(&mut self.random).copied().unwrap() {
+            self.refresh(place, &changed);
             changed = self.change();
         }
-        match self.random.random_range(0..3) {
+        match self.random.random_range(0..6) {
+            3.. => {
+                self.refresh(place, &changed);
+                self.settled = false;
+            }
             0 => self.index(place, &changed, &["--replace"]),
             1 => {
                 self.index(place, &changed, &[]);
                 self.settled = false;
             }
-            _ => {
+            2 => {
                 self.index(place, &changed, &[]);
                 self.index(place, &changed, &[]);
             }
+            _ => unreachable!("a number below 6"),
         }
+    }
+
+    /// Has the index follow what was changed: by a scan of the changed sources that writes only what
+    /// is new, or by listing the directories that were changed again.
+    fn refresh(&mut self, place: &Place, changed: &[PathBuf]) {
+        let copied = ["--copied-rows=0", "--copied-rows=10", "--copied-rows=4096"];
+        let copied = copied.choose(&mut self.random).copied().unwrap();
+        let suspects = std::mem::take(&mut self.suspects);
+        // What is mounted is seen at two places.
+        if self.mounted.is_some() || self.random.random_bool(0.4) {
+            return self.index(place, changed, &["--incremental", copied]);
+        }
+        let mut command = Command::new(&place.canopy);
+        command.arg("--index").arg(&self.index).args(["update", copied]);
+        if self.random.random_bool(0.2) {
+            command.arg("--recursive");
+        }
+        self.check(command.args(suspects));
     }
 
     /// Indexes paths; that nothing is missing is checked.
     pub fn index(&mut self, place: &Place, paths: &[PathBuf], options: &[&str]) {
-        let mut command = self.command(place, paths, options);
+        self.suspects.clear();
+        self.check(&mut self.command(place, paths, options));
+    }
+
+    /// Runs a command that writes the index; that nothing is missing is checked.
+    fn check(&mut self, command: &mut Command) {
         // The file mode mask of this thread is its own, as its mounts are.
         let before = rustix::process::umask(self.umask.into());
         let output = command.output().unwrap();
@@ -381,6 +412,7 @@ impl Site {
         if !self.ancestors.is_empty() && self.random.random_bool(0.2) {
             let ancestor = self.ancestors.choose(&mut self.random).unwrap().clone();
             self.restrict(&ancestor);
+            self.suspects.extend(self.sources.clone());
             return self.sources.clone();
         }
         let source = self.sources.choose(&mut self.random).unwrap().clone();
@@ -421,15 +453,26 @@ impl Site {
         let chosen = movable.choose(random).map(|path| (*path).clone());
         let new = into.join(self.names.odd(random));
         match (random.random_range(0..6), chosen) {
-            (0, Some(path)) => remove(&path),
+            (0, Some(path)) => {
+                self.suspects.push(path.clone());
+                remove(&path);
+            }
             // Between two mounts this fails.
-            (1, Some(path)) if !new.starts_with(&path) => drop(fs::rename(path, new)),
-            (2 | 3, Some(path)) => self.dress(&path),
+            (1, Some(path)) if !new.starts_with(&path) => {
+                self.suspects.extend([path.clone(), new.clone()]);
+                let _ = fs::rename(path, new);
+            }
+            (2 | 3, Some(path)) => {
+                self.suspects.push(path.clone());
+                self.dress(&path);
+            }
             (4, _) => {
+                self.suspects.push(into.clone());
                 dir(&new);
                 self.dress(&new);
             }
             _ => {
+                self.suspects.push(into.clone());
                 leaf(&new, random);
                 self.dress(&new);
             }
