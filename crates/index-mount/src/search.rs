@@ -114,7 +114,7 @@ impl Search<'_> {
         let mut units = Vec::new();
         for range in below(self.view, source, path)? {
             for kind in [FileKind::Entries, FileKind::Dirs] {
-                for unit in range.units(kind, &[range.rows(kind)?]) {
+                for unit in range.units(kind, &range.rows(kind)?) {
                     if self.may_have(&self.expression, &unit)? {
                         units.push(unit);
                     }

@@ -2,9 +2,10 @@
 
 use crate::view::Result;
 use canopy_index::column::{KEY, NAME, VALUE, VALUE_PATH};
-use canopy_index::{FileKind, Index, Shard, SourceRecord};
+use canopy_index::{Index, Shard, SourceRecord};
 use canopy_model::join;
 use canopy_read::locate::{absolute_path, read_xattrs, xattrs_of};
+use canopy_read::plan::row_count;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,10 +33,11 @@ impl Values {
         source: &SourceRecord,
         path: &str,
     ) -> Result<Pairs> {
-        let count = |index: &Index| -> usize {
-            index.shards_of(source.id).map(|shard| shard.rows(FileKind::Xattrs)).sum()
-        };
-        if count(index) > KEPT_MAX {
+        let mut count = 0;
+        for shard in index.shards_of(source.id) {
+            count += row_count(&shard.live_values()?);
+        }
+        if count > KEPT_MAX {
             return Ok(xattrs_of(view, source, path)?);
         }
         let known = self.0.lock().get(&source.id).cloned();

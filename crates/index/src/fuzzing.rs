@@ -273,7 +273,7 @@ fn shard() -> ShardRecord {
         open_links: Some(packed(vec![link])),
         covers: packed(vec![Cover { prefix: "home".to_owned(), first: 0, end: 3, totals }]),
         dead: packed(vec![DeadListings { first: 1, end: 2, before: totals, totals }]),
-        dead_values: packed(vec![(0, 1)]),
+        dead_values: packed(vec![(0, 2)]),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::inode::{ENTRY, Inode, inodes};
-use crate::plan::BATCH_ROWS;
+use crate::plan::{BATCH_ROWS, row_count};
 use canopy_index::{FileKind, Index, SourceRecord};
 
 /// What is in a directory.
@@ -23,20 +23,18 @@ impl Contents {
         let mut found: Option<Vec<(String, Inode)>> = None;
         for shard in index.shards_of(source.id) {
             let listings = shard.listings_at(path)?;
-            if listings.is_empty() {
-                continue;
-            }
+            let Some(first) = listings.first() else { continue };
             let all = found.get_or_insert_default();
-            let dev = shard.device_of(listings.start)?;
-            let (entries, dirs) = shard.rows_of(listings)?;
-            if all.len() + entries.len() + dirs.len() > most {
+            let dev = shard.device_of(first.start)?;
+            let (entries, dirs) = shard.rows_of(&listings)?;
+            if all.len() + row_count(&entries) + row_count(&dirs) > most {
                 return Ok(Contents::TooMany);
             }
             for (kind, rows) in [(FileKind::Entries, entries), (FileKind::Dirs, dirs)] {
                 if rows.is_empty() {
                     continue;
                 }
-                for batch in shard.read(kind, ENTRY, std::slice::from_ref(&rows), BATCH_ROWS)? {
+                for batch in shard.read(kind, ENTRY, &rows, BATCH_ROWS)? {
                     let batch = batch?;
                     all.extend(inodes(&batch, 0..batch.num_rows(), dev)?);
                 }

@@ -1,17 +1,18 @@
 //! Rows of one file of a shard, taken some at a time, with as much in memory as its user can spare.
 
 use crate::error::{Error, Result};
+use crate::plan::take_rows;
 use arrow::array::RecordBatch;
 use canopy_index::{Columns, FileKind, RowRange, Shard};
 use std::collections::VecDeque;
 
-/// Reads a range of rows in chunks. Between chunks it holds no reader, which would keep a page of
+/// Reads ranges of rows in chunks. Between chunks it holds no reader, which would keep a page of
 /// every column.
 pub struct Cursor<'a> {
     shard: &'a Shard,
     kind: FileKind,
     columns: Columns,
-    left: RowRange,
+    left: VecDeque<RowRange>,
     chunk_rows: usize,
     batches: VecDeque<RecordBatch>,
     /// First row of the first batch that was not taken.
@@ -19,15 +20,16 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Begins at the first of some rows.
+    /// Begins at the first of some rows, in ranges that are sorted and disjoint, none empty.
     pub fn new(
         shard: &'a Shard,
         kind: FileKind,
         columns: Columns,
-        rows: RowRange,
+        rows: Vec<RowRange>,
         chunk_rows: usize,
     ) -> Self {
-        Cursor { shard, kind, columns, left: rows, chunk_rows, batches: VecDeque::new(), at: 0 }
+        let (left, batches) = (rows.into(), VecDeque::new());
+        Cursor { shard, kind, columns, left, chunk_rows, batches, at: 0 }
     }
 
     /// Gives the next `count` rows, as ranges of batches. It is an error if there are not so many.
@@ -57,20 +59,13 @@ impl<'a> Cursor<'a> {
         if self.left.is_empty() {
             return Err(self.shard.corrupt(self.kind, "it has too few rows").into());
         }
-        let end = self.left.end.min(self.left.start + self.chunk_rows);
-        let chunk = self.left.start..end;
-        let read = self.shard.read(
-            self.kind,
-            self.columns,
-            std::slice::from_ref(&chunk),
-            self.chunk_rows,
-        )?;
+        let chunk = take_rows(&mut self.left, self.chunk_rows);
+        let read = self.shard.read(self.kind, self.columns, &chunk, self.chunk_rows)?;
         self.batches = read.collect::<canopy_index::Result<_>>()?;
         self.batches.retain(|batch| batch.num_rows() > 0);
         if self.batches.is_empty() {
             return Err(self.shard.corrupt(self.kind, "rows are missing").into());
         }
-        self.left.start = end;
         Ok(())
     }
 }

@@ -7,8 +7,10 @@
 use crate::cursor::Cursor;
 use crate::error::{Error, Result};
 use crate::inode::InodeColumns;
+use crate::listings::RowCounts;
 use crate::locate::Start;
-use canopy_index::column::{DEV, FIRST_DIR, FIRST_ENTRY, INODE, PART, PATH};
+use crate::plan::row_count;
+use canopy_index::column::{DEV, INODE, PART, PATH};
 use canopy_index::{Columns, FileKind, RowRange, Shard};
 use canopy_model::{Attributes, compare_paths};
 use std::cmp::Ordering;
@@ -20,7 +22,7 @@ const LISTINGS: usize = 2048;
 /// Rows held in memory over all shards, about.
 const ROWS_MAX: usize = 2 << 20;
 
-/// A listing and where its rows are.
+/// A listing and how many rows it has.
 pub struct ListedDirectory {
     /// Path of the directory below the root of the source, escaped.
     pub path: String,
@@ -30,8 +32,8 @@ pub struct ListedDirectory {
     pub dev: u64,
     /// Attributes of the directory.
     pub attributes: Attributes,
-    first_entry: usize,
-    first_dir: usize,
+    entry_count: usize,
+    dir_count: usize,
 }
 
 /// Entries and directories of the listing that comes next.
@@ -100,8 +102,7 @@ impl<'a> DepthFirst<'a> {
                 }
                 Source::Open(mut open) => {
                     if let Some(directory) = open.ready.pop_front() {
-                        let rows = open.rows(&directory)?;
-                        each(&directory, rows)?;
+                        each(&directory, open.rows(&directory))?;
                         called = true;
                     }
                     *open
@@ -124,7 +125,7 @@ struct Next<'a> {
 }
 
 enum Source<'a> {
-    Closed(&'a Shard, RowRange),
+    Closed(&'a Shard, Vec<RowRange>),
     Open(Box<Open<'a>>),
 }
 
@@ -157,52 +158,50 @@ struct Open<'a> {
     ready: VecDeque<ListedDirectory>,
     entries: Cursor<'a>,
     dirs: Cursor<'a>,
-    /// Rows past those of the last listing.
-    ends: (usize, usize),
 }
 
 impl<'a> Open<'a> {
     fn new(
         shard: &'a Shard,
-        listings: RowRange,
+        listings: Vec<RowRange>,
         columns: Columns,
         chunk_rows: usize,
     ) -> Result<Self> {
-        let (entries, dirs) = shard.rows_of(listings.clone())?;
+        let (entries, dirs) = shard.rows_of(&listings)?;
         Ok(Open {
             shard,
-            left: listings.len(),
+            left: row_count(&listings),
             listings: Cursor::new(
                 shard,
                 FileKind::Listings,
-                INODE | PATH | PART | DEV | FIRST_ENTRY | FIRST_DIR,
+                INODE | PATH | PART | DEV | RowCounts::COLUMNS,
                 listings,
                 LISTINGS.min(chunk_rows),
             ),
             ready: VecDeque::new(),
-            ends: (entries.end, dirs.end),
             entries: Cursor::new(shard, FileKind::Entries, columns, entries, chunk_rows),
             dirs: Cursor::new(shard, FileKind::Dirs, columns, dirs, chunk_rows),
         })
     }
 
     fn peek(&mut self) -> Result<Option<&ListedDirectory>> {
-        // The one after the next says where the next one's rows end.
-        while self.ready.len() < 2 && self.left > 0 {
+        if self.ready.is_empty() && self.left > 0 {
             let count = self.left.min(LISTINGS);
-            let ready = &mut self.ready;
+            let (shard, ready) = (self.shard, &mut self.ready);
             self.listings.take(count, |batch, rows| -> Result<()> {
                 let inodes = InodeColumns::of(batch);
                 let (paths, parts, devs) = (PATH.of(batch)?, PART.of(batch)?, DEV.of(batch)?);
-                let (entries, dirs) = (FIRST_ENTRY.of(batch)?, FIRST_DIR.of(batch)?);
-                ready.extend(rows.map(|at| ListedDirectory {
-                    path: paths.value(at).to_owned(),
-                    part: parts[at],
-                    dev: devs[at],
-                    attributes: inodes.row(at),
-                    first_entry: entries[at] as usize,
-                    first_dir: dirs[at] as usize,
-                }));
+                let counts = RowCounts::of(batch)?;
+                for at in rows {
+                    ready.push_back(ListedDirectory {
+                        path: paths.value(at).to_owned(),
+                        part: parts[at],
+                        dev: devs[at],
+                        attributes: inodes.row(at),
+                        entry_count: counts.entries(shard, at)?,
+                        dir_count: counts.dirs(shard, at)?,
+                    });
+                }
                 Ok(())
             })?;
             self.left -= count;
@@ -210,11 +209,8 @@ impl<'a> Open<'a> {
         Ok(self.ready.front())
     }
 
-    fn rows(&mut self, directory: &ListedDirectory) -> Result<ListingRows<'_, 'a>> {
-        let ends = self.ready.front().map_or(self.ends, |next| (next.first_entry, next.first_dir));
-        let bad = || self.shard.corrupt(FileKind::Listings, "its ordinals are out of order");
-        let entry_count = ends.0.checked_sub(directory.first_entry).ok_or_else(bad)?;
-        let dir_count = ends.1.checked_sub(directory.first_dir).ok_or_else(bad)?;
-        Ok(ListingRows { entries: &mut self.entries, entry_count, dirs: &mut self.dirs, dir_count })
+    fn rows(&mut self, directory: &ListedDirectory) -> ListingRows<'_, 'a> {
+        let &ListedDirectory { entry_count, dir_count, .. } = directory;
+        ListingRows { entries: &mut self.entries, entry_count, dirs: &mut self.dirs, dir_count }
     }
 }

@@ -1,9 +1,9 @@
 //! The heads of listings that rows refer to: path and device by ordinal.
 
 use crate::error::Result;
-use crate::plan::BATCH_ROWS;
+use crate::plan::{BATCH_ROWS, row_count};
 use arrow::array::RecordBatch;
-use canopy_index::column::{DEV, FIRST_DIR, FIRST_ENTRY, PATH};
+use canopy_index::column::{DEV, FILES, FIRST_DIR, FIRST_ENTRY, OTHERS, PATH, SUBDIRS, SYMLINKS};
 use canopy_index::{Columns, FileKind, RowRange, Shard};
 
 /// What a row's listing says.
@@ -31,10 +31,11 @@ pub struct ListingHeads {
     batches: Vec<RecordBatch>,
 }
 
-/// The first rows of consecutive listings.
+/// The first rows of listings in some ranges.
 pub struct FirstRows {
-    first_listing: usize,
-    /// First entry and first directory of each listing, and of the one after the last.
+    /// The ranges, with the number of `rows` before those of each.
+    ranges: Vec<(RowRange, usize)>,
+    /// First entry and first directory of each listing, and where those of each range end.
     rows: Vec<(usize, usize)>,
 }
 
@@ -101,29 +102,76 @@ impl ListingHeads {
         self.get(listing).ok_or_else(bad)
     }
 
-    /// Reads where the rows of consecutive listings begin.
-    pub fn first_rows(shard: &Shard, listings: &RowRange) -> Result<FirstRows> {
-        let mut rows = Vec::with_capacity(listings.len() + 1);
+    /// Reads where the rows of listings begin, which are given as [`Shard::listings_below`] does.
+    pub fn first_rows(shard: &Shard, listings: &[RowRange]) -> Result<FirstRows> {
+        let mut first = Vec::with_capacity(row_count(listings));
         let columns = FIRST_ENTRY | FIRST_DIR;
-        let range = std::slice::from_ref(listings);
-        for batch in shard.read(FileKind::Listings, columns, range, BATCH_ROWS)? {
+        for batch in shard.read(FileKind::Listings, columns, listings, BATCH_ROWS)? {
             let batch = batch?;
-            let first = FIRST_ENTRY.of(&batch)?.iter().zip(FIRST_DIR.of(&batch)?);
-            rows.extend(first.map(|(&entry, &dir)| (entry as usize, dir as usize)));
+            let more = FIRST_ENTRY.of(&batch)?.iter().zip(FIRST_DIR.of(&batch)?);
+            first.extend(more.map(|(&entry, &dir)| (entry as usize, dir as usize)));
         }
-        let (entries, dirs) = shard.rows_of(listings.clone())?;
-        rows.push((entries.end, dirs.end));
-        Ok(FirstRows { first_listing: listings.start, rows })
+        let mut found = FirstRows { ranges: Vec::with_capacity(listings.len()), rows: Vec::new() };
+        let mut first = first.into_iter();
+        for range in listings {
+            found.ranges.push((range.clone(), found.rows.len()));
+            found.rows.extend(first.by_ref().take(range.len()));
+            let (entries, dirs) = shard.rows_of(std::slice::from_ref(range))?;
+            // Where there are none, none of the listings in the range has any.
+            let last = found.rows.last().copied().unwrap_or_default();
+            let end = |rows: &[RowRange], last| rows.last().map_or(last, |rows| rows.end);
+            found.rows.push((end(&entries, last.0), end(&dirs, last.1)));
+        }
+        Ok(found)
     }
 }
 
 impl FirstRows {
-    /// The entries and the directories of some of the listings.
+    /// The entries and the directories of some listings, which are all in one of the ranges.
     pub fn rows(&self, listings: &RowRange) -> (RowRange, RowRange) {
-        let first = self.rows[listings.start - self.first_listing];
-        let end = self.rows[listings.end - self.first_listing];
+        let at = self.ranges.partition_point(|(range, _)| range.end <= listings.start);
+        let (range, before) = &self.ranges[at];
+        let first = self.rows[before + listings.start - range.start];
+        let end = self.rows[before + listings.end - range.start];
         (first.0..end.0, first.1..end.1)
     }
+}
+
+/// How many rows the listings of a batch have, that of one with [`RowCounts::COLUMNS`].
+pub struct RowCounts<'a> {
+    /// Of all entries that are not directories, by type.
+    entries: [&'a [i64]; 3],
+    dirs: &'a [i64],
+}
+
+impl<'a> RowCounts<'a> {
+    /// What it is made of.
+    pub const COLUMNS: Columns =
+        Columns::of(&[FILES.id(), SYMLINKS.id(), OTHERS.id(), SUBDIRS.id()]);
+
+    /// Takes the columns of a batch.
+    pub fn of(batch: &'a RecordBatch) -> Result<Self> {
+        let entries = [FILES.of(batch)?, SYMLINKS.of(batch)?, OTHERS.of(batch)?];
+        Ok(RowCounts { entries, dirs: SUBDIRS.of(batch)? })
+    }
+
+    /// How many entries a listing of the shard has.
+    pub fn entries(&self, shard: &Shard, at: usize) -> Result<usize> {
+        let count = self.entries.iter().fold(0_i64, |sum, more| sum.wrapping_add(more[at]));
+        checked(shard, FileKind::Entries, count)
+    }
+
+    /// How many directories a listing of the shard has.
+    pub fn dirs(&self, shard: &Shard, at: usize) -> Result<usize> {
+        checked(shard, FileKind::Dirs, self.dirs[at])
+    }
+}
+
+/// Returns a number of rows that a file of a shard can have.
+fn checked(shard: &Shard, kind: FileKind, rows: i64) -> Result<usize> {
+    let fits = usize::try_from(rows).ok().filter(|&rows| rows <= shard.rows(kind));
+    let bad = || shard.corrupt(FileKind::Listings, "a listing has more rows than there are");
+    Ok(fits.ok_or_else(bad)?)
 }
 
 /// Joins ranges that touch. They are sorted and disjoint; empty ones go away.

@@ -6,7 +6,7 @@ use crate::inode::{ENTRY, Inode, inodes};
 use crate::plan::BATCH_ROWS;
 use arrow::array::RecordBatch;
 use canopy_index::column::{KEY, NAME, VALUE, VALUE_PATH};
-use canopy_index::{FileKind, Index, SealedRecord, Shard, SourceRecord};
+use canopy_index::{FileKind, Index, RowRange, SealedRecord, Shard, SourceRecord};
 use canopy_model::{
     Acl, Attributes, Credentials, FileType, Grant, Wanted, base_name, join, join_absolute, parent,
     unescape, xattr_names,
@@ -101,13 +101,11 @@ pub fn look_up(index: &Index, source: &SourceRecord, path: &str) -> Result<Optio
     let name = base_name(path);
     for shard in index.shards_of(source.id) {
         let listings = shard.listings_at(directory)?;
-        if listings.is_empty() {
-            continue;
-        }
-        let dev = shard.device_of(listings.start)?;
-        let (entries, dirs) = shard.rows_of(listings)?;
+        let Some(first) = listings.first() else { continue };
+        let dev = shard.device_of(first.start)?;
+        let (entries, dirs) = shard.rows_of(&listings)?;
         for (kind, rows) in [(FileKind::Dirs, dirs), (FileKind::Entries, entries)] {
-            if let Some(inode) = look_up_name(shard, kind, rows, name, dev)? {
+            if let Some(inode) = look_up_name(shard, kind, &rows, name, dev)? {
                 return Ok(Some(inode));
             }
         }
@@ -209,17 +207,16 @@ pub fn xattrs_of(
     Ok(found)
 }
 
-/// Reads the values of extended attributes that a shard has: path, name, key and value.
+/// Reads the values of extended attributes that a shard has and that count: path, name, key and
+/// value.
 pub fn read_xattrs(
     shard: &Shard,
 ) -> Result<impl Iterator<Item = canopy_index::Result<RecordBatch>>> {
-    let rows = 0..shard.rows(FileKind::Xattrs);
+    let rows = shard.live_values()?;
     let columns = VALUE_PATH | NAME | KEY | VALUE;
     let read = match rows.is_empty() {
         true => None,
-        false => {
-            Some(shard.read(FileKind::Xattrs, columns, std::slice::from_ref(&rows), BATCH_ROWS)?)
-        }
+        false => Some(shard.read(FileKind::Xattrs, columns, &rows, BATCH_ROWS)?),
     };
     Ok(read.into_iter().flatten())
 }
@@ -227,23 +224,23 @@ pub fn read_xattrs(
 fn look_up_name(
     shard: &Shard,
     kind: FileKind,
-    rows: std::ops::Range<usize>,
+    rows: &[RowRange],
     name: &str,
     dev: u64,
 ) -> Result<Option<Inode>> {
     if rows.is_empty() {
         return Ok(None);
     }
-    let mut first = rows.start;
+    let mut before = 0;
     let mut found = None;
-    for batch in shard.read(kind, NAME, std::slice::from_ref(&rows), BATCH_ROWS)? {
+    for batch in shard.read(kind, NAME, rows, BATCH_ROWS)? {
         let batch = batch?;
         let names = NAME.of(&batch)?;
         if let Some(at) = (0..batch.num_rows()).find(|&at| names.value(at) == name) {
-            found = Some(first + at);
+            found = rows.iter().cloned().flatten().nth(before + at);
             break;
         }
-        first += batch.num_rows();
+        before += batch.num_rows();
     }
     let Some(row) = found else { return Ok(None) };
     let row = row..row + 1;

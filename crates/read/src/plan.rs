@@ -12,20 +12,21 @@ use crate::listings::{ListingHead, ListingHeads};
 use arrow::array::RecordBatch;
 use canopy_index::column::{LISTING, NAME};
 use canopy_index::schema::ROW_GROUP_ROWS;
-use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange, Shard, ShardRead};
+use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange, Shard, ShardRead, holds};
 use canopy_model::join;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Rows of a batch.
 pub const BATCH_ROWS: usize = 8192;
 
-/// The listings of one shard that are at or below a path.
+/// The listings of one shard that are at or below a path and count.
 #[derive(Clone)]
 pub struct ShardRange {
     /// The shard.
     pub shard: Arc<Shard>,
-    /// Ordinals of the listings; never empty.
-    pub listings: RowRange,
+    /// Ordinals of the listings, sorted and disjoint; there is one at least, and none is empty.
+    pub listings: Vec<RowRange>,
 }
 
 /// Rows of one file of a shard, all in one row group: what a thread reads at a time.
@@ -72,7 +73,7 @@ pub fn at_in<'a>(
 
 fn ranges<'a>(
     shards: impl IntoIterator<Item = &'a Arc<Shard>>,
-    find: impl Fn(&Shard) -> canopy_index::Result<RowRange>,
+    find: impl Fn(&Shard) -> canopy_index::Result<Vec<RowRange>>,
 ) -> Result<Vec<ShardRange>> {
     let mut ranges = Vec::new();
     for shard in shards {
@@ -86,30 +87,65 @@ fn ranges<'a>(
 
 /// Cuts the rows of one file of all shards of a source that belong to the listings at or below a
 /// path into units, those of a shard one after the other. Opens no shard without such a file. Of
-/// values of extended attributes, gives all: a shard of them has no listing of their entries.
+/// values of extended attributes, gives all that count: a shard of them has no listing of their
+/// entries.
 pub fn units_below(index: &Index, source: u32, path: &str, kind: FileKind) -> Result<Vec<Unit>> {
     let shards = index.shards_of(source).filter(|shard| shard.rows(kind) > 0);
+    let mut all = Vec::new();
     if kind == FileKind::Xattrs {
-        let all = |shard| units(shard, kind, &[0..shard.rows(kind)]);
-        return Ok(shards.flat_map(all).collect());
+        for shard in shards {
+            all.extend(units(shard, kind, &shard.live_values()?));
+        }
+        return Ok(all);
     }
-    let mut units = Vec::new();
     for range in below_in(shards, path)? {
-        units.extend(range.units(kind, &[range.rows(kind)?]));
+        all.extend(range.units(kind, &range.rows(kind)?));
     }
-    Ok(units)
+    Ok(all)
 }
 
 impl ShardRange {
-    /// The rows of a file that belong to the listings: of `listings`, `entries` and `dirs`; all
-    /// rows of the others, whose rows do not begin where a listing tells.
-    pub fn rows(&self, kind: FileKind) -> Result<RowRange> {
-        Ok(match kind {
-            FileKind::Listings => self.listings.clone(),
-            FileKind::Entries => self.shard.rows_of(self.listings.clone())?.0,
-            FileKind::Dirs => self.shard.rows_of(self.listings.clone())?.1,
-            _ => 0..self.shard.rows(kind),
-        })
+    /// The rows of a file that belong to the listings, sorted and disjoint. Reads the `listing` of
+    /// all rows of a file, as of `usage`, of whose rows listings do not tell where they begin.
+    pub fn rows(&self, kind: FileKind) -> Result<Vec<RowRange>> {
+        match kind {
+            FileKind::Listings => Ok(self.listings.clone()),
+            FileKind::Entries => Ok(self.shard.rows_of(&self.listings)?.0),
+            FileKind::Dirs => Ok(self.shard.rows_of(&self.listings)?.1),
+            _ => self.rows_by_listing(kind),
+        }
+    }
+
+    fn rows_by_listing(&self, kind: FileKind) -> Result<Vec<RowRange>> {
+        let all = 0..self.shard.rows(kind);
+        if self.listings == [0..self.shard.rows(FileKind::Listings)] {
+            return Ok(vec![all]);
+        }
+        let mut rows: Vec<RowRange> = Vec::new();
+        let mut numbers = all.clone();
+        for batch in self.shard.read(kind, LISTING, &[all], BATCH_ROWS)? {
+            for (&listing, row) in LISTING.of(&batch?)?.iter().zip(&mut numbers) {
+                if !holds(&self.listings, listing as usize) {
+                    continue;
+                }
+                match rows.last_mut() {
+                    Some(last) if last.end == row => last.end += 1,
+                    _ => rows.push(row..row + 1),
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Cuts it into pieces of so many listings, the last one of fewer.
+    pub fn pieces(&self, listings: usize) -> Vec<ShardRange> {
+        let mut left: VecDeque<RowRange> = self.listings.iter().cloned().collect();
+        let mut pieces = Vec::new();
+        while !left.is_empty() {
+            let listings = take_rows(&mut left, listings);
+            pieces.push(ShardRange { shard: self.shard.clone(), listings });
+        }
+        pieces
     }
 
     /// Cuts rows of a file at its row groups.
@@ -128,6 +164,28 @@ fn close_small(shard: &Shard, kind: FileKind) {
         shard.close(kind);
         shard.close(FileKind::Listings);
     }
+}
+
+/// Takes the first rows of some ranges, of which none is empty, as many as there are up to `count`.
+pub(crate) fn take_rows(ranges: &mut VecDeque<RowRange>, mut count: usize) -> Vec<RowRange> {
+    let mut taken = Vec::new();
+    while count > 0
+        && let Some(range) = ranges.front_mut()
+    {
+        let end = range.end.min(range.start + count);
+        count -= end - range.start;
+        taken.push(range.start..end);
+        range.start = end;
+        if end == range.end {
+            ranges.pop_front();
+        }
+    }
+    taken
+}
+
+/// Returns how many rows there are in some ranges.
+pub fn row_count(ranges: &[RowRange]) -> usize {
+    ranges.iter().map(RowRange::len).sum()
 }
 
 /// Cuts rows of a file of a shard, sorted and disjoint, at its row groups.
@@ -151,7 +209,7 @@ impl Unit {
 
     /// How many rows it has.
     pub fn row_count(&self) -> usize {
-        self.rows.iter().map(RowRange::len).sum()
+        row_count(&self.rows)
     }
 
     /// The smallest and the largest value of a column in its row group, where known.

@@ -8,7 +8,7 @@ use crate::depth_first;
 use crate::error::{Error, Result};
 use crate::fold::{Folded, Sum, TreeFold};
 use crate::inode::InodeColumns;
-use crate::plan::BATCH_ROWS;
+use crate::plan::{BATCH_ROWS, row_count};
 use crate::totals::Subtree;
 use crate::work::by_workers;
 use arrow::array::{Array, RecordBatch, StringArray};
@@ -74,35 +74,38 @@ fn of_shard(
     found: &mut ByOwner,
 ) -> Result<()> {
     let listings = shard.listings_below(directory)?;
-    let (entries, _) = shard.rows_of(listings.clone())?;
-    if entries.is_empty() {
+    let count = row_count(&shard.rows_of(&listings)?.0);
+    if count == 0 {
         return Ok(());
     }
-    let whole = entries.len() == shard.rows(FileKind::Entries);
-    let blocks = match whole || entries.len() >= ENTRIES_MIN {
+    let whole = count == shard.rows(FileKind::Entries);
+    let blocks = match whole || count >= ENTRIES_MIN {
         true => shard.summaries(wanted.parts.extensions)?,
         false => Vec::new(),
     };
-    // Listings before the first whole block, between whole blocks and after the last one.
+    let mut blocks = blocks.chunk_by(|a, b| a.listings == b.listings).peekable();
+    // Of each range, listings before the first whole block, between whole blocks and after the last
+    // one.
     let mut rest = Vec::new();
-    let mut at = listings.start;
-    for block in blocks.chunk_by(|a, b| a.listings == b.listings) {
-        let range = &block[0].listings;
-        let whole = listings.start <= range.start && range.end <= listings.end;
-        if !whole || (wanted.parts.extensions && block.iter().any(|owner| !owner.extensions)) {
-            continue;
+    for range in listings {
+        let mut at = range.start;
+        while let Some(block) = blocks.next_if(|block| block[0].listings.start < range.end) {
+            let listings = &block[0].listings;
+            let whole = at <= listings.start && listings.end <= range.end;
+            if !whole || (wanted.parts.extensions && block.iter().any(|owner| !owner.extensions)) {
+                continue;
+            }
+            rest.push(at..listings.start);
+            at = listings.end;
+            block.iter().for_each(|owner| add_block(found, owner, wanted.parts));
         }
-        rest.push(at..range.start);
-        at = range.end;
-        block.iter().for_each(|owner| add_block(found, owner, wanted.parts));
+        rest.push(at..range.end);
     }
-    rest.push(at..listings.end);
-    for listings in rest.into_iter().filter(|listings| !listings.is_empty()) {
-        let (entries, _) = shard.rows_of(listings)?;
-        read_entries(shard, &entries, wanted, |_, owner, entry| {
-            entry.add_to(found.entry(owner).or_default(), wanted.parts);
-        })?;
-    }
+    rest.retain(|listings| !listings.is_empty());
+    let (entries, _) = shard.rows_of(&rest)?;
+    read_entries(shard, &entries, wanted, |_, owner, entry| {
+        entry.add_to(found.entry(owner).or_default(), wanted.parts);
+    })?;
     shard.close(FileKind::Summaries);
     shard.close(FileKind::Entries);
     Ok(())
@@ -118,10 +121,11 @@ fn add_block(found: &mut ByOwner, block: &BlockSummary, parts: Parts) {
     }
 }
 
-/// The statistics of single listings, in their order; those without entries are left out.
+/// The statistics of single listings, given as ranges, in their order; those without entries are
+/// left out.
 pub fn of_listings<K: PartialEq>(
     shard: &Shard,
-    listings: RowRange,
+    listings: &[RowRange],
     wanted: &StatisticsRequest,
     key: impl Fn((u32, u32)) -> K,
 ) -> Result<Vec<(u32, K, Summary)>> {
@@ -183,7 +187,7 @@ impl Entry<'_> {
 
 fn read_entries(
     shard: &Shard,
-    rows: &RowRange,
+    rows: &[RowRange],
     wanted: &StatisticsRequest,
     mut each: impl FnMut(u32, (u32, u32), Entry<'_>),
 ) -> Result<()> {
@@ -191,7 +195,7 @@ fn read_entries(
         return Ok(());
     }
     let columns = wanted.columns | LISTING;
-    for batch in shard.read(FileKind::Entries, columns, std::slice::from_ref(rows), BATCH_ROWS)? {
+    for batch in shard.read(FileKind::Entries, columns, rows, BATCH_ROWS)? {
         let batch = batch?;
         let listings = LISTING.of(&batch)?;
         each_entry(&batch, 0..batch.num_rows(), |at, owner, entry| {

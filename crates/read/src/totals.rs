@@ -218,10 +218,9 @@ pub fn truncated(path: &str, depth: usize) -> &str {
     }
 }
 
-fn listing_nodes(shard: &Shard, listings: &RowRange, nodes: &mut Nodes) -> Result<()> {
+fn listing_nodes(shard: &Shard, listings: &[RowRange], nodes: &mut Nodes) -> Result<()> {
     let columns = PATH | FILES | SYMLINKS | OTHERS | ENTRY_BYTES | ENTRY_BLOCKS;
-    let range = std::slice::from_ref(listings);
-    for batch in shard.read(FileKind::Listings, columns, range, BATCH_ROWS)? {
+    for batch in shard.read(FileKind::Listings, columns, listings, BATCH_ROWS)? {
         let batch = batch?;
         let (paths, files) = (PATH.of(&batch)?, FILES.of(&batch)?);
         let (symlinks, others) = (SYMLINKS.of(&batch)?, OTHERS.of(&batch)?);
@@ -235,13 +234,13 @@ fn listing_nodes(shard: &Shard, listings: &RowRange, nodes: &mut Nodes) -> Resul
     Ok(())
 }
 
-fn dir_nodes(shard: &Shard, listings: &RowRange, nodes: &mut Nodes) -> Result<()> {
-    let (_, dirs) = shard.rows_of(listings.clone())?;
+fn dir_nodes(shard: &Shard, listings: &[RowRange], nodes: &mut Nodes) -> Result<()> {
+    let (_, dirs) = shard.rows_of(listings)?;
     if dirs.is_empty() {
         return Ok(());
     }
     let columns = LISTING | NAME | SIZE | BLOCKS;
-    for batch in shard.read(FileKind::Dirs, columns, std::slice::from_ref(&dirs), BATCH_ROWS)? {
+    for batch in shard.read(FileKind::Dirs, columns, &dirs, BATCH_ROWS)? {
         let batch = batch?;
         let ordinals = LISTING.of(&batch)?;
         let heads = ListingHeads::read(shard, ordinals)?;

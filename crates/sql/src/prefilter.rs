@@ -4,6 +4,7 @@
 use arrow::array::{Array, BooleanArray, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use canopy_index::RowRange;
+use canopy_read::plan::row_count;
 use datafusion::catalog::Session;
 use datafusion::common::DFSchema;
 use datafusion::common::cast::as_boolean_array;
@@ -48,28 +49,31 @@ impl Prefilter {
         Ok(Some(Prefilter { predicate, columns }))
     }
 
-    /// Returns those of some consecutive rows that may pass. `batches` have the columns of them.
+    /// Returns those of some rows that may pass. `batches` have the columns of them.
     pub(super) fn select(
         &self,
-        rows: RowRange,
+        rows: &[RowRange],
         batches: impl Iterator<Item = Result<RecordBatch>>,
     ) -> Result<Vec<RowRange>> {
         let mut selected: Vec<RowRange> = Vec::new();
-        let (mut first, mut count) = (rows.start, 0);
+        let mut numbers = rows.iter().cloned().flatten();
+        let mut count = 0;
         for batch in batches {
             let batch = batch?;
             let passed = self.predicate.evaluate(&batch)?.into_array(batch.num_rows())?;
             let passed: &BooleanArray = as_boolean_array(&passed)?;
-            for at in (0..passed.len()).filter(|&at| passed.is_valid(at) && passed.value(at)) {
+            for (at, row) in (0..passed.len()).zip(&mut numbers) {
+                if passed.is_null(at) || !passed.value(at) {
+                    continue;
+                }
                 count += 1;
                 match selected.last_mut() {
-                    Some(last) if last.end == first + at => last.end += 1,
-                    _ => selected.push(first + at..first + at + 1),
+                    Some(last) if last.end == row => last.end += 1,
+                    _ => selected.push(row..row + 1),
                 }
             }
-            first += batch.num_rows();
         }
         // Skipping single rows costs more than it saves where many pass.
-        Ok(if count > rows.len() / 4 { vec![rows] } else { selected })
+        Ok(if count > row_count(rows) / 4 { rows.to_vec() } else { selected })
     }
 }

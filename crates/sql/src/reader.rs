@@ -66,15 +66,11 @@ impl Reader {
     fn unit(&self, source: Arc<SourceRecord>, unit: Closing) -> Result<Batches> {
         let selected = match self.prefilter.as_deref() {
             Some((first, prefilter)) => {
-                let (unit, mut selected) = (&unit.0, Vec::new());
-                for rows in &unit.rows {
-                    let read = unit.read_rows(first.file_columns(), std::slice::from_ref(rows));
-                    let batches = read
-                        .map_err(external)?
-                        .map(|batch| first.batch(&source, unit, batch.map_err(external)?));
-                    selected.extend(prefilter.select(rows.clone(), batches)?);
-                }
-                selected
+                let unit = &unit.0;
+                let read = unit.read(first.file_columns()).map_err(external)?;
+                let batches =
+                    read.map(|batch| first.batch(&source, unit, batch.map_err(external)?));
+                prefilter.select(&unit.rows, batches)?
             }
             None => unit.0.rows.clone(),
         };

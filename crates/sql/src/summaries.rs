@@ -19,14 +19,15 @@ use super::statistics::{STATISTICS, Statistic};
 use super::summary_rows::Reader;
 use super::tables::{PATH_COLUMN, external};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use canopy_index::column::{GID, UID};
-use canopy_index::{ColumnId, Columns, Index, Shard, SourceRecord};
+use canopy_index::column::{GID, PART, UID};
+use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange, Shard, SourceRecord};
 use canopy_model::{Parts, Totals};
-use canopy_read::plan::{self, ShardRange};
+use canopy_read::listings::ListingHeads;
+use canopy_read::plan::{self, BATCH_ROWS, ShardRange};
 use canopy_read::summaries::StatisticsRequest;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_plan::ExecutionPlan;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// Listings whose statistics are made at a time.
@@ -215,10 +216,10 @@ impl Scannable for SummaryTable {
 
 /// What a thread reads at a time.
 pub(super) enum Work {
-    /// Listings of a shard.
+    /// Listings of a shard, each of which is all of its directory.
     Listings(Arc<SourceRecord>, ShardRange),
-    /// All listings at and below a directory of shards in which directories come in parts.
-    Parts(Arc<SourceRecord>, Vec<Arc<Shard>>, String),
+    /// A directory whose listing comes in parts, with those of each shard.
+    Parts(Arc<SourceRecord>, Vec<ShardRange>),
     /// One subtree.
     Subtree(Arc<SourceRecord>, String),
     /// All subtrees at and below a directory.
@@ -245,23 +246,59 @@ fn plan(
             });
             continue;
         }
-        let (parts, whole): (Vec<_>, Vec<_>) =
-            index.shards_of(source.id).cloned().partition(|shard| shard.record().parts);
-        let ranges = match &exact {
-            Some(path) => plan::at_in(&whole, path)?,
-            None => plan::below_in(&whole, &below)?,
+        let shards = || index.shards_of(source.id);
+        let mut ranges = match &exact {
+            Some(path) => plan::at_in(shards(), path)?,
+            None => plan::below_in(shards(), &below)?,
         };
-        for ShardRange { shard, listings } in ranges {
-            work.extend(listings.clone().step_by(LISTINGS).map(|start| {
-                let listings = start..listings.end.min(start + LISTINGS);
-                Work::Listings(source.clone(), ShardRange { shard: shard.clone(), listings })
-            }));
+        for path in split_directories(&ranges)? {
+            let parts = plan::at_in(shards(), &path)?;
+            for part in &parts {
+                let same = |range: &&mut ShardRange| Arc::ptr_eq(&range.shard, &part.shard);
+                if let Some(range) = ranges.iter_mut().find(same) {
+                    range.listings = without(&range.listings, &part.listings);
+                }
+            }
+            work.push_back(Work::Parts(source.clone(), parts));
         }
-        if !parts.is_empty() {
-            work.push_back(Work::Parts(source, parts, exact.unwrap_or(below)));
-        }
+        let pieces = ranges.iter().flat_map(|range| range.pieces(LISTINGS));
+        work.extend(pieces.map(|range| Work::Listings(source.clone(), range)));
     }
     Ok(work)
+}
+
+/// Returns the directories whose listing comes in several parts, which may be in several shards.
+fn split_directories(ranges: &[ShardRange]) -> canopy_read::Result<BTreeSet<String>> {
+    let mut split = BTreeSet::new();
+    for ShardRange { shard, listings } in ranges.iter().filter(|range| range.shard.record().parts) {
+        let mut later = Vec::new();
+        let mut ordinals = listings.iter().cloned().flatten();
+        for batch in shard.read(FileKind::Listings, PART, listings, BATCH_ROWS)? {
+            let batch = batch?;
+            let parts = PART.of(&batch)?.iter().zip(&mut ordinals);
+            later.extend(parts.filter(|(part, _)| **part > 0).map(|(_, ordinal)| ordinal as u32));
+        }
+        let heads = ListingHeads::read(shard, &later)?;
+        for listing in later {
+            split.insert(heads.expect(shard, FileKind::Listings, listing)?.path.to_owned());
+        }
+    }
+    Ok(split)
+}
+
+/// Returns what is left of ranges without others; all are sorted and disjoint.
+fn without(ranges: &[RowRange], others: &[RowRange]) -> Vec<RowRange> {
+    let mut left = Vec::new();
+    for range in ranges {
+        let mut at = range.start;
+        for other in others.iter().filter(|other| range.start < other.end) {
+            left.push(at..other.start.min(range.end));
+            at = other.end;
+        }
+        left.push(at..range.end);
+    }
+    left.retain(|range| !range.is_empty());
+    left
 }
 
 /// Returns how much of a table the work is.
@@ -270,12 +307,13 @@ fn extent(index: &Index, table: &Table, work: &VecDeque<Work>) -> Extent {
         // Which shards a subtree needs is found when it is added up.
         Scope::Subtree => ("sources", work.len(), index.sources().len()),
         Scope::Directory => {
-            let shards = work.iter().flat_map(|work| match work {
-                Work::Listings(_, range) => std::slice::from_ref(&range.shard),
-                Work::Parts(_, shards, _) => shards,
+            let ranges = work.iter().flat_map(|work| match work {
+                Work::Listings(_, range) => std::slice::from_ref(range),
+                Work::Parts(_, ranges) => ranges,
                 Work::Subtree(..) | Work::Subtrees(..) => &[],
             });
-            let read: HashSet<*const Shard> = shards.map(Arc::as_ptr).collect();
+            let read: HashSet<*const Shard> =
+                ranges.map(|range| Arc::as_ptr(&range.shard)).collect();
             let all = index.sources().iter().flat_map(|source| index.shards_of(source.id)).count();
             ("shards", read.len(), all)
         }

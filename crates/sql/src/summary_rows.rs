@@ -8,7 +8,7 @@ use arrow::array::{
 };
 use arrow::datatypes::SchemaRef;
 use canopy_index::column::{PATH, SUBDIRS};
-use canopy_index::{FileKind, Index, Shard, SourceRecord};
+use canopy_index::{FileKind, Index, SourceRecord};
 use canopy_model::{FileType, Summary, Totals, compare_paths};
 use canopy_read::Inode;
 use canopy_read::locate::{Start, absolute_path, look_up};
@@ -51,7 +51,7 @@ impl Reader {
     pub(super) fn batches(&self, work: Work) -> Result<Vec<Result<RecordBatch>>> {
         let (source, rows) = match work {
             Work::Listings(source, range) => (source, self.listings(&range)),
-            Work::Parts(source, shards, directory) => (source, self.parts(&shards, &directory)),
+            Work::Parts(source, parts) => (source, self.parts(&parts)),
             Work::Subtree(source, path) => {
                 let rows = self.subtree(&source, &path);
                 (source, rows)
@@ -74,16 +74,17 @@ impl Reader {
         let ShardRange { shard, listings } = range;
         let key = |owner| self.by.key(owner);
         let found = match self.reads_entries() {
-            true => summaries::of_listings(shard, listings.clone(), &self.wanted, key)?,
+            true => summaries::of_listings(shard, listings, &self.wanted, key)?,
             false => Vec::new(),
         };
         let mut found = found.into_iter().peekable();
-        let mut rows = Vec::with_capacity(listings.len());
-        let mut ordinal = listings.start;
-        for unit in range.units(FileKind::Listings, std::slice::from_ref(listings)) {
+        let mut rows = Vec::with_capacity(plan::row_count(listings));
+        let mut ordinals = listings.iter().cloned().flatten();
+        for unit in range.units(FileKind::Listings, listings) {
             for batch in unit.read(PATH | SUBDIRS)? {
                 let batch = batch?;
-                for (path, subdirs) in PATH.of(&batch)?.iter().zip(SUBDIRS.of(&batch)?) {
+                let columns = PATH.of(&batch)?.iter().zip(SUBDIRS.of(&batch)?);
+                for ((path, subdirs), ordinal) in columns.zip(&mut ordinals) {
                     let row = |key, summary| {
                         let path = path.unwrap_or_default().to_owned();
                         Row { path, key, subdirs: *subdirs, totals: None, summary }
@@ -97,7 +98,6 @@ impl Reader {
                     if self.by == By::All && rows.len() == first {
                         rows.push(row(0, Summary::default()));
                     }
-                    ordinal += 1;
                 }
             }
         }
@@ -105,15 +105,15 @@ impl Reader {
         Ok(rows)
     }
 
-    /// Makes the rows of directories that come in parts, which are added up.
-    fn parts(&self, shards: &[Arc<Shard>], directory: &str) -> canopy_read::Result<Vec<Row>> {
+    /// Makes the rows of a directory whose listing comes in parts, which are added up.
+    fn parts(&self, parts: &[ShardRange]) -> canopy_read::Result<Vec<Row>> {
         let mut rows = Vec::new();
-        for range in plan::below_in(shards, directory)? {
-            rows.extend(self.listings(&range)?);
+        for range in parts {
+            rows.extend(self.listings(range)?);
         }
-        rows.sort_by(|a, b| compare_paths(&a.path, &b.path).then(a.key.cmp(&b.key)));
+        rows.sort_by_key(|row| row.key);
         rows.dedup_by(|later, first| {
-            let same = later.path == first.path && later.key == first.key;
+            let same = later.key == first.key;
             if same {
                 first.subdirs += later.subdirs;
                 first.summary.merge(&later.summary);

@@ -2,13 +2,14 @@
 
 use crate::options::{ReadOptions, age, now_ns, stdout_for_json};
 use crate::outcome::Outcome;
-use canopy_index::{Failure, Index, SourceRecord};
+use canopy_index::{Failure, Index, Shard, SourceRecord};
 use canopy_read::to_path;
 use canopy_text::human_size;
 use canopy_text::safe::one_line;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Tell what the index holds, and what of it you can see
 ///
@@ -48,27 +49,30 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
 }
 
 /// Counts entries, roots among them, bytes and shards of a source or of all.
-fn count(index: &Index, source: Option<u32>) -> (i64, u64, usize) {
+fn count(index: &Index, source: Option<u32>) -> anyhow::Result<(i64, u64, usize)> {
     let is_asked = |id: u32| source.is_none_or(|asked| asked == id);
-    let roots = index.sources().iter().filter(|source| is_asked(source.id)).count() as i64;
-    let shards = index.shards().iter().map(|shard| shard.record());
-    shards.filter(|record| is_asked(record.source)).fold((roots, 0, 0), |sum, record| {
-        let entries = record.totals.entries + record.totals.dirs;
-        (sum.0 + entries, sum.1 + record.bytes(), sum.2 + 1)
-    })
+    let roots = index.sources().iter().filter(|source| is_asked(source.id)).count();
+    let mut sum = (roots as i64, 0, 0);
+    for shard in index.shards().iter().filter(|shard| is_asked(shard.record().source)) {
+        let totals = shard.totals_below("")?;
+        sum.0 += totals.entries + totals.dirs;
+        sum.1 += shard.record().bytes();
+        sum.2 += 1;
+    }
+    Ok(sum)
 }
 
 fn as_json(index: &Index) -> anyhow::Result<Value> {
-    let (entries, bytes, shards) = count(index, None);
-    let source = |source: &SourceRecord| {
-        let (entries, bytes, _) = count(index, Some(source.id));
-        json!({
+    let (entries, bytes, shards) = count(index, None)?;
+    let source = |source: &SourceRecord| -> anyhow::Result<Value> {
+        let (entries, bytes, _) = count(index, Some(source.id))?;
+        Ok(json!({
             "name": source.name,
             "root": source.root,
             "scanned_ns": source.scanned_ns,
             "visible_entries": entries,
             "visible_bytes": bytes,
-        })
+        }))
     };
     let failure = |failure: &Failure| {
         json!({
@@ -83,7 +87,7 @@ fn as_json(index: &Index) -> anyhow::Result<Value> {
         "index": index.path(),
         "generation": index.generation(),
         "published_ns": index.published_ns(),
-        "sources": index.sources().iter().map(source).collect::<Vec<_>>(),
+        "sources": index.sources().iter().map(source).collect::<anyhow::Result<Vec<_>>>()?,
         "failures": index.failures()?.iter().map(failure).collect::<Vec<_>>(),
         "classes": index.classes().all,
         "visible_classes": index.classes().visible,
@@ -97,7 +101,7 @@ fn as_json(index: &Index) -> anyhow::Result<Value> {
 fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
     let now_ns = now_ns();
     let classes = index.classes();
-    let (entries, bytes, shards) = count(index, None);
+    let (entries, bytes, shards) = count(index, None)?;
     let per_entry = bytes as f64 / (entries.max(1) as f64);
     writeln!(output, "index       {}", index.path().display())?;
     writeln!(
@@ -119,7 +123,7 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
         human_size(bytes as i64)
     )?;
     for source in index.sources() {
-        let (entries, bytes, _) = count(index, Some(source.id));
+        let (entries, bytes, _) = count(index, Some(source.id))?;
         let (root, age) = (to_path(&source.root), age(now_ns - source.scanned_ns));
         let root = one_line(&root.display().to_string());
         let name = if source.name == source.root {

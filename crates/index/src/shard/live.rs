@@ -23,6 +23,11 @@ impl Shard {
         self.less(0..self.rows(FileKind::Xattrs), ranges)
     }
 
+    /// Returns whether any of its rows does not count.
+    pub fn has_dead(&self) -> bool {
+        !self.record.dead.is_empty() || !self.record.dead_values.is_empty()
+    }
+
     /// Returns the listings of a range that count.
     pub(crate) fn live(&self, listings: RowRange) -> Result<Vec<RowRange>> {
         let dead = self.dead()?.iter();
@@ -77,5 +82,205 @@ impl Shard {
             _ => None,
         });
         Ok(told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builder::Builder;
+    use crate::packed::PackedList;
+    use crate::shard::holds;
+    use canopy_model::{Access, Attributes, Listing, Rows, compare_paths, is_below};
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+
+    /// A listing as it was given, and whether it counts.
+    struct Known {
+        path: String,
+        totals: Totals,
+        links: usize,
+        live: bool,
+    }
+
+    /// Gives numbers that look like any others.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, end: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.0 >> 33) as usize % end
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_what_a_list_without_the_dead_says() {
+        for (seed, listings, dead) in [(1, 3, 1), (2, 40, 0), (3, 40, 9), (4, 3000, 90)] {
+            let numbers = &mut Numbers(seed);
+            let (mut shard, mut known) = shard_of(listings, numbers);
+            kill(&mut shard, &mut known, dead, numbers);
+            assert_eq!(shard.has_dead(), dead > 0);
+            let live = ordinals(&shard.live_listings().unwrap());
+            assert_eq!(live, wanted(&known, |_| true));
+            for _ in 0..60 {
+                check(&shard, &known, &directory(&known, numbers));
+            }
+            check(&shard, &known, "");
+        }
+    }
+
+    /// Compares what a shard says of a directory with what the list does.
+    fn check(shard: &Shard, known: &[Known], directory: &str) {
+        let at = shard.listings_at(directory).unwrap();
+        assert_eq!(ordinals(&at), wanted(known, |path| path == directory), "at {directory}");
+        let below = shard.listings_below(directory).unwrap();
+        let expected = wanted(known, |path| is_below(path, directory));
+        assert_eq!(ordinals(&below), expected, "below {directory}");
+        for ordinal in 0..known.len() {
+            assert_eq!(holds(&below, ordinal), expected.contains(&ordinal), "{ordinal}");
+        }
+        let mut totals = Totals::default();
+        expected.iter().for_each(|&ordinal| totals += known[ordinal].totals);
+        assert_eq!(shard.totals_below(directory).unwrap(), totals, "below {directory}");
+        let (mut entries, mut dirs, mut links) = (Vec::new(), Vec::new(), Vec::new());
+        let mut before = Totals::default();
+        for (ordinal, known) in known.iter().enumerate() {
+            let first = before;
+            before += known.totals;
+            if expected.contains(&ordinal) {
+                entries.extend(first.entries as usize..before.entries as usize);
+                dirs.extend(first.dirs as usize..before.dirs as usize);
+                links.extend(std::iter::repeat_n(ordinal, known.links));
+            }
+        }
+        let rows = shard.rows_of(&below).unwrap();
+        assert_eq!((ordinals(&rows.0), ordinals(&rows.1)), (entries, dirs), "below {directory}");
+        let found = shard.hardlinks(&below).unwrap();
+        let found: Vec<usize> = found.iter().map(|link| link.listing as usize).collect();
+        assert_eq!(found, links, "below {directory}");
+    }
+
+    /// Makes a shard of directories with up to four entries and two directories in each.
+    fn shard_of(count: usize, numbers: &mut Numbers) -> (Shard, Vec<Known>) {
+        let mut paths = BTreeSet::from([String::new()]);
+        while paths.len() < count {
+            let depth = 1 + numbers.below(5);
+            let name = |_| ["a", "b", "b-c", "é"][numbers.below(4)].to_owned() + "x";
+            let mut path = (0..depth).map(name).collect::<Vec<_>>().join("/");
+            path.push_str(&"0123456789"[..1 + numbers.below(9)]);
+            paths.insert(path);
+        }
+        let mut builder = Builder::default();
+        let mut known = Vec::new();
+        for path in paths {
+            let (mut rows, mut totals, mut links) = (Rows::default(), Totals::default(), 0);
+            for name in 0..numbers.below(5) {
+                let (nlink, size_bytes) = (1 + numbers.below(2) as u32, numbers.below(99) as i64);
+                let (mode, ino) = (0o100_644, numbers.below(50) as u64);
+                let attributes =
+                    Attributes { mode, nlink, ino, size_bytes, blocks: 8, ..Attributes::default() };
+                rows.push(&format!("f{name}"), attributes, "");
+                totals += Totals { entries: 1, bytes: size_bytes, blocks: 8, ..Totals::default() };
+                links += usize::from(nlink > 1);
+            }
+            for name in 0..numbers.below(3) {
+                let attributes =
+                    Attributes { mode: 0o040_755, size_bytes: 4096, ..Attributes::default() };
+                rows.push(&format!("d{name}"), attributes, "");
+                totals += Totals { dirs: 1, dir_bytes: 4096, ..Totals::default() };
+            }
+            let listing = Listing {
+                path: &path,
+                depth: path.split('/').filter(|name| !name.is_empty()).count() as u32,
+                part: 0,
+                dev: 1,
+                directory: &Attributes::default(),
+                access: &Access::EVERYONE,
+                rows: &rows,
+            };
+            builder.push(&listing, &mut Vec::new());
+            known.push(Known { path, totals, links, live: true });
+        }
+        known.sort_by(|a, b| compare_paths(&a.path, &b.path));
+        (Shard::in_memory(1, PathBuf::from("memory"), builder).unwrap(), known)
+    }
+
+    /// Has up to so many ranges of listings count no longer.
+    fn kill(shard: &mut Shard, known: &mut [Known], count: usize, numbers: &mut Numbers) {
+        for _ in 0..count {
+            let first = numbers.below(known.len());
+            let end = known.len().min(first + 1 + numbers.below(5));
+            known[first..end].iter_mut().for_each(|known| known.live = false);
+        }
+        let covers = shard.covers().unwrap();
+        let mut dead: Vec<DeadListings> = Vec::new();
+        let mut before = Totals::default();
+        for (ordinal, known) in (0..).zip(&*known) {
+            if !known.live {
+                let begins_cover = covers.iter().any(|cover| cover.first == ordinal);
+                match dead.last_mut().filter(|dead| dead.end == ordinal && !begins_cover) {
+                    Some(last) => {
+                        last.end += 1;
+                        last.totals += known.totals;
+                    }
+                    None => {
+                        let (end, totals) = (ordinal + 1, known.totals);
+                        dead.push(DeadListings { first: ordinal, end, before, totals });
+                    }
+                }
+            }
+            before += known.totals;
+        }
+        shard.record.dead = PackedList::new(dead).unwrap();
+    }
+
+    /// Chooses a directory of the list, one above it or one that is not there.
+    fn directory(known: &[Known], numbers: &mut Numbers) -> String {
+        let path = &known[numbers.below(known.len())].path;
+        match numbers.below(4) {
+            0 => format!("{path}x"),
+            _ => {
+                let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+                let ends: Vec<usize> = ends.collect();
+                path[..ends[numbers.below(ends.len())]].to_owned()
+            }
+        }
+    }
+
+    fn wanted(known: &[Known], is_wanted: impl Fn(&str) -> bool) -> Vec<usize> {
+        let all = known.iter().enumerate();
+        all.filter(|(_, known)| known.live && is_wanted(&known.path)).map(|(at, _)| at).collect()
+    }
+
+    /// Gives the rows of ranges, which must be sorted, disjoint and not empty.
+    fn ordinals(ranges: &[RowRange]) -> Vec<usize> {
+        assert!(ranges.iter().all(|range| !range.is_empty()), "{ranges:?}");
+        assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "{ranges:?}");
+        ranges.iter().cloned().flatten().collect()
+    }
+
+    #[test]
+    fn values_that_do_not_count_are_left_out() {
+        let (mut shard, _) = shard_of(3, &mut Numbers(5));
+        assert_eq!(shard.live_values().unwrap(), []);
+        shard.record.files[FileKind::Xattrs as usize] =
+            Some(crate::shard_record::FileRecord { rows: 10, bytes: 1 });
+        assert_eq!(shard.live_values().unwrap(), [0..10]);
+        shard.record.dead_values = PackedList::new(vec![(0, 2), (4, 5), (8, 10)]).unwrap();
+        assert_eq!(shard.live_values().unwrap(), [2..4, 5..8]);
+        assert!(shard.has_dead());
+    }
+
+    #[test]
+    fn dead_rows_that_are_out_of_order_are_an_error() {
+        let (mut shard, _) = shard_of(30, &mut Numbers(6));
+        for ranges in [vec![(4, 6), (5, 7)], vec![(4, 6), (1, 2)], vec![(3, 3)], vec![(5, 2)]] {
+            let dead = ranges.into_iter().map(|(first, end)| {
+                let (before, totals) = (Totals::default(), Totals::default());
+                DeadListings { first, end, before, totals }
+            });
+            shard.record.dead = PackedList::new(dead.collect()).unwrap();
+            assert!(shard.live_listings().is_err());
+        }
     }
 }

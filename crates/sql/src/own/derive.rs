@@ -175,13 +175,15 @@ impl Table<'_> {
         runtime: &Runtime,
         threads: usize,
     ) -> Result<Vec<(ClassId, WrittenRows)>> {
-        let entries = |view: &Index| -> i64 {
-            let totals = view.shards().iter().map(|shard| shard.record().totals);
-            totals.map(|totals| totals.entries + totals.dirs).sum()
-        };
-        let (large, small): (Vec<ClassId>, Vec<ClassId>) = classes
-            .into_iter()
-            .partition(|&class| entries(&writer.view(Some(class))) >= LARGE_ENTRIES);
+        let (mut large, mut small) = (Vec::new(), Vec::new());
+        for class in classes {
+            let mut entries = 0;
+            for shard in writer.view(Some(class)).shards() {
+                let totals = shard.totals_below("")?;
+                entries += totals.entries + totals.dirs;
+            }
+            if entries >= LARGE_ENTRIES { large.push(class) } else { small.push(class) }
+        }
         let written = Mutex::new(Vec::new());
         let keep = |class, rows: Option<WrittenRows>| {
             written.lock().extend(rows.map(|rows| (class, rows)));

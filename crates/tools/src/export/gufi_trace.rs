@@ -23,7 +23,7 @@ use canopy_model::{Attributes, FileType, base_name, join, parent, unescape};
 use canopy_read::cursor::Cursor;
 use canopy_read::inode::{InodeColumns, text_or_empty};
 use canopy_read::locate::{Start, absolute_path};
-use canopy_read::plan::{self, ShardRange};
+use canopy_read::plan;
 use canopy_read::work::by_workers;
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
@@ -99,13 +99,9 @@ fn name_of(start: &Start) -> Vec<u8> {
 fn units<'a>(starts: &'a [Start], values: &'a [Values]) -> Result<Vec<ListingsUnit<'a>>> {
     let mut units = Vec::new();
     for (start, values) in starts.iter().zip(values) {
-        for ShardRange { shard, listings } in
-            plan::below(&start.view, start.source.id, &start.path)?
-        {
-            units.extend(listings.clone().step_by(UNIT_LISTINGS).map(|first| {
-                let listings = first..listings.end.min(first + UNIT_LISTINGS);
-                ListingsUnit { start, values, range: ShardRange { shard: shard.clone(), listings } }
-            }));
+        for range in plan::below(&start.view, start.source.id, &start.path)? {
+            let pieces = range.pieces(UNIT_LISTINGS).into_iter();
+            units.extend(pieces.map(|range| ListingsUnit { start, values, range }));
         }
     }
     Ok(units)
@@ -133,9 +129,7 @@ impl Stanzas<'_> {
                 head.parent = ino.copied().unwrap_or(0);
             }
         }
-        let first = heads.first().map_or(0, |head| head.entries.start);
-        let end = heads.last().map_or(0, |head| head.entries.end);
-        let mut rows = entries(&unit.range.shard, first..end);
+        let mut rows = entries(&unit.range.shard, unit.range.rows(FileKind::Entries)?);
         for head in &heads {
             // Further parts are written with the first one, which may be in another shard.
             if head.part > 0 {
@@ -146,7 +140,7 @@ impl Stanzas<'_> {
             rows.take(head.entries.len(), |batch, rows| self.entries(batch, rows, head, unit))?;
             let parts = survey.parts.get(&(source, head.path.clone()));
             for part in parts.into_iter().flatten() {
-                let mut rows = entries(&part.shard, part.entries.clone());
+                let mut rows = entries(&part.shard, vec![part.entries.clone()]);
                 let count = part.entries.len();
                 rows.take(count, |batch, rows| self.entries(batch, rows, head, unit))?;
             }
@@ -255,7 +249,7 @@ impl Stanzas<'_> {
 }
 
 /// Takes entries of a shard some at a time.
-fn entries(shard: &Shard, rows: RowRange) -> Cursor<'_> {
+fn entries(shard: &Shard, rows: Vec<RowRange>) -> Cursor<'_> {
     let columns: Columns = INODE | NAME | TARGET;
     Cursor::new(shard, FileKind::Entries, columns, rows, CHUNK_ROWS)
 }

@@ -110,7 +110,7 @@ pub(super) fn write<S: BatchSink>(
         }
         for range in plan::below(&start.view, start.source.id, &start.path)? {
             for kind in [FileKind::Dirs, FileKind::Entries] {
-                let units = range.units(kind, &[range.rows(kind)?]);
+                let units = range.units(kind, &range.rows(kind)?);
                 sources.extend(units.into_iter().map(|unit| RowSource::Unit(start, unit)));
             }
         }

@@ -146,10 +146,9 @@ struct Listing<'a> {
 
 impl PartPass<'_, '_> {
     fn run(&mut self) -> Result<()> {
-        let (shard, listings) = (&self.part.shard, &self.part.listings);
         let held = match self.scope.owner {
-            None => held::of_all(shard, listings)?,
-            Some(uid) => held::of_owner(shard, listings, uid)?,
+            None => held::of_all(&self.part.shard, &self.part.span())?,
+            Some(uid) => held::of_owner(self.part, uid)?,
         };
         let rows = self.rows(&held)?;
         if rows.is_empty() { Ok(()) } else { self.read(&rows, &held) }
@@ -158,19 +157,19 @@ impl PartPass<'_, '_> {
     /// Gives the listings to look at: all, or of an owner those with something of theirs and those
     /// of directories of theirs.
     fn rows(&self, held: &[Held]) -> Result<Vec<RowRange>> {
-        let (shard, listings) = (&self.part.shard, &self.part.listings);
-        let Some(owner) = self.scope.owner else { return Ok(vec![listings.clone()]) };
+        let (shard, start) = (&self.part.shard, self.part.span().start);
+        let Some(owner) = self.scope.owner else { return Ok(self.part.listings.clone()) };
         let mut wanted: Vec<bool> = held.iter().map(|held| held.entries > 0).collect();
         for unit in units_of_owner(shard, FileKind::Listings, &self.part.rows, owner)? {
             let mut rows = unit.rows.iter().cloned().flatten();
             for batch in unit.read(UID)? {
                 for (uid, row) in UID.of(&batch?)?.iter().zip(&mut rows) {
-                    wanted[row - listings.start] |= *uid == owner;
+                    wanted[row - start] |= *uid == owner;
                 }
             }
         }
         let rows = wanted.iter().enumerate().filter(|(_, wanted)| **wanted);
-        let rows = rows.map(|(at, _)| listings.start + at..listings.start + at + 1);
+        let rows = rows.map(|(at, _)| start + at..start + at + 1);
         Ok(merge_ranges(rows.collect()))
     }
 
@@ -200,8 +199,9 @@ impl PartPass<'_, '_> {
         let counts = [FILES, SYMLINKS, OTHERS, SUBDIRS].map(|column| column.find(batch));
         let (paths, depths, numbers) = (PATH.of(batch)?, DEPTH.of(batch)?, PART.of(batch)?);
         let (uids, sizes, blocks) = (UID.of(batch)?, SIZE.of(batch)?, BLOCKS.of(batch)?);
+        let start = self.part.span().start;
         for (at, ordinal) in ordinals.enumerate() {
-            let held = &held[ordinal - self.part.listings.start];
+            let held = &held[ordinal - start];
             let id = RowId { part: self.number, row: ordinal as u32 };
             let path = paths.value(at);
             let own = numbers[at] == 0 && self.scope.owner.is_none_or(|owner| owner == uids[at]);

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use canopy_index::column::{LISTING, UID};
-use canopy_index::{FileKind, RowRange, Shard};
+use canopy_index::{FileKind, RowRange, Shard, holds};
 use canopy_read::listings::{ListingHeads, merge_ranges};
 use canopy_read::locate::Start;
 use canopy_read::plan::{self, ShardRange, Unit};
@@ -20,8 +20,8 @@ pub(super) struct Part<'a> {
     pub(super) start: &'a Start,
     pub(super) shard: Arc<Shard>,
     pub(super) kind: FileKind,
-    /// The listings at and below the start.
-    pub(super) listings: RowRange,
+    /// The listings at and below the start that count, sorted and disjoint; none is empty.
+    pub(super) listings: Vec<RowRange>,
     /// Sorted and disjoint.
     pub(super) rows: Vec<RowRange>,
     /// Rows of the files of all parts before this one.
@@ -29,6 +29,12 @@ pub(super) struct Part<'a> {
 }
 
 impl Part<'_> {
+    /// Gives the range from its first listing to its last one, with those between that do not count.
+    pub(super) fn span(&self) -> RowRange {
+        let start = self.listings.first().map_or(0, |listings| listings.start);
+        start..self.listings.last().map_or(start, |listings| listings.end)
+    }
+
     /// Cuts its rows at row groups, and leaves out those that have nothing of the owner.
     pub(super) fn units(&self, owner: Option<u32>) -> Result<Vec<Unit>> {
         match owner {
@@ -69,9 +75,9 @@ pub(super) fn parts<'a>(
             for &kind in kinds {
                 let rows = match (kind, owner) {
                     (FileKind::Entries, Some(uid)) => entries_of_owner(&range, uid)?,
-                    _ => vec![range.rows(kind)?],
+                    _ => range.rows(kind)?,
                 };
-                if rows.iter().any(|range| !range.is_empty()) {
+                if !rows.is_empty() {
                     let ShardRange { shard, listings } = range.clone();
                     parts.push(Part { start, shard, kind, listings, rows, base });
                     base += range.shard.rows(kind);
@@ -114,14 +120,14 @@ fn entries_of_owner(range: &ShardRange, uid: u32) -> Result<Vec<RowRange>> {
 /// Gives the ordinals of the listings in which an owner has entries.
 fn listings_of_owner(range: &ShardRange, uid: u32) -> Result<Vec<usize>> {
     let mut ordinals: Vec<usize> = Vec::new();
-    let all = range.rows(FileKind::Usage)?;
+    let all = 0..range.shard.rows(FileKind::Usage);
     for unit in units_of_owner(&range.shard, FileKind::Usage, &[all], uid)? {
         for batch in unit.read(LISTING | UID)? {
             let batch = batch?;
             let owned = LISTING.of(&batch)?.iter().zip(UID.of(&batch)?);
             for (&listing, _) in owned.filter(|(_, other)| **other == uid) {
                 let listing = listing as usize;
-                if range.listings.contains(&listing) && ordinals.last() != Some(&listing) {
+                if holds(&range.listings, listing) && ordinals.last() != Some(&listing) {
                     ordinals.push(listing);
                 }
             }

@@ -6,8 +6,9 @@ use canopy_index::column::{FIRST_ENTRY, INO, INODE, PART, PATH};
 use canopy_index::{FileKind, RowRange, Shard};
 use canopy_model::{Attributes, is_below, parent};
 use canopy_read::inode::InodeColumns;
+use canopy_read::listings::RowCounts;
 use canopy_read::locate::Start;
-use canopy_read::plan::{ShardRange, units};
+use canopy_read::plan::{ShardRange, row_count, units};
 use canopy_read::work::in_parallel;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -102,40 +103,31 @@ fn inodes_of(
 
 impl ListingsUnit<'_> {
     fn units(&self) -> Vec<canopy_read::plan::Unit> {
-        units(&self.range.shard, FileKind::Listings, std::slice::from_ref(&self.range.listings))
+        units(&self.range.shard, FileKind::Listings, &self.range.listings)
     }
 
     /// Reads its heads. A directory whose parent is not before it in the unit has parent 0, and
     /// `missing` gets the parent's path.
     pub(super) fn heads(&self, mut missing: impl FnMut(&str)) -> Result<Vec<Head>> {
-        let mut heads: Vec<Head> = Vec::with_capacity(self.range.listings.len());
+        let mut heads: Vec<Head> = Vec::with_capacity(row_count(&self.range.listings));
         // Directories at or above the last one, with their inodes.
         let mut above: Vec<(String, u64)> = Vec::new();
         for unit in self.units() {
-            for batch in unit.read(INODE | PATH | PART | FIRST_ENTRY)? {
+            for batch in unit.read(INODE | PATH | PART | FIRST_ENTRY | RowCounts::COLUMNS)? {
                 let batch = batch?;
                 let inodes = InodeColumns::of(&batch);
                 let (paths, parts) = (PATH.of(&batch)?, PART.of(&batch)?);
-                let firsts = FIRST_ENTRY.of(&batch)?;
+                let (firsts, counts) = (FIRST_ENTRY.of(&batch)?, RowCounts::of(&batch)?);
                 for at in 0..batch.num_rows() {
                     let (path, attributes) = (paths.value(at), inodes.row(at));
                     let parent = self.parent(path, &mut above, &mut missing);
                     above.push((path.to_owned(), attributes.ino));
                     let first = firsts[at] as usize;
-                    if let Some(before) = heads.last_mut() {
-                        before.entries.end = first;
-                    }
+                    let entries = first..first + counts.entries(&self.range.shard, at)?;
                     let (path, part) = (path.to_owned(), parts[at]);
-                    heads.push(Head { path, part, attributes, parent, entries: first..first });
+                    heads.push(Head { path, part, attributes, parent, entries });
                 }
             }
-        }
-        let shard = &self.range.shard;
-        if let Some(last) = heads.last_mut() {
-            last.entries.end = self.range.rows(FileKind::Entries)?.end;
-        }
-        if heads.iter().any(|head| head.entries.start > head.entries.end) {
-            return Err(shard.corrupt(FileKind::Listings, "its ordinals are out of order").into());
         }
         Ok(heads)
     }

@@ -51,7 +51,7 @@ fn empty_dirs(start: &Start) -> Result<FxHashSet<String>> {
     let mut continued = FxHashSet::default();
     for range in below(&start.view, start.source.id, &start.path)? {
         let columns = PATH | PART | FILES | SYMLINKS | OTHERS | SUBDIRS;
-        let listings = std::slice::from_ref(&range.listings);
+        let listings = &range.listings;
         for batch in range.shard.read(FileKind::Listings, columns, listings, BATCH_ROWS)? {
             let batch = batch?;
             let (paths, parts) = (PATH.of(&batch)?, PART.of(&batch)?);

@@ -38,8 +38,7 @@ impl Search<'_, '_> {
         let depth_max = globals.depth_max.saturating_add(start).saturating_sub(above);
         let all_depths = depth_min <= start && globals.depth_max == u32::MAX;
         if all_depths && self.pruned.is_empty() && self.visit.device.is_none() {
-            let (entries, dirs) = shard.rows_of(range.listings.clone())?;
-            return Ok((vec![entries], vec![dirs]));
+            return Ok(shard.rows_of(&range.listings)?);
         }
         let listings = self.allowed_listings(range, depth_min, depth_max)?;
         let first_rows = ListingHeads::first_rows(shard, &range.listings)?;
@@ -61,18 +60,17 @@ impl Search<'_, '_> {
             | Columns::from(PATH).when(!self.pruned.is_empty())
             | Columns::from(DEV).when(device.is_some());
         let mut allowed: Vec<RowRange> = Vec::new();
-        let mut ordinal = range.listings.start;
-        let listings = std::slice::from_ref(&range.listings);
+        let listings = &range.listings;
+        let mut ordinals = listings.iter().cloned().flatten();
         for batch in range.shard.read(FileKind::Listings, columns, listings, BATCH_ROWS)? {
             let batch = batch?;
             let (paths, devs) = (PATH.find(&batch), DEV.find(&batch));
-            for (at, &depth) in DEPTH.of(&batch)?.iter().enumerate() {
+            for (at, (&depth, ordinal)) in DEPTH.of(&batch)?.iter().zip(&mut ordinals).enumerate() {
                 let pruned = paths.is_some_and(|paths| self.is_pruned(paths.value(at)));
                 let here = device.is_none_or(|device| devs.is_some_and(|devs| devs[at] == device));
                 if depth_min <= depth && depth <= depth_max && !pruned && here {
                     allowed.push(ordinal..ordinal + 1);
                 }
-                ordinal += 1;
             }
         }
         Ok(merge_ranges(allowed))
@@ -82,7 +80,7 @@ impl Search<'_, '_> {
     pub(super) fn find_pruned(&self, threads: usize, ranges: &[ShardRange]) -> Result<Vec<String>> {
         let mut units = Vec::new();
         for range in ranges {
-            units.extend(range.units(FileKind::Dirs, &[range.rows(FileKind::Dirs)?]));
+            units.extend(range.units(FileKind::Dirs, &range.rows(FileKind::Dirs)?));
         }
         let pruned = Mutex::new(Vec::new());
         in_parallel(threads, &units, |unit| -> Result<()> {

@@ -129,8 +129,7 @@ pub(crate) fn start_at(
 /// something is mounted.
 fn device(start: &Start) -> Result<Option<u64>> {
     for shard in start.view.shards_of(start.source.id) {
-        let listings = shard.listings_at(&start.path)?;
-        if !listings.is_empty() {
+        if let Some(listings) = shard.listings_at(&start.path)?.first() {
             return Ok(Some(shard.device_of(listings.start)?));
         }
     }

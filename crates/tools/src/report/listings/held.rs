@@ -1,10 +1,10 @@
 //! What single listings hold.
 
-use super::super::parts::units_of_owner;
+use super::super::parts::{Part, units_of_owner};
 use super::super::tree_sums::{Sums, add};
 use crate::error::Result;
 use canopy_index::column::*;
-use canopy_index::{FileKind, RowRange, Shard};
+use canopy_index::{FileKind, RowRange, Shard, holds};
 use canopy_read::plan;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Held {
     }
 }
 
-/// Reads what each of some listings holds.
+/// Reads what each of some listings holds, also of those that do not count.
 pub(super) fn of_all(shard: &Arc<Shard>, listings: &RowRange) -> Result<Vec<Held>> {
     let rows = shard.rows(FileKind::Listings);
     let mut before: Vec<[i64; 5]> = Vec::with_capacity(listings.len() + 1);
@@ -62,9 +62,11 @@ pub(super) fn of_all(shard: &Arc<Shard>, listings: &RowRange) -> Result<Vec<Held
     Ok(held)
 }
 
-/// Reads what each of some listings holds of an owner.
-pub(super) fn of_owner(shard: &Arc<Shard>, listings: &RowRange, uid: u32) -> Result<Vec<Held>> {
-    let mut held = vec![Held::default(); listings.len()];
+/// Reads what the listings of a part hold of an owner, one after the other from the first to the
+/// last. Those between that do not count hold nothing.
+pub(super) fn of_owner(part: &Part<'_>, uid: u32) -> Result<Vec<Held>> {
+    let (shard, listings, span) = (&part.shard, &part.listings, part.span());
+    let mut held = vec![Held::default(); span.len()];
     let usage = 0..shard.rows(FileKind::Usage);
     for unit in units_of_owner(shard, FileKind::Usage, &[usage], uid)? {
         for batch in unit.read(LISTING | UID | COUNT | SIZE | BLOCKS)? {
@@ -72,23 +74,23 @@ pub(super) fn of_owner(shard: &Arc<Shard>, listings: &RowRange, uid: u32) -> Res
             let (of, uids, counts) = (LISTING.of(&batch)?, UID.of(&batch)?, COUNT.of(&batch)?);
             let (sizes, blocks) = (SIZE.of(&batch)?, BLOCKS.of(&batch)?);
             for at in (0..batch.num_rows()).filter(|&at| uids[at] == uid) {
-                if listings.contains(&(of[at] as usize)) {
+                if holds(listings, of[at] as usize) {
                     let sums = [counts[at], sizes[at], blocks[at]];
                     let own = Held { entries: counts[at], bytes: sizes[at], sums };
-                    held[of[at] as usize - listings.start].add(&own);
+                    held[of[at] as usize - span.start].add(&own);
                 }
             }
         }
     }
     shard.close(FileKind::Usage);
-    let (_, dirs) = shard.rows_of(listings.clone())?;
-    for unit in units_of_owner(shard, FileKind::Dirs, &[dirs], uid)? {
+    let (_, dirs) = shard.rows_of(listings)?;
+    for unit in units_of_owner(shard, FileKind::Dirs, &dirs, uid)? {
         for batch in unit.read(LISTING | UID | SIZE | BLOCKS)? {
             let batch = batch?;
             let (of, uids) = (LISTING.of(&batch)?, UID.of(&batch)?);
             let (sizes, blocks) = (SIZE.of(&batch)?, BLOCKS.of(&batch)?);
             for at in (0..batch.num_rows()).filter(|&at| uids[at] == uid) {
-                let listing = (of[at] as usize).checked_sub(listings.start);
+                let listing = (of[at] as usize).checked_sub(span.start);
                 let bad = || shard.corrupt(unit.kind, "it names a listing that does not exist");
                 let held = listing.and_then(|at| held.get_mut(at)).ok_or_else(bad)?;
                 held.add(&Held { entries: 1, bytes: 0, sums: [1, sizes[at], blocks[at]] });

@@ -6,7 +6,7 @@
 use super::*;
 use crate::report::details::{self, Detail};
 use canopy_index::column::{FIRST_DIR, FIRST_ENTRY, MODE, NAME, PATH, TARGET};
-use canopy_index::{Index, RowRange, Shard};
+use canopy_index::{Index, RowRange, Shard, holds};
 use canopy_model::is_below;
 use canopy_read::inode::text_or_empty;
 use canopy_read::links::{NameKind, Trail, TrailEnd};
@@ -297,6 +297,8 @@ fn names_in(shard: &Shard, wanted: &WantedNames<'_>) -> Result<NamesSeen> {
 fn directories_in(shard: &Shard, wanted: &WantedNames<'_>) -> Result<Vec<WantedDirectory>> {
     let mut found: Vec<WantedDirectory> = Vec::new();
     let all = 0..shard.rows(FileKind::Listings);
+    let live = shard.live_listings()?;
+    let mut ordinals = all.clone();
     let columns = PATH | FIRST_ENTRY | FIRST_DIR;
     // Whether the rows of the last one have no end yet: it is where the next listing begins.
     let mut is_open = false;
@@ -309,10 +311,10 @@ fn directories_in(shard: &Shard, wanted: &WantedNames<'_>) -> Result<Vec<WantedD
         let batch = batch?;
         let paths = PATH.of(&batch)?;
         let (entries, dirs) = (FIRST_ENTRY.of(&batch)?, FIRST_DIR.of(&batch)?);
-        for at in 0..batch.num_rows() {
+        for (at, ordinal) in (0..batch.num_rows()).zip(&mut ordinals) {
             let first = [entries[at] as usize, dirs[at] as usize];
             end(&mut found, is_open, first);
-            is_open = wanted.contains_key(paths.value(at));
+            is_open = wanted.contains_key(paths.value(at)) && holds(&live, ordinal);
             if is_open {
                 let path = paths.value(at).to_owned();
                 found.push(WantedDirectory { path, rows: first.map(|first| first..first) });
