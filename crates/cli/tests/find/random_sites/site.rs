@@ -357,7 +357,10 @@ impl Site {
     fn refresh(&mut self, place: &Place, changed: &[PathBuf]) {
         let copied = ["--copied-rows=0", "--copied-rows=10", "--copied-rows=4096"];
         let copied = copied.choose(&mut self.random).copied().unwrap();
-        let suspects = std::mem::take(&mut self.suspects);
+        let mut suspects = std::mem::take(&mut self.suspects);
+        if suspects.is_empty() {
+            suspects = changed.to_vec();
+        }
         // What is mounted is seen at two places.
         if self.mounted.is_some() || self.random.random_bool(0.4) {
             return self.index(place, changed, &["--incremental", copied]);
