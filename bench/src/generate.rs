@@ -106,6 +106,7 @@ pub fn generate(index: &Path, site: Site, options: WriterOptions) -> anyhow::Res
         attributes: directory(0o755, 0, 0, 2),
         approach: Approach::EVERYONE,
         xattrs: Vec::new(),
+        scan: None,
     })?;
     let next = AtomicU64::new(0);
     let sinks = writer.shard_writers(source);

@@ -1,0 +1,314 @@
+//! Parts of a source that are listed again, many times: what counts afterwards is what was handed
+//! over last, whether old rows are called dead or written anew, and whatever operation of the disk
+//! fails.
+
+use canopy_index::column::{LISTING, NAME, PATH, SIZE};
+use canopy_index::{
+    Disk, Faults, FileKind, Index, NewSource, Result, Shard, Writer, WriterOptions,
+};
+use canopy_model::{Approach, Attributes, Listing, Permissions, Rows, Totals, is_below, join};
+use rand::rngs::StdRng;
+use rand::seq::IteratorRandom;
+use rand::{RngExt, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// A directory: whether all may read it, and the sizes of its files by name. Its subdirectories are
+/// other keys of the tree.
+#[derive(Clone, Debug, Default)]
+struct Directory {
+    open: bool,
+    files: BTreeMap<String, i64>,
+}
+
+/// The directories of a source, by path.
+type Tree = BTreeMap<String, Directory>;
+
+fn source(root: &str) -> NewSource {
+    NewSource {
+        name: None,
+        root: root.to_owned(),
+        dev: 1,
+        scanned_ns: 0,
+        attributes: directory(true),
+        approach: Approach::EVERYONE,
+        xattrs: Vec::new(),
+        scan: None,
+    }
+}
+
+fn directory(open: bool) -> Attributes {
+    let mode = if open { 0o040_755 } else { 0o040_700 };
+    Attributes { mode, size_bytes: 10, blocks: 1, ..Attributes::default() }
+}
+
+/// Hands over the listings of some directories.
+fn push(writer: &Writer, begun: u32, tree: &Tree, paths: &BTreeSet<String>) -> Result<()> {
+    let mut sinks = writer.shard_writers(begun);
+    for path in paths {
+        let Some(own) = tree.get(path) else { continue };
+        let mut rows = Rows::default();
+        for (name, &size_bytes) in &own.files {
+            let file = Attributes { mode: 0o100_644, size_bytes, blocks: 2, ..Default::default() };
+            rows.push(name, file, "");
+        }
+        for (below, child) in tree {
+            if let Some(name) = child_name(path, below) {
+                rows.push(name, directory(child.open), "");
+            }
+        }
+        // Of a closed one, all below is closed; these trees have no other.
+        let mode = if own.open { 0o755 } else { 0o700 };
+        let permissions = Permissions { mode, uid: 1000, gid: 1000, acl: None, unknown: false };
+        let access = writer.classes().access(&Approach::EVERYONE, permissions);
+        let depth = if path.is_empty() { 0 } else { 1 + path.matches('/').count() as u32 };
+        sinks[0].push(&Listing {
+            path,
+            depth,
+            part: 0,
+            dev: 1,
+            directory: &directory(own.open),
+            access: &access,
+            rows: &rows,
+        })?;
+    }
+    writer.finish_shards(sinks)
+}
+
+fn child_name<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
+    let below = match directory {
+        "" => path,
+        _ => path.strip_prefix(directory)?.strip_prefix('/')?,
+    };
+    (!below.is_empty() && !below.contains('/')).then_some(below)
+}
+
+/// Changes the tree at random; returns what has to be listed again.
+fn change(tree: &mut Tree, random: &mut StdRng) -> BTreeSet<(String, bool)> {
+    let mut suspects = BTreeSet::new();
+    for _ in 0..random.random_range(1..4) {
+        let path = tree.keys().choose(random).unwrap().clone();
+        let name = format!("n{}", random.random_range(0..1000));
+        match random.random_range(0..6) {
+            0 if !path.is_empty() => {
+                tree.retain(|other, _| !is_below(other, &path));
+                suspects.insert((above(&path), false));
+            }
+            1 => {
+                let new = join(&path, &name);
+                let open = random.random_bool(0.7);
+                if tree.get(&path).is_some_and(|own| !own.files.contains_key(&name)) {
+                    tree.entry(new.clone()).or_default().open = open;
+                    suspects.extend([(path, false), (new, true)]);
+                }
+            }
+            2 => {
+                for own in tree.iter_mut().filter(|(other, _)| is_below(other, &path)) {
+                    own.1.files.values_mut().for_each(|size| *size += 1);
+                }
+                suspects.insert((path, true));
+            }
+            3 => {
+                let own = tree.get_mut(&path).unwrap();
+                own.open = !own.open;
+                suspects.extend([(above(&path), false), (path, true)]);
+            }
+            _ if !tree.contains_key(&join(&path, &name)) => {
+                let files = &mut tree.get_mut(&path).unwrap().files;
+                if random.random_bool(0.3) {
+                    files.pop_first();
+                }
+                files.insert(name, random.random_range(0..100));
+                suspects.insert((path, false));
+            }
+            _ => {}
+        }
+    }
+    suspects
+}
+
+fn above(path: &str) -> String {
+    path.rsplit_once('/').map_or(String::new(), |(above, _)| above.to_owned())
+}
+
+/// Publishes what has changed.
+fn refresh(
+    index: &Path,
+    options: WriterOptions,
+    tree: &Tree,
+    suspects: &BTreeSet<(String, bool)>,
+) -> Result<u64> {
+    let mut writer = Writer::open(index, options)?;
+    let begun = writer.refresh_source(source("/a"), suspects.iter().cloned())?;
+    let is_listed = |path: &String| {
+        suspects.iter().any(|(suspect, whole)| suspect == path || *whole && is_below(path, suspect))
+    };
+    let listed = tree.keys().filter(|path| is_listed(path)).cloned().collect();
+    push(&writer, begun, tree, &listed)?;
+    Ok(writer.publish()?.generation)
+}
+
+/// Files by path with their sizes, as far as rows count.
+fn read(index: &Path) -> Result<BTreeMap<String, i64>> {
+    let mut found = BTreeMap::new();
+    for shard in Index::open(index)?.shards() {
+        let paths = paths(shard)?;
+        let (entries, _) = shard.rows_of(&shard.live_listings()?)?;
+        if entries.is_empty() {
+            continue;
+        }
+        for batch in shard.read(FileKind::Entries, LISTING | NAME | SIZE, &entries, 100)? {
+            let batch = batch?;
+            let (listings, names) = (LISTING.of(&batch)?, NAME.of(&batch)?);
+            let sizes = SIZE.of(&batch)?;
+            for at in 0..batch.num_rows() {
+                let path = join(&paths[listings[at] as usize], names.value(at));
+                assert_eq!(found.insert(path.clone(), sizes[at]), None, "{path} counts twice");
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn paths(shard: &Shard) -> Result<Vec<String>> {
+    let all = 0..shard.rows(FileKind::Listings);
+    let mut paths = Vec::new();
+    for batch in shard.read(FileKind::Listings, PATH, std::slice::from_ref(&all), 100)? {
+        let batch = batch?;
+        let batch = PATH.of(&batch)?;
+        paths.extend(batch.iter().flatten().map(str::to_owned));
+    }
+    Ok(paths)
+}
+
+fn files(tree: &Tree) -> BTreeMap<String, i64> {
+    let of = |(path, own): (&String, &Directory)| {
+        let files = own.files.iter().map(|(name, &size)| (join(path, name), size));
+        files.collect::<Vec<_>>()
+    };
+    tree.iter().flat_map(of).collect()
+}
+
+/// Compares sums over subtrees, which take dead rows off.
+fn assert_sums(index: &Path, tree: &Tree, what: &str) {
+    let index = Index::open(index).unwrap();
+    for directory in tree.keys() {
+        let mut sums = Totals::default();
+        for shard in index.shards() {
+            sums += shard.totals_below(directory).unwrap();
+        }
+        let below = tree.iter().filter(|(path, _)| is_below(path, directory));
+        let (mut entries, mut bytes, mut dirs) = (0, 0, -1);
+        for (_, own) in below {
+            entries += own.files.len() as i64;
+            bytes += own.files.values().sum::<i64>();
+            dirs += 1;
+        }
+        let expected = (entries, bytes, dirs, 10 * dirs, 2 * entries + dirs);
+        let found = (sums.entries, sums.bytes, sums.dirs, sums.dir_bytes, sums.blocks);
+        assert_eq!(found, expected, "{what} below '{directory}'");
+    }
+}
+
+fn random_tree(random: &mut StdRng) -> Tree {
+    let mut tree = Tree::from([(String::new(), Directory { open: true, ..Default::default() })]);
+    for number in 0..60 {
+        let path = join(tree.keys().choose(random).unwrap(), &format!("d{number}"));
+        let own = tree.entry(path).or_default();
+        own.open = random.random_bool(0.8);
+        for file in 0..random.random_range(0..5) {
+            own.files.insert(format!("f{file}"), random.random_range(0..100));
+        }
+    }
+    tree
+}
+
+fn create(index: &Path, tree: &Tree) {
+    let mut writer = Writer::open(index, WriterOptions::default()).unwrap();
+    let begun = writer.add_source(source("/a")).unwrap();
+    push(&writer, begun, tree, &tree.keys().cloned().collect()).unwrap();
+    writer.publish().unwrap();
+}
+
+#[test]
+fn what_counts_is_what_was_handed_over_last() {
+    for seed in 0..12 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let dir = tempfile::tempdir().unwrap();
+        let index = dir.path().join("index");
+        let mut tree = random_tree(&mut random);
+        create(&index, &tree);
+        let mut most = 0;
+        for round in 0..40 {
+            let suspects = change(&mut tree, &mut random);
+            let copied_rows_max = [0, 0, 20, 4096][random.random_range(0..4)];
+            let options = WriterOptions { copied_rows_max, ..WriterOptions::default() };
+            refresh(&index, options, &tree, &suspects).unwrap();
+            let what = format!("seed {seed} round {round} {suspects:?}");
+            assert_eq!(read(&index).unwrap(), files(&tree), "{what}");
+            assert_sums(&index, &tree, &what);
+            let opened = Index::open(&index).unwrap();
+            most = most.max(opened.shards().len());
+        }
+        // Two classes, each with few shards of a size.
+        assert!(most <= 24, "seed {seed}: {most} shards");
+    }
+}
+
+#[test]
+fn listings_that_are_as_they_were_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = dir.path().join("index");
+    let mut tree = random_tree(&mut StdRng::seed_from_u64(7));
+    create(&index, &tree);
+    let changed = tree.keys().nth(9).unwrap().clone();
+    tree.get_mut(&changed).unwrap().files.insert("new".to_owned(), 5);
+    let mut writer = Writer::open(&index, WriterOptions::default()).unwrap();
+    let begun = writer.refresh_source(source("/a"), [(String::new(), true)]).unwrap();
+    push(&writer, begun, &tree, &tree.keys().cloned().collect()).unwrap();
+    let published = writer.publish().unwrap();
+    let own = tree[&changed].files.len()
+        + tree.keys().filter(|path| child_name(&changed, path).is_some()).count();
+    assert_eq!(published.entries - published.kept, own as u64);
+    assert_eq!(read(&index).unwrap(), files(&tree));
+    assert_sums(&index, &tree, "one change");
+}
+
+#[test]
+fn any_failing_operation_leaves_the_old_generation_whole() {
+    for (errno, lasting) in [(rustix::io::Errno::NOSPC, true), (rustix::io::Errno::IO, false)] {
+        let mut random = StdRng::seed_from_u64(3);
+        let dir = tempfile::tempdir().unwrap();
+        let index = dir.path().join("index");
+        let mut tree = random_tree(&mut random);
+        create(&index, &tree);
+        let mut failures = 0;
+        for after in 0.. {
+            let before = files(&tree);
+            let mut changed = tree.clone();
+            let mut suspects = change(&mut changed, &mut random);
+            suspects.insert((String::new(), true));
+            let faults = Faults::new(after, errno.raw_os_error(), lasting);
+            let disk = Disk::with_faults(faults.clone());
+            let options = WriterOptions { copied_rows_max: 0, disk, ..WriterOptions::default() };
+            let outcome = refresh(&index, options, &changed, &suspects);
+            let seen = read(&index).unwrap();
+            match outcome {
+                Ok(_) => assert_eq!(seen, files(&changed), "after {after}"),
+                Err(error) => {
+                    failures += 1;
+                    let whole = seen == before || seen == files(&changed);
+                    assert!(whole, "after {after}: {error}");
+                }
+            }
+            if seen == files(&changed) {
+                tree = changed;
+            }
+            if !faults.struck() {
+                break;
+            }
+        }
+        assert!(failures > 15, "{failures} operations failed");
+        assert_sums(&index, &tree, "after faults");
+    }
+}
