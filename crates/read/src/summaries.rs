@@ -1,8 +1,8 @@
 //! Statistics of directories and subtrees: [`Summary`]s by owner and group.
 //!
 //! Those of a subtree come from the blocks that the index keeps ([`canopy_index::BlockSummary`]);
-//! entries are only read of the blocks at both ends of the subtree's range in a shard. Those of
-//! single directories are made of their entries.
+//! entries are only read of the blocks at both ends of the subtree's range in a shard, and of those
+//! with listings that no longer count. Those of single directories are made of their entries.
 
 use crate::depth_first;
 use crate::error::{Error, Result};

@@ -16,3 +16,4 @@ mod report;
 mod report_oracle;
 mod roundtrip;
 mod stat;
+mod updated;

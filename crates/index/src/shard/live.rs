@@ -30,7 +30,7 @@ impl Shard {
 
     /// Returns the listings of a range that count.
     pub(crate) fn live(&self, listings: RowRange) -> Result<Vec<RowRange>> {
-        let dead = self.dead()?.iter();
+        let dead = self.dead_within(&listings)?.iter();
         self.less(listings, dead.map(|dead| dead.first as usize..dead.end as usize))
     }
 
@@ -64,7 +64,7 @@ impl Shard {
         self.unpacked(self.record.dead.get())
     }
 
-    /// Returns those of them that lie in a range, at whose ends none is cut.
+    /// Returns those of them that lie in a range, or partly.
     pub(crate) fn dead_within(&self, listings: &RowRange) -> Result<&[DeadListings]> {
         let dead = self.dead()?;
         let first = dead.partition_point(|dead| (dead.end as usize) <= listings.start);
