@@ -89,6 +89,7 @@ impl Shard {
 mod tests {
     use super::*;
     use crate::builder::Builder;
+    use crate::digest::Digests;
     use crate::packed::PackedList;
     use crate::shard::holds;
     use canopy_model::{Access, Attributes, Listing, Rows, compare_paths, is_below};
@@ -198,7 +199,7 @@ mod tests {
                 access: &Access::EVERYONE,
                 rows: &rows,
             };
-            builder.push(&listing, &mut Vec::new());
+            builder.push(&listing, Digests::default(), &mut Vec::new());
             known.push(Known { path, totals, links, live: true });
         }
         known.sort_by(|a, b| compare_paths(&a.path, &b.path));
@@ -262,7 +263,7 @@ mod tests {
     #[test]
     fn values_that_do_not_count_are_left_out() {
         let (mut shard, _) = shard_of(3, &mut Numbers(5));
-        assert_eq!(shard.live_values().unwrap(), []);
+        assert!(shard.live_values().unwrap().is_empty());
         shard.record.files[FileKind::Xattrs as usize] =
             Some(crate::shard_record::FileRecord { rows: 10, bytes: 1 });
         assert_eq!(shard.live_values().unwrap(), [0..10]);
