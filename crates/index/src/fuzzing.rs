@@ -284,6 +284,7 @@ fn source() -> SourceRecord {
         root: "/home".to_owned(),
         dev: 64,
         scanned_ns: -1,
+        updated_ns: 1,
         attributes: Attributes { mode: 0o040_755, ..Attributes::default() },
         xattrs: "user.a,user.b".to_owned(),
     }

@@ -130,8 +130,10 @@ pub struct SourceRecord {
     pub root: String,
     /// Device of the root.
     pub dev: u64,
-    /// When the scan began, in nanoseconds since 1970.
+    /// When the scan of all of it began, in nanoseconds since 1970.
     pub scanned_ns: i64,
+    /// When the last scan of it or of a part of it began, likewise.
+    pub updated_ns: i64,
     /// Attributes of the root directory.
     #[serde(with = "AttributesRecord")]
     pub attributes: Attributes,

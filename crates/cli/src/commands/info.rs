@@ -70,6 +70,7 @@ fn as_json(index: &Index) -> anyhow::Result<Value> {
             "name": source.name,
             "root": source.root,
             "scanned_ns": source.scanned_ns,
+            "updated_ns": source.updated_ns,
             "visible_entries": entries,
             "visible_bytes": bytes,
         }))
@@ -124,7 +125,11 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
     )?;
     for source in index.sources() {
         let (entries, bytes, _) = count(index, Some(source.id))?;
-        let (root, age) = (to_path(&source.root), age(now_ns - source.scanned_ns));
+        let (root, scanned) = (to_path(&source.root), age(now_ns - source.scanned_ns));
+        let updated = match source.updated_ns > source.scanned_ns {
+            true => format!(", updated {} ago", age(now_ns - source.updated_ns)),
+            false => String::new(),
+        };
         let root = one_line(&root.display().to_string());
         let name = if source.name == source.root {
             String::new()
@@ -133,7 +138,7 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
         };
         writeln!(
             output,
-            "source      {root}{name}: {entries} entries, {}, scanned {age} ago",
+            "source      {root}{name}: {entries} entries, {}, scanned {scanned} ago{updated}",
             human_size(bytes as i64)
         )?;
     }

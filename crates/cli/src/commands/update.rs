@@ -132,9 +132,9 @@ fn suspect(path: &Path, recursive: bool) -> anyhow::Result<Suspect> {
     // Of what is no directory or gone, the next directory above tells.
     let above = absolute.ancestors().skip(1).find(|above| above.is_dir());
     let above = above.unwrap_or(Path::new("/"));
-    let path = above.canonicalize();
-    let path = path.with_context(|| format!("cannot open {}", above.display()))?;
-    Ok(Suspect { path, recursive: false })
+    let real = above.canonicalize();
+    let real = real.with_context(|| format!("cannot open {}", above.display()))?;
+    Ok(Suspect { path: real, recursive: false })
 }
 
 /// What is to be listed again of one source.

@@ -18,4 +18,5 @@ mod packaging;
 mod places;
 mod sources;
 mod watch;
+mod updates;
 mod workspace;

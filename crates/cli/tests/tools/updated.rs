@@ -10,10 +10,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// All but what is said to be changed after the scan: an update does not count as one.
+/// All sections of a report.
 const SECTIONS: &str = "totals,users,groups,types,extensions,sizes,ages,largest,newest,oldest,\
     used,unused,trees,outliers,directories,deepest,empty,duplicates,links,symlinks,sparse,\
-    permissions,owners,names";
+    permissions,owners,names,future";
 
 /// What is asked of each index; `TREE` stands for the tree.
 const COMMANDS: [&[&str]; 21] = [

@@ -232,18 +232,21 @@ impl Writer {
             self.take_out(begun.cuts.into_inner());
             match (begun.above, begun.refresh) {
                 (Some(above), _) => {
+                    self.note_update(above.id, begun.new.scanned_ns);
                     self.published.subtrees.push((begun.new.root, above.root));
                 }
-                (None, Some(refresh)) if has_new_root => {
+                (None, Some(refresh)) => {
                     let mut new = begun.new;
-                    if let Some(old) = self.remove_source_record(refresh.source)
-                        && !refresh.is_whole("")
-                    {
-                        new.scanned_ns = old.scanned_ns;
+                    let updated_ns = new.scanned_ns;
+                    if has_new_root {
+                        let old = self.remove_source_record(refresh.source);
+                        if let Some(old) = old.filter(|_| !refresh.is_whole("")) {
+                            new.scanned_ns = old.scanned_ns;
+                        }
+                        self.insert_source(refresh.source, new);
                     }
-                    self.insert_source(refresh.source, new);
+                    self.note_update(refresh.source, updated_ns);
                 }
-                (None, Some(_)) => {}
                 (None, None) => {
                     self.remove_rows_of(|source| source.root == begun.new.root);
                     self.insert_source(id, begun.new);
@@ -271,6 +274,16 @@ impl Writer {
                 }
             }
             self.changed.insert(class);
+        }
+    }
+
+    /// Takes note of when a part of a source was scanned.
+    fn note_update(&mut self, id: u32, updated_ns: i64) {
+        for (&class, Held { manifest, .. }) in &mut self.classes {
+            for source in manifest.sources.iter_mut().filter(|source| source.id == id) {
+                source.updated_ns = updated_ns;
+                self.changed.insert(class);
+            }
         }
     }
 
@@ -404,6 +417,7 @@ impl NewSource {
             root: self.root.clone(),
             dev: self.dev,
             scanned_ns: self.scanned_ns,
+            updated_ns: self.scanned_ns,
             attributes: self.attributes,
         }
     }

@@ -50,7 +50,7 @@ pub(super) fn print(start: &Start, options: &DuOptions, lines: &mut Lines<'_>) -
                     add(&mut sums, extension_name(extension), of_count(options.measure, *count));
                 }
             }
-            By::Age => add_ages(&mut ages, &summary.mtimes, month(start.source.scanned_ns)),
+            By::Age => add_ages(&mut ages, &summary.mtimes, month(start.source.updated_ns)),
         }
     }
     let ages = AGES.iter().zip(ages).filter(|(_, count)| count.entries > 0);

@@ -168,7 +168,7 @@ pub(super) struct EntryBatch<'a> {
     pub(super) batch: &'a RecordBatch,
     pub(super) kind: FileKind,
     /// When the scan of their source began.
-    pub(super) scanned_ns: i64,
+    pub(super) updated_ns: i64,
     /// The rows to look at.
     pub(super) rows: Vec<usize>,
     /// Those of them that are regular files, if modes were read.
@@ -196,8 +196,8 @@ impl<'a> EntryBatch<'a> {
         let files = modes.map_or(Vec::new(), |modes| {
             rows.iter().copied().filter(|&at| modes[at] & TYPE == REGULAR).collect()
         });
-        let (kind, scanned_ns) = (part.kind, part.start.source.scanned_ns);
-        Ok(EntryBatch { batch, kind, scanned_ns, rows, files, ids, base: part.base })
+        let (kind, updated_ns) = (part.kind, part.start.source.updated_ns);
+        Ok(EntryBatch { batch, kind, updated_ns, rows, files, ids, base: part.base })
     }
 
     /// Gives the id of a row.

@@ -69,7 +69,7 @@ pub(super) fn statistics(
                 of_owner(&parts, &wanted, owner, options.threads)?
             }
         };
-        sums.add(&by_owner, month(start.source.scanned_ns));
+        sums.add(&by_owner, month(start.source.updated_ns));
     }
     Ok(sums)
 }

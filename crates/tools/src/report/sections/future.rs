@@ -17,13 +17,13 @@ impl EntryCollector for FutureRows {
     }
 
     fn columns(&self, part: &Part<'_>) -> Result<Columns> {
-        Ok((MODE | MTIME).when(may_exceed(part, MTIME, part.start.source.scanned_ns)?))
+        Ok((MODE | MTIME).when(may_exceed(part, MTIME, part.start.source.updated_ns)?))
     }
 
     fn add(&mut self, batch: &EntryBatch<'_>) -> Result<()> {
         // Not read where bounds say that none is in the future.
         let Some(mtimes) = MTIME.find(batch.batch) else { return Ok(()) };
-        for &at in batch.files.iter().filter(|&&at| mtimes[at] > batch.scanned_ns) {
+        for &at in batch.files.iter().filter(|&&at| mtimes[at] > batch.updated_ns) {
             self.0.add(mtimes[at], batch.id(at));
         }
         Ok(())

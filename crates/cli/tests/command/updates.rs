@@ -1,0 +1,153 @@
+//! `canopy update` and `canopy index --incremental` as users type them; what they do to an index is
+//! compared with new ones in `find/random_sites.rs` and `tools/updated.rs`.
+
+use crate::common::Place;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Output;
+
+fn said(output: &Output) -> String {
+    let text = [output.stdout.as_slice(), &output.stderr].concat();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Lists what the index has below the tree.
+fn listed(place: &Place) -> Vec<String> {
+    let tree = place.path("tree");
+    let output = place.canopy(&place.path("index"), &["find".as_ref(), tree.as_os_str()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut lines: Vec<String> =
+        text.lines().map(|line| line.replace(tree.to_str().unwrap(), "")).collect();
+    lines.sort();
+    lines
+}
+
+fn run(place: &Place, words: &[&str]) -> Output {
+    let tree = place.path("tree");
+    let words = words.iter().map(|word| word.replace("TREE", tree.to_str().unwrap()));
+    let words: Vec<String> = words.collect();
+    let words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
+    place.canopy(&place.path("index"), &words)
+}
+
+fn place() -> Place {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree/a/b")).unwrap();
+    fs::write(place.path("tree/a/b/file"), "x").unwrap();
+    let output = run(&place, &["index", "TREE"]);
+    assert!(output.status.success(), "{}", said(&output));
+    place
+}
+
+#[test]
+fn an_update_lists_what_it_is_told_to() {
+    let place = place();
+    fs::write(place.path("tree/a/b/new"), "").unwrap();
+    fs::write(place.path("tree/a/other"), "").unwrap();
+    let output = run(&place, &["update", "TREE/a/b"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(said(&output).starts_with("generation 2: "), "{}", said(&output));
+    // The directory above is listed, too, since it has the directory's row.
+    assert_eq!(listed(&place), ["", "/a", "/a/b", "/a/b/file", "/a/b/new", "/a/other"]);
+
+    // Of a file, the directory that it is in; of what is gone, the next one above.
+    fs::remove_dir_all(place.path("tree/a/b")).unwrap();
+    let output = run(&place, &["update", "TREE/a/b/deeper/file"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(listed(&place), ["", "/a", "/a/other"]);
+
+    fs::create_dir_all(place.path("tree/c/d/e")).unwrap();
+    fs::write(place.path("tree/c/d/e/f"), "").unwrap();
+    let output = run(&place, &["update", "TREE"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(listed(&place), ["", "/a", "/a/other", "/c", "/c/d", "/c/d/e", "/c/d/e/f"]);
+
+    fs::write(place.path("tree/c/d/e/g"), "").unwrap();
+    let output = run(&place, &["update", "--recursive", "TREE/c", "--threads=2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(listed(&place).contains(&"/c/d/e/g".to_owned()));
+    let info = said(&run(&place, &["info"]));
+    assert!(info.contains(" ago, updated "), "{info}");
+}
+
+#[test]
+fn a_directory_that_is_closed_closes_what_is_below() {
+    let place = place();
+    let user = crate::common::User { uid: 4321, gid: 4321, groups: Vec::new() };
+    let (index, tree) = (place.path("index"), place.path("tree"));
+    let asked = || {
+        let words = ["--index".as_ref(), index.as_os_str(), "find".as_ref(), tree.as_os_str()];
+        said(&user.run(place.canopy.as_os_str(), &words))
+    };
+    assert!(asked().contains("a/b/file"), "{}", asked());
+    fs::set_permissions(place.path("tree/a"), fs::Permissions::from_mode(0o700)).unwrap();
+    let output = run(&place, &["update", "TREE/a"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(!asked().contains("a/b"), "{}", asked());
+    // A directory on the way that has changed is noticed, too.
+    fs::set_permissions(place.path("tree/a"), fs::Permissions::from_mode(0o755)).unwrap();
+    let output = run(&place, &["update", "TREE/a/b"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(asked().contains("a/b/file"), "{}", asked());
+}
+
+#[test]
+fn options_of_the_scan_are_kept() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree/a")).unwrap();
+    let output = run(&place, &["index", "TREE", "--exclude=*.o", "--no-xattrs"]);
+    assert!(output.status.success(), "{}", said(&output));
+    fs::write(place.path("tree/a/x.o"), "").unwrap();
+    fs::write(place.path("tree/a/x.c"), "").unwrap();
+    assert!(run(&place, &["update", "TREE/a"]).status.success());
+    assert_eq!(listed(&place), ["", "/a", "/a/x.c"]);
+    // A scan goes by what it is told.
+    assert!(run(&place, &["index", "--incremental", "TREE"]).status.success());
+    assert_eq!(listed(&place), ["", "/a", "/a/x.c", "/a/x.o"]);
+}
+
+#[test]
+fn an_incremental_scan_keeps_what_is_as_it_was() {
+    let place = place();
+    for name in ["one", "two"] {
+        fs::create_dir(place.path("tree").join(name)).unwrap();
+        (0..50).for_each(|at| {
+            fs::write(place.path("tree").join(name).join(format!("f{at}")), "").unwrap()
+        });
+    }
+    assert!(run(&place, &["index", "--incremental", "TREE"]).status.success());
+    let before = listed(&place);
+    let output = run(&place, &["update", "--recursive", "TREE", "--copied-rows=0"]);
+    assert!(said(&output).contains(" 104 of them as they were"), "{}", said(&output));
+    assert_eq!(listed(&place), before);
+}
+
+#[test]
+fn wrong_words_are_one_clear_error() {
+    let place = place();
+    for (words, error) in [
+        (&["update"][..], "required arguments"),
+        (
+            &["update", "/etc"],
+            "/etc is in no source of the index; 'canopy index PATH' makes it one",
+        ),
+        (&["index", "--incremental", "--replace", "TREE"], "cannot be used with"),
+        (&["update", "--memory=lots", "TREE"], "--memory"),
+        (&["update", "--errors=/nowhere/file", "TREE"], "/nowhere/file"),
+    ] {
+        let output = run(&place, words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", said(&output));
+        assert!(said(&output).contains(error), "{words:?}: {}", said(&output));
+    }
+    assert!(said(&run(&place, &["info"])).contains("generation  1"));
+    let empty = place.path("empty");
+    let output = place.canopy(&empty, &["update".as_ref(), place.path("tree").as_os_str()]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    // An index that only root writes.
+    let user = crate::common::User { uid: 4321, gid: 4321, groups: Vec::new() };
+    let (index, tree) = (place.path("index"), place.path("tree"));
+    let words = ["--index".as_ref(), index.as_os_str(), "update".as_ref(), tree.as_os_str()];
+    let output = user.run(place.canopy.as_os_str(), &words);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+}
