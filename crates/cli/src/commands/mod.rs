@@ -22,10 +22,10 @@ pub mod store;
 mod switches;
 pub mod table;
 pub mod top;
+pub mod update;
 pub mod watch;
 mod watch_apply;
 mod watch_status;
-pub mod update;
 
 use crate::Engine;
 use crate::companion::Companion;

@@ -17,6 +17,6 @@ mod ownership;
 mod packaging;
 mod places;
 mod sources;
-mod watch;
 mod updates;
+mod watch;
 mod workspace;
