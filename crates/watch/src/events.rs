@@ -164,13 +164,13 @@ impl EventFeed {
         if let Some(position) = &mut self.position {
             position.offset += lines.len() as u64;
         }
-        let mut suspects = Vec::new();
+        let mut told = Told::default();
         let mut heard = Heard::default();
         let skipped = std::mem::take(&mut self.skips_line);
         for (number, line) in lines.split_inclusive(|&byte| byte == b'\n').enumerate() {
             let read = match skipped && number == 0 {
                 true => Err("it is too long".to_owned()),
-                false => read_line(line, intake.territory(), &mut suspects),
+                false => read_line(line, intake.territory(), &mut told),
             };
             match read {
                 Ok(true) => heard.events += 1,
@@ -182,11 +182,10 @@ impl EventFeed {
             }
         }
         if heard.bad_lines > 0 {
-            let roots = intake.territory().roots().iter();
-            let all = roots.map(|root| Suspect { path: root.clone(), recursive: true });
-            suspects.extend(all);
+            told.suspects.extend(intake.territory().all_suspect());
         }
-        intake.take_in_up_to(&suspects, heard, self.position);
+        intake.take_in_links(&told.links);
+        intake.take_in_up_to(&told.suspects, heard, self.position);
         self.keep(rest);
     }
 
@@ -229,11 +228,19 @@ fn wait(intake: &Intake, input: Option<&File>, limit: PollTimeout) -> Result<()>
     }
 }
 
+/// What lines told.
+#[derive(Default)]
+struct Told {
+    suspects: Vec<Suspect>,
+    /// Inodes that have other names.
+    links: Vec<u64>,
+}
+
 /// Adds what a line makes suspect. Returns whether it has an event; an empty one has none.
 fn read_line(
     line: &[u8],
     territory: &Territory,
-    suspects: &mut Vec<Suspect>,
+    told: &mut Told,
 ) -> std::result::Result<bool, String> {
     if line.trim_ascii().is_empty() {
         return Ok(false);
@@ -251,14 +258,15 @@ fn read_line(
     };
     let op = event.get("op").and_then(Value::as_str).ok_or("it has no text 'op'")?;
     let mut entry = |path: &[u8], what: What| {
-        let is_dir = is_dir.unwrap_or_else(|| {
-            // Whether what was there is a directory does not matter any more.
-            what != What::Vanished
-                && as_path(path).symlink_metadata().is_ok_and(|about| about.is_dir())
-        });
+        // Whether what was there is a directory does not matter any more.
+        let looks = what != What::Vanished && is_dir != Some(true);
+        let about = looks.then(|| as_path(path).symlink_metadata().ok()).flatten();
+        let is_dir = is_dir.unwrap_or_else(|| about.as_ref().is_some_and(|about| about.is_dir()));
+        let linked = about.filter(|about| !about.is_dir() && about.nlink() > 1);
+        told.links.extend(linked.map(|about| about.ino()));
         let slash = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
         let (directory, name) = (&path[..slash.max(1)], &path[slash + 1..]);
-        territory.suspects_of(&Change { directory, name, is_dir, what }, suspects);
+        territory.suspects_of(&Change { directory, name, is_dir, what }, &mut told.suspects);
     };
     match op {
         "create" => entry(&path("path")?, What::Appeared),
@@ -272,15 +280,14 @@ fn read_line(
         }
         "directory" | "tree" => {
             let path = path("path")?;
-            match territory.root_of(&path) {
-                Some(_) => suspects.push(Suspect { path, recursive: op == "tree" }),
-                None if op == "tree" => entry(&path, What::Appeared),
-                None => {}
+            if op == "tree" {
+                territory.suspects_in(&path, &mut told.suspects);
+            } else if territory.root_of(&path).is_some() {
+                told.suspects.push(Suspect { path, recursive: false });
             }
         }
         "lost" => {
-            let roots = territory.roots().iter();
-            suspects.extend(roots.map(|root| Suspect { path: root.clone(), recursive: true }));
+            told.suspects.extend(territory.all_suspect());
         }
         other => return Err(format!("'{other}' is no kind of event")),
     }
@@ -307,16 +314,35 @@ fn absolute(path: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_line_is_read(
+            line: Vec<u8>,
+            op in "create|delete|modify|attrib|rename|directory|tree|lost",
+            path in "/{0,2}[a./\u{10ff00}-\u{10ffff}]{0,9}",
+        ) {
+            let territory = Territory::new(vec![b"/".to_vec()], Vec::new());
+            let mut told = Told::default();
+            let _ = read_line(&line, &territory, &mut told);
+            let line = serde_json::json!({ "op": op, "path": path, "to": path, "dir": true });
+            let _ = read_line(line.to_string().as_bytes(), &territory, &mut told);
+            for suspect in told.suspects {
+                prop_assert!(suspect.path.starts_with(b"/") && !suspect.path.contains(&0));
+            }
+        }
+    }
 
     fn suspects(line: &str) -> std::result::Result<Vec<String>, String> {
         let territory = Territory::new(vec![b"/data".to_vec()], Vec::new());
-        let mut suspects = Vec::new();
-        read_line(line.as_bytes(), &territory, &mut suspects)?;
+        let mut told = Told::default();
+        read_line(line.as_bytes(), &territory, &mut told)?;
         let show = |one: Suspect| {
             let star = if one.recursive { "/**" } else { "" };
             format!("{}{star}", String::from_utf8_lossy(&one.path))
         };
-        Ok(suspects.into_iter().map(show).collect())
+        Ok(told.suspects.into_iter().map(show).collect())
     }
 
     #[test]
@@ -326,7 +352,7 @@ mod tests {
             (r#"{"op":"create","path":"/data/a/d","dir":true}"#, &["/data/a", "/data/a/d/**"]),
             (r#"{"op":"delete","path":"/data//a/d/"}"#, &["/data/a"]),
             (r#"{"op":"modify","path":"/data/f","size":7}"#, &["/data"]),
-            (r#"{"op":"attrib","path":"/data/d","dir":true}"#, &["/data", "/data/d/**"]),
+            (r#"{"op":"attrib","path":"/data/d","dir":true}"#, &["/data", "/data/d"]),
             (r#"{"op":"attrib","path":"/data","dir":true}"#, &["/data/**"]),
             (
                 r#"{"op":"rename","path":"/data/x","to":"/data/b/y","dir":true}"#,

@@ -22,6 +22,7 @@ use libc::{
     FAN_ONDIR, FAN_Q_OVERFLOW, FAN_REPORT_DFID_NAME, FAN_REPORT_FID, FAN_REPORT_TARGET_FID,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustc_hash::FxHashSet;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::ffi::CString;
@@ -183,9 +184,7 @@ impl Fanotify {
         self.mark_all(intake)?.into_iter().for_each(on_unfollowed);
         let mut suspects = Vec::new();
         for point in changed {
-            let what = What::Attributes;
-            let change = Change { directory: &point, name: b"", is_dir: true, what };
-            intake.territory().suspects_of(&change, &mut suspects);
+            intake.territory().suspects_in(&point, &mut suspects);
         }
         intake.take_in(&suspects, Heard::default());
         Ok(())
@@ -223,6 +222,7 @@ impl Fanotify {
         if batch.all_suspect {
             intake.suspect_all();
         }
+        intake.take_in_links(&batch.links);
         intake.take_in(&batch.suspects, batch.heard);
         Ok(())
     }
@@ -245,7 +245,11 @@ impl Fanotify {
         {
             self.handles.forget(file_system, handle);
         }
-        let Some((file_system, handle, name)) = event.entry else { return };
+        let Some((file_system, handle, name)) = event.entry else {
+            // The number of links of a file changed, which is told of no name.
+            self.note_links(event, intake, batch);
+            return;
+        };
         let places = match self.handles.places(file_system, handle, intake.territory()) {
             Ok(places) => places,
             Err(Unresolved::Gone) => {
@@ -262,6 +266,8 @@ impl Fanotify {
         if places.is_empty() {
             batch.heard.elsewhere += 1;
         }
+        // Also of what is elsewhere: it may have another name here.
+        self.note_links(event, intake, batch);
         for place in places.iter() {
             if place.recursive {
                 batch.suspects.push(place.clone());
@@ -276,11 +282,36 @@ impl Fanotify {
             batch.way_changed |= is_above && batch.suspects.len() > before;
         }
     }
+
+    /// Notes a file that has other names than the one that was told. One whose number of links
+    /// changed may have had.
+    fn note_links(&mut self, event: &Event<'_>, intake: &Intake, batch: &mut Batch) {
+        let Some((file_system, handle)) = event.target.filter(|_| !event.has(FAN_ONDIR)) else {
+            return;
+        };
+        let names_min = if event.entry.is_some() { 2 } else { 1 };
+        if !batch.looked_at.insert((names_min, file_system, handle.into())) {
+            return;
+        }
+        match self.handles.links_of(file_system, handle) {
+            Ok((inode, names)) if names >= names_min => batch.links.push(inode),
+            Ok(_) | Err(Unresolved::Gone) => {}
+            Err(Unresolved::Failed(errno)) => {
+                batch.heard.unresolved += 1;
+                intake.note_unresolved(&errno.into());
+                batch.all_suspect = true;
+            }
+        }
+    }
 }
 
 /// What was learnt of one buffer.
 #[derive(Default)]
 struct Batch {
+    /// Inodes with several names.
+    links: Vec<u64>,
+    /// Files whose number of names is known, of how many at least that matters.
+    looked_at: FxHashSet<(u64, FileSystemId, Box<[u8]>)>,
     suspects: Vec<Suspect>,
     heard: Heard,
     all_suspect: bool,
@@ -376,4 +407,62 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// An event as the kernel writes it.
+    fn event(mask: u64, kind: u8, handle: &[u8], name: &[u8]) -> Vec<u8> {
+        let mut record = vec![kind, 0, 0, 0];
+        record.extend([7_i32, 8].map(i32::to_ne_bytes).as_flattened());
+        record.extend(handle);
+        record.extend(name);
+        record.resize(record.len().next_multiple_of(4), 0);
+        let length = record.len() as u16;
+        record[2..4].copy_from_slice(&length.to_ne_bytes());
+        let mut event = Vec::new();
+        event.extend((24 + record.len() as u32).to_ne_bytes());
+        event.extend([3, 0, 24, 0]);
+        event.extend(mask.to_ne_bytes());
+        event.extend([0; 8]);
+        event.extend(record);
+        event
+    }
+
+    const HANDLE: [u8; 12] = [4, 0, 0, 0, 1, 0, 0, 0, 9, 9, 9, 9];
+
+    #[test]
+    fn events_are_parsed() {
+        let first = event(FAN_CREATE | FAN_ONDIR, 2, &HANDLE, b"name\0");
+        let second = event(FAN_ATTRIB, 1, &HANDLE, b"");
+        let bytes = [first, second].concat();
+        let (parsed, rest) = Event::parse(&bytes).unwrap();
+        assert_eq!(parsed.entry, Some(([7, 8], &HANDLE[..], &b"name"[..])));
+        assert_eq!(parsed.target, None);
+        assert_eq!(Vec::from_iter(parsed.kinds()), [What::Appeared]);
+        let (parsed, rest) = Event::parse(rest).unwrap();
+        assert_eq!((parsed.entry, parsed.target), (None, Some(([7, 8], &HANDLE[..]))));
+        assert_eq!(Event::parse(rest), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_parsed(
+            bytes: Vec<u8>,
+            kind: u8,
+            cut in 0_usize..80,
+            at in 0_usize..80,
+            byte: u8,
+        ) {
+            Event::parse(&bytes);
+            let mut bytes = event(FAN_CREATE, kind, &HANDLE, b"name\0");
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            bytes.truncate(cut);
+            Event::parse(&bytes);
+        }
+    }
 }

@@ -164,6 +164,26 @@ impl Handles {
         Ok(places.into())
     }
 
+    /// Returns the inode of a file and how many names it has, wherever it is.
+    pub(crate) fn links_of(
+        &mut self,
+        file_system: FileSystemId,
+        handle: &[u8],
+    ) -> Result<(u64, u64), Unresolved> {
+        let number = self.views.iter().position(|view| view.file_system == file_system);
+        let anchor = match number.ok_or(Errno::NOENT).and_then(|number| self.anchor(number)) {
+            Ok(anchor) => anchor,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Err(Unresolved::Gone),
+            Err(errno) => return Err(Unresolved::Failed(errno)),
+        };
+        let about = sys::open_by_handle(&*anchor, handle).and_then(rustix::fs::fstat);
+        match about {
+            Ok(about) => Ok((about.st_ino, about.st_nlink)),
+            Err(Errno::STALE | Errno::NOENT) => Err(Unresolved::Gone),
+            Err(errno) => Err(Unresolved::Failed(errno)),
+        }
+    }
+
     fn anchor(&mut self, number: usize) -> Result<Arc<OwnedFd>, Errno> {
         let view = &self.views[number];
         let open = || {

@@ -193,9 +193,7 @@ impl Inotify {
     fn remount(&mut self, intake: &Intake) -> Result<()> {
         let mut suspects = Vec::new();
         for point in self.mounts.refresh()? {
-            let what = What::Attributes;
-            let change = Change { directory: &point, name: b"", is_dir: true, what };
-            intake.territory().suspects_of(&change, &mut suspects);
+            intake.territory().suspects_in(&point, &mut suspects);
         }
         if !suspects.is_empty() {
             self.watch_all(intake)?;
@@ -210,6 +208,7 @@ impl Inotify {
         let queue = queue.map_err(Error::io("read from", Path::new("inotify")))?;
         let mut reader = inotify::Reader::new(queue, &mut buffer);
         let mut suspects = Vec::new();
+        let mut links = Vec::new();
         let mut heard = Heard::default();
         loop {
             let event = match reader.next() {
@@ -223,18 +222,29 @@ impl Inotify {
                 heard.overflows += 1;
                 // Directories may have come of which nothing was told.
                 self.watch_all(intake)?;
-                let roots = intake.territory().roots().iter();
-                suspects.extend(roots.map(|root| Suspect { path: root.clone(), recursive: true }));
+                suspects.extend(intake.territory().all_suspect());
                 continue;
             }
             let name = event.file_name().map_or(&b""[..], |name| name.to_bytes());
             self.event(event.wd(), kinds, name, intake, &mut suspects)?;
+            links.extend(self.linked(event.wd(), kinds, name));
             if reader.is_buffer_empty() {
                 break;
             }
         }
+        intake.take_in_links(&links);
         intake.take_in(&suspects, heard);
         Ok(())
+    }
+
+    /// Returns the inode of an entry that changed, if it has other names.
+    fn linked(&self, watch: i32, kinds: ReadFlags, name: &[u8]) -> Option<u64> {
+        if name.is_empty() || kinds.contains(ReadFlags::ISDIR) {
+            return None;
+        }
+        let directory = self.by_watch.get(&watch)?.first()?;
+        let about = as_path(&join(directory, name)).symlink_metadata().ok()?;
+        (about.nlink() > 1).then(|| about.ino())
     }
 
     fn event(

@@ -14,10 +14,14 @@ use crate::territory::Territory;
 use canopy_scan::MountRules;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fd::{AsFd, BorrowedFd};
+use std::collections::BTreeSet;
 use std::io::{PipeReader, PipeWriter};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// Beyond so many inodes with several names, all of a root is looked at again.
+const LINKS_MAX: usize = 1000;
 
 /// How batches follow each other.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +38,7 @@ impl Pacing {
 
     /// How long a source whose suspects could not be dealt with is left alone.
     fn patience(self, failures: u32) -> Duration {
-        (self.interval.max(Duration::from_secs(1)) * 2_u32.saturating_pow(failures.min(10)))
+        (self.interval.max(Duration::from_secs(1)) * 2_u32.saturating_pow(failures.min(10)) / 2)
             .min(Duration::from_secs(300))
     }
 }
@@ -119,33 +123,27 @@ struct Source {
     pending: Suspects,
     /// When the oldest of those came.
     since: Option<Instant>,
+    /// Inodes of which a directory that has another name of theirs is suspect.
+    links: BTreeSet<u64>,
     /// What the batch under way has of it, and since when the oldest waits.
     in_flight: Vec<Suspect>,
+    links_in_flight: BTreeSet<u64>,
     in_flight_since: Option<Instant>,
     failures: u32,
     not_before: Instant,
     last_error: Option<String>,
 }
 
-/// What is to be looked at again now.
+/// What of one root is to be looked at again now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The roots that it has suspects of, by number.
-    pub sources: Vec<usize>,
-    /// In path order within each root.
+    /// The root, by number.
+    pub source: usize,
+    /// In path order.
     pub suspects: Vec<Suspect>,
-}
-
-impl Batch {
-    /// Returns a batch for each of its roots.
-    pub fn by_source(&self, territory: &Territory) -> Vec<Batch> {
-        let part = |&number: &usize| {
-            let of_root = |one: &&Suspect| territory.root_of(&one.path) == Some(number);
-            let suspects = self.suspects.iter().filter(of_root).cloned().collect();
-            Batch { sources: vec![number], suspects }
-        };
-        self.sources.iter().map(part).collect()
-    }
+    /// Inodes that changed and have other names than the one that was told, if they are here:
+    /// wherever the index has one, that directory is suspect.
+    pub links: Vec<u64>,
 }
 
 /// One root as it is at the moment.
@@ -188,7 +186,9 @@ impl Intake {
         let source = |root: &Vec<u8>| Source {
             pending: Suspects::new(root, scope.suspects_max),
             since: None,
+            links: BTreeSet::new(),
             in_flight: Vec::new(),
+            links_in_flight: BTreeSet::new(),
             in_flight_since: None,
             failures: 0,
             not_before: now,
@@ -259,9 +259,7 @@ impl Intake {
 
     /// Makes all roots suspect as a whole.
     pub fn suspect_all(&self) {
-        let roots = self.scope.territory.roots().iter();
-        let all = Vec::from_iter(roots.map(|root| Suspect { path: root.clone(), recursive: true }));
-        self.take_in(&all, Heard::default());
+        self.take_in(&self.scope.territory.all_suspect(), Heard::default());
     }
 
     /// Notes why the path of a directory could not be told.
@@ -269,18 +267,39 @@ impl Intake {
         self.state.lock().unresolved = Some(error.to_string());
     }
 
-    /// Waits until a batch is due, for `limit` at most, and takes it out. Each batch must be
-    /// finished before the next.
-    pub fn next_batch(&self, pacing: Pacing, limit: Duration) -> Option<Batch> {
+    /// Takes inodes in that changed and have several names, of which one was told, or none.
+    pub fn take_in_links(&self, inodes: &[u64]) {
+        if inodes.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        let mut all = Vec::new();
+        for (source, root) in state.sources.iter_mut().zip(self.scope.territory.roots()) {
+            source.since.get_or_insert(now);
+            source.links.extend(inodes);
+            if source.links.len() > LINKS_MAX {
+                source.links.clear();
+                all.push(Suspect { path: root.clone(), recursive: true });
+            }
+        }
+        drop(state);
+        self.take_in(&all, Heard::default());
+        self.changed.notify_all();
+    }
+
+    /// Waits until something is due, for `limit` at most, and takes out all that may be dealt with
+    /// now: a batch for each root that has suspects. Each must be finished before the next call.
+    pub fn next_batches(&self, pacing: Pacing, limit: Duration) -> Vec<Batch> {
         let until = Instant::now() + limit;
         let mut state = self.state.lock();
         loop {
             let now = Instant::now();
             if self.is_stopped() || now >= until {
-                return None;
+                return Vec::new();
             }
             match state.due(pacing) {
-                Some(due) if due <= now => return Some(state.take_out(now)),
+                Some(due) if due <= now => return state.take_out(now),
                 due => {
                     let wake = due.map_or(until, |due| due.min(until));
                     self.changed.wait_until(&mut state, wake);
@@ -290,43 +309,41 @@ impl Intake {
     }
 
     /// Notes that a batch is in the index for good.
-    pub fn succeeded(&self, batch: &Batch, generation: u64, took: Duration, pacing: Pacing) {
+    pub fn succeeded(&self, batch: &Batch, generation: u64) {
         let mut state = self.state.lock();
-        let now = Instant::now();
-        for &number in &batch.sources {
-            let source = &mut state.sources[number];
-            source.in_flight.clear();
-            source.in_flight_since = None;
-            source.failures = 0;
-            source.last_error = None;
-        }
+        let source = &mut state.sources[batch.source];
+        source.in_flight.clear();
+        source.links_in_flight.clear();
+        source.in_flight_since = None;
+        source.failures = 0;
+        source.last_error = None;
         state.generation = Some(generation);
         state.batches += 1;
         state.applied += batch.suspects.len() as u64;
-        state.expected = (state.expected + took) / 2;
-        // At most half of the time goes into batches, unless they are so long that all would be
-        // old by then.
-        state.rests_until = now + took.min(pacing.interval * 10);
         state.rewrite();
     }
 
-    /// Has the suspects of some roots wait again, since they could not be dealt with.
-    pub fn failed(&self, sources: &[usize], error: &str, pacing: Pacing) {
+    /// Has the suspects of a batch wait again, since they could not be dealt with.
+    pub fn failed(&self, batch: &Batch, error: &str, pacing: Pacing) {
         let mut state = self.state.lock();
-        let now = Instant::now();
-        for &number in sources {
-            let source = &mut state.sources[number];
-            source.put_back();
-            source.failures += 1;
-            source.not_before = now + pacing.patience(source.failures);
-            source.last_error = Some(error.to_owned());
-        }
+        let source = &mut state.sources[batch.source];
+        source.put_back();
+        source.failures += 1;
+        source.not_before = Instant::now() + pacing.patience(source.failures);
+        source.last_error = Some(error.to_owned());
     }
 
     /// The same of a batch that was ended because the process is.
     pub fn put_back(&self, batch: &Batch) {
+        self.state.lock().sources[batch.source].put_back();
+    }
+
+    /// Rests after all batches that were due have taken so long: at most half of the time goes into
+    /// them, unless they take so long that what waits would be old by then.
+    pub fn rest(&self, took: Duration, pacing: Pacing) {
         let mut state = self.state.lock();
-        batch.sources.iter().for_each(|&number| state.sources[number].put_back());
+        state.expected = (state.expected + took) / 2;
+        state.rests_until = Instant::now() + took.min(pacing.interval * 10);
     }
 
     /// Ends everything that waits here, and what only [`Intake::stopped`] tells to end.
@@ -358,7 +375,7 @@ impl Intake {
 fn snapshot(state: &MutexGuard<'_, State>, roots: &[Vec<u8>]) -> Snapshot {
     let sources = state.sources.iter().zip(roots).map(|(source, root)| SourceState {
         root: root.clone(),
-        suspects: source.pending.len() + source.in_flight.len(),
+        suspects: source.len(),
         lag: source.oldest().map(|since| since.elapsed()),
         last_error: source.last_error.clone(),
     });
@@ -403,18 +420,20 @@ impl State {
     }
 
     /// Takes out all that may be dealt with now.
-    fn take_out(&mut self, now: Instant) -> Batch {
-        let mut batch = Batch { sources: Vec::new(), suspects: Vec::new() };
+    fn take_out(&mut self, now: Instant) -> Vec<Batch> {
+        let mut batches = Vec::new();
         for (number, source) in self.sources.iter_mut().enumerate() {
-            if source.pending.is_empty() || source.not_before > now {
+            if source.since.is_none() || source.not_before > now {
                 continue;
             }
             source.in_flight = source.pending.take();
+            source.links_in_flight = std::mem::take(&mut source.links);
             source.in_flight_since = source.since.take();
-            batch.sources.push(number);
-            batch.suspects.extend(source.in_flight.iter().cloned());
+            let suspects = source.in_flight.clone();
+            let links = source.links_in_flight.iter().copied().collect();
+            batches.push(Batch { source: number, suspects, links });
         }
-        batch
+        batches
     }
 
     /// Replaces the journal by what is suspect now.
@@ -451,8 +470,14 @@ impl Source {
         for suspect in std::mem::take(&mut self.in_flight) {
             self.pending.add(&suspect);
         }
+        self.links.append(&mut self.links_in_flight);
         self.since = self.oldest();
         self.in_flight_since = None;
+    }
+
+    fn len(&self) -> usize {
+        let links = self.links.len() + self.links_in_flight.len();
+        self.pending.len() + self.in_flight.len() + links
     }
 
     fn oldest(&self) -> Option<Instant> {

@@ -24,6 +24,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const HEADER: &[u8] = b"canopy suspects 1\n";
 
@@ -32,6 +33,10 @@ const NAME: &str = "suspects";
 
 /// A body is no longer than this: a path of the longest that a scan can be told to read, and more.
 const BODY_BYTES_MAX: usize = 2 << 20;
+
+/// How often, and in what distance, the lock is tried.
+const LOCK_ATTEMPTS: u32 = 10;
+const LOCK_TRIED_EVERY: Duration = Duration::from_millis(100);
 
 /// A file this long is replaced by what still counts of it, if that is a quarter at most.
 const COMPACTED_FROM_BYTES: u64 = 64 << 20;
@@ -138,11 +143,18 @@ fn claim(directory: &Path) -> Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let lock = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600))
         .map_err(Error::errno("open", &path))?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock.into()),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked(directory.to_owned())),
-        Err(errno) => Err(Error::errno("lock", &path)(errno)),
+    // What a daemon that was killed has just started holds the lock until it has begun.
+    for attempt in 0.. {
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => break,
+            Err(rustix::io::Errno::WOULDBLOCK) if attempt < LOCK_ATTEMPTS => {
+                std::thread::sleep(LOCK_TRIED_EVERY);
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::Locked(directory.to_owned())),
+            Err(errno) => return Err(Error::errno("lock", &path)(errno)),
+        }
     }
+    Ok(lock.into())
 }
 
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
@@ -229,7 +241,16 @@ fn next_body(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::os::unix::fs::PermissionsExt;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(bytes: Vec<u8>) {
+            decode(&[HEADER, &bytes].concat());
+            decode(&bytes);
+        }
+    }
 
     fn suspects() -> Vec<Suspect> {
         vec![

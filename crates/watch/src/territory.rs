@@ -84,16 +84,16 @@ impl Territory {
     ///
     /// The directory of the entry, always: its listing is another. An entry that is a directory and
     /// appeared, with all below it: it may have come with a tree, and what is in it now may be older
-    /// than the first event that tells of it. A directory whose attributes changed, likewise: who
-    /// may see what is below it depends on them. A root whose way from `/` changed, as a whole.
+    /// than the first event that tells of it. A directory whose attributes changed, alone: who deals
+    /// with it sees whether its permissions are others, on which depends who may see what is below.
+    /// A root whose way from `/` changed, as a whole.
     pub fn suspects_of(&self, change: &Change<'_>, suspects: &mut Vec<Suspect>) {
         let Change { directory, name, is_dir, what } = *change;
         let is_itself = matches!(name, b"" | b".");
         let child = || join(directory, name);
         if self.root_of(directory).is_some() {
             if is_itself {
-                let recursive = what == What::Attributes;
-                suspects.push(Suspect { path: directory.to_vec(), recursive });
+                suspects.push(Suspect { path: directory.to_vec(), recursive: false });
                 return;
             }
             let is_left_out = |files: &[Vec<u8>]| {
@@ -109,7 +109,7 @@ impl Territory {
             if is_dir && matches!(what, What::Appeared | What::Attributes) {
                 let child = child();
                 if self.root_of(&child).is_some() {
-                    suspects.push(Suspect { path: child, recursive: true });
+                    suspects.push(Suspect { path: child, recursive: what == What::Appeared });
                 }
             }
             return;
@@ -120,8 +120,25 @@ impl Territory {
             What::Attributes => is_itself || is_dir,
             What::Appeared | What::Vanished => true,
         };
-        let below = self.roots.iter().filter(|root| matters && is_at_or_below(root, &changed));
+        if matters {
+            self.suspects_in(&changed, suspects);
+        }
+    }
+
+    /// Adds to `suspects` all that is at and below a path.
+    pub fn suspects_in(&self, path: &[u8], suspects: &mut Vec<Suspect>) {
+        if self.root_of(path).is_some() {
+            suspects.push(Suspect { path: path.to_vec(), recursive: true });
+            return;
+        }
+        let below = self.roots.iter().filter(|root| is_at_or_below(root, path));
         suspects.extend(below.map(|root| Suspect { path: root.clone(), recursive: true }));
+    }
+
+    /// Returns all roots as suspects.
+    pub fn all_suspect(&self) -> Vec<Suspect> {
+        let all = self.roots.iter();
+        all.map(|root| Suspect { path: root.clone(), recursive: true }).collect()
     }
 }
 
@@ -163,8 +180,8 @@ mod tests {
         assert_eq!(suspects("/home/a", "f", false, Appeared), ["/home/a"]);
         assert_eq!(suspects("/home/a", "d", true, Appeared), ["/home/a", "/home/a/d/**"]);
         assert_eq!(suspects("/home/a", "d", true, Vanished), ["/home/a"]);
-        assert_eq!(suspects("/home/a", "d", true, Attributes), ["/home/a", "/home/a/d/**"]);
-        assert_eq!(suspects("/home/a", ".", true, Attributes), ["/home/a/**"]);
+        assert_eq!(suspects("/home/a", "d", true, Attributes), ["/home/a", "/home/a/d"]);
+        assert_eq!(suspects("/home/a", ".", true, Attributes), ["/home/a"]);
         assert_eq!(suspects("/srv/data/in", "f", false, Vanished), ["/srv/data/in"]);
         // What is left out, and what is elsewhere.
         assert_eq!(suspects("/home/index/x", "f", false, Appeared), [""; 0]);

@@ -4,7 +4,7 @@
 mod model;
 
 use canopy_scan::MountRules;
-use canopy_watch::{Fanotify, Inotify, Intake, Journal, Pacing, Scope, Territory};
+use canopy_watch::{Batch, Fanotify, Inotify, Intake, Journal, Pacing, Scope, Territory};
 use model::{Model, Tree, wait_until};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -69,9 +69,11 @@ fn follow(teller: Teller, roots: &[&Path], suspects_max: usize, change: impl FnO
             let mut model = Model::default();
             while !intake.is_stopped() {
                 let limit = Duration::from_millis(50);
-                let Some(batch) = intake.next_batch(PACING, limit) else { continue };
-                model.apply(&batch.suspects);
-                intake.succeeded(&batch, 1, Duration::ZERO, PACING);
+                for batch in intake.next_batches(PACING, limit) {
+                    model.apply(&batch.suspects);
+                    model.apply_links(&batch.links);
+                    intake.succeeded(&batch, 1);
+                }
             }
             model
         });
@@ -134,6 +136,17 @@ fn whatever_changes_is_listed_again() {
             step(&|| fs::remove_dir(at("a/d")).unwrap());
             step(&|| std::os::unix::fs::symlink("x", at("a/link")).unwrap());
             step(&|| fs::create_dir_all(at("a/1/2/3/4")).unwrap());
+            if matches!(teller, Teller::Inotify) {
+                return;
+            }
+            // Other names of a file, wherever they are.
+            fs::write(at("f/first"), "x").unwrap();
+            step(&|| fs::hard_link(at("f/first"), at("a/1/second")).unwrap());
+            step(&|| fs::write(at("a/1/second"), "longer").unwrap());
+            step(&|| fs::rename(at("f/first"), at("f/renamed")).unwrap());
+            step(&|| fs::hard_link(at("f/renamed"), outside.join("third")).unwrap());
+            step(&|| fs::remove_file(at("f/renamed")).unwrap());
+            step(&|| fs::write(outside.join("third"), "even longer").unwrap());
         });
     }
 }
@@ -146,7 +159,7 @@ fn what_changes_meanwhile_is_listed_again() {
         for seed in 0..6 {
             // With so few suspects, nearly all are folded.
             let suspects_max = if seed % 2 == 0 { 100_000 } else { 5 };
-            let mut tree = Tree::new(&root, seed);
+            let mut tree = Tree::new(&root, seed, matches!(teller, Teller::Fanotify));
             follow(teller, &[&root], suspects_max, |_| {
                 for _ in 0..1500 {
                     tree.change();
@@ -218,6 +231,12 @@ impl Drop for Ends<'_> {
     }
 }
 
+/// Returns the only batch.
+fn one(mut batches: Vec<Batch>) -> Batch {
+    assert_eq!(batches.len(), 1);
+    batches.remove(0)
+}
+
 struct Unmounted(PathBuf);
 
 impl Drop for Unmounted {
@@ -259,9 +278,9 @@ fn events_that_the_kernel_lost_make_all_suspect() {
         let mut model = Model::default();
         intake.suspect_all();
         let limit = Duration::from_secs(10);
-        let batch = intake.next_batch(PACING, limit).unwrap();
+        let batch = one(intake.next_batches(PACING, limit));
         model.apply(&batch.suspects);
-        intake.succeeded(&batch, 1, Duration::ZERO, PACING);
+        intake.succeeded(&batch, 1);
         // Nobody reads meanwhile.
         for number in 0..queued {
             fs::write(root.join(format!("many/{number}")), "").unwrap();
@@ -271,9 +290,9 @@ fn events_that_the_kernel_lost_make_all_suspect() {
             scope.spawn(told);
             let _ends = Ends(&intake);
             wait_until("the overflow is told", || intake.snapshot().unwrap().heard.overflows > 0);
-            let batch = intake.next_batch(PACING, limit).unwrap();
+            let batch = one(intake.next_batches(PACING, limit));
             model.apply(&batch.suspects);
-            intake.succeeded(&batch, 1, Duration::ZERO, PACING);
+            intake.succeeded(&batch, 1);
             intake.stop();
         });
         model.assert_is(&root);
@@ -293,23 +312,23 @@ fn suspects_outlive_the_process_until_they_are_dealt_with() {
     let limit = Duration::from_secs(5);
     let begun = intake(&state, &[&root], 1000);
     begun.take_in(&[suspect("a", false), suspect("b", true)], Default::default());
-    let batch = begun.next_batch(PACING, limit).unwrap();
+    let batch = one(begun.next_batches(PACING, limit));
     begun.take_in(&[suspect("c", false)], Default::default());
     // It is killed while the batch is under way.
     drop(begun);
     let again = intake(&state, &[&root], 1000);
-    let recovered = again.next_batch(PACING, limit).unwrap();
+    let recovered = one(again.next_batches(PACING, limit));
     assert_eq!(recovered.suspects, [batch.suspects, vec![suspect("c", false)]].concat());
     again.take_in(&[suspect("d", false)], Default::default());
-    again.succeeded(&recovered, 2, Duration::ZERO, PACING);
+    again.succeeded(&recovered, 2);
     drop(again);
     let last = intake(&state, &[&root], 1000);
-    let batch = last.next_batch(PACING, limit).unwrap();
+    let batch = one(last.next_batches(PACING, limit));
     assert_eq!(batch.suspects, [suspect("d", false)]);
     // One that fails waits again, and longer.
-    last.failed(&batch.sources, "it is locked", PACING);
+    last.failed(&batch, "it is locked", PACING);
     let state = last.snapshot().unwrap();
     assert_eq!(state.sources[0].last_error.as_deref(), Some("it is locked"));
-    assert_eq!(last.next_batch(PACING, Duration::from_millis(500)), None);
-    assert_eq!(last.next_batch(PACING, limit), Some(batch));
+    assert_eq!(last.next_batches(PACING, Duration::from_millis(500)), []);
+    assert_eq!(last.next_batches(PACING, limit), [batch]);
 }

@@ -15,6 +15,7 @@ use canopy_scan::{Known, MountRules, Part, Selection, threads_max};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -31,8 +32,11 @@ use std::time::Instant;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Directories to list again
-    #[arg(value_name = "PATH", required = true)]
+    #[arg(value_name = "PATH", required_unless_present = "suspects")]
     paths: Vec<PathBuf>,
+    /// Read from standard input what is to be listed again, as 'canopy watch' writes it
+    #[arg(long, hide = true, conflicts_with_all = ["paths", "recursive"])]
+    suspects: bool,
     /// List all that is below each PATH, too
     #[arg(short, long)]
     recursive: bool,
@@ -96,8 +100,13 @@ pub fn run(
     engine: Option<&Engine>,
 ) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
-    let suspects = arguments.paths.iter().map(|path| suspect(path, arguments.recursive));
-    let suspects = suspects.collect::<anyhow::Result<Vec<_>>>()?;
+    let suspects = match arguments.suspects {
+        true => suspects_of_input()?,
+        false => {
+            let suspects = arguments.paths.iter().map(|path| suspect(path, arguments.recursive));
+            suspects.collect::<anyhow::Result<Vec<_>>>()?
+        }
+    };
     let location = places::to_write(index)?;
     places::check_links(&location)?;
     let options = UpdateOptions {
@@ -118,6 +127,14 @@ pub fn run(
         begun.elapsed().as_secs_f64(),
     ))?;
     Ok(updated.outcome)
+}
+
+/// Reads what 'canopy watch' wants to have listed again.
+fn suspects_of_input() -> anyhow::Result<Vec<Suspect>> {
+    let mut input = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut input).context("cannot read standard input")?;
+    let read = super::watch_apply::read_suspects(&input)?;
+    Ok(read.into_iter().map(|(path, recursive)| Suspect { path, recursive }).collect())
 }
 
 /// Returns what to list again for a path that a user gave.

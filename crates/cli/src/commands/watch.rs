@@ -1,6 +1,7 @@
 //! `canopy watch`
 
-use super::{watch_apply, watch_status};
+use super::watch_apply::Applier;
+use super::watch_status;
 use crate::config::{pruned_paths, settings};
 use crate::options::stdout_for_json;
 use crate::outcome::{Outcome, message};
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How many suspects are kept of all sources together.
-const SUSPECTS_MAX: usize = 200_000;
+const SUSPECTS_MAX: usize = 100_000;
 
 /// How often the status is written.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
@@ -131,14 +132,13 @@ impl Ear {
 }
 
 struct Daemon {
-    location: PathBuf,
+    applier: Applier,
     directory: PathBuf,
     intake: Intake,
     pacing: Pacing,
     ear: parking_lot::Mutex<Option<Ear>>,
     reporter: parking_lot::Mutex<Reporter>,
     prometheus: Option<PathBuf>,
-    one_file_system: bool,
     /// Set when standard input has ended.
     is_fed: AtomicBool,
     bad_lines: AtomicU64,
@@ -183,14 +183,13 @@ impl Daemon {
         }
         let reporter = Reporter::new(ear.name());
         let daemon = Daemon {
-            location,
+            applier: Applier { index: location, one_file_system: arguments.one_file_system },
             directory,
             intake,
             pacing: Pacing { interval: arguments.interval },
             ear: parking_lot::Mutex::new(Some(ear)),
             reporter: parking_lot::Mutex::new(reporter),
             prometheus: arguments.prometheus.clone(),
-            one_file_system: arguments.one_file_system,
             is_fed: AtomicBool::new(false),
             bad_lines: AtomicU64::new(0),
         };
@@ -219,19 +218,22 @@ impl Daemon {
         ended
     }
 
-    /// Has the index follow, a batch at a time.
+    /// Has the index follow, until all is to end.
     fn apply_batches(&self) -> anyhow::Result<Outcome> {
         while !self.intake.is_stopped() {
-            let Some(batch) = self.intake.next_batch(self.pacing, TOLD_EVERY) else {
-                if self.is_fed.load(Ordering::SeqCst) && self.is_idle() {
+            let batches = self.intake.next_batches(self.pacing, TOLD_EVERY);
+            let is_fed = self.is_fed.load(Ordering::SeqCst);
+            if batches.is_empty() {
+                if is_fed && self.is_idle() {
                     break;
                 }
                 continue;
-            };
-            let failed = self.apply(&batch);
-            if self.is_fed.load(Ordering::SeqCst)
-                && let Some(error) = failed
-            {
+            }
+            let begun = Instant::now();
+            // A source at a time: one that fails keeps its suspects, and no other does.
+            let failed = batches.iter().filter_map(|batch| self.apply(batch)).last();
+            self.intake.rest(begun.elapsed(), self.pacing);
+            if is_fed && let Some(error) = failed {
                 return Err(error);
             }
         }
@@ -243,33 +245,22 @@ impl Daemon {
         sources.is_some_and(|sources| sources.iter().all(|source| source.suspects == 0))
     }
 
-    /// Applies a batch, a source at a time, so that one that fails or whose server does not answer
-    /// in time keeps its suspects and no other does. Returns the last error.
     fn apply(&self, batch: &Batch) -> Option<anyhow::Error> {
-        let parts = batch.by_source(self.intake.territory());
-        parts.iter().filter_map(|part| self.apply_part(part)).last()
-    }
-
-    fn apply_part(&self, part: &Batch) -> Option<anyhow::Error> {
-        let begun = Instant::now();
+        let root = &self.intake.territory().roots()[batch.source];
         let stop = || self.intake.is_stopped();
-        let roots = self.intake.territory().roots();
-        let roots = part.sources.iter().map(|&number| &roots[number]);
-        let applied =
-            watch_apply::apply(&self.location, roots, &part.suspects, self.one_file_system, &stop);
-        match applied {
+        match self.applier.apply(root, batch, &stop) {
             Ok(generation) => {
-                self.intake.succeeded(part, generation, begun.elapsed(), self.pacing);
+                self.intake.succeeded(batch, generation);
                 None
             }
             Err(_) if self.intake.is_stopped() => {
-                self.intake.put_back(part);
+                self.intake.put_back(batch);
                 None
             }
             Err(error) => {
                 let text = format!("{error:#}");
                 message(format_args!("{text}; this will be tried again"));
-                self.intake.failed(&part.sources, &text, self.pacing);
+                self.intake.failed(batch, &text, self.pacing);
                 Some(error)
             }
         }

@@ -4,6 +4,7 @@
 use crate::common;
 
 use common::{Place, User};
+use rand::RngExt;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
@@ -28,9 +29,19 @@ impl Daemon {
     }
 
     fn start_with(place: &Place, index: &Path, arguments: &[&OsStr], input: Stdio) -> Self {
+        let command = Command::new(&place.canopy);
+        Daemon::run(place, index, command, arguments, input)
+    }
+
+    fn run(
+        place: &Place,
+        index: &Path,
+        mut command: Command,
+        arguments: &[&OsStr],
+        input: Stdio,
+    ) -> Self {
         let said = place.path("said");
         let errors = fs::File::options().create(true).append(true).open(&said).unwrap();
-        let mut command = Command::new(&place.canopy);
         command.arg("--index").arg(index).args(["watch", "--interval", "1"]).args(arguments);
         let child = command.stdin(input).stderr(errors).spawn().unwrap();
         let mut daemon = Daemon { child, said };
@@ -249,6 +260,73 @@ fn several_sources_do_not_hold_each_other_up() {
 }
 
 #[test]
+fn events_that_the_kernel_lost_are_no_loss() {
+    use nix::sys::signal::{Signal, kill};
+    let place = Place::new();
+    let disk = place.small_disk("disk", "64M");
+    let (tree, index) = (disk.0.join("tree"), place.path("index"));
+    make_tree(&tree);
+    let daemon = Daemon::start(&place, &index, &[tree.as_os_str()]);
+    wait_for_equality(&place, &index, &[&tree]);
+    let limit = fs::read_to_string("/proc/sys/fs/fanotify/max_queued_events").unwrap();
+    let pid = nix::unistd::Pid::from_raw(daemon.child.id() as i32);
+    kill(pid, Signal::SIGSTOP).unwrap();
+    fs::create_dir(tree.join("many")).unwrap();
+    for number in 0..limit.trim().parse::<u32>().unwrap() {
+        fs::write(tree.join(format!("many/{number}")), "").unwrap();
+    }
+    fs::write(tree.join("open/last"), "x").unwrap();
+    kill(pid, Signal::SIGCONT).unwrap();
+    wait_for_equality(&place, &index, &[&tree]);
+    wait_until("the overflow is told", || status(&place, &index)["overflows"].as_u64() >= Some(1));
+    daemon.stop();
+}
+
+#[test]
+fn users_follow_trees_of_their_own() {
+    let place = Place::new();
+    let own = place.path("own");
+    let user = User { uid: 2001, gid: 3001, groups: Vec::new() };
+    let (tree, index) = (own.join("tree"), own.join("index"));
+    fs::create_dir_all(tree.join("a/b")).unwrap();
+    for path in ["", "tree", "tree/a", "tree/a/b"] {
+        chown(own.join(path), Some(user.uid), Some(user.gid)).unwrap();
+    }
+    let mut command = user.command();
+    command.arg(&place.canopy);
+    let words = [tree.as_os_str()];
+    let daemon = Daemon::run(&place, &index, command, &words, Stdio::null());
+    let listed = || {
+        let words = ["--index".as_ref(), index.as_os_str(), "find".as_ref(), tree.as_os_str()];
+        let output = user.run(place.canopy.as_os_str(), &words);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let prefix = tree.to_str().unwrap().to_owned();
+        let mut below = Vec::from_iter(text.lines().map(|line| line.replacen(&prefix, "", 1)));
+        below.sort();
+        below
+    };
+    wait_until("all is indexed", || listed() == ["", "/a", "/a/b"]);
+    let run = |program: &str, words: &[&str]| {
+        let words = Vec::from_iter(words.iter().map(|word| tree.join(word)));
+        let words = Vec::from_iter(words.iter().map(|word| word.as_os_str()));
+        assert!(user.run(program.as_ref(), &words).status.success());
+    };
+    run("mkdir", &["c"]);
+    run("touch", &["c/file"]);
+    wait_until("a directory is new", || listed() == ["", "/a", "/a/b", "/c", "/c/file"]);
+    run("mv", &["c", "a/b"]);
+    run("touch", &["a/b/c/more"]);
+    wait_until("a directory has moved", || {
+        listed() == ["", "/a", "/a/b", "/a/b/c", "/a/b/c/file", "/a/b/c/more"]
+    });
+    assert!(daemon.said().contains("following by inotify"), "{}", daemon.said());
+    let words = ["--index".as_ref(), index.as_os_str(), "watch".as_ref(), "--status".as_ref()];
+    let output = user.run(place.canopy.as_os_str(), &words);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.starts_with("state       running, by inotify, pid "), "{text}");
+}
+
+#[test]
 fn events_of_others_are_followed() {
     let place = Place::new();
     let (tree, index, events) = (place.path("tree"), place.path("index"), place.path("events"));
@@ -333,4 +411,93 @@ fn what_cannot_be_followed_is_told() {
     let help = place.canopy(&index, &["watch".as_ref(), "--help".as_ref()]);
     assert!(String::from_utf8(help.stdout).unwrap().starts_with("Follow what changes in sources"));
     fails(&["watch".as_ref(), "--status".as_ref()], "no 'canopy watch' has run for this index");
+}
+
+/// A tree that changes at random.
+struct Changes {
+    tree: PathBuf,
+    outside: PathBuf,
+    random: rand::rngs::StdRng,
+}
+
+impl Changes {
+    /// A path of few names, in the tree or now and then beside it.
+    fn path(&mut self) -> PathBuf {
+        let mut path = match self.random.random_range(0..10) {
+            0 => self.outside.clone(),
+            _ => self.tree.clone(),
+        };
+        for _ in 0..self.random.random_range(1..5) {
+            path.push(["a", "b", "c", "d\u{fe}"][self.random.random_range(0..4)]);
+        }
+        path
+    }
+
+    /// Does one thing, if it can be done.
+    fn change(&mut self) {
+        let (path, other) = (self.path(), self.path());
+        let number: u32 = self.random.random_range(0..1 << 20);
+        let (uid, gid) = (2001 + number % 3, 3001 + number / 3 % 3);
+        let _ = match self.random.random_range(0..20) {
+            0..=3 => fs::create_dir(&path),
+            4 => fs::create_dir_all(&path),
+            5..=7 => fs::write(&path, vec![b'x'; number as usize % 9000]),
+            8 => fs::remove_file(&path),
+            9 => fs::remove_dir_all(&path),
+            10..=12 => fs::rename(&path, &other),
+            13 => fs::hard_link(&path, &other),
+            14 => std::os::unix::fs::symlink(&other, &path),
+            15 => chown(&path, Some(uid), Some(gid)),
+            16 => {
+                let value = number.to_string();
+                let flags = rustix::fs::XattrFlags::empty();
+                let set = rustix::fs::setxattr(&path, "user.number", value.as_bytes(), flags);
+                set.map_err(Into::into)
+            }
+            17 => {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                let cwd = rustix::fs::CWD;
+                rustix::fs::renameat_with(cwd, &path, cwd, &other, flags).map_err(Into::into)
+            }
+            _ => {
+                let mode = [0o755, 0o700, 0o711, 0o750, 0o775][number as usize % 5];
+                match path.symlink_metadata() {
+                    // Others' files behind a symbolic link are left alone.
+                    Ok(about) if !about.is_symlink() => {
+                        fs::set_permissions(&path, PermissionsExt::from_mode(mode))
+                    }
+                    _ => Ok(()),
+                }
+            }
+        };
+    }
+}
+
+#[test]
+fn random_changes_are_followed() {
+    let place = Place::new();
+    for seed in 0..3 {
+        let [tree, outside, index] =
+            ["tree", "outside", "index"].map(|name| place.path(&format!("{name}{seed}")));
+        fs::create_dir(&tree).unwrap();
+        fs::create_dir(&outside).unwrap();
+        let mut changes =
+            Changes { tree: tree.clone(), outside, random: common::seeded(7000 + seed) };
+        for round in 0..4 {
+            let daemon = Daemon::start(&place, &index, &[tree.as_os_str()]);
+            for _ in 0..400 {
+                changes.change();
+                if changes.random.random_bool(0.02) {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }
+            // Now and then it is killed in the middle of it.
+            if round % 2 == 1 {
+                drop(daemon);
+                continue;
+            }
+            wait_for_equality(&place, &index, &[&tree]);
+            daemon.stop();
+        }
+    }
 }

@@ -49,6 +49,16 @@ impl Model {
         }
     }
 
+    /// Lists the directories again that have one of these inodes.
+    pub fn apply_links(&mut self, inodes: &[u64]) {
+        let has =
+            |listing: &Listing| listing.entries.values().any(|entry| inodes.contains(&entry.ino));
+        let having = self.0.iter().filter(|(_, listing)| has(listing));
+        for path in Vec::from_iter(having.map(|(path, _)| path.clone())) {
+            self.list(&path);
+        }
+    }
+
     fn remove(&mut self, path: &Path) {
         let below = path.as_os_str().as_bytes();
         self.0.retain(|known, _| !is_at_or_below(known.as_os_str().as_bytes(), below));
@@ -62,10 +72,16 @@ impl Model {
         self.0.insert(path.to_owned(), listing);
     }
 
-    /// Lists a directory again; what was below it and is no longer there goes.
+    /// Lists a directory again, and all below it if it has other permissions; what was below it and
+    /// is no longer there goes.
     fn list(&mut self, path: &Path) {
         let Some(listing) = listing(path) else { return self.remove(path) };
         let before = self.0.insert(path.to_owned(), listing.clone());
+        let access = |listing: &Listing| (listing.own.mode, listing.own.owner);
+        if before.as_ref().is_some_and(|before| access(before) != access(&listing)) {
+            self.remove(path);
+            return self.walk(path);
+        }
         let kept = Vec::from_iter(directories(&listing));
         let gone = before.iter().flat_map(directories).filter(|name| !kept.contains(name));
         for name in Vec::from_iter(gone.cloned()) {
@@ -143,14 +159,15 @@ pub struct Tree {
     root: PathBuf,
     outside: PathBuf,
     random: u64,
+    hard_links: bool,
 }
 
 impl Tree {
     /// A tree at a root, which moves to and from a directory beside it.
-    pub fn new(root: &Path, seed: u64) -> Self {
+    pub fn new(root: &Path, seed: u64, hard_links: bool) -> Self {
         let outside = root.with_extension("outside");
         fs::create_dir_all(&outside).unwrap();
-        Tree { root: root.to_owned(), outside, random: seed * 2 + 1 }
+        Tree { root: root.to_owned(), outside, random: seed * 2 + 1, hard_links }
     }
 
     fn below(&mut self, number: u64) -> u64 {
@@ -176,7 +193,7 @@ impl Tree {
     /// Does one thing, if it can be done.
     pub fn change(&mut self) {
         let path = self.path();
-        let _ = match self.below(16) {
+        let _ = match self.below(17) {
             0..=3 => fs::create_dir(&path),
             4 => fs::create_dir_all(&path),
             5..=7 => fs::write(&path, vec![b'x'; self.below(100) as usize]),
@@ -187,7 +204,8 @@ impl Tree {
                 let mode = 0o700 + self.below(64) as u32;
                 fs::set_permissions(&path, PermissionsExt::from_mode(mode))
             }
-            14 => std::os::unix::fs::chown(&path, Some(self.below(5) as u32), None),
+            14 if self.hard_links => fs::hard_link(&path, self.path()),
+            15 => std::os::unix::fs::chown(&path, Some(self.below(5) as u32), None),
             _ => {
                 let to = self.path();
                 let flags = rustix::fs::RenameFlags::EXCHANGE;
