@@ -2,14 +2,13 @@
 
 use crate::options::{ReadOptions, age, now_ns, stdout_for_json};
 use crate::outcome::Outcome;
-use canopy_index::{Failure, Index, Shard, SourceRecord};
+use canopy_index::{Failure, Index, SourceRecord};
 use canopy_read::to_path;
 use canopy_text::human_size;
 use canopy_text::safe::one_line;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// Tell what the index holds, and what of it you can see
 ///
