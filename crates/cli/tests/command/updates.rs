@@ -4,8 +4,9 @@
 use crate::common::Place;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 fn said(output: &Output) -> String {
     let text = [output.stdout.as_slice(), &output.stderr].concat();
@@ -122,6 +123,28 @@ fn an_incremental_scan_keeps_what_is_as_it_was() {
     let output = run(&place, &["update", "--recursive", "TREE", "--copied-rows=0"]);
     assert!(said(&output).contains(" 105 of them as they were"), "{}", said(&output));
     assert_eq!(listed(&place), before);
+}
+
+#[test]
+fn suspects_come_from_standard_input() {
+    let place = place();
+    fs::write(place.path("tree/a/b/new"), "").unwrap();
+    fs::create_dir_all(place.path("tree/c/d")).unwrap();
+    let told = |text: &[u8]| {
+        let mut command = Command::new(&place.canopy);
+        command.arg("--index").arg(place.path("index")).args(["update", "--suspects"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let tree = place.path("tree");
+    let output = told(format!("d{0}/a/b\0r{0}\0", tree.display()).as_bytes());
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(listed(&place), ["", "/a", "/a/b", "/a/b/file", "/a/b/new", "/c", "/c/d"]);
+    let output = told(b"whatever\0");
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("no suspects"), "{}", said(&output));
 }
 
 #[test]

@@ -271,8 +271,10 @@ fn events_that_the_kernel_lost_are_no_loss() {
     let limit = fs::read_to_string("/proc/sys/fs/fanotify/max_queued_events").unwrap();
     let pid = nix::unistd::Pid::from_raw(daemon.child.id() as i32);
     kill(pid, Signal::SIGSTOP).unwrap();
+    let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    wait_until("the daemon stands still", || state().contains(") T "));
     fs::create_dir(tree.join("many")).unwrap();
-    for number in 0..limit.trim().parse::<u32>().unwrap() {
+    for number in 0..2 * limit.trim().parse::<u32>().unwrap() {
         fs::write(tree.join(format!("many/{number}")), "").unwrap();
     }
     fs::write(tree.join("open/last"), "x").unwrap();
@@ -367,7 +369,7 @@ fn events_of_others_are_followed() {
     // A line that nobody understands.
     tell("{\"op\":\"create\"}\n".to_owned());
     wait_for_equality(&place, &index, &[&tree]);
-    assert_eq!(status(&place, &index)["bad_lines"], 1);
+    wait_until("the line is told", || status(&place, &index)["bad_lines"] == 1);
     assert!(daemon.said().contains("it has no text 'path'"), "{}", daemon.said());
     // The file is replaced by another.
     fs::rename(&events, place.path("events.1")).unwrap();
