@@ -14,7 +14,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Index file systems and search their metadata, as any user, in milliseconds.
 #[derive(Parser)]
-#[command(name = "canopy", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(
+    name = "canopy",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
 pub struct Cli {
     /// Directory of the index [default: as configured, else /var/lib/canopy/index for root and
     /// $XDG_DATA_HOME/canopy/index for others, who read root's where they have none]
@@ -57,11 +63,12 @@ impl Cli {
     pub fn of_process() -> Self {
         let mut command = Cli::command();
         let name = command_name(std::env::args_os());
-        if name.is_none_or(|name| command.find_subcommand(name).is_none()) {
+        if name.as_ref().is_none_or(|name| command.find_subcommand(name).is_none()) {
             // Help tells of all commands.
             command.build();
         }
-        let parsed = Cli::from_arg_matches(&command.get_matches());
+        let words = crate::commands::unabbreviated(name.as_deref(), std::env::args_os());
+        let parsed = Cli::from_arg_matches(&command.get_matches_from(words));
         parsed.unwrap_or_else(|error| error.format(&mut Cli::command()).exit())
     }
 }

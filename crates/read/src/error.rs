@@ -22,6 +22,9 @@ pub enum Error {
     /// A source holds the path, but nothing is there that the caller may see.
     #[error("{0}: no such file or directory in the index, or not for you to see")]
     NotFound(String),
+    /// A symbolic link that is looked through leads to where the index knows nothing.
+    #[error("{0}: this link leads out of the index, or through what is not for you to see")]
+    LeadsOut(String),
     /// A relative path has nothing to begin from.
     #[error("cannot tell the working directory")]
     WorkingDirectory(#[source] std::io::Error),
@@ -31,6 +34,6 @@ impl Error {
     /// Returns whether a path that the user gave has no answer, which leaves the answers for other
     /// paths.
     pub fn is_of_path(&self) -> bool {
-        matches!(self, Error::NotCovered { .. } | Error::NotFound(_))
+        matches!(self, Error::NotCovered { .. } | Error::NotFound(_) | Error::LeadsOut(_))
     }
 }

@@ -23,9 +23,9 @@ pub fn locate_all_followed(index: &Index, given: &OsStr) -> Result<Vec<Start>> {
 }
 
 fn follow_start(index: &Index, start: Start, given: &OsStr) -> Result<Start> {
-    let missing = || Error::NotFound(given.to_string_lossy().into_owned());
     let (links, shown) = (Links::new(start.view.clone()), start.given.clone());
-    let start = followed(index, &links, start).map_err(|_| missing())?;
+    let error = |lost: Lost| lost.error(given.to_string_lossy().into_owned());
+    let start = followed(index, &links, start).map_err(error)?;
     Ok(Start { given: shown, ..start })
 }
 
@@ -38,6 +38,16 @@ pub enum Lost {
     Unreachable,
     /// The index does not cover it.
     Outside,
+}
+
+impl Lost {
+    /// Returns the error of a link that is given by this path.
+    pub fn error(self, given: String) -> Error {
+        match self {
+            Lost::Outside => Error::LeadsOut(given),
+            Lost::Missing | Lost::Unreachable => Error::NotFound(given),
+        }
+    }
 }
 
 /// What a symbolic link leads to.

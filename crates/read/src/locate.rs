@@ -162,6 +162,18 @@ pub(crate) fn lists(index: &Index, source: &SourceRecord, path: &str) -> Result<
     Ok(false)
 }
 
+/// Returns the device of what is in a directory, which is another than its own where something is
+/// mounted there; `None` where the caller does not see the listing.
+pub fn device_within(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<u64>> {
+    for shard in index.shards_of(source.id) {
+        let listings = shard.listings_at(path)?;
+        if !listings.is_empty() {
+            return Ok(Some(shard.device_of(listings.start)?));
+        }
+    }
+    Ok(None)
+}
+
 /// Returns the credentials by which the kernel judges where the caller may go.
 fn caller() -> Credentials {
     let groups = rustix::process::getgroups().unwrap_or_default();

@@ -98,6 +98,11 @@ fn base(path: &str) -> Result<String> {
     Ok(escape(here.as_os_str().as_bytes()).into_owned())
 }
 
+/// Returns whether the working directory was removed, so that nothing is in it.
+pub fn in_removed_directory() -> bool {
+    std::env::current_dir().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
 /// Returns whether the last component of a path stands for a directory, through links.
 fn asks_for_directory(path: &str) -> bool {
     matches!(path.rsplit('/').next(), Some("" | "." | ".."))

@@ -171,6 +171,17 @@ pub fn whole_number(text: &str) -> Option<usize> {
     usize::from_str_radix(digits, radix).ok().filter(|_| rest.is_empty())
 }
 
+/// Reads how many columns a line has, as ls(1) does: 0, and what is too large, is no limit.
+pub fn line_width(text: &str) -> Option<usize> {
+    let (radix, digits, rest) = digits_of(text);
+    let is_number = rest.is_empty() && !digits.is_empty();
+    let columns = usize::from_str_radix(digits, radix).ok().filter(|&count| count <= WIDEST);
+    is_number.then(|| columns.unwrap_or(0))
+}
+
+/// The widest line that has a limit.
+const WIDEST: usize = isize::MAX as usize;
+
 /// Returns the base of a number, its digits and what follows, as strtol(3) tells them apart.
 fn digits_of(text: &str) -> (u32, &str, &str) {
     let (radix, digits_at) = match text.as_bytes() {

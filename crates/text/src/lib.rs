@@ -16,6 +16,7 @@
 //! # Ok::<(), canopy_text::Error>(())
 //! ```
 
+mod bar;
 mod brackets;
 mod characters;
 pub mod clock;
@@ -32,9 +33,10 @@ pub mod safe;
 mod strftime;
 mod times;
 
+pub use bar::bar;
 pub use characters::Characters;
 pub use error::{Error, Result};
-pub use human::{SizeForm, human_size, parse_size, whole_number};
+pub use human::{SizeForm, human_size, line_width, parse_size, whole_number};
 pub use mode::mode_string;
 pub use names::{group_id, group_name, group_or_number, user_id, user_name, user_or_number};
 pub use pattern::Glob;

@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 use regex::Regex;
 
 /// A shell pattern. `*` and `?` match any character, '/' and a leading '.' among them, as in find.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Glob {
     /// The text itself.
     Literal(String),
@@ -26,7 +26,7 @@ pub enum Glob {
 }
 
 /// A shell pattern as regular expressions.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Wildcards {
     /// Of characters, where both they and the pattern are UTF-8.
     of_characters: Option<Regex>,

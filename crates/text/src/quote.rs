@@ -48,6 +48,12 @@ impl Style {
         ("clocale", Style::CLocale),
     ];
 
+    /// Returns the name of the style.
+    pub fn name(self) -> &'static str {
+        let found = Style::NAMES.iter().find(|(_, style)| *style == self);
+        found.map_or("literal", |(name, _)| name)
+    }
+
     /// Returns the style that the environment asks for.
     pub fn from_environment() -> Option<Self> {
         let asked = std::env::var("QUOTING_STYLE").ok()?;

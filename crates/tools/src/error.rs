@@ -1,5 +1,7 @@
 //! What can go wrong with a tool.
 
+use canopy_read::follow::Lost;
+
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -24,6 +26,9 @@ pub enum Error {
     /// A format has a directive that makes no sense.
     #[error("'{0}': invalid directive")]
     Directive(String),
+    /// A directory lies in itself, by a mount or a symbolic link.
+    #[error("{0}: not listing already-listed directory")]
+    AlreadyListed(String),
     /// What is searched cannot be read.
     #[error("cannot read the records")]
     Records(#[source] std::io::Error),
@@ -39,7 +44,16 @@ impl Error {
     /// Returns whether a path that the user gave has no answer, which leaves the answers for other
     /// paths.
     pub fn is_of_path(&self) -> bool {
-        matches!(self, Error::Read(error) if error.is_of_path())
+        match self {
+            Error::Read(error) => error.is_of_path(),
+            Error::AlreadyListed(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Returns why a symbolic link at a path cannot be looked through.
+    pub(crate) fn of_link(given: &[u8], lost: Lost) -> Self {
+        lost.error(String::from_utf8_lossy(given).into_owned()).into()
     }
 
     /// Returns whether the reader of the answers has gone away, which is no fault.

@@ -1,10 +1,12 @@
 //! `canopy du`
 
+use super::ls::width;
 use super::switches::Effect::{Flag, Optional, Value};
-use super::switches::{Argument, Switch, Switches, Tool, both, long, short};
+use super::switches::{Argument, Switch, Switches, Tool, both, long, own, short};
 use crate::options::{ReadOptions, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use anyhow::{Context, anyhow, bail};
+use canopy_text::locale::is_utf8;
 use canopy_text::{SizeForm, TimeStyle, parse_size};
 use canopy_tools::du::{self, By, DuOptions, Exclude, Measure, Order, TimeKind};
 use std::ffi::{OsStr, OsString};
@@ -29,8 +31,12 @@ pub struct Arguments {
 }
 
 /// What the options have asked for so far.
-struct Du {
+pub(super) struct Du {
     options: DuOptions,
+    form: Option<SizeForm>,
+    tree: bool,
+    /// The file that names what to add up.
+    files: Option<OsString>,
     summarize: bool,
     inodes: bool,
     time: Option<TimeKind>,
@@ -39,8 +45,7 @@ struct Du {
 
 impl Tool for Du {
     const NAME: &'static str = "du";
-    const MISSING: &'static [(&'static str, Option<char>)] =
-        &[("dereference", Some('L')), ("files0-from", None)];
+    const MISSING: &'static [(&'static str, Option<char>)] = &[];
     const SWITCHES: &'static [Switch<Du>] = &[
         both('0', "null", Flag(|du| du.options.null = true), "End lines with NUL"),
         both('a', "all", Flag(|du| du.options.all = true), "Print a line for every file too"),
@@ -59,7 +64,7 @@ impl Tool for Du {
             'b',
             "bytes",
             Flag(|du| {
-                (du.options.measure, du.options.form) = (Measure::Apparent, SizeForm::BYTES);
+                (du.options.measure, du.form) = (Measure::Apparent, Some(SizeForm::BYTES));
             }),
             "The same as --apparent-size --block-size=1",
         ),
@@ -67,10 +72,11 @@ impl Tool for Du {
         both(
             'D',
             "dereference-args",
-            Flag(|du| du.options.dereference = true),
+            Flag(Du::take_arguments),
             "Follow symbolic links that are PATHs",
         ),
-        short('H', "dereference-args-too", |du| du.options.dereference = true, "The same as -D"),
+        short('H', "dereference-args-too", Du::take_arguments, "The same as -D"),
+        both('L', "dereference", Flag(|du| du.options.logical = true), "Follow all symbolic links"),
         both(
             'd',
             "max-depth",
@@ -81,10 +87,18 @@ impl Tool for Du {
             }),
             "Print lines for what is at most N levels below a PATH",
         ),
+        long(
+            "files0-from",
+            Value("FILE", |du, file| {
+                du.files = Some(file.value.to_owned());
+                Ok(())
+            }),
+            "Add up what FILE names, each with NUL behind it; - is standard input",
+        ),
         both(
             'h',
             "human-readable",
-            Flag(|du| du.options.form = SizeForm::HUMAN),
+            Flag(|du| du.form = Some(SizeForm::HUMAN)),
             "Print sizes for people, such as 4.0K or 12M",
         ),
         long(
@@ -95,7 +109,7 @@ impl Tool for Du {
         short(
             'k',
             "kibibytes",
-            |du| du.options.form = SizeForm::KIBIBYTES,
+            |du| du.form = Some(SizeForm::KIBIBYTES),
             "The same as --block-size=1K",
         ),
         both(
@@ -107,13 +121,13 @@ impl Tool for Du {
         short(
             'm',
             "mebibytes",
-            |du| du.options.form = SizeForm::blocks(1 << 20),
+            |du| du.form = Some(SizeForm::blocks(1 << 20)),
             "The same as --block-size=1M",
         ),
         both(
             'P',
             "no-dereference",
-            Flag(|du| du.options.dereference = false),
+            Flag(|du| (du.options.dereference, du.options.logical) = (false, false)),
             "Follow no symbolic links, which is the default",
         ),
         both(
@@ -122,7 +136,7 @@ impl Tool for Du {
             Flag(|du| du.options.separate = true),
             "Leave subdirectories out of the lines of directories",
         ),
-        long("si", Flag(|du| du.options.form = SizeForm::SI), "As -h, with powers of 1000"),
+        long("si", Flag(|du| du.form = Some(SizeForm::SI)), "As -h, with powers of 1000"),
         both('s', "summarize", Flag(|du| du.summarize = true), "Print one line for each PATH"),
         both(
             't',
@@ -170,7 +184,7 @@ impl Tool for Du {
             Flag(|du| du.options.one_file_system = true),
             "Leave directories on other file systems out",
         ),
-        long(
+        own(
             "by",
             Value("WHAT", |du, what| {
                 du.options.by = Some(what.word(&PARTS)?);
@@ -179,7 +193,7 @@ impl Tool for Du {
             "Print sums by user, group, extension or age instead of directories: of all that is no \
              directory, every name of a hard link counted. Sums by extension and age are of sizes",
         ),
-        long(
+        own(
             "sort",
             Value("ORDER", |du, order| {
                 du.options.order =
@@ -188,7 +202,7 @@ impl Tool for Du {
             }),
             "Print lines by size, largest first, or by name",
         ),
-        long(
+        own(
             "top",
             Value("N", |du, count| {
                 let invalid = |_| anyhow!("invalid number of lines {:?}", count.value);
@@ -197,7 +211,13 @@ impl Tool for Du {
             }),
             "Print the N largest lines",
         ),
-        long("json", Flag(|du| du.options.json = true), "Print JSON"),
+        own("json", Flag(|du| du.options.json = true), "Print JSON"),
+        own(
+            "tree",
+            Flag(|du| du.tree = true),
+            "Print a tree with bars, the largest first: two levels and ten lines of each directory, \
+             unless -d and --top say otherwise",
+        ),
     ];
 }
 
@@ -217,11 +237,18 @@ const PARTS: [(&str, By); 4] =
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<Outcome> {
-    if arguments.paths.is_empty() {
-        arguments.paths.push(".".into());
-    }
     let mut asked = Du::new(arguments.read.threads());
     arguments.switches.apply(&mut asked)?;
+    let mut unnamed = 0;
+    if let Some(file) = &asked.files {
+        if let Some(operand) = arguments.paths.first() {
+            bail!("{operand:?} cannot be added up beside what --files0-from names");
+        }
+        (arguments.paths, unnamed) = files_from(file)?;
+        asked.options.once = true;
+    } else if arguments.paths.is_empty() {
+        arguments.paths.push(".".into());
+    }
     let options = asked.options()?;
     let index = arguments.read.open(index)?;
     let mut output = match options.json {
@@ -230,28 +257,73 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     };
     let failed = du::run(&index, &arguments.paths, &options, &mut output)?;
     failed.iter().for_each(message);
-    Ok(Outcome::of_errors(&failed))
+    Ok(if unnamed > 0 { Outcome::Partial } else { Outcome::of_errors(&failed) })
+}
+
+/// Reads the names of what is to be added up. Returns how many of them name nothing, which messages
+/// have told.
+fn files_from(file: &OsStr) -> anyhow::Result<(Vec<OsString>, usize)> {
+    let shown = file.display();
+    let mut text = Vec::new();
+    if file == "-" {
+        std::io::stdin().read_to_end(&mut text).context("cannot read names")?;
+    } else {
+        text = std::fs::read(file).with_context(|| format!("cannot read {shown}"))?;
+    }
+    let (mut names, mut unnamed) = (Vec::new(), 0);
+    if text.is_empty() {
+        return Ok((names, unnamed));
+    }
+    let text = text.strip_suffix(b"\0").unwrap_or(&text);
+    for (number, name) in text.split(|byte| *byte == 0).enumerate() {
+        if name.is_empty() {
+            message(format_args!("{shown}:{}: a name without characters", number + 1));
+            unnamed += 1;
+        } else if name == b"-" && file == "-" {
+            message("standard input cannot be among the names that it has");
+            unnamed += 1;
+        } else {
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    Ok((names, unnamed))
 }
 
 impl Du {
     fn new(threads: usize) -> Self {
         let options = DuOptions {
-            form: SizeForm::from_environment("DU_BLOCK_SIZE"),
             terminal: std::io::stdout().is_terminal(),
             threads,
             ..DuOptions::default()
         };
-        Du { options, summarize: false, inodes: false, time: None, time_style: None }
+        Du {
+            options,
+            form: None,
+            tree: false,
+            files: None,
+            summarize: false,
+            inodes: false,
+            time: None,
+            time_style: None,
+        }
+    }
+
+    fn take_arguments(&mut self) {
+        (self.options.dereference, self.options.logical) = (true, false);
     }
 
     fn take_block_size(&mut self, size: Argument<'_>) -> anyhow::Result<()> {
-        self.options.form = block_size(size)?;
+        self.form = Some(block_size(size)?);
         Ok(())
     }
 
     /// Returns what comes of all options and the environment.
     fn options(self) -> anyhow::Result<DuOptions> {
         let mut options = self.options;
+        options.form = self.form.unwrap_or_else(|| match self.tree {
+            true if !asks_for_size() => SizeForm::HUMAN,
+            _ => SizeForm::from_environment("DU_BLOCK_SIZE"),
+        });
         if self.inodes {
             options.measure = Measure::Inodes;
         }
@@ -259,7 +331,18 @@ impl Du {
             let style = self.time_style.map(|style| TimeStyle::parse_for_du(&style)).transpose();
             options.time = Some((kind, style?.unwrap_or_else(time_style)));
         }
-        if options.top.is_some() {
+        if self.tree {
+            if options.by.is_some() || options.json || options.null || options.separate {
+                bail!("--tree goes with neither --by, --json, -0 nor -S");
+            }
+            if options.time.is_some() {
+                bail!("--tree shows no times");
+            }
+            options.tree = Some(if width(options.terminal) < 80 { 10 } else { 20 });
+            options.ascii = !is_utf8();
+            options.depth_max.get_or_insert(if self.summarize { 0 } else { 2 });
+            options.top.get_or_insert(10);
+        } else if options.top.is_some() {
             options.order.get_or_insert(Order::Size);
         }
         if self.summarize {
@@ -295,6 +378,11 @@ fn time_style() -> TimeStyle {
     // Of two lines for ls, du takes the first.
     let asked = asked.map(|style| style.split('\n').next().unwrap_or(style));
     asked.and_then(|style| TimeStyle::parse_for_du(style).ok()).unwrap_or_else(TimeStyle::long_iso)
+}
+
+/// Returns whether the environment says in which units sizes are.
+fn asks_for_size() -> bool {
+    ["DU_BLOCK_SIZE", "BLOCK_SIZE", "BLOCKSIZE"].iter().any(|name| std::env::var_os(name).is_some())
 }
 
 fn threshold(text: &str) -> anyhow::Result<i64> {

@@ -2,16 +2,18 @@
 
 use super::du::block_size;
 use super::switches::Effect::{Flag, Optional, Value};
-use super::switches::{Argument, Switch, Switches, Tool, both, long, short};
-use crate::options::{ReadOptions, now_ns};
+use super::switches::{Argument, Switch, Switches, Tool, both, long, own, short};
+use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use canopy_text::locale::is_utf8;
-use canopy_text::{Quoting, SizeForm, Style, TimeStyle, whole_number};
-use canopy_tools::ls::{self, Colors, Hidden, Indicator, Layout, LsOptions, LsTime, SortBy};
+use canopy_text::{Quoting, SizeForm, Style, TimeStyle, line_width, whole_number};
+use canopy_tools::ls::{
+    self, Colors, Dereference, Hidden, Indicator, Layout, LsOptions, LsTime, NamePattern, SortBy,
+};
 use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 /// List directories, as ls(1) does, answered from the index
@@ -34,7 +36,7 @@ pub struct Arguments {
 
 /// What the options have asked for so far.
 #[derive(Default)]
-struct Ls {
+pub(super) struct Ls {
     terminal: bool,
     layout: Option<Layout>,
     style: Option<Style>,
@@ -45,6 +47,8 @@ struct Ls {
     form: Option<SizeForm>,
     kibibytes: bool,
     color: When,
+    dereference: Option<Dereference>,
+    backups: bool,
     width: Option<usize>,
     tab: Option<usize>,
     options: LsOptions,
@@ -52,18 +56,7 @@ struct Ls {
 
 impl Tool for Ls {
     const NAME: &'static str = "ls";
-    const MISSING: &'static [(&'static str, Option<char>)] = &[
-        ("author", None),
-        ("context", Some('Z')),
-        ("dereference", Some('L')),
-        ("dereference-command-line", Some('H')),
-        ("dereference-command-line-symlink-to-dir", None),
-        ("dired", Some('D')),
-        ("hide", None),
-        ("hyperlink", None),
-        ("ignore", Some('I')),
-        ("ignore-backups", Some('B')),
-    ];
+    const MISSING: &'static [(&'static str, Option<char>)] = &[("context", Some('Z'))];
     const SWITCHES: &'static [Switch<Ls>] = &[
         both(
             'a',
@@ -77,6 +70,7 @@ impl Tool for Ls {
             Flag(|ls| ls.options.hidden = Hidden::Almost),
             "The same, without . and ..",
         ),
+        long("author", Flag(|ls| ls.options.author = true), "Print owners as authors too with -l"),
         both(
             'b',
             "escape",
@@ -107,6 +101,29 @@ impl Tool for Ls {
             "Print names in colours, as LS_COLORS says: always, auto or never",
         ),
         both(
+            'L',
+            "dereference",
+            Flag(|ls| ls.dereference = Some(Dereference::Always)),
+            "Show what symbolic links lead to in place of them",
+        ),
+        both(
+            'H',
+            "dereference-command-line",
+            Flag(|ls| ls.dereference = Some(Dereference::Arguments)),
+            "The same of links that are PATHs",
+        ),
+        long(
+            "dereference-command-line-symlink-to-dir",
+            Flag(|ls| ls.dereference = Some(Dereference::ToDirectories)),
+            "The same of links that are PATHs and lead to directories",
+        ),
+        both(
+            'D',
+            "dired",
+            Flag(|ls| ls.options.dired = true),
+            "Tell Emacs behind -l where names are",
+        ),
+        both(
             'd',
             "directory",
             Flag(|ls| ls.options.directory = true),
@@ -122,6 +139,12 @@ impl Tool for Ls {
                 Ok(())
             }),
             "Print one of */=@| behind names by type",
+        ),
+        short(
+            'f',
+            "unsorted-all",
+            Ls::take_all_unsorted,
+            "The same as -a -U, without -l, -s, colours and hyperlinks before it",
         ),
         long(
             "file-type",
@@ -167,6 +190,32 @@ impl Tool for Ls {
             "Print sizes for people, such as 4.0K or 12M",
         ),
         long(
+            "hide",
+            Value("PATTERN", |ls, pattern| {
+                ls.options.hide.push(name_pattern(pattern)?);
+                Ok(())
+            }),
+            "Leave out what matches PATTERN, but for -a and -A",
+        ),
+        long(
+            "hyperlink",
+            Optional("WHEN", |ls, when| {
+                ls.options.hyperlink = when.word(&WHEN)?.is_now(ls.terminal);
+                Ok(())
+            }),
+            "Print names as hyperlinks: always, auto or never",
+        ),
+        both(
+            'I',
+            "ignore",
+            Value("PATTERN", |ls, pattern| {
+                ls.options.ignore.push(name_pattern(pattern)?);
+                Ok(())
+            }),
+            "Leave out what matches PATTERN",
+        ),
+        both('B', "ignore-backups", Flag(|ls| ls.backups = true), "Leave out what ends in ~"),
+        long(
             "indicator-style",
             Value("WORD", |ls, indicator| {
                 ls.options.indicator = indicator.word(&INDICATORS)?;
@@ -175,6 +224,7 @@ impl Tool for Ls {
             "none, slash -p, file-type, classify -F",
         ),
         both('i', "inode", Flag(|ls| ls.options.inode = true), "Print inode numbers"),
+        own("json", Flag(|ls| ls.options.json = true), "Print JSON"),
         both(
             'k',
             "kibibytes",
@@ -241,12 +291,7 @@ impl Tool for Ls {
             "List directories in directories too",
         ),
         both('r', "reverse", Flag(|ls| ls.options.reverse = true), "Turn the order around"),
-        both(
-            'S',
-            "by-size",
-            Flag(|ls| ls.sort = Some(SortBy::Size)),
-            "Sort by size, largest first",
-        ),
+        short('S', "by-size", |ls| ls.sort = Some(SortBy::Size), "Sort by size, largest first"),
         both('s', "size", Flag(|ls| ls.options.blocks = true), "Print the space that entries take"),
         long(
             "show-control-chars",
@@ -260,7 +305,7 @@ impl Tool for Ls {
                 ls.sort = Some(sort.word(&SORTS)?);
                 Ok(())
             }),
-            "none -U, size -S, time -t, extension -X",
+            "none -U, size -S, time -t, extension -X, version -v, width",
         ),
         short('t', "by-time", |ls| ls.sort = Some(SortBy::Time), "Sort by time, newest first"),
         long(
@@ -301,11 +346,18 @@ impl Tool for Ls {
             |ls| ls.time = Some(LsTime::Access),
             "Show and sort by the time of the last access",
         ),
+        short(
+            'v',
+            "by-version",
+            |ls| ls.sort = Some(SortBy::Version),
+            "Sort by names, in which numbers count as such",
+        ),
         both(
             'w',
             "width",
             Value("COLS", |ls, count| {
-                ls.width = Some(columns(count)?);
+                let invalid = || anyhow!("invalid argument {:?} of --{}", count.value, count.id);
+                ls.width = Some(line_width(count.text()?).ok_or_else(invalid)?);
                 Ok(())
             }),
             "Print lines of COLS columns; 0 for no limit",
@@ -348,7 +400,10 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     arguments.switches.apply(&mut asked)?;
     let options = asked.options()?;
     let index = arguments.read.open(index)?;
-    let mut output = BufWriter::with_capacity(1 << 16, stdout);
+    let mut output = match options.json {
+        true => stdout_for_json(),
+        false => BufWriter::with_capacity(1 << 16, Box::new(stdout) as _),
+    };
     let failed = ls::ls(&index, &arguments.paths, &options, &mut output)?;
     failed.errors.iter().for_each(message);
     Ok(match failed.arguments {
@@ -404,13 +459,36 @@ impl Ls {
         }
     }
 
+    /// Takes `-f`, which takes back what would look at more than names.
+    fn take_all_unsorted(&mut self) {
+        self.options.hidden = Hidden::All;
+        self.sort = Some(SortBy::None);
+        self.layout = self.layout.filter(|layout| *layout != Layout::Long);
+        self.options.blocks = false;
+        self.color = When::Never;
+        self.options.hyperlink = false;
+    }
+
     /// Returns what comes of all options, the terminal and the environment.
     fn options(self) -> anyhow::Result<LsOptions> {
         let mut options = self.options;
+        if self.backups {
+            for pattern in [&b"*~"[..], b".*~"] {
+                options.ignore.push(NamePattern::new(pattern)?);
+            }
+        }
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         options.layout =
             self.layout.unwrap_or(if self.terminal { Layout::Columns } else { Layout::Lines });
         options.time = self.time.unwrap_or(LsTime::Modification);
+        let itself = options.directory
+            || options.layout == Layout::Long
+            || options.indicator == Indicator::Classify;
+        let default = if itself { Dereference::Never } else { Dereference::ToDirectories };
+        options.dereference = self.dereference.unwrap_or(default);
+        if options.dired && options.null && options.layout == Layout::Long && !options.hyperlink {
+            bail!("--dired and --zero are incompatible");
+        }
         let by_time = self.time.is_some() && options.layout != Layout::Long;
         options.sort = self.sort.unwrap_or(if by_time { SortBy::Time } else { SortBy::Name });
         let style = self.style.or_else(Style::from_environment);
@@ -442,13 +520,19 @@ impl Ls {
     }
 }
 
-const SORTS: [(&str, SortBy); 5] = [
+const SORTS: [(&str, SortBy); 7] = [
     ("none", SortBy::None),
     ("name", SortBy::Name),
     ("size", SortBy::Size),
     ("time", SortBy::Time),
     ("extension", SortBy::Extension),
+    ("version", SortBy::Version),
+    ("width", SortBy::Width),
 ];
+
+fn name_pattern(pattern: Argument<'_>) -> anyhow::Result<NamePattern> {
+    Ok(NamePattern::new(pattern.value.as_bytes())?)
+}
 
 const TIMES: [(&str, LsTime); 9] = [
     ("atime", LsTime::Access),
@@ -485,10 +569,10 @@ fn columns(count: Argument<'_>) -> anyhow::Result<usize> {
 }
 
 /// Returns how wide lines are: as the terminal, else as `COLUMNS` says.
-fn width(terminal: bool) -> usize {
+pub fn width(terminal: bool) -> usize {
     let size = terminal.then(|| rustix::termios::tcgetwinsize(std::io::stdout()).ok()).flatten();
     let known = size.map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0);
-    known.or_else(|| whole_number(&std::env::var("COLUMNS").ok()?)).unwrap_or(80)
+    known.or_else(|| line_width(&std::env::var("COLUMNS").ok()?)).unwrap_or(80)
 }
 
 /// Returns whether the user wants no colours of any program (see no-color.org).

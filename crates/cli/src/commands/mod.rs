@@ -31,6 +31,20 @@ use crate::Engine;
 use crate::companion::Companion;
 use crate::options::{Cli, Command};
 use crate::outcome::Outcome;
+use std::ffi::{OsStr, OsString};
+
+/// Writes abbreviated options of tools out that others have defined, as those take them.
+pub fn unabbreviated(
+    command: Option<&OsStr>,
+    words: impl Iterator<Item = OsString>,
+) -> Vec<OsString> {
+    match command.and_then(OsStr::to_str) {
+        Some("du") => switches::unabbreviated::<du::Du>(words),
+        Some("ls") => switches::unabbreviated::<ls::Ls>(words),
+        Some("stat") => switches::unabbreviated::<stat::Stat>(words),
+        _ => words.collect(),
+    }
+}
 
 /// Carries out what the command line asks for.
 pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {

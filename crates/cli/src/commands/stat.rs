@@ -1,8 +1,8 @@
 //! `canopy stat`
 
 use super::switches::Effect::{Flag, Value};
-use super::switches::{Argument, Switch, Switches, Tool, both, long};
-use crate::options::ReadOptions;
+use super::switches::{Argument, Switch, Switches, Tool, both, long, own};
+use crate::options::{ReadOptions, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use canopy_text::locale::is_utf8;
 use canopy_text::{Quoting, Style};
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 /// Directives of FORMAT: %a %A permissions, %b %B blocks and their size, %d %D %Hd %Ld device, %f
 /// mode, %F type, %g %G group, %h links, %i inode, %n %N name, %o size for I/O, %r %R %Hr %Lr %t %T
 /// device type, %s size, %u %U owner, %w %W birth, %x %X access, %y %Y modification, %z %Z change.
-/// What metadata does not tell (%m, %C) is '?'.
+/// change, %m mount point, of which the index knows devices alone. What it does not tell (%C) is '?'.
 ///
 /// Example: canopy stat -c '%U %s %n' /data/run.h5
 #[derive(clap::Args)]
@@ -32,7 +32,7 @@ pub struct Arguments {
 }
 
 /// What the options have asked for so far.
-struct Stat(StatOptions);
+pub(super) struct Stat(StatOptions);
 
 impl Tool for Stat {
     const NAME: &'static str = "stat";
@@ -51,6 +51,7 @@ impl Tool for Stat {
             Value("FORMAT", |stat, format| stat.take(StatFormat::Escaped, format)),
             "Print FORMAT, with backslash escapes and no end of line",
         ),
+        own("json", Flag(|stat| stat.0.format = StatFormat::Json), "Print JSON"),
         both('t', "terse", Flag(Stat::take_terse), "Print all in one line"),
     ];
 }
@@ -89,7 +90,14 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     });
     arguments.switches.apply(&mut asked)?;
     let index = arguments.read.open(index)?;
-    let failed = stat(&index, &arguments.paths, &asked.0, &mut BufWriter::new(stdout))?;
-    failed.iter().for_each(message);
-    Ok(Outcome::of_errors(&failed))
+    let mut output = match asked.0.format {
+        StatFormat::Json => stdout_for_json(),
+        _ => BufWriter::new(Box::new(stdout) as _),
+    };
+    let stated = stat(&index, &arguments.paths, &asked.0, &mut output)?;
+    for warning in &stated.warnings {
+        message(format_args!("warning: {warning}"));
+    }
+    stated.failed.iter().for_each(message);
+    Ok(Outcome::of_errors(&stated.failed))
 }

@@ -7,6 +7,7 @@ use clap::builder::ValueParser;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 
 /// An option of a tool.
 pub struct Switch<T> {
@@ -15,6 +16,9 @@ pub struct Switch<T> {
     short: Option<char>,
     /// Whether it has no long name.
     short_only: bool,
+    /// Whether GNU's tool does not have it, so that beginnings of its name do not mean it where they
+    /// mean another.
+    own: bool,
     effect: Effect<T>,
     help: &'static str,
 }
@@ -34,7 +38,7 @@ pub type Take<T> = fn(&mut T, Argument<'_>) -> anyhow::Result<()>;
 
 /// Defines an option without a letter.
 pub const fn long<T>(id: &'static str, effect: Effect<T>, help: &'static str) -> Switch<T> {
-    Switch { id, short: None, short_only: false, effect, help }
+    Switch { id, short: None, short_only: false, own: false, effect, help }
 }
 
 /// Defines an option with a letter and a long name.
@@ -44,7 +48,7 @@ pub const fn both<T>(
     effect: Effect<T>,
     help: &'static str,
 ) -> Switch<T> {
-    Switch { id, short: Some(short), short_only: false, effect, help }
+    Switch { id, short: Some(short), short_only: false, own: false, effect, help }
 }
 
 /// Defines an option of one letter.
@@ -54,7 +58,13 @@ pub const fn short<T>(
     effect: fn(&mut T),
     help: &'static str,
 ) -> Switch<T> {
-    Switch { id, short: Some(short), short_only: true, effect: Effect::Flag(effect), help }
+    let effect = Effect::Flag(effect);
+    Switch { id, short: Some(short), short_only: true, own: true, effect, help }
+}
+
+/// Defines an option without a letter that GNU's tool does not have.
+pub const fn own<T>(id: &'static str, effect: Effect<T>, help: &'static str) -> Switch<T> {
+    Switch { id, short: None, short_only: false, own: true, effect, help }
 }
 
 /// What the options of a tool have asked for so far.
@@ -93,6 +103,66 @@ impl<T: Tool> Switches<T> {
             }
         })
     }
+}
+
+/// Writes the names of long options out that are abbreviated as GNU's tool takes them, whatever
+/// options there are beside its own.
+pub fn unabbreviated<T: Tool>(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words = words;
+    let mut whole = Vec::new();
+    while let Some(word) = words.next() {
+        if word == "--" {
+            whole.push(word);
+            whole.extend(words);
+            break;
+        }
+        let (word, has_value) = match word.as_bytes() {
+            [b'-', b'-', name @ ..] => unabbreviated_name::<T>(name, &word),
+            [b'-', letters @ ..] => (word.clone(), value_of_letter::<T>(letters)),
+            _ => (word, false),
+        };
+        whole.push(word);
+        if has_value {
+            whole.extend(words.next());
+        }
+    }
+    whole
+}
+
+/// Returns a long option with its whole name, and whether the next word is its value.
+fn unabbreviated_name<T: Tool>(option: &[u8], word: &OsStr) -> (OsString, bool) {
+    let end = option.iter().position(|byte| *byte == b'=').unwrap_or(option.len());
+    let (name, value) = option.split_at(end);
+    let gnu = || {
+        let switches = T::SWITCHES.iter().filter(|switch| !switch.own).map(|switch| switch.id);
+        switches.chain(T::MISSING.iter().map(|(name, _)| *name)).chain(["help", "version"])
+    };
+    let known = gnu().chain(T::SWITCHES.iter().map(|switch| switch.id));
+    let mut known = known.chain(["index", "threads", "verbose"]);
+    let mut begun = gnu().filter(|known| known.as_bytes().starts_with(name));
+    let found = known.find(|known| known.as_bytes() == name).or_else(|| {
+        let first = begun.next().filter(|_| !name.is_empty());
+        first.filter(|_| begun.next().is_none())
+    });
+    let Some(found) = found else { return (word.to_owned(), false) };
+    let mut whole = OsString::from(format!("--{found}"));
+    whole.push(OsStr::from_bytes(value));
+    let switch = T::SWITCHES.iter().find(|switch| switch.id == found);
+    let takes = match switch {
+        Some(switch) => matches!(switch.effect, Effect::Value(..)),
+        None => matches!(found, "index" | "threads"),
+    };
+    (whole, takes && value.is_empty())
+}
+
+/// Returns whether the word behind options of one letter is the value of the last.
+fn value_of_letter<T: Tool>(letters: &[u8]) -> bool {
+    let takes = |letter: &u8| {
+        let same = |switch: &&Switch<T>| switch.short == Some(char::from(*letter));
+        let found = T::SWITCHES.iter().find(same);
+        found.is_some_and(|switch| matches!(switch.effect, Effect::Value(..)))
+    };
+    letters.iter().position(takes) == letters.len().checked_sub(1) && !letters.is_empty()
 }
 
 impl<T: Tool> FromArgMatches for Switches<T> {

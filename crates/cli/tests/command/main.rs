@@ -6,6 +6,7 @@ mod common;
 mod companion;
 mod completions;
 mod config;
+mod documents;
 mod faults;
 mod hostile;
 mod hostile_index;

@@ -3,7 +3,9 @@
 use crate::common::seeded;
 use crate::place::{Case, Site, some_of, users, words};
 use rand::RngExt;
+use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 /// Options that go with each other.
 const OPTIONS: [&str; 66] = [
@@ -201,6 +203,112 @@ fn du_prints_what_gnus_du_prints() {
         line.extend(words(starts[random.random_range(0..starts.len())]));
         let locale = if number % 2 == 0 { "C" } else { "C.UTF-8" };
         compare(&site, &line, &site.tree, number % 3, &[("LC_ALL", locale)]);
+    }
+}
+
+#[test]
+fn du_follows_links_as_gnus_du_does() {
+    let site = Site::new();
+    // What links lead to is met once, so that it does not matter what comes first.
+    let top = site.tree.join("empty");
+    std::fs::create_dir_all(top.join("in/deep")).unwrap();
+    for (link, target) in [
+        ("in/to-dir", "../../open dir"),
+        ("in/to-file", "../../plain"),
+        ("to-absolute", "/"),
+        ("in/deep/back", "../.."),
+        ("broken", "nowhere"),
+        ("loop", "loop"),
+    ] {
+        let target = match target {
+            "/" => site.tree.join("sub/deeper"),
+            target => target.into(),
+        };
+        symlink(target, top.join(link)).unwrap();
+    }
+    site.place.index(&site.index, &site.tree);
+    for user in 0..3 {
+        for line in [
+            "-L empty",
+            "-L empty plain sub",
+            "-aL empty",
+            "-abL empty",
+            "-sL empty",
+            "-sL sub to-dir",
+            "-L -d1 empty",
+            "-L --inodes empty",
+            "-LS empty",
+            "-Lc empty/in empty/to-absolute",
+            "-Lxb empty",
+            "-lL sub",
+            "-lL empty/in",
+            "-L --exclude=file1* -b empty",
+            "-L --time empty/in",
+            "-L -t 3K empty",
+            "-sLP empty",
+            "-DL empty/to-absolute",
+            "-L empty/loop empty/broken empty/in",
+        ] {
+            compare(&site, &words(line), &site.tree, user, &[]);
+        }
+    }
+    compare(&site, &words("-sL"), &site.tree, 0, &[]);
+    compare(&site, &words("-sLb"), &site.linked, 0, &[]);
+    symlink("/etc/passwd", top.join("outside")).unwrap();
+    site.place.index(&site.index, &site.tree);
+    let [_, shown] = site.run(None, &site.tree, "du", &["-sL".into(), "empty".into()], &[]);
+    let said = String::from_utf8_lossy(&shown.stderr).into_owned();
+    assert!(said.contains("empty/outside: this link leads out of the index"), "{said}");
+    assert_eq!(shown.status.code(), Some(1));
+}
+
+#[test]
+fn du_takes_names_from_a_file_as_gnus_du_does() {
+    let site = Site::new();
+    let names = site.place.path("names");
+    for text in [
+        &b""[..],
+        b"sub",
+        b"sub\0empty\0",
+        b"plain\0sub/deeper\0sub\0plain\0",
+        b"sub\0\0empty",
+        b"\0",
+        b"\0\0sub\0\0",
+        b"missing\0sub",
+        b"-\0sub",
+        b"to-dir\0sub",
+    ] {
+        std::fs::write(&names, text).unwrap();
+        for line in ["--files0-from=../names", "-c --files0-from ../names", "-D --files0=../names"]
+        {
+            compare(&site, &words(line), &site.tree, 0, &[]);
+        }
+    }
+    let canopy = format!("{} --index {}", site.place.canopy.display(), site.index.display());
+    for program in ["du".to_owned(), format!("{canopy} du")] {
+        let script = format!("printf 'sub\\0-\\0empty' | {program} -s --files0-from=-");
+        let output = Command::new("sh").args(["-c", &script]).current_dir(&site.tree).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 2);
+    }
+    for line in ["--files0-from=missing", "--files0-from=../names sub"] {
+        site.both_refuse("du", line);
+    }
+}
+
+#[test]
+fn abbreviations_mean_what_they_mean_to_gnus_du() {
+    let site = Site::new();
+    for line in ["--th=1", "--thr 5K", "--to -s", "--ap -s", "--ino", "--max 1", "--exclude --th"] {
+        compare(&site, &words(line), &site.tree, 0, &[]);
+    }
+    for (tool, line) in [("du", "--ver"), ("du", "--version"), ("stat", "--v"), ("ls", "--version")]
+    {
+        let [_, shown] = site.run(None, &site.tree, tool, &[line.into()], &[]);
+        let text = String::from_utf8(shown.stdout).unwrap();
+        assert!(shown.status.success(), "{tool} {line}");
+        assert!(text.contains(env!("CARGO_PKG_VERSION")), "{tool} {line}: {text}");
     }
 }
 

@@ -6,7 +6,7 @@ use rand::RngExt;
 use std::path::Path;
 use std::process::Command;
 
-const OPTIONS: [&str; 108] = [
+const OPTIONS: [&str; 129] = [
     "-l",
     "-a",
     "-A",
@@ -115,6 +115,27 @@ const OPTIONS: [&str; 108] = [
     "--block-size='KiB",
     "--block-size=human",
     "--block-size=3M",
+    "-L",
+    "-H",
+    "--dereference",
+    "--dereference-command-line",
+    "--dereference-command-line-symlink-to-dir",
+    "-v",
+    "--sort=version",
+    "--sort=width",
+    "-I *a*",
+    "--ignore=[!a-p]*",
+    "-B",
+    "--ignore-backups",
+    "--hide=*l*",
+    "--hide .*",
+    "--hyperlink",
+    "--hyperlink=always",
+    "--hyperlink=auto",
+    "--author",
+    "-D",
+    "--dired",
+    "-w 99999999999999999999",
 ];
 
 /// Environments for generated command lines.
@@ -131,7 +152,7 @@ const ENVIRONMENTS: [[(&str, &str); 2]; 10] = [
     [("TZ", "America/New_York"), ("TABSIZE", "5")],
 ];
 
-const CHOSEN: [&str; 35] = [
+const CHOSEN: [&str; 77] = [
     "-d",
     "-d .",
     "-ld to-dir",
@@ -167,6 +188,48 @@ const CHOSEN: [&str; 35] = [
     "missing plain private",
     "-Rl sub missing",
     "-C --quoting-style=locale",
+    "-L",
+    "-lL",
+    "-lLR sub to-dir broken",
+    "-FL --color=always",
+    "-isL",
+    "-nL broken to-file",
+    "-H to-dir to-file",
+    "-lH to-dir to-file broken loop",
+    "-ldH to-dir",
+    "-ld --dereference-command-line-symlink-to-dir to-dir to-file broken",
+    "-L to-dir/ absolute",
+    "-dL to-dir",
+    "-v",
+    "-lvr",
+    "-v --group-directories-first",
+    "--sort=width",
+    "-C --sort=width",
+    "-Cr --sort=width sub",
+    "--sort=width --group-directories-first -x",
+    "-a -I .* -I *e*",
+    "-A --hide=* sub",
+    "--hide=* --hide=.*",
+    "-I ?* sub",
+    "-I [.]* -a",
+    "-aB sub",
+    "-lD",
+    "-lDR",
+    "-laDQ sub empty plain",
+    "-lDi --color=always",
+    "-D",
+    "-lDs --author sub",
+    "-gD --quoting-style=shell-escape",
+    "-l --hyperlink",
+    "-R --hyperlink sub",
+    "-C --hyperlink --quoting-style=shell",
+    "-la --hyperlink=always --quoting-style=shell-escape sub/deeper",
+    "-d --hyperlink plain sub to-dir broken sub/../plain",
+    "-l --author",
+    "-go --author sub",
+    "-w 99999999999999999999 -C",
+    "-w 9223372036854775808 -m",
+    "-U plain sub block empty -d",
 ];
 
 /// Values of LS_COLORS.
@@ -275,6 +338,9 @@ fn ls_refuses_what_gnus_ls_refuses() {
         "--quoting-style=x",
         "--indicator-style=x",
         "--classify=x",
+        "--hyperlink=x",
+        "-lD --zero",
+        "--i=slash",
         "--nonsense",
         "-l=x",
     ] {
@@ -338,12 +404,114 @@ fn ls_does_not_know_what_lies_outside_of_the_index() {
 #[test]
 fn ls_without_order_shows_the_same_entries() {
     let site = Site::new();
-    let words: Vec<_> = words("-U --zero").into_iter().map(Into::into).collect();
-    let sorted = site
-        .run(None, &site.tree, "ls", &words, &[])
-        .map(|output| crate::common::sorted(&output.stdout, 0));
-    assert_eq!(sorted[0], sorted[1]);
-    assert!(sorted[1].len() > 40);
+    for line in ["-U --zero", "-f --zero", "-fl --zero", "-lsf --zero", "--sort=none -a --zero"] {
+        let words: Vec<_> = words(line).into_iter().map(Into::into).collect();
+        let sorted = site
+            .run(None, &site.tree, "ls", &words, &[])
+            .map(|output| crate::common::sorted(&output.stdout, 0));
+        assert_eq!(sorted[0], sorted[1], "{line}");
+        assert!(sorted[1].len() > 40, "{line}");
+    }
+    // Arguments stay in their order.
+    for line in ["-U", "--sort=none", "-f", "-Ur", "-U --group-directories-first"] {
+        let line = words(&format!("{line} plain empty exec block none pipe"));
+        compare(&site, &line, &site.tree, 0, &[TERMINAL]);
+        let line = words("-U empty plain sticky exec");
+        compare(&site, &line, &site.tree, 0, &[TERMINAL]);
+    }
+}
+
+#[test]
+fn ls_in_a_directory_that_was_removed_shows_nothing() {
+    let site = Site::new();
+    let canopy = format!("{} --index {}", site.place.canopy.display(), site.index.display());
+    for line in ["ls", "ls -a", "ls -l", "ls -R .", "ls -la ."] {
+        let run = |program: &str| {
+            let gone = site.place.path("gone");
+            std::fs::create_dir(&gone).unwrap();
+            let script = format!("rmdir ../gone && exec {program}");
+            let output = Command::new("sh").args(["-c", &script]).current_dir(&gone).output();
+            output.unwrap()
+        };
+        let (expected, shown) = (run(line), run(&format!("{canopy} {line}")));
+        assert_eq!(shown.stdout, expected.stdout, "{line}");
+        assert!(shown.status.success() && shown.stderr.is_empty(), "{line}: {shown:?}");
+    }
+}
+
+#[test]
+fn ls_does_not_go_around_in_loops() {
+    let site = Site::new();
+    std::os::unix::fs::symlink("..", site.tree.join("sub/deeper/back")).unwrap();
+    site.place.index(&site.index, &site.tree);
+    for line in ["-RL sub", "-LR", "-RLl sub"] {
+        compare(&site, &words(line), &site.tree, 0, &[TERMINAL]);
+    }
+}
+
+#[test]
+fn ls_says_where_links_lead_out_of_the_index() {
+    let site = Site::new();
+    std::os::unix::fs::symlink("/etc/passwd", site.tree.join("empty/outside")).unwrap();
+    site.place.index(&site.index, &site.tree);
+    for (line, code) in [("-lL empty", 1), ("-LF empty", 1), ("-lH empty/outside", 2)] {
+        let words: Vec<_> = words(line).into_iter().map(Into::into).collect();
+        let [_, shown] = site.run(None, &site.tree, "ls", &words, &[]);
+        let said = String::from_utf8_lossy(&shown.stderr).into_owned();
+        assert!(said.contains("empty/outside: this link leads out of the index"), "{said}");
+        assert_eq!(shown.status.code(), Some(code), "{line}");
+    }
+}
+
+#[test]
+fn ls_prints_json() {
+    let site = Site::new();
+    let json = |line: &str| -> serde_json::Value {
+        let words: Vec<_> = words(line).into_iter().map(Into::into).collect();
+        let [_, shown] = site.run(None, &site.tree, "ls", &words, &[]);
+        assert!(shown.status.success(), "{line}: {shown:?}");
+        serde_json::from_slice(&shown.stdout).unwrap()
+    };
+    let rows = json("--json -R sub plain");
+    let rows = rows.as_array().unwrap();
+    let paths: Vec<&str> = rows.iter().map(|row| row["path"].as_str().unwrap()).collect();
+    assert_eq!(paths[0], "plain");
+    assert!(paths.contains(&"sub/deeper/deepest/file.txt"), "{paths:?}");
+    let deepest = rows.iter().find(|row| row["name"] == "file.txt").unwrap();
+    assert_eq!((&deepest["size"], &deepest["depth"]), (&70_000.into(), &3.into()));
+    assert_eq!(json("-S --json --hide=* sub"), serde_json::json!([]));
+    assert_eq!(json("-d --json to-dir")[0]["target"], "sub");
+    assert_eq!(json("-dL --json to-dir")[0]["type"], "d");
+}
+
+#[test]
+fn abbreviations_mean_what_they_mean_to_gnus_ls() {
+    let site = Site::new();
+    for line in [
+        "--ind=slash",
+        "--ind slash",
+        "--inde=x",
+        "--rec sub",
+        "--ti=atime -l",
+        "--wid 40 -C",
+        "--hyp",
+        "--aut -l",
+        "--ver",
+        "--he",
+        "-w 40 --ind=slash -C",
+        "-I --ind plain",
+        "--ignore --ind plain",
+        "-- --all",
+        "--quoting=c",
+    ] {
+        let words: Vec<_> = words(line).into_iter().map(Into::into).collect();
+        let [expected, shown] = site.run(None, &site.tree, "ls", &words, &[]);
+        assert_eq!(shown.status.code(), expected.status.code(), "{line}: {shown:?}");
+        if !line.starts_with("--ver") && !line.starts_with("--he") {
+            let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+            assert_eq!(text(&shown.stdout), text(&expected.stdout), "{line}");
+        }
+    }
 }
 
 /// What a command line prints on a terminal of 90 columns.

@@ -1,6 +1,6 @@
 //! The lines of du: printed as they come, or kept until all are known where they are to be sorted.
 
-use super::{DuOptions, Measure, Order};
+use super::{DuOptions, Measure, Order, tree};
 use crate::error::Result;
 use canopy_model::escape;
 use canopy_text::clock::full_time;
@@ -63,6 +63,10 @@ impl<'a> Lines<'a> {
         if !wanted {
             return Ok(());
         }
+        if self.options.tree.is_some() {
+            self.kept.push(line);
+            return Ok(());
+        }
         if self.options.order.is_none() {
             return self.print(&line, false);
         }
@@ -94,6 +98,9 @@ impl<'a> Lines<'a> {
 
     /// Prints what was kept.
     pub(super) fn finish(&mut self) -> Result<()> {
+        if self.options.tree.is_some() {
+            return tree::print(std::mem::take(&mut self.kept), self.options, self.output);
+        }
         self.sort();
         for line in std::mem::take(&mut self.kept) {
             self.print(&line, false)?;

@@ -3,10 +3,13 @@
 //! There are three ways to an answer. With `-s` each argument costs two look-ups a shard. Lines of
 //! directories take one pass over the listings. What depends on single entries (`-a`, `--time`,
 //! exclusion, other file systems) takes a walk over all rows, in [`walk`]. All print in path order,
-//! each directory after what is in it, unless lines are to be sorted.
+//! each directory after what is in it, unless lines are to be sorted. Where symbolic links are
+//! followed, directories are looked up one by one, in [`logical`].
 
 mod breakdown;
 mod lines;
+mod logical;
+mod tree;
 mod walk;
 
 use crate::error::{Error, Result};
@@ -78,6 +81,11 @@ pub struct DuOptions {
     pub separate: bool,
     /// Whether symbolic links that are named as arguments are followed.
     pub dereference: bool,
+    /// Whether all symbolic links are followed.
+    pub logical: bool,
+    /// Whether every file and directory counts once, also where no hard link tells that it may have
+    /// been met before; so it is with several arguments.
+    pub once: bool,
     /// Whether directories on other devices than their argument's are left out.
     pub one_file_system: bool,
     /// Patterns of what is left out, of whole paths or of what follows a slash.
@@ -94,6 +102,10 @@ pub struct DuOptions {
     pub top: Option<usize>,
     /// Whether to print JSON.
     pub json: bool,
+    /// Whether to print directories as a tree with bars of these columns.
+    pub tree: Option<usize>,
+    /// Whether bars are of `#`.
+    pub ascii: bool,
     /// Whether the output is a terminal, which names must not disturb.
     pub terminal: bool,
     /// How many threads read.
@@ -141,15 +153,15 @@ pub fn run(
     let lines = Lines::new(options, output);
     // The grand total's time is at least 1970, as in du(1).
     let sum = Tally { time_ns: 0, ..Tally::default() };
-    let mut du =
-        Du { options, alone: false, seen: SeenInodes::default(), counted: Vec::new(), lines, sum };
+    let (seen, counted) = (SeenInodes::default(), Vec::new());
+    let mut du = Du { index, options, alone: false, seen, counted, lines, sum };
     let mut failed = Vec::new();
     for given in paths {
         let given = OsStr::from_bytes(with_one_slash(given.as_bytes()));
         if du.excluded(&escape(given.as_bytes())) {
             continue;
         }
-        let found = match options.dereference {
+        let found = match options.dereference || options.logical {
             true => locate_all_followed(index, given),
             false => locate_all(index, given),
         };
@@ -161,11 +173,18 @@ pub fn run(
             }
             Err(error) => return Err(error.into()),
         };
-        du.alone = paths.len() == 1 && starts.len() == 1;
+        du.alone = !options.once && paths.len() == 1 && starts.len() == 1;
         for start in &starts {
             match options.by {
                 Some(_) => breakdown::print(start, options, &mut du.lines)?,
+                None if options.logical => {
+                    let sum = logical::walk(&mut du, start, &mut failed)?;
+                    du.sum += sum;
+                }
                 None => du.argument(start)?,
+            }
+            if options.tree.is_some() {
+                du.lines.finish()?;
             }
         }
     }
@@ -229,6 +248,7 @@ struct Counted {
 }
 
 struct Du<'a> {
+    index: &'a Index,
     options: &'a DuOptions,
     /// Whether there is but one argument.
     alone: bool,

@@ -23,6 +23,7 @@ mod messages;
 mod path;
 mod records;
 
+pub(crate) use actions::{EntryView, LookedUp, print_json};
 pub use evaluation::{FindOutcome, RunOptions, run};
 pub use language::{Find, parse, parse_for_records};
 pub use live::run_live;

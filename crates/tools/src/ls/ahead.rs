@@ -79,7 +79,7 @@ impl<'a> ReadAhead<'a> {
                 let ListingRows { entries, entry_count, dirs, dir_count } = rows;
                 for (cursor, count) in [(entries, entry_count), (dirs, dir_count)] {
                     cursor.take(count, |batch, rows| -> Result<()> {
-                        all.extend(inodes(batch, rows, directory.dev)?.map(LsEntry::new));
+                        all.extend(inodes(batch, rows, directory.dev)?.map(LsEntry::listed));
                         Ok(())
                     })?;
                 }

@@ -72,3 +72,27 @@ pub(super) fn escape_sequence(rest: &mut &[u8], text: &mut Vec<u8>) {
         }
     }
 }
+
+/// Returns what is wrong with the escapes of a format of `--printf`.
+pub(super) fn unknown_escapes(format: &[u8]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut rest = format;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        rest = &rest[at + 1..];
+        let known = match rest.first().copied() {
+            None => {
+                warnings.push("backslash at end of format".to_owned());
+                return warnings;
+            }
+            Some(b'x') => rest.get(1).is_some_and(u8::is_ascii_hexdigit),
+            Some(b'0'..=b'7' | b'"' | b'\\') => true,
+            Some(letter) => control(letter).is_some(),
+        };
+        let (letter, after) = rest.split_at(1);
+        if !known {
+            warnings.push(format!("unrecognized escape '\\{}'", letter.escape_ascii()));
+        }
+        rest = after;
+    }
+    warnings
+}

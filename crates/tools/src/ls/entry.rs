@@ -13,11 +13,22 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+/// The mode of a symbolic link without permissions.
+const SYMLINK_MODE: u32 = 0o120_000;
+
 /// An entry.
 pub(super) struct LsEntry {
     pub(super) name: Vec<u8>,
     pub(super) inode: Inode,
     pub(super) target: Target,
+    /// Whether its attributes are known: not those of what a broken link was to lead to.
+    pub(super) known: bool,
+    /// What the symbolic link of its name leads to, where it is looked through.
+    pub(super) followed: Option<Box<Start>>,
+    /// How many columns its name takes, where entries are sorted by that.
+    pub(super) width: usize,
+    /// Its absolute path without symbolic links, where names are hyperlinks.
+    pub(super) absolute: Vec<u8>,
 }
 
 /// What a symbolic link leads to.
@@ -34,9 +45,31 @@ pub(super) enum Target {
 }
 
 impl LsEntry {
+    /// Makes an entry that is no symbolic link, or one that nothing is known about.
+    pub(super) fn new(name: Vec<u8>, inode: Inode) -> Self {
+        LsEntry {
+            name,
+            inode,
+            target: Target::NoLink,
+            known: true,
+            followed: None,
+            width: 0,
+            absolute: Vec::new(),
+        }
+    }
+
     /// Makes an entry of an escaped name and what it is.
-    pub(super) fn new((name, inode): (String, Inode)) -> Self {
-        LsEntry { name: unescape(&name).into_owned(), inode, target: Target::NoLink }
+    pub(super) fn listed((name, inode): (String, Inode)) -> Self {
+        LsEntry::new(unescape(&name).into_owned(), inode)
+    }
+
+    /// Forgets all but that it is a symbolic link.
+    pub(super) fn forget(&mut self) {
+        let attributes = Attributes { mode: SYMLINK_MODE, ..Attributes::default() };
+        let (target, xattrs) = (String::new(), String::new());
+        self.inode = Inode { attributes, target, dev: self.inode.dev, xattrs };
+        self.target = Target::Missing;
+        self.known = false;
     }
 
     pub(super) fn file_type(&self) -> FileType {
@@ -66,7 +99,7 @@ impl LsEntry {
 /// Returns what is in a directory; `None` if the caller may not list it.
 pub(super) fn children(start: &Start) -> Result<Option<Vec<LsEntry>>> {
     Ok(match Contents::of(&start.view, &start.source, &start.path, usize::MAX)? {
-        Contents::Listed(all) => Some(all.into_iter().map(LsEntry::new).collect()),
+        Contents::Listed(all) => Some(all.into_iter().map(LsEntry::listed).collect()),
         Contents::Unlisted | Contents::TooMany => None,
     })
 }

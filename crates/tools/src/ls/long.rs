@@ -1,7 +1,7 @@
 //! Long lines of `ls`: attributes in columns, then the name and what a symbolic link leads to.
 
 use super::entry::{LsEntry, Target};
-use super::print::{Printer, Table};
+use super::print::{Printer, Row, Table, UNKNOWN};
 use super::{LsOptions, LsTime};
 use canopy_model::{FileType, unescape, xattr_names};
 use canopy_text::{group_name, mode_string, user_name};
@@ -18,6 +18,7 @@ impl Printer<'_> {
         for (row, cells) in table.rows.iter().zip(&cells) {
             self.normal(lines);
             let mut before = Vec::new();
+            self.indent(&mut before);
             self.numbers(table, row, &mut before);
             // Infallible: it is written to memory.
             let _ = write!(
@@ -31,6 +32,7 @@ impl Printer<'_> {
             for (shown, (name, numeric), width) in [
                 (self.options.owner, &cells.owner, widths.owner),
                 (self.options.group, &cells.group, widths.group),
+                (self.options.author, &cells.owner, widths.owner),
             ] {
                 if shown {
                     let _ = match numeric {
@@ -42,7 +44,7 @@ impl Printer<'_> {
             let mut after = Vec::new();
             let size = cells.size(&widths);
             let _ = write!(after, "{size:>width$} {} ", cells.time, width = widths.size);
-            let owned = self.options.owner || self.options.group;
+            let owned = self.options.owner || self.options.group || self.options.author;
             let column = after.len() + if owned { 0 } else { before.len() };
             lines.extend(before);
             lines.extend(after);
@@ -50,18 +52,20 @@ impl Printer<'_> {
             if row.entry.file_type() != FileType::Symlink {
                 lines.extend(self.indicator(row.entry.inode.attributes.mode));
             } else if !row.entry.inode.target.is_empty() {
-                self.target(row.entry, column + length + 4, lines);
+                self.target(table, row, column + length + 4, lines);
             }
             lines.push(self.options.end());
         }
     }
 
-    fn target(&mut self, entry: &LsEntry, column: usize, lines: &mut Vec<u8>) {
+    fn target(&mut self, table: &Table<'_>, row: &Row<'_>, column: usize, lines: &mut Vec<u8>) {
+        let entry = row.entry;
         lines.extend_from_slice(b" -> ");
         let target = unescape(&entry.inode.target);
         let quoted = self.names.quote(&target).into_owned();
         let code = self.options.colors.as_ref().and_then(|colors| colors.of_target(entry, &target));
-        self.painted(&quoted, code, column, 0, lines);
+        let quotes = table.align && self.names.needs_quotes(&target);
+        self.leads_to(row, (&quoted, quotes), code, column, lines);
         if let Target::Mode(mode) = entry.target {
             lines.extend(self.indicator(mode));
         }
@@ -98,6 +102,9 @@ struct Widths {
 impl Cells {
     fn of(entry: &LsEntry, options: &LsOptions) -> Self {
         let attributes = &entry.inode.attributes;
+        if !entry.known {
+            return Cells::unknown(entry, options);
+        }
         let name = |name: Option<String>, id: u32| match name {
             Some(name) if !options.numeric => (name, false),
             _ => (id.to_string(), true),
@@ -124,9 +131,23 @@ impl Cells {
             size,
             time: match options.time {
                 // The file system does not tell.
-                LsTime::Birth if time == 0 => "?".to_owned(),
+                LsTime::Birth if time == 0 => unknown_time(options),
                 _ => options.time_style.show(time, options.now_ns),
             },
+        }
+    }
+
+    /// Returns what is shown of an entry whose type alone is known.
+    fn unknown(entry: &LsEntry, options: &LsOptions) -> Self {
+        let mode = mode_string(entry.inode.attributes.mode);
+        let name = || (UNKNOWN.to_owned(), false);
+        Cells {
+            mode: format!("{}?????????", &mode[..1]),
+            links: UNKNOWN.to_owned(),
+            owner: name(),
+            group: name(),
+            size: Size::Bytes(UNKNOWN.to_owned()),
+            time: unknown_time(options),
         }
     }
 
@@ -143,6 +164,12 @@ impl Cells {
             }
         }
     }
+}
+
+/// Returns what stands for a time that nobody knows, as wide as one that is long ago.
+fn unknown_time(options: &LsOptions) -> String {
+    let width = options.time_style.show(0, options.now_ns).chars().count();
+    format!("{UNKNOWN:>width$}")
 }
 
 impl Widths {

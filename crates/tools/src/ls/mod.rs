@@ -1,36 +1,35 @@
 //! `ls` and `stat`: what is in a directory, and all that is known of one entry.
 //!
-//! Here are the options; [`order`] sorts listings, [`print`] and [`long`] lay lines out,
-//! [`columns`] names in columns, [`colors`] chooses colours and [`stat`] has formats of stat(1).
+//! Here are the options; [`walk`] goes through arguments and directories, [`order`] sorts listings,
+//! [`print`] and [`long`] lay lines out, [`columns`] names in columns, [`colors`] chooses colours,
+//! [`dired`] tells Emacs where names are, [`hyperlink`] makes names links, and [`stat`] has formats
+//! of stat(1).
 
 mod ahead;
 mod colors;
 mod columns;
 mod directive;
+mod dired;
 mod entry;
+mod hyperlink;
+mod json;
 mod long;
 mod order;
+mod patterns;
 mod print;
 mod stat;
+mod version;
+mod walk;
 
 use crate::error::{Error, Result};
-use ahead::ReadAhead;
 use canopy_index::Index;
-use canopy_model::{FileType, escape, join};
-use canopy_read::follow::{Lost, followed, inode_followed};
-use canopy_read::links::Links;
-use canopy_read::locate::{Start, with_one_slash};
-use canopy_read::resolve::locate_all;
 use canopy_text::{Quoting, SizeForm, Style, TimeStyle};
-use entry::{LsEntry, Target, children, parent_of};
-use order::sort;
-use print::Printer;
 use std::ffi::OsString;
 use std::io::Write;
-use std::sync::Arc;
 
 pub use colors::Colors;
-pub use stat::{StatFormat, StatOptions, stat};
+pub use patterns::NamePattern;
+pub use stat::{StatFormat, StatOptions, Stated, stat};
 
 /// How entries are laid out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +71,11 @@ pub enum SortBy {
     Size,
     /// What follows the last dot.
     Extension,
-    /// The order of the index.
+    /// Names, in which numbers count as such.
+    Version,
+    /// The columns that names take, fewest first.
+    Width,
+    /// The order of the index, and that of the arguments.
     None,
 }
 
@@ -88,6 +91,20 @@ pub enum LsTime {
     Change,
     /// Birth.
     Birth,
+}
+
+/// Which symbolic links are looked through, to what they lead to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dereference {
+    /// None.
+    Never,
+    /// Those that are arguments and lead to directories.
+    #[default]
+    ToDirectories,
+    /// Those that are arguments.
+    Arguments,
+    /// All.
+    Always,
 }
 
 /// Which types are told by a character behind names.
@@ -111,6 +128,12 @@ pub struct LsOptions {
     pub layout: Layout,
     /// Which names that begin with a dot are shown.
     pub hidden: Hidden,
+    /// Names that are shown only if all are, hidden ones too.
+    pub hide: Vec<NamePattern>,
+    /// Names that are not shown.
+    pub ignore: Vec<NamePattern>,
+    /// Which symbolic links are looked through.
+    pub dereference: Dereference,
     /// Whether to show directories themselves instead of what is in them.
     pub directory: bool,
     /// Whether to list directories in directories too.
@@ -123,6 +146,8 @@ pub struct LsOptions {
     pub owner: bool,
     /// Whether groups are shown.
     pub group: bool,
+    /// Whether authors are shown, who are the owners.
+    pub author: bool,
     /// Whether owners and groups are shown as numbers.
     pub numeric: bool,
     /// What entries are sorted by.
@@ -151,6 +176,12 @@ pub struct LsOptions {
     pub tab: usize,
     /// Whether lines end with NUL.
     pub null: bool,
+    /// Whether it is told behind long lines where names are in them, as Emacs reads it.
+    pub dired: bool,
+    /// Whether names are hyperlinks, on a terminal that knows them.
+    pub hyperlink: bool,
+    /// Whether to print JSON.
+    pub json: bool,
     /// What time it is, in nanoseconds since 1970.
     pub now_ns: i64,
 }
@@ -179,6 +210,42 @@ impl LsOptions {
         self.directories_first
             || self.indicator >= Indicator::FileType
             || self.colors.as_ref().is_some_and(|colors| colors.need_targets(long))
+    }
+
+    /// Returns whether of links that are looked through more is shown than their names.
+    fn needs_more_than_names(&self) -> bool {
+        self.layout == Layout::Long
+            || matches!(self.sort, SortBy::Time | SortBy::Size)
+            || self.indicator != Indicator::None
+            || self.colors.is_some()
+            || self.directories_first
+            || self.recursive
+            || self.inode
+            || self.blocks
+            || self.hyperlink
+            || self.json
+    }
+
+    /// Returns whether a name is shown.
+    fn shows(&self, name: &[u8]) -> bool {
+        let hidden = match self.hidden {
+            Hidden::All => false,
+            Hidden::Almost => matches!(name, b"." | b".."),
+            Hidden::No => name.starts_with(b"."),
+        };
+        let matches = |patterns: &[NamePattern]| patterns.iter().any(|one| one.matches(name));
+        let left_out = matches(&self.ignore) || (self.hidden == Hidden::No && matches(&self.hide));
+        !hidden && !left_out
+    }
+
+    /// Returns whether names are aligned in columns, so that those without quotes have a space where
+    /// others have one.
+    fn aligns(&self) -> bool {
+        match self.layout {
+            Layout::Long => true,
+            Layout::Columns | Layout::Across => self.width > 0,
+            Layout::Lines | Layout::Commas => false,
+        }
     }
 
     fn end(&self) -> u8 {
@@ -210,174 +277,5 @@ pub fn ls(
     options: &LsOptions,
     output: &mut dyn Write,
 ) -> Result<Unlisted> {
-    let (names, headings) = options.quotings();
-    let printer = Printer::new(options, names, headings, output);
-    let mut ls =
-        Ls { index, options, printer, failed: Unlisted::default(), headed: false, links: None };
-    let mut single = Vec::new();
-    let mut directories = Vec::new();
-    let mut several = paths.len() > 1;
-    for given in paths {
-        let starts = match ls.argument(given) {
-            Ok(starts) => starts,
-            Err(error) if error.is_of_path() => {
-                ls.failed.add(error, true);
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        // What stands for a path above sources must not look like what is in that path.
-        several |= starts.iter().any(|start| start.given != given.as_encoded_bytes());
-        for start in starts {
-            if start.is_dir() && !options.directory {
-                let name = start.given.clone();
-                let entry = LsEntry { name, inode: start.inode.clone(), target: Target::NoLink };
-                directories.push((entry, start));
-            } else {
-                let target = ls.target(&start);
-                single.push(LsEntry { name: start.given, inode: start.inode, target });
-            }
-        }
-    }
-    sort(options, &mut single, |entry| entry);
-    sort(options, &mut directories, |(entry, _)| entry);
-    ls.headed = options.recursive || several;
-    let singles = !single.is_empty();
-    if singles {
-        ls.printer.print(&single, directories.iter().map(|(entry, _)| entry))?;
-    }
-    if singles && !directories.is_empty() {
-        ls.printer.blank()?;
-    }
-    for (_, start) in directories {
-        ls.tree(start)?;
-    }
-    ls.printer.finish()?;
-    Ok(ls.failed)
-}
-
-struct Ls<'a> {
-    index: &'a Index,
-    options: &'a LsOptions,
-    printer: Printer<'a>,
-    failed: Unlisted,
-    /// Whether directories have a heading.
-    headed: bool,
-    /// Follows links of the view that was listed last.
-    links: Option<(Arc<Index>, Links)>,
-}
-
-impl Ls<'_> {
-    /// Returns the entries that an argument means: of a symbolic link to a directory, that
-    /// directory, unless the link itself is looked at.
-    fn argument(&self, given: &OsString) -> Result<Vec<Start>> {
-        let starts = locate_all(self.index, given)?;
-        starts.into_iter().map(|start| self.led_to(start)).collect()
-    }
-
-    fn led_to(&self, start: Start) -> Result<Start> {
-        let options = self.options;
-        let itself = options.directory
-            || options.layout == Layout::Long
-            || options.indicator == Indicator::Classify
-            || start.inode.attributes.file_type() != FileType::Symlink;
-        if itself {
-            return Ok(start);
-        }
-        match followed(self.index, &Links::new(start.view.clone()), start.clone()) {
-            Ok(found) if found.is_dir() => Ok(Start { given: start.given, ..found }),
-            // As ls does, which looks at the link itself only where it leads to nothing.
-            Err(Lost::Unreachable) => {
-                let given = String::from_utf8_lossy(&start.given).into_owned();
-                Err(canopy_read::Error::NotFound(given).into())
-            }
-            _ => Ok(start),
-        }
-    }
-
-    fn target(&mut self, start: &Start) -> Target {
-        if start.inode.attributes.file_type() != FileType::Symlink {
-            return Target::NoLink;
-        }
-        if !self.options.needs_targets() {
-            return Target::Unknown;
-        }
-        let links = match &mut self.links {
-            Some((view, links)) if Arc::ptr_eq(view, &start.view) => links,
-            other => &mut other.insert((start.view.clone(), Links::new(start.view.clone()))).1,
-        };
-        match inode_followed(self.index, links, start) {
-            Ok(inode) => Target::Mode(inode.attributes.mode),
-            Err(Lost::Missing | Lost::Unreachable) => Target::Missing,
-            Err(Lost::Outside) => Target::Unknown,
-        }
-    }
-
-    /// Lists a directory, and those in it if asked.
-    fn tree(&mut self, start: Start) -> Result<()> {
-        let root = start.clone();
-        let path_order = self.options.sort == SortBy::Name && !self.options.reverse;
-        let mut ahead = match self.options.recursive {
-            true => ReadAhead::new(&root, path_order)?,
-            false => None,
-        };
-        let mut left = vec![start];
-        while let Some(start) = left.pop() {
-            let listed = match &mut ahead {
-                Some(ahead) => ahead.take(&start.path)?,
-                None => None,
-            };
-            // Names that are not UTF-8 come in another order.
-            let Some(listed) =
-                listed.map_or_else(|| children(&start), |listed| Ok(Some(listed)))?
-            else {
-                let what = format!("the contents of {}", String::from_utf8_lossy(&start.given));
-                self.failed.add(canopy_read::Error::NotFound(what).into(), start.path == root.path);
-                continue;
-            };
-            let mut entries = self.entries(&start, listed)?;
-            sort(self.options, &mut entries, |entry| entry);
-            if self.headed {
-                self.printer.heading(&start.given)?;
-            }
-            self.printer.total(&entries)?;
-            self.printer.print(&entries, std::iter::empty())?;
-            if self.options.recursive {
-                let dirs = entries.iter().rev().filter(|entry| {
-                    entry.inode.attributes.file_type() == FileType::Directory
-                        && entry.name != b"."
-                        && entry.name != b".."
-                });
-                left.extend(dirs.map(|entry| child(&start, entry)));
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns what is shown of a directory that has these entries.
-    fn entries(&mut self, start: &Start, mut entries: Vec<LsEntry>) -> Result<Vec<LsEntry>> {
-        if self.options.hidden == Hidden::No {
-            entries.retain(|entry| !entry.name.starts_with(b"."));
-        }
-        for entry in &mut entries {
-            if entry.inode.attributes.file_type() == FileType::Symlink {
-                entry.target = self.target(&child(start, entry));
-            }
-        }
-        if self.options.hidden == Hidden::All {
-            let dot =
-                |name: &[u8], inode| LsEntry { name: name.to_vec(), inode, target: Target::NoLink };
-            entries.push(dot(b".", start.inode.clone()));
-            entries.push(dot(b"..", parent_of(self.index, start)?));
-        }
-        Ok(entries)
-    }
-}
-
-/// Returns an entry of a directory as the start of a further listing.
-fn child(start: &Start, entry: &LsEntry) -> Start {
-    let path = join(&start.path, &escape(&entry.name));
-    let mut given = with_one_slash(&start.given).to_vec();
-    start.append_below(&mut given, &path);
-    Start { given, path, inode: entry.inode.clone(), ..start.clone() }
+    walk::Walk::new(index, options, output).arguments(paths)
 }

@@ -1,8 +1,9 @@
 //! The lines of `ls`.
 
 use super::columns::{indent, widths};
+use super::dired::{self, Positions};
 use super::entry::LsEntry;
-use super::{Indicator, Layout, LsOptions};
+use super::{Indicator, Layout, LsOptions, hyperlink};
 use crate::error::Result;
 use canopy_model::FileType;
 use canopy_text::Quoting;
@@ -14,11 +15,18 @@ pub(super) struct Printer<'a> {
     pub(super) names: Quoting,
     headings: Quoting,
     output: &'a mut dyn Write,
-    /// Whether any directory was headed.
-    headed: bool,
+    /// What hyperlinks begin with.
+    scheme: Vec<u8>,
+    /// Where names are, if that is told.
+    positions: Option<Positions>,
+    /// Whether any directory was headed, or any object printed.
+    begun: bool,
     /// Whether any colour was used.
     colored: bool,
 }
+
+/// What stands for an attribute of what cannot be looked at.
+pub(super) const UNKNOWN: &str = "?";
 
 /// What is printed of an entry, before it is known how wide columns are.
 pub(super) struct Row<'a> {
@@ -36,56 +44,114 @@ pub(super) struct Table<'a> {
     inode_width: usize,
     block_width: usize,
     /// Whether names without quotes have a space where the others have one.
-    align: bool,
+    pub(super) align: bool,
 }
 
 impl<'a> Printer<'a> {
-    pub(super) fn new(
-        options: &'a LsOptions,
-        names: Quoting,
-        headings: Quoting,
-        output: &'a mut dyn Write,
-    ) -> Self {
-        Printer { options, names, headings, output, headed: false, colored: false }
+    pub(super) fn new(options: &'a LsOptions, output: &'a mut dyn Write) -> Self {
+        let (names, headings) = options.quotings();
+        let dired = options.dired && options.layout == Layout::Long && !options.hyperlink;
+        Printer {
+            options,
+            names,
+            headings,
+            output,
+            scheme: if options.hyperlink { hyperlink::scheme() } else { Vec::new() },
+            positions: dired.then(Positions::default),
+            begun: false,
+            colored: false,
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        if let Some(positions) = &mut self.positions {
+            positions.printed(bytes.len());
+        }
+        Ok(self.output.write_all(bytes)?)
     }
 
     /// Prints the heading of a directory, and a blank line before all but the first.
-    pub(super) fn heading(&mut self, path: &[u8]) -> Result<()> {
-        if std::mem::replace(&mut self.headed, true) {
-            self.output.write_all(b"\n")?;
+    pub(super) fn heading(&mut self, path: &[u8], absolute: &[u8]) -> Result<()> {
+        let mut line = Vec::new();
+        if std::mem::replace(&mut self.begun, true) {
+            line.push(b'\n');
         }
-        self.output.write_all(&self.headings.quote(path))?;
-        self.output.write_all(b":\n")?;
-        Ok(())
+        let quoted = self.headings.quote(path).into_owned();
+        self.indent(&mut line);
+        if let Some(positions) = &mut self.positions {
+            positions.heading(line.len(), quoted.len());
+        }
+        self.linked(&quoted, absolute, false, &mut line);
+        line.extend_from_slice(b":\n");
+        self.put(&line)
+    }
+
+    /// Begins a line for Emacs.
+    pub(super) fn indent(&self, line: &mut Vec<u8>) {
+        if self.positions.is_some() {
+            line.extend_from_slice(dired::INDENT);
+        }
+    }
+
+    /// Writes a name, which is a hyperlink if it has an absolute path; quotes that others are
+    /// aligned with stand outside.
+    fn linked(&self, name: &[u8], absolute: &[u8], quotes: bool, line: &mut Vec<u8>) {
+        if absolute.is_empty() {
+            line.extend_from_slice(name);
+            return;
+        }
+        let (before, name, after) = match name {
+            [before, name @ .., after] if quotes => (Some(*before), name, Some(*after)),
+            name => (None, name, None),
+        };
+        line.extend(before);
+        hyperlink::begin(&self.scheme, absolute, line);
+        line.extend_from_slice(name);
+        line.extend_from_slice(hyperlink::END);
+        line.extend(after);
+    }
+
+    /// Prints an object of JSON, in a list of all.
+    pub(super) fn json(&mut self, object: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        let first = !std::mem::replace(&mut self.begun, true);
+        let mut text = if first { b"[\n".to_vec() } else { b",\n".to_vec() };
+        object(&mut text);
+        self.put(&text)
     }
 
     /// Prints what stands between entries that are arguments and directories.
     pub(super) fn blank(&mut self) -> Result<()> {
-        Ok(self.output.write_all(b"\n")?)
+        self.put(b"\n")
     }
 
     /// Prints the space that the entries of a directory take, where it is asked for.
     pub(super) fn total(&mut self, entries: &[LsEntry]) -> Result<()> {
         if self.options.layout == Layout::Long || self.options.blocks {
             let blocks: i64 = entries.iter().map(|entry| entry.inode.attributes.blocks).sum();
-            write!(
-                self.output,
-                "total {}",
-                self.options.block_form.show(blocks.saturating_mul(512))
-            )?;
-            self.output.write_all(&[self.options.end()])?;
+            let mut line = Vec::new();
+            self.indent(&mut line);
+            line.extend_from_slice(b"total ");
+            line.extend(self.options.block_form.show(blocks.saturating_mul(512)).into_bytes());
+            line.push(self.options.end());
+            self.put(&line)?;
         }
         Ok(())
     }
 
     /// Prints what is left to print.
     pub(super) fn finish(&mut self) -> Result<()> {
+        if self.options.json {
+            self.output.write_all(if self.begun { b"\n]\n" } else { b"[]\n" })?;
+        }
         if let Some(colors) =
             self.options.colors.as_ref().filter(|colors| self.colored && colors.restores_at_end())
         {
             let mut end = Vec::new();
             colors.restore(&mut end);
             self.output.write_all(&end)?;
+        }
+        if let Some(positions) = &self.positions {
+            positions.print(self.names.style.name(), self.output)?;
         }
         Ok(self.output.flush()?)
     }
@@ -116,7 +182,7 @@ impl<'a> Printer<'a> {
             Layout::Commas => self.one_after_the_other(&table, b",", &mut lines),
             Layout::Columns | Layout::Across => self.one_after_the_other(&table, b" ", &mut lines),
         }
-        Ok(self.output.write_all(&lines)?)
+        self.put(&lines)
     }
 
     fn table<'e>(&self, entries: &'e [LsEntry], beside: &[&'e LsEntry]) -> Table<'e> {
@@ -130,26 +196,24 @@ impl<'a> Printer<'a> {
                 Cow::Owned(name) => Cow::Owned(name),
                 Cow::Borrowed(_) => Cow::Borrowed(entry.name.as_slice()),
             },
-            inode: if options.inode {
-                entry.inode.attributes.ino.to_string()
-            } else {
-                String::new()
+            inode: match (options.inode, entry.known) {
+                (true, true) => entry.inode.attributes.ino.to_string(),
+                (true, false) => UNKNOWN.to_owned(),
+                (false, _) => String::new(),
             },
-            blocks: match options.blocks {
-                true => options.block_form.show(entry.inode.attributes.blocks.saturating_mul(512)),
-                false => String::new(),
+            blocks: match (options.blocks, entry.known) {
+                (true, true) => {
+                    options.block_form.show(entry.inode.attributes.blocks.saturating_mul(512))
+                }
+                (true, false) => UNKNOWN.to_owned(),
+                (false, _) => String::new(),
             },
         };
         let rows: Vec<Row<'_>> = entries.iter().map(row).collect();
         let others: Vec<Row<'_>> = beside.iter().map(|&entry| row(entry)).collect();
         let all = || rows.iter().chain(&others);
         let widest = |text: fn(&Row<'_>) -> usize| all().map(text).max().unwrap_or(0);
-        let aligned = match options.layout {
-            Layout::Long => true,
-            Layout::Columns | Layout::Across => options.width > 0,
-            Layout::Lines | Layout::Commas => false,
-        };
-        let align = aligned && all().any(|row| row.quoted);
+        let align = options.aligns() && all().any(|row| row.quoted);
         Table {
             inode_width: widest(|row| row.inode.len()),
             block_width: widest(|row| row.blocks.len()),
@@ -185,10 +249,14 @@ impl<'a> Printer<'a> {
         if let Some(colors) = &self.options.colors
             && let Some(code) = colors.normal()
         {
+            let before = line.len();
             if !std::mem::replace(&mut self.colored, true) {
                 colors.end(line);
             }
             colors.begin(code, line);
+            if let Some(positions) = &mut self.positions {
+                positions.color(line.len() - before);
+            }
         }
     }
 
@@ -220,23 +288,34 @@ impl<'a> Printer<'a> {
             line.push(b' ');
         }
         let code = self.options.colors.as_ref().and_then(|colors| colors.of_entry(row.entry));
-        self.painted(&row.name, code, column, usize::from(pad), line)
+        let at = self.begin_color(code, line);
+        if let Some(positions) = &mut self.positions {
+            positions.name(at, row.name.len());
+        }
+        self.linked(&row.name, &row.entry.absolute, table.align && row.quoted, line);
+        let length = row.name.len() + usize::from(pad);
+        self.end_color(code, column, length, line);
+        length
     }
 
-    pub(super) fn painted(
+    /// Prints what a symbolic link leads to, as a name of its own.
+    pub(super) fn leads_to(
         &mut self,
-        name: &[u8],
+        row: &Row<'_>,
+        (name, quotes): (&[u8], bool),
         code: Option<&[u8]>,
         column: usize,
-        pad: usize,
         line: &mut Vec<u8>,
-    ) -> usize {
-        let length = name.len() + pad;
-        let Some(colors) = self.options.colors.as_ref() else {
-            line.extend_from_slice(name);
-            return length;
-        };
-        if let Some(code) = code {
+    ) {
+        self.begin_color(code, line);
+        self.linked(name, &row.entry.absolute, quotes, line);
+        self.end_color(code, column, name.len(), line);
+    }
+
+    /// Writes a colour. Returns where the text begins that has it.
+    fn begin_color(&mut self, code: Option<&[u8]>, line: &mut Vec<u8>) -> usize {
+        let before = line.len();
+        if let (Some(colors), Some(code)) = (self.options.colors.as_ref(), code) {
             if !std::mem::replace(&mut self.colored, true) {
                 colors.end(line);
             }
@@ -245,15 +324,27 @@ impl<'a> Printer<'a> {
             }
             colors.begin(code, line);
         }
-        line.extend_from_slice(name);
-        if code.is_some() || colors.normal().is_some() {
+        if let Some(positions) = &mut self.positions {
+            positions.color(line.len() - before);
+        }
+        line.len()
+    }
+
+    /// Ends a colour behind text of a length from a column on.
+    fn end_color(&mut self, code: Option<&[u8]>, column: usize, length: usize, line: &mut Vec<u8>) {
+        let before = line.len();
+        if let Some(colors) = self.options.colors.as_ref()
+            && (code.is_some() || colors.normal().is_some())
+        {
             colors.end(line);
             let width = self.options.width;
             if width > 0 && column / width != (column + length).saturating_sub(1) / width {
                 colors.clear(line);
             }
         }
-        length
+        if let Some(positions) = &mut self.positions {
+            positions.color(line.len() - before);
+        }
     }
 
     /// Returns the character behind the name of an entry of a mode.

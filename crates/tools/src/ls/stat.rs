@@ -1,11 +1,12 @@
 //! `stat`: all that is known of an entry, in stat(1)'s forms.
 
-use super::directive::{escape_sequence, seconds};
+use super::directive::{escape_sequence, seconds, unknown_escapes};
+use super::json;
 use crate::error::{Error, Result};
 use canopy_index::Index;
-use canopy_model::{Attributes, FileType, unescape};
+use canopy_model::{Attributes, FileType, parent, unescape};
 use canopy_read::follow::locate_followed;
-use canopy_read::locate::Start;
+use canopy_read::locate::{Start, absolute_path, device_within, to_path};
 use canopy_read::resolve::locate;
 use canopy_text::clock::full_time;
 use canopy_text::safe::terminal_name;
@@ -13,6 +14,9 @@ use canopy_text::{Flags, Quoting, Style, group_name, mode_string, user_name};
 use rustix::fs::{major, minor};
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 /// The form without options, but for the line of the device.
 const DEFAULT: [&str; 4] = [
@@ -37,6 +41,8 @@ pub enum StatFormat {
     Line(Vec<u8>),
     /// Directives, with backslash escapes and nothing behind them.
     Escaped(Vec<u8>),
+    /// A list of objects of JSON.
+    Json,
 }
 
 /// How to print.
@@ -52,6 +58,15 @@ pub struct StatOptions {
     pub terminal: bool,
 }
 
+/// What came of asking for paths.
+#[derive(Debug, Default)]
+pub struct Stated {
+    /// Why some could not be answered.
+    pub failed: Vec<Error>,
+    /// Escapes of the format that mean nothing, each time one was met.
+    pub warnings: Vec<String>,
+}
+
 /// Prints what is known of each path. Returns the paths that could not be answered; other errors
 /// end it. Blocks.
 pub fn stat(
@@ -59,29 +74,47 @@ pub fn stat(
     paths: &[OsString],
     options: &StatOptions,
     output: &mut dyn Write,
-) -> Result<Vec<Error>> {
-    let mut failed = Vec::new();
+) -> Result<Stated> {
+    let mut stated = Stated::default();
+    let mut printed_any = false;
     for given in paths {
         let found =
             if options.dereference { locate_followed(index, given) } else { locate(index, given) };
         match found {
             Ok(start) => {
                 let mut text = Vec::new();
-                let printed = print(&start, options, &mut text);
+                if matches!(options.format, StatFormat::Json) {
+                    let first = !std::mem::replace(&mut printed_any, true);
+                    text.extend_from_slice(if first { b"[\n" } else { b",\n" });
+                }
+                let printed = print(&start, options, &mut text, &mut stated.warnings);
                 output.write_all(&text)?;
                 printed?;
             }
-            Err(error) if error.is_of_path() => failed.push(error.into()),
+            Err(error) if error.is_of_path() => stated.failed.push(error.into()),
             Err(error) => return Err(error.into()),
         }
     }
+    if matches!(options.format, StatFormat::Json) {
+        output.write_all(if printed_any { b"\n]\n" } else { b"[]\n" })?;
+    }
     output.flush()?;
-    Ok(failed)
+    Ok(stated)
 }
 
-fn print(start: &Start, options: &StatOptions, text: &mut Vec<u8>) -> Result<()> {
+fn print(
+    start: &Start,
+    options: &StatOptions,
+    text: &mut Vec<u8>,
+    warnings: &mut Vec<String>,
+) -> Result<()> {
     let plain = Quoting { style: Style::Literal, ..options.quoting.clone() };
-    let printer = |quoting| Printer { start, quoting, terminal: options.terminal };
+    let within = match start.is_dir() {
+        true => device_within(&start.view, &start.source, &start.path)?,
+        false => None,
+    };
+    let device = within.unwrap_or(start.inode.dev);
+    let printer = |quoting| Printer { start, device, quoting, terminal: options.terminal };
     // stat asks how to quote only where a format has the directive without flags.
     let of_format = |format: &[u8]| match format.windows(2).any(|two| two == b"%N") {
         true => printer(&options.quoting),
@@ -109,13 +142,19 @@ fn print(start: &Start, options: &StatOptions, text: &mut Vec<u8>) -> Result<()>
             of_format(format).print(format, false, text)?;
             text.push(b'\n');
         }
-        StatFormat::Escaped(format) => of_format(format).print(format, true, text)?,
+        StatFormat::Escaped(format) => {
+            of_format(format).print(format, true, text)?;
+            warnings.extend(unknown_escapes(format));
+        }
+        StatFormat::Json => json::print_all(start, device, text),
     }
     Ok(())
 }
 
 struct Printer<'a> {
     start: &'a Start,
+    /// The device of the file, or of what is in the directory.
+    device: u64,
     quoting: &'a Quoting,
     terminal: bool,
 }
@@ -201,14 +240,19 @@ impl Printer<'_> {
             b'A' => Value::Text(mode_string(a.mode).into_bytes()),
             b'b' => Value::Number(a.blocks as u64),
             b'B' => Value::Number(512),
-            b'd' => Value::Number(of_device(inode.dev)),
-            b'D' => Value::Hex(inode.dev),
+            b'd' => Value::Number(of_device(self.device)),
+            b'D' => Value::Hex(self.device),
             b'f' => Value::Hex(u64::from(a.mode)),
             b'F' => Value::Text(type_name(a).as_bytes().to_vec()),
             b'g' => Value::Number(u64::from(a.gid)),
             b'G' => named(group_name(a.gid)),
             b'h' => Value::Number(u64::from(a.nlink)),
             b'i' => Value::Number(a.ino),
+            b'm' => {
+                let mounted = mount_point(self.start, self.device).ok()?;
+                let mounted = mounted.as_os_str().as_bytes();
+                Value::Text(terminal_name(mounted, self.terminal).into_owned())
+            }
             b'n' => Value::Text(terminal_name(&self.start.given, self.terminal).into_owned()),
             b'o' => Value::Number(u64::from(a.blksize_bytes)),
             b'r' => Value::Number(of_device(a.rdev)),
@@ -244,6 +288,29 @@ impl Printer<'_> {
             flags.text(quote(&unescape(&self.start.inode.target)), text);
         }
     }
+}
+
+/// Returns where the file system is mounted that an entry is on: the directory furthest up that all
+/// have the same device from there on, in the source by the index and above it by the live file
+/// system.
+fn mount_point(start: &Start, device: u64) -> Result<PathBuf> {
+    let mut mounted = start.path.as_str();
+    while let Some(above) = parent(mounted) {
+        // Nobody can tell of a directory that the caller may not list.
+        let found = device_within(&start.view, &start.source, above)?;
+        if found.is_some_and(|found| found != device) {
+            return Ok(to_path(&absolute_path(&start.source, mounted)));
+        }
+        mounted = above;
+    }
+    let mut mounted = to_path(&absolute_path(&start.source, ""));
+    while let Some(above) = mounted.parent() {
+        if above.symlink_metadata().map_or(true, |found| found.dev() != device) {
+            break;
+        }
+        mounted = above.to_owned();
+    }
+    Ok(mounted)
 }
 
 fn type_name(attributes: &Attributes) -> &'static str {

@@ -4,6 +4,7 @@ use super::Report;
 use super::format::owner_name;
 use super::view::{Block, Table, View, views};
 use crate::error::Result;
+use canopy_text::bar;
 use canopy_text::safe::report_name;
 use std::io::Write;
 
@@ -101,7 +102,7 @@ fn write_table(table: &Table, options: TextOptions, output: &mut dyn Write) -> R
         }
         let indent = line.chars().count();
         let mut names = row[last].lines();
-        let bar = table.shares.get(number).map(|share| bar(*share, options.ascii));
+        let bar = table.shares.get(number).map(|share| bar(*share, BAR_WIDTH, options.ascii));
         line += &aligned(names.next().unwrap_or(""), widths[last], false, bar.is_none());
         if let Some(bar) = bar {
             line += " ";
@@ -121,30 +122,5 @@ fn aligned(text: &str, width: usize, right: bool, last: bool) -> String {
         (true, _) => format!(" {text}"),
         (false, true) => format!(" {text:>width$}"),
         (false, false) => format!(" {text:<width$}"),
-    }
-}
-
-/// A bar for a part of a whole; something is shown of all but nothing.
-fn bar(share: f64, ascii: bool) -> String {
-    let eighths = (share * (BAR_WIDTH * 8) as f64).round() as usize;
-    let eighths = if share > 0.0 { eighths.max(1) } else { 0 };
-    if ascii {
-        return "#".repeat(eighths.div_ceil(8));
-    }
-    let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
-    "█".repeat(eighths / 8) + part
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bars_are_as_long_as_shares() {
-        assert_eq!(bar(0.0, false), "");
-        assert_eq!(bar(0.0001, false), "▏");
-        assert_eq!(bar(1.0, false).chars().count(), BAR_WIDTH);
-        assert_eq!(bar(0.5, true), "#".repeat(BAR_WIDTH / 2));
-        assert_eq!(bar(0.0001, true), "#");
     }
 }

@@ -81,6 +81,9 @@ impl Walk {
         let both: Vec<&Seen> = entries.iter().chain(&dirs).copied().collect();
         let sparse = kept(&files, &|e| e.blocks * 512 < e.size);
         let saved: i64 = sparse.iter().map(|e| e.size - e.blocks * 512).sum();
+        let nobody = kept(&entries, &|e| user_name(e.uid).is_none());
+        let no_group = kept(&entries, &|e| group_name(e.gid).is_none());
+        let [nobody, no_group] = [&nobody, &no_group].map(|all| all.iter().collect::<Vec<_>>());
         let trees = self.trees(owner);
         let future = kept(&files, &|e| e.mtime > scanned);
         json!({
@@ -118,8 +121,10 @@ impl Walk {
                 "setgid": flagged(kept(&files, &|e| e.mode & 0o2000 != 0)),
             },
             "owners": {
-                "without_user": sum(entries.iter().copied().filter(|e| user_name(e.uid).is_none())),
-                "without_group": sum(entries.iter().copied().filter(|e| group_name(e.gid).is_none())),
+                "without_user": sum(nobody.iter().copied()),
+                "without_group": sum(no_group.iter().copied()),
+                "users": usage(&nobody, |e| e.uid, |_| None),
+                "groups": usage(&no_group, |e| e.gid, |_| None),
             },
             "names": {
                 "control": flagged(kept(&self.below(&both), &|e| e.name.chars().any(char::is_control))),

@@ -121,6 +121,9 @@ fn usage_cells(usage: &Usage) -> Vec<String> {
 pub(in crate::report) struct Owners {
     without_user: Usage,
     without_group: Usage,
+    /// Their ids.
+    users: Breakdown<OwnerUsage>,
+    groups: Breakdown<OwnerUsage>,
 }
 
 impl ReportSection for Owners {
@@ -132,15 +135,15 @@ impl ReportSection for Owners {
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         let nameless = |owners: &FxHashMap<u32, Usage>, name: fn(u32) -> Option<String>| {
-            let mut sum = Usage::default();
             let nameless = owners.iter().filter(|(id, _)| name(**id).is_none());
-            nameless.for_each(|(_, usage)| sum.add(usage));
-            sum
+            let owners: FxHashMap<u32, Usage> = nameless.map(|(id, usage)| (*id, *usage)).collect();
+            let mut sum = Usage::default();
+            owners.values().for_each(|usage| sum.add(usage));
+            (sum, by_owner(&owners, |_| None, facts.options.top))
         };
-        Ok(Some(Owners {
-            without_user: nameless(&facts.statistics.users, user_name),
-            without_group: nameless(&facts.statistics.groups, group_name),
-        }))
+        let (without_user, users) = nameless(&facts.statistics.users, user_name);
+        let (without_group, groups) = nameless(&facts.statistics.groups, group_name);
+        Ok(Some(Owners { without_user, without_group, users, groups }))
     }
 
     fn blocks(&self) -> Vec<Block> {
@@ -149,6 +152,9 @@ impl ReportSection for Owners {
         let table = table(&columns, &rows, |(usage, what)| {
             usage_cells(usage).into_iter().chain([(*what).to_owned()]).collect()
         });
-        vec![table.block()]
+        let ids = [("user id", &self.users), ("group id", &self.groups)];
+        let ids = ids.into_iter().filter(|(_, breakdown)| !breakdown.rows.is_empty());
+        let ids = ids.map(|(word, breakdown)| owners_block(word, breakdown));
+        [table.block()].into_iter().chain(ids).collect()
     }
 }

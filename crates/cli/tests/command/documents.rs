@@ -1,0 +1,100 @@
+//! What the documents say of commands is true: options that `docs/coming-from-gufi.md` names beside a
+//! command are options of it, and tests of find that it names are found.
+
+use crate::common::Place;
+use crate::options::{Known, known_options};
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+const DOCUMENT: &str = include_str!("../../../../docs/coming-from-gufi.md");
+
+/// The rows of the table of programs, as what GUFI has and what is here.
+fn programs() -> Vec<(String, String)> {
+    let (_, rest) = DOCUMENT.split_once("\n## Programs\n").unwrap();
+    let (section, _) = rest.split_once("\n## ").unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    let rows = rows.map(|row| row.replace("\\|", "/"));
+    let rows = rows.filter_map(|row| {
+        let (theirs, ours) = row.split_once(" | ")?;
+        Some((theirs.to_owned(), ours.to_owned()))
+    });
+    rows.collect()
+}
+
+/// What stands between backquotes.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The options in code.
+fn options(text: &str) -> Vec<String> {
+    let words = code(text).flat_map(str::split_whitespace);
+    let words = words.map(|word| word.trim_start_matches('[').trim_end_matches([']', ',']));
+    let words = words.filter(|word| word.len() > 1 && word.starts_with('-'));
+    words.map(|word| word.split('=').next().unwrap().to_owned()).collect()
+}
+
+fn is_option(known: &BTreeSet<Known>, command: &str, option: &str) -> bool {
+    known.iter().filter(|one| one.command == [command]).any(|one| {
+        match option.strip_prefix("--") {
+            Some(name) => one.name.as_deref() == Some(name),
+            None => option[1..].chars().eq(one.letter),
+        }
+    })
+}
+
+#[test]
+fn options_beside_a_command_are_options_of_it() {
+    let known = known_options();
+    let mut checked = BTreeSet::new();
+    for (_, ours) in programs() {
+        // All that follows a command, up to the next one.
+        for part in ours.split("`canopy ").skip(1) {
+            let text = format!("`{part}");
+            let command = part.split([' ', '`']).next().unwrap();
+            if matches!(command, "find" | "sql") {
+                continue;
+            }
+            for option in options(&text) {
+                assert!(is_option(&known, command, &option), "canopy {command} {option}: {ours}");
+                checked.insert((command.to_owned(), option));
+            }
+        }
+    }
+    for (command, option) in [("ls", "-B"), ("du", "-S"), ("stat", "-c"), ("import", "--root")] {
+        assert!(checked.contains(&(command.to_owned(), option.to_owned())), "{checked:?}");
+    }
+}
+
+#[test]
+fn tests_of_find_that_are_named_are_found() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("a.h5"), "x").unwrap();
+    place.index(&index, &tree);
+    let find = |words: &[&str]| {
+        let mut command = Command::new(&place.canopy);
+        command.args(["--index", index.to_str().unwrap(), "find"]).args(words);
+        let output = command.current_dir(&tree).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (theirs, _) = programs().into_iter().find(|(row, _)| row.contains("-lname")).unwrap();
+    let named = options(&theirs);
+    assert!(named.len() > 6, "{named:?}");
+    for test in named {
+        let (words, expected): (&[&str], _) = match test.as_str() {
+            "-lname" => (&["-lname", "*"], ""),
+            "-samefile" => (&["-samefile", "a.h5"], "./a.h5\n"),
+            "-iregex" => (&["-iregex", ".*/A[.]h5"], "./a.h5\n"),
+            "-fprint" => (&["-type", "f", "-fprint", "out"], ""),
+            access => (&["-type", "f", access], if access == "-executable" { "" } else { "./a.h5\n" }),
+        };
+        assert_eq!(find(words), expected, "{test}");
+    }
+    assert_eq!(fs::read_to_string(tree.join("out")).unwrap(), "./a.h5\n");
+    let sorted = find(&[".", "-type", "f", "--sort", "size", "--reverse", "--limit", "1"]);
+    assert_eq!(sorted, "./a.h5\n");
+}

@@ -1,0 +1,154 @@
+//! du's walk that follows symbolic links: directories are looked up one by one, wherever links lead,
+//! and everything counts once, by device and inode.
+
+use super::{Du, Tally};
+use crate::error::{Error, Result};
+use canopy_index::Index;
+use canopy_model::{FileType, escape, join};
+use canopy_read::Inode;
+use canopy_read::contents::Contents;
+use canopy_read::follow::followed;
+use canopy_read::links::Links;
+use canopy_read::locate::{Start, device_within};
+use std::sync::Arc;
+
+/// A directory that the walk is in.
+struct OpenDirectory {
+    start: Start,
+    id: (u64, u64),
+    /// What is in it and still to be counted, by name.
+    ahead: std::vec::IntoIter<(String, Inode)>,
+    /// Itself and its entries that are not directories.
+    own: Tally,
+    /// The directories in it with all below them.
+    below: Tally,
+}
+
+struct Walk<'a, 'd, 'o> {
+    du: &'a mut Du<'o>,
+    failed: &'d mut Vec<Error>,
+    /// The device of the argument.
+    device: u64,
+    open: Vec<OpenDirectory>,
+    /// Follows links of the view of the last one.
+    links: Option<(Arc<Index>, Links)>,
+    sum: Tally,
+}
+
+/// Puts the lines of a start, which is no symbolic link, and what is below it. Returns the sum of
+/// all; adds links that lead to nothing that is known.
+pub(super) fn walk(du: &mut Du<'_>, start: &Start, failed: &mut Vec<Error>) -> Result<Tally> {
+    let (device, sum) = (device(start)?, Tally::default());
+    let mut walk = Walk { du, failed, device, open: Vec::new(), links: None, sum };
+    walk.meet(start.clone())?;
+    while let Some(directory) = walk.open.last_mut() {
+        match directory.ahead.next() {
+            Some((name, inode)) => {
+                let start = child(&directory.start, &name, inode);
+                if !walk.du.excluded(&escape(&start.given))
+                    && let Some(start) = walk.led_to(start)
+                {
+                    walk.meet(start)?;
+                }
+            }
+            None => walk.leave()?,
+        }
+    }
+    Ok(walk.sum)
+}
+
+impl Walk<'_, '_, '_> {
+    /// Returns what an entry leads to, and tells of links that lead to nothing.
+    fn led_to(&mut self, start: Start) -> Option<Start> {
+        if start.inode.attributes.file_type() != FileType::Symlink {
+            return Some(start);
+        }
+        let (index, given) = (self.du.index, start.given.clone());
+        let view = start.view.clone();
+        if self.links.as_ref().is_none_or(|(known, _)| !Arc::ptr_eq(known, &view)) {
+            self.links = None;
+        }
+        let (_, links) = self.links.get_or_insert_with(|| (view.clone(), Links::new(view)));
+        match followed(index, links, start) {
+            Ok(found) => Some(Start { given, ..found }),
+            Err(lost) => {
+                self.failed.push(Error::of_link(&given, lost));
+                None
+            }
+        }
+    }
+
+    /// Counts a file, or opens a directory.
+    fn meet(&mut self, start: Start) -> Result<()> {
+        let options = self.du.options;
+        let attributes = start.inode.attributes;
+        let id = (device(&start)?, attributes.ino);
+        let elsewhere = options.one_file_system && id.0 != self.device;
+        // Where every name counts, directories that lie in themselves still end.
+        let met = match options.count_links {
+            true => self.open.iter().any(|directory| directory.id == id),
+            false => !self.du.seen.insert(id),
+        };
+        if elsewhere || met {
+            return Ok(());
+        }
+        if start.is_dir() {
+            let own = Tally::of_dir(&attributes, options);
+            let contents = Contents::of(&start.view, &start.source, &start.path, usize::MAX)?;
+            let ahead = match contents {
+                Contents::Listed(all) => all,
+                Contents::Unlisted | Contents::TooMany => Vec::new(),
+            };
+            let (ahead, below) = (ahead.into_iter(), Tally::default());
+            self.open.push(OpenDirectory { start, id, ahead, own, below });
+            return Ok(());
+        }
+        let tally = Tally::of_file(&attributes, options);
+        let depth = self.open.len();
+        if depth == 0 || (options.all && self.is_shown(depth)) {
+            self.du.lines.put(self.du.line(&tally, start.given))?;
+        }
+        match self.open.last_mut() {
+            Some(directory) => directory.own += tally,
+            None => self.sum += tally,
+        }
+        Ok(())
+    }
+
+    /// Puts the line of the innermost directory and adds it to the one around it.
+    fn leave(&mut self) -> Result<()> {
+        let Some(done) = self.open.pop() else { return Ok(()) };
+        let mut sum = done.own;
+        sum += done.below;
+        if self.is_shown(self.open.len()) {
+            let shown = if self.du.options.separate { done.own } else { sum };
+            self.du.lines.put(self.du.line(&shown, done.start.given))?;
+        }
+        match self.open.last_mut() {
+            Some(around) => around.below += sum,
+            None => self.sum += sum,
+        }
+        Ok(())
+    }
+
+    /// Returns whether there are lines of what is so far below the argument.
+    fn is_shown(&self, depth: usize) -> bool {
+        let most = self.du.options.depth_max.unwrap_or(u32::MAX);
+        u32::try_from(depth).is_ok_and(|depth| depth <= most)
+    }
+}
+
+fn child(directory: &Start, name: &str, inode: Inode) -> Start {
+    let path = join(&directory.path, name);
+    let given = directory.display(&path);
+    Start { given, path, inode, ..directory.clone() }
+}
+
+/// Returns the device of a file, or of what is in a directory.
+fn device(start: &Start) -> Result<u64> {
+    let within = match start.is_dir() {
+        true => device_within(&start.view, &start.source, &start.path)?,
+        false => None,
+    };
+    Ok(within.unwrap_or(start.inode.dev))
+}

@@ -1,0 +1,341 @@
+//! Which entries `ls` shows: arguments, what is in directories, what symbolic links lead to.
+
+use super::ahead::ReadAhead;
+use super::entry::{LsEntry, Target, children, parent_of};
+use super::order::{measure, sort};
+use super::print::Printer;
+use super::{Dereference, Hidden, LsOptions, SortBy, Unlisted, hyperlink, json};
+use crate::error::{Error, Result};
+use canopy_index::Index;
+use canopy_model::{FileType, escape, join};
+use canopy_read::follow::{Lost, followed, inode_followed};
+use canopy_read::links::Links;
+use canopy_read::locate::{Start, device_within, with_one_slash};
+use canopy_read::resolve::{in_removed_directory, locate_all};
+use std::ffi::OsString;
+use std::io::Write;
+use std::sync::Arc;
+
+pub(super) struct Walk<'a> {
+    index: &'a Index,
+    options: &'a LsOptions,
+    printer: Printer<'a>,
+    failed: Unlisted,
+    /// Whether directories have a heading.
+    headed: bool,
+    /// Follows links of the view that was listed last.
+    links: Option<(Arc<Index>, Links)>,
+    /// The directories on the way to the one that is listed, which is a loop if it is one of them.
+    open: Vec<Start>,
+}
+
+/// An argument.
+struct Argument {
+    entry: LsEntry,
+    /// What is listed, if it is a directory.
+    directory: Option<Start>,
+}
+
+/// What is done next in a tree.
+enum Step {
+    List(Box<Start>),
+    /// All of the innermost directory was listed.
+    Leave,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(index: &'a Index, options: &'a LsOptions, output: &'a mut dyn Write) -> Self {
+        Walk {
+            index,
+            options,
+            printer: Printer::new(options, output),
+            failed: Unlisted::default(),
+            headed: false,
+            links: None,
+            open: Vec::new(),
+        }
+    }
+
+    /// Lists arguments: entries that are no directories first, then each directory.
+    pub(super) fn arguments(mut self, paths: &[OsString]) -> Result<Unlisted> {
+        if paths == ["."] && !self.options.directory && in_removed_directory() {
+            self.removed_directory()?;
+            return Ok(self.failed);
+        }
+        let mut arguments = Vec::new();
+        let mut several = paths.len() > 1;
+        for given in paths {
+            let starts = match locate_all(self.index, given) {
+                Ok(starts) => starts,
+                Err(error) if error.is_of_path() => {
+                    self.failed.add(error.into(), true);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            // What stands for a path above sources must not look like what is in that path.
+            several |= starts.iter().any(|start| start.given != given.as_encoded_bytes());
+            for start in starts {
+                match self.argument(start) {
+                    Ok(argument) => arguments.push(argument),
+                    Err(error) => self.failed.add(error, true),
+                }
+            }
+        }
+        measure(self.options, &self.printer.names, arguments.iter_mut().map(|one| &mut one.entry));
+        sort(self.options, &mut arguments, |argument| &argument.entry);
+        self.headed = self.options.recursive || several;
+        let (directories, single): (Vec<Argument>, Vec<Argument>) =
+            arguments.into_iter().partition(|argument| argument.directory.is_some());
+        let single: Vec<LsEntry> = single.into_iter().map(|argument| argument.entry).collect();
+        if !single.is_empty() {
+            self.show(None, &single, directories.iter().map(|argument| &argument.entry))?;
+        }
+        if !single.is_empty() && !directories.is_empty() {
+            self.printer.blank()?;
+        }
+        for directory in directories.into_iter().filter_map(|argument| argument.directory) {
+            self.tree(directory)?;
+        }
+        self.printer.finish()?;
+        Ok(self.failed)
+    }
+
+    /// Lists a working directory that was removed: nothing is in it, whatever the index knows.
+    fn removed_directory(&mut self) -> Result<()> {
+        if !self.options.json {
+            if self.options.recursive {
+                self.printer.heading(b".", b"")?;
+            }
+            self.printer.total(&[])?;
+        }
+        self.printer.finish()
+    }
+
+    /// Returns what is shown of an argument: of a symbolic link, what it leads to if links among the
+    /// arguments are looked through.
+    fn argument(&mut self, start: Start) -> Result<Argument> {
+        let start = self.led_to(start)?;
+        let listed = start.is_dir() && !self.options.directory;
+        let mut entry = LsEntry::new(start.given.clone(), start.inode.clone());
+        if start.inode.attributes.file_type() == FileType::Symlink {
+            entry.target = self.target(&start);
+        }
+        if self.options.hyperlink {
+            entry.absolute = hyperlink::absolute(self.links(&start), &start);
+        }
+        Ok(Argument { entry, directory: listed.then_some(start) })
+    }
+
+    fn led_to(&mut self, start: Start) -> Result<Start> {
+        let wanted = self.options.dereference;
+        if wanted == Dereference::Never || start.inode.attributes.file_type() != FileType::Symlink {
+            return Ok(start);
+        }
+        let index = self.index;
+        let found = followed(index, self.links(&start), start.clone());
+        let found = found.map(|found| Start { given: start.given.clone(), ..found });
+        match (wanted, found) {
+            (Dereference::ToDirectories, Ok(found)) if found.is_dir() => Ok(found),
+            // As ls does, which looks at the link itself only where it leads to nothing.
+            (Dereference::ToDirectories, Ok(_) | Err(Lost::Missing | Lost::Outside)) => Ok(start),
+            (_, Ok(found)) => Ok(found),
+            (_, Err(lost)) => Err(Error::of_link(&start.given, lost)),
+        }
+    }
+
+    /// Returns what follows links of the view that a start is in.
+    fn links(&mut self, start: &Start) -> &Links {
+        let view = &start.view;
+        match &self.links {
+            Some((known, _)) if Arc::ptr_eq(known, view) => {}
+            _ => self.links = None,
+        }
+        &self.links.get_or_insert_with(|| (view.clone(), Links::new(view.clone()))).1
+    }
+
+    fn target(&mut self, start: &Start) -> Target {
+        if !self.options.needs_targets() {
+            return Target::Unknown;
+        }
+        let index = self.index;
+        match inode_followed(index, self.links(start), start) {
+            Ok(inode) => Target::Mode(inode.attributes.mode),
+            Err(Lost::Missing | Lost::Unreachable) => Target::Missing,
+            Err(Lost::Outside) => Target::Unknown,
+        }
+    }
+
+    /// Lists a directory, and those in it if asked.
+    fn tree(&mut self, start: Start) -> Result<()> {
+        let root = start.clone();
+        let by = self.options.sort;
+        let path_order = by == SortBy::None || (by == SortBy::Name && !self.options.reverse);
+        // Where links are looked through, directories are anywhere.
+        let looks_through = self.options.dereference == Dereference::Always;
+        let mut ahead = match self.options.recursive && !looks_through {
+            true => ReadAhead::new(&root, path_order)?,
+            false => None,
+        };
+        let mut left = vec![Step::List(Box::new(start))];
+        while let Some(step) = left.pop() {
+            let Step::List(start) = step else {
+                self.open.pop();
+                continue;
+            };
+            if self.is_open(&start)? {
+                self.failed.add(Error::AlreadyListed(shown(&start.given)), true);
+                continue;
+            }
+            let listed = match &mut ahead {
+                Some(ahead) => ahead.take(&start.path)?,
+                None => None,
+            };
+            // Names that are not UTF-8 come in another order.
+            let Some(listed) =
+                listed.map_or_else(|| children(&start), |listed| Ok(Some(listed)))?
+            else {
+                let what = format!("the contents of {}", shown(&start.given));
+                let argument = self.open.is_empty();
+                self.failed.add(canopy_read::Error::NotFound(what).into(), argument);
+                continue;
+            };
+            let mut entries = self.entries(&start, listed)?;
+            measure(self.options, &self.printer.names, entries.iter_mut());
+            sort(self.options, &mut entries, |entry| entry);
+            self.directory(&start, &entries)?;
+            if self.options.recursive {
+                left.push(Step::Leave);
+                let dirs = entries.iter().rev().filter(|entry| {
+                    entry.file_type() == FileType::Directory
+                        && entry.name != b"."
+                        && entry.name != b".."
+                });
+                left.extend(dirs.map(|entry| Step::List(Box::new(child(&start, entry)))));
+                self.open.push(*start);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether a directory is one of those that it lies in.
+    fn is_open(&self, start: &Start) -> Result<bool> {
+        let same = |other: &&Start| other.inode.attributes.ino == start.inode.attributes.ino;
+        for other in self.open.iter().filter(same) {
+            if device(other)? == device(start)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Shows a directory that has these entries.
+    fn directory(&mut self, start: &Start, entries: &[LsEntry]) -> Result<()> {
+        if !self.options.json {
+            if self.headed {
+                let absolute = match self.options.hyperlink {
+                    true => hyperlink::absolute(self.links(start), start),
+                    false => Vec::new(),
+                };
+                self.printer.heading(&start.given, &absolute)?;
+            }
+            self.printer.total(entries)?;
+        }
+        self.show(Some(start), entries, std::iter::empty())
+    }
+
+    fn show<'e>(
+        &mut self,
+        directory: Option<&Start>,
+        entries: &'e [LsEntry],
+        beside: impl Iterator<Item = &'e LsEntry>,
+    ) -> Result<()> {
+        if !self.options.json {
+            return self.printer.print(entries, beside);
+        }
+        let depth = directory.map_or(0, |_| self.open.len() + 1);
+        for entry in entries {
+            let path = match directory {
+                Some(start) => child(start, entry).given,
+                None => entry.name.clone(),
+            };
+            self.printer.json(|output| json::print(entry, &path, depth, output))?;
+        }
+        Ok(())
+    }
+
+    /// Returns what is shown of a directory that has these entries.
+    fn entries(&mut self, start: &Start, mut entries: Vec<LsEntry>) -> Result<Vec<LsEntry>> {
+        if self.options.hidden == Hidden::All {
+            let dot = LsEntry::new(b".".to_vec(), start.inode.clone());
+            let above = LsEntry::new(b"..".to_vec(), parent_of(self.index, start)?);
+            entries.splice(0..0, [dot, above]);
+        }
+        entries.retain(|entry| self.options.shows(&entry.name));
+        for entry in &mut entries {
+            if self.options.hyperlink {
+                let place = match entry.name.as_slice() {
+                    b"." | b".." => start,
+                    _ => &child(start, entry),
+                };
+                entry.absolute = hyperlink::absolute(self.links(place), place);
+                if entry.name == b".." {
+                    let end = entry.absolute.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                    entry.absolute.truncate(end.max(1));
+                }
+            }
+            if entry.file_type() == FileType::Symlink {
+                let link = child(start, entry);
+                match self.options.dereference {
+                    Dereference::Always => self.look_through(entry, link),
+                    _ => entry.target = self.target(&link),
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Makes a symbolic link what it leads to, where more than its name is shown.
+    fn look_through(&mut self, entry: &mut LsEntry, link: Start) {
+        if !self.options.needs_more_than_names() {
+            entry.target = Target::Unknown;
+            return;
+        }
+        let (index, given) = (self.index, link.given.clone());
+        match followed(index, self.links(&link), link) {
+            Ok(found) => {
+                entry.inode = found.inode.clone();
+                entry.followed = Some(Box::new(found));
+            }
+            Err(lost) => {
+                self.failed.add(Error::of_link(&given, lost), false);
+                match lost {
+                    Lost::Missing | Lost::Unreachable if !self.options.json => entry.forget(),
+                    // It counts as itself.
+                    _ => entry.target = Target::Unknown,
+                }
+            }
+        }
+    }
+}
+
+/// Returns an entry of a directory, or what it leads to, as the start of a further listing.
+fn child(start: &Start, entry: &LsEntry) -> Start {
+    let path = join(&start.path, &escape(&entry.name));
+    let mut given = with_one_slash(&start.given).to_vec();
+    start.append_below(&mut given, &path);
+    match &entry.followed {
+        Some(found) => Start { given, ..(**found).clone() },
+        None => Start { given, path, inode: entry.inode.clone(), ..start.clone() },
+    }
+}
+
+/// Returns the device of what is in a directory.
+fn device(start: &Start) -> Result<u64> {
+    let within = device_within(&start.view, &start.source, &start.path)?;
+    Ok(within.unwrap_or(start.inode.dev))
+}
+
+fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
