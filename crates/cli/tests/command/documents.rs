@@ -36,11 +36,9 @@ fn options(text: &str) -> Vec<String> {
 }
 
 fn is_option(known: &BTreeSet<Known>, command: &str, option: &str) -> bool {
-    known.iter().filter(|one| one.command == [command]).any(|one| {
-        match option.strip_prefix("--") {
-            Some(name) => one.name.as_deref() == Some(name),
-            None => option[1..].chars().eq(one.letter),
-        }
+    known.iter().filter(|one| one.command == [command]).any(|one| match option.strip_prefix("--") {
+        Some(name) => one.name.as_deref() == Some(name),
+        None => option[1..].chars().eq(one.letter),
     })
 }
 
@@ -90,7 +88,9 @@ fn tests_of_find_that_are_named_are_found() {
             "-samefile" => (&["-samefile", "a.h5"], "./a.h5\n"),
             "-iregex" => (&["-iregex", ".*/A[.]h5"], "./a.h5\n"),
             "-fprint" => (&["-type", "f", "-fprint", "out"], ""),
-            access => (&["-type", "f", access], if access == "-executable" { "" } else { "./a.h5\n" }),
+            access => {
+                (&["-type", "f", access], if access == "-executable" { "" } else { "./a.h5\n" })
+            }
         };
         assert_eq!(find(words), expected, "{test}");
     }
