@@ -2,7 +2,7 @@
 
 use super::ls::width;
 use super::switches::Effect::{Flag, Optional, Value};
-use super::switches::{Argument, Switch, Switches, Tool, both, long, own, short};
+use super::switches::{Argument, Switch, Switches, Tool, both, long, own, short, words_of};
 use crate::options::{ReadOptions, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use anyhow::{Context, anyhow, bail};
@@ -155,7 +155,8 @@ impl Tool for Du {
             }),
             "Print the latest time of all that a line stands for: that of modification, or \
              atime, access, use, ctime, status",
-        ),
+        )
+        .of(|| words_of(&TIMES)),
         long(
             "time-style",
             Value("STYLE", |du, style| {
@@ -163,7 +164,8 @@ impl Tool for Du {
                 Ok(())
             }),
             "Print times as full-iso, long-iso, iso or +FORMAT",
-        ),
+        )
+        .of(|| vec!["full-iso", "long-iso", "iso"]),
         both(
             'X',
             "exclude-from",
@@ -192,16 +194,17 @@ impl Tool for Du {
             }),
             "Print sums by user, group, extension or age instead of directories: of all that is no \
              directory, every name of a hard link counted. Sums by extension and age are of sizes",
-        ),
+        )
+        .of(|| words_of(&PARTS)),
         own(
             "sort",
             Value("ORDER", |du, order| {
-                du.options.order =
-                    Some(order.word(&[("size", Order::Size), ("name", Order::Name)])?);
+                du.options.order = Some(order.word(&ORDERS)?);
                 Ok(())
             }),
             "Print lines by size, largest first, or by name",
-        ),
+        )
+        .of(|| words_of(&ORDERS)),
         own(
             "top",
             Value("N", |du, count| {
@@ -231,6 +234,8 @@ const TIMES: [(&str, TimeKind); 8] = [
     ("mtime", TimeKind::Modification),
     ("modification", TimeKind::Modification),
 ];
+
+const ORDERS: [(&str, Order); 2] = [("size", Order::Size), ("name", Order::Name)];
 
 const PARTS: [(&str, By); 4] =
     [("user", By::User), ("group", By::Group), ("extension", By::Extension), ("age", By::Age)];
@@ -325,6 +330,9 @@ impl Du {
             _ => SizeForm::from_environment("DU_BLOCK_SIZE"),
         });
         if self.inodes {
+            if options.measure == Measure::Apparent {
+                message("warning: options --apparent-size and -b are ineffective with --inodes");
+            }
             options.measure = Measure::Inodes;
         }
         if let Some(kind) = self.time {

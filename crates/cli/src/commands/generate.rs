@@ -1,12 +1,13 @@
 //! `canopy completions` and `canopy man`: what shells and man(1) read, from the same definitions as
 //! `--help`.
 
+use super::manual;
 use crate::options::Cli;
 use crate::outcome::Outcome;
 use anyhow::Context;
 use clap::CommandFactory;
+use clap::builder::PossibleValue;
 use clap_complete::Shell;
-use clap_mangen::Man;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -31,9 +32,26 @@ pub struct ManArguments {
 /// Carries `canopy completions` out.
 pub fn completions(arguments: CompletionsArguments) -> anyhow::Result<Outcome> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Cli::command(), "canopy", &mut script);
+    let mut command = Cli::command();
+    clap_complete::generate(arguments.shell, &mut command, "canopy", &mut script);
+    if arguments.shell == Shell::Fish {
+        script.extend(fish_arguments(&command).into_bytes());
+    }
     std::io::stdout().write_all(&script)?;
     Ok(Outcome::Complete)
+}
+
+/// Returns what makes fish complete arguments that are words, which its script leaves out.
+fn fish_arguments(command: &clap::Command) -> String {
+    let line = |below: &clap::Command| {
+        let words = below.get_positionals().next()?.get_possible_values();
+        let words: Vec<&str> = words.iter().map(PossibleValue::get_name).collect();
+        let (name, words) = (below.get_name(), words.join(" "));
+        let condition = format!("__fish_canopy_using_subcommand {name}");
+        (!words.is_empty())
+            .then(|| format!("complete -c canopy -n \"{condition}\" -f -a \"{words}\"\n"))
+    };
+    command.get_subcommands().filter_map(line).collect()
 }
 
 /// Carries `canopy man` out.
@@ -41,7 +59,7 @@ pub fn man(arguments: ManArguments) -> anyhow::Result<Outcome> {
     let mut command = Cli::command();
     command.build();
     match arguments.dir {
-        None => std::io::stdout().write_all(&page(&command)?)?,
+        None => std::io::stdout().write_all(&manual::page(&command, "canopy")?)?,
         Some(dir) => {
             std::fs::create_dir_all(&dir)
                 .with_context(|| format!("cannot create {}", dir.display()))?;
@@ -51,38 +69,12 @@ pub fn man(arguments: ManArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Complete)
 }
 
+/// Writes the pages of a command and of those below it.
 fn write_pages(command: &clap::Command, dir: &Path) -> anyhow::Result<()> {
-    let file = dir.join(format!("{}.1", title(command)));
-    std::fs::write(&file, page(command)?)
+    let title = manual::title(command);
+    let file = dir.join(format!("{title}.1"));
+    let above = title.rsplit_once('-').map_or("canopy", |(above, _)| above);
+    std::fs::write(&file, manual::page(command, above)?)
         .with_context(|| format!("cannot write {}", file.display()))?;
-    let below = command
-        .get_subcommands()
-        .filter(|below| below.get_name() != "help" && !below.is_hide_set());
-    below.into_iter().try_for_each(|below| write_pages(below, dir))
-}
-
-/// Such as `canopy-table-add`.
-fn title(command: &clap::Command) -> &str {
-    command.get_display_name().unwrap_or_else(|| command.get_name())
-}
-
-fn page(command: &clap::Command) -> anyhow::Result<Vec<u8>> {
-    let mut page = Vec::new();
-    let source = concat!("canopy ", env!("CARGO_PKG_VERSION"));
-    Man::new(command.clone())
-        .title(title(command))
-        .source(source)
-        .manual("Canopy")
-        .render(&mut page)?;
-    if title(command) == "canopy" {
-        let mut topics = clap_mangen::roff::Roff::new();
-        for (name, text) in super::help::TOPICS {
-            topics.control("SH", [name.to_uppercase().as_str()]);
-            topics.control("nf", []);
-            topics.text([clap_mangen::roff::roman(text())]);
-            topics.control("fi", []);
-        }
-        topics.to_writer(&mut page)?;
-    }
-    Ok(page)
+    manual::below(command).try_for_each(|below| write_pages(below, dir))
 }

@@ -1,10 +1,12 @@
 //! `canopy help`
 
 use crate::config::{KEYS, SITE_FILE};
+use crate::offered::Offered;
 use crate::options::Cli;
 use crate::outcome::Outcome;
 use anyhow::bail;
 use clap::CommandFactory;
+use clap::builder::TypedValueParser;
 use std::io::Write;
 
 /// Explain a command or a topic
@@ -15,7 +17,10 @@ use std::io::Write;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// A command, with the one below it if there is one, or a topic
-    #[arg(value_name = "TOPIC")]
+    #[arg(
+        value_name = "TOPIC", hide_possible_values = true,
+        value_parser = Offered(topics).map(|topic| topic.to_string_lossy().into_owned())
+    )]
     topic: Vec<String>,
 }
 
@@ -26,6 +31,36 @@ pub const TOPICS: [(&str, fn() -> String); 4] = [
     ("exit-codes", || EXIT_CODES.to_owned()),
     ("prompt", prompt),
 ];
+
+/// The commands, in the order of help.
+const COMMANDS: [&str; 20] = [
+    "index",
+    "import",
+    "find",
+    "du",
+    "ls",
+    "stat",
+    "sql",
+    "table",
+    "export",
+    "report",
+    "top",
+    "source",
+    "info",
+    "mount",
+    "unmount",
+    "store",
+    "ns",
+    "help",
+    "completions",
+    "man",
+];
+
+/// Returns the names of commands and topics.
+fn topics() -> Vec<&'static str> {
+    let topics = TOPICS.map(|(name, _)| name);
+    COMMANDS.into_iter().chain(topics).collect()
+}
 
 /// Carries the command out.
 pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
@@ -87,7 +122,8 @@ fn environment() -> String {
     )
 }
 
-const EXIT_CODES: &str = "  0  complete
+/// What exit codes mean.
+pub const EXIT_CODES: &str = "  0  complete
   1  partial: messages on standard error say what is missing; also a wrong expression of find, as
      in find(1), faults that 'canopy store verify' found, and work that is done where standard
      output cannot be written

@@ -2,7 +2,7 @@
 
 use super::du::block_size;
 use super::switches::Effect::{Flag, Optional, Value};
-use super::switches::{Argument, Switch, Switches, Tool, both, long, own, short};
+use super::switches::{Argument, Switch, Switches, Tool, both, long, own, short, words_of};
 use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use anyhow::{anyhow, bail};
@@ -99,7 +99,8 @@ impl Tool for Ls {
                 Ok(())
             }),
             "Print names in colours, as LS_COLORS says: always, auto or never",
-        ),
+        )
+        .of(|| words_of(&WHEN)),
         both(
             'L',
             "dereference",
@@ -139,7 +140,8 @@ impl Tool for Ls {
                 Ok(())
             }),
             "Print one of */=@| behind names by type",
-        ),
+        )
+        .of(|| words_of(&WHEN)),
         short(
             'f',
             "unsorted-all",
@@ -159,7 +161,8 @@ impl Tool for Ls {
             }),
             "across -x, commas -m, horizontal -x, long -l, single-column -1, verbose -l, \
              vertical -C",
-        ),
+        )
+        .of(|| words_of(&LAYOUTS)),
         long(
             "full-time",
             Flag(|ls| {
@@ -204,7 +207,8 @@ impl Tool for Ls {
                 Ok(())
             }),
             "Print names as hyperlinks: always, auto or never",
-        ),
+        )
+        .of(|| words_of(&WHEN)),
         both(
             'I',
             "ignore",
@@ -222,7 +226,8 @@ impl Tool for Ls {
                 Ok(())
             }),
             "none, slash -p, file-type, classify -F",
-        ),
+        )
+        .of(|| words_of(&INDICATORS)),
         both('i', "inode", Flag(|ls| ls.options.inode = true), "Print inode numbers"),
         own("json", Flag(|ls| ls.options.json = true), "Print JSON"),
         both(
@@ -283,7 +288,8 @@ impl Tool for Ls {
             }),
             "literal, shell, shell-always, shell-escape, shell-escape-always, c, c-maybe, escape, \
              locale, clocale",
-        ),
+        )
+        .of(|| words_of(&Style::NAMES)),
         both(
             'R',
             "recursive",
@@ -306,7 +312,8 @@ impl Tool for Ls {
                 Ok(())
             }),
             "none -U, size -S, time -t, extension -X, version -v, width",
-        ),
+        )
+        .of(|| words_of(&SORTS)),
         short('t', "by-time", |ls| ls.sort = Some(SortBy::Time), "Sort by time, newest first"),
         long(
             "time",
@@ -316,7 +323,8 @@ impl Tool for Ls {
             }),
             "Show and sort by this time: atime, access, use; ctime, status; mtime, modification; \
              birth, creation",
-        ),
+        )
+        .of(|| words_of(&TIMES)),
         long(
             "time-style",
             Value("STYLE", |ls, style| {
@@ -324,7 +332,8 @@ impl Tool for Ls {
                 Ok(())
             }),
             "Print times as full-iso, long-iso, iso, locale or +FORMAT",
-        ),
+        )
+        .of(|| vec!["full-iso", "long-iso", "iso", "locale"]),
         both(
             'T',
             "tabsize",

@@ -11,6 +11,7 @@ pub mod index;
 mod index_faults;
 pub mod info;
 pub mod ls;
+mod manual;
 pub mod mount;
 pub mod ns;
 pub mod report;

@@ -1,11 +1,13 @@
 //! `canopy report`
 
+use crate::offered::Offered;
 use crate::options::{ReadOptions, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use anyhow::Context;
 use canopy_text::{locale::is_utf8, user_id};
 use canopy_tools::report::{self, Report, ReportOptions, Section, Sections, TextOptions};
-use std::ffi::OsString;
+use clap::builder::TypedValueParser;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -34,7 +36,10 @@ pub struct Arguments {
     )]
     top: u64,
     /// Only these sections
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = parse_section)]
+    #[arg(
+        long, value_name = "NAME,...", value_delimiter = ',', hide_possible_values = true,
+        value_parser = Offered(section_names).try_map(|name| parse_section(&name))
+    )]
     section: Vec<Section>,
     /// Print JSON
     #[arg(long, conflicts_with = "html")]
@@ -58,11 +63,14 @@ pub fn parse_user(text: &str) -> Result<u32, String> {
     user_id(text).ok_or_else(|| "no such user".to_owned())
 }
 
-fn parse_section(text: &str) -> Result<Section, String> {
-    Section::named(text).ok_or_else(|| {
-        let names: Vec<&str> = Section::ALL.iter().map(|section| section.name()).collect();
-        format!("no such section; there are {}", names.join(", "))
-    })
+fn parse_section(name: &OsStr) -> Result<Section, String> {
+    name.to_str()
+        .and_then(Section::named)
+        .ok_or_else(|| format!("no such section; there are {}", section_names().join(", ")))
+}
+
+fn section_names() -> Vec<&'static str> {
+    Section::ALL.iter().map(|section| section.name()).collect()
 }
 
 /// Carries the command out.

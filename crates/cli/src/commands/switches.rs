@@ -3,6 +3,7 @@
 //!
 //! A tool has one table of them: each row has the names, the help and the effect of an option.
 
+use crate::offered::Offered;
 use clap::builder::ValueParser;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
@@ -21,6 +22,16 @@ pub struct Switch<T> {
     own: bool,
     effect: Effect<T>,
     help: &'static str,
+    /// The words that its value may be.
+    words: fn() -> Vec<&'static str>,
+}
+
+impl<T> Switch<T> {
+    /// Says which words the value may be, for shells to complete.
+    pub const fn of(self, words: fn() -> Vec<&'static str>) -> Self {
+        let Switch { id, short, short_only, own, effect, help, words: _ } = self;
+        Switch { id, short, short_only, own, effect, help, words }
+    }
 }
 
 /// What an option does, and whether it has a value, with what that is called in the help.
@@ -38,7 +49,7 @@ pub type Take<T> = fn(&mut T, Argument<'_>) -> anyhow::Result<()>;
 
 /// Defines an option without a letter.
 pub const fn long<T>(id: &'static str, effect: Effect<T>, help: &'static str) -> Switch<T> {
-    Switch { id, short: None, short_only: false, own: false, effect, help }
+    Switch { id, short: None, short_only: false, own: false, effect, help, words: Vec::new }
 }
 
 /// Defines an option with a letter and a long name.
@@ -48,7 +59,7 @@ pub const fn both<T>(
     effect: Effect<T>,
     help: &'static str,
 ) -> Switch<T> {
-    Switch { id, short: Some(short), short_only: false, own: false, effect, help }
+    Switch { id, short: Some(short), short_only: false, own: false, effect, help, words: Vec::new }
 }
 
 /// Defines an option of one letter.
@@ -59,12 +70,12 @@ pub const fn short<T>(
     help: &'static str,
 ) -> Switch<T> {
     let effect = Effect::Flag(effect);
-    Switch { id, short: Some(short), short_only: true, own: true, effect, help }
+    Switch { id, short: Some(short), short_only: true, own: true, effect, help, words: Vec::new }
 }
 
 /// Defines an option without a letter that GNU's tool does not have.
 pub const fn own<T>(id: &'static str, effect: Effect<T>, help: &'static str) -> Switch<T> {
-    Switch { id, short: None, short_only: false, own: true, effect, help }
+    Switch { id, short: None, short_only: false, own: true, effect, help, words: Vec::new }
 }
 
 /// What the options of a tool have asked for so far.
@@ -215,14 +226,16 @@ impl<T> Switch<T> {
                 .action(ArgAction::Append)
                 .value_name(name)
                 .allow_hyphen_values(true)
-                .value_parser(ValueParser::os_string()),
+                .hide_possible_values(true)
+                .value_parser(Offered(self.words)),
             Effect::Optional(name, _) => arg
                 .action(ArgAction::Append)
                 .value_name(name)
                 .num_args(0..=1)
                 .require_equals(true)
                 .default_missing_value("")
-                .value_parser(ValueParser::os_string()),
+                .hide_possible_values(true)
+                .value_parser(Offered(self.words)),
         }
     }
 }
@@ -286,4 +299,9 @@ impl<'a> Argument<'a> {
             }
         }
     }
+}
+
+/// Returns the words of a table, for shells to complete.
+pub fn words_of<W>(table: &[(&'static str, W)]) -> Vec<&'static str> {
+    table.iter().map(|(word, _)| *word).collect()
 }

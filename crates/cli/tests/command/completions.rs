@@ -61,6 +61,13 @@ fn bash_completes_commands_options_and_values() {
     assert_eq!(offered(&["canopy", "index", "--no-"]), set(&["--no-prune", "--no-xattrs"]));
     assert_eq!(offered(&["canopy", "table", "dr"]), set(&["drop"]));
     assert_eq!(offered(&["canopy", "sql", "--format", "n"]), set(&["ndjson"]));
+    assert_eq!(offered(&["canopy", "du", "--by", "e"]), set(&["extension"]));
+    assert_eq!(offered(&["canopy", "ls", "--sort", "v"]), set(&["version"]));
+    assert_eq!(offered(&["canopy", "report", "--section", "ow"]), set(&["owners"]));
+    assert_eq!(offered(&["canopy", "top", "lar"]), set(&["largest"]));
+    assert_eq!(offered(&["canopy", "help", "config"]), set(&["config"]));
+    let topics = offered(&["canopy", "help", ""]);
+    assert!(all.iter().all(|word| word.starts_with('-') || topics.contains(word)), "{topics:?}");
 }
 
 #[test]
@@ -88,7 +95,7 @@ fn zsh_completes_what_is_typed() {
         .unwrap();
     let mut typed = child.stdin.take().unwrap();
     let keys = "canopy sq\t--fi\tx\ncanopy inde\t--no-pr\t/x\ncanopy ls --group-d\t\ncanopy table \
-    dr\tmine\nexit\n";
+    dr\tmine\ncanopy top larg\t\ncanopy du --by ext\t\nexit\n";
     typed.write_all(keys.as_bytes()).unwrap();
     // The terminal stays open until the shell has ended.
     child.wait().unwrap();
@@ -96,7 +103,8 @@ fn zsh_completes_what_is_typed() {
     let given = fs::read_to_string(at.join("given")).unwrap();
     assert_eq!(
         given,
-        "sql|--file=x\nindex|--no-prune|/x\nls|--group-directories-first\ntable|drop|mine\n"
+        "sql|--file=x\nindex|--no-prune|/x\nls|--group-directories-first\ntable|drop|mine\n\
+         top|largest\ndu|--by|extension\n"
     );
 }
 
@@ -120,6 +128,10 @@ fn fish_completes_commands_options_and_values() {
     assert_eq!(offered("canopy index --no-"), set(&["--no-prune", "--no-xattrs"]));
     assert_eq!(offered("canopy table dr"), set(&["drop"]));
     assert_eq!(offered("canopy sql --format n"), set(&["ndjson"]));
+    assert_eq!(offered("canopy du --by e"), set(&["extension"]));
+    assert_eq!(offered("canopy report --section own"), set(&["owners"]));
+    assert_eq!(offered("canopy top larg"), set(&["largest"]));
+    assert_eq!(offered("canopy help exit"), set(&["exit-codes"]));
 }
 
 /// Fish with a home of its own.

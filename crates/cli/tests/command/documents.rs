@@ -1,5 +1,5 @@
-//! What the documents say of commands is true: options that `docs/coming-from-gufi.md` names beside a
-//! command are options of it, and tests of find that it names are found.
+//! What the documents say of commands is true: options that `docs/coming-from-gufi.md` and
+//! `docs/users.md` name beside a command are options of it, and tests of find are found.
 
 use crate::common::Place;
 use crate::options::{Known, known_options};
@@ -8,6 +8,7 @@ use std::fs;
 use std::process::Command;
 
 const DOCUMENT: &str = include_str!("../../../../docs/coming-from-gufi.md");
+const USERS: &str = include_str!("../../../../docs/users.md");
 
 /// The rows of the table of programs, as what GUFI has and what is here.
 fn programs() -> Vec<(String, String)> {
@@ -22,14 +23,12 @@ fn programs() -> Vec<(String, String)> {
     rows.collect()
 }
 
-/// What stands between backquotes.
-fn code(text: &str) -> impl Iterator<Item = &str> {
-    text.split('`').skip(1).step_by(2)
-}
-
-/// The options in code.
+/// The options between backquotes, but for those of GUFI that are said to be others here.
 fn options(text: &str) -> Vec<String> {
-    let words = code(text).flat_map(str::split_whitespace);
+    let parts: Vec<&str> = text.split('`').collect();
+    let is_ours = |at: &usize| !parts.get(at + 1).is_some_and(|rest| rest.starts_with(" is "));
+    let code = (1..parts.len()).step_by(2).filter(is_ours).map(|at| parts[at]);
+    let words = code.flat_map(str::split_whitespace);
     let words = words.map(|word| word.trim_start_matches('[').trim_end_matches([']', ',']));
     let words = words.filter(|word| word.len() > 1 && word.starts_with('-'));
     words.map(|word| word.split('=').next().unwrap().to_owned()).collect()
@@ -62,6 +61,28 @@ fn options_beside_a_command_are_options_of_it() {
     }
     for (command, option) in [("ls", "-B"), ("du", "-S"), ("stat", "-c"), ("import", "--root")] {
         assert!(checked.contains(&(command.to_owned(), option.to_owned())), "{checked:?}");
+    }
+}
+
+#[test]
+fn users_are_told_of_all_options() {
+    let known = known_options();
+    for (heading, commands) in [("du", &["du"][..]), ("ls and stat", &["ls", "stat"])] {
+        let (_, rest) = USERS.split_once(&format!("\n## {heading}\n")).unwrap();
+        let section = rest.split("\n## ").next().unwrap();
+        // Examples stand between three backquotes.
+        let text: String = section.split("```").step_by(2).collect();
+        let named = options(&text);
+        for option in &named {
+            let found = commands.iter().any(|command| is_option(&known, command, option));
+            assert!(found, "{heading} {option}");
+        }
+        // Those of one letter; what has no letter may be another name of such a one.
+        for option in known.iter().filter(|option| option.command == [commands[0]]) {
+            let letter = option.letter.map(|letter| format!("-{letter}"));
+            let is_named = letter.is_none_or(|letter| letter == "-V" || named.contains(&letter));
+            assert!(is_named, "{heading}: {option:?}");
+        }
     }
 }
 

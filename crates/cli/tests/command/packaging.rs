@@ -63,9 +63,12 @@ fn shown(page: &Path) -> String {
 fn every_command_has_a_manual_page_with_its_options() {
     let dir = tempfile::tempdir().unwrap();
     text(&["man", dir.path().to_str().unwrap()]);
-    for command in commands().iter().filter(|command| *command != "help") {
+    for command in commands() {
         let page = shown(&dir.path().join(format!("canopy-{command}.1")));
-        let help = text(&[command, "--help"]);
+        for heading in ["ENVIRONMENT", "EXIT STATUS", "FILES", "SEE ALSO"] {
+            assert!(page.contains(&format!("\n{heading}\n")), "{command}: {heading}");
+        }
+        let help = text(&[&command, "--help"]);
         let options: BTreeSet<&str> = help
             .split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
             .filter(|word| word.len() > 3 && word.starts_with("--"))
@@ -81,9 +84,22 @@ fn every_command_has_a_manual_page_with_its_options() {
     assert!(
         page.contains("canopy-sql(1)")
             && page.contains("CANOPY_PRUNE_NAMES")
-            && page.contains("EXIT-CODES"),
+            && page.contains("EXIT STATUS"),
         "{page}"
     );
+    // Pages that are named are there.
+    for entry in fs::read_dir(dir.path()).unwrap() {
+        let page = fs::read_to_string(entry.unwrap().path()).unwrap().replace("\\-", "-");
+        for (before, _) in page.match_indices("(1)").map(|(at, _)| page.split_at(at)) {
+            let name = before.rsplit(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).next();
+            let name = name.unwrap();
+            if name.starts_with("canopy") {
+                assert!(dir.path().join(format!("{name}.1")).is_file(), "{name}");
+            }
+        }
+    }
+    let page = shown(&dir.path().join("canopy-ls.1"));
+    assert!(page.contains("\nEXAMPLES\n") && page.contains("LS_COLORS"), "{page}");
     assert_eq!(fs::read(&main).unwrap(), fs::read(dir.path().join("canopy.1")).unwrap());
 }
 
