@@ -2,7 +2,7 @@
 
 use super::ls::width;
 use super::switches::Effect::{Flag, Optional, Value};
-use super::switches::{Argument, Switch, Switches, Tool, both, long, own, short, words_of};
+use super::switches::{Argument, Switch, Switches, Tool, both, long, of, own, short, words_of};
 use crate::options::{ReadOptions, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use anyhow::{Context, anyhow, bail};
@@ -147,25 +147,29 @@ impl Tool for Du {
             }),
             "Leave lines of less than SIZE out, or of more if it is negative",
         ),
-        long(
-            "time",
-            Optional("WORD", |du, time| {
-                du.time = Some(time.word(&TIMES)?);
-                Ok(())
-            }),
-            "Print the latest time of all that a line stands for: that of modification, or \
-             atime, access, use, ctime, status",
-        )
-        .of(|| words_of(&TIMES)),
-        long(
-            "time-style",
-            Value("STYLE", |du, style| {
-                du.time_style = Some(style.text()?.to_owned());
-                Ok(())
-            }),
-            "Print times as full-iso, long-iso, iso or +FORMAT",
-        )
-        .of(|| vec!["full-iso", "long-iso", "iso"]),
+        of(
+            || words_of(&TIMES),
+            long(
+                "time",
+                Optional("WORD", |du, time| {
+                    du.time = Some(time.word(&TIMES)?);
+                    Ok(())
+                }),
+                "Print the latest time of all that a line stands for: that of modification, or \
+                 atime, access, use, ctime, status",
+            ),
+        ),
+        of(
+            || vec!["full-iso", "long-iso", "iso"],
+            long(
+                "time-style",
+                Value("STYLE", |du, style| {
+                    du.time_style = Some(style.text()?.to_owned());
+                    Ok(())
+                }),
+                "Print times as full-iso, long-iso, iso or +FORMAT",
+            ),
+        ),
         both(
             'X',
             "exclude-from",
@@ -186,25 +190,30 @@ impl Tool for Du {
             Flag(|du| du.options.one_file_system = true),
             "Leave directories on other file systems out",
         ),
-        own(
-            "by",
-            Value("WHAT", |du, what| {
-                du.options.by = Some(what.word(&PARTS)?);
-                Ok(())
-            }),
-            "Print sums by user, group, extension or age instead of directories: of all that is no \
-             directory, every name of a hard link counted. Sums by extension and age are of sizes",
-        )
-        .of(|| words_of(&PARTS)),
-        own(
-            "sort",
-            Value("ORDER", |du, order| {
-                du.options.order = Some(order.word(&ORDERS)?);
-                Ok(())
-            }),
-            "Print lines by size, largest first, or by name",
-        )
-        .of(|| words_of(&ORDERS)),
+        of(
+            || words_of(&PARTS),
+            own(
+                "by",
+                Value("WHAT", |du, what| {
+                    du.options.by = Some(what.word(&PARTS)?);
+                    Ok(())
+                }),
+                "Print sums by user, group, extension or age instead of directories: of all that \
+                 is no directory, every name of a hard link counted. Sums by extension and age are \
+                 of sizes",
+            ),
+        ),
+        of(
+            || words_of(&ORDERS),
+            own(
+                "sort",
+                Value("ORDER", |du, order| {
+                    du.options.order = Some(order.word(&ORDERS)?);
+                    Ok(())
+                }),
+                "Print lines by size, largest first, or by name",
+            ),
+        ),
         own(
             "top",
             Value("N", |du, count| {

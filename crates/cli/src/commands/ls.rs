@@ -2,7 +2,7 @@
 
 use super::du::block_size;
 use super::switches::Effect::{Flag, Optional, Value};
-use super::switches::{Argument, Switch, Switches, Tool, both, long, own, short, words_of};
+use super::switches::{Argument, Switch, Switches, Tool, both, long, of, own, short, words_of};
 use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use anyhow::{anyhow, bail};
@@ -92,15 +92,17 @@ impl Tool for Ls {
             |ls| ls.time = Some(LsTime::Change),
             "Show and sort by the time of the last change of the inode",
         ),
-        long(
-            "color",
-            Optional("WHEN", |ls, when| {
-                ls.color = when.word(&WHEN)?;
-                Ok(())
-            }),
-            "Print names in colours, as LS_COLORS says: always, auto or never",
-        )
-        .of(|| words_of(&WHEN)),
+        of(
+            || words_of(&WHEN),
+            long(
+                "color",
+                Optional("WHEN", |ls, when| {
+                    ls.color = when.word(&WHEN)?;
+                    Ok(())
+                }),
+                "Print names in colours, as LS_COLORS says: always, auto or never",
+            ),
+        ),
         both(
             'L',
             "dereference",
@@ -130,18 +132,20 @@ impl Tool for Ls {
             Flag(|ls| ls.options.directory = true),
             "Show directories themselves instead of what is in them",
         ),
-        both(
-            'F',
-            "classify",
-            Optional("WHEN", |ls, when| {
-                if when.word(&WHEN)?.is_now(ls.terminal) {
-                    ls.options.indicator = Indicator::Classify;
-                }
-                Ok(())
-            }),
-            "Print one of */=@| behind names by type",
-        )
-        .of(|| words_of(&WHEN)),
+        of(
+            || words_of(&WHEN),
+            both(
+                'F',
+                "classify",
+                Optional("WHEN", |ls, when| {
+                    if when.word(&WHEN)?.is_now(ls.terminal) {
+                        ls.options.indicator = Indicator::Classify;
+                    }
+                    Ok(())
+                }),
+                "Print one of */=@| behind names by type",
+            ),
+        ),
         short(
             'f',
             "unsorted-all",
@@ -153,16 +157,18 @@ impl Tool for Ls {
             Flag(|ls| ls.options.indicator = Indicator::FileType),
             "As -F, without *",
         ),
-        long(
-            "format",
-            Value("WORD", |ls, layout| {
-                ls.layout = Some(layout.word(&LAYOUTS)?);
-                Ok(())
-            }),
-            "across -x, commas -m, horizontal -x, long -l, single-column -1, verbose -l, \
-             vertical -C",
-        )
-        .of(|| words_of(&LAYOUTS)),
+        of(
+            || words_of(&LAYOUTS),
+            long(
+                "format",
+                Value("WORD", |ls, layout| {
+                    ls.layout = Some(layout.word(&LAYOUTS)?);
+                    Ok(())
+                }),
+                "across -x, commas -m, horizontal -x, long -l, single-column -1, verbose -l, \
+                 vertical -C",
+            ),
+        ),
         long(
             "full-time",
             Flag(|ls| {
@@ -200,15 +206,17 @@ impl Tool for Ls {
             }),
             "Leave out what matches PATTERN, but for -a and -A",
         ),
-        long(
-            "hyperlink",
-            Optional("WHEN", |ls, when| {
-                ls.options.hyperlink = when.word(&WHEN)?.is_now(ls.terminal);
-                Ok(())
-            }),
-            "Print names as hyperlinks: always, auto or never",
-        )
-        .of(|| words_of(&WHEN)),
+        of(
+            || words_of(&WHEN),
+            long(
+                "hyperlink",
+                Optional("WHEN", |ls, when| {
+                    ls.options.hyperlink = when.word(&WHEN)?.is_now(ls.terminal);
+                    Ok(())
+                }),
+                "Print names as hyperlinks: always, auto or never",
+            ),
+        ),
         both(
             'I',
             "ignore",
@@ -219,15 +227,17 @@ impl Tool for Ls {
             "Leave out what matches PATTERN",
         ),
         both('B', "ignore-backups", Flag(|ls| ls.backups = true), "Leave out what ends in ~"),
-        long(
-            "indicator-style",
-            Value("WORD", |ls, indicator| {
-                ls.options.indicator = indicator.word(&INDICATORS)?;
-                Ok(())
-            }),
-            "none, slash -p, file-type, classify -F",
-        )
-        .of(|| words_of(&INDICATORS)),
+        of(
+            || words_of(&INDICATORS),
+            long(
+                "indicator-style",
+                Value("WORD", |ls, indicator| {
+                    ls.options.indicator = indicator.word(&INDICATORS)?;
+                    Ok(())
+                }),
+                "none, slash -p, file-type, classify -F",
+            ),
+        ),
         both('i', "inode", Flag(|ls| ls.options.inode = true), "Print inode numbers"),
         own("json", Flag(|ls| ls.options.json = true), "Print JSON"),
         both(
@@ -280,16 +290,18 @@ impl Tool for Ls {
             Flag(|ls| ls.hide = Some(true)),
             "Print ? for what cannot be printed",
         ),
-        long(
-            "quoting-style",
-            Value("WORD", |ls, style| {
-                ls.style = Some(style.word(&Style::NAMES)?);
-                Ok(())
-            }),
-            "literal, shell, shell-always, shell-escape, shell-escape-always, c, c-maybe, escape, \
-             locale, clocale",
-        )
-        .of(|| words_of(&Style::NAMES)),
+        of(
+            || words_of(&Style::NAMES),
+            long(
+                "quoting-style",
+                Value("WORD", |ls, style| {
+                    ls.style = Some(style.word(&Style::NAMES)?);
+                    Ok(())
+                }),
+                "literal, shell, shell-always, shell-escape, shell-escape-always, c, c-maybe, escape, \
+                 locale, clocale",
+            ),
+        ),
         both(
             'R',
             "recursive",
@@ -305,35 +317,41 @@ impl Tool for Ls {
             "Print what cannot be printed as it is",
         ),
         long("si", Flag(|ls| ls.form = Some(SizeForm::SI)), "As -h, with powers of 1000"),
-        long(
-            "sort",
-            Value("WORD", |ls, sort| {
-                ls.sort = Some(sort.word(&SORTS)?);
-                Ok(())
-            }),
-            "none -U, size -S, time -t, extension -X, version -v, width",
-        )
-        .of(|| words_of(&SORTS)),
+        of(
+            || words_of(&SORTS),
+            long(
+                "sort",
+                Value("WORD", |ls, sort| {
+                    ls.sort = Some(sort.word(&SORTS)?);
+                    Ok(())
+                }),
+                "none -U, size -S, time -t, extension -X, version -v, width",
+            ),
+        ),
         short('t', "by-time", |ls| ls.sort = Some(SortBy::Time), "Sort by time, newest first"),
-        long(
-            "time",
-            Value("WORD", |ls, time| {
-                ls.time = Some(time.word(&TIMES)?);
-                Ok(())
-            }),
-            "Show and sort by this time: atime, access, use; ctime, status; mtime, modification; \
-             birth, creation",
-        )
-        .of(|| words_of(&TIMES)),
-        long(
-            "time-style",
-            Value("STYLE", |ls, style| {
-                ls.time_style = Some(style.text()?.to_owned());
-                Ok(())
-            }),
-            "Print times as full-iso, long-iso, iso, locale or +FORMAT",
-        )
-        .of(|| vec!["full-iso", "long-iso", "iso", "locale"]),
+        of(
+            || words_of(&TIMES),
+            long(
+                "time",
+                Value("WORD", |ls, time| {
+                    ls.time = Some(time.word(&TIMES)?);
+                    Ok(())
+                }),
+                "Show and sort by this time: atime, access, use; ctime, status; mtime, modification; \
+                 birth, creation",
+            ),
+        ),
+        of(
+            || vec!["full-iso", "long-iso", "iso", "locale"],
+            long(
+                "time-style",
+                Value("STYLE", |ls, style| {
+                    ls.time_style = Some(style.text()?.to_owned());
+                    Ok(())
+                }),
+                "Print times as full-iso, long-iso, iso, locale or +FORMAT",
+            ),
+        ),
         both(
             'T',
             "tabsize",

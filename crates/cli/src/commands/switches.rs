@@ -26,12 +26,10 @@ pub struct Switch<T> {
     words: fn() -> Vec<&'static str>,
 }
 
-impl<T> Switch<T> {
-    /// Says which words the value may be, for shells to complete.
-    pub const fn of(self, words: fn() -> Vec<&'static str>) -> Self {
-        let Switch { id, short, short_only, own, effect, help, words: _ } = self;
-        Switch { id, short, short_only, own, effect, help, words }
-    }
+/// Says which words the value of an option may be, for shells to complete.
+pub const fn of<T>(words: fn() -> Vec<&'static str>, switch: Switch<T>) -> Switch<T> {
+    let Switch { id, short, short_only, own, effect, help, words: _ } = switch;
+    Switch { id, short, short_only, own, effect, help, words }
 }
 
 /// What an option does, and whether it has a value, with what that is called in the help.
