@@ -227,8 +227,8 @@ impl Tool for Du {
         own(
             "tree",
             Flag(|du| du.tree = true),
-            "Print a tree with bars, the largest first: two levels and ten lines of each directory, \
-             unless -d and --top say otherwise",
+            "Print a tree with bars, the largest first: two levels and ten lines of each \
+             directory, unless -d and --top say otherwise",
         ),
     ];
 }

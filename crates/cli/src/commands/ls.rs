@@ -298,8 +298,8 @@ impl Tool for Ls {
                     ls.style = Some(style.word(&Style::NAMES)?);
                     Ok(())
                 }),
-                "literal, shell, shell-always, shell-escape, shell-escape-always, c, c-maybe, escape, \
-                 locale, clocale",
+                "literal, shell, shell-always, shell-escape, shell-escape-always, c, c-maybe, \
+                 escape, locale, clocale",
             ),
         ),
         both(
@@ -337,8 +337,8 @@ impl Tool for Ls {
                     ls.time = Some(time.word(&TIMES)?);
                     Ok(())
                 }),
-                "Show and sort by this time: atime, access, use; ctime, status; mtime, modification; \
-                 birth, creation",
+                "Show and sort by this time: atime, access, use; ctime, status; mtime, \
+                 modification; birth, creation",
             ),
         ),
         of(

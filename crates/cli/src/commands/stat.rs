@@ -17,7 +17,8 @@ use std::path::PathBuf;
 /// Directives of FORMAT: %a %A permissions, %b %B blocks and their size, %d %D %Hd %Ld device, %f
 /// mode, %F type, %g %G group, %h links, %i inode, %n %N name, %o size for I/O, %r %R %Hr %Lr %t %T
 /// device type, %s size, %u %U owner, %w %W birth, %x %X access, %y %Y modification, %z %Z change.
-/// change, %m mount point, of which the index knows devices alone. What it does not tell (%C) is '?'.
+/// change, %m mount point, of which the index knows devices alone. What it does not tell (%C) is
+/// '?'.
 ///
 /// Example: canopy stat -c '%U %s %n' /data/run.h5
 #[derive(clap::Args)]

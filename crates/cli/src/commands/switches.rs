@@ -17,8 +17,8 @@ pub struct Switch<T> {
     short: Option<char>,
     /// Whether it has no long name.
     short_only: bool,
-    /// Whether GNU's tool does not have it, so that beginnings of its name do not mean it where they
-    /// mean another.
+    /// Whether GNU's tool does not have it, so that beginnings of its name do not mean it where
+    /// they mean another.
     own: bool,
     effect: Effect<T>,
     help: &'static str,

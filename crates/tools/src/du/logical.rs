@@ -1,5 +1,5 @@
-//! du's walk that follows symbolic links: directories are looked up one by one, wherever links lead,
-//! and everything counts once, by device and inode.
+//! du's walk that follows symbolic links: directories are looked up one by one, wherever links
+//! lead, and everything counts once, by device and inode.
 
 use super::{Du, Tally};
 use crate::error::{Error, Result};

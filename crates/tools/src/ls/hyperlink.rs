@@ -23,8 +23,8 @@ pub(super) fn begin(scheme: &[u8], absolute: &[u8], line: &mut Vec<u8>) {
 /// What ends a hyperlink.
 pub(super) const END: &[u8] = b"\x1b]8;;\x07";
 
-/// Returns the absolute path of an entry, or of what it leads to if it is a symbolic link. Of a link
-/// that leads to nothing, it is where that would be, and of others that the index cannot follow
+/// Returns the absolute path of an entry, or of what it leads to if it is a symbolic link. Of a
+/// link that leads to nothing, it is where that would be, and of others that the index cannot follow
 /// their own.
 pub(super) fn absolute(links: &Links, start: &Start) -> Vec<u8> {
     let own = absolute_path(&start.source, &start.path);

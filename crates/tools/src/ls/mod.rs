@@ -238,8 +238,8 @@ impl LsOptions {
         !hidden && !left_out
     }
 
-    /// Returns whether names are aligned in columns, so that those without quotes have a space where
-    /// others have one.
+    /// Returns whether names are aligned in columns, so that those without quotes have a space
+    /// where others have one.
     fn aligns(&self) -> bool {
         match self.layout {
             Layout::Long => true,

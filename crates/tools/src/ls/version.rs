@@ -21,8 +21,8 @@ pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
     parts(short_a, short_b).then_with(|| parts(a, b))
 }
 
-/// Returns how long a name is without its suffix: all `.abc1` at its end, each of a dot, a letter or
-/// `~`, and then letters, digits and `~`. The first byte belongs to no suffix.
+/// Returns how long a name is without its suffix: all `.abc1` at its end, each of a dot, a letter
+/// or `~`, and then letters, digits and `~`. The first byte belongs to no suffix.
 fn without_suffix(name: &[u8]) -> usize {
     let (mut at, mut end) = (0, 0);
     while at < name.len() {

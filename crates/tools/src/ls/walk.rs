@@ -112,8 +112,8 @@ impl<'a> Walk<'a> {
         self.printer.finish()
     }
 
-    /// Returns what is shown of an argument: of a symbolic link, what it leads to if links among the
-    /// arguments are looked through.
+    /// Returns what is shown of an argument: of a symbolic link, what it leads to if links among
+    /// the arguments are looked through.
     fn argument(&mut self, start: Start) -> Result<Argument> {
         let start = self.led_to(start)?;
         let listed = start.is_dir() && !self.options.directory;
