@@ -32,34 +32,12 @@ pub const TOPICS: [(&str, fn() -> String); 4] = [
     ("prompt", prompt),
 ];
 
-/// The commands, in the order of help.
-const COMMANDS: [&str; 20] = [
-    "index",
-    "import",
-    "find",
-    "du",
-    "ls",
-    "stat",
-    "sql",
-    "table",
-    "export",
-    "report",
-    "top",
-    "source",
-    "info",
-    "mount",
-    "unmount",
-    "store",
-    "ns",
-    "help",
-    "completions",
-    "man",
-];
-
 /// Returns the names of commands and topics.
 fn topics() -> Vec<&'static str> {
-    let topics = TOPICS.map(|(name, _)| name);
-    COMMANDS.into_iter().chain(topics).collect()
+    let command = Cli::command();
+    // Whoever asks prints them and ends, and clap wants names that stay.
+    let commands = command.get_subcommands().map(|below| &*below.get_name().to_owned().leak());
+    commands.chain(TOPICS.map(|(name, _)| name)).collect()
 }
 
 /// Carries the command out.
