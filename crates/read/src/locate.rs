@@ -166,8 +166,7 @@ pub(crate) fn lists(index: &Index, source: &SourceRecord, path: &str) -> Result<
 /// mounted there; `None` where the caller does not see the listing.
 pub fn device_within(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<u64>> {
     for shard in index.shards_of(source.id) {
-        let listings = shard.listings_at(path)?;
-        if !listings.is_empty() {
+        if let Some(listings) = shard.listings_at(path)?.first() {
             return Ok(Some(shard.device_of(listings.start)?));
         }
     }
