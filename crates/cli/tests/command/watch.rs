@@ -412,6 +412,8 @@ fn what_cannot_be_followed_is_told() {
     fails(&["watch".as_ref(), "--interval".as_ref(), "0".as_ref()], "between 0.1 and 86400");
     let help = place.canopy(&index, &["watch".as_ref(), "--help".as_ref()]);
     assert!(String::from_utf8(help.stdout).unwrap().starts_with("Follow what changes in sources"));
+    // What the daemon runs.
+    fails(&["update".as_ref(), "--suspects".as_ref()], "there is nothing to list");
     fails(&["watch".as_ref(), "--status".as_ref()], "no 'canopy watch' has run for this index");
 }
 
