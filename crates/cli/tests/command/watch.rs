@@ -189,9 +189,11 @@ fn an_index_follows_its_source() {
     equal();
     let text = fs::read_to_string(&metrics).unwrap();
     assert!(text.contains("canopy_watch_events_total "), "{text}");
-    let now = status(&place, &index);
-    assert_eq!(now["method"], "fanotify");
-    assert!(now["events"].as_u64() > Some(5) && now["generation"].as_u64() > Some(3), "{now:#}");
+    assert_eq!(status(&place, &index)["method"], "fanotify");
+    wait_until("what was done is told", || {
+        let now = status(&place, &index);
+        now["events"].as_u64() > Some(5) && now["generation"].as_u64() > Some(3)
+    });
     let output = place.canopy(&index, &["watch".as_ref(), "--status".as_ref()]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("state       running, by fanotify, pid "), "{text}");
