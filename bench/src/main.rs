@@ -9,6 +9,7 @@ mod process;
 mod queries;
 mod run;
 mod sweep;
+mod update;
 mod walk;
 
 use canopy_index::WriterOptions;
@@ -70,6 +71,8 @@ enum Command {
     /// Compare searches with find, fd and bfs (FD_BIN, BFS_BIN), plocate (PLOCATE_BIN,
     /// UPDATEDB_BIN), ls and du
     Live(live::Arguments),
+    /// Updates of single directories, incremental scans, and searches after them
+    Update(update::Arguments),
     /// Run a command and say what it took
     #[command(hide = true)]
     Cost {
@@ -97,6 +100,7 @@ fn main() -> anyhow::Result<()> {
         Command::Gufi(arguments) => gufi::run(arguments),
         Command::Sweep(arguments) => sweep::run(arguments),
         Command::Live(arguments) => live::run(&arguments),
+        Command::Update(arguments) => update::run(&arguments),
         Command::Cost { command } => process::print_cost(&command),
         Command::Run(arguments) => run::run(arguments),
     }

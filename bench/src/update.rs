@@ -1,0 +1,99 @@
+//! What it costs to have an index follow a real tree: updates of single directories, an incremental
+//! scan beside the bare walk, and searches before and after many updates.
+
+use crate::measure::{interleaved, median, seconds};
+use crate::process::space;
+use anyhow::Context;
+use std::fs;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Where to make the tree and its index: a file system with room for so many inodes
+    #[arg(long)]
+    scratch: PathBuf,
+    /// The canopy command
+    #[arg(long)]
+    canopy: PathBuf,
+    /// Files of the tree, ten a directory
+    #[arg(long, default_value_t = 1_000_000)]
+    files: usize,
+    /// Updates between the first searches and the last ones
+    #[arg(long, default_value_t = 1000)]
+    updates: usize,
+    /// Counted runs of each command
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+}
+
+/// Files of a directory.
+const FILES: usize = 10;
+
+/// Directories of one above them.
+const DIRECTORIES: usize = 100;
+
+/// Makes the tree, measures, removes the tree, and prints a table in Markdown.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let Arguments { scratch, canopy, files, updates, rounds } = arguments;
+    let (tree, index) = (scratch.join("tree"), scratch.join("index"));
+    let text = |path: &PathBuf| path.to_str().map(str::to_owned).context("a path is not UTF-8");
+    let (canopy, index, root) = (text(canopy)?, text(&index)?, text(&tree)?);
+    let directories = files / FILES;
+    let directory = |number: usize| tree.join(format!("{}/{number}", number / DIRECTORIES));
+    for number in 0..directories {
+        fs::create_dir_all(directory(number))?;
+        for file in 0..FILES {
+            fs::write(directory(number).join(format!("file-{file}.data")), "")?;
+        }
+    }
+    let ours = |words: &[&str]| {
+        let words = words.iter().map(|&word| word.to_owned());
+        [canopy.clone(), "--index".to_owned(), index.clone()].into_iter().chain(words).collect()
+    };
+    let time = |words: &[&str]| -> anyhow::Result<f64> {
+        let words: Vec<String> = ours(words);
+        seconds(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    println!("| {files} files in {directories} directories | |\n| --- | ---: |");
+    let row = |what: &str, value: String| println!("| {what} | {value} |");
+    row("first scan", format!("{:.2} s", time(&["index", &root])?));
+    let itself = std::env::current_exe()?.to_str().context("a path is not UTF-8")?.to_owned();
+    let incremental: Vec<String> = ours(&["index", "--incremental", &root]);
+    let commands =
+        [vec![itself.as_str(), "walk", &root], incremental.iter().map(String::as_str).collect()];
+    let times = interleaved(&commands, *rounds)?;
+    row("bare walk", format!("{:.2} s", times[0]));
+    row("incremental scan, nothing changed", format!("{:.2} s", times[1]));
+    row("", format!("{:.2} times", times[1] / times[0]));
+
+    let middle = text(&directory(directories / 2))?;
+    let search = |when: &str| -> anyhow::Result<()> {
+        let questions = [
+            ("`du -s` of all", ours(&["du", "-s", &root])),
+            ("`find` of a small directory", ours(&["find", &middle])),
+        ];
+        for (what, line) in questions {
+            let line: Vec<String> = line;
+            let line = line.iter().map(String::as_str).collect::<Vec<_>>();
+            let took = interleaved(&[line], *rounds)?[0];
+            row(&format!("{what}, {when}"), format!("{:.1} ms", took * 1000.0));
+        }
+        row(&format!("files of the index, {when}"), space(index.as_ref())?.1.to_string());
+        Ok(())
+    };
+    search("after a scan")?;
+    let mut took = Vec::with_capacity(*updates);
+    for update in 0..*updates {
+        let changed = directory(update * 7919 % directories);
+        fs::write(changed.join(format!("new-{update}")), "")?;
+        took.push(time(&["update", &text(&changed)?])?);
+    }
+    let slowest = took.iter().copied().fold(0.0, f64::max);
+    let median = median(took);
+    row("update of a small directory, median", format!("{:.1} ms", median * 1000.0));
+    row("the slowest", format!("{:.1} ms", slowest * 1000.0));
+    search(&format!("after {updates} updates"))?;
+    fs::remove_dir_all(&tree)?;
+    fs::remove_dir_all(&index)?;
+    Ok(())
+}
