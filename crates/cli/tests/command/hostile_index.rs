@@ -83,7 +83,10 @@ fn what_is_no_file_is_refused_at_once() {
     let (tree, sound) = (tree(&place), place.path("sound"));
     place.index(&sound, &tree);
     let index = place.path("index");
-    for name in ["CURRENT", "manifests-1.bin", "everyone/1-0-listings.parquet"] {
+    let everyone = fs::read_dir(sound.join("everyone")).unwrap();
+    let mut names = everyone.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let listings = names.find(|name| name.ends_with("-listings.parquet")).unwrap();
+    for name in ["CURRENT", "manifests-1.bin", &format!("everyone/{listings}")] {
         for kind in 0..4 {
             copy(&sound, &index);
             let path = index.join(name);
