@@ -36,6 +36,7 @@ pub struct Cli {
 pub enum Command {
     Index(crate::commands::index::Arguments),
     Update(crate::commands::update::Arguments),
+    Compact(crate::commands::compact::Arguments),
     Import(crate::commands::import::Arguments),
     Find(crate::commands::find::Arguments),
     Du(crate::commands::du::Arguments),

@@ -70,6 +70,7 @@ pub(crate) fn encode_shard(
         covers: PackedList::default(),
         dead: PackedList::default(),
         dead_values: PackedList::default(),
+        dead_since_ns: None,
     };
     let sums: Vec<Sums> = builder.heads.iter().map(|head| Sums::of(&builder, head)).collect();
     let mut before = Vec::with_capacity(sums.len() + 1);

@@ -274,6 +274,7 @@ fn shard() -> ShardRecord {
         covers: packed(vec![Cover { prefix: "home".to_owned(), first: 0, end: 3, totals }]),
         dead: packed(vec![DeadListings { first: 1, end: 2, before: totals, totals }]),
         dead_values: packed(vec![(0, 2)]),
+        dead_since_ns: Some(1),
     }
 }
 

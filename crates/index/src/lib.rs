@@ -84,4 +84,4 @@ pub use sealed::{SealedInode, SealedRecord};
 pub use shard::{RowRange, Shard, ShardRead, holds};
 pub use shard_record::{Cover, FileRecord, HardLink, ShardRecord};
 pub use summaries::BlockSummary;
-pub use writer::{NewSource, Published, ShardWriter, Writer, WriterOptions};
+pub use writer::{Compacted, Due, NewSource, Published, ShardWriter, Writer, WriterOptions};

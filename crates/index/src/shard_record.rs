@@ -50,6 +50,8 @@ pub struct ShardRecord {
     pub(crate) dead: PackedList<DeadListings>,
     /// Ranges of rows of `xattrs` that no longer count, one behind the other.
     pub(crate) dead_values: PackedList<(u32, u32)>,
+    /// When the first of its rows was found dead, in nanoseconds since 1970.
+    pub(crate) dead_since_ns: Option<i64>,
 }
 
 /// Listings that something newer has replaced.

@@ -42,6 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod cleaning;
+mod compaction;
 mod copying;
 mod cut;
 mod cut_sealed;
@@ -52,6 +53,7 @@ mod sources;
 mod tables;
 
 use refresh::Seen;
+pub use compaction::{Compacted, Due};
 pub use shard_writer::ShardWriter;
 use sources::Begun;
 

@@ -4,7 +4,7 @@
 
 use canopy_index::column::{LISTING, NAME, PATH, SIZE};
 use canopy_index::{
-    Disk, Faults, FileKind, Index, NewSource, Result, Shard, Writer, WriterOptions,
+    Disk, Due, Faults, FileKind, Index, NewSource, Result, Shard, Writer, WriterOptions,
 };
 use canopy_model::{Approach, Attributes, Listing, Permissions, Rows, Totals, is_below, join};
 use rand::rngs::StdRng;
@@ -249,10 +249,57 @@ fn what_counts_is_what_was_handed_over_last() {
             assert_sums(&index, &tree, &what);
             let opened = Index::open(&index).unwrap();
             most = most.max(opened.shards().len());
+            if random.random_bool(0.2) {
+                let rows_max = [1, 50, 1 << 20][random.random_range(0..3)];
+                compact(&index, Disk::default(), rows_max).unwrap();
+                assert_eq!(read(&index).unwrap(), files(&tree), "{what}, written anew");
+                assert_sums(&index, &tree, &what);
+            }
         }
         // Two classes, each with few shards of a size.
         assert!(most <= 24, "seed {seed}: {most} shards");
     }
+}
+
+/// Has all that is not as a fresh index written anew, in portions.
+fn compact(index: &Path, disk: Disk, rows_max: usize) -> Result<()> {
+    loop {
+        let options = WriterOptions { disk: disk.clone(), threads: 2, ..WriterOptions::default() };
+        let mut writer = Writer::open(index, options)?;
+        let compacted = writer.compact(Due::Any, rows_max, || false)?.unwrap();
+        writer.publish()?;
+        if !compacted.is_partial {
+            break;
+        }
+    }
+    let opened = Index::open(index)?;
+    assert!(!opened.shards().iter().any(|shard| shard.has_dead()));
+    // Two classes.
+    assert!(opened.shards().len() <= 2, "{} shards", opened.shards().len());
+    let mut writer = Writer::open(index, WriterOptions::default())?;
+    let again = writer.compact(Due::Any, rows_max, || false)?;
+    assert_eq!(again.map(|again| again.shards), Some(0));
+    Ok(())
+}
+
+#[test]
+fn what_is_ended_early_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = dir.path().join("index");
+    let mut random = StdRng::seed_from_u64(11);
+    let mut tree = random_tree(&mut random);
+    create(&index, &tree);
+    for _ in 0..10 {
+        let suspects = change(&mut tree, &mut random);
+        let options = WriterOptions { copied_rows_max: 0, ..WriterOptions::default() };
+        refresh(&index, options, &tree, &suspects).unwrap();
+    }
+    let shards = Index::open(&index).unwrap().shards().len();
+    let mut writer = Writer::open(&index, WriterOptions::default()).unwrap();
+    assert_eq!(writer.compact(Due::Any, 1 << 20, || true).unwrap(), None);
+    writer.publish().unwrap();
+    assert_eq!(read(&index).unwrap(), files(&tree));
+    assert_eq!(Index::open(&index).unwrap().shards().len(), shards);
 }
 
 #[test]
@@ -310,5 +357,20 @@ fn any_failing_operation_leaves_the_old_generation_whole() {
         }
         assert!(failures > 15, "{failures} operations failed");
         assert_sums(&index, &tree, "after faults");
+        failures = 0;
+        for after in 0.. {
+            let faults = Faults::new(after, errno.raw_os_error(), lasting);
+            let outcome = compact(&index, Disk::with_faults(faults.clone()), 50);
+            failures += usize::from(outcome.is_err());
+            assert_eq!(read(&index).unwrap(), files(&tree), "written anew, after {after}");
+            if !faults.struck() {
+                break;
+            }
+            let options = WriterOptions { copied_rows_max: 0, ..WriterOptions::default() };
+            let suspects = change(&mut tree, &mut random);
+            refresh(&index, options, &tree, &suspects).unwrap();
+        }
+        assert!(failures > 15, "{failures} operations failed while shards were written anew");
+        assert_sums(&index, &tree, "written anew after faults");
     }
 }

@@ -1,6 +1,7 @@
 //! The commands, one file each: parse, open, plan, run, print.
 
 pub mod building;
+pub mod compact;
 pub mod du;
 pub mod export;
 pub mod find;
@@ -56,6 +57,7 @@ pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {
     match cli.command {
         Command::Index(arguments) => index::run(index, arguments, engine, None),
         Command::Update(arguments) => update::run(index, arguments, engine),
+        Command::Compact(arguments) => compact::run(index, arguments),
         Command::Import(arguments) => import::run(index, arguments, engine),
         Command::Find(arguments) => find::run(index, arguments),
         Command::Du(arguments) => du::run(index, arguments),

@@ -28,6 +28,12 @@ const SUSPECTS_MAX: usize = 100_000;
 /// How often the status is written.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether some of the index is to be written anew.
+const COMPACTED_EVERY: Duration = Duration::from_secs(600);
+
+/// How long to wait between two portions of that.
+const PORTIONS_EVERY: Duration = Duration::from_secs(10);
+
 /// How long to wait before what failed to follow changes is tried again, at most.
 const RETRIED_EVERY: Duration = Duration::from_secs(60);
 
@@ -220,7 +226,11 @@ impl Daemon {
 
     /// Has the index follow, until all is to end.
     fn apply_batches(&self) -> anyhow::Result<Outcome> {
+        let mut next_compaction = Instant::now() + COMPACTED_EVERY;
         while !self.intake.is_stopped() {
+            if Instant::now() >= next_compaction {
+                next_compaction = Instant::now() + self.compact();
+            }
             let batches = self.intake.next_batches(self.pacing, TOLD_EVERY);
             let is_fed = self.is_fed.load(Ordering::SeqCst);
             if batches.is_empty() {
@@ -238,6 +248,19 @@ impl Daemon {
             }
         }
         Ok(Outcome::Complete)
+    }
+
+    /// Writes a portion of the index anew if that is due; returns how long the next one has time.
+    fn compact(&self) -> Duration {
+        match self.applier.compact(&|| self.intake.is_stopped()) {
+            Ok(true) => PORTIONS_EVERY,
+            Ok(false) => COMPACTED_EVERY,
+            Err(_) if self.intake.is_stopped() => COMPACTED_EVERY,
+            Err(error) => {
+                message(format_args!("{error:#}; the index is written anew later"));
+                COMPACTED_EVERY
+            }
+        }
     }
 
     fn is_idle(&self) -> bool {

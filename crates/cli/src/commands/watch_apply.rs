@@ -57,6 +57,17 @@ impl Applier {
         Ok(Index::open(&self.index)?.generation())
     }
 
+    /// Writes some of the index anew, if that is due; returns whether it was. Ends early, with an
+    /// error, once `stop` says so.
+    pub fn compact(&self, stop: &dyn Fn() -> bool) -> anyhow::Result<bool> {
+        let generation = || anyhow::Ok(Index::open(&self.index)?.generation());
+        let before = generation()?;
+        let mut command = self.canopy("compact");
+        command.args(["--due", "--once"]);
+        self.run(command, &[], stop)?;
+        Ok(generation()? > before)
+    }
+
     /// Returns whether a directory is a source of the index, or lies in one.
     fn has(&self, root: &[u8]) -> anyhow::Result<bool> {
         if !self.index.join("CURRENT").try_exists()? {

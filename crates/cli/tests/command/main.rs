@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod companion;
+mod compacting;
 mod completions;
 mod config;
 mod documents;

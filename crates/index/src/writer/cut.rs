@@ -11,7 +11,7 @@
 
 use super::copying::{copy_listings, copy_values, read};
 use super::replaced::Replaced;
-use super::{Held, Writer};
+use super::{Held, Writer, now_ns};
 use crate::builder::Builder;
 use crate::column::*;
 use crate::error::{Error, Result};
@@ -238,6 +238,7 @@ fn dead_record(shard: &Shard, listings: &[RowRange], values: &[RowRange]) -> Res
     let dead_values = dead_values.into_iter().map(|rows| (rows.start as u32, rows.end as u32));
     record.dead = packed(&shard.place.directory, dead)?;
     record.dead_values = packed(&shard.place.directory, dead_values.collect())?;
+    record.dead_since_ns = record.dead_since_ns.or(Some(now_ns()));
     Ok(record)
 }
 

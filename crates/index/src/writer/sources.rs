@@ -257,7 +257,7 @@ impl Writer {
     }
 
     /// Takes shards, and rows of them, out of the manifests.
-    fn take_out(&mut self, cuts: Vec<Cut>) {
+    pub(super) fn take_out(&mut self, cuts: Vec<Cut>) {
         for cut in cuts {
             let (Cut::Gone(class, _) | Cut::Dead(class, _)) = cut;
             let Held { manifest, gated, .. } = self.classes.entry(class).or_default();

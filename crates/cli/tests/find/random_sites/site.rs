@@ -332,12 +332,19 @@ impl Site {
         let mut changed = self.change();
         for _ in 0..[0, 0, 0, 1, 3].choose(&mut self.random).copied().unwrap() {
             self.refresh(place, &changed);
+            if self.random.random_bool(0.2) {
+                self.compact(place, "--due");
+            }
             changed = self.change();
         }
         match self.random.random_range(0..6) {
             3.. => {
                 self.refresh(place, &changed);
-                self.settled = false;
+                // What no longer counts is in no file then.
+                self.settled = self.random.random_bool(0.3);
+                if self.settled {
+                    self.compact(place, "--replace");
+                }
             }
             0 => self.index(place, &changed, &["--replace"]),
             1 => {
@@ -371,6 +378,12 @@ impl Site {
             command.arg("--recursive");
         }
         self.check(command.args(suspects));
+    }
+
+    /// Has what updates have left of the index written anew.
+    fn compact(&mut self, place: &Place, option: &str) {
+        let mut command = Command::new(&place.canopy);
+        self.check(command.arg("--index").arg(&self.index).args(["compact", option]));
     }
 
     /// Indexes paths; that nothing is missing is checked.

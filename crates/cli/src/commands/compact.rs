@@ -1,0 +1,85 @@
+//! `canopy compact`
+
+use super::building::{end_if_asked, publish, with_progress};
+use crate::limits::memory_size;
+use crate::options::threads;
+use crate::outcome::{Outcome, say};
+use crate::{interrupt, places};
+use canopy_index::{Due, Index, Writer, WriterOptions};
+use canopy_scan::threads_max;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Rows that are written anew at a time, for a second or a few: meanwhile, nothing else can be
+/// written.
+const ROWS_MAX: usize = 2 << 20;
+
+/// Write anew what updates have left of the index: fewer files, without what no longer counts
+///
+/// No answer changes, and whoever reads meanwhile is not disturbed. 'canopy watch' does what is due
+/// by itself; without it, run this once a day where the index is updated often.
+///
+/// Example: canopy compact --due
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Only what is due: what has been waiting for a day, is a third of a shard, or many small
+    /// shards
+    #[arg(long)]
+    due: bool,
+    /// Remove the generation before first, and this one afterwards: what no longer counts is in no
+    /// file then, but whoever has them open cannot read on
+    #[arg(long)]
+    replace: bool,
+    /// One portion only, of a second or a few
+    #[arg(long, hide = true)]
+    once: bool,
+    /// Threads that write [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Memory for building, such as 512M or 2G
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
+    memory: usize,
+}
+
+/// Carries the command out.
+pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let location = places::to_write(index)?;
+    places::check_links(&location)?;
+    drop(Index::open(&location)?);
+    let options = WriterOptions {
+        memory_bytes: arguments.memory,
+        threads: threads(arguments.threads).min(threads_max()),
+        keep_previous: !arguments.replace,
+        ..WriterOptions::default()
+    };
+    let due = if arguments.due { Due::Now } else { Due::Any };
+    interrupt::watch()?;
+    let mut is_anything_done = false;
+    loop {
+        let begun = Instant::now();
+        let mut writer = Writer::open(&location, options.clone())?;
+        let compact = || writer.compact(due, ROWS_MAX, interrupt::asked);
+        let compacted = with_progress(|_| "shards are written anew".to_owned(), compact)?;
+        let writer = end_if_asked(writer);
+        let Some(compacted) = compacted.filter(|compacted| compacted.shards > 0) else {
+            if !is_anything_done {
+                say(format_args!("there is nothing to write anew"))?;
+            }
+            break;
+        };
+        let published = publish(writer)?;
+        say(format_args!(
+            "generation {}: {} shards became {}, {} rows that did not count are gone, {:.1} s",
+            published.generation,
+            compacted.shards,
+            compacted.became,
+            compacted.dead,
+            begun.elapsed().as_secs_f64()
+        ))?;
+        is_anything_done = true;
+        if arguments.once || !compacted.is_partial {
+            break;
+        }
+    }
+    Ok(Outcome::Complete)
+}

@@ -1,0 +1,207 @@
+//! Writing shards anew: without their dead rows, and small ones of a class as one.
+//!
+//! Nothing that a reader sees changes. What of it is due, [`Due::Now`] says: an index that is
+//! updated all the time is to have few shards, few dead rows, and none of these for long, since
+//! whoever may read a class finds them in its files.
+
+use super::copying::{LISTINGS, copy_listings, copy_values};
+use super::cut::Cut;
+use super::{Writer, now_ns};
+use crate::builder::{Builder, SHARD_ROWS_MAX};
+use crate::error::Result;
+use crate::schema::FileKind;
+use crate::shard::{RowRange, Shard};
+use canopy_model::{ClassId, parallel};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Rows that count below which a shard is small.
+const SMALL_ROWS_MAX: usize = SHARD_ROWS_MAX / 8;
+
+/// Small shards of a source in a class from which on they become one.
+const SMALL_SHARDS_MAX: usize = 16;
+
+/// For how long a row may be dead before its shard is written anew, in nanoseconds.
+const DEAD_FOR_MAX_NS: i64 = 24 * 3600 * 1_000_000_000;
+
+/// The share of dead rows, as one of so many, from which on a shard is written anew.
+const DEAD_SHARE: usize = 3;
+
+/// Rows that are copied at a time.
+const COPIED_ROWS: usize = 64 * 1024;
+
+/// Which shards are written anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// All that have dead rows, and small ones where a class has several of them.
+    Any,
+    /// Those that have been waiting for long, or are too many.
+    Now,
+}
+
+/// What has been written anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Shards that were written anew.
+    pub shards: usize,
+    /// Shards that have taken their place.
+    pub became: usize,
+    /// Rows that were copied.
+    pub rows: usize,
+    /// Rows that were left out.
+    pub dead: usize,
+    /// Whether some of what is due was left for another time.
+    pub is_partial: bool,
+}
+
+/// Shards that are written anew as few.
+struct Group {
+    class: ClassId,
+    source: u32,
+    shards: Vec<Shard>,
+    /// Their rows that count.
+    rows: usize,
+    /// Whether one of them is to be written anew, whatever others there are.
+    is_dirty: bool,
+}
+
+impl Writer {
+    /// Writes shards anew, of which the rows that count are at most `rows_max`, or those of one
+    /// shard. Counts with the next generation, like all else. Returns nothing, and does nothing, if
+    /// `stop` has said so.
+    pub fn compact(
+        &mut self,
+        due: Due,
+        rows_max: usize,
+        stop: impl Fn() -> bool + Sync,
+    ) -> Result<Option<Compacted>> {
+        self.settle();
+        let (groups, is_partial) = self.groups(due, rows_max)?;
+        let all = || groups.iter().flat_map(|group| &group.shards);
+        let mut compacted = Compacted { shards: all().count(), is_partial, ..Compacted::default() };
+        for shard in all() {
+            let (live, all) = rows(shard)?;
+            compacted.rows += live;
+            compacted.dead += all - live;
+        }
+        let cuts = Mutex::new(Vec::new());
+        let mut threads = vec![(); self.options.threads.max(1)];
+        let count = groups.len();
+        let finished = AtomicUsize::new(0);
+        parallel(&mut threads, groups, |(), group| {
+            if self.write_anew(&group, &stop)? {
+                let gone = group.shards.iter().map(|shard| shard.record().id.clone());
+                cuts.lock().extend(gone.map(|id| Cut::Gone(group.class, id)));
+                finished.fetch_add(1, Ordering::Relaxed);
+            }
+            Result::Ok(())
+        })?;
+        if finished.into_inner() < count {
+            // The files are in the journal.
+            self.shards.lock().clear();
+            return Ok(None);
+        }
+        compacted.became = self.shards.lock().len();
+        self.take_out(cuts.into_inner());
+        Ok(Some(compacted))
+    }
+
+    /// Finds out what is written anew, and whether there is more of it.
+    fn groups(&self, due: Due, rows_max: usize) -> Result<(Vec<Group>, bool)> {
+        let mut candidates: BTreeMap<(ClassId, u32), Vec<(Shard, usize, bool)>> = BTreeMap::new();
+        for source in self.sources().iter().map(|(source, _)| source.id) {
+            for (class, shard) in self.shards_of(source) {
+                let (live, all) = rows(&shard)?;
+                let is_dirty = match due {
+                    Due::Any => live < all,
+                    Due::Now => {
+                        let since_ns = shard.record().dead_since_ns;
+                        let is_old = since_ns.is_some_and(|ns| now_ns() - ns > DEAD_FOR_MAX_NS);
+                        is_old || live < all - all / DEAD_SHARE
+                    }
+                };
+                candidates.entry((class, source)).or_default().push((shard, live, is_dirty));
+            }
+        }
+        let (mut groups, mut sum, mut is_partial) = (Vec::new(), 0, false);
+        let small_max = if due == Due::Now { SMALL_SHARDS_MAX } else { 1 };
+        for ((class, source), mut shards) in candidates {
+            let small = shards.iter().filter(|(_, live, _)| *live < SMALL_ROWS_MAX).count();
+            let join = small > small_max;
+            shards.retain(|(_, live, is_dirty)| *is_dirty || join && *live < SMALL_ROWS_MAX);
+            let mut group = Group { class, source, shards: Vec::new(), rows: 0, is_dirty: false };
+            for (shard, live, is_dirty) in shards {
+                if sum > 0 && sum + live > rows_max {
+                    is_partial = true;
+                    break;
+                }
+                if group.rows > 0 && group.rows + live > SHARD_ROWS_MAX {
+                    let next = Group { shards: Vec::new(), rows: 0, is_dirty: false, ..group };
+                    groups.push(std::mem::replace(&mut group, next));
+                }
+                sum += live;
+                group.rows += live;
+                group.is_dirty |= is_dirty;
+                group.shards.push(shard);
+            }
+            groups.push(group);
+        }
+        groups.retain(|group| group.is_dirty || group.shards.len() > 1);
+        Ok((groups, is_partial))
+    }
+
+    /// Writes what counts of shards as new ones; returns whether it has come to its end.
+    fn write_anew(&self, group: &Group, stop: &impl Fn() -> bool) -> Result<bool> {
+        let share = self.options.memory_bytes / self.options.threads.max(1) / 2;
+        let mut builder = Builder::default();
+        let flush = |builder: &mut Builder| match builder.is_empty() {
+            true => Ok(()),
+            false => self.write_shard(group.class, group.source, std::mem::take(builder)).map(drop),
+        };
+        for shard in &group.shards {
+            for mut live in shard.live_listings()? {
+                while !live.is_empty() {
+                    if stop() {
+                        return Ok(false);
+                    }
+                    let some = first_listings(shard, live.clone())?;
+                    live.start = some.end;
+                    copy_listings(shard, some, &mut builder)?;
+                    if builder.is_full() || builder.bytes() > share {
+                        flush(&mut builder)?;
+                    }
+                }
+            }
+            copy_values(shard, &shard.live_values()?, &mut builder)?;
+            for kind in FileKind::ALL {
+                shard.close(kind);
+            }
+        }
+        flush(&mut builder)?;
+        Ok(true)
+    }
+}
+
+/// Returns the first listings of a range, as many as fit into memory well.
+fn first_listings(shard: &Shard, listings: RowRange) -> Result<RowRange> {
+    let mut some = listings.start..listings.end.min(listings.start + LISTINGS);
+    while some.len() > 1 {
+        let (entries, dirs) = shard.rows_of_range(some.clone())?;
+        if entries.len() + dirs.len() <= COPIED_ROWS {
+            break;
+        }
+        some.end = some.start + some.len() / 2;
+    }
+    Ok(some)
+}
+
+/// Counts the rows of a shard that count, and all of them.
+fn rows(shard: &Shard) -> Result<(usize, usize)> {
+    let kinds = [FileKind::Entries, FileKind::Dirs, FileKind::Xattrs, FileKind::Listings];
+    let all = kinds.iter().map(|&kind| shard.rows(kind)).sum();
+    let listings = shard.live_listings()?;
+    let (entries, dirs) = shard.rows_of(&listings)?;
+    let live = [entries, dirs, shard.live_values()?, listings];
+    Ok((live.iter().flatten().map(ExactSizeIterator::len).sum(), all))
+}
