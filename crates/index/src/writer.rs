@@ -52,8 +52,8 @@ mod shard_writer;
 mod sources;
 mod tables;
 
-use refresh::Seen;
 pub use compaction::{Compacted, Due};
+use refresh::Seen;
 pub use shard_writer::ShardWriter;
 use sources::Begun;
 

@@ -31,7 +31,7 @@ fn updated() -> Place {
     }
     let tree = place.path("tree");
     assert!(run(&place, &["index", tree.to_str().unwrap()]).status.success());
-    for number in 0..6 {
+    for number in 0..3 {
         let directory = place.path(&format!("tree/d{number}"));
         fs::write(directory.join("unmistakable"), "").unwrap();
         let output = run(&place, &["update", "--copied-rows=0", directory.to_str().unwrap()]);
@@ -47,21 +47,24 @@ fn found(place: &Place) -> String {
     let tree = place.path("tree");
     let output = run(place, &["find", tree.to_str().unwrap()]);
     assert!(output.status.success(), "{}", said(&output));
-    said(&output)
+    let text = said(&output);
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
 }
 
 #[test]
 fn what_updates_have_left_is_written_anew() {
     let place = updated();
     let (before, answer) = (shards(&place), found(&place));
-    assert!(before > 3, "{before} shards");
+    assert!(before >= 2, "{before} shards");
     // Nothing of it has waited for a day.
     let output = run(&place, &["compact", "--due", "--threads=2", "--memory=64M"]);
     assert_eq!(said(&output), "there is nothing to write anew\n");
     let output = run(&place, &["compact", "--once"]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let text = said(&output);
-    assert!(text.starts_with(&format!("generation 14: {before} shards became 1, ")), "{text}");
+    assert!(text.starts_with(&format!("generation 8: {before} shards became 1, ")), "{text}");
     assert_eq!((shards(&place), found(&place)), (1, answer.clone()));
     let output = run(&place, &["compact"]);
     assert_eq!(said(&output), "there is nothing to write anew\n");

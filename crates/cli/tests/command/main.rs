@@ -3,8 +3,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-mod companion;
 mod compacting;
+mod companion;
 mod completions;
 mod config;
 mod documents;

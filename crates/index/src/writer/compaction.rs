@@ -132,7 +132,9 @@ impl Writer {
             shards.retain(|(_, live, is_dirty)| *is_dirty || join && *live < SMALL_ROWS_MAX);
             let mut group = Group { class, source, shards: Vec::new(), rows: 0, is_dirty: false };
             for (shard, live, is_dirty) in shards {
-                if sum > 0 && sum + live > rows_max {
+                // A shard alone that could stay as it is would be no step forward.
+                let is_something = !groups.is_empty() || group.is_dirty || group.shards.len() > 1;
+                if is_something && sum + live > rows_max {
                     is_partial = true;
                     break;
                 }
@@ -145,9 +147,10 @@ impl Writer {
                 group.is_dirty |= is_dirty;
                 group.shards.push(shard);
             }
-            groups.push(group);
+            if group.is_dirty || group.shards.len() > 1 {
+                groups.push(group);
+            }
         }
-        groups.retain(|group| group.is_dirty || group.shards.len() > 1);
         Ok((groups, is_partial))
     }
 
