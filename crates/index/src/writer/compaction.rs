@@ -28,6 +28,9 @@ const DEAD_FOR_MAX_NS: i64 = 24 * 3600 * 1_000_000_000;
 /// The share of dead rows, as one of so many, from which on a shard is written anew.
 const DEAD_SHARE: usize = 3;
 
+/// Memory for which it pays that another thread writes, in bytes.
+const THREAD_BYTES: usize = 128 << 20;
+
 /// Rows that are copied at a time.
 const COPIED_ROWS: usize = 64 * 1024;
 
@@ -47,8 +50,6 @@ pub struct Compacted {
     pub shards: usize,
     /// Shards that have taken their place.
     pub became: usize,
-    /// Rows that were copied.
-    pub rows: usize,
     /// Rows that were left out.
     pub dead: usize,
     /// Whether some of what is due was left for another time.
@@ -82,15 +83,16 @@ impl Writer {
         let mut compacted = Compacted { shards: all().count(), is_partial, ..Compacted::default() };
         for shard in all() {
             let (live, all) = rows(shard)?;
-            compacted.rows += live;
             compacted.dead += all - live;
         }
         let cuts = Mutex::new(Vec::new());
-        let mut threads = vec![(); self.options.threads.max(1)];
+        let threads = self.options.threads.min(self.options.memory_bytes / THREAD_BYTES).max(1);
+        let share = self.options.memory_bytes / threads / 2;
+        let mut threads = vec![(); threads];
         let count = groups.len();
         let finished = AtomicUsize::new(0);
         parallel(&mut threads, groups, |(), group| {
-            if self.write_anew(&group, &stop)? {
+            if self.write_anew(&group, share, &stop)? {
                 let gone = group.shards.iter().map(|shard| shard.record().id.clone());
                 cuts.lock().extend(gone.map(|id| Cut::Gone(group.class, id)));
                 finished.fetch_add(1, Ordering::Relaxed);
@@ -154,9 +156,10 @@ impl Writer {
         Ok((groups, is_partial))
     }
 
-    /// Writes what counts of shards as new ones; returns whether it has come to its end.
-    fn write_anew(&self, group: &Group, stop: &impl Fn() -> bool) -> Result<bool> {
-        let share = self.options.memory_bytes / self.options.threads.max(1) / 2;
+    /// Writes what counts of shards as new ones, none but the last of which is small, however few
+    /// bytes of memory there are: these would be written anew for ever. Returns whether it has come
+    /// to its end.
+    fn write_anew(&self, group: &Group, share: usize, stop: &impl Fn() -> bool) -> Result<bool> {
         let mut builder = Builder::default();
         let flush = |builder: &mut Builder| match builder.is_empty() {
             true => Ok(()),
@@ -171,7 +174,8 @@ impl Writer {
                     let some = first_listings(shard, live.clone())?;
                     live.start = some.end;
                     copy_listings(shard, some, &mut builder)?;
-                    if builder.is_full() || builder.bytes() > share {
+                    let is_large = builder.rows() >= SMALL_ROWS_MAX && builder.bytes() > share;
+                    if builder.is_full() || is_large {
                         flush(&mut builder)?;
                     }
                 }
