@@ -283,6 +283,26 @@ fn compact(index: &Path, disk: Disk, rows_max: usize) -> Result<()> {
 }
 
 #[test]
+fn many_threads_and_little_memory_leave_no_small_shards() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = dir.path().join("index");
+    let own = Directory { open: true, ..Directory::default() };
+    let mut tree = Tree::from([(String::new(), own.clone())]);
+    // More listings than are copied at a time.
+    tree.extend((0..5000).map(|number| (format!("d{number}"), own.clone())));
+    create(&index, &tree);
+    tree.get_mut("d7").unwrap().files.insert("new".to_owned(), 1);
+    let options = WriterOptions { copied_rows_max: 0, ..WriterOptions::default() };
+    refresh(&index, options, &tree, &BTreeSet::from([("d7".to_owned(), false)])).unwrap();
+    let options = WriterOptions { memory_bytes: 1, threads: 64, ..WriterOptions::default() };
+    let mut writer = Writer::open(&index, options).unwrap();
+    let compacted = writer.compact(Due::Any, 1 << 20, || false).unwrap().unwrap();
+    writer.publish().unwrap();
+    assert_eq!(compacted.became, 1, "{compacted:?}");
+    assert_eq!(read(&index).unwrap(), files(&tree));
+}
+
+#[test]
 fn what_is_ended_early_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let index = dir.path().join("index");
