@@ -34,6 +34,10 @@ enum Command {
         /// How many threads
         #[arg(long, default_value_t = 2)]
         threads: usize,
+        /// Make all system calls of a scan: for extended attributes, and for permissions before
+        /// and after
+        #[arg(long)]
+        of_scan: bool,
     },
     /// Feed generated metadata of a site to the builders of an index
     Generate {
@@ -85,8 +89,9 @@ enum Command {
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
-        Command::Walk { path, threads } => {
-            println!("{} entries", walk::walk(&path, threads)?);
+        Command::Walk { path, threads, of_scan } => {
+            let calls = if of_scan { walk::Calls::OfScan } else { walk::Calls::Bare };
+            println!("{} entries", walk::walk(&path, threads, calls)?);
             Ok(())
         }
         Command::Generate { index, files, dirs, seed, users, closed, xattrs, memory, threads } => {
