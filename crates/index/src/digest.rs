@@ -6,6 +6,11 @@
 use crate::names::Key;
 use canopy_model::{Access, Attributes, ClassId, ClassTable, Listing};
 use rustc_hash::FxHashMap;
+use siphasher::sip::SipHasher13;
+use std::hash::Hasher;
+
+/// What the key of digests is derived from the secret for, and for nothing else.
+const KEY_CONTEXT: &str = "canopy 2026-11-23 SipHash-1-3 digests of listings";
 
 /// The digests of one listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,41 +21,61 @@ pub(crate) struct Digests {
     pub(crate) access: u64,
 }
 
-/// Computes digests; keeps those of classes.
+/// What digests are keyed with.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct DigestKey(SipHasher13);
+
+impl DigestKey {
+    pub(crate) fn new(secret: Key) -> Self {
+        let derived = blake3::derive_key(KEY_CONTEXT, &secret);
+        let (words, _) = derived.as_chunks();
+        let [first, second] = [0, 1].map(|at| u64::from_le_bytes(words[at]));
+        DigestKey(SipHasher13::new_with_keys(first, second))
+    }
+
+    /// Returns the digest of a place: of a directory's path and a part of its listing.
+    pub(crate) fn of_place(self, path: &str, part: u32) -> u64 {
+        let mut hasher = self.0;
+        add_numbers(&mut hasher, [u64::from(part)]);
+        hasher.write(path.as_bytes());
+        hasher.finish()
+    }
+}
+
+/// Computes digests of listings; keeps those of classes.
 pub(crate) struct Digester {
-    secret: Key,
-    bytes: Vec<u8>,
+    key: DigestKey,
     classes: FxHashMap<ClassId, u64>,
 }
 
 impl Digester {
-    pub(crate) fn new(secret: Key) -> Self {
-        Digester { secret, bytes: Vec::new(), classes: FxHashMap::default() }
+    pub(crate) fn new(key: DigestKey) -> Self {
+        Digester { key, classes: FxHashMap::default() }
     }
 
     /// Returns the digests of a listing.
     pub(crate) fn of(&mut self, listing: &Listing<'_>, classes: &ClassTable) -> Digests {
         let Listing { path, part, dev, directory, access, rows, .. } = *listing;
-        self.bytes.clear();
-        self.text(path);
-        self.number(u64::from(part));
-        self.number(dev);
-        self.attributes(directory);
-        let mut content = self.end();
+        let mut hasher = self.key.0;
+        add_numbers(&mut hasher, numbers_of(directory));
+        add_numbers(&mut hasher, [u64::from(part), dev]);
+        hasher.write(path.as_bytes());
+        let mut content = hasher.finish();
         for (at, row) in rows.iter().enumerate() {
-            self.text(row.name);
-            self.attributes(row.attributes);
-            self.text(row.target);
+            let mut hasher = self.key.0;
+            add_numbers(&mut hasher, numbers_of(row.attributes));
+            add_numbers(&mut hasher, [pair(row.name.len() as u32, row.target.len() as u32)]);
+            hasher.write(row.name.as_bytes());
+            hasher.write(row.target.as_bytes());
             for xattr in rows.xattrs(at) {
-                self.text(xattr.key);
-                self.bytes.push(u8::from(xattr.value.is_some()));
+                add_text(&mut hasher, xattr.key.as_bytes());
+                add_numbers(&mut hasher, [u64::from(xattr.value.is_some())]);
                 if let Some((value, _)) = xattr.value {
-                    self.number(value.len() as u64);
-                    self.bytes.extend_from_slice(value);
+                    add_text(&mut hasher, value);
                 }
             }
             // A sum, since the order of entries may change without them.
-            content = content.wrapping_add(self.end());
+            content = content.wrapping_add(hasher.finish());
         }
         Digests { content, access: self.of_access(access, classes) }
     }
@@ -59,21 +84,12 @@ impl Digester {
     pub(crate) fn of_access(&mut self, access: &Access, classes: &ClassTable) -> u64 {
         let audience = [Some(access.listing.listers), access.listing.knowers, access.lookup];
         let audience = audience.map(|class| class.map(|class| self.of_class(class, classes)));
-        self.bytes.clear();
+        let mut hasher = self.key.0;
         for class in audience {
-            self.bytes.push(u8::from(class.is_some()));
-            self.number(class.unwrap_or_default());
+            add_numbers(&mut hasher, [u64::from(class.is_some()), class.unwrap_or_default()]);
         }
-        self.text(access.passage.as_deref().unwrap_or_default());
-        self.end()
-    }
-
-    /// Returns the digest of a place: of a directory's path and a part of its listing.
-    pub(crate) fn of_place(&mut self, path: &str, part: u32) -> u64 {
-        self.bytes.clear();
-        self.text(path);
-        self.number(u64::from(part));
-        self.end()
+        hasher.write(access.passage.as_deref().unwrap_or_default().as_bytes());
+        hasher.finish()
     }
 
     fn of_class(&mut self, class: ClassId, classes: &ClassTable) -> u64 {
@@ -83,47 +99,42 @@ impl Digester {
         let mut grants: Vec<_> =
             classes.grants_of(class).into_iter().map(|id| classes.grant(id)).collect();
         grants.sort_unstable();
-        self.bytes.clear();
+        let mut hasher = self.key.0;
         for grant in grants {
             for outcomes in [grant.users(), grant.groups()] {
-                self.number(outcomes.len() as u64);
+                add_numbers(&mut hasher, [outcomes.len() as u64]);
                 for (&id, &passes) in outcomes {
-                    self.number(u64::from(id) << 1 | u64::from(passes));
+                    add_numbers(&mut hasher, [u64::from(id) << 1 | u64::from(passes)]);
                 }
             }
-            self.bytes.push(u8::from(grant.other()));
+            add_numbers(&mut hasher, [u64::from(grant.other())]);
         }
-        let digest = self.end();
+        let digest = hasher.finish();
         self.classes.insert(class, digest);
         digest
     }
+}
 
-    fn number(&mut self, number: u64) {
-        self.bytes.extend_from_slice(&number.to_le_bytes());
-    }
+/// Adds numbers, each as its bytes, the lowest first.
+fn add_numbers<const COUNT: usize>(hasher: &mut SipHasher13, numbers: [u64; COUNT]) {
+    hasher.write(numbers.map(u64::to_le_bytes).as_flattened());
+}
 
-    fn text(&mut self, text: &str) {
-        self.number(text.len() as u64);
-        self.bytes.extend_from_slice(text.as_bytes());
-    }
+/// Adds bytes, after their number.
+fn add_text(hasher: &mut SipHasher13, bytes: &[u8]) {
+    add_numbers(hasher, [bytes.len() as u64]);
+    hasher.write(bytes);
+}
 
-    fn attributes(&mut self, of: &Attributes) {
-        for number in [of.mode, of.nlink, of.uid, of.gid, of.blksize_bytes] {
-            self.bytes.extend_from_slice(&number.to_le_bytes());
-        }
-        self.number(of.ino);
-        self.number(of.rdev);
-        for number in [of.size_bytes, of.blocks, of.atime_ns, of.mtime_ns, of.ctime_ns, of.btime_ns]
-        {
-            self.bytes.extend_from_slice(&number.to_le_bytes());
-        }
-    }
+fn numbers_of(of: &Attributes) -> [u64; 11] {
+    let times = [of.atime_ns, of.mtime_ns, of.ctime_ns, of.btime_ns].map(i64::cast_unsigned);
+    let [atime, mtime, ctime, btime] = times;
+    let (size, blocks) = (of.size_bytes.cast_unsigned(), of.blocks.cast_unsigned());
+    let (mode, ids) = (pair(of.mode, of.nlink), pair(of.uid, of.gid));
+    let blksize = u64::from(of.blksize_bytes);
+    [mode, ids, blksize, of.ino, of.rdev, size, blocks, atime, mtime, ctime, btime]
+}
 
-    fn end(&mut self) -> u64 {
-        let hash = blake3::keyed_hash(&self.secret, &self.bytes);
-        self.bytes.clear();
-        let mut digest = [0; 8];
-        digest.copy_from_slice(&hash.as_bytes()[..8]);
-        u64::from_le_bytes(digest)
-    }
+fn pair(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
 }

@@ -13,6 +13,7 @@
 use crate::builder::Builder;
 use crate::class_dirs::ClassDirs;
 use crate::class_lists::{ClassLists, ListRecord, ListedClass};
+use crate::digest::DigestKey;
 use crate::disk::Disk;
 use crate::encoder::{ShardTarget, write_shard};
 use crate::error::{Error, Result};
@@ -179,8 +180,7 @@ pub struct Writer {
     generation: u64,
     table: ClassTable,
     names: Names,
-    /// What digests of listings are keyed with.
-    secret: Key,
+    digest_key: DigestKey,
     /// Makes what is sealed differ from all that was sealed before.
     salt: Key,
     dirs: ClassDirs,
@@ -279,7 +279,7 @@ impl Writer {
         Ok(Writer {
             lists: (lists, state.lists.get().map_err(corrupt)?.to_vec()),
             dirs,
-            secret,
+            digest_key: DigestKey::new(secret),
             salt,
             names,
             begun: BTreeMap::new(),
@@ -364,7 +364,9 @@ impl Writer {
         if let Some(begun) = self.begun.get(&source) {
             begun.entries.store(seen.entries, Ordering::Relaxed);
             begun.kept_entries.store(seen.kept_entries, Ordering::Relaxed);
-            if let Some(replaced) = self.replaced(begun, seen)? {
+            if !self.all_stays(begun, &seen, left.is_empty() && sealed.is_empty())
+                && let Some(replaced) = self.replaced(begun, seen)?
+            {
                 self.cut(source, &replaced, &mut left)?;
                 self.cut_sealed(source, &replaced)?;
             }

@@ -118,9 +118,8 @@ fn rest_of(class: ClassId, shard: Shard, number: u32, replaced: &Replaced) -> Re
     let mut dead = replaced_listings(&shard, replaced)?;
     let mut listings = Vec::new();
     for live in shard.live_listings()? {
-        listings.extend(without(live, &mut dead, |ordinal| {
-            replaced.kept.contains(&(number, ordinal as u32))
-        }));
+        listings
+            .extend(without(live, &mut dead, |ordinal| replaced.kept.has(number, ordinal as u32)));
     }
     let before = shard.live_values()?;
     let values = kept_values(&shard, &before, replaced)?;
@@ -187,7 +186,7 @@ pub(super) fn kept_values(
         for path in (0..batch.num_rows()).map(|row| paths.value(row)) {
             let stays = match last.filter(|(last, _)| *last == path) {
                 Some((_, stays)) => stays,
-                None => !replaced.holds(path) || replaced.kept_values.contains(path),
+                None => !replaced.holds(path) || replaced.kept_values.has(path),
             };
             last = Some((path, stays));
             let Some(row) = at.next().filter(|_| stays) else { continue };

@@ -10,11 +10,11 @@
 //!    directories in 1 and 2 that were not kept, and all below directories that are gone.
 
 use super::copying::{attributes, read};
-use super::replaced::Replaced;
+use super::replaced::{KeptListings, KeptValues, Replaced};
 use super::sources::Begun;
 use super::{NewSource, Writer};
 use crate::column::*;
-use crate::digest::{Digester, Digests};
+use crate::digest::{DigestKey, Digester, Digests};
 use crate::error::{Error, Result};
 use crate::schema::FileKind;
 use crate::shard::{RowRange, Shard};
@@ -22,6 +22,7 @@ use canopy_model::{Access, Attributes, ClassId, FileType, Listing, join};
 use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 /// A source of which directories are listed again.
 pub(super) struct Refresh {
@@ -30,6 +31,9 @@ pub(super) struct Refresh {
     shards: Vec<(ClassId, Shard)>,
     /// Listings that may be as they were, by the digest of their place.
     known: FxHashMap<u64, KnownListing>,
+    /// Those of them that are.
+    kept: Arc<KeptListings>,
+    key: DigestKey,
     /// Directories that are listed with all below them.
     whole: RwLock<FxHashSet<String>>,
     /// Those that are listed alone.
@@ -53,8 +57,10 @@ pub(super) struct Seen {
     pub(super) entries: u64,
     /// Those of them that stay as they were.
     pub(super) kept_entries: u64,
-    kept: Vec<(u32, u32)>,
-    kept_values: Vec<String>,
+    /// How many listings stay.
+    kept: usize,
+    /// Directories whose entries' values of extended attributes stay, as digests of their places.
+    kept_values: Vec<u64>,
     /// Directories that were listed alone, with the names of those in them.
     alone: Vec<(String, Vec<String>)>,
 }
@@ -63,7 +69,7 @@ impl Seen {
     pub(super) fn append(&mut self, other: Seen) {
         self.entries += other.entries;
         self.kept_entries += other.kept_entries;
-        self.kept.extend(other.kept);
+        self.kept += other.kept;
         self.kept_values.extend(other.kept_values);
         self.alone.extend(other.alone);
     }
@@ -73,7 +79,8 @@ impl Refresh {
     /// Returns whether a directory is listed with all below it.
     pub(super) fn is_whole(&self, path: &str) -> bool {
         let whole = self.whole.read();
-        let ends = path.match_indices('/').map(|(at, _)| at).chain([0, path.len()]);
+        let ends = path.match_indices('/').map(|(at, _)| at);
+        let ends = [0].into_iter().chain(ends).chain([path.len()]);
         ends.map(|end| &path[..end]).any(|above| whole.contains(above))
     }
 
@@ -82,7 +89,6 @@ impl Refresh {
         &self,
         listing: &Listing<'_>,
         digests: Digests,
-        digester: &mut Digester,
         seen: &mut Seen,
     ) -> bool {
         let Listing { path, part, access, rows, .. } = *listing;
@@ -95,20 +101,22 @@ impl Refresh {
         if self.seals && (access.listing.knowers.is_some() || access.lookup.is_some()) {
             return false;
         }
-        let Some(known) = self.known.get(&digester.of_place(path, part)) else { return false };
+        let place = self.key.of_place(path, part);
+        let Some(known) = self.known.get(&place) else { return false };
         if known.digests != digests {
             return false;
         }
         if rows.has_xattrs() {
             // Values are known by their directory alone; those of the root itself come anew.
             let is_one_of_several =
-                part > 0 || self.known.contains_key(&digester.of_place(path, 1));
+                part > 0 || self.known.contains_key(&self.key.of_place(path, 1));
             if is_one_of_several || path.is_empty() {
                 return false;
             }
-            seen.kept_values.push(path.to_owned());
+            seen.kept_values.push(place);
         }
-        seen.kept.push((known.shard, known.ordinal));
+        self.kept.add(known.shard, known.ordinal);
+        seen.kept += 1;
         seen.kept_entries += rows.len() as u64;
         true
     }
@@ -137,17 +145,20 @@ impl Writer {
         let (whole, alone): (Vec<_>, Vec<_>) = selection.into_iter().partition(|(_, whole)| *whole);
         let whole: FxHashSet<String> = whole.into_iter().map(|(path, _)| path).collect();
         let alone: Vec<String> = alone.into_iter().map(|(path, _)| path).collect();
-        let mut digester = Digester::new(self.secret);
+        let key = self.digest_key;
         let mut known = FxHashMap::default();
         for (number, (_, shard)) in shards.iter().enumerate() {
             for directory in &whole {
                 let listings = shard.listings_below(directory)?;
-                read_known(shard, number as u32, &listings, &mut digester, &mut known)?;
+                read_known(shard, number as u32, &listings, key, &mut known)?;
             }
             shard.close(FileKind::Listings);
         }
         let seals = !self.unprivileged;
-        let refresh = Refresh { source, shards, known, whole: RwLock::new(whole), alone, seals };
+        let listings = shards.iter().map(|(_, shard)| shard.rows(FileKind::Listings));
+        let kept = Arc::new(KeptListings::none(listings));
+        let whole = RwLock::new(whole);
+        let refresh = Refresh { source, shards, known, kept, key, whole, alone, seals };
         self.begin_source(new, None, Some(refresh))
     }
 
@@ -185,7 +196,7 @@ impl Writer {
         (dev, ino): (u64, u64),
         access: &Access,
     ) -> Result<bool> {
-        let access = Digester::new(self.secret).of_access(access, &self.table);
+        let access = Digester::new(self.digest_key).of_access(access, &self.table);
         let mut has = false;
         for (_, shard) in self.refresh(begun).map_or(&[][..], |refresh| &refresh.shards) {
             let listings = shard.listings_at(path)?;
@@ -211,6 +222,17 @@ impl Writer {
         }
     }
 
+    /// Returns whether the index stays as it is, since all of a source was listed again and is as
+    /// it was. `nothing_new` says that nothing is to be written.
+    pub(super) fn all_stays(&self, begun: &Begun, seen: &Seen, nothing_new: bool) -> bool {
+        let Some(refresh) = &begun.refresh else { return false };
+        let sealed = || self.classes.values().flat_map(|held| &held.manifest.sealed);
+        nothing_new
+            && refresh.is_whole("")
+            && seen.kept == refresh.known.len()
+            && sealed().all(|file| file.source != refresh.source)
+    }
+
     /// Returns what the listings of a source that was begun replace, if anything.
     pub(super) fn replaced(&self, begun: &Begun, seen: Seen) -> Result<Option<Replaced>> {
         if let Some(above) = &begun.above {
@@ -232,8 +254,9 @@ impl Writer {
         }
         let alone = alone.into_keys().chain(refresh.alone.iter().cloned());
         let mut replaced = Replaced::new(refresh.source, begun.root(), whole, alone);
-        replaced.kept = seen.kept.into_iter().collect();
-        replaced.kept_values = seen.kept_values.into_iter().collect();
+        replaced.kept = refresh.kept.clone();
+        let places = seen.kept_values.into_iter().collect();
+        replaced.kept_values = KeptValues { key: refresh.key, places };
         replaced.origin = replaced.holds("");
         Ok(Some(replaced))
     }
@@ -251,7 +274,7 @@ fn read_known(
     shard: &Shard,
     number: u32,
     listings: &[RowRange],
-    digester: &mut Digester,
+    key: DigestKey,
     known: &mut FxHashMap<u64, KnownListing>,
 ) -> Result<()> {
     let mut ordinals = listings.iter().cloned().flatten();
@@ -261,7 +284,7 @@ fn read_known(
         let (contents, accesses) = (CONTENT.of(&batch)?, ACCESS.of(&batch)?);
         for (at, ordinal) in (0..batch.num_rows()).zip(&mut ordinals) {
             let digests = Digests { content: contents[at], access: accesses[at] };
-            let place = digester.of_place(paths.value(at), parts[at]);
+            let place = key.of_place(paths.value(at), parts[at]);
             known.insert(place, KnownListing { digests, shard: number, ordinal: ordinal as u32 });
         }
     }

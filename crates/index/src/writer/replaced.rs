@@ -1,9 +1,12 @@
 //! Which directories of a source something newer replaces.
 
+use crate::digest::DigestKey;
 use canopy_model::{compare_paths, is_below};
 use rustc_hash::FxHashSet;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Directories of a source whose listings something newer replaces. Paths are below its root.
 #[derive(Default)]
@@ -16,13 +19,48 @@ pub(super) struct Replaced {
     whole: Vec<String>,
     /// Directories whose listing alone is replaced.
     alone: BTreeSet<String>,
-    /// Listings among these that stay, since they are as they were: shard, by its place among those
-    /// of the source, and ordinal.
-    pub(super) kept: FxHashSet<(u32, u32)>,
+    /// Listings among these that stay, since they are as they were.
+    pub(super) kept: Arc<KeptListings>,
     /// Directories among these whose entries' values of extended attributes stay.
-    pub(super) kept_values: FxHashSet<String>,
+    pub(super) kept_values: KeptValues,
     /// Whether the record of the source itself is replaced.
     pub(super) origin: bool,
+}
+
+/// Which listings of a source stay: a bit each, by shard, as they are among those of the source, and
+/// ordinal. All threads set them.
+#[derive(Default)]
+pub(super) struct KeptListings(Vec<Vec<AtomicU64>>);
+
+impl KeptListings {
+    /// Returns that none stays, of shards with so many listings.
+    pub(super) fn none(listings: impl Iterator<Item = usize>) -> Self {
+        let words = |bits: usize| (0..bits.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        KeptListings(listings.map(words).collect())
+    }
+
+    /// Takes note that a listing stays.
+    pub(super) fn add(&self, shard: u32, ordinal: u32) {
+        self.0[shard as usize][ordinal as usize / 64].fetch_or(1 << (ordinal % 64), Relaxed);
+    }
+
+    pub(super) fn has(&self, shard: u32, ordinal: u32) -> bool {
+        let word = self.0.get(shard as usize).and_then(|words| words.get(ordinal as usize / 64));
+        word.is_some_and(|word| word.load(Relaxed) >> (ordinal % 64) & 1 == 1)
+    }
+}
+
+/// Directories whose entries' values of extended attributes stay, by the digest of their place.
+#[derive(Default)]
+pub(super) struct KeptValues {
+    pub(super) key: DigestKey,
+    pub(super) places: FxHashSet<u64>,
+}
+
+impl KeptValues {
+    pub(super) fn has(&self, path: &str) -> bool {
+        !self.places.is_empty() && self.places.contains(&self.key.of_place(path, 0))
+    }
 }
 
 impl Replaced {

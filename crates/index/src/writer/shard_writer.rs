@@ -42,7 +42,7 @@ impl<'a> ShardWriter<'a> {
             full,
             full_sealed,
             order,
-            digester: Digester::new(writer.secret),
+            digester: Digester::new(writer.digest_key),
             seen: Seen::default(),
         }
     }
@@ -62,7 +62,7 @@ impl<'a> ShardWriter<'a> {
         self.seen.entries += listing.rows.len() as u64;
         let refresh = self.writer.begun.get(&self.source).and_then(|begun| begun.refresh.as_ref());
         if let Some(refresh) = refresh
-            && refresh.takes_note(listing, digests, &mut self.digester, &mut self.seen)
+            && refresh.takes_note(listing, digests, &mut self.seen)
         {
             return Ok(());
         }
