@@ -10,7 +10,8 @@
 //!
 //! `root` opens a source and computes who may reach it; `walk` is the walk, `entry` what it reads
 //! of each entry, `directory` a directory that is open with those above it, `batch` what was read
-//! and not handed over, `faults` what is counted; `stealing` shares the walk among threads; `inode`
+//! and not handed over, `faults` what is counted; `stealing` shares the walk among threads, `rate`
+//! limits how fast they go; `inode`
 //! and `xattrs` talk to the kernel; `mounts` reads what is mounted, `rules` tells who decides
 //! there, `ids` whom a user namespace does not know; `selection` says
 //! what is walked where most of a source is known. The live search of `canopy_tools` uses
@@ -27,6 +28,7 @@ mod ids;
 mod inode;
 mod mounts;
 mod options;
+mod rate;
 mod root;
 mod rules;
 mod selection;
@@ -39,6 +41,7 @@ pub use faults::{Counts, Fault, ScanError, Step};
 pub use inode::{look_at, look_at_open};
 pub use mounts::{Mount, mounts, parse_mounts};
 pub use options::ScanOptions;
+pub use rate::RateLimit;
 pub use root::{Root, RootError};
 pub use rules::{ClosedMount, MountRules, Rules};
 pub use selection::{Known, Selection};

@@ -1,6 +1,8 @@
 //! How to walk, as the caller says.
 
 use crate::exclude::Excludes;
+use crate::rate::RateLimit;
+use std::sync::Arc;
 
 /// How to walk.
 #[derive(Clone, Debug)]
@@ -20,6 +22,8 @@ pub struct ScanOptions {
     /// Bytes of names, targets and extended attributes after which the listing of a directory is
     /// handed over and goes on as another part.
     pub part_bytes: usize,
+    /// How many entries may be looked at per second.
+    pub rate_limit: Option<Arc<RateLimit>>,
 }
 
 impl Default for ScanOptions {
@@ -32,6 +36,7 @@ impl Default for ScanOptions {
             one_reader: false,
             path_bytes_max: 4096,
             part_bytes: 64 << 20,
+            rate_limit: None,
         }
     }
 }

@@ -173,6 +173,13 @@ impl Walk<'_> {
         Some(Selected::Whole)
     }
 
+    /// Waits until another entry may be looked at.
+    fn wait_for_rate(&self) {
+        if let Some(limit) = &self.options.rate_limit {
+            limit.take();
+        }
+    }
+
     /// Returns whether the contents of a directory are left out because of where it is.
     fn is_left_out(&self, directory: &Directory) -> bool {
         self.options.skipped.contains(&(directory.dev, directory.attributes.ino))
@@ -486,6 +493,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             {
                 continue;
             }
+            walk.wait_for_rate();
             let stat = match stat_at(&directory.fd, name) {
                 Ok(stat) => stat,
                 Err(errno) => {

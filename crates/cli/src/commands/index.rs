@@ -18,6 +18,7 @@ use canopy_scan::{
 use canopy_text::human_size;
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -42,6 +43,9 @@ pub struct Arguments {
     /// Threads that scan [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Entries to look at per second at most, so that a busy server is spared (not of namespaces)
+    #[arg(long, value_name = "N")]
+    max_rate: Option<NonZeroU32>,
     /// Stay on the file system of each PATH
     #[arg(short = 'x', long)]
     one_file_system: bool,
@@ -196,7 +200,7 @@ pub fn run(
         writer = Writer::open(&location, options.clone())?;
     }
     let run = Run {
-        scans: Scans::new(&writer, arguments.memory, threads, faults)?,
+        scans: Scans::new(&writer, (arguments.memory, threads), arguments.max_rate, faults)?,
         record: ScanRecord {
             one_file_system: arguments.one_file_system,
             excludes: arguments.exclude.clone(),

@@ -6,12 +6,13 @@ use crate::config::{prune_patterns, settings};
 use anyhow::Context;
 use canopy_index::{NewSource, ScanRecord, Writer};
 use canopy_scan::{
-    Counts, Excludes, Fault, MountRules, Part, Root, ScanError, ScanOptions, Step, scan,
+    Counts, Excludes, Fault, MountRules, Part, RateLimit, Root, ScanError, ScanOptions, Step, scan,
 };
+use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 /// Rows up to which what stays of a shard is written anew, where something of it is replaced: more
 /// take longer than telling which are dead, fewer would be many small shards.
@@ -21,6 +22,7 @@ pub(super) const COPIED_ROWS_MAX: usize = 4096;
 pub(super) struct Scans {
     skipped: (u64, u64),
     part_bytes: usize,
+    rate_limit: Option<Arc<RateLimit>>,
     /// What was read so far.
     pub counts: Counts,
     /// What is wrong with entries.
@@ -28,17 +30,19 @@ pub(super) struct Scans {
 }
 
 impl Scans {
-    /// Prepares scans for an index that is written with so much memory and so many threads.
+    /// Prepares scans for an index that is written with so much memory and so many threads, of
+    /// which all together look at `rate_max` entries per second at most.
     pub fn new(
         writer: &Writer,
-        memory_bytes: usize,
-        threads: usize,
+        (memory_bytes, threads): (usize, usize),
+        rate_max: Option<NonZeroU32>,
         faults: Faults,
     ) -> anyhow::Result<Self> {
         let own = writer.path().metadata().context("cannot look at the index")?;
         Ok(Scans {
             skipped: (own.dev(), own.ino()),
             part_bytes: (memory_bytes / threads / 16).clamp(1 << 20, 64 << 20),
+            rate_limit: rate_max.map(|rate| Arc::new(RateLimit::new(rate))),
             counts: Counts::default(),
             faults,
         })
@@ -58,6 +62,7 @@ impl Scans {
             one_reader: one_reader(),
             path_bytes_max: settings().path_max.unwrap_or(ScanOptions::default().path_bytes_max),
             part_bytes: self.part_bytes,
+            rate_limit: self.rate_limit.clone(),
         })
     }
 

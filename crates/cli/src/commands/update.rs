@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::io::Read;
+use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -43,6 +44,9 @@ pub struct Arguments {
     /// Threads that scan [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Entries to look at per second at most, so that a busy server is spared
+    #[arg(long, value_name = "N")]
+    max_rate: Option<NonZeroU32>,
     /// Memory for building, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
     memory: usize,
@@ -69,6 +73,8 @@ pub struct Suspect {
 pub struct UpdateOptions<'a> {
     /// Threads that scan.
     pub threads: usize,
+    /// Entries that are looked at per second at most.
+    pub rate_max: Option<NonZeroU32>,
     /// Memory for building, in bytes.
     pub memory_bytes: usize,
     /// What the directories of one owner may ask for.
@@ -111,6 +117,7 @@ pub fn run(
     places::check_links(&location)?;
     let options = UpdateOptions {
         threads: threads(arguments.threads).min(threads_max()),
+        rate_max: arguments.max_rate,
         memory_bytes: arguments.memory,
         limits: arguments.limits.into(),
         copied_rows_max: arguments.copied_rows,
@@ -193,7 +200,8 @@ pub fn update(
         });
     }
     let faults = Faults::new(options.errors)?;
-    let scans = Scans::new(&writer, options.memory_bytes, options.threads, faults)?;
+    let scans =
+        Scans::new(&writer, (options.memory_bytes, options.threads), options.rate_max, faults)?;
     let trusted = settings().trust_fs.clone().unwrap_or_default();
     let count = tasks.len();
     let mut failed = Vec::new();

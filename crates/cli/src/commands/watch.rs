@@ -16,6 +16,7 @@ use canopy_watch::{
 use nix::sys::signal::Signal;
 use sd_notify::NotifyState;
 use std::io::Write;
+use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,6 +64,9 @@ pub struct Arguments {
     /// Stay on the file system of each PATH
     #[arg(short = 'x', long)]
     one_file_system: bool,
+    /// Entries to look at per second at most, so that a busy server is spared
+    #[arg(long, value_name = "N")]
+    max_rate: Option<NonZeroU32>,
     /// Write numbers for node_exporter's textfile collector to FILE every few seconds
     #[arg(long, value_name = "FILE")]
     prometheus: Option<PathBuf>,
@@ -189,7 +193,11 @@ impl Daemon {
         }
         let reporter = Reporter::new(ear.name());
         let daemon = Daemon {
-            applier: Applier { index: location, one_file_system: arguments.one_file_system },
+            applier: Applier {
+                index: location,
+                one_file_system: arguments.one_file_system,
+                rate_max: arguments.max_rate,
+            },
             directory,
             intake,
             pacing: Pacing { interval: arguments.interval },

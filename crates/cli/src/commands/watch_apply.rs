@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
+use std::num::NonZeroU32;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -22,6 +23,8 @@ pub struct Applier {
     pub index: PathBuf,
     /// Whether a source that is not in the index yet stays on one file system.
     pub one_file_system: bool,
+    /// Entries that are looked at per second at most.
+    pub rate_max: Option<NonZeroU32>,
 }
 
 /// What a process that has done its work has said.
@@ -42,12 +45,12 @@ impl Applier {
             let mut suspects = batch.suspects.clone();
             suspects.extend(self.names(root, &batch.links, stop)?);
             if !suspects.is_empty() {
-                let mut command = self.canopy("update");
+                let mut command = self.scanning("update");
                 command.arg("--suspects");
                 self.run(command, &lines(&suspects), stop)?;
             }
         } else {
-            let mut command = self.canopy("index");
+            let mut command = self.scanning("index");
             if self.one_file_system {
                 command.arg("--one-file-system");
             }
@@ -103,6 +106,15 @@ impl Applier {
     fn canopy(&self, command: &str) -> Command {
         let mut canopy = Command::new("/proc/self/exe");
         canopy.arg("--index").arg(&self.index).arg(command);
+        canopy
+    }
+
+    /// Returns a command that scans.
+    fn scanning(&self, command: &str) -> Command {
+        let mut canopy = self.canopy(command);
+        if let Some(rate_max) = self.rate_max {
+            canopy.arg("--max-rate").arg(rate_max.to_string());
+        }
         canopy
     }
 

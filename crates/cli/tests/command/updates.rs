@@ -7,6 +7,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn said(output: &Output) -> String {
     let text = [output.stdout.as_slice(), &output.stderr].concat();
@@ -125,6 +126,29 @@ fn an_incremental_scan_keeps_what_is_as_it_was() {
     assert_eq!(listed(&place), before);
 }
 
+/// Only that it does not take less time can be told for sure.
+#[test]
+fn a_scan_is_no_faster_than_it_may_be() {
+    let place = place();
+    for directory in 0..20 {
+        let directory = place.path(&format!("tree/{directory}"));
+        fs::create_dir(&directory).unwrap();
+        (0..99).for_each(|file| fs::write(directory.join(file.to_string()), "").unwrap());
+    }
+    for words in [
+        &["index", "--max-rate=1000", "--threads=4", "TREE"][..],
+        &["index", "--max-rate=1000", "--incremental", "TREE"],
+        &["update", "--max-rate=1000", "--recursive", "TREE"],
+    ] {
+        let begun = Instant::now();
+        let output = run(&place, words);
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", said(&output));
+        let took = begun.elapsed();
+        assert!(took >= Duration::from_millis(1900), "{words:?}: {took:?}");
+        assert_eq!(listed(&place).len(), 2004);
+    }
+}
+
 #[test]
 fn suspects_come_from_standard_input() {
     let place = place();
@@ -158,6 +182,9 @@ fn wrong_words_are_one_clear_error() {
         ),
         (&["index", "--incremental", "--replace", "TREE"], "cannot be used with"),
         (&["update", "--memory=lots", "TREE"], "--memory"),
+        (&["update", "--max-rate=0", "TREE"], "--max-rate"),
+        (&["index", "--max-rate=-1", "TREE"], "--max-rate"),
+        (&["index", "--max-rate=fast", "TREE"], "--max-rate"),
         (&["update", "--errors=/nowhere/file", "TREE"], "/nowhere/file"),
     ] {
         let output = run(&place, words);

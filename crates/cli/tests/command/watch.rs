@@ -221,7 +221,8 @@ fn what_happened_while_it_was_killed_is_seen() {
         fs::create_dir(tree.join(format!("open/dir{round}"))).unwrap();
         fs::write(tree.join(format!("open/dir{round}/file")), "x").unwrap();
     }
-    let daemon = Daemon::start(&place, &index, &[tree.as_os_str(), "--one-file-system".as_ref()]);
+    let words = [tree.as_os_str(), "--one-file-system".as_ref(), "--max-rate=50000".as_ref()];
+    let daemon = Daemon::start(&place, &index, &words);
     wait_for_equality(&place, &index, &[&tree]);
     // Only one at a time.
     let second = place.canopy(&index, &["watch".as_ref(), tree.as_os_str()]);
