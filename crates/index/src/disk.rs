@@ -8,7 +8,7 @@
 //! nothing outside of it changes, and nothing is lost.
 
 use crate::error::{Error, Result};
-use crate::journal::Journal;
+use crate::journal::{Intent, Journal};
 use canopy_model::{Acl, AclEntry, AclTag, Principal};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
@@ -70,11 +70,11 @@ impl Disk {
         Disk { journal: Some(Arc::new(journal)), ..self.clone() }
     }
 
-    /// Writes a path into the journal, if there is one.
-    pub(crate) fn note(&self, path: &Path) -> io::Result<()> {
+    /// Writes into the journal, if there is one, what is about to be done with a path.
+    pub(crate) fn note(&self, intent: Intent, path: &Path) -> io::Result<()> {
         let Some(journal) = &self.journal else { return Ok(()) };
         self.check()?;
-        journal.note(path)
+        journal.note(intent, path)
     }
 
     fn check(&self) -> io::Result<()> {
@@ -91,7 +91,7 @@ impl Disk {
             let (directory, name) = open_parent(path)?;
             // What is there already is not ours, and must not come into the journal.
             match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::NOENT) => self.note(path)?,
+                Err(Errno::NOENT) => self.note(Intent::Make, path)?,
                 Err(errno) => return Err(errno.into()),
                 Ok(_) => return Err(Errno::EXIST.into()),
             }
@@ -149,7 +149,7 @@ impl Disk {
                 Err(Errno::NOENT) => {}
                 other => return Ok(other?),
             }
-            self.note(path)?;
+            self.note(Intent::Make, path)?;
             rustix::fs::mkdirat(&directory, name, Mode::from_raw_mode(0o700))?;
             let fd = open()?;
             remove_acl(&fd, "system.posix_acl_default")?;
@@ -235,9 +235,26 @@ impl Disk {
             Ok(())
         };
         match remove() {
-            // Nothing, or no directory of ours above it.
-            Err(error) if is_errno(&error, &[Errno::NOENT, Errno::NOTDIR, Errno::LOOP]) => Ok(()),
+            Err(error) if is_errno(&error, &MISSING) => Ok(()),
             done => done.map_err(Error::io("remove", path)),
+        }
+    }
+
+    /// Leaves a file to its owner alone. What is not there, or no file, is left alone.
+    pub(crate) fn close(&self, path: &Path) -> Result<()> {
+        let close = || -> io::Result<()> {
+            self.check()?;
+            let (directory, name) = open_parent(path)?;
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
+            if file.metadata()?.is_file() {
+                rustix::fs::fchmod(&file, Mode::from_raw_mode(0o600))?;
+            }
+            Ok(())
+        };
+        match close() {
+            Err(error) if is_errno(&error, &MISSING) => Ok(()),
+            done => done.map_err(Error::io("set the permissions of", path)),
         }
     }
 
@@ -252,6 +269,9 @@ impl Disk {
         drop(remove());
     }
 }
+
+/// Where there is nothing, or no directory of ours above it.
+const MISSING: [Errno; 3] = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP];
 
 /// Opens the directory that a path is in, and returns it with the last name of the path. The path
 /// is absolute; no symbolic link in it is followed.

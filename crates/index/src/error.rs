@@ -13,6 +13,33 @@ pub enum Error {
     /// There is no index at this path.
     #[error("no index at {0}; make one with 'canopy index PATH', or name another with --index")]
     NoIndex(PathBuf),
+    /// A generation was asked for that is not there.
+    #[error("generation {number} is not kept; {}", told(*nearest))]
+    NotKept {
+        /// Its number.
+        number: u64,
+        /// Those next to it that are there, an older and a newer one.
+        nearest: [Option<u64>; 2],
+    },
+    /// A time was asked for before anything that is there was published.
+    #[error(
+        "nothing is kept from before generation {0}; 'canopy info' tells when that was published"
+    )]
+    BeforeOldest(u64),
+    /// The caller may not see older generations.
+    #[error("the past of the index at {0} is only for those who write it")]
+    PastDenied(PathBuf),
+    /// Older generations would have to be given up that are kept.
+    #[error("the index at {0} keeps older generations; --replace needs '--keep none' beside it")]
+    KeepsPast(PathBuf),
+    /// A file of a shard is not there, or not for the caller.
+    #[error("cannot read {path}; if the index has been written meanwhile, run the command again")]
+    ShardFile {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The operating system refused.
     #[error("cannot {action} {path}")]
     Io {
@@ -93,14 +120,20 @@ impl Error {
     /// Returns what a caller should make of it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::NoIndex(_) | Error::NoSource(_) | Error::NoTable(_) => ErrorKind::NotFound,
-            Error::Io { source, .. } => ErrorKind::of_io(source),
+            Error::NoIndex(_)
+            | Error::NoSource(_)
+            | Error::NoTable(_)
+            | Error::NotKept { .. }
+            | Error::BeforeOldest(_) => ErrorKind::NotFound,
+            Error::Io { source, .. } | Error::ShardFile { source, .. } => ErrorKind::of_io(source),
+            Error::PastDenied(_) => ErrorKind::Denied,
             Error::Corrupt { .. } | Error::Version { .. } => ErrorKind::Corrupt,
             Error::Locked(_) => ErrorKind::Unavailable,
             Error::NotAnIndex(_)
             | Error::Unsafe { .. }
             | Error::NameTaken { .. }
             | Error::InSource { .. }
+            | Error::KeepsPast(_)
             | Error::TableTaken(_) => ErrorKind::Invalid,
             Error::NotRead(_) => ErrorKind::Internal,
         }
@@ -113,6 +146,15 @@ impl Error {
 
     pub(crate) fn corrupt(path: &Path, detail: impl std::fmt::Display) -> Error {
         Error::Corrupt { path: path.to_owned(), detail: detail.to_string() }
+    }
+}
+
+/// Says which generations are next to one that is not kept.
+fn told(nearest: [Option<u64>; 2]) -> String {
+    match nearest {
+        [Some(older), Some(newer)] => format!("the nearest are {older} and {newer}"),
+        [Some(last), None] => format!("the last is {last}"),
+        [None, first] => format!("the oldest is {}", first.unwrap_or_default()),
     }
 }
 

@@ -1,11 +1,10 @@
 //! The journal of a writer: what it is about to make or to remove, written down before.
 //!
 //! `INDEX/journal` is there while a generation is being written, and after a writer that did not
-//! come to its end. The next writer removes what it names, as far as no generation that counts
-//! refers to it; nothing is ever removed because of what it is called. Its first line is
-//! `canopy journal FORMAT GENERATION`; each other one has the CRC-32 of a path, in hexadecimal, and
-//! the path below the index. A line that a crash has torn names nothing: what it was about to name
-//! was not made.
+//! come to its end, so that the next writer ends what it has begun; nothing is ever removed because
+//! of what it is called. Its first line is `canopy journal FORMAT GENERATION`; each other one has a
+//! CRC-32 in hexadecimal and that of which it is: `make`, `remove` or `close` and a path below the
+//! index. A line that a crash has torn names nothing: what it was about to name was not made.
 
 use crate::error::{Error, Result};
 use crate::names;
@@ -28,13 +27,36 @@ pub(crate) struct Journal {
     file: Mutex<Option<File>>,
 }
 
+/// What a writer is about to do with a file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// To make it.
+    Make,
+    /// To remove it once the generation is committed.
+    Remove,
+    /// To leave it to its owner alone once the generation is committed.
+    Close,
+}
+
+impl Intent {
+    const ALL: [Intent; 3] = [Intent::Make, Intent::Remove, Intent::Close];
+
+    fn word(self) -> &'static str {
+        match self {
+            Intent::Make => "make",
+            Intent::Remove => "remove",
+            Intent::Close => "close",
+        }
+    }
+}
+
 /// What a writer has left.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Leftover {
     /// The generation that it was writing; 0 if that is not known.
     pub(crate) generation: u64,
-    /// Paths below the index.
-    pub(crate) paths: Vec<PathBuf>,
+    /// What it was about to do with which paths below the index.
+    pub(crate) intents: Vec<(Intent, PathBuf)>,
 }
 
 impl Journal {
@@ -43,8 +65,8 @@ impl Journal {
         Journal { index: index.to_owned(), generation, file: Mutex::default() }
     }
 
-    /// Writes down a path in the index, which is about to be made or removed.
-    pub(crate) fn note(&self, path: &Path) -> io::Result<()> {
+    /// Writes down what is about to be done with a path in the index.
+    pub(crate) fn note(&self, intent: Intent, path: &Path) -> io::Result<()> {
         let outside = || io::Error::new(io::ErrorKind::InvalidInput, "a path outside of the index");
         let path = path.strip_prefix(&self.index).ok().and_then(Path::to_str);
         let path = path.filter(|path| is_below(Path::new(path)) && !path.contains('\n'));
@@ -54,7 +76,8 @@ impl Journal {
             Some(file) => file,
             none => none.insert(self.create()?),
         };
-        file.write_all(format!("{:08x} {path}\n", crc32fast::hash(path.as_bytes())).as_bytes())
+        let line = format!("{} {path}", intent.word());
+        file.write_all(format!("{:08x} {line}\n", crc32fast::hash(line.as_bytes())).as_bytes())
     }
 
     fn create(&self) -> io::Result<File> {
@@ -90,13 +113,15 @@ fn parse(text: &[u8]) -> Leftover {
     else {
         return Leftover::default();
     };
-    let path = |line: String| -> Option<PathBuf> {
-        let (sum, path) = line.split_once(' ')?;
-        let sound = u32::from_str_radix(sum, 16) == Ok(crc32fast::hash(path.as_bytes()));
-        (sound && is_below(Path::new(path))).then(|| PathBuf::from(path))
+    let intent = |line: String| -> Option<(Intent, PathBuf)> {
+        let (sum, line) = line.split_once(' ')?;
+        let sound = u32::from_str_radix(sum, 16) == Ok(crc32fast::hash(line.as_bytes()));
+        let (word, path) = line.split_once(' ')?;
+        let intent = Intent::ALL.into_iter().find(|intent| intent.word() == word)?;
+        (sound && is_below(Path::new(path))).then(|| (intent, PathBuf::from(path)))
     };
-    let paths = lines.filter_map(whole).filter_map(path).collect();
-    Leftover { generation: generation.parse().unwrap_or(0), paths }
+    let intents = lines.filter_map(whole).filter_map(intent).collect();
+    Leftover { generation: generation.parse().unwrap_or(0), intents }
 }
 
 /// Returns whether a relative path leads to something below where it begins.
@@ -114,28 +139,34 @@ mod tests {
     fn a_torn_or_foreign_line_names_nothing() {
         let place = tempfile::tempdir().unwrap();
         let journal = Journal::new(place.path(), 7);
-        for name in ["classes", "classes/7-0-entries.parquet", "catalog-7.bin"] {
-            journal.note(&place.path().join(name)).unwrap();
+        for (intent, name) in Intent::ALL.into_iter().zip(["classes", "a/7-0.bin", "b c.bin"]) {
+            journal.note(intent, &place.path().join(name)).unwrap();
         }
         for outside in ["", "..", "a/../../b"] {
-            assert!(journal.note(&place.path().join(outside)).is_err(), "{outside}");
+            assert!(journal.note(Intent::Make, &place.path().join(outside)).is_err(), "{outside}");
         }
-        assert!(journal.note(Path::new("/etc/passwd")).is_err());
+        assert!(journal.note(Intent::Make, Path::new("/etc/passwd")).is_err());
         let text = std::fs::read(names::journal(place.path())).unwrap();
         let all = read(place.path()).unwrap();
-        assert_eq!((all.generation, all.paths.len()), (7, 3));
+        let expected = [
+            (Intent::Make, "classes".into()),
+            (Intent::Remove, "a/7-0.bin".into()),
+            (Intent::Close, "b c.bin".into()),
+        ];
+        assert_eq!((all.generation, &all.intents[..]), (7, &expected[..]));
         for end in 0..text.len() {
             let torn = parse(&text[..end]);
-            assert_eq!(torn.paths[..], all.paths[..torn.paths.len()], "{end}");
-            assert!(torn.paths.len() < 3);
+            assert_eq!(torn.intents[..], all.intents[..torn.intents.len()], "{end}");
+            assert!(torn.intents.len() < 3);
         }
-        let forged = |path: &str| format!("{:08x} {path}\n", crc32fast::hash(path.as_bytes()));
+        let forged = |line: &str| format!("{:08x} {line}\n", crc32fast::hash(line.as_bytes()));
         let mut foreign = b"canopy journal 6 7\n".to_vec();
         for path in ["../home", "/etc/passwd", "", "a/../../b"] {
-            foreign.extend(forged(path).bytes());
+            foreign.extend(forged(&format!("remove {path}")).bytes());
         }
-        foreign.extend(b"00000000 classes\n");
-        assert_eq!(parse(&foreign).paths, Vec::<PathBuf>::new());
-        assert_eq!(parse(b"something else\n00000000 classes\n"), Leftover::default());
+        foreign.extend(forged("take classes").bytes());
+        foreign.extend(b"00000000 make classes\n");
+        assert_eq!(parse(&foreign).intents, Vec::new());
+        assert_eq!(parse(b"something else\n00000000 make classes\n"), Leftover::default());
     }
 }

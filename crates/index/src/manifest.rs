@@ -14,6 +14,7 @@ use crate::names::{ClassPlace, Key};
 use crate::own_tables::{TableFileRecord, TableRecord};
 use crate::packed::PackedList;
 use crate::plain_file;
+use crate::retention::{KeptGeneration, Retention};
 use crate::schema::FORMAT;
 use crate::sealed::{SealedFile, padded};
 use crate::shard_record::ShardRecord;
@@ -27,12 +28,23 @@ use std::path::Path;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Current {
     pub(crate) generation: u64,
-    /// The generation before, whose files stay for readers that have opened it; none if it was
-    /// given up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) previous: Option<u64>,
     /// When it was published, in nanoseconds since 1970.
     pub(crate) published_ns: i64,
+    /// Older generations that are there, the newest first: the one before, which stays for readers
+    /// that have opened it unless it was given up, and those that are kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) kept: Vec<KeptGeneration>,
+    /// Which of them stay with the next publication.
+    #[serde(default, skip_serializing_if = "Retention::is_none")]
+    pub(crate) keep: Retention,
+}
+
+impl Current {
+    /// Returns all generations that are there, the newest first.
+    pub(crate) fn all(&self) -> Vec<KeptGeneration> {
+        let own = KeptGeneration { generation: self.generation, published_ns: self.published_ns };
+        std::iter::once(own).chain(self.kept.iter().copied()).collect()
+    }
 }
 
 /// What everybody may know of a generation: `catalog-GENERATION.bin`.
@@ -200,7 +212,12 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
 impl Document for Current {
     const KIND: &'static str = "current";
     const JSON: bool = true;
-    const BYTES_MAX: u64 = 4096;
+    // Each of the generations takes some 60 bytes.
+    const BYTES_MAX: u64 = 1 << 17;
+
+    fn is_sound(&self) -> bool {
+        self.all().is_sorted_by(|a, b| a.generation > b.generation)
+    }
 }
 
 impl Document for Catalog {
@@ -354,7 +371,12 @@ mod tests {
         write(
             &Disk::default(),
             &path,
-            &Current { generation: 7, previous: Some(5), published_ns: 5 },
+            &Current {
+                generation: 7,
+                published_ns: 5,
+                kept: vec![KeptGeneration { generation: 5, published_ns: 3 }],
+                keep: "2,3d".parse().unwrap(),
+            },
             0o644,
             false,
         )

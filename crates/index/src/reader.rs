@@ -11,6 +11,7 @@ use crate::manifest::{
 use crate::names::{self, Names};
 use crate::own_tables::{TableFile, TableFileRecord, TableRecord};
 use crate::passages::SealedFiles;
+use crate::retention::{KeptGeneration, Moment, Retention};
 use crate::sealed::SealedRecord;
 use crate::shard::{ClassDir, Shard};
 use crate::shard_record::ShardRecord;
@@ -28,6 +29,8 @@ pub struct Index {
     path: PathBuf,
     generation: u64,
     published_ns: i64,
+    /// Older generations than the current one, the newest first, and which of them stay.
+    kept: Arc<(Vec<KeptGeneration>, Retention)>,
     sources: Vec<SourceRecord>,
     shards: Vec<Arc<Shard>>,
     classes: Classes,
@@ -72,32 +75,43 @@ impl fmt::Debug for Index {
 impl Index {
     /// Opens the current generation. Takes no lock.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_at(path, None)
+    }
+
+    /// Opens the generation of a moment, the current one where none is given. What is older than
+    /// that one is for those alone who write the index. Takes no lock.
+    pub fn open_at(path: &Path, moment: Option<Moment>) -> Result<Self> {
         // Files of a generation go away when two newer ones were published since CURRENT was read.
         for _ in 0..3 {
-            match Self::open_current(path) {
+            match Self::open_once(path, moment) {
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 other => return other,
             }
         }
-        Self::open_current(path)
+        Self::open_once(path, moment)
     }
 
-    fn open_current(path: &Path) -> Result<Self> {
+    fn open_once(path: &Path, moment: Option<Moment>) -> Result<Self> {
         let current: Current = match manifest::read(&names::current(path)) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 return Err(Error::NoIndex(path.to_owned()));
             }
             other => other?,
         };
-        let mut index = Index {
-            path: path.to_owned(),
-            generation: current.generation,
-            published_ns: current.published_ns,
-            ..Self::empty(path)
+        let there = current.all();
+        let KeptGeneration { generation, published_ns } = match moment {
+            Some(moment) => moment.find(&there)?,
+            None => there[0],
         };
-        let all = names::all_manifests(path, current.generation);
+        let is_current = generation == current.generation;
+        let kept = Arc::new((current.kept, current.keep));
+        let mut index = Index { generation, published_ns, kept, ..Self::empty(path) };
+        let all = names::all_manifests(path, generation);
         match manifest::read::<AllManifests>(&all) {
             Ok(all) => index.add_all(all)?,
+            Err(error) if denied(&error) && !is_current => {
+                return Err(Error::PastDenied(path.to_owned()));
+            }
             Err(error) if denied(&error) => index.add_permitted(&principals(&all)?)?,
             Err(error) => return Err(error),
         }
@@ -115,6 +129,7 @@ impl Index {
             path: path.to_owned(),
             generation: 0,
             published_ns: 0,
+            kept: Arc::default(),
             sources: Vec::new(),
             shards: Vec::new(),
             classes: Classes::default(),
@@ -234,6 +249,17 @@ impl Index {
     /// Returns when the generation was published, in nanoseconds since 1970.
     pub fn published_ns(&self) -> i64 {
         self.published_ns
+    }
+
+    /// Returns the generations that are there besides the current one, the newest first: the one
+    /// before and those that are kept.
+    pub fn kept(&self) -> &[KeptGeneration] {
+        &self.kept.0
+    }
+
+    /// Returns which older generations stay when one is published.
+    pub fn retention(&self) -> &Retention {
+        &self.kept.1
     }
 
     /// Returns the sources that the caller may know of, by root.

@@ -120,7 +120,7 @@ impl Shard {
             None => {
                 let sums = self.unpacked(self.record.sums.get())?;
                 let sums = sums.get(kind as usize).cloned().unwrap_or_default();
-                BlockFile::open(&path, record.bytes, sums)?
+                BlockFile::open(&path, record.bytes, sums).map_err(missing)?
             }
         };
         let columns = kind.columns().len();
@@ -296,6 +296,18 @@ impl Shard {
         };
         let reader = parquet_file::guarded(&open.path, build)?;
         Ok(ShardRead { reader, sums, path: open.path.clone() })
+    }
+}
+
+/// Returns what a file that cannot be opened means: its generation may be gone or for the writer
+/// alone by now.
+fn missing(error: Error) -> Error {
+    use std::io::ErrorKind::{NotFound, PermissionDenied};
+    match error {
+        Error::Io { path, source, .. } if matches!(source.kind(), NotFound | PermissionDenied) => {
+            Error::ShardFile { path, source }
+        }
+        other => other,
     }
 }
 

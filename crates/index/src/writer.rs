@@ -7,8 +7,9 @@
 //! 3. Write the manifests of the classes that changed, the catalog and the manifest of all classes.
 //! 4. Sync the file system; then replace `CURRENT`. Before this, nothing that a reader sees has
 //!    changed.
-//! 5. Remove what neither this generation nor the one before refers to. The one before stays for
-//!    readers that opened it. What may be removed is in the journal (`cleaning`).
+//! 5. Remove what no generation that stays refers to. The one before stays for readers that opened
+//!    it, older ones as the index is told to keep them (`Retention`), for the writer alone. What may
+//!    be removed is in the journal (`cleaning`).
 
 use crate::builder::Builder;
 use crate::class_dirs::ClassDirs;
@@ -27,6 +28,7 @@ use crate::marker::{self, Marker};
 use crate::names::{self, Key, Names};
 use crate::own_tables::TableRecord;
 use crate::packed::PackedList;
+use crate::retention::Retention;
 use crate::safety;
 use crate::sealed::{self, SealedBuilder, SealedFile, SealedTarget};
 use crate::shard_record::ShardRecord;
@@ -73,8 +75,10 @@ pub struct WriterOptions {
     /// anew.
     pub copied_rows_max: usize,
     /// Whether to keep the generation before for readers that have opened it. If not, its files
-    /// are removed before anything is written.
+    /// are removed before anything is written, and those of all that are older.
     pub keep_previous: bool,
+    /// Which older generations stay from now on; as the index was told before where nothing is said.
+    pub keep: Option<Retention>,
     /// The disk, with faults for tests.
     pub disk: Disk,
 }
@@ -88,6 +92,7 @@ impl Default for WriterOptions {
             holders: Vec::new(),
             copied_rows_max: 4096,
             keep_previous: true,
+            keep: None,
             disk: Disk::default(),
         }
     }
@@ -176,6 +181,8 @@ pub struct Writer {
     unprivileged: bool,
     /// What `CURRENT` said.
     current: Option<Current>,
+    /// Which older generations stay.
+    keep: Retention,
     /// Generation that is being written.
     generation: u64,
     table: ClassTable,
@@ -223,6 +230,11 @@ impl Writer {
         let path = safety::check(path, uid)?;
         let (lock, Marker { key, secret }) = marker::claim(&path)?;
         let current = cleaning::current(&path)?;
+        let known = current.as_ref().map(|current| current.keep.clone()).unwrap_or_default();
+        let keep = options.keep.clone().unwrap_or(known);
+        if !options.keep_previous && !keep.is_none() {
+            return Err(Error::KeepsPast(path));
+        }
         let state: AllManifests = match &current {
             Some(current) => manifest::read(&names::all_manifests(&path, current.generation))?,
             None => AllManifests { key, ..AllManifests::default() },
@@ -260,11 +272,9 @@ impl Writer {
             classes.insert(id, Held { written: class.manifest, manifest, gated });
         }
         let left = journal::read(&path)?;
-        cleaning::remove(&options.disk, &names, &left.paths)?;
-        if let Some(previous) = current.as_ref().and_then(|current| current.previous)
-            && !options.keep_previous
-        {
-            cleaning::give_up(&options.disk, &names, previous, committed)?;
+        cleaning::clean(&options.disk, &names, &left)?;
+        if let Some(current) = current.as_ref().filter(|_| !options.keep_previous) {
+            cleaning::give_up(&options.disk, &names, current)?;
         }
         let mut generation = committed.max(left.generation) + 1;
         // Whatever a loss of power has left: no number is used twice.
@@ -292,6 +302,7 @@ impl Writer {
             published: Published::default(),
             unprivileged: uid != 0,
             current,
+            keep,
             generation,
             path,
             options,
@@ -409,13 +420,11 @@ impl Writer {
         published.folded = self.table.folded();
         self.write_manifests()?;
 
-        let previous = self.current.as_ref().map(|current| current.generation);
-        let previous = previous.filter(|_| self.options.keep_previous);
-        // Nothing of it is removed before the new generation counts.
-        self.note_obsolete(previous)?;
+        let current = self.next_current();
+        // Nothing is removed before the new generation counts.
+        self.note_leaving(&current)?;
         let disk = &self.options.disk;
         disk.sync_all(&self.path)?;
-        let current = Current { generation: self.generation, previous, published_ns: now_ns() };
         let new = self.path.join("CURRENT.new");
         manifest::write(disk, &new, &current, self.public_mode(), true)?;
         disk.replace(&new, &names::current(&self.path))?;

@@ -1,0 +1,251 @@
+//! Which older generations stay, and which of them a reader asks for.
+
+use crate::error::Error;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// Most generations that a policy may keep: `CURRENT` names all of them.
+const KEPT_MAX: u64 = 1000;
+
+const HOUR_NS: i64 = 3600 * 1_000_000_000;
+const DAY_NS: i64 = 24 * HOUR_NS;
+const WEEK_NS: i64 = 7 * DAY_NS;
+
+/// A generation that is there, besides its files: what `CURRENT` says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptGeneration {
+    /// Its number.
+    pub generation: u64,
+    /// When it was published, in nanoseconds since 1970.
+    pub published_ns: i64,
+}
+
+/// Which generation of an index to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The one with this number.
+    Generation(u64),
+    /// The last one that was published at this time or before, in nanoseconds since 1970.
+    Time(i64),
+}
+
+impl Moment {
+    /// Finds the generation among those that are there, the newest first. An error names the
+    /// nearest ones.
+    pub(crate) fn find(self, there: &[KeptGeneration]) -> Result<KeptGeneration, Error> {
+        let newest_older = match self {
+            Moment::Generation(number) => there.iter().find(|kept| kept.generation <= number),
+            Moment::Time(time_ns) => there.iter().find(|kept| kept.published_ns <= time_ns),
+        };
+        match (self, newest_older) {
+            (Moment::Generation(number), Some(kept)) if kept.generation != number => {
+                let newer = there.iter().rfind(|kept| kept.generation > number);
+                let newer = newer.map(|kept| kept.generation);
+                Err(Error::NotKept { number, nearest: [Some(kept.generation), newer] })
+            }
+            (_, Some(kept)) => Ok(*kept),
+            (Moment::Generation(number), None) => {
+                let oldest = there.last().map(|kept| kept.generation);
+                Err(Error::NotKept { number, nearest: [None, oldest] })
+            }
+            (Moment::Time(_), None) => {
+                Err(Error::BeforeOldest(there.last().map_or(0, |kept| kept.generation)))
+            }
+        }
+    }
+}
+
+/// A span of which the last generation is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Span {
+    /// Each generation by itself.
+    Generation,
+    Hour,
+    Day,
+    Week,
+}
+
+impl Span {
+    /// Returns the number of the span that a time is in. Days are those of UTC, weeks begin on
+    /// Monday.
+    fn number(self, time_ns: i64) -> i64 {
+        match self {
+            Span::Generation => 0,
+            Span::Hour => time_ns.div_euclid(HOUR_NS),
+            Span::Day => time_ns.div_euclid(DAY_NS),
+            // 1970 began on a Thursday.
+            Span::Week => (time_ns + 3 * DAY_NS).div_euclid(WEEK_NS),
+        }
+    }
+
+    fn letter(self) -> &'static str {
+        match self {
+            Span::Generation => "",
+            Span::Hour => "h",
+            Span::Day => "d",
+            Span::Week => "w",
+        }
+    }
+}
+
+/// Which older generations stay when one is published: of each of the last hours, days or weeks the
+/// last one, or the last ones whenever they were. As text `10,24h,14d,8w`, or `none`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Retention(Vec<(u64, Span)>);
+
+impl Retention {
+    /// Returns whether nothing is kept, but the generation before for readers that have opened it.
+    pub fn is_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns those of the generations that stay, given the newest first with that which is being
+    /// published in front, which stays too. What it leaves out it leaves out for ever.
+    pub(crate) fn kept(&self, all: &[KeptGeneration]) -> Vec<KeptGeneration> {
+        let Some(newest) = all.first() else { return Vec::new() };
+        let mut kept = BTreeSet::from([newest.generation]);
+        for &(count, span) in &self.0 {
+            if span == Span::Generation {
+                kept.extend(all.iter().take(count as usize).map(|known| known.generation));
+                continue;
+            }
+            let first = span.number(newest.published_ns) - count as i64;
+            let mut spans = BTreeSet::new();
+            for known in all {
+                let number = span.number(known.published_ns);
+                if number > first && spans.insert(number) {
+                    kept.insert(known.generation);
+                }
+            }
+        }
+        all.iter().filter(|known| kept.contains(&known.generation)).copied().collect()
+    }
+}
+
+impl FromStr for Retention {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Retention::default());
+        }
+        let mut spans = Vec::new();
+        for part in text.split(',') {
+            let digits = part.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+            let span = match &part[digits.len()..] {
+                "" => Span::Generation,
+                "h" => Span::Hour,
+                "d" => Span::Day,
+                "w" => Span::Week,
+                _ => return Err(format!("'{part}' is no number of h, d or w, as in 24h,14d,8w")),
+            };
+            match digits.parse() {
+                Ok(count @ 1..=KEPT_MAX) => spans.push((count, span)),
+                _ => return Err(format!("'{part}' is not of 1 to {KEPT_MAX}, as in 24h,14d,8w")),
+            }
+        }
+        let sum: u64 = spans.iter().map(|(count, _)| count).sum();
+        if sum > KEPT_MAX {
+            return Err(format!("these are {sum} generations; at most {KEPT_MAX} can be kept"));
+        }
+        Ok(Retention(spans))
+    }
+}
+
+impl fmt::Display for Retention {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |(count, span): &(u64, Span)| format!("{count}{}", span.letter());
+        let parts: Vec<String> = self.0.iter().map(text).collect();
+        match parts.is_empty() {
+            true => formatter.write_str("none"),
+            false => formatter.write_str(&parts.join(",")),
+        }
+    }
+}
+
+impl TryFrom<String> for Retention {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Retention> for String {
+    fn from(retention: Retention) -> String {
+        retention.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Publishes a generation every so often, and returns the age in hours of those that stay.
+    fn ages_in_hours(policy: &str, every_minutes: i64, count: i64) -> Vec<i64> {
+        let policy: Retention = policy.parse().unwrap();
+        let mut there: Vec<KeptGeneration> = Vec::new();
+        // A Monday, at noon.
+        let begin_ns = 1_700_481_600 * 1_000_000_000;
+        for number in 0..count {
+            let published_ns = begin_ns + number * every_minutes * 60_000_000_000;
+            there.insert(0, KeptGeneration { generation: 1 + number as u64, published_ns });
+            there = policy.kept(&there);
+            assert_eq!(there[0].generation, 1 + number as u64);
+        }
+        there.iter().map(|kept| (there[0].published_ns - kept.published_ns) / HOUR_NS).collect()
+    }
+
+    #[test]
+    fn the_last_of_each_span_stays() {
+        assert_eq!(ages_in_hours("none", 60, 9), [0]);
+        assert_eq!(ages_in_hours("3", 60, 9), [0, 1, 2]);
+        assert_eq!(ages_in_hours("3h", 60, 9), [0, 1, 2]);
+        // Several an hour, the newest at its half.
+        assert_eq!(ages_in_hours("3h", 10, 100), [0, 0, 1]);
+        // The newest one at noon on the tenth day, the others late at night.
+        assert_eq!(ages_in_hours("3d", 60, 24 * 9 + 1), [0, 13, 37]);
+        assert_eq!(
+            ages_in_hours("2h,2d,3w", 60, 24 * 30 + 1),
+            [0, 1, 13, 2 * 24 + 13, 9 * 24 + 13]
+        );
+        // Nothing was published for most of the days.
+        assert_eq!(ages_in_hours("5d", 60 * 48, 9), [0, 48, 96]);
+    }
+
+    #[test]
+    fn policies_are_read_as_they_are_shown() {
+        for text in ["none", "24h", "10", "7,24h,14d,8w", "1000w"] {
+            assert_eq!(text.parse::<Retention>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "0h", "h", "24m", "24h,", "1001d", "600h,600d", "-1d", "1 d", "24H", "é"]
+        {
+            assert!(wrong.parse::<Retention>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_moment_is_the_last_generation_before_it() {
+        let kept = |(generation, published_ns)| KeptGeneration { generation, published_ns };
+        let there = [(9, 90), (5, 50), (4, 40)].map(kept);
+        let number = |moment: Moment| moment.find(&there).map(|kept| kept.generation);
+        for (time_ns, expected) in [(90, 9), (1000, 9), (89, 5), (50, 5), (40, 4)] {
+            assert_eq!(number(Moment::Time(time_ns)).unwrap(), expected, "{time_ns}");
+        }
+        assert!(matches!(number(Moment::Time(39)), Err(Error::BeforeOldest(4))));
+        assert_eq!(number(Moment::Generation(5)).unwrap(), 5);
+        for (asked, expected) in
+            [(7, [Some(5), Some(9)]), (1, [None, Some(4)]), (12, [Some(9), None])]
+        {
+            match number(Moment::Generation(asked)) {
+                Err(Error::NotKept { number, nearest }) => {
+                    assert_eq!((number, nearest), (asked, expected));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
