@@ -17,7 +17,7 @@ use std::sync::Arc;
 const LOG: &str = "/var/log/canopy-mount.log";
 
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let indexes: Vec<Index> = places::open(index)?.iter().cloned().collect();
+    let indexes: Vec<Index> = places::open(index, None)?.iter().cloned().collect();
     let root = root_of(&indexes, arguments.source.as_deref())?;
     let paths = indexes.iter().map(|index| index.path().canonicalize());
     let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>().context("cannot find the index")?;

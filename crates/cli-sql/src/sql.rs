@@ -70,6 +70,9 @@ fn of_statements(index: Option<&Path>, arguments: &Arguments) -> Vec<OsString> {
     option("--timeout", arguments.timeout().map_or("none".to_owned(), seconds));
     let bytes = |bytes: usize| bytes.to_string();
     option("--memory", arguments.memory_bytes().map_or("none".to_owned(), bytes));
+    if let Some(at) = arguments.read.at {
+        words.extend(["--at".into(), at.to_string().into()]);
+    }
     words.extend(arguments.gufi.then(|| "--gufi".into()));
     words
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
-        Command::List { json } => list(&places::open(index)?.joined(), json)?,
+        Command::List { json } => list(&places::open(index, None)?.joined(), json)?,
         Command::Add { name, file, format, sqlite_table } => {
             let mut writer = open(index)?;
             canopy_sql::check_name(&writer, &name)?;

@@ -3,7 +3,7 @@
 use crate::config::settings;
 use crate::outcome::message;
 use crate::places::{self, Opened};
-use canopy_index::Index;
+use canopy_index::{Index, Moment};
 use canopy_text::safe::TerminalWriter;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -110,6 +110,10 @@ impl Command {
 /// Options of all commands that read an index.
 #[derive(Args)]
 pub struct ReadOptions {
+    /// Answer as the index was then: at a time such as 2026-06-01, '3 days ago' or 7d, or with the
+    /// generation of a number; for those alone who write the index ('canopy info' lists what is kept)
+    #[arg(long, value_name = "TIME|GENERATION", value_parser = moment)]
+    pub at: Option<Moment>,
     /// Say on standard error which generation answers and how old it is
     #[arg(long)]
     pub verbose: bool,
@@ -131,12 +135,40 @@ impl ReadOptions {
 
     /// Opens the indexes that are to be read, and says what they are if asked.
     pub fn open_each(&self, index: Option<PathBuf>) -> anyhow::Result<Opened> {
-        let opened = places::open(index)?;
+        let opened = places::open(index, self.at)?;
         if self.verbose {
             opened.iter().for_each(tell_of);
         }
         Ok(opened)
     }
+}
+
+/// Parses the number of a generation, an age such as 7d, or a time as date(1) takes it.
+pub fn moment(text: &str) -> Result<Moment, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(Moment::Generation(number));
+    }
+    let now_ns = now_ns();
+    let time_ns = match age_ns(text) {
+        Some(age_ns) => Some(now_ns.saturating_sub(age_ns)),
+        None => canopy_tools::find::parse_moment(text, now_ns).filter(|_| !text.trim().is_empty()),
+    };
+    let wrong = || "give a generation's number, a time such as 2026-06-01 or '3 days ago', or 7d";
+    Ok(Moment::Time(time_ns.ok_or_else(wrong)?))
+}
+
+/// Returns the nanoseconds of an age: a number of s, m, h, d or w.
+fn age_ns(text: &str) -> Option<i64> {
+    let count = text.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
+    let seconds = match &text[count.len()..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        "w" => 7 * 86_400,
+        _ => return None,
+    };
+    Some(count.parse::<u32>().ok().map(i64::from)?.saturating_mul(seconds * 1_000_000_000))
 }
 
 /// Says which generation of an index answers, and how old it is.

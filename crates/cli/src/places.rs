@@ -6,7 +6,7 @@
 
 use crate::config::settings;
 use anyhow::Context;
-use canopy_index::Index;
+use canopy_index::{Index, Moment};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -25,9 +25,9 @@ pub fn to_write(index: Option<PathBuf>) -> anyhow::Result<PathBuf> {
 }
 
 /// Opens the indexes that a command reads, which are one or two: of users, their own behind the
-/// site's, as far as there are any.
-pub fn open(index: Option<PathBuf>) -> anyhow::Result<Opened> {
-    let only = |place: PathBuf| Ok(Opened { first: Index::open(&place)?, own: None });
+/// site's, as far as there are any. With a moment, as they were then.
+pub fn open(index: Option<PathBuf>, at: Option<Moment>) -> anyhow::Result<Opened> {
+    let only = |place: PathBuf| Ok(Opened { first: Index::open_at(&place, at)?, own: None });
     if let Some(index) = index.or_else(|| settings().index.clone()) {
         return only(index);
     }
@@ -41,7 +41,7 @@ pub fn open(index: Option<PathBuf>) -> anyhow::Result<Opened> {
     let has_site = site.join("CURRENT").try_exists().unwrap_or(true);
     match own {
         Some((true, own)) if has_site => {
-            Ok(Opened { own: Some(Index::open(&own)?), ..only(site)? })
+            Ok(Opened { own: Some(Index::open_at(&own, at)?), ..only(site)? })
         }
         // Where there is neither, what is missing is one's own.
         Some((exists, own)) if exists || !has_site => only(own),

@@ -29,9 +29,6 @@ pub enum Error {
     /// The caller may not see older generations.
     #[error("the past of the index at {0} is only for those who write it")]
     PastDenied(PathBuf),
-    /// Older generations would have to be given up that are kept.
-    #[error("the index at {0} keeps older generations; --replace needs '--keep none' beside it")]
-    KeepsPast(PathBuf),
     /// A file of a shard is not there, or not for the caller.
     #[error("cannot read {path}; if the index has been written meanwhile, run the command again")]
     ShardFile {
@@ -133,7 +130,6 @@ impl Error {
             | Error::Unsafe { .. }
             | Error::NameTaken { .. }
             | Error::InSource { .. }
-            | Error::KeepsPast(_)
             | Error::TableTaken(_) => ErrorKind::Invalid,
             Error::NotRead(_) => ErrorKind::Internal,
         }

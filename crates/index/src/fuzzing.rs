@@ -18,7 +18,7 @@ use crate::own_tables::TableFileRecord;
 use crate::own_tables::{ColumnType, TableColumn, TableFormat, TableKind, TableRecord};
 use crate::packed::PackedList;
 use crate::passages::SealedFiles;
-use crate::retention::KeptGeneration;
+use crate::retention::{KeptGeneration, Leaving};
 use crate::schema::{FORMAT, FileKind};
 use crate::sealed::{self, Part, SealedFile, SealedInode, SealedRecord};
 use crate::sealed_rows::SealedRows;
@@ -213,8 +213,9 @@ fn document_seeds() -> Vec<Vec<u8>> {
 fn current() -> Current {
     let published_ns = 1_700_000_000_000_000_000;
     let kept = vec![KeptGeneration { generation: 5, published_ns: published_ns - 1 }];
-    let keep = "3,24h".parse().unwrap_or_default();
-    Current { generation: 7, published_ns, kept, keep }
+    let retention = "3,24h".parse().unwrap_or_default();
+    let leaving = vec![Leaving { generation: 6, published_ns: published_ns - 1, bytes: 1 << 20 }];
+    Current { generation: 7, published_ns, kept, leaving, retention }
 }
 
 fn packed<T: serde::Serialize>(list: Vec<T>) -> PackedList<T> {

@@ -11,6 +11,7 @@ use crate::names;
 use crate::plain_file;
 use crate::schema::FORMAT;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -68,32 +69,56 @@ impl Journal {
     /// Writes down what is about to be done with a path in the index.
     pub(crate) fn note(&self, intent: Intent, path: &Path) -> io::Result<()> {
         let outside = || io::Error::new(io::ErrorKind::InvalidInput, "a path outside of the index");
-        let path = path.strip_prefix(&self.index).ok().and_then(Path::to_str);
-        let path = path.filter(|path| is_below(Path::new(path)) && !path.contains('\n'));
-        let path = path.ok_or_else(outside)?;
+        let line = line(&self.index, intent, path).ok_or_else(outside)?;
         let mut file = self.file.lock();
         let file = match &mut *file {
             Some(file) => file,
             none => none.insert(self.create()?),
         };
-        let line = format!("{} {path}", intent.word());
-        file.write_all(format!("{:08x} {line}\n", crc32fast::hash(line.as_bytes())).as_bytes())
+        file.write_all(line.as_bytes())
     }
 
     fn create(&self) -> io::Result<File> {
         let mut options = std::fs::OpenOptions::new();
         let path = names::journal(&self.index);
         let mut file = options.append(true).create_new(true).mode(0o600).open(path)?;
-        writeln!(file, "canopy journal {FORMAT} {}", self.generation)?;
+        file.write_all(first_line(self.generation).as_bytes())?;
         // So that the next writer takes a number that no file has yet, whatever power it loses.
         file.sync_all()?;
         Ok(file)
     }
 }
 
+/// Returns what is to be done with files of an index, in the form of a journal. Others are left out.
+pub(crate) fn encode(
+    index: &Path,
+    generation: u64,
+    intents: &BTreeMap<PathBuf, Intent>,
+) -> Vec<u8> {
+    let lines = intents.iter().filter_map(|(path, &intent)| line(index, intent, path));
+    std::iter::once(first_line(generation)).chain(lines).collect::<String>().into_bytes()
+}
+
+fn first_line(generation: u64) -> String {
+    format!("canopy journal {FORMAT} {generation}\n")
+}
+
+/// Returns the line of a path in the index.
+fn line(index: &Path, intent: Intent, path: &Path) -> Option<String> {
+    let path = path.strip_prefix(index).ok().and_then(Path::to_str);
+    let path = path.filter(|path| is_below(Path::new(path)) && !path.contains('\n'))?;
+    let line = format!("{} {path}", intent.word());
+    Some(format!("{:08x} {line}\n", crc32fast::hash(line.as_bytes())))
+}
+
 /// Reads the journal of an index; an empty one if there is none.
 pub(crate) fn read(index: &Path) -> Result<Leftover> {
-    match plain_file::read(&names::journal(index), BYTES_MAX) {
+    read_at(&names::journal(index))
+}
+
+/// Reads what has the form of a journal; an empty one if there is none.
+pub(crate) fn read_at(path: &Path) -> Result<Leftover> {
+    match plain_file::read(path, BYTES_MAX) {
         Ok(text) => Ok(parse(&text)),
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             Ok(Leftover::default())

@@ -5,8 +5,9 @@
 //!   lock                        proves that this is an index; held by the one writer (flock)
 //!   journal                     what a writer is about to make or remove
 //!   failures                    root only: sources that could not be indexed, or not all of them
-//!   CURRENT                     generation and time of publication, those that are kept, which
-//!                               are to be; replaced by rename
+//!   CURRENT                     generation and time of publication, which older ones are kept, and
+//!                               what is leaving; replaced by rename
+//!   leaving-7                   root only: what no generation from 7 on needs
 //!   catalog-7.bin               public: classes that anybody may try, and who has a list of others
 //!   lists/u1000-7.bin           which classes may let uid 1000 in, for that user alone
 //!   lists/g50-7.bin             the same for the members of group 50
@@ -28,11 +29,12 @@
 //! and `names` names them; `manifest` says what is in a generation and `shard_record` what in a
 //! shard (`packed`: the parts of it that few commands need), `sealed` and `sealed_rows` what is
 //! found by name alone, which `passages` opens for a caller; `own_tables` has the tables that the
-//! administrator adds; `retention` says which older generations stay; [`Index`] opens one generation and [`Shard`] answers from one shard's files.
-//! `docs/format.md` draws all of it field by field. Everything that changes the disk goes through
-//! [`Disk`], after `journal` has it; `marker` is what tells an index from other
-//! directories, `failures` what is known of sources that could not be indexed. Files are opened by
-//! `plain_file` and, as Parquet, by `parquet_file`, which trust nothing in them.
+//! administrator adds; `retention` says which older generations stay; [`Index`] opens one
+//! generation and [`Shard`] answers from one shard's files. `docs/format.md` draws all of it field
+//! by field. Everything that changes the disk goes through [`Disk`], after `journal` has it;
+//! `marker` is what tells an index from other directories, `failures` what is known of sources that
+//! could not be indexed. Files are opened by `plain_file` and, as Parquet, by `parquet_file`, which
+//! trust nothing in them.
 //!
 //! Not its job: where listings come from, and what is asked of them.
 

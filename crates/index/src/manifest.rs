@@ -14,7 +14,7 @@ use crate::names::{ClassPlace, Key};
 use crate::own_tables::{TableFileRecord, TableRecord};
 use crate::packed::PackedList;
 use crate::plain_file;
-use crate::retention::{KeptGeneration, Retention};
+use crate::retention::{KeptGeneration, Leaving, Retention};
 use crate::schema::FORMAT;
 use crate::sealed::{SealedFile, padded};
 use crate::shard_record::ShardRecord;
@@ -30,17 +30,19 @@ pub(crate) struct Current {
     pub(crate) generation: u64,
     /// When it was published, in nanoseconds since 1970.
     pub(crate) published_ns: i64,
-    /// Older generations that are there, the newest first: the one before, which stays for readers
-    /// that have opened it unless it was given up, and those that are kept.
+    /// Older generations that are kept, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) kept: Vec<KeptGeneration>,
-    /// Which of them stay with the next publication.
+    /// Publications that files have left with that are still there, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) leaving: Vec<Leaving>,
+    /// Which older generations stay with the next publication.
     #[serde(default, skip_serializing_if = "Retention::is_none")]
-    pub(crate) keep: Retention,
+    pub(crate) retention: Retention,
 }
 
 impl Current {
-    /// Returns all generations that are there, the newest first.
+    /// Returns all generations that can be read, the newest first.
     pub(crate) fn all(&self) -> Vec<KeptGeneration> {
         let own = KeptGeneration { generation: self.generation, published_ns: self.published_ns };
         std::iter::once(own).chain(self.kept.iter().copied()).collect()
@@ -213,7 +215,7 @@ impl Document for Current {
     const KIND: &'static str = "current";
     const JSON: bool = true;
     // Each of the generations takes some 60 bytes.
-    const BYTES_MAX: u64 = 1 << 17;
+    const BYTES_MAX: u64 = 1 << 18;
 
     fn is_sound(&self) -> bool {
         self.all().is_sorted_by(|a, b| a.generation > b.generation)
@@ -375,7 +377,8 @@ mod tests {
                 generation: 7,
                 published_ns: 5,
                 kept: vec![KeptGeneration { generation: 5, published_ns: 3 }],
-                keep: "2,3d".parse().unwrap(),
+                leaving: vec![Leaving { generation: 6, published_ns: 4, bytes: 99 }],
+                retention: "2,3d".parse().unwrap(),
             },
             0o644,
             false,

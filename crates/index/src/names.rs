@@ -139,6 +139,11 @@ pub(crate) fn current(index: &Path) -> PathBuf {
     index.join("CURRENT")
 }
 
+/// Returns the path of the list of what no generation from this one on needs.
+pub(crate) fn leaving(index: &Path, generation: u64) -> PathBuf {
+    index.join(format!("leaving-{generation}"))
+}
+
 /// Returns the path of what proves that a directory is an index, and is locked by its writer.
 pub(crate) fn lock(index: &Path) -> PathBuf {
     index.join("lock")

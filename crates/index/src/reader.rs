@@ -104,7 +104,7 @@ impl Index {
             None => there[0],
         };
         let is_current = generation == current.generation;
-        let kept = Arc::new((current.kept, current.keep));
+        let kept = Arc::new((current.kept, current.retention));
         let mut index = Index { generation, published_ns, kept, ..Self::empty(path) };
         let all = names::all_manifests(path, generation);
         match manifest::read::<AllManifests>(&all) {

@@ -1,4 +1,5 @@
-//! Which older generations stay, and which of them a reader asks for.
+//! Which older generations stay, which of them a reader asks for, and how long files stay that no
+//! generation needs any more.
 
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,8 @@ use std::str::FromStr;
 /// Most generations that a policy may keep: `CURRENT` names all of them.
 const KEPT_MAX: u64 = 1000;
 
-const HOUR_NS: i64 = 3600 * 1_000_000_000;
+const SECOND_NS: i64 = 1_000_000_000;
+const HOUR_NS: i64 = 3600 * SECOND_NS;
 const DAY_NS: i64 = 24 * HOUR_NS;
 const WEEK_NS: i64 = 7 * DAY_NS;
 
@@ -22,6 +24,44 @@ pub struct KeptGeneration {
     pub published_ns: i64,
 }
 
+/// How long files that have left stay for those who read an older generation, in nanoseconds.
+const LEAVING_NS: i64 = 300 * SECOND_NS;
+
+/// How long they stay however many they are.
+const LEAVING_NS_MIN: i64 = 10 * SECOND_NS;
+
+/// How many bytes may stay for longer, if a quarter of the index is less.
+const LEAVING_BYTES_MIN: u64 = 256 << 20;
+
+/// Most publications of which files may stay.
+const LEAVING_MAX: usize = 256;
+
+/// A publication that files have left with, which are still there: what `CURRENT` says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Leaving {
+    /// The generation that needs them no more.
+    pub(crate) generation: u64,
+    /// When it was published, in nanoseconds since 1970.
+    pub(crate) published_ns: i64,
+    /// How many bytes the files have.
+    pub(crate) bytes: u64,
+}
+
+impl Leaving {
+    /// Returns how many of them, of which the newest is the first, stay while an index of so many
+    /// bytes is published.
+    pub(crate) fn staying(all: &[Leaving], now_ns: i64, index_bytes: u64) -> usize {
+        let bytes_max = LEAVING_BYTES_MIN.max(index_bytes / 4);
+        let mut bytes = 0_u64;
+        let stays = |leaving: &&Leaving| {
+            let age_ns = now_ns.saturating_sub(leaving.published_ns);
+            bytes = bytes.saturating_add(leaving.bytes);
+            age_ns < LEAVING_NS_MIN || (age_ns < LEAVING_NS && bytes <= bytes_max)
+        };
+        all.iter().take(LEAVING_MAX).take_while(stays).count()
+    }
+}
+
 /// Which generation of an index to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
@@ -29,6 +69,20 @@ pub enum Moment {
     Generation(u64),
     /// The last one that was published at this time or before, in nanoseconds since 1970.
     Time(i64),
+}
+
+impl fmt::Display for Moment {
+    /// Writes the number, or `@` and the seconds.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Moment::Generation(number) => write!(formatter, "{number}"),
+            Moment::Time(time_ns) => {
+                let (seconds, rest) =
+                    (time_ns.div_euclid(SECOND_NS), time_ns.rem_euclid(SECOND_NS));
+                write!(formatter, "@{seconds}.{rest:09}")
+            }
+        }
+    }
 }
 
 impl Moment {
@@ -97,7 +151,7 @@ impl Span {
 pub struct Retention(Vec<(u64, Span)>);
 
 impl Retention {
-    /// Returns whether nothing is kept, but the generation before for readers that have opened it.
+    /// Returns whether nothing is kept.
     pub fn is_none(&self) -> bool {
         self.0.is_empty()
     }
@@ -183,6 +237,27 @@ impl From<Retention> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_have_left_stay_for_readers_within_bounds() {
+        let leaving = |(age_s, megabytes): &(i64, u64)| Leaving {
+            generation: 1,
+            published_ns: (1000 - age_s) * SECOND_NS,
+            bytes: megabytes << 20,
+        };
+        let staying = |ages: &[(i64, u64)], index_megabytes: u64| {
+            let all: Vec<Leaving> = ages.iter().map(leaving).collect();
+            Leaving::staying(&all, 1000 * SECOND_NS, index_megabytes << 20)
+        };
+        assert_eq!(staying(&[(0, 1), (200, 1), (299, 1), (300, 1)], 0), 3);
+        // However many they are, for a moment; then within a share of the index.
+        assert_eq!(staying(&[(0, 5000), (9, 5000), (10, 1)], 0), 2);
+        assert_eq!(staying(&[(20, 200), (21, 56), (22, 1)], 4), 2);
+        assert_eq!(staying(&[(20, 200), (21, 56), (22, 1)], 4000), 3);
+        // A clock that was set back.
+        assert_eq!(staying(&[(-500, 1), (20, 1)], 0), 2);
+        assert_eq!(staying(&[(0, 0); 1000], 0), LEAVING_MAX);
+    }
 
     /// Publishes a generation every so often, and returns the age in hours of those that stay.
     fn ages_in_hours(policy: &str, every_minutes: i64, count: i64) -> Vec<i64> {

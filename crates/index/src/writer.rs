@@ -7,9 +7,9 @@
 //! 3. Write the manifests of the classes that changed, the catalog and the manifest of all classes.
 //! 4. Sync the file system; then replace `CURRENT`. Before this, nothing that a reader sees has
 //!    changed.
-//! 5. Remove what no generation that stays refers to. The one before stays for readers that opened
-//!    it, older ones as the index is told to keep them (`Retention`), for the writer alone. What may
-//!    be removed is in the journal (`cleaning`).
+//! 5. Remove what no generation that stays refers to, once those who read an older one had time to
+//!    end. Older ones stay as the index is told to keep them (`Retention`), for the writer alone.
+//!    What may be removed is in the journal (`cleaning`).
 
 use crate::builder::Builder;
 use crate::class_dirs::ClassDirs;
@@ -55,6 +55,7 @@ mod shard_writer;
 mod sources;
 mod tables;
 
+use cleaning::Files;
 pub use compaction::{Compacted, Due};
 use refresh::Seen;
 pub use shard_writer::ShardWriter;
@@ -74,11 +75,11 @@ pub struct WriterOptions {
     /// Rows that count up to which those of a shard, of which something is replaced, are written
     /// anew.
     pub copied_rows_max: usize,
-    /// Whether to keep the generation before for readers that have opened it. If not, its files
-    /// are removed before anything is written, and those of all that are older.
-    pub keep_previous: bool,
+    /// Whether files that are replaced stay for those who read an older generation. If not, they are
+    /// removed once the new one is committed, and those that stayed before anything is written.
+    pub keep_replaced: bool,
     /// Which older generations stay from now on; as the index was told before where nothing is said.
-    pub keep: Option<Retention>,
+    pub retention: Option<Retention>,
     /// The disk, with faults for tests.
     pub disk: Disk,
 }
@@ -91,8 +92,8 @@ impl Default for WriterOptions {
             limits: OwnerLimits::default(),
             holders: Vec::new(),
             copied_rows_max: 4096,
-            keep_previous: true,
-            keep: None,
+            keep_replaced: true,
+            retention: None,
             disk: Disk::default(),
         }
     }
@@ -181,8 +182,10 @@ pub struct Writer {
     unprivileged: bool,
     /// What `CURRENT` said.
     current: Option<Current>,
+    /// The files of that generation.
+    current_files: Files,
     /// Which older generations stay.
-    keep: Retention,
+    retention: Retention,
     /// Generation that is being written.
     generation: u64,
     table: ClassTable,
@@ -230,11 +233,8 @@ impl Writer {
         let path = safety::check(path, uid)?;
         let (lock, Marker { key, secret }) = marker::claim(&path)?;
         let current = cleaning::current(&path)?;
-        let known = current.as_ref().map(|current| current.keep.clone()).unwrap_or_default();
-        let keep = options.keep.clone().unwrap_or(known);
-        if !options.keep_previous && !keep.is_none() {
-            return Err(Error::KeepsPast(path));
-        }
+        let known = current.as_ref().map(|current| current.retention.clone()).unwrap_or_default();
+        let retention = options.retention.clone().unwrap_or(known);
         let state: AllManifests = match &current {
             Some(current) => manifest::read(&names::all_manifests(&path, current.generation))?,
             None => AllManifests { key, ..AllManifests::default() },
@@ -246,6 +246,7 @@ impl Writer {
         }
         let names = Names::new(&path, state.key);
         let corrupt = |error| Error::corrupt(&all_path, error);
+        let current_files = cleaning::files_in(&names, committed, &state)?;
         let grants = state.grants.get().map_err(corrupt)?;
         let known: HashSet<u32> = grants.iter().map(|(id, _)| *id).collect();
         let table = ClassTable::with_grants(
@@ -273,7 +274,7 @@ impl Writer {
         }
         let left = journal::read(&path)?;
         cleaning::clean(&options.disk, &names, &left)?;
-        if let Some(current) = current.as_ref().filter(|_| !options.keep_previous) {
+        if let Some(current) = current.as_ref().filter(|_| !options.keep_replaced) {
             cleaning::give_up(&options.disk, &names, current)?;
         }
         let mut generation = committed.max(left.generation) + 1;
@@ -302,7 +303,8 @@ impl Writer {
             published: Published::default(),
             unprivileged: uid != 0,
             current,
-            keep,
+            current_files,
+            retention,
             generation,
             path,
             options,
@@ -418,11 +420,9 @@ impl Writer {
             .map(|owner| (owner, directories.get(&owner).copied().unwrap_or_default()))
             .collect();
         published.folded = self.table.folded();
-        self.write_manifests()?;
-
-        let current = self.next_current();
+        let files = self.write_manifests()?;
         // Nothing is removed before the new generation counts.
-        self.note_leaving(&current)?;
+        let current = self.leave(&files)?;
         let disk = &self.options.disk;
         disk.sync_all(&self.path)?;
         let new = self.path.join("CURRENT.new");
@@ -462,7 +462,8 @@ impl Writer {
         });
     }
 
-    fn write_manifests(&mut self) -> Result<()> {
+    /// Writes all that says what is in the generation, and returns the files of it.
+    fn write_manifests(&mut self) -> Result<Files> {
         let disk = &self.options.disk;
         for (&class, held) in &mut self.classes {
             if self.changed.contains(&class) {
@@ -512,7 +513,8 @@ impl Writer {
             queries: self.queries.clone(),
             scans: self.scans.clone(),
         };
-        manifest::write(disk, &path, &all, 0o600, false)
+        manifest::write(disk, &path, &all, 0o600, false)?;
+        cleaning::files_in(&self.names, self.generation, &all)
     }
 
     fn public_mode(&self) -> u32 {

@@ -3,17 +3,29 @@
 
 use canopy_index::column::{ATIME, BTIME, BTIME_AFTER_MTIME, CTIME};
 use canopy_index::{
-    Columns, Disk, Error, Faults, FileKind, Index, NewSource, Result, ShardWriter, Writer,
-    WriterOptions,
+    Columns, Disk, Error, Faults, FileKind, Index, Moment, NewSource, Result, Retention,
+    ShardWriter, Writer, WriterOptions,
 };
 use canopy_model::{Approach, Attributes, Listing, Permissions, Rows};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const DIR: u32 = 0o040_755;
 
 /// Publishes a source of some listings in two classes, each with `entries` entries of one byte.
 fn publish(index: &Path, disk: Disk, root: &str, entries: u64) -> Result<u64> {
-    let mut writer = Writer::open(index, WriterOptions { disk, ..WriterOptions::default() })?;
+    publish_with(index, WriterOptions { disk, ..WriterOptions::default() }, root, entries)
+}
+
+/// Does so, and leaves nothing of older generations.
+fn publish_alone(index: &Path, root: &str, entries: u64) {
+    let retention = Some(Retention::default());
+    let options = WriterOptions { retention, keep_replaced: false, ..WriterOptions::default() };
+    publish_with(index, options, root, entries).unwrap();
+}
+
+fn publish_with(index: &Path, options: WriterOptions, root: &str, entries: u64) -> Result<u64> {
+    let mut writer = Writer::open(index, options)?;
     let source = add_source(&mut writer, root)?;
     let mut sinks = writer.shard_writers(source);
     push_listings(&mut sinks[0], &writer, entries)?;
@@ -72,7 +84,12 @@ fn push_listings(sink: &mut ShardWriter<'_>, writer: &Writer, entries: u64) -> R
 
 /// Reads everything and returns how many entries there are.
 fn read_all(index: &Path) -> Result<u64> {
-    let index = Index::open(index)?;
+    read_at(index, None)
+}
+
+/// Reads everything that a generation has.
+fn read_at(index: &Path, moment: Option<Moment>) -> Result<u64> {
+    let index = Index::open_at(index, moment)?;
     let mut entries = 0;
     for shard in index.shards() {
         for kind in FileKind::ALL.into_iter().filter(|&kind| shard.rows(kind) > 0) {
@@ -108,9 +125,7 @@ fn any_failing_operation_leaves_the_old_generation_whole() {
     for (errno, lasting) in [(rustix::io::Errno::NOSPC, true), (rustix::io::Errno::IO, false)] {
         let dir = tempfile::tempdir().unwrap();
         let index = dir.path().join("index");
-        publish(&index, Disk::default(), "/a", 100).unwrap();
-        // Two generations stay: after a second one the number of files no longer grows.
-        publish(&index, Disk::default(), "/a", 100).unwrap();
+        publish_alone(&index, "/a", 100);
         let settled = files(&index).len();
         let mut expected = 200;
         let mut failures = 0;
@@ -140,10 +155,113 @@ fn any_failing_operation_leaves_the_old_generation_whole() {
             }
         }
         assert!(failures > 20, "{failures} operations failed");
-        publish(&index, Disk::default(), "/a", 100).unwrap();
-        publish(&index, Disk::default(), "/a", 100).unwrap();
+        publish_alone(&index, "/a", 100);
         assert_eq!(read_all(&index).unwrap(), 200);
         assert_eq!(files(&index).len(), settled, "{:#?}", files(&index));
+    }
+}
+
+/// What is kept can be read, whatever fails, and nothing else stays.
+#[test]
+fn generations_that_are_kept_stay_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = dir.path().join("index");
+    publish_alone(&index, "/a", 100);
+    let settled = files(&index).len();
+    let mut published = BTreeMap::new();
+    for (errno, keep_replaced, keep) in
+        [(rustix::io::Errno::IO, true, "4"), (rustix::io::Errno::NOSPC, false, "2,1h")]
+    {
+        for after in 0.. {
+            let faults = Faults::new(after, errno.raw_os_error(), after % 2 == 0);
+            let options = WriterOptions {
+                retention: Some(keep.parse().unwrap()),
+                keep_replaced,
+                disk: Disk::with_faults(faults.clone()),
+                ..WriterOptions::default()
+            };
+            // Two sources, so that generations have files in common.
+            let root = if after % 3 == 0 { "/a" } else { "/b" };
+            let outcome = publish_with(&index, options, root, 10 + after as u64 % 7);
+            let current = Index::open(&index).unwrap();
+            published.insert(current.generation(), read_all(&index).unwrap());
+            for kept in current.kept() {
+                let seen = read_at(&index, Some(Moment::Generation(kept.generation))).unwrap();
+                assert_eq!(seen, published[&kept.generation], "{kept:?} after {after}");
+                let then = Index::open_at(&index, Some(Moment::Time(kept.published_ns))).unwrap();
+                assert_eq!(then.generation(), kept.generation);
+            }
+            assert!(current.kept().len() <= 3);
+            if !faults.struck() {
+                assert!(outcome.is_ok() && after > 40, "{after}");
+                break;
+            }
+        }
+        let kept = Index::open(&index).unwrap().kept().len();
+        assert_eq!(kept, if keep == "4" { 3 } else { 1 });
+    }
+    let mut writer = Writer::open(&index, WriterOptions::default()).unwrap();
+    writer.remove_source("/b").unwrap();
+    writer.publish().unwrap();
+    publish_alone(&index, "/a", 100);
+    assert_eq!(files(&index).len(), settled, "{:#?}", files(&index));
+}
+
+/// What only older generations that are kept need is for those who write the index.
+#[test]
+fn what_has_left_is_closed_to_others() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let index = dir.path().join("index");
+    let shards = || {
+        let files = files(&index).into_iter();
+        let in_class = files.filter(|path| path.extension().is_some_and(|end| end == "parquet"));
+        let mode = |path: &PathBuf| path.metadata().unwrap().permissions().mode() & 0o777;
+        in_class.map(|path| (mode(&path), path)).collect::<Vec<_>>()
+    };
+    let keep = |keep_replaced| WriterOptions {
+        retention: Some("5".parse().unwrap()),
+        keep_replaced,
+        ..WriterOptions::default()
+    };
+    publish_with(&index, keep(false), "/a", 10).unwrap();
+    let old = shards();
+    assert!(old.len() > 2 && old.iter().all(|(mode, _)| *mode == 0o644), "{old:?}");
+    // Not as long as there may be readers.
+    publish_with(&index, keep(true), "/a", 10).unwrap();
+    let both = shards();
+    assert!(both.iter().all(|(mode, _)| *mode == 0o644), "{both:?}");
+    publish_with(&index, keep(false), "/b", 10).unwrap();
+    for (mode, path) in shards() {
+        let is_old = old.iter().any(|(_, old)| *old == path);
+        assert_eq!(mode, if is_old { 0o600 } else { 0o644 }, "{}", path.display());
+    }
+    assert_eq!(read_at(&index, Some(Moment::Generation(1))).unwrap(), 20);
+    // Nothing of them is left where none is kept.
+    publish_alone(&index, "/c", 10);
+    assert!(shards().iter().all(|(_, path)| !old.iter().any(|(_, old)| old == path)));
+    assert!(matches!(
+        read_at(&index, Some(Moment::Generation(1))),
+        Err(Error::NotKept { nearest: [None, Some(4)], .. })
+    ));
+}
+
+/// Whoever has opened a generation can read it to the end, though others are published meanwhile.
+#[test]
+fn readers_come_to_their_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = dir.path().join("index");
+    publish(&index, Disk::default(), "/a", 1000).unwrap();
+    let opened = Index::open(&index).unwrap();
+    for entries in 0..20 {
+        publish(&index, Disk::default(), "/a", entries).unwrap();
+    }
+    assert_eq!(opened.shards().len(), 2);
+    for shard in opened.shards() {
+        let rows = 0..shard.rows(FileKind::Entries);
+        let columns: Columns = FileKind::Entries.columns().iter().copied().collect();
+        let batches = shard.read(FileKind::Entries, columns, &[rows], 100).unwrap();
+        assert_eq!(batches.map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 1000);
     }
 }
 
@@ -200,7 +318,7 @@ fn sources_are_replaced_one_by_one() {
 fn an_unfinished_source_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let index = dir.path().join("index");
-    publish(&index, Disk::default(), "/a", 10).unwrap();
+    publish_alone(&index, "/a", 10);
     let settled = files(&index).len();
     for abandons in [true, false] {
         // So little memory that every listing becomes a shard.
@@ -219,8 +337,8 @@ fn an_unfinished_source_changes_nothing() {
         assert_eq!(read_all(&index).unwrap(), 20);
         assert_eq!(Index::open(&index).unwrap().generation(), generation);
     }
-    // Manifests of two generations, and one class's of one.
-    assert_eq!(files(&index).len(), settled + 2);
+    publish_alone(&index, "/a", 10);
+    assert_eq!(files(&index).len(), settled);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::limits::memory_size;
 use crate::options::threads;
 use crate::outcome::{Outcome, say};
 use crate::{interrupt, places};
-use canopy_index::{Due, Index, Writer, WriterOptions};
+use canopy_index::{Due, Index, Retention, Writer, WriterOptions};
 use canopy_scan::threads_max;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -26,8 +26,11 @@ pub struct Arguments {
     /// shards
     #[arg(long)]
     due: bool,
-    /// Remove the generation before first, and this one afterwards: what no longer counts is in no
-    /// file then, but whoever has them open cannot read on
+    /// Which older generations to keep from now on, as for 'canopy index'
+    #[arg(long, value_name = "N|Nh|Nd|Nw,...|none")]
+    keep: Option<Retention>,
+    /// Remove at once the files that are replaced: what no longer counts is in none then, but of
+    /// generations that are kept, and whoever reads now may not come to the end
     #[arg(long)]
     replace: bool,
     /// One portion only, of a second or a few
@@ -45,13 +48,15 @@ pub struct Arguments {
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
     let location = places::to_write(index)?;
     places::check_links(&location)?;
-    drop(Index::open(&location)?);
+    let known = Index::open(&location)?.retention().clone();
     let options = WriterOptions {
         memory_bytes: arguments.memory,
         threads: threads(arguments.threads).min(threads_max()),
-        keep_previous: !arguments.replace,
+        keep_replaced: !arguments.replace,
+        retention: arguments.keep.clone(),
         ..WriterOptions::default()
     };
+    let mut tells_policy = arguments.keep.as_ref().filter(|keep| **keep != known);
     let due = if arguments.due { Due::Now } else { Due::Any };
     interrupt::watch()?;
     let mut is_anything_done = false;
@@ -62,12 +67,19 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         let compacted = with_progress(|_| "shards are written anew".to_owned(), compact)?;
         let writer = end_if_asked(writer);
         let Some(compacted) = compacted.filter(|compacted| compacted.shards > 0) else {
+            if let Some(keep) = tells_policy.take() {
+                let published = publish(writer)?;
+                let generation = published.generation;
+                say(format_args!("generation {generation}: older ones are kept: {keep}"))?;
+                break;
+            }
             if !is_anything_done {
                 say(format_args!("there is nothing to write anew"))?;
             }
             break;
         };
         let published = publish(writer)?;
+        tells_policy = None;
         say(format_args!(
             "generation {}: {} shards became {}, {} rows that did not count are gone, {:.1} s",
             published.generation,

@@ -10,7 +10,7 @@ use crate::outcome::{Outcome, message, say, warn_of};
 use crate::places;
 use crate::{Engine, companion, interrupt};
 use anyhow::Context;
-use canopy_index::{Disk, NewSource, ScanRecord, Writer, WriterOptions};
+use canopy_index::{Disk, NewSource, Retention, ScanRecord, Writer, WriterOptions};
 use canopy_model::{Approach, Attributes, Audience, ClassTable, Grant, escape};
 use canopy_scan::{
     Counts, Excludes, FoundXattr, MountRules, Root, ScanError, ScanOptions, threads_max,
@@ -73,11 +73,15 @@ pub struct Arguments {
     /// Rows up to which what stays of a shard is written anew, where something of it is replaced
     #[arg(long, value_name = "N", default_value_t = COPIED_ROWS_MAX, hide = true)]
     copied_rows: usize,
+    /// Which older generations to keep from now on: so many, or the last one of each of so many
+    /// hours, days and weeks, such as 24h,14d,8w; or none [default: as before, at first none]
+    #[arg(long, value_name = "N|Nh|Nd|Nw,...|none")]
+    keep: Option<Retention>,
     /// Write only what has changed since each PATH was indexed
     #[arg(long, conflicts_with = "replace")]
     incremental: bool,
-    /// Remove what is in the index of each PATH, and the generation before, ahead of the scan:
-    /// needs half of the space, but until the end there are no answers about PATH
+    /// Remove what is in the index of each PATH ahead of the scan: needs half of the space, but until
+    /// the end there are no answers about PATH, and those who read now may not come to their end
     #[arg(long)]
     replace: bool,
     /// List entries that vanished or could not be read in FILE
@@ -179,7 +183,8 @@ pub fn run(
         limits: arguments.limits.into(),
         holders: subordinate_uids(),
         copied_rows_max: arguments.copied_rows,
-        keep_previous: !arguments.replace,
+        keep_replaced: !arguments.replace,
+        retention: arguments.keep.clone(),
         disk: Disk::default(),
     };
     let mut writer = Writer::open(&location, options.clone())?;

@@ -2,7 +2,7 @@
 
 use crate::options::{ReadOptions, age, now_ns, stdout_for_json};
 use crate::outcome::Outcome;
-use canopy_index::{Failure, Index, SourceRecord};
+use canopy_index::{Failure, Index, KeptGeneration, SourceRecord};
 use canopy_read::to_path;
 use canopy_text::human_size;
 use canopy_text::safe::one_line;
@@ -83,10 +83,15 @@ fn as_json(index: &Index) -> anyhow::Result<Value> {
             "published": failure.published,
         })
     };
+    let generation = |kept: &KeptGeneration| {
+        json!({ "generation": kept.generation, "published_ns": kept.published_ns })
+    };
     Ok(json!({
         "index": index.path(),
         "generation": index.generation(),
         "published_ns": index.published_ns(),
+        "retention": index.retention().to_string(),
+        "kept": index.kept().iter().map(generation).collect::<Vec<_>>(),
         "sources": index.sources().iter().map(source).collect::<anyhow::Result<Vec<_>>>()?,
         "failures": index.failures()?.iter().map(failure).collect::<Vec<_>>(),
         "classes": index.classes().all,
@@ -110,6 +115,14 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
         index.generation(),
         age(now_ns - index.published_ns())
     )?;
+    if !index.retention().is_none() {
+        let old = index.kept().iter().map(|kept| {
+            format!("{} ({} ago)", kept.generation, age(now_ns - kept.published_ns))
+        });
+        let old = Vec::from_iter(old).join(", ");
+        let old = if old.is_empty() { "none yet" } else { &old };
+        writeln!(output, "kept        {}: {old}", index.retention())?;
+    }
     match classes.all {
         Some(all) => {
             writeln!(output, "classes     {all}, of which you can read {}", classes.visible)?

@@ -184,7 +184,8 @@ pub fn update(
             limits: options.limits,
             holders: subordinate_uids(),
             copied_rows_max: options.copied_rows_max,
-            keep_previous: true,
+            keep_replaced: true,
+            retention: None,
             disk: Disk::default(),
         },
     )?;

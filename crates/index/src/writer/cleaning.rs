@@ -1,9 +1,13 @@
-//! What may be removed: what the journal names, as far as no generation that stays refers to it.
+//! What may be removed: what the journal names, as far as the current generation does not refer to
+//! it.
 //!
 //! The journal of a run has all that the run makes and, before its generation is committed, what
-//! leaves with that: files to remove, and those of which older generations are kept, which are for
-//! their owner alone from then on. So one rule holds for a run that succeeds, one that fails, and
-//! one that is killed anywhere and whose journal the next writer finds.
+//! goes with that. So one rule holds for a run that succeeds, one that fails, and one that is killed
+//! anywhere and whose journal the next writer finds.
+//!
+//! What a generation needs no more is named in `leaving-GENERATION` first and goes with a later
+//! publication, so that whoever has opened an older generation can read it to its end. Files of
+//! older generations that are kept become those of their owner alone then.
 //!
 //! A file that has left the index never comes back, so the generations that refer to it follow each
 //! other. One that is dropped has a file in common with any that stay only if it has with the next
@@ -15,77 +19,112 @@ use crate::error::{Error, Result};
 use crate::journal::{self, Intent, Leftover};
 use crate::manifest::{self, AllManifests, ClassManifest, Current};
 use crate::names::{self, Names};
-use crate::retention::KeptGeneration;
+use crate::retention::{KeptGeneration, Leaving};
 use crate::schema::FileKind;
 use crate::shard_record::ShardRecord;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
-use std::io;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The files of a generation, and which of them are needed to read it as the writer can: all but
-/// what tells others what they may read and keeps it for those who know its path.
-type Files = HashMap<PathBuf, bool>;
+/// The files of a generation, each with whether it is needed to read the generation as the writer
+/// can: all are but those that tell others what they may read, or keep it for those who know its
+/// path.
+pub(super) type Files = HashMap<PathBuf, bool>;
 
 impl Writer {
-    /// Returns what `CURRENT` will say when the generation that is being written is committed now.
-    pub(super) fn next_current(&self) -> Current {
+    /// Returns what `CURRENT` says when the generation that is being written, with these files, is
+    /// committed now. Takes note of what goes then, and of what goes later.
+    pub(super) fn leave(&self, files: &Files) -> Result<Current> {
         let (generation, published_ns) = (self.generation, now_ns());
         let mut all = vec![KeptGeneration { generation, published_ns }];
         all.extend(self.current.iter().flat_map(Current::all));
-        let mut kept = self.keep.kept(&all);
+        let mut kept = self.retention.kept(&all);
         kept.remove(0);
-        let previous = all.get(1).filter(|_| self.options.keep_previous);
-        if let Some(previous) = previous.filter(|&previous| kept.first() != Some(previous)) {
-            kept.insert(0, *previous);
+        let retention = self.retention.clone();
+        let mut next = Current { generation, published_ns, kept, leaving: Vec::new(), retention };
+        let intents = self.leaving(&next, files)?;
+        let disk = &self.options.disk;
+        let mut waiting = Vec::new();
+        match self.options.keep_replaced {
+            true if !intents.is_empty() => {
+                let bytes = intents.keys().filter_map(|path| path.symlink_metadata().ok());
+                let bytes = bytes.map(|metadata| metadata.len()).sum();
+                let path = names::leaving(&self.path, generation);
+                let mut file = disk.create(&path, 0o600)?;
+                let text = journal::encode(&self.path, generation, &intents);
+                file.write_all(&text).map_err(Error::io("write", &path))?;
+                file.finish(false)?;
+                waiting.push(Leaving { generation, published_ns, bytes });
+            }
+            true => {}
+            false => self.note(&intents)?,
         }
-        Current { generation, published_ns, kept, keep: self.keep.clone() }
+        waiting.extend(self.current.iter().flat_map(|current| &current.leaving).copied());
+        let shards = self.classes.values().flat_map(|held| &held.manifest.shards);
+        let bytes = shards.map(ShardRecord::bytes).sum();
+        let staying = match self.options.keep_replaced {
+            true => Leaving::staying(&waiting, published_ns, bytes),
+            false => 0,
+        };
+        next.leaving = waiting.drain(..staying).collect();
+        for Leaving { generation, .. } in waiting.into_iter().rev() {
+            let path = names::leaving(&self.path, generation);
+            let mut gone: BTreeMap<PathBuf, Intent> = BTreeMap::new();
+            for (intent, below) in journal::read_at(&path)?.intents {
+                gone.insert(self.path.join(below), intent);
+            }
+            gone.insert(path, Intent::Remove);
+            self.note(&gone)?;
+        }
+        Ok(next)
     }
 
-    /// Writes into the journal what leaves when `next` is committed: what no generation refers to
-    /// any more, and what is for the writer alone from then on.
-    ///
-    /// The current generation and the one before, which readers may have open, have all of their
-    /// files; others only those that the writer needs.
-    pub(super) fn note_leaving(&self, next: &Current) -> Result<()> {
-        let Some(current) = &self.current else { return Ok(()) };
-        let mut files = LastFiles { names: &self.names, last: Vec::new() };
-        let previous = next.kept.first().map(|kept| kept.generation);
-        let was_open = [Some(current.generation), current.kept.first().map(|kept| kept.generation)];
-        for KeptGeneration { generation, .. } in current.all() {
-            let stays = next.kept.iter().any(|kept| kept.generation == generation);
-            let leaves_readers = was_open.contains(&Some(generation));
-            if previous == Some(generation) || (stays && !leaves_readers) {
+    /// Returns what is to be done with files that no generation needs any more, or only an older one
+    /// that is kept, once `next` is committed, the files of which are `files`.
+    fn leaving(&self, next: &Current, files: &Files) -> Result<BTreeMap<PathBuf, Intent>> {
+        let mut leaving = BTreeMap::new();
+        let Some(current) = &self.current else { return Ok(leaving) };
+        let mut known = LastFiles { names: &self.names, last: Vec::new() };
+        let older = |generation| next.kept.iter().find(|kept| kept.generation < generation);
+        let stays = |generation| next.kept.iter().any(|kept| kept.generation == generation);
+        let is_kept = stays(current.generation);
+        let before = known.of(older(current.generation).filter(|_| !is_kept))?;
+        for (path, &is_past) in &self.current_files {
+            if files.contains_key(path) {
                 continue;
             }
-            let newer = next.all().into_iter().rfind(|kept| kept.generation > generation);
-            let newer = newer.map_or(next.generation, |kept| kept.generation);
-            let newer_is_open = newer == next.generation || previous == Some(newer);
-            // Itself, if it stays.
-            let older = next.kept.iter().find(|kept| kept.generation <= generation);
-            let own = files.of(generation)?;
-            let newer = files.of(newer)?;
-            let older = older.map(|kept| files.of(kept.generation)).transpose()?;
-            for (path, is_past) in &*own {
-                let in_newer = newer.get(path).is_some_and(|&is_past| is_past || newer_is_open);
-                if in_newer || !(leaves_readers || *is_past) {
-                    continue;
-                }
-                let in_older = older.as_ref().is_some_and(|older| older.get(path) == Some(&true));
-                let intent = match in_older {
-                    true if leaves_readers => Intent::Close,
-                    true => continue,
-                    false => Intent::Remove,
+            let needed = is_past && (is_kept || before.get(path) == Some(&true));
+            leaving.insert(path.clone(), if needed { Intent::Close } else { Intent::Remove });
+        }
+        drop(before);
+        for dropped @ KeptGeneration { generation, .. } in &current.kept {
+            if stays(*generation) {
+                continue;
+            }
+            let newer = next.kept.iter().rfind(|kept| kept.generation > *generation);
+            let in_newer = known.of(newer)?;
+            let in_own = known.of(Some(dropped))?;
+            let before = known.of(older(*generation))?;
+            for (path, _) in in_own.iter().filter(|(_, is_past)| **is_past) {
+                let stays = match newer {
+                    Some(_) => in_newer.get(path) == Some(&true),
+                    None => files.contains_key(path),
                 };
-                self.note(intent, path)?;
+                if !stays && before.get(path) != Some(&true) {
+                    leaving.insert(path.clone(), Intent::Remove);
+                }
             }
         }
-        Ok(())
+        Ok(leaving)
     }
 
-    fn note(&self, intent: Intent, path: &Path) -> Result<()> {
-        self.options.disk.note(intent, path).map_err(Error::io("note the removal of", path))
+    fn note(&self, intents: &BTreeMap<PathBuf, Intent>) -> Result<()> {
+        let disk = &self.options.disk;
+        intents.iter().try_for_each(|(path, &intent)| {
+            disk.note(intent, path).map_err(Error::io("note the removal of", path))
+        })
     }
 }
 
@@ -96,14 +135,15 @@ struct LastFiles<'a> {
 }
 
 impl LastFiles<'_> {
-    /// Returns the files of a generation.
-    fn of(&mut self, generation: u64) -> Result<Rc<Files>> {
+    /// Returns the files of a generation; none if there is none.
+    fn of(&mut self, generation: Option<&KeptGeneration>) -> Result<Rc<Files>> {
+        let Some(&KeptGeneration { generation, .. }) = generation else { return Ok(Rc::default()) };
         if let Some((_, files)) = self.last.iter().find(|(known, _)| *known == generation) {
             return Ok(files.clone());
         }
         let files = Rc::new(files_of(self.names, generation)?);
         self.last.insert(0, (generation, files.clone()));
-        // One that leaves, and its neighbours.
+        // One that is dropped, and its neighbours.
         self.last.truncate(3);
         Ok(files)
     }
@@ -136,45 +176,57 @@ pub(super) fn clean(disk: &Disk, names: &Names, left: &Leftover) -> Result<()> {
     if names::journal(index).symlink_metadata().is_err() {
         return Ok(());
     }
-    let current = current(index)?.map(|current| current.generation);
-    let in_use = match current {
-        Some(current) => files_of(names, current)?,
-        None => Files::new(),
-    };
+    let current = current(index)?;
+    let mut in_use = Files::new();
+    if let Some(current) = &current {
+        in_use = files_of(names, current.generation)?;
+        let lists = current.leaving.iter();
+        in_use.extend(lists.map(|left| (names::leaving(index, left.generation), false)));
+    }
+    let is_committed = current.is_some_and(|current| current.generation == left.generation);
     let mut directories = BTreeSet::new();
     for (intent, below) in &left.intents {
-        let path = index.join(below);
-        match intent {
-            _ if in_use.contains_key(&path) => {}
-            Intent::Remove | Intent::Close if current != Some(left.generation) => {}
-            Intent::Close => disk.close(&path)?,
-            Intent::Make | Intent::Remove => {
-                disk.remove(&path)?;
-                directories.extend(below.ancestors().map(Path::to_owned));
-            }
+        if is_committed || *intent == Intent::Make {
+            perform(disk, index, (*intent, below), &in_use, &mut directories)?;
         }
     }
     remove_empty(disk, index, directories);
     disk.remove(&names::journal(index))
 }
 
-/// Removes all files of older generations that the current one does not refer to. The manifest of
-/// each goes last, so that the next writer can go on where this one ends.
+/// Does what waits for readers of older generations to end, without waiting.
 pub(super) fn give_up(disk: &Disk, names: &Names, current: &Current) -> Result<()> {
+    let index = names.index();
     let in_use = files_of(names, current.generation)?;
     let mut directories = BTreeSet::new();
-    for KeptGeneration { generation, .. } in &current.kept {
-        let last = names::all_manifests(names.index(), *generation);
-        let mut files = files_of(names, *generation)?;
-        files.retain(|path, _| *path != last && !in_use.contains_key(path));
-        for path in files.keys() {
-            disk.remove(path)?;
-            let below = path.strip_prefix(names.index()).unwrap_or(Path::new(""));
-            directories.extend(below.ancestors().map(Path::to_owned));
+    for Leaving { generation, .. } in current.leaving.iter().rev() {
+        let path = names::leaving(index, *generation);
+        for (intent, below) in journal::read_at(&path)?.intents {
+            perform(disk, index, (intent, &below), &in_use, &mut directories)?;
         }
-        disk.remove(&last)?;
+        disk.remove(&path)?;
     }
-    remove_empty(disk, names.index(), directories);
+    remove_empty(disk, index, directories);
+    Ok(())
+}
+
+/// Removes or closes a file below an index, unless it is in use.
+fn perform(
+    disk: &Disk,
+    index: &Path,
+    (intent, below): (Intent, &Path),
+    in_use: &Files,
+    directories: &mut BTreeSet<PathBuf>,
+) -> Result<()> {
+    let path = index.join(below);
+    if in_use.contains_key(&path) {
+        return Ok(());
+    }
+    if intent == Intent::Close {
+        return disk.close(&path);
+    }
+    disk.remove(&path)?;
+    directories.extend(below.ancestors().map(Path::to_owned));
     Ok(())
 }
 
@@ -188,19 +240,25 @@ fn remove_empty(disk: &Disk, index: &Path, directories: BTreeSet<PathBuf>) {
 
 /// Returns the files of a generation; none if it has been given up.
 fn files_of(names: &Names, generation: u64) -> Result<Files> {
+    let path = names::all_manifests(names.index(), generation);
+    match manifest::read(&path) {
+        Ok(all) => files_in(names, generation, &all),
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Ok(Files::new())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the files of a generation with these manifests.
+pub(super) fn files_in(names: &Names, generation: u64, all: &AllManifests) -> Result<Files> {
     let index = names.index();
     let all_path = names::all_manifests(index, generation);
-    let all: AllManifests = match manifest::read(&all_path) {
-        Ok(all) => all,
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            return Ok(Files::new());
-        }
-        Err(error) => return Err(error),
-    };
+    let corrupt = |error| Error::corrupt(&all_path, error);
     let mut files = Files::new();
     files.insert(names::catalog(index, generation), false);
     files.insert(all_path.clone(), true);
-    let lists = all.lists.get().map_err(|error| Error::corrupt(&all_path, error))?;
+    let lists = all.lists.get().map_err(corrupt)?;
     files.extend(lists.iter().map(|list| (names.list(list.principal, list.generation), false)));
     for ClassManifest { class, manifest, gated } in &all.classes {
         let directory = names.class(class.place);
@@ -211,7 +269,7 @@ fn files_of(names: &Names, generation: u64) -> Result<Files> {
         };
         manifest.shards.iter().for_each(|shard| add(&directory, shard, true));
         let in_gated = directory.join(names::GATED);
-        let gated = gated.get().map_err(|error| Error::corrupt(&all_path, error))?;
+        let gated = gated.get().map_err(corrupt)?;
         gated.iter().for_each(|shard| add(&in_gated, shard, false));
         let sealed = manifest.sealed.iter();
         files.extend(sealed.map(|file| (directory.join(names::sealed_file(&file.id)), false)));

@@ -10,5 +10,6 @@ mod test;
 
 pub(crate) use expr::Expr;
 pub(crate) use globals::Globals;
+pub use moment::parse_moment;
 pub use parse::{Find, parse, parse_for_records};
 pub(crate) use test::{Number, Test, XattrTest};

@@ -16,7 +16,7 @@ pub(super) fn end_of_day(now_ns: i64) -> i64 {
 
 /// Parses a moment as date(1) does, such as `@SECONDS`, `2024-06-01 12:00 UTC`, `2 days ago` or
 /// `last friday`. `None` for everything else.
-pub(super) fn parse_moment(text: &str, now_ns: i64) -> Option<i64> {
+pub fn parse_moment(text: &str, now_ns: i64) -> Option<i64> {
     let now = local(now_ns);
     // As in date(1), where nothing stands for the beginning of the day.
     let now = if text.trim().is_empty() { now.start_of_day().ok()? } else { now };
