@@ -1,6 +1,7 @@
 //! The `canopy-sql` command: `canopy` with the SQL engine inside, which `canopy` runs where a
 //! command needs it.
 
+mod import;
 mod prompt;
 mod sql;
 mod table;
@@ -12,6 +13,11 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let engine = canopy::Engine { sql: sql::run, table: table::run, refresh: table::refresh_all };
+    let engine = canopy::Engine {
+        sql: sql::run,
+        table: table::run,
+        import: import::run,
+        refresh: table::refresh_all,
+    };
     canopy::main(Some(&engine))
 }

@@ -1,7 +1,7 @@
 //! Finds and runs the programs that `canopy` has some commands in, so that it stays small and
-//! starts fast itself: `canopy-sql` with the SQL engine inside, `canopy-store`, which looks into the
-//! tables of the engine, and `canopy-ns`, which makes, checks and mounts namespaces,
-//! and mounts indexes.
+//! starts fast itself: `canopy-sql` with the SQL engine inside, which also imports, `canopy-store`,
+//! which looks into the tables of the engine, and `canopy-ns`, which makes, checks and mounts
+//! namespaces, and mounts indexes.
 //!
 //! They are looked for beside `canopy` itself and in `../libexec/canopy`, never in `$PATH`, and
 //! must be of the same version.
@@ -55,7 +55,7 @@ impl Companion {
     /// Returns the companion that carries a command out.
     fn of(command: &str) -> Option<Self> {
         match command {
-            "sql" | "table" => Some(Companion::Sql),
+            "sql" | "table" | "import" => Some(Companion::Sql),
             "store" => Some(Companion::Store),
             "ns" | "mount" | "unmount" => Some(Companion::Namespace),
             _ => None,
@@ -73,7 +73,7 @@ impl Companion {
     /// Returns what it has inside, and what needs that.
     fn purpose(self) -> (&'static str, &'static str) {
         match self {
-            Companion::Sql => ("SQL", "SQL and indexes with derived tables need"),
+            Companion::Sql => ("SQL", "SQL, imports and indexes with derived tables need"),
             Companion::Store => ("'canopy store'", "'canopy store' needs"),
             Companion::Namespace => {
                 ("namespaces", "'canopy ns', sources with ns:, 'mount' and 'unmount' need")

@@ -17,7 +17,7 @@ mod outcome;
 pub mod places;
 mod replacement;
 
-pub use outcome::{Outcome, message, say};
+pub use outcome::{Outcome, message, say, warn_of};
 
 use canopy_index::Writer;
 use companion::Companion;
@@ -31,6 +31,8 @@ pub struct Engine {
     pub sql: fn(Option<PathBuf>, commands::sql::Arguments) -> anyhow::Result<Outcome>,
     /// Carries out `canopy table`.
     pub table: fn(Option<PathBuf>, commands::table::Arguments) -> anyhow::Result<Outcome>,
+    /// Carries out `canopy import`.
+    pub import: fn(Option<PathBuf>, commands::import::Arguments) -> anyhow::Result<Outcome>,
     /// Computes all derived tables anew, with that many threads, for the generation that the
     /// writer publishes next.
     pub refresh: fn(&mut Writer, usize) -> anyhow::Result<Outcome>,

@@ -44,6 +44,8 @@ pub enum Command {
     Stat(crate::commands::stat::Arguments),
     Sql(crate::commands::sql::Arguments),
     Table(crate::commands::table::Arguments),
+    Diff(crate::commands::diff::Arguments),
+    History(crate::commands::history::Arguments),
     Export(crate::commands::export::Arguments),
     Report(crate::commands::report::Arguments),
     Top(crate::commands::top::Arguments),

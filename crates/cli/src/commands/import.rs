@@ -1,19 +1,11 @@
-//! `canopy import`
+//! `canopy import`: its arguments. `canopy-sql` carries it out, which reads SQLite and any Parquet
+//! anyway.
 
-use super::building::{Shards, end_if_asked, publish, with_progress};
 use crate::limits::{OwnerLimitOptions, memory_size};
-use crate::options::{now_ns, threads};
-use crate::outcome::{Outcome, message, say, warn_of};
-use crate::places;
-use crate::{Engine, companion, interrupt};
-use anyhow::Context;
-use canopy_import::{Above, Counts, Form, Format, Import, Problems, Request};
-use canopy_index::{NewSource, Published, Writer, WriterOptions};
-use canopy_text::human_size;
+use crate::options::threads;
+use canopy_import::{Above, Form, Format, Request};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 /// Import metadata that other scanners have written and publish it as a new generation of the index
 ///
@@ -38,7 +30,7 @@ pub struct Arguments {
     above: Vec<Above>,
     /// Name of the source [default: the path of its root]
     #[arg(long)]
-    name: Option<String>,
+    pub name: Option<String>,
     /// Threads that read [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -46,7 +38,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
     memory: usize,
     #[command(flatten)]
-    limits: OwnerLimitOptions,
+    pub limits: OwnerLimitOptions,
     /// Leave out records that cannot be used, and count them
     #[arg(long)]
     lenient: bool,
@@ -56,6 +48,35 @@ pub struct Arguments {
     /// Form of a GUFI trace [default: what its first record tells]
     #[arg(long, value_name = "FORM", value_enum)]
     trace_form: Option<FormName>,
+}
+
+impl Arguments {
+    /// Returns what is to be read, and how.
+    pub fn request(&self) -> Request {
+        Request {
+            format: match self.format {
+                FormatName::GufiTrace => Format::GufiTrace,
+                FormatName::GufiIndex => Format::GufiIndex,
+                FormatName::Ndjson => Format::Ndjson,
+                FormatName::Csv => Format::Csv,
+                FormatName::Find => Format::Find,
+                FormatName::Parquet => Format::Parquet,
+                FormatName::GpfsPolicy => Format::GpfsPolicy,
+                FormatName::Lester => Format::Lester,
+            },
+            files: self.files.clone(),
+            root: self.root.as_ref().map(|root| root.as_os_str().as_bytes().to_vec()),
+            above: self.above.clone(),
+            lenient: self.lenient,
+            threads: threads(self.threads),
+            memory_bytes: self.memory,
+            delimiter: self.delim,
+            trace_form: self.trace_form.map(|form| match form {
+                FormName::Prefixed => Form::Prefixed,
+                FormName::Plain => Form::Plain,
+            }),
+        }
+    }
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -105,126 +126,4 @@ fn above(text: &str) -> Result<Above, String> {
         facts.next().is_none().then(|| Above { path: path.into(), mode, uid, gid })
     };
     parse().ok_or_else(|| "give a path, its mode in octal digits, its owner and group".to_owned())
-}
-
-/// Carries the command out.
-pub fn run(
-    index: Option<PathBuf>,
-    arguments: Arguments,
-    engine: Option<&Engine>,
-) -> anyhow::Result<Outcome> {
-    let begun = Instant::now();
-    let threads = threads(arguments.threads);
-    let request = Request {
-        format: match arguments.format {
-            FormatName::GufiTrace => Format::GufiTrace,
-            FormatName::GufiIndex => Format::GufiIndex,
-            FormatName::Ndjson => Format::Ndjson,
-            FormatName::Csv => Format::Csv,
-            FormatName::Find => Format::Find,
-            FormatName::Parquet => Format::Parquet,
-            FormatName::GpfsPolicy => Format::GpfsPolicy,
-            FormatName::Lester => Format::Lester,
-        },
-        files: arguments.files,
-        root: arguments.root.map(|root| root.as_os_str().as_bytes().to_vec()),
-        above: arguments.above,
-        lenient: arguments.lenient,
-        threads,
-        memory_bytes: arguments.memory,
-        delimiter: arguments.delim,
-        trace_form: arguments.trace_form.map(|form| match form {
-            FormName::Prefixed => Form::Prefixed,
-            FormName::Plain => Form::Plain,
-        }),
-    };
-    let options = WriterOptions {
-        memory_bytes: arguments.memory,
-        threads,
-        limits: arguments.limits.into(),
-        ..WriterOptions::default()
-    };
-    let location = places::to_write(index)?;
-    places::check_links(&location)?;
-    let mut writer = Writer::open(&location, options)?;
-    if companion::must_refresh(&writer, engine) {
-        drop(writer);
-        return companion::Companion::Sql.run();
-    }
-    interrupt::watch()?;
-    let counts = Counts::default();
-    let progress = |_| match counts.entries.load(Ordering::Relaxed) {
-        0 => "reading directories".to_owned(),
-        entries => format!("{entries} entries"),
-    };
-    let import =
-        with_progress(progress, || add_source(&mut writer, &request, arguments.name, &counts));
-    let mut writer = end_if_asked(writer);
-    let import = import?;
-    let derived = match engine {
-        Some(engine) => (engine.refresh)(&mut writer, threads)?,
-        None => Outcome::Complete,
-    };
-    let published = publish(writer)?;
-    if import.untold_above() > 0 && nix::unistd::geteuid().is_root() {
-        message(format_args!(
-            "the directories above {} count as open to all; --above says what they are",
-            canopy_read::to_path(import.root()).display()
-        ));
-    }
-    let shown = report(&published, &counts, import.problems(), begun)?;
-    let complete = import.problems().count() == 0 && shown == Outcome::Complete;
-    Ok(if complete { derived } else { Outcome::Partial })
-}
-
-fn add_source(
-    writer: &mut Writer,
-    request: &Request,
-    name: Option<String>,
-    counts: &Counts,
-) -> anyhow::Result<Import> {
-    let mut import = Import::open(request).context("nothing was published")?;
-    let source = writer.add_source(NewSource {
-        name,
-        root: import.root().to_owned(),
-        dev: import.dev(),
-        scanned_ns: now_ns(),
-        attributes: import.attributes(),
-        approach: import.root_approach(writer.classes()),
-        xattrs: import.xattrs(writer.classes()),
-        scan: None,
-    })?;
-    let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
-    let sinks = import.run(writer.classes(), counts, sinks).context("nothing was published")?;
-    writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
-    Ok(import)
-}
-
-fn report(
-    published: &Published,
-    counts: &Counts,
-    problems: &Problems,
-    begun: Instant,
-) -> anyhow::Result<Outcome> {
-    let shown = warn_of(published);
-    for problem in problems.first() {
-        message(problem);
-    }
-    let skipped = problems.count();
-    if skipped > 0 {
-        message(format_args!("{skipped} records were left out or are for root alone"));
-    }
-    let seconds = begun.elapsed().as_secs_f64();
-    say(format_args!(
-        "generation {}: {} entries in {} directories, {:.1} s ({:.0} entries/s), {} in {} shards, \
-         {skipped} skipped",
-        published.generation,
-        published.entries,
-        counts.directories.load(Ordering::Relaxed),
-        seconds,
-        published.entries as f64 / seconds,
-        human_size(published.bytes as i64),
-        published.shards,
-    ))?;
-    Ok(shown)
 }

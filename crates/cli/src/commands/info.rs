@@ -83,9 +83,7 @@ fn as_json(index: &Index) -> anyhow::Result<Value> {
             "published": failure.published,
         })
     };
-    let generation = |kept: &KeptGeneration| {
-        json!({ "generation": kept.generation, "published_ns": kept.published_ns })
-    };
+    let generation = |kept: &KeptGeneration| json!({ "generation": kept.generation, "published_ns": kept.published_ns });
     Ok(json!({
         "index": index.path(),
         "generation": index.generation(),
@@ -116,9 +114,10 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
         age(now_ns - index.published_ns())
     )?;
     if !index.retention().is_none() {
-        let old = index.kept().iter().map(|kept| {
-            format!("{} ({} ago)", kept.generation, age(now_ns - kept.published_ns))
-        });
+        let old = index
+            .kept()
+            .iter()
+            .map(|kept| format!("{} ({} ago)", kept.generation, age(now_ns - kept.published_ns)));
         let old = Vec::from_iter(old).join(", ");
         let old = if old.is_empty() { "none yet" } else { &old };
         writeln!(output, "kept        {}: {old}", index.retention())?;

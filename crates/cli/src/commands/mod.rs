@@ -2,11 +2,14 @@
 
 pub mod building;
 pub mod compact;
+pub mod diff;
 pub mod du;
 pub mod export;
 pub mod find;
 pub mod generate;
+mod growth;
 pub mod help;
+pub mod history;
 pub mod import;
 pub mod index;
 mod index_faults;
@@ -58,8 +61,13 @@ pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {
         Command::Index(arguments) => index::run(index, arguments, engine, None),
         Command::Update(arguments) => update::run(index, arguments, engine),
         Command::Compact(arguments) => compact::run(index, arguments),
-        Command::Import(arguments) => import::run(index, arguments, engine),
+        Command::Import(arguments) => match engine {
+            Some(engine) => (engine.import)(index, arguments),
+            None => Companion::Sql.run(),
+        },
         Command::Find(arguments) => find::run(index, arguments),
+        Command::Diff(arguments) => diff::run(index, arguments),
+        Command::History(arguments) => history::run(index, arguments),
         Command::Du(arguments) => du::run(index, arguments),
         Command::Ls(arguments) => ls::run(index, arguments),
         Command::Stat(arguments) => stat::run(index, arguments),

@@ -1,8 +1,10 @@
 //! `canopy top`
 
+use super::growth::{self, By, Growth};
 use super::report::{parse_user, write_json};
-use crate::options::{ReadOptions, stdout_for_json};
+use crate::options::{ReadOptions, moment, stdout_for_json};
 use crate::outcome::{Outcome, message};
+use canopy_index::Moment;
 use canopy_text::locale::is_utf8;
 use canopy_tools::report::{self, ReportOptions, Section, TextOptions};
 use std::ffi::OsString;
@@ -34,6 +36,12 @@ pub struct Arguments {
     /// Draw bars with '#' [default: unless the locale is UTF-8]
     #[arg(long)]
     ascii: bool,
+    /// For growth: since when, as for --at [default: 7d]
+    #[arg(long, value_name = "TIME|GENERATION", value_parser = moment)]
+    since: Option<Moment>,
+    /// For growth: of what [default: file]
+    #[arg(long, value_enum)]
+    by: Option<By>,
     /// What to ask
     #[arg(value_enum, value_name = "QUESTION")]
     question: Question,
@@ -78,11 +86,14 @@ enum Question {
     Groups,
     /// Usage by extension
     Extensions,
+    /// What grew most since a time, for those who write the index
+    Growth,
 }
 
 impl Question {
-    fn section(self) -> Section {
-        match self {
+    /// Returns the section of a report that answers; `None` for what two generations tell.
+    fn section(self) -> Option<Section> {
+        Some(match self {
             Question::Largest => Section::Largest,
             Question::Newest => Section::Newest,
             Question::Oldest => Section::Oldest,
@@ -100,16 +111,38 @@ impl Question {
             Question::Users => Section::Users,
             Question::Groups => Section::Groups,
             Question::Extensions => Section::Extensions,
-        }
+            Question::Growth => return None,
+        })
     }
 }
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let Some(section) = arguments.question.section() else {
+        anyhow::ensure!(
+            arguments.user.is_none() && !arguments.mine,
+            "growth is told of all users; --by user tells it of each"
+        );
+        return growth::run(
+            index,
+            &Growth {
+                read: &arguments.read,
+                since: arguments.since.unwrap_or_else(|| moment("7d").expect("an age")),
+                by: arguments.by.unwrap_or(By::File),
+                count: usize::try_from(arguments.count)?,
+                json: arguments.json,
+                paths: &arguments.paths,
+            },
+        );
+    };
+    anyhow::ensure!(
+        arguments.since.is_none() && arguments.by.is_none(),
+        "--since and --by are for 'canopy top growth'"
+    );
     let index = arguments.read.open(index)?;
     let mine = arguments.mine.then(|| nix::unistd::geteuid().as_raw());
     let options = ReportOptions {
-        sections: [arguments.question.section()].into_iter().collect(),
+        sections: [section].into_iter().collect(),
         top: usize::try_from(arguments.count)?,
         owner: arguments.user.or(mine),
         threads: arguments.read.threads(),

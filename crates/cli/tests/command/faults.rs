@@ -8,14 +8,25 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rand::RngExt;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-fn count_files(directory: &Path) -> usize {
-    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    entries.map(|path| if path.is_dir() { count_files(&path) } else { 1 }).sum()
+/// Counts the files of an index, but those that stay for readers alone, and the lists of these.
+fn count_files(index: &Path) -> usize {
+    let mut files = common::all_paths(index);
+    files.retain(|path| path.is_file());
+    let is_list =
+        |path: &&PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("leaving-");
+    let (lists, files): (Vec<_>, Vec<_>) = files.iter().partition(is_list);
+    let lists: String = lists.iter().map(|list| std::fs::read_to_string(list).unwrap()).collect();
+    let leaving: Vec<&str> = lists.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    let stays = |path: &&&PathBuf| {
+        let below = path.strip_prefix(index).unwrap().to_string_lossy();
+        !leaving.contains(&&*below)
+    };
+    files.iter().filter(stays).count()
 }
 
 /// A tree of plain files, `files` in each of `dirs` directories of different owners.

@@ -17,6 +17,7 @@ mod mounts;
 mod options;
 mod ownership;
 mod packaging;
+mod past;
 mod places;
 mod sources;
 mod updates;

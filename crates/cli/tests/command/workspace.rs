@@ -44,6 +44,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "canopy-sql",
             "canopy-model",
             "canopy-index",
+            "canopy-import",
             "canopy-read",
             "canopy-text",
             "canopy-tools",

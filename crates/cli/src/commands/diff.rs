@@ -1,0 +1,133 @@
+//! `canopy diff`
+
+use super::growth::path_of;
+use crate::options::{moment, stdout_for_json};
+use crate::outcome::Outcome;
+use crate::places;
+use canopy_index::Moment;
+use canopy_text::human_size;
+use canopy_text::safe::report_name;
+use canopy_tools::diff::{Change, Difference, differences};
+use serde_json::json;
+use std::ffi::OsString;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+/// Tell what differs between two generations of the index: created, deleted, changed, moved
+///
+/// FROM and TO are numbers of generations, ages such as 7d, or times, as for --at of other commands;
+/// 'now' is the current one. What was moved is known by its inode and time of birth, and what moved
+/// along with its directory is not told again. A directory counts as changed by its owner, group or
+/// mode alone. Sizes say by how many bytes files have grown. Only who writes the index sees its
+/// past.
+///
+/// Example: canopy diff 1d now /proj
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Print an object a line
+    #[arg(long)]
+    json: bool,
+    /// Print how many there are, and by how many bytes they have grown, alone
+    #[arg(long)]
+    count: bool,
+    /// The older generation
+    #[arg(value_parser = moment)]
+    from: Moment,
+    /// The newer one
+    #[arg(value_parser = moment)]
+    to: Moment,
+    /// Only what is at and below this path
+    path: Option<OsString>,
+}
+
+const CHANGES: [Change; 4] = [Change::Created, Change::Deleted, Change::Changed, Change::Moved];
+
+/// Carries the command out.
+pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let old = places::open(index.clone(), Some(arguments.from))?.joined();
+    let new = places::open(index, Some(arguments.to))?.joined();
+    let path = arguments.path.as_ref().map(|path| path_of([&new, &old], path)).transpose()?;
+    let found = differences(&old, &new, path.as_deref())?;
+    let mut output = match arguments.json {
+        true => Box::new(stdout_for_json()) as Box<dyn Write>,
+        false => Box::new(BufWriter::new(std::io::stdout().lock())),
+    };
+    if arguments.count {
+        count(&found, arguments.json, &mut output)?;
+    } else {
+        for difference in &found {
+            match arguments.json {
+                true => writeln!(output, "{}", as_json(difference))?,
+                false => line(difference, &mut output)?,
+            }
+        }
+    }
+    output.flush()?;
+    Ok(Outcome::Complete)
+}
+
+fn word(change: Change) -> &'static str {
+    match change {
+        Change::Created => "created",
+        Change::Deleted => "deleted",
+        Change::Changed => "changed",
+        Change::Moved => "moved",
+    }
+}
+
+/// Returns a number of bytes with its sign, for people.
+fn signed(bytes: i64) -> String {
+    match bytes {
+        0 => "0".to_owned(),
+        ..0 => format!("-{}", human_size(bytes.saturating_neg())),
+        _ => format!("+{}", human_size(bytes)),
+    }
+}
+
+fn line(difference: &Difference, output: &mut dyn Write) -> std::io::Result<()> {
+    let (word, grown) = (word(difference.change), signed(difference.grown_bytes()));
+    write!(output, "{word:<7} {grown:>7}  ")?;
+    if let Some(old) = &difference.old_path {
+        write!(output, "{} -> ", report_name(old))?;
+    }
+    writeln!(output, "{}", report_name(&difference.path))
+}
+
+fn as_json(difference: &Difference) -> serde_json::Value {
+    let entry = |entry: &canopy_tools::diff::Entry| {
+        json!({
+            "mode": entry.mode,
+            "uid": entry.uid,
+            "gid": entry.gid,
+            "size": entry.size_bytes,
+            "blocks": entry.blocks,
+            "mtime_ns": entry.mtime_ns,
+        })
+    };
+    json!({
+        "change": word(difference.change),
+        "path": difference.path,
+        "old_path": difference.old_path,
+        "grown_bytes": difference.grown_bytes(),
+        "old": difference.old.as_ref().map(entry),
+        "new": difference.new.as_ref().map(entry),
+    })
+}
+
+fn count(found: &[Difference], as_json: bool, output: &mut dyn Write) -> std::io::Result<()> {
+    let counted = CHANGES.map(|change| {
+        let of_it = found.iter().filter(|difference| difference.change == change);
+        let bytes: i64 = of_it.clone().map(Difference::grown_bytes).sum();
+        (change, of_it.count(), bytes)
+    });
+    if as_json {
+        let object = counted.map(|(change, entries, bytes)| {
+            (word(change).to_owned(), json!({ "entries": entries, "grown_bytes": bytes }))
+        });
+        return writeln!(output, "{}", serde_json::Value::Object(object.into_iter().collect()));
+    }
+    for (change, entries, bytes) in counted {
+        writeln!(output, "{:<7} {:>7}  {entries} entries", word(change), signed(bytes))?;
+    }
+    Ok(())
+}

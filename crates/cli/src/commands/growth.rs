@@ -1,0 +1,130 @@
+//! `canopy top growth`: what grew most between two generations.
+
+use crate::options::{ReadOptions, stdout_for_json};
+use crate::outcome::Outcome;
+use crate::places;
+use canopy_index::{Index, Moment};
+use canopy_read::locate::{absolute_path, source_of};
+use canopy_read::resolve::locate;
+use canopy_text::safe::{one_line, report_name};
+use canopy_text::{group_name, human_size, user_name};
+use canopy_tools::diff::{Difference, Entry, differences};
+use serde_json::json;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+/// What grows.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum By {
+    /// Each file
+    File,
+    /// Directories, with the files that are in each itself
+    Directory,
+    /// What users own
+    User,
+    /// What groups own
+    Group,
+}
+
+/// What is asked.
+pub struct Growth<'a> {
+    pub read: &'a ReadOptions,
+    pub since: Moment,
+    pub by: By,
+    pub count: usize,
+    pub json: bool,
+    pub paths: &'a [OsString],
+}
+
+/// Returns the absolute path, escaped, of what a user named, as one of the generations has it.
+pub fn path_of(generations: [&Index; 2], given: &OsStr) -> anyhow::Result<String> {
+    let mut first = None;
+    for index in generations {
+        match locate(index, given) {
+            Ok(start) => return Ok(absolute_path(&start.source, &start.path)),
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    // A directory above sources.
+    let path = std::path::absolute(given)?;
+    let path = canopy_model::escape(path.as_os_str().as_encoded_bytes()).into_owned();
+    let is_above = |index: &&Index| {
+        let mut roots = index.sources().iter().map(|source| &source.root);
+        source_of(index, &path).is_none()
+            && roots.any(|root| canopy_tools::diff::relative(root, &path).is_some())
+    };
+    match (generations.iter().any(is_above), first) {
+        (false, Some(error)) => Err(error.into()),
+        _ => Ok(path),
+    }
+}
+
+/// Prints what grew most, the largest first.
+pub fn run(index: Option<PathBuf>, asked: &Growth<'_>) -> anyhow::Result<Outcome> {
+    let old = places::open(index.clone(), Some(asked.since))?.joined();
+    let new = places::open(index, asked.read.at)?.joined();
+    let mut paths: Vec<Option<String>> = Vec::new();
+    for path in asked.paths {
+        paths.push(Some(path_of([&new, &old], path)?));
+    }
+    if paths.is_empty() {
+        paths.push(None);
+    }
+    let mut grown: HashMap<String, i64> = HashMap::new();
+    for path in &paths {
+        for difference in differences(&old, &new, path.as_deref())? {
+            add(&mut grown, &difference, asked.by);
+        }
+    }
+    let mut grown: Vec<(String, i64)> = grown.into_iter().filter(|(_, bytes)| *bytes > 0).collect();
+    grown.sort_by(|(a, more), (b, less)| (Reverse(more), a).cmp(&(Reverse(less), b)));
+    grown.truncate(asked.count);
+    let name = match asked.by {
+        By::File | By::Directory => "path",
+        By::User => "user",
+        By::Group => "group",
+    };
+    if asked.json {
+        let row = |(key, bytes): &(String, i64)| json!({ name: key, "grown_bytes": bytes });
+        let mut output = stdout_for_json();
+        let rows: Vec<_> = grown.iter().map(row).collect();
+        let generations = [old.generation(), new.generation()];
+        writeln!(output, "{:#}", json!({ "generations": generations, "growth": rows }))?;
+        output.flush()?;
+        return Ok(Outcome::Complete);
+    }
+    let mut output = BufWriter::new(std::io::stdout().lock());
+    for (key, bytes) in &grown {
+        let key = match asked.by {
+            By::File | By::Directory => report_name(key),
+            By::User | By::Group => one_line(key),
+        };
+        writeln!(output, "{:>7}  {key}", human_size(*bytes))?;
+    }
+    output.flush()?;
+    Ok(Outcome::Complete)
+}
+
+/// Adds what a difference tells of sizes.
+fn add(grown: &mut HashMap<String, i64>, difference: &Difference, by: By) {
+    let key = |path: &str, entry: &Entry| match by {
+        By::File => difference.path.clone(),
+        By::Directory => match path.rsplit_once('/') {
+            Some(("", _)) | None => "/".to_owned(),
+            Some((directory, _)) => directory.to_owned(),
+        },
+        By::User => user_name(entry.uid).unwrap_or_else(|| entry.uid.to_string()),
+        By::Group => group_name(entry.gid).unwrap_or_else(|| entry.gid.to_string()),
+    };
+    let old_path = difference.old_path.as_ref().unwrap_or(&difference.path);
+    let is_file = |entry: &&Entry| !entry.is_dir();
+    if let Some(old) = difference.old.as_ref().filter(is_file) {
+        *grown.entry(key(old_path, old)).or_default() -= old.size_bytes;
+    }
+    if let Some(new) = difference.new.as_ref().filter(is_file) {
+        *grown.entry(key(&difference.path, new)).or_default() += new.size_bytes;
+    }
+}

@@ -1,0 +1,139 @@
+//! `canopy history`
+
+use crate::options::stdout_for_json;
+use crate::outcome::Outcome;
+use crate::places;
+use canopy_index::{Index, KeptGeneration, Moment};
+use canopy_model::Totals;
+use canopy_read::resolve::locate_all;
+use canopy_read::totals::Subtree;
+use canopy_text::locale::is_utf8;
+use canopy_text::{bar, clock, human_size};
+use serde_json::json;
+use std::ffi::{OsStr, OsString};
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+/// Tell how a directory grew: entries and space of each generation that is kept
+///
+/// Space is that of 'du', each inode counted once. Only who writes the index sees its past.
+///
+/// Example: canopy history /proj
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Threads that read [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Draw bars with '#' [default: unless the locale is UTF-8]
+    #[arg(long)]
+    ascii: bool,
+    /// The directory, or a file
+    path: OsString,
+}
+
+/// What a generation says of a path.
+struct Row {
+    generation: KeptGeneration,
+    /// `None` where the path is not there.
+    totals: Option<Totals>,
+}
+
+const BAR_COLUMNS: usize = 30;
+
+/// Carries the command out.
+pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let current = places::open(index.clone(), None)?;
+    // Of a user's own index, if there are two.
+    let last = current.iter().last().expect("one index is opened");
+    let place = last.path().to_owned();
+    let current =
+        KeptGeneration { generation: last.generation(), published_ns: last.published_ns() };
+    let all = last.kept().iter().rev().copied().chain([current]);
+    let threads = crate::options::threads(arguments.threads);
+    let mut rows = Vec::new();
+    let mut error = None;
+    for generation in all {
+        let opened = match generation == current {
+            true => Index::open_at(&place, None),
+            false => Index::open_at(&place, Some(Moment::Generation(generation.generation))),
+        };
+        let opened = match opened {
+            // It was dropped meanwhile.
+            Err(canopy_index::Error::NotKept { .. }) => continue,
+            opened => opened?,
+        };
+        let totals = totals(&opened, &arguments.path, threads);
+        match totals {
+            Ok(totals) => rows.push(Row { generation, totals: Some(totals) }),
+            Err(fault) if fault.is_of_path() => {
+                error = Some(fault);
+                rows.push(Row { generation, totals: None });
+            }
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    if let Some(error) = error
+        && rows.iter().all(|row| row.totals.is_none())
+    {
+        return Err(error.into());
+    }
+    if arguments.json {
+        let row = |row: &Row| {
+            json!({
+                "generation": row.generation.generation,
+                "published_ns": row.generation.published_ns,
+                "entries": row.totals.map(|totals| totals.entries + totals.dirs),
+                "bytes": row.totals.map(|totals| totals.bytes),
+                "disk_bytes": row.totals.map(|totals| totals.blocks * 512),
+            })
+        };
+        let mut output = stdout_for_json();
+        writeln!(output, "{:#}", json!(rows.iter().map(row).collect::<Vec<_>>()))?;
+        output.flush()?;
+        return Ok(Outcome::Complete);
+    }
+    let ascii = arguments.ascii || !is_utf8();
+    let space = |row: &Row| row.totals.map_or(0, |totals| totals.blocks.max(0));
+    let most = rows.iter().map(space).max().unwrap_or_default().max(1);
+    let mut output = BufWriter::new(std::io::stdout().lock());
+    writeln!(
+        output,
+        "{:>10}  {:<19}  {:>12}  {:>7}",
+        "generation", "published", "entries", "space"
+    )?;
+    for row in &rows {
+        let KeptGeneration { generation, published_ns } = row.generation;
+        let time = clock::full_time(published_ns);
+        let (entries, shown) = match row.totals {
+            Some(totals) => {
+                ((totals.entries + totals.dirs).to_string(), human_size(totals.blocks * 512))
+            }
+            None => ("-".to_owned(), "-".to_owned()),
+        };
+        let bar = bar(space(row) as f64 / most as f64, BAR_COLUMNS, ascii);
+        let line = format!("{generation:>10}  {time:<19.19}  {entries:>12}  {shown:>7}  {bar}");
+        writeln!(output, "{}", line.trim_end())?;
+    }
+    output.flush()?;
+    Ok(Outcome::Complete)
+}
+
+/// Adds up what is at and below a path, itself too.
+fn totals(index: &Index, path: &OsStr, threads: usize) -> Result<Totals, canopy_read::Error> {
+    let mut sum = Totals::default();
+    for start in locate_all(index, path)? {
+        let own = &start.inode.attributes;
+        let (bytes, blocks) = (own.size_bytes, own.blocks);
+        sum += match start.is_dir() {
+            true => Totals { dirs: 1, dir_bytes: bytes, blocks, ..Totals::default() },
+            false => Totals { entries: 1, bytes, blocks, ..Totals::default() },
+        };
+        if start.is_dir() {
+            sum += Subtree::of(&start, threads).sum_alone()?;
+        }
+    }
+    Ok(sum)
+}

@@ -1,0 +1,407 @@
+//! Older generations: `--keep` and `--at` as users type them, and that every command answers as it
+//! did then. Needs root.
+
+use crate::common;
+
+use common::{Place, User, seeded, sorted};
+use rand::{Rng, RngExt, rngs::StdRng};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::Output;
+
+fn run(place: &Place, words: &[&str]) -> Output {
+    let words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
+    place.canopy(&place.path("index"), &words)
+}
+
+fn done(place: &Place, words: &[&str]) -> Vec<String> {
+    let output = run(place, words);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {said}");
+    sorted(&output.stdout, b'\n')
+}
+
+fn error_of(place: &Place, words: &[&str]) -> String {
+    let output = run(place, words);
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {output:?}");
+    assert!(output.stdout.is_empty(), "{words:?}: {output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn info(place: &Place) -> serde_json::Value {
+    serde_json::from_slice(&run(place, &["info", "--json"]).stdout).unwrap()
+}
+
+/// What all commands that read say, as of now or of a generation.
+fn answers(place: &Place, at: Option<&str>) -> Vec<Vec<String>> {
+    let tree = place.path("tree");
+    let (tree, file) = (tree.to_str().unwrap(), tree.join("d0/fixed"));
+    let commands: [&[&str]; 9] = [
+        &["find", tree, "-printf", "%p %s %m %U %T@ %l\\n"],
+        &["du", "-ab", tree],
+        &["ls", "-laR", "--time-style=full-iso", tree],
+        &["stat", tree, file.to_str().unwrap()],
+        &["sql", "--format=csv", "SELECT path, size, uid, mtime FROM entries ORDER BY path"],
+        &["top", "largest", "--json", tree],
+        &["report", "--json", tree],
+        &["export", "--format=ndjson", tree],
+        &["source", "list"],
+    ];
+    let answer = |words: &&[&str]| {
+        let mut words = words.to_vec();
+        // Behind the name of the command, or of the command of sources.
+        let behind = if words[0] == "source" { 2 } else { 1 };
+        at.iter().for_each(|at| drop(words.splice(behind..behind, ["--at", at])));
+        done(place, &words)
+    };
+    commands.iter().map(answer).collect()
+}
+
+/// Changes some files and directories.
+fn change(tree: &Path, random: &mut StdRng) {
+    for _ in 0..random.random_range(1..8) {
+        let directory = tree.join(format!("d{}", random.random_range(0..5)));
+        let path = directory.join(format!("f{}", random.random_range(0..6)));
+        match random.random_range(0..6) {
+            0 | 1 => fs::write(&path, vec![0; random.random_range(0..9000)]).unwrap(),
+            2 => drop(fs::remove_file(&path)),
+            3 => {
+                let mode = [0o755, 0o700, 0o751][random.random_range(0..3)];
+                fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+            }
+            4 => chown(&directory, Some(2000 + random.random_range(0..3)), None).unwrap(),
+            _ => {
+                let other = directory.join(format!("sub{}", random.next_u32() % 4));
+                drop(fs::rename(&path, &other));
+            }
+        }
+    }
+}
+
+/// Whatever is updated, indexed or compacted later, a generation that is kept says what it said,
+/// whatever else is kept.
+#[test]
+fn what_is_kept_says_what_it_said() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    for number in 0..5 {
+        fs::create_dir_all(tree.join(format!("d{number}"))).unwrap();
+        fs::write(tree.join(format!("d{number}/fixed")), "x").unwrap();
+    }
+    let path = tree.to_str().unwrap();
+    let random = &mut seeded(7);
+    let mut said: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
+    for round in 0..14 {
+        match round {
+            0 => drop(done(&place, &["index", "--keep=4", path])),
+            6 => drop(done(&place, &["compact", "--replace"])),
+            9 => drop(done(&place, &["index", "--keep=3,2h", path])),
+            _ if random.random_bool(0.5) => {
+                drop(done(&place, &["index", "--incremental", path]));
+            }
+            _ => drop(done(&place, &["update", "--recursive", "--copied-rows=0", path])),
+        }
+        let info = info(&place);
+        said.insert(info["generation"].to_string(), answers(&place, None));
+        let kept = info["kept"].as_array().unwrap();
+        assert_eq!(kept.len(), said.len().min(if round < 9 { 4 } else { 3 }) - 1, "{info}");
+        // Every third round, since nine commands for each take their time.
+        for kept in kept.iter().filter(|_| round % 3 == 2) {
+            let number = kept["generation"].to_string();
+            assert_eq!(answers(&place, Some(&number)), said[&number], "{number} in {round}");
+        }
+        change(&tree, random);
+    }
+    let distinct: std::collections::BTreeSet<_> = said.values().collect();
+    assert!(distinct.len() > 8, "{} of {}", distinct.len(), said.len());
+}
+
+#[test]
+fn moments_are_numbers_ages_and_dates() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    fs::create_dir(&tree).unwrap();
+    let path = tree.to_str().unwrap();
+    done(&place, &["index", "--keep=9", path]);
+    let begun = info(&place)["published_ns"].as_i64().unwrap();
+    fs::write(tree.join("new"), "").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    done(&place, &["update", path]);
+    let before = format!("@{}.{:09}", begun / 1_000_000_000, begun % 1_000_000_000);
+    for (at, expected) in [
+        (&*before, 1),
+        ("1s", 1),
+        ("1", 1),
+        ("1 second ago", 1),
+        ("2", 2),
+        ("now", 2),
+        ("0s", 2),
+        ("tomorrow", 2),
+    ] {
+        let found = done(&place, &["find", "--at", at, path]);
+        assert_eq!(found.len(), expected, "{at}");
+    }
+    let verbose = run(&place, &["du", "--verbose", "--at=1", path]);
+    let verbose = String::from_utf8(verbose.stderr).unwrap();
+    assert!(verbose.contains("answers from generation 1, published 1 s ago"), "{verbose}");
+    for (at, expected) in [
+        ("7", "generation 7 is not kept; the last is 2"),
+        ("0", "generation 0 is not kept; the oldest is 1"),
+        ("1h", "nothing is kept from before generation 1"),
+        ("2001-01-01", "nothing is kept from before generation 1"),
+        ("12 frogs", "invalid value"),
+        ("", "invalid value"),
+        ("-3", "invalid value"),
+        ("99999999999999999999h", "invalid value"),
+    ] {
+        let said = error_of(&place, &["find", &format!("--at={at}"), path]);
+        assert!(said.contains(expected), "{at}: {said}");
+    }
+    for keep in ["", "0", "x", "3m", "24h,,3d", "2000"] {
+        let said = error_of(&place, &["index", &format!("--keep={keep}"), path]);
+        assert!(said.contains("24h,14d,8w"), "{keep}: {said}");
+    }
+    // A policy is changed without a scan, and what it leaves out goes.
+    let said = run(&place, &["compact", "--keep", "none"]).stdout;
+    assert_eq!(String::from_utf8(said).unwrap(), "generation 3: older ones are kept: none\n");
+    assert_eq!(info(&place)["kept"].as_array().unwrap().len(), 0);
+    let said = error_of(&place, &["find", "--at=2", path]);
+    assert!(said.contains("generation 2 is not kept; the oldest is 3"), "{said}");
+}
+
+/// What was visible to others once is not any more, in no file either.
+#[test]
+fn the_past_is_for_the_writer_alone() {
+    let place = Place::new();
+    let (tree, user) = (place.path("tree"), User { uid: 2001, gid: 3001, groups: Vec::new() });
+    fs::create_dir_all(tree.join("secret")).unwrap();
+    fs::write(tree.join("secret/unmistakable"), "").unwrap();
+    let path = tree.to_str().unwrap();
+    done(&place, &["index", "--keep=9", path]);
+    let find = |at: &[&str]| {
+        let index = place.path("index");
+        let mut words: Vec<&OsStr> = vec!["--index".as_ref(), index.as_ref(), "find".as_ref()];
+        words.extend(at.iter().map(OsStr::new));
+        words.push(tree.as_ref());
+        user.run(place.canopy.as_ref(), &words)
+    };
+    assert!(String::from_utf8_lossy(&find(&[]).stdout).contains("unmistakable"));
+    fs::set_permissions(tree.join("secret"), fs::Permissions::from_mode(0o700)).unwrap();
+    done(&place, &["update", tree.join("secret").to_str().unwrap()]);
+    done(&place, &["compact", "--replace"]);
+    // Nobody reads on, so that nothing waits for readers.
+    done(&place, &["index", "--incremental", path]);
+    done(&place, &["compact", "--replace"]);
+    assert!(!String::from_utf8_lossy(&find(&[]).stdout).contains("unmistakable"));
+    let output = find(&["--at=1"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(output.stdout.is_empty() && said.contains("only for those who write it"), "{said}");
+    let index = place.path("index");
+    let grep: [&OsStr; 3] = ["-rqs".as_ref(), "unmistakable".as_ref(), index.as_ref()];
+    assert_eq!(user.run("grep".as_ref(), &grep).status.code(), Some(2));
+    let grep = std::process::Command::new("grep").args(grep).status().unwrap();
+    assert!(grep.success(), "the past is there for root");
+    assert!(done(&place, &["find", "--at=1", path]).iter().any(|at| at.ends_with("unmistakable")));
+}
+
+/// An entry as find tells it: type, mode, owner, size and time of modification (but of directories),
+/// and where it points.
+type Told = (String, String);
+
+/// Returns what a generation has at and below a path.
+fn told(place: &Place, at: &str, path: &str) -> BTreeMap<String, Told> {
+    let format = "%p\t%y\t%m %U %s %T@ %l\n";
+    let lines = run(place, &["find", "--at", at, path, "-mindepth", "1", "-printf", format]);
+    assert!(lines.status.success(), "{lines:?}");
+    let text = String::from_utf8(lines.stdout).unwrap();
+    let entry = |line: &str| {
+        let [path, kind, rest]: [&str; 3] =
+            line.splitn(3, '\t').collect::<Vec<_>>().try_into().unwrap();
+        let rest: Vec<&str> = rest.split(' ').collect();
+        // What is in a directory changes its size and times.
+        let rest = if kind == "d" { rest[..2].join(" ") } else { rest.join(" ") };
+        (path.to_owned(), (kind.to_owned(), rest))
+    };
+    text.lines().map(entry).collect()
+}
+
+fn bytes_of(entries: &BTreeMap<String, Told>) -> i64 {
+    let files = entries.values().filter(|(kind, _)| kind != "d");
+    files.map(|(_, rest)| rest.split(' ').nth(2).unwrap().parse::<i64>().unwrap()).sum()
+}
+
+/// Does to the older generation what the differences say, and expects the newer one.
+fn assert_differences(place: &Place, from: &str, to: &str, path: &str) -> usize {
+    let (old, new) = (told(place, from, path), told(place, to, path));
+    let output = run(place, &["diff", "--json", from, to, path]);
+    assert!(output.status.success(), "{output:?}");
+    let output = String::from_utf8(output.stdout).unwrap();
+    let all: Vec<serde_json::Value> =
+        output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let what = format!("{from} to {to}: {output}");
+    let of = |word: &str| -> Vec<&serde_json::Value> {
+        all.iter().filter(|found| found["change"] == word).collect()
+    };
+    let paths = |word: &str, key: &str| -> Vec<String> {
+        of(word).iter().map(|found| found[key].as_str().unwrap().to_owned()).collect()
+    };
+    let moved: BTreeMap<String, String> =
+        paths("moved", "old_path").into_iter().zip(paths("moved", "path")).collect();
+    let (deleted, created) = (paths("deleted", "path"), paths("created", "path"));
+    let changed = paths("changed", "path");
+    let mut left = BTreeMap::new();
+    for (path, entry) in &old {
+        if deleted.contains(path) {
+            continue;
+        }
+        let mut ends = path.match_indices('/').map(|(at, _)| at).collect::<Vec<_>>();
+        ends.push(path.len());
+        let above = ends.into_iter().rev().find(|&end| moved.contains_key(&path[..end]));
+        let now = match above {
+            Some(end) => format!("{}{}", moved[&path[..end]], &path[end..]),
+            None => path.clone(),
+        };
+        let is_told = changed.contains(&now) || moved.contains_key(path);
+        match new.get(&now) {
+            Some(new) => {
+                assert!(is_told || new == entry, "{path} is {new:?}, not {entry:?}; {what}")
+            }
+            None => panic!("{path} is not at {now}; {what}"),
+        }
+        assert!(left.insert(now, ()).is_none(), "{what}");
+    }
+    for path in &created {
+        assert!(left.insert(path.clone(), ()).is_none(), "{path} is created; {what}");
+    }
+    assert_eq!(left.keys().collect::<Vec<_>>(), new.keys().collect::<Vec<_>>(), "{what}");
+    let grown: i64 = all.iter().map(|found| found["grown_bytes"].as_i64().unwrap()).sum();
+    assert_eq!(grown, bytes_of(&new) - bytes_of(&old), "{what}");
+    all.len()
+}
+
+#[test]
+fn differences_lead_from_one_generation_to_another() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    for number in 0..5 {
+        fs::create_dir_all(tree.join(format!("d{number}/below/deep"))).unwrap();
+        for file in 0..4 {
+            fs::write(tree.join(format!("d{number}/below/deep/g{file}")), "g").unwrap();
+        }
+    }
+    let path = tree.to_str().unwrap();
+    let random = &mut seeded(11);
+    done(&place, &["index", "--keep=30", path]);
+    let mut found = 0;
+    for round in 2..20 {
+        change(&tree, random);
+        let pick = |random: &mut StdRng| {
+            let all = common::all_paths(&tree);
+            all[random.random_range(1..all.len())].clone()
+        };
+        for _ in 0..3 {
+            let (from, to) = (pick(random), pick(random));
+            // A directory does not go into itself or onto what is not empty.
+            drop(match random.random_range(0..4) {
+                0 => fs::rename(&from, to.join("moved")),
+                1 => fs::rename(&from, &to),
+                2 => fs::hard_link(&from, to.join("link")),
+                _ => fs::remove_dir_all(&from).or_else(|_| fs::remove_file(&from)),
+            });
+        }
+        for number in 0..5 {
+            fs::create_dir_all(tree.join(format!("d{number}"))).unwrap();
+        }
+        match round % 3 {
+            0 => done(&place, &["index", path]),
+            1 => done(&place, &["index", "--incremental", path]),
+            _ => done(&place, &["update", "--recursive", path]),
+        };
+        found += assert_differences(&place, &(round - 1).to_string(), &round.to_string(), path);
+        let part = tree.join("d1");
+        let some = random.random_range(1..round);
+        assert_differences(&place, &some.to_string(), "now", part.to_str().unwrap());
+        assert_differences(&place, &round.to_string(), &some.to_string(), path);
+    }
+    assert!(found > 60, "{found} differences");
+}
+
+#[test]
+fn growth_and_history_are_told() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    for name in ["a", "b"] {
+        fs::create_dir_all(tree.join(name)).unwrap();
+        fs::write(tree.join(name).join("file"), vec![0; 1000]).unwrap();
+    }
+    fs::write(tree.join("a/shrinks"), vec![0; 90_000]).unwrap();
+    let path = tree.to_str().unwrap();
+    done(&place, &["index", "--keep=9", path]);
+    fs::write(tree.join("a/file"), vec![0; 5000]).unwrap();
+    fs::write(tree.join("a/shrinks"), "").unwrap();
+    fs::write(tree.join("b/new"), vec![0; 3000]).unwrap();
+    chown(tree.join("b/new"), Some(54_321), Some(54_322)).unwrap();
+    fs::rename(tree.join("b/file"), tree.join("a/moved")).unwrap();
+    done(&place, &["index", "--incremental", path]);
+    let top = |more: &[&str]| -> Vec<(String, i64)> {
+        let words = [&["top", "growth", "--since=1", "--json"], more, &[path]].concat();
+        let output = run(&place, &words);
+        assert!(output.status.success(), "{output:?}");
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(said["generations"], serde_json::json!([1, 2]));
+        let rows = said["growth"].as_array().unwrap().iter();
+        rows.map(|row| {
+            let key = ["path", "user", "group"].iter().find_map(|key| row[key].as_str()).unwrap();
+            (key.strip_prefix(path).unwrap_or(key).to_owned(), row["grown_bytes"].as_i64().unwrap())
+        })
+        .collect()
+    };
+    let row = |name: &str, bytes| (name.to_owned(), bytes);
+    assert_eq!(top(&[]), [row("/a/file", 4000), row("/b/new", 3000)]);
+    assert_eq!(top(&["-n", "1"]), [row("/a/file", 4000)]);
+    assert_eq!(top(&["--by=directory"]), [row("/b", 2000)]);
+    assert_eq!(top(&["--by=user"]), [row("54321", 3000)]);
+    assert_eq!(top(&["--by", "group"]), [row("54322", 3000)]);
+    let text = run(&place, &["top", "growth", "--since", "1", path]).stdout;
+    let text = String::from_utf8(text).unwrap();
+    assert_eq!(text, format!("   4.0K  {path}/a/file\n   3.0K  {path}/b/new\n"));
+    for (words, expected) in [
+        (&["top", "largest", "--since=1"][..], "--since and --by are for 'canopy top growth'"),
+        (&["top", "growth", "--mine", "--since=1"], "growth is told of all users"),
+        (&["top", "growth", "--user=0", "--since=1"], "growth is told of all users"),
+        (&["top", "growth", "--since=3"], "generation 3 is not kept; the last is 2"),
+        (&["diff", "1", "4"], "generation 4 is not kept; the last is 2"),
+        (&["diff", "1", "2", "/no/such"], "no index covers /no/such"),
+        (&["history", "/no/such"], "no index covers /no/such"),
+    ] {
+        assert!(error_of(&place, words).contains(expected), "{words:?}");
+    }
+    let history = run(&place, &["history", "--json", "--threads=1", path]).stdout;
+    let history: serde_json::Value = serde_json::from_slice(&history).unwrap();
+    let of = |at: usize, key: &str| history[at][key].as_i64().unwrap();
+    assert_eq!((of(0, "generation"), of(0, "entries"), of(0, "bytes")), (1, 6, 92_000));
+    assert_eq!((of(1, "generation"), of(1, "entries"), of(1, "bytes")), (2, 7, 9000));
+    let du = |at| done(&place, &["du", "--at", at, "-s", "--block-size=1", path]);
+    for (at, generation) in [(0, "1"), (1, "2")] {
+        assert_eq!(
+            du(generation),
+            [format!("{}\t{path}", of(at, "disk_bytes"))].map(|line| line.replace('\t', "\\t"))
+        );
+    }
+    let lines = run(&place, &["history", "--ascii", tree.join("b/new").to_str().unwrap()]).stdout;
+    let lines = String::from_utf8(lines).unwrap();
+    let lines: Vec<&str> = lines.lines().collect();
+    assert_eq!(lines.len(), 3);
+    assert!(lines[1].ends_with("-        -"), "{lines:?}");
+    assert!(lines[2].ends_with(&"#".repeat(30)), "{lines:?}");
+    let count = String::from_utf8(run(&place, &["diff", "1", "2", "--count"]).stdout).unwrap();
+    assert_eq!(
+        count,
+        "created   +3.0K  1 entries\ndeleted       0  0 entries\nchanged    -84K  2 entries\n\
+         moved         0  1 entries\n"
+    );
+}
