@@ -5,7 +5,8 @@ use crate::measure::{interleaved, median, seconds};
 use crate::process::space;
 use anyhow::Context;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -18,6 +19,9 @@ pub struct Arguments {
     /// Files of the tree, ten a directory
     #[arg(long, default_value_t = 1_000_000)]
     files: usize,
+    /// Index the tree so many times, by bind mounts (needs root), each as a source of its own
+    #[arg(long, default_value_t = 1)]
+    copies: usize,
     /// Updates between the first searches and the last ones
     #[arg(long, default_value_t = 1000)]
     updates: usize,
@@ -34,7 +38,7 @@ const DIRECTORIES: usize = 100;
 
 /// Makes the tree, measures, removes the tree, and prints a table in Markdown.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let Arguments { scratch, canopy, files, updates, rounds } = arguments;
+    let Arguments { scratch, canopy, files, copies, updates, rounds } = arguments;
     let (tree, index) = (scratch.join("tree"), scratch.join("index"));
     let text = |path: &PathBuf| path.to_str().map(str::to_owned).context("a path is not UTF-8");
     let (canopy, index, root) = (text(canopy)?, text(&index)?, text(&tree)?);
@@ -54,9 +58,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let words: Vec<String> = ours(words);
         seconds(&words.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    println!("| {files} files in {directories} directories | |\n| --- | ---: |");
+    let mounts = BindMounts::new(scratch, &tree, copies - 1)?;
+    println!("| {copies} times {files} files in {directories} directories | |\n| --- | ---: |");
     let row = |what: &str, value: String| println!("| {what} | {value} |");
-    row("first scan", format!("{:.2} s", time(&["index", &root])?));
+    let all: Vec<&str> = [&*root].into_iter().chain(mounts.0.iter().map(String::as_str)).collect();
+    row("first scan", format!("{:.2} s", time(&[&["index"], &all[..]].concat())?));
     let itself = std::env::current_exe()?.to_str().context("a path is not UTF-8")?.to_owned();
     let incremental: Vec<String> = ours(&["index", "--incremental", &root]);
     let commands = [
@@ -73,7 +79,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let middle = text(&directory(directories / 2))?;
     let search = |when: &str| -> anyhow::Result<()> {
         let questions = [
-            ("`du -s` of all", ours(&["du", "-s", &root])),
+            ("`du -s` of a tree", ours(&["du", "-s", &root])),
             ("`find` of a small directory", ours(&["find", &middle])),
         ];
         for (what, line) in questions {
@@ -97,7 +103,35 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     row("update of a small directory, median", format!("{:.1} ms", median * 1000.0));
     row("the slowest", format!("{:.1} ms", slowest * 1000.0));
     search(&format!("after {updates} updates"))?;
+    drop(mounts);
     fs::remove_dir_all(&tree)?;
     fs::remove_dir_all(&index)?;
     Ok(())
+}
+
+/// The same tree at several places; unmounted when it is dropped.
+struct BindMounts(Vec<String>);
+
+impl BindMounts {
+    fn new(scratch: &Path, tree: &Path, count: usize) -> anyhow::Result<Self> {
+        let mut mounts = BindMounts(Vec::new());
+        for number in 0..count {
+            let place = scratch.join(format!("copy-{number}"));
+            fs::create_dir_all(&place)?;
+            let mounted = Command::new("mount").arg("--bind").args([tree, &place]).status()?;
+            anyhow::ensure!(mounted.success(), "cannot mount the tree at {}", place.display());
+            mounts.0.push(place.to_str().context("a path is not UTF-8")?.to_owned());
+        }
+        Ok(mounts)
+    }
+}
+
+impl Drop for BindMounts {
+    fn drop(&mut self) {
+        for place in &self.0 {
+            if Command::new("umount").arg(place).status().is_ok_and(|status| status.success()) {
+                drop(fs::remove_dir(place));
+            }
+        }
+    }
 }

@@ -113,7 +113,8 @@ impl Command {
 #[derive(Args)]
 pub struct ReadOptions {
     /// Answer as the index was then: at a time such as 2026-06-01, '3 days ago' or 7d, or with the
-    /// generation of a number; for those alone who write the index ('canopy info' lists what is kept)
+    /// generation of a number; for those alone who write the index ('canopy info' lists what is
+    /// kept)
     #[arg(long, value_name = "TIME|GENERATION", value_parser = moment)]
     pub at: Option<Moment>,
     /// Say on standard error which generation answers and how old it is

@@ -28,7 +28,8 @@ pub enum Error {
     BeforeOldest(u64),
     /// The caller may not see older generations.
     #[error(
-        "the past of the index at {0} is only for those who write it; name one of your own with --index"
+        "the past of the index at {0} is only for those who write it; name one of your own with \
+         --index"
     )]
     PastDenied(PathBuf),
     /// A file of a shard is not there, or not for the caller.

@@ -81,7 +81,7 @@ impl Index {
     /// Opens the generation of a moment, the current one where none is given. What is older than
     /// that one is for those alone who write the index. Takes no lock.
     pub fn open_at(path: &Path, moment: Option<Moment>) -> Result<Self> {
-        // Files of a generation go away when two newer ones were published since CURRENT was read.
+        // Files of a generation go away a while after a newer one was published.
         for _ in 0..3 {
             match Self::open_once(path, moment) {
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}

@@ -15,11 +15,11 @@ use std::path::PathBuf;
 
 /// Tell what differs between two generations of the index: created, deleted, changed, moved
 ///
-/// FROM and TO are numbers of generations, ages such as 7d, or times, as for --at of other commands;
-/// 'now' is the current one. What was moved is known by its inode and time of birth, and what moved
-/// along with its directory is not told again. A directory counts as changed by its owner, group or
-/// mode alone. Sizes say by how many bytes files have grown. Only who writes the index sees its
-/// past.
+/// FROM and TO are numbers of generations, ages such as 7d, or times, as for --at of other
+/// commands; 'now' is the current one. What was moved is known by its inode and time of birth, and
+/// what moved along with its directory is not told again. A directory counts as changed by its
+/// owner, group or mode alone. Sizes say by how many bytes files have grown. Only who writes the
+/// index sees its past.
 ///
 /// Example: canopy diff 1d now /proj
 #[derive(clap::Args)]

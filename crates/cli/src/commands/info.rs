@@ -83,7 +83,10 @@ fn as_json(index: &Index) -> anyhow::Result<Value> {
             "published": failure.published,
         })
     };
-    let generation = |kept: &KeptGeneration| json!({ "generation": kept.generation, "published_ns": kept.published_ns });
+    let generation = |kept: &KeptGeneration| {
+        let KeptGeneration { generation, published_ns } = kept;
+        json!({ "generation": generation, "published_ns": published_ns })
+    };
     Ok(json!({
         "index": index.path(),
         "generation": index.generation(),

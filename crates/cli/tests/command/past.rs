@@ -210,8 +210,8 @@ fn the_past_is_for_the_writer_alone() {
     assert!(done(&place, &["find", "--at=1", path]).iter().any(|at| at.ends_with("unmistakable")));
 }
 
-/// An entry as find tells it: type, mode, owner, size and time of modification (but of directories),
-/// and where it points.
+/// An entry as find tells it: type, mode, owner, size and time of modification (but of
+/// directories), and where it points.
 type Told = (String, String);
 
 /// Returns what a generation has at and below a path.
