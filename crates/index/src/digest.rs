@@ -33,6 +33,15 @@ impl DigestKey {
         DigestKey(SipHasher13::new_with_keys(first, second))
     }
 
+    /// Returns the digest of a directory by itself: of its device and attributes but the time of
+    /// access.
+    pub(crate) fn of_directory(self, dev: u64, attributes: &Attributes) -> u64 {
+        let mut hasher = self.0;
+        add_numbers(&mut hasher, numbers_of(&Attributes { atime_ns: 0, ..*attributes }));
+        add_numbers(&mut hasher, [dev]);
+        hasher.finish()
+    }
+
     /// Returns the digest of a place: of a directory's path and a part of its listing.
     pub(crate) fn of_place(self, path: &str, part: u32) -> u64 {
         let mut hasher = self.0;

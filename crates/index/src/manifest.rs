@@ -122,6 +122,18 @@ pub struct ScanRecord {
     pub no_prune: bool,
     /// Whether extended attributes were left out.
     pub no_xattrs: bool,
+    /// What it went by besides; none if listings of the source went by something else, or lack some
+    /// of what they should have.
+    pub configured: Option<Configured>,
+}
+
+/// What the configuration says of scans.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configured {
+    /// Patterns of what is left out.
+    pub left_out: Vec<String>,
+    /// Types of file systems whose modes and ACLs are trusted.
+    pub trusted: Vec<String>,
 }
 
 // Not flattened: serde would buffer every value of it, and this is read by each command of root's.

@@ -54,6 +54,7 @@ mod replaced;
 mod shard_writer;
 mod sources;
 mod tables;
+mod unread;
 
 use cleaning::Files;
 pub use compaction::{Compacted, Due};
@@ -375,6 +376,9 @@ impl Writer {
             }
         }
         if let Some(begun) = self.begun.get(&source) {
+            if let Some(refresh) = &begun.refresh {
+                seen.append(refresh.seen_unread());
+            }
             begun.entries.store(seen.entries, Ordering::Relaxed);
             begun.kept_entries.store(seen.kept_entries, Ordering::Relaxed);
             if !self.all_stays(begun, &seen, left.is_empty() && sealed.is_empty())

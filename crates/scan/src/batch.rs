@@ -32,7 +32,8 @@ pub(crate) struct Batch {
 struct Waiting {
     directory: Arc<Directory>,
     part: u32,
-    rows: Rows,
+    /// None of a directory that was not read, whose listing is to stay.
+    rows: Option<Rows>,
 }
 
 impl Batch {
@@ -47,7 +48,12 @@ impl Batch {
         let rows = std::mem::replace(rows, self.spare.pop().unwrap_or_default());
         self.rows += rows.len();
         self.bytes += rows.bytes();
-        self.waiting.push(Waiting { directory: directory.clone(), part, rows });
+        self.waiting.push(Waiting { directory: directory.clone(), part, rows: Some(rows) });
+    }
+
+    /// Takes in a directory that was not read, whose listing is to stay.
+    pub(crate) fn put_unread(&mut self, directory: &Arc<Directory>) {
+        self.waiting.push(Waiting { directory: directory.clone(), part: 0, rows: None });
     }
 
     /// Returns whether it is time to hand the listings over.
@@ -60,19 +66,28 @@ impl Batch {
 
     /// Hands all listings over, which were read before `round` began (`None`: nothing is looked at
     /// again), but for those of directories that are gone. `changed` is told of these, and of each
-    /// that fewer see than its class says.
+    /// that fewer see than its class says. `unread` is given the directories that were not read, and
+    /// whether the listing of each can stay: if not, it must be read.
     pub(crate) fn hand_over<S: Sink>(
         &mut self,
         sink: &mut S,
         classes: &ClassTable,
         round: Option<(u64, &Moves)>,
         mut changed: impl FnMut(&str, Fault),
+        mut unread: impl FnMut(Arc<Directory>, bool),
     ) -> Result<(), S::Error> {
         (self.rows, self.bytes) = (0, 0);
-        for Waiting { directory, part, mut rows } in self.waiting.drain(..) {
+        for Waiting { directory, part, rows } in self.waiting.drain(..) {
+            let narrowing = round.and_then(|(round, moves)| directory.narrowing(round, moves));
+            let Some(mut rows) = rows else {
+                match narrowing {
+                    Some(Narrowing::Gone(fault)) => changed(&directory.path(), fault),
+                    narrowing => unread(directory, narrowing.is_none()),
+                }
+                continue;
+            };
             let path = directory.path();
             let mut access = Cow::Borrowed(&directory.access);
-            let narrowing = round.and_then(|(round, moves)| directory.narrowing(round, moves));
             match narrowing {
                 None => {}
                 Some(Narrowing::ToThose(grants)) => {
@@ -85,15 +100,8 @@ impl Batch {
                     continue;
                 }
             }
-            sink.listing(&Listing {
-                path: &path,
-                depth: directory.depth,
-                part,
-                dev: directory.dev,
-                directory: &directory.attributes,
-                access: &access,
-                rows: &rows,
-            })?;
+            let listing = directory.listing(&path, &rows);
+            sink.listing(&Listing { part, access: &access, ..listing })?;
             if rows.capacity_bytes() <= SPARE_BYTES && self.spare.len() < LISTINGS_MAX {
                 rows.clear();
                 self.spare.push(rows);

@@ -10,7 +10,9 @@ use crate::faults::{Fault, Step};
 use crate::ids::Unmapped;
 use crate::inode::{Stat, access_acl, stat_open};
 use crate::rules::Rules;
-use canopy_model::{Access, Acl, Approach, Attributes, ClassTable, Grant, Permissions, Wanted};
+use canopy_model::{
+    Access, Acl, Approach, Attributes, ClassTable, Grant, Listing, Permissions, Rows, Wanted,
+};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
@@ -195,6 +197,19 @@ impl Directory {
         }
         names.reverse();
         names.join("/")
+    }
+
+    /// Returns its listing, with these rows.
+    pub(crate) fn listing<'a>(&'a self, path: &'a str, rows: &'a Rows) -> Listing<'a> {
+        Listing {
+            path,
+            depth: self.depth,
+            part: 0,
+            dev: self.dev,
+            directory: &self.attributes,
+            access: &self.access,
+            rows,
+        }
     }
 
     /// Returns the length of the path of an entry.

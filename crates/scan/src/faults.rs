@@ -76,6 +76,8 @@ pub struct Counts {
     pub moved: AtomicU64,
     /// Directories whose contents were left out since their paths are too long.
     pub long_paths: AtomicU64,
+    /// Times that a listing lacks some of what it should have, though the directory could be opened.
+    pub partial: AtomicU64,
     /// Directories for root alone, since their permissions are of users or groups that the user
     /// namespace does not know.
     pub unmapped: AtomicU64,

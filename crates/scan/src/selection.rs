@@ -1,6 +1,6 @@
 //! Which directories of a source a walk lists, where most of it is known and stays.
 
-use canopy_model::{Access, Attributes, unescape};
+use canopy_model::{Access, Attributes, Listing, unescape};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,6 +27,19 @@ pub trait Known: Sync {
 
     /// Takes note that a directory is not as it was known, so that all below it is listed.
     fn replaces(&self, path: &str);
+
+    /// Returns whether a directory need not be read, since it tells by itself that its listing,
+    /// which is given without rows, is as it was known. `look` looks at the directories that were
+    /// known in it; `None` if that cannot be done.
+    fn has_unread(
+        &self,
+        listing: &Listing<'_>,
+        look: &mut dyn FnMut(&str) -> Option<Attributes>,
+    ) -> bool;
+
+    /// Takes note that the listing of a directory that was not read stays; returns how many entries
+    /// it has.
+    fn keeps(&self, listing: &Listing<'_>) -> u64;
 }
 
 impl Selection {
@@ -97,4 +110,6 @@ pub(crate) enum Selected<'s> {
     Part(&'s Selection),
     /// All of it, unless it is as it was known.
     IfChanged,
+    /// The directory itself, and nothing below.
+    Alone,
 }

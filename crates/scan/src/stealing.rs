@@ -55,7 +55,7 @@ pub fn share<T: Send, S: Send, R: Send>(
 
 impl<T> Stack<'_, T> {
     /// Takes the next piece; the one taken before is done. Waits for others to make some, and
-    /// calls `idle` first. `None` when all is done or stopped.
+    /// calls `idle` first, which may put some. `None` when all is done or stopped.
     pub fn take(&self, mut idle: impl FnMut()) -> Option<T> {
         if self.working.take() {
             self.pool.waiting.fetch_sub(1, Ordering::AcqRel);
@@ -66,13 +66,16 @@ impl<T> Stack<'_, T> {
                 self.working.set(true);
                 return Some(piece);
             }
+            idle_rounds += 1;
+            if idle_rounds == 1 {
+                idle();
+                continue;
+            }
             if self.pool.waiting.load(Ordering::Acquire) == 0 {
                 break;
             }
-            idle_rounds += 1;
             match idle_rounds {
-                1 => idle(),
-                2..64 => std::thread::yield_now(),
+                ..64 => std::thread::yield_now(),
                 _ => std::thread::sleep(Duration::from_micros(50)),
             }
         }
@@ -130,6 +133,24 @@ mod tests {
             });
             // A tree of two branches and ten levels, and one leaf more below each of the last.
             assert_eq!(taken.into_inner(), 2_u64.pow(10) - 1 + 2_u64.pow(9));
+        }
+    }
+
+    #[test]
+    fn what_is_put_at_the_end_is_taken() {
+        for threads in [1, 3] {
+            let taken = AtomicU64::new(0);
+            share(0_u32, vec![(); threads], |(), stack| {
+                let put = Cell::new(false);
+                while let Some(piece) = stack.take(|| {
+                    if !put.replace(true) {
+                        stack.put(1)
+                    }
+                }) {
+                    taken.fetch_add(u64::from(piece), Ordering::Relaxed);
+                }
+            });
+            assert_eq!(taken.into_inner(), threads as u64);
         }
     }
 

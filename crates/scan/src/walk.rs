@@ -151,6 +151,13 @@ impl Walk<'_> {
             Fault::Failed(..) => &self.counts.failed,
         };
         count.fetch_add(1, Ordering::Relaxed);
+        // The times of a directory tell that an entry went away, and one that was not opened has no
+        // listing.
+        let is_partial = match fault {
+            Fault::Failed(step, _) => step != Step::List && !error.vanished(),
+            fault => fault == Fault::Moved,
+        };
+        self.counts.partial.fetch_add(is_partial.into(), Ordering::Relaxed);
         (self.on_error)(&error);
     }
 
@@ -178,6 +185,25 @@ impl Walk<'_> {
         if let Some(limit) = &self.options.rate_limit {
             limit.take();
         }
+    }
+
+    /// Returns whether a directory need not be read, and gives the directories in it that are
+    /// entered. The root is always read.
+    fn is_unread(&self, directory: &Directory, subdirs: &mut Vec<CString>) -> bool {
+        let Some(known) = self.known.filter(|_| directory.depth > 0) else { return false };
+        let (path, none) = (directory.path(), Rows::default());
+        known.has_unread(&directory.listing(&path, &none), &mut |escaped| {
+            if self.is_users_mount(directory, escaped) {
+                return None;
+            }
+            let name = CString::new(unescape(escaped)).ok()?;
+            self.wait_for_rate();
+            let stat = stat_at(&directory.fd, &name).ok()?;
+            if !self.ends_at(directory, &stat) {
+                subdirs.push(name);
+            }
+            Some(stat.attributes)
+        })
     }
 
     /// Returns whether the contents of a directory are left out because of where it is.
@@ -283,7 +309,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             // While others work, what was read need not wait.
             let mut handed_over = Ok(());
             let Some(task) = stack.take(|| handed_over = self.hand_over()) else {
-                outcome = handed_over.and_then(|()| self.hand_over());
+                outcome = handed_over;
                 break;
             };
             outcome = handed_over.and_then(|()| match task {
@@ -325,14 +351,22 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             let known = self.walk.known.map(|known| known.subdirectories(&directory.path()));
             self.unchanged = Some(Unchanged { selection, known: known.unwrap_or_default() });
         }
-        let mut buffer = std::mem::take(&mut self.buffer);
         if self.is_pointless(&directory) {
-            self.buffer = buffer;
             return Ok(());
         }
+        self.subdirs.clear();
+        if part == 0
+            && matches!(selected, Selected::Whole)
+            && self.walk.is_unread(&directory, &mut self.subdirs)
+        {
+            self.put_subdirs(&directory, selected);
+            self.batch.put_unread(&directory);
+            return if self.batch.is_full() { self.hand_over() } else { Ok(()) };
+        }
+        self.subdirs.clear();
+        let mut buffer = std::mem::take(&mut self.buffer);
         let mut entries = RawDir::new(&directory.fd, &mut buffer);
         self.names.clear();
-        self.subdirs.clear();
         if part == 0 && directory.is_of_unmapped() {
             self.walk.counts.unmapped.fetch_add(1, Ordering::Relaxed);
         }
@@ -463,6 +497,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 }
                 Some(Err(Errno::INTR)) => continue,
                 Some(Err(errno)) => {
+                    self.walk.counts.partial.fetch_add(1, Ordering::Relaxed);
                     self.walk.report(&directory.path(), Fault::Failed(Step::List, errno));
                     return false;
                 }
@@ -539,11 +574,24 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         let round = (!walk.options.one_reader)
             .then(|| (walk.round.fetch_add(1, Ordering::SeqCst) + 1, &walk.moves));
         let changed = |path: &str, fault| walk.report(path, fault);
-        self.batch.hand_over(&mut self.sink, walk.classes, round, changed)
+        let unread = |directory: Arc<Directory>, stays: bool| match walk.known.filter(|_| stays) {
+            Some(known) => {
+                let entries = known.keeps(&directory.listing(&directory.path(), &Rows::default()));
+                walk.counts.entries.fetch_add(entries, Ordering::Relaxed);
+                walk.counts.directories.fetch_add(1, Ordering::Relaxed);
+            }
+            None => {
+                self.stack.put(Task::Read { directory, part: 0, selected: Selected::Alone });
+            }
+        };
+        self.batch.hand_over(&mut self.sink, walk.classes, round, changed, unread)
     }
 
     /// Puts the subdirectories on the stack so that they are read in the order of their names.
     fn put_subdirs(&mut self, directory: &Arc<Directory>, selected: Selected<'s>) {
+        if matches!(selected, Selected::Alone) {
+            return;
+        }
         self.subdirs.sort_unstable_by(|a, b| b.cmp(a));
         for name in self.subdirs.drain(..) {
             let selected = match selected {

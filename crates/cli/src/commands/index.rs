@@ -3,6 +3,7 @@
 use super::building::{Shards, end_if_asked, publish, with_progress};
 use super::index_faults::{Faults, Shortfalls};
 use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader};
+use super::update::scan_part;
 use crate::config::settings;
 use crate::limits::{OwnerLimitOptions, memory_size, subordinate_uids};
 use crate::options::{now_ns, threads};
@@ -13,7 +14,7 @@ use anyhow::Context;
 use canopy_index::{Disk, NewSource, Retention, ScanRecord, Writer, WriterOptions};
 use canopy_model::{Approach, Attributes, Audience, ClassTable, Grant, escape};
 use canopy_scan::{
-    Counts, Excludes, FoundXattr, MountRules, Root, ScanError, ScanOptions, threads_max,
+    Counts, Excludes, FoundXattr, MountRules, Root, ScanError, ScanOptions, Selection, threads_max,
 };
 use canopy_text::human_size;
 use std::collections::HashSet;
@@ -80,6 +81,10 @@ pub struct Arguments {
     /// Write only what has changed since each PATH was indexed
     #[arg(long, conflicts_with = "replace")]
     incremental: bool,
+    /// Do not read directories again whose times tell that no name in them has changed: what has
+    /// changed of files in place, such as sizes and permissions, is not seen
+    #[arg(long, requires = "incremental")]
+    trust_directory_times: bool,
     /// Remove what is in the index of each PATH ahead of the scan: needs half of the space, but until
     /// the end there are no answers about PATH, and those who read now may not come to their end
     #[arg(long)]
@@ -211,6 +216,7 @@ pub fn run(
             excludes: arguments.exclude.clone(),
             no_prune: arguments.no_prune,
             no_xattrs: arguments.no_xattrs,
+            configured: None,
         },
         arguments: &arguments,
         namespaces,
@@ -309,13 +315,48 @@ impl Run<'_> {
         let before = self.scans.shortfalls(writer, &self.rules);
         let (root, new) = self.scans.open(writer, path, &self.rules, &self.record)?;
         let escaped = root.escaped_path();
-        let is_known = writer.sources().iter().any(|(source, _)| source.root == new.root);
-        let begun = match self.arguments.incremental && is_known {
-            true => writer.refresh_source(new, [(String::new(), true)])?,
-            false => writer.add_source(NewSource { name: self.arguments.name.clone(), ..new })?,
+        let record = new.scan.clone().unwrap_or_default();
+        let known = writer.sources().into_iter().find(|(source, _)| source.root == new.root);
+        let partial = self.scans.counts.partial.load(Ordering::Relaxed);
+        let (begun, scanned) = match known.filter(|_| self.arguments.incremental) {
+            Some((_, before)) => {
+                let begun = writer.refresh_source(new, [(String::new(), true)])?;
+                let is_same = before.as_ref() == Some(&record);
+                if self.arguments.trust_directory_times && !is_same {
+                    message(format_args!(
+                        "all directories of {} are read: the index has some as other options made \
+                         them, or not all of some",
+                        path.display()
+                    ));
+                }
+                (begun, self.scan_again(writer, (begun, is_same), root, &record))
+            }
+            None => {
+                let new = NewSource { name: self.arguments.name.clone(), ..new };
+                let begun = writer.add_source(new)?;
+                (begun, self.scans.scan(writer, begun, (root, None), &self.rules, &record))
+            }
         };
-        let scanned = self.scans.scan(writer, begun, (root, None), &self.rules, &self.record);
+        if self.scans.counts.partial.load(Ordering::Relaxed) > partial {
+            writer.note_partial(begun);
+        }
         self.ended(writer, begun, &escaped, &before, scanned)
+    }
+
+    /// Scans a tree that is a source; `is_same` says whether the index has it by the same options.
+    fn scan_again(
+        &self,
+        writer: &mut Writer,
+        (begun, is_same): (u32, bool),
+        root: Root,
+        record: &ScanRecord,
+    ) -> anyhow::Result<()> {
+        if self.arguments.trust_directory_times && is_same {
+            writer.trust_directory_times(begun)?;
+        }
+        let mut whole = Selection::default();
+        whole.add("", true);
+        scan_part(writer, &self.scans, begun, (root, &whole), &self.rules, record)
     }
 
     /// Reads the records of a namespace likewise.

@@ -4,7 +4,7 @@ use super::building::Shards;
 use super::index_faults::{Faults, Shortfalls};
 use crate::config::{prune_patterns, settings};
 use anyhow::Context;
-use canopy_index::{NewSource, ScanRecord, Writer};
+use canopy_index::{Configured, NewSource, ScanRecord, Writer};
 use canopy_scan::{
     Counts, Excludes, Fault, MountRules, Part, RateLimit, Root, ScanError, ScanOptions, Step, scan,
 };
@@ -51,9 +51,10 @@ impl Scans {
     /// Returns how a source is scanned; what it leaves out depends on where its root is.
     pub fn options(&self, record: &ScanRecord, root: &Path) -> anyhow::Result<ScanOptions> {
         let mut patterns = record.excludes.clone();
-        if !record.no_prune {
-            patterns.extend(prune_patterns(settings(), root)?);
-        }
+        patterns.extend(match &record.configured {
+            Some(configured) => configured.left_out.clone(),
+            None => configured(record, root)?.left_out,
+        });
         Ok(ScanOptions {
             one_file_system: record.one_file_system,
             excludes: Excludes::new(patterns.iter().map(String::as_str))?,
@@ -66,7 +67,8 @@ impl Scans {
         })
     }
 
-    /// Opens the root of a source; returns it and what the index keeps of it.
+    /// Opens the root of a source; returns it and what the index keeps of it, with what is configured
+    /// now.
     pub fn open(
         &self,
         writer: &Writer,
@@ -83,6 +85,7 @@ impl Scans {
             self.counts.failed.fetch_add(1, Ordering::Relaxed);
             self.faults.add(&root.path, &error);
         }
+        let configured = Some(configured(record, &root.path)?);
         let new = NewSource {
             name: None,
             root: root.escaped_path(),
@@ -91,7 +94,7 @@ impl Scans {
             attributes: root.attributes,
             approach: root.approach.clone(),
             xattrs,
-            scan: Some(record.clone()),
+            scan: Some(ScanRecord { configured, ..record.clone() }),
         };
         Ok((root, new))
     }
@@ -135,6 +138,15 @@ impl Scans {
     pub fn shortfalls(&self, writer: &Writer, rules: &MountRules) -> Shortfalls {
         Shortfalls::new(&self.counts, writer.beyond_limits(), rules.closed())
     }
+}
+
+/// Returns what the configuration says of scans of a source.
+fn configured(record: &ScanRecord, root: &Path) -> anyhow::Result<Configured> {
+    let left_out = match record.no_prune {
+        true => Vec::new(),
+        false => prune_patterns(settings(), root)?,
+    };
+    Ok(Configured { left_out, trusted: settings().trust_fs.clone().unwrap_or_default() })
 }
 
 /// Returns whether the index that this user writes is for this user alone.

@@ -10,8 +10,8 @@ use crate::outcome::{Outcome, message, say, warn_of};
 use crate::{Engine, companion, interrupt, places};
 use anyhow::Context;
 use canopy_index::{Disk, ScanRecord, SourceRecord, Writer, WriterOptions};
-use canopy_model::{Access, Attributes, escape, unescape};
-use canopy_scan::{Known, MountRules, Part, Selection, threads_max};
+use canopy_model::{Access, Attributes, Listing, escape, unescape};
+use canopy_scan::{Known, MountRules, Part, Root, Selection, threads_max};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -313,16 +313,15 @@ fn refresh(
         shown(&source.root),
         shown(&new.root)
     );
+    let now = new.scan.clone().unwrap_or_default();
     let mut selected = Vec::new();
     selection.each(&mut |path, whole| selected.push((path.to_owned(), whole)));
     let begun = writer.refresh_source(new, selected)?;
-    let known = KnownListings { writer, begun, error: Mutex::new(None) };
-    let part = Some(Part { selection: &selection, known: &known });
-    let scanned = scans.scan(writer, begun, (root, part), rules, &record);
-    let scanned = match known.error.into_inner() {
-        Some(error) => Err(error.into()),
-        None => scanned,
-    };
+    let partial = scans.counts.partial.load(Ordering::Relaxed);
+    let scanned = scan_part(writer, scans, begun, (root, &selection), rules, &now);
+    if scans.counts.partial.load(Ordering::Relaxed) > partial || now != record {
+        writer.note_partial(begun);
+    }
     match scanned {
         Ok(()) => {
             let missing = scans.shortfalls(writer, rules).since(&before);
@@ -333,6 +332,24 @@ fn refresh(
         Err(_) => writer.abandon(begun),
     }
     scanned
+}
+
+/// Scans what is selected of a source that was begun under this number.
+pub(super) fn scan_part(
+    writer: &Writer,
+    scans: &Scans,
+    begun: u32,
+    (root, selection): (Root, &Selection),
+    rules: &MountRules,
+    record: &ScanRecord,
+) -> anyhow::Result<()> {
+    let known = KnownListings { writer, begun, error: Mutex::new(None) };
+    let part = Some(Part { selection, known: &known });
+    let scanned = scans.scan(writer, begun, (root, part), rules, record);
+    match known.error.into_inner() {
+        Some(error) => Err(error.into()),
+        None => scanned,
+    }
 }
 
 /// Tells a walk what the index has.
@@ -363,5 +380,17 @@ impl Known for KnownListings<'_> {
 
     fn replaces(&self, path: &str) {
         self.writer.replaces(self.begun, path);
+    }
+
+    fn has_unread(
+        &self,
+        listing: &Listing<'_>,
+        look: &mut dyn FnMut(&str) -> Option<Attributes>,
+    ) -> bool {
+        self.writer.has_unread(self.begun, listing, look)
+    }
+
+    fn keeps(&self, listing: &Listing<'_>) -> u64 {
+        self.writer.keeps(self.begun, listing)
     }
 }

@@ -126,6 +126,53 @@ fn an_incremental_scan_keeps_what_is_as_it_was() {
     assert_eq!(listed(&place), before);
 }
 
+/// What changes the times of directories is compared with new indexes in `tools/updated.rs`.
+#[test]
+fn directories_with_old_times_are_not_read() {
+    let place = place();
+    let file = place.path("tree/a/b/file");
+    let size = || {
+        let words = ["find", "TREE/a/b/file", "-printf", "%s"];
+        said(&run(&place, &words))
+    };
+    let scan = |more: &[&str]| {
+        let words = [&["index", "--incremental"], more, &["TREE"]].concat();
+        let output = run(&place, &words);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        said(&output)
+    };
+    let trust = "--trust-directory-times";
+    // The tree has just been made.
+    fs::write(&file, "22").unwrap();
+    scan(&[trust]);
+    assert_eq!(size(), "2");
+    std::thread::sleep(Duration::from_millis(2100));
+    scan(&[]);
+    fs::write(&file, "333").unwrap();
+    let output = scan(&[trust]);
+    assert!(!output.contains("are read"), "{output}");
+    assert!(output.contains(" 3 entries in 3 directories"), "{output}");
+    assert_eq!(size(), "2");
+    // Whatever is new in a directory has it read, and what is below a directory that is closed.
+    fs::write(place.path("tree/a/b/new"), "").unwrap();
+    scan(&[trust]);
+    assert_eq!((size().as_str(), listed(&place).len()), ("3", 5));
+    fs::set_permissions(place.path("tree/a"), fs::Permissions::from_mode(0o700)).unwrap();
+    scan(&[trust]);
+    let user = crate::common::User { uid: 4321, gid: 4321, groups: Vec::new() };
+    let (index, tree) = (place.path("index"), place.path("tree"));
+    let words = ["--index".as_ref(), index.as_os_str(), "find".as_ref(), tree.as_os_str()];
+    assert!(!said(&user.run(place.canopy.as_os_str(), &words)).contains("a/b"));
+
+    // What other options have made is read.
+    let output = scan(&[trust, "--exclude=new"]);
+    assert!(output.contains("all directories of"), "{output}");
+    assert!(!scan(&[trust, "--exclude=new"]).contains("are read"));
+    assert!(run(&place, &["index", "--no-xattrs", "TREE/a/b"]).status.success());
+    assert!(scan(&[trust, "--exclude=new"]).contains("all directories of"));
+    assert_eq!(listed(&place), ["", "/a", "/a/b", "/a/b/file"]);
+}
+
 /// Only that it does not take less time can be told for sure.
 #[test]
 fn a_scan_is_no_faster_than_it_may_be() {
@@ -181,6 +228,7 @@ fn wrong_words_are_one_clear_error() {
             "/etc is in no source of the index; 'canopy index PATH' makes it one",
         ),
         (&["index", "--incremental", "--replace", "TREE"], "cannot be used with"),
+        (&["index", "--trust-directory-times", "TREE"], "--incremental"),
         (&["update", "--memory=lots", "TREE"], "--memory"),
         (&["update", "--max-rate=0", "TREE"], "--max-rate"),
         (&["index", "--max-rate=-1", "TREE"], "--max-rate"),

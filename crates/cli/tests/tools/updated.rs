@@ -1,4 +1,4 @@
-//! Every tool, and SQL, on an index that `canopy update` has brought up to date, against one of the
+//! Every tool, and SQL, on an index that was brought up to date by listing some directories, against one of the
 //! same tree that was written anew: their answers are the same. Needs root.
 
 use crate::common::{Place, User, all_paths, odd_name, random_tree, seeded};
@@ -7,8 +7,10 @@ use rand::rngs::StdRng;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
 
 /// All sections of a report.
 const SECTIONS: &str = "totals,users,groups,types,extensions,sizes,ages,largest,newest,oldest,\
@@ -43,33 +45,58 @@ const COMMANDS: [&[&str]; 21] = [
 #[test]
 fn an_updated_index_answers_as_a_new_one() {
     for seed in 7100..7106 {
-        let place = Place::new();
-        let (tree, index, new) = (place.path("tree"), place.path("index"), place.path("new"));
-        let mut random = seeded(seed);
-        random_tree(&tree, &mut random, true);
-        keep_access_times(&tree);
-        let mut changes = Changes::of(&tree);
-        place.index(&index, &tree);
-        for round in 0..4 {
-            let suspects = changes.make(&mut random, round);
+        follow(seed, true, &|place, suspects| {
+            let index = place.path("index");
             let mut arguments: Vec<&OsStr> =
                 ["update", "--copied-rows", "0"].map(OsStr::new).to_vec();
             arguments.extend(suspects.iter().map(|path| path.as_os_str()));
-            let output = place.canopy(&index, &arguments);
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        }
-        place.index(&new, &tree);
-        let mut users = vec![User { uid: 0, gid: 0, groups: Vec::new() }];
-        users.extend((0..3).map(|_| User::random(&mut random)));
-        for user in users {
-            for command in COMMANDS {
-                let [updated, written] =
-                    [&index, &new].map(|index| answer(&place, index, &user, command));
-                assert!(
-                    updated == written,
-                    "{seed}, {user:?}, {command:?}:\n{updated:?}\n{written:?}"
-                );
-            }
+            place.canopy(&index, &arguments)
+        });
+    }
+}
+
+/// All changes but those of files with several names alter times of directories.
+#[test]
+fn an_index_by_directory_times_answers_as_a_new_one() {
+    for seed in 7200..7206 {
+        follow(seed, false, &|place, _| {
+            let (index, tree) = (place.path("index"), place.path("tree"));
+            // Space that files take is settled then.
+            assert!(Command::new("sync").arg("-f").arg(&tree).status().unwrap().success());
+            let mut arguments =
+                ["index", "--incremental", "--trust-directory-times"].map(OsStr::new).to_vec();
+            arguments.push(tree.as_os_str());
+            place.canopy(&index, &arguments)
+        });
+    }
+}
+
+/// Changes a tree, has an index follow by `update`, and compares it with a new one.
+fn follow(seed: u64, links: bool, update: &dyn Fn(&Place, &BTreeSet<PathBuf>) -> Output) {
+    let place = Place::new();
+    let (tree, index, new) = (place.path("tree"), place.path("index"), place.path("new"));
+    let mut random = seeded(seed);
+    random_tree(&tree, &mut random, links);
+    keep_access_times(&tree);
+    let mut changes = Changes::of(&tree, links);
+    if !links {
+        // Times of directories count when they are two seconds old.
+        std::thread::sleep(Duration::from_millis(2100));
+    }
+    place.index(&index, &tree);
+    for round in 0..4 {
+        let suspects = changes.make(&mut random, round);
+        let output = update(&place, &suspects);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    place.index(&new, &tree);
+    let mut users = vec![User { uid: 0, gid: 0, groups: Vec::new() }];
+    users.extend((0..3).map(|_| User::random(&mut random)));
+    for user in users {
+        for command in COMMANDS {
+            let [updated, written] =
+                [&index, &new].map(|index| answer(&place, index, &user, command));
+            assert!(updated == written, "{seed}, {user:?}, {command:?}:\n{updated:?}\n{written:?}");
         }
     }
 }
@@ -112,10 +139,12 @@ struct Changes {
     directories: BTreeSet<PathBuf>,
     /// Files with one name.
     files: BTreeSet<PathBuf>,
+    /// Whether files get further names.
+    links: bool,
 }
 
 impl Changes {
-    fn of(tree: &Path) -> Self {
+    fn of(tree: &Path, links: bool) -> Self {
         let (mut directories, mut files) = (BTreeSet::new(), BTreeSet::new());
         for path in all_paths(tree) {
             let metadata = path.symlink_metadata().unwrap();
@@ -125,7 +154,7 @@ impl Changes {
                 files.insert(path);
             }
         }
-        Changes { tree: tree.to_owned(), directories, files }
+        Changes { tree: tree.to_owned(), directories, files, links }
     }
 
     /// Makes some changes, and returns the directories whose listings they change.
@@ -134,13 +163,13 @@ impl Changes {
         for number in 0..random.random_range(1..6) {
             let directory = any(&self.directories, random).unwrap();
             let path = directory.join(odd_name(random, 1000 * (round + 1) + number));
-            match random.random_range(0..6) {
+            match random.random_range(0..7) {
                 0 => {
                     fs::create_dir(&path).unwrap();
                     fs::write(path.join("in it"), "x").unwrap();
                     self.directories.insert(path);
                 }
-                1 => {
+                1 if self.links => {
                     if let Some(file) = any(&self.files, random) {
                         fs::hard_link(&file, &path).unwrap();
                         suspects.extend(file.parent().map(Path::to_owned));
@@ -164,6 +193,10 @@ impl Changes {
                     suspects.extend(around(&self.tree, from));
                     suspects.insert(to);
                     continue;
+                }
+                5 => {
+                    let mode = [0o700, 0o750, 0o711, 0o755][random.random_range(0..4)];
+                    fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
                 }
                 _ => {
                     fs::write(&path, vec![b'y'; random.random_range(0..9000)]).unwrap();

@@ -12,6 +12,7 @@
 use super::copying::{attributes, read};
 use super::replaced::{KeptListings, KeptValues, Replaced};
 use super::sources::Begun;
+use super::unread::Unread;
 use super::{NewSource, Writer};
 use crate::column::*;
 use crate::digest::{DigestKey, Digester, Digests};
@@ -28,26 +29,28 @@ use std::sync::Arc;
 pub(super) struct Refresh {
     /// Its number.
     pub(super) source: u32,
-    shards: Vec<(ClassId, Shard)>,
+    pub(super) shards: Vec<(ClassId, Shard)>,
     /// Listings that may be as they were, by the digest of their place.
-    known: FxHashMap<u64, KnownListing>,
+    pub(super) known: FxHashMap<u64, KnownListing>,
     /// Those of them that are.
-    kept: Arc<KeptListings>,
-    key: DigestKey,
+    pub(super) kept: Arc<KeptListings>,
+    pub(super) key: DigestKey,
     /// Directories that are listed with all below them.
     whole: RwLock<FxHashSet<String>>,
     /// Those that are listed alone.
     alone: Vec<String>,
     /// Whether what some find by name alone is sealed.
-    seals: bool,
+    pub(super) seals: bool,
+    /// What tells whether a directory need not be read.
+    pub(super) unread: Option<Unread>,
 }
 
 /// A listing that the index has.
-struct KnownListing {
-    digests: Digests,
+pub(super) struct KnownListing {
+    pub(super) digests: Digests,
     /// Its shard, by its place in [`Refresh::shards`].
-    shard: u32,
-    ordinal: u32,
+    pub(super) shard: u32,
+    pub(super) ordinal: u32,
 }
 
 /// What a thread has seen of a source.
@@ -58,9 +61,9 @@ pub(super) struct Seen {
     /// Those of them that stay as they were.
     pub(super) kept_entries: u64,
     /// How many listings stay.
-    kept: usize,
+    pub(super) kept: usize,
     /// Directories whose entries' values of extended attributes stay, as digests of their places.
-    kept_values: Vec<u64>,
+    pub(super) kept_values: Vec<u64>,
     /// Directories that were listed alone, with the names of those in them.
     alone: Vec<(String, Vec<String>)>,
 }
@@ -158,11 +161,12 @@ impl Writer {
         let listings = shards.iter().map(|(_, shard)| shard.rows(FileKind::Listings));
         let kept = Arc::new(KeptListings::none(listings));
         let whole = RwLock::new(whole);
-        let refresh = Refresh { source, shards, known, kept, key, whole, alone, seals };
+        let refresh =
+            Refresh { source, shards, known, kept, key, whole, alone, seals, unread: None };
         self.begin_source(new, None, Some(refresh))
     }
 
-    fn refresh(&self, begun: u32) -> Option<&Refresh> {
+    pub(super) fn refresh(&self, begun: u32) -> Option<&Refresh> {
         self.begun.get(&begun)?.refresh.as_ref()
     }
 

@@ -60,10 +60,7 @@ impl<'a> ShardWriter<'a> {
     fn push_placed(&mut self, listing: &Listing<'_>) -> Result<()> {
         let digests = self.digester.of(listing, &self.writer.table);
         self.seen.entries += listing.rows.len() as u64;
-        let access = listing.access;
-        if access.beyond_limits && listing.part == 0 {
-            *self.writer.beyond_limits.lock().entry(listing.directory.uid).or_default() += 1;
-        }
+        self.writer.note_limits(listing);
         let refresh = self.writer.begun.get(&self.source).and_then(|begun| begun.refresh.as_ref());
         if let Some(refresh) = refresh
             && refresh.takes_note(listing, digests, &mut self.seen)
@@ -71,6 +68,7 @@ impl<'a> ShardWriter<'a> {
             return Ok(());
         }
         self.push_values(listing);
+        let access = listing.access;
         if let Some(lookup) = access.lookup
             && !self.writer.unprivileged
         {

@@ -186,6 +186,15 @@ impl Writer {
         Ok(None)
     }
 
+    /// Takes note that a source that was begun went by something else than its record says, or has
+    /// listings that lack something.
+    pub fn note_partial(&mut self, begun: u32) {
+        let begun = self.begun.get_mut(&begun);
+        if let Some(scan) = begun.and_then(|begun| begun.new.scan.as_mut()) {
+            scan.configured = None;
+        }
+    }
+
     /// Gives a source up that did not come to its end: what is in the index of it stays.
     pub fn abandon(&mut self, source: u32) {
         self.begun.remove(&source);
@@ -233,11 +242,15 @@ impl Writer {
             match (begun.above, begun.refresh) {
                 (Some(above), _) => {
                     self.note_update(above.id, begun.new.scanned_ns);
+                    if let Some(scan) = self.scans.get_mut(&above.id) {
+                        scan.configured = None;
+                    }
                     self.published.subtrees.push((begun.new.root, above.root));
                 }
                 (None, Some(refresh)) => {
                     let mut new = begun.new;
                     let updated_ns = new.scanned_ns;
+                    self.scans.extend(new.scan.clone().map(|scan| (refresh.source, scan)));
                     if has_new_root {
                         let old = self.remove_source_record(refresh.source);
                         if let Some(old) = old.filter(|_| !refresh.is_whole("")) {
@@ -376,6 +389,13 @@ impl Writer {
     /// what is missing.
     pub fn incomplete(&mut self, root: &str, reason: String) {
         self.incomplete.push(self.failures.of(root, super::now_ns(), reason, true));
+    }
+
+    /// Counts a listing if it is for its owner and root alone.
+    pub(super) fn note_limits(&self, listing: &Listing<'_>) {
+        if listing.access.beyond_limits && listing.part == 0 {
+            *self.beyond_limits.lock().entry(listing.directory.uid).or_default() += 1;
+        }
     }
 
     /// Returns how many directories are for their owner and root alone so far, by owner.
