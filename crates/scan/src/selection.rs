@@ -4,6 +4,9 @@ use canopy_model::{Access, Attributes, Listing, unescape};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Levels of a selection: of what is deeper, the last of them is listed with all below it.
+const LEVELS_MAX: usize = 4096;
+
 /// Directories to be listed again, as a tree of names from the root of a source.
 #[derive(Debug, Default)]
 pub struct Selection {
@@ -45,9 +48,13 @@ pub trait Known: Sync {
 impl Selection {
     /// Adds a directory, by its path below the root of the source, escaped; with `whole`, also all
     /// below it.
-    pub fn add(&mut self, path: &str, whole: bool) {
+    pub fn add(&mut self, path: &str, mut whole: bool) {
         let mut at = self;
-        for name in path.split('/').filter(|name| !name.is_empty()) {
+        for (level, name) in path.split('/').filter(|name| !name.is_empty()).enumerate() {
+            if level == LEVELS_MAX {
+                whole = true;
+                break;
+            }
             at = at.children.entry(unescape(name).into_owned()).or_default();
         }
         at.whole |= whole;
@@ -69,10 +76,6 @@ impl Selection {
                 child.each_below(&canopy_model::join(path, &canopy_model::escape(name)), each);
             }
         }
-    }
-
-    pub(crate) fn is_whole(&self) -> bool {
-        self.whole
     }
 
     pub(crate) fn is_listed(&self) -> bool {
@@ -112,4 +115,15 @@ pub(crate) enum Selected<'s> {
     IfChanged,
     /// The directory itself, and nothing below.
     Alone,
+}
+
+impl Selected<'_> {
+    /// Returns whether all of it is to be listed.
+    pub(crate) fn is_whole(self) -> bool {
+        match self {
+            Selected::Whole => true,
+            Selected::Part(selection) => selection.whole,
+            Selected::IfChanged => false,
+        }
+    }
 }

@@ -165,12 +165,8 @@ impl Walk<'_> {
     /// as it was known is listed as a whole, since others may see all below it.
     fn settle<'s>(&self, directory: &Directory, selected: Selected<'s>) -> Option<Selected<'s>> {
         let Some(known) = self.known else { return Some(selected) };
-        let selected = match selected {
-            Selected::Part(part) if part.is_whole() => Selected::Whole,
-            other => other,
-        };
-        if matches!(selected, Selected::Whole) {
-            return Some(selected);
+        if selected.is_whole() {
+            return Some(Selected::Whole);
         }
         let path = directory.path();
         if known.has(&path, directory.dev, directory.attributes.ino, &directory.access) {
@@ -228,6 +224,19 @@ impl Walk<'_> {
             }
             rules @ (Rules::Mode | Rules::Mapped) => rules,
             _ => Rules::Kernel,
+        }
+    }
+
+    /// Returns whether an entry is left out because of its name, which is given escaped, too.
+    fn leaves_out_name(&self, directory: &Directory, name: &[u8], escaped: &str) -> bool {
+        let path = || unescape(&join(&directory.path(), escaped)).into_owned();
+        self.options.excludes.matches(name, path) || self.is_users_mount(directory, escaped)
+    }
+
+    /// Has nothing stay of what was known at and below a directory, of which nothing is listed.
+    fn replace_all(&self, path: &str) {
+        if let Some(known) = self.known {
+            known.replaces(path);
         }
     }
 
@@ -315,10 +324,14 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             outcome = handed_over.and_then(|()| match task {
                 Task::Read { directory, part, selected } => self.read(directory, part, selected),
                 Task::Open { above, name, selected, passed } => {
-                    let opened = self.open(above, name, passed);
+                    let opened = self.open(above.clone(), name, passed);
                     let settled = opened.and_then(|directory| {
-                        let selected = self.walk.settle(&directory, selected)?;
-                        Some((directory, selected))
+                        let settled = self.walk.settle(&directory, selected)?;
+                        // One that is new, or another, has another row.
+                        if !selected.is_whole() && settled.is_whole() {
+                            self.list_passed(above, passed);
+                        }
+                        Some((directory, settled))
                     });
                     match settled {
                         Some((directory, selected)) => self.read(directory, 0, selected),
@@ -428,6 +441,11 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         if self.is_pointless(&above) {
             return None;
         }
+        // Of what is passed, nobody has looked at the names.
+        if passed.is_some() && walk.leaves_out_name(&above, name.as_bytes(), &escaped) {
+            self.list_passed(above, passed);
+            return None;
+        }
         if above.path_bytes_of(&escaped) > walk.options.path_bytes_max
             || above.depth as usize >= walk.levels_max
         {
@@ -438,9 +456,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         let (stat, fd): (Stat, OwnedFd) = match opened {
             Ok(opened) => opened,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if passed.is_some() => {
-                let selection = passed.filter(|selection| selection.list_too())?;
-                let selected = Selected::Part(selection);
-                self.stack.put(Task::Read { directory: above, part: 0, selected });
+                self.list_passed(above, passed);
                 return None;
             }
             Err(errno) => {
@@ -452,6 +468,10 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             walk.report(&path(), Fault::Moved);
             return None;
         }
+        if passed.is_some() && walk.ends_at(&above, &stat) {
+            walk.replace_all(&path());
+            return None;
+        }
         let rules = if (stat.mount, stat.dev) == (above.mount, above.dev) {
             above.rules()
         } else {
@@ -461,7 +481,19 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         let approach = walk.classes.below(&above.access, absolute);
         let place = Place::Below(above, escaped);
         let directory = Directory::new(place, fd, &stat, rules, walk.classes, &approach);
-        (!walk.is_left_out(&directory)).then_some(directory)
+        if walk.is_left_out(&directory) {
+            walk.replace_all(&directory.path());
+            return None;
+        }
+        Some(directory)
+    }
+
+    /// Reads a directory that was passed after all, since what was selected in it is not there.
+    fn list_passed(&self, directory: Arc<Directory>, passed: Option<&'s Selection>) {
+        if let Some(selection) = passed.filter(|selection| selection.list_too()) {
+            let selected = Selected::Part(selection);
+            self.stack.put(Task::Read { directory, part: 0, selected });
+        }
     }
 
     /// Reads entries into `rows`, as many as a part may have.
@@ -523,9 +555,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             let bytes = name.to_bytes();
             let escaped = escape(bytes);
             let path = || join(&directory.path(), &escaped);
-            if walk.options.excludes.matches(bytes, || unescape(&path()).into_owned())
-                || walk.is_users_mount(directory, &escaped)
-            {
+            if walk.leaves_out_name(directory, bytes, &escaped) {
                 continue;
             }
             walk.wait_for_rate();

@@ -5,7 +5,7 @@ use crate::common::Place;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -74,6 +74,16 @@ fn an_update_lists_what_it_is_told_to() {
 }
 
 #[test]
+fn new_directories_on_the_way_have_their_rows() {
+    let place = place();
+    fs::create_dir_all(place.path("tree/a/new/c/d")).unwrap();
+    let output = run(&place, &["update", "TREE/a/new/c/d"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let all = ["", "/a", "/a/b", "/a/b/file", "/a/new", "/a/new/c", "/a/new/c/d"];
+    assert_eq!(listed(&place), all);
+}
+
+#[test]
 fn a_directory_that_is_closed_closes_what_is_below() {
     let place = place();
     let user = crate::common::User { uid: 4321, gid: 4321, groups: Vec::new() };
@@ -105,6 +115,15 @@ fn options_of_the_scan_are_kept() {
     fs::write(place.path("tree/a/x.c"), "").unwrap();
     assert!(run(&place, &["update", "TREE/a"]).status.success());
     assert_eq!(listed(&place), ["", "/a", "/a/x.c"]);
+    // What is below something that the scan has left out is left out, too.
+    fs::create_dir_all(place.path("tree/x.o.d/y.o/z")).unwrap();
+    fs::create_dir_all(place.path("tree/a/y.o/b/c")).unwrap();
+    assert!(run(&place, &["update", "TREE/a/y.o/b/c"]).status.success());
+    assert!(run(&place, &["update", "--recursive", "TREE/x.o.d/y.o/z"]).status.success());
+    assert_eq!(listed(&place), ["", "/a", "/a/x.c", "/x.o.d"]);
+    fs::remove_dir_all(place.path("tree/x.o.d")).unwrap();
+    fs::remove_dir_all(place.path("tree/a/y.o")).unwrap();
+    assert!(run(&place, &["update", "TREE"]).status.success());
     // A scan goes by what it is told.
     assert!(run(&place, &["index", "--incremental", "TREE"]).status.success());
     assert_eq!(listed(&place), ["", "/a", "/a/x.c", "/a/x.o"]);
@@ -219,6 +238,54 @@ fn suspects_come_from_standard_input() {
 }
 
 #[test]
+fn file_systems_without_files_stay_left_out() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree/a/b/before")).unwrap();
+    assert!(run(&place, &["index", "TREE"]).status.success());
+    let point = place.path("tree/a/b");
+    let status = Command::new("mount").args(["-t", "proc", "proc"]).arg(&point).status();
+    assert!(status.unwrap().success());
+    let mounted = crate::common::SmallDisk(point);
+    assert!(run(&place, &["update", "TREE/a/b/self"]).status.success());
+    assert_eq!(listed(&place), ["", "/a", "/a/b"]);
+    drop(mounted);
+    assert!(run(&place, &["update", "TREE/a/b/before"]).status.success());
+    assert_eq!(listed(&place), ["", "/a", "/a/b", "/a/b/before"]);
+}
+
+#[test]
+fn other_names_of_inodes_are_found() {
+    let place = place();
+    fs::create_dir_all(place.path("tree/c/d")).unwrap();
+    fs::hard_link(place.path("tree/a/b/file"), place.path("tree/c/d/name")).unwrap();
+    assert!(run(&place, &["update", "--recursive", "TREE"]).status.success());
+    let inode = place.path("tree/a/b/file").metadata().unwrap().ino();
+    fs::write(place.path("tree/a/b/file"), "longer").unwrap();
+    let told = |below: &str| {
+        let line = format!("i{inode}{}\0", place.path(below).display());
+        let mut command = Command::new(&place.canopy);
+        command.arg("--index").arg(place.path("index")).args(["update", "--suspects"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    };
+    let sizes = || {
+        let words = ["find", "TREE", "-type", "f", "-size", "+2c", "-printf", "%P\n"];
+        let mut lines = Vec::from_iter(said(&run(&place, &words)).lines().map(str::to_owned));
+        lines.sort();
+        lines
+    };
+    told("tree/a/none");
+    assert_eq!(sizes(), [""; 0]);
+    told("tree/c");
+    assert_eq!(sizes(), ["c/d/name"]);
+    told("tree");
+    assert_eq!(sizes(), ["a/b/file", "c/d/name"]);
+}
+
+#[test]
 fn wrong_words_are_one_clear_error() {
     let place = place();
     for (words, error) in [
@@ -243,6 +310,7 @@ fn wrong_words_are_one_clear_error() {
     let empty = place.path("empty");
     let output = place.canopy(&empty, &["update".as_ref(), place.path("tree").as_os_str()]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(!empty.exists(), "it makes no index");
     // An index that only root writes.
     let user = crate::common::User { uid: 4321, gid: 4321, groups: Vec::new() };
     let (index, tree) = (place.path("index"), place.path("tree"));
