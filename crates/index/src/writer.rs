@@ -49,6 +49,7 @@ mod compaction;
 mod copying;
 mod cut;
 mod cut_sealed;
+mod inodes;
 mod refresh;
 mod replaced;
 mod shard_writer;

@@ -22,7 +22,13 @@ fn main() {
     }
     let territory = Territory::new(vec![root.as_os_str().as_bytes().to_vec()], Vec::new());
     let rules = MountRules::new(Vec::new(), false);
-    let scope = Scope { territory, rules, one_file_system: false, suspects_max: 100_000 };
+    let scope = Scope {
+        territory,
+        rules,
+        one_file_system: false,
+        suspects_max: 100_000,
+        path_bytes_max: 4096,
+    };
     let (journal, recovered) = Journal::open(&place.path().join("watch")).expect("a journal");
     let intake = Intake::new(scope, journal, recovered).expect("an intake");
     let (group, _) = Fanotify::begin(&intake).expect("fanotify").expect("this needs root");

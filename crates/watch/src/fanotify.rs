@@ -83,7 +83,7 @@ impl Fanotify {
             Err(errno) => return Err(Error::errno("follow with fanotify", Path::new("/"))(errno)),
         };
         let mounts = MountTable::open()?;
-        let handles = Handles::new(HANDLES_MAX);
+        let handles = Handles::new(HANDLES_MAX, intake.levels_max());
         let mut follower = Fanotify { group, handles, mounts, unfollowed: Vec::new() };
         let roots = Vec::from_iter(intake.territory().roots().iter().map(|root| as_path(root)));
         match follower.mark_all(intake) {
@@ -133,7 +133,6 @@ impl Fanotify {
                 Err(_) => {}
             }
         }
-        views.dedup_by(|a, b| a.file_system == b.file_system && a.anchor == b.anchor);
         self.handles.set_views(views);
         Ok(failed)
     }
@@ -320,13 +319,14 @@ struct Batch {
 }
 
 fn view_of(anchor: &Path) -> std::result::Result<View, Errno> {
-    use rustix::fs::{Mode, OFlags};
+    use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = rustix::fs::open(anchor, flags, Mode::empty())?;
     let file_system = sys::file_system_of(&open)?;
     // Some file systems give handles away that they take no more.
     sys::open_by_handle(&open, &sys::handle_of(&open)?)?;
-    Ok(View { file_system, anchor: anchor.to_owned() })
+    let about = rustix::fs::statx(&open, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+    Ok(View { file_system, mount: about.stx_mnt_id, anchor: anchor.to_owned() })
 }
 
 fn reason(errno: Errno) -> String {

@@ -15,7 +15,7 @@ use crate::sys::{self, FileSystemId};
 use crate::territory::Territory;
 use rustc_hash::FxHashMap;
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -26,7 +26,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) file_system: FileSystemId,
-    /// A directory in it that is in the territory: a root, or where it is mounted.
+    /// The mount, by its number.
+    pub(crate) mount: u64,
+    /// A directory in it that is in the territory or above it.
     pub(crate) anchor: PathBuf,
 }
 
@@ -43,8 +45,12 @@ pub(crate) enum Unresolved {
     Failed(Errno),
 }
 
-/// How many levels a path can be too long by. What is deeper has a path that no scan reads.
-const LEVELS_MAX: usize = 1 << 18;
+/// Bytes that the paths of a handle may have on average where as many are kept as may be.
+const PATH_BYTES: usize = 256;
+
+/// Levels that are gone up at once, of a directory whose path is too long to be told: few enough
+/// for a path of as many `..`.
+const LEVELS_AT_ONCE: usize = 1024;
 
 /// Resolves handles, with a bounded memory of the last ones.
 pub(crate) struct Handles {
@@ -52,7 +58,13 @@ pub(crate) struct Handles {
     /// Handles of the last `len_max` / 2 at least, those asked for again moved to the young ones.
     young: FxHashMap<Key, Places>,
     old: FxHashMap<Key, Places>,
+    /// Bytes of the paths of the young ones.
+    young_bytes: usize,
+    /// What became of directories whose paths are too long to be told, by view, device and inode.
+    deep: FxHashMap<(usize, u64, u64), Option<Arc<Suspect>>>,
     len_max: usize,
+    /// By how many levels the path of a directory that a scan reads may be too long to be told.
+    levels_max: usize,
     /// The anchors that are open at the moment, by number of the view.
     open: Vec<Option<Result<Arc<OwnedFd>, Errno>>>,
     pub(crate) hits: u64,
@@ -62,13 +74,17 @@ pub(crate) struct Handles {
 type Key = (FileSystemId, Box<[u8]>);
 
 impl Handles {
-    /// Begins with no views. At most `len_max` handles are kept.
-    pub(crate) fn new(len_max: usize) -> Self {
+    /// Begins with no views. At most `len_max` handles are kept. What is more than `levels_max`
+    /// below the last directory whose path can be told is elsewhere.
+    pub(crate) fn new(len_max: usize, levels_max: usize) -> Self {
         Handles {
             views: Vec::new(),
             young: FxHashMap::default(),
             old: FxHashMap::default(),
+            young_bytes: 0,
+            deep: FxHashMap::default(),
             len_max,
+            levels_max,
             open: Vec::new(),
             hits: 0,
             misses: 0,
@@ -76,7 +92,10 @@ impl Handles {
     }
 
     /// Replaces the views, and forgets all paths.
-    pub(crate) fn set_views(&mut self, views: Vec<View>) {
+    pub(crate) fn set_views(&mut self, mut views: Vec<View>) {
+        // Through one mount, a directory has one path. What is above stays longest.
+        views.sort_by_key(|view| (view.file_system, view.mount, view.anchor.as_os_str().len()));
+        views.dedup_by_key(|view| (view.file_system, view.mount));
         self.views = views;
         self.close();
         self.forget_all();
@@ -86,6 +105,8 @@ impl Handles {
     pub(crate) fn forget_all(&mut self) {
         self.young.clear();
         self.old.clear();
+        self.young_bytes = 0;
+        self.deep.clear();
     }
 
     /// Forgets a directory that is gone.
@@ -124,9 +145,12 @@ impl Handles {
                 self.resolve(file_system, handle, territory)?
             }
         };
-        if self.young.len() >= self.len_max / 2 {
+        let len_max = self.len_max / 2;
+        if self.young.len() >= len_max || self.young_bytes >= len_max * PATH_BYTES {
             self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
         }
+        self.young_bytes += places.iter().map(|place| place.path.len()).sum::<usize>();
         self.young.insert(key, places.clone());
         Ok(places)
     }
@@ -154,14 +178,47 @@ impl Handles {
                 Err(Errno::STALE | Errno::NOENT) => return Err(Unresolved::Gone),
                 Err(errno) => return Err(Unresolved::Failed(errno)),
             };
-            let Some(place) = path_of(directory).map_err(Unresolved::Failed)? else {
-                return Err(Unresolved::Gone);
-            };
+            let place = self.place(number, directory)?;
+            // No scan reads what is too deep.
+            let Some(place) = place else { continue };
             if territory.concerns(&place.path) && !places.contains(&place) {
-                places.push(place);
+                places.push(Arc::unwrap_or_clone(place));
             }
         }
         Ok(places.into())
+    }
+
+    /// Returns where an open directory is seen through a view; `None` for what is too deep.
+    fn place(&mut self, view: usize, open: OwnedFd) -> Result<Option<Arc<Suspect>>, Unresolved> {
+        let key = |about: &Stat| (view, about.st_dev, about.st_ino);
+        let about = rustix::fs::fstat(&open).map_err(Unresolved::Failed)?;
+        // Whatever has no name any more has a path that ends with " (deleted)", as a name may.
+        if about.st_nlink == 0 {
+            return Err(Unresolved::Gone);
+        }
+        if !self.deep.is_empty() {
+            let above = open_above(&open, 1).and_then(rustix::fs::fstat);
+            let above = above.map_err(Unresolved::Failed)?;
+            if let Some(known) = self.deep.get(&key(&above)).cloned() {
+                self.note_deep(key(&about), known.clone());
+                return Ok(known);
+            }
+        }
+        let place = match path_of(open, self.levels_max) {
+            Ok(place) if !place.recursive => return Ok(Some(place.into())),
+            Ok(place) => Some(Arc::new(place)),
+            Err(Errno::NAMETOOLONG) => None,
+            Err(errno) => return Err(Unresolved::Failed(errno)),
+        };
+        self.note_deep(key(&about), place.clone());
+        Ok(place)
+    }
+
+    fn note_deep(&mut self, key: (usize, u64, u64), place: Option<Arc<Suspect>>) {
+        if self.deep.len() >= self.len_max {
+            self.deep.clear();
+        }
+        self.deep.insert(key, place);
     }
 
     /// Returns the inode of a file and how many names it has, wherever it is.
@@ -199,24 +256,43 @@ impl Handles {
     }
 }
 
-/// Returns the path of a directory that is open; `None` if it was removed.
-fn path_of(directory: OwnedFd) -> Result<Option<Suspect>, Errno> {
-    // Whatever has no name any more has a path that ends with " (deleted)", as a name may.
-    if rustix::fs::fstat(&directory)?.st_nlink == 0 {
-        return Ok(None);
+/// Returns the path of an open directory, or of the nearest one above it that can be told, with all
+/// below. Fails with `NAMETOOLONG` if that is more than `levels_max` above.
+fn path_of(directory: OwnedFd, levels_max: usize) -> Result<Suspect, Errno> {
+    match link_of(&directory) {
+        Err(Errno::NAMETOOLONG) => {}
+        path => return Ok(Suspect { path: path?, recursive: false }),
     }
-    let mut at = directory;
-    let mut recursive = false;
-    for _ in 0..LEVELS_MAX {
-        match link_of(&at) {
-            Ok(path) => return Ok(Some(Suspect { path, recursive })),
-            Err(Errno::NAMETOOLONG) => {}
-            Err(errno) => return Err(errno),
+    // Level by level, whoever nests directories deeply enough would keep all others waiting.
+    let mut below = directory;
+    let at_once = levels_max.min(LEVELS_AT_ONCE);
+    for _ in 0..levels_max.div_ceil(LEVELS_AT_ONCE) {
+        let above = open_above(&below, at_once)?;
+        let mut path = match link_of(&above) {
+            Err(Errno::NAMETOOLONG) => {
+                below = above;
+                continue;
+            }
+            path => path?,
+        };
+        // So many levels above, the path is too long, or not.
+        let (mut too_few, mut enough) = (0, at_once);
+        while enough - too_few > 1 {
+            let levels = usize::midpoint(too_few, enough);
+            match link_of(&open_above(&below, levels)?) {
+                Err(Errno::NAMETOOLONG) => too_few = levels,
+                nearer => (path, enough) = (nearer?, levels),
+            }
         }
-        at = rustix::fs::openat(&at, c"..", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        recursive = true;
+        return Ok(Suspect { path, recursive: true });
     }
     Err(Errno::NAMETOOLONG)
+}
+
+/// Opens the directory so many levels above another one.
+fn open_above(directory: &OwnedFd, levels: usize) -> Result<OwnedFd, Errno> {
+    let up = "../".repeat(levels);
+    rustix::fs::openat(directory, up, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn link_of(open: &OwnedFd) -> Result<Vec<u8>, Errno> {

@@ -21,7 +21,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Beyond so many inodes with several names, all of a root is looked at again.
-const LINKS_MAX: usize = 1000;
+const LINKS_MAX: usize = 100_000;
+
+/// Bytes of the longest path that the kernel tells.
+const TOLD_BYTES_MAX: usize = libc::PATH_MAX as usize - 1;
 
 /// How batches follow each other.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +56,8 @@ pub struct Scope {
     pub one_file_system: bool,
     /// How many suspects are kept of each root.
     pub suspects_max: usize,
+    /// Bytes of the longest path below a root that a scan reads.
+    pub path_bytes_max: usize,
 }
 
 /// Numbers of what was heard.
@@ -209,15 +214,17 @@ impl Intake {
             batches: 0,
             applied: 0,
         };
-        state.add(&scope.territory, &recovered.suspects, now);
-        Ok(Intake {
+        state.add(&scope, &recovered.suspects, now);
+        let intake = Intake {
             scope,
             state: Mutex::new(state),
             changed: Condvar::new(),
             is_stopped: AtomicBool::new(false),
             stopped,
             stop: Mutex::new(Some(stop)),
-        })
+        };
+        intake.take_in_links(&recovered.links);
+        Ok(intake)
     }
 
     /// Returns what is followed.
@@ -228,6 +235,14 @@ impl Intake {
     /// Returns which mounts are entered, and whether scans stay on one file system.
     pub fn mount_rules(&self) -> (&MountRules, bool) {
         (&self.scope.rules, self.scope.one_file_system)
+    }
+
+    /// Returns by how many levels the path of a directory that a scan reads may be longer than the
+    /// kernel tells paths.
+    pub(crate) fn levels_max(&self) -> usize {
+        let root = self.scope.territory.roots().iter().map(Vec::len).max().unwrap_or_default();
+        // Each level has a slash and a name.
+        (root + 1 + self.scope.path_bytes_max).saturating_sub(TOLD_BYTES_MAX).div_ceil(2)
     }
 
     /// Returns how far a file of events was read.
@@ -244,13 +259,9 @@ impl Intake {
     pub fn take_in_up_to(&self, suspects: &[Suspect], heard: Heard, position: Option<Position>) {
         let mut state = self.state.lock();
         state.heard.add(heard);
-        let new = state.add(&self.scope.territory, suspects, Instant::now());
+        let new = state.add(&self.scope, suspects, Instant::now());
         state.position = position.or(state.position);
-        let written = state.journal.append(&new, position);
-        state.note(written);
-        if state.journal.is_long() {
-            state.rewrite();
-        }
+        state.append(&new, &[], position);
         if !new.is_empty() {
             drop(state);
             self.changed.notify_all();
@@ -275,9 +286,13 @@ impl Intake {
         let mut state = self.state.lock();
         let now = Instant::now();
         let mut all = Vec::new();
+        let is_new =
+            |inode: &&u64| state.sources.iter().any(|source| !source.links.contains(inode));
+        let new = Vec::from_iter(inodes.iter().filter(is_new).copied());
+        state.append(&[], &new, None);
         for (source, root) in state.sources.iter_mut().zip(self.scope.territory.roots()) {
             source.since.get_or_insert(now);
-            source.links.extend(inodes);
+            source.links.extend(&new);
             if source.links.len() > LINKS_MAX {
                 source.links.clear();
                 all.push(Suspect { path: root.clone(), recursive: true });
@@ -392,10 +407,15 @@ fn snapshot(state: &MutexGuard<'_, State>, roots: &[Vec<u8>]) -> Snapshot {
 
 impl State {
     /// Adds suspects, and returns those that were not known.
-    fn add(&mut self, territory: &Territory, suspects: &[Suspect], now: Instant) -> Vec<Suspect> {
+    fn add(&mut self, scope: &Scope, suspects: &[Suspect], now: Instant) -> Vec<Suspect> {
         let mut new: Vec<Suspect> = Vec::new();
         for suspect in suspects {
-            let Some(number) = territory.root_of(&suspect.path) else { continue };
+            let Some(number) = scope.territory.root_of(&suspect.path) else { continue };
+            let root = &scope.territory.roots()[number];
+            // No scan reads what has a longer path.
+            if suspect.path.len() > root.len() + 1 + scope.path_bytes_max {
+                continue;
+            }
             let source = &mut self.sources[number];
             if source.pending.add(suspect) == Added::New {
                 source.since.get_or_insert(now);
@@ -436,14 +456,29 @@ impl State {
         batches
     }
 
+    /// Adds to the journal what is newly suspect.
+    fn append(&mut self, suspects: &[Suspect], links: &[u64], position: Option<Position>) {
+        let written = self.journal.append(suspects, links, position);
+        // One that could not be written is not in order before it is written as a whole.
+        if written.is_err() {
+            self.note(written);
+        }
+        if self.journal.is_long() {
+            self.rewrite();
+        }
+    }
+
     /// Replaces the journal by what is suspect now.
     fn rewrite(&mut self) {
         let mut all = Vec::new();
+        let mut links = BTreeSet::new();
         for source in &self.sources {
             all.extend(source.in_flight.iter().cloned());
             all.extend(source.pending.iter());
+            links.extend(source.links_in_flight.iter().chain(&source.links));
         }
-        let written = self.journal.rewrite(&all, self.position);
+        let links = Vec::from_iter(links);
+        let written = self.journal.rewrite(&all, &links, self.position);
         self.note(written);
     }
 

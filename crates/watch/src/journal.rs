@@ -8,8 +8,8 @@
 //! | n | body: a letter, and what belongs to it |
 //! | 4 | CRC-32 of the body, little-endian |
 //!
-//! where the letter is `d` (a directory: its path follows), `r` (the same, with all below it) or `p`
-//! (how far a file of events was read: device, inode, offset, 8 bytes each, little-endian; whatever
+//! where the letter is `d` (a directory: its path follows), `r` (the same, with all below it), `i`
+//! (an inode with several names: its number, 8 bytes, little-endian) or `p` (how far a file of events was read: device, inode, offset, 8 bytes each, little-endian; whatever
 //! that part of the file told stands before this record).
 //!
 //! Records are appended with one write for each batch of events, and the file is replaced as a whole
@@ -57,6 +57,8 @@ pub struct Position {
 pub struct Recovered {
     /// In the order in which they came, with duplicates.
     pub suspects: Vec<Suspect>,
+    /// Inodes of which directories with other names of theirs are suspect, likewise.
+    pub links: Vec<u64>,
     /// The last position.
     pub position: Option<Position>,
 }
@@ -85,20 +87,26 @@ impl Journal {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Recovered::default(),
             Err(error) => return Err(Error::io("read", &path)(error)),
         };
-        let (file, bytes) = replace(directory, &recovered.suspects, recovered.position)?;
+        let (file, bytes) =
+            replace(directory, &recovered.suspects, &recovered.links, recovered.position)?;
         let directory = directory.to_owned();
         let journal =
             Journal { directory, file, bytes, bytes_whole: bytes, is_broken: false, _lock: lock };
         Ok((journal, recovered))
     }
 
-    /// Adds suspects, and behind them how far the events were read that told of them.
-    pub fn append(&mut self, suspects: &[Suspect], position: Option<Position>) -> Result<()> {
-        if self.is_broken || (suspects.is_empty() && position.is_none()) {
+    /// Adds suspects and inodes, and behind them how far the events were read that told of them.
+    pub fn append(
+        &mut self,
+        suspects: &[Suspect],
+        links: &[u64],
+        position: Option<Position>,
+    ) -> Result<()> {
+        let mut bytes = Vec::new();
+        encode(suspects, links, position, &mut bytes);
+        if self.is_broken || bytes.is_empty() {
             return Ok(());
         }
-        let mut bytes = Vec::new();
-        encode(suspects, position, &mut bytes);
         self.file.write_all(&bytes).map_err(|error| {
             self.is_broken = true;
             Error::io("write", &self.directory.join(NAME))(error)
@@ -113,8 +121,13 @@ impl Journal {
     }
 
     /// Replaces everything.
-    pub fn rewrite(&mut self, suspects: &[Suspect], position: Option<Position>) -> Result<()> {
-        (self.file, self.bytes) = replace(&self.directory, suspects, position)?;
+    pub fn rewrite(
+        &mut self,
+        suspects: &[Suspect],
+        links: &[u64],
+        position: Option<Position>,
+    ) -> Result<()> {
+        (self.file, self.bytes) = replace(&self.directory, suspects, links, position)?;
         self.bytes_whole = self.bytes;
         self.is_broken = false;
         Ok(())
@@ -168,11 +181,12 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
 fn replace(
     directory: &Path,
     suspects: &[Suspect],
+    links: &[u64],
     position: Option<Position>,
 ) -> Result<(File, u64)> {
     let written = directory.join("suspects.new");
     let mut bytes = HEADER.to_vec();
-    encode(suspects, position, &mut bytes);
+    encode(suspects, links, position, &mut bytes);
     let flags =
         OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(&written, flags, Mode::from_raw_mode(0o600));
@@ -186,9 +200,12 @@ fn replace(
     Ok((file, bytes.len() as u64))
 }
 
-fn encode(suspects: &[Suspect], position: Option<Position>, bytes: &mut Vec<u8>) {
+fn encode(suspects: &[Suspect], links: &[u64], position: Option<Position>, bytes: &mut Vec<u8>) {
     for suspect in suspects {
         record(if suspect.recursive { b'r' } else { b'd' }, &suspect.path, bytes);
+    }
+    for inode in links {
+        record(b'i', &inode.to_le_bytes(), bytes);
     }
     if let Some(Position { dev, ino, offset }) = position {
         record(b'p', [dev, ino, offset].map(u64::to_le_bytes).as_flattened(), bytes);
@@ -216,18 +233,25 @@ fn decode(bytes: &[u8]) -> Recovered {
                 let suspect = Suspect { path: payload.to_vec(), recursive: letter == b'r' };
                 recovered.suspects.push(suspect);
             }
-            b'p' if payload.len() == 24 => {
-                let number = |at: usize| {
-                    let bytes = payload[at..at + 8].try_into();
-                    u64::from_le_bytes(bytes.expect("eight bytes are eight"))
-                };
-                let (dev, ino, offset) = (number(0), number(8), number(16));
-                recovered.position = Some(Position { dev, ino, offset });
-            }
+            b'i' | b'p' => match (letter, numbers(payload)[..].as_ref()) {
+                (b'i', &[inode]) => recovered.links.push(inode),
+                (b'p', &[dev, ino, offset]) => {
+                    recovered.position = Some(Position { dev, ino, offset });
+                }
+                _ => break,
+            },
             _ => break,
         }
     }
     recovered
+}
+
+/// Returns the numbers that some bytes are, none at all if they are no whole ones.
+fn numbers(bytes: &[u8]) -> Vec<u64> {
+    match bytes.as_chunks() {
+        (numbers, []) => numbers.iter().map(|&number| u64::from_le_bytes(number)).collect(),
+        _ => Vec::new(),
+    }
 }
 
 fn next_body(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -268,19 +292,20 @@ mod tests {
         let (mut journal, recovered) = Journal::open(&place).unwrap();
         assert_eq!(recovered, Recovered::default());
         assert!(matches!(Journal::open(&place), Err(Error::Locked(_))));
-        journal.append(&suspects()[..1], None).unwrap();
-        journal.append(&suspects()[1..], Some(POSITION)).unwrap();
+        journal.append(&suspects()[..1], &[7], None).unwrap();
+        journal.append(&suspects()[1..], &[u64::MAX], Some(POSITION)).unwrap();
         // As after SIGKILL: nothing is closed in order.
         drop(journal);
         let (mut journal, recovered) = Journal::open(&place).unwrap();
-        let expected = Recovered { suspects: suspects(), position: Some(POSITION) };
+        let expected =
+            Recovered { suspects: suspects(), links: vec![7, u64::MAX], position: Some(POSITION) };
         assert_eq!(recovered, expected);
-        journal.rewrite(&suspects()[1..], None).unwrap();
-        journal.append(&suspects()[..1], None).unwrap();
+        journal.rewrite(&suspects()[1..], &[8], None).unwrap();
+        journal.append(&suspects()[..1], &[7], None).unwrap();
         drop(journal);
         let (_, recovered) = Journal::open(&place).unwrap();
         assert_eq!(recovered.suspects, [suspects()[1].clone(), suspects()[0].clone()]);
-        assert_eq!(recovered.position, None);
+        assert_eq!((recovered.links, recovered.position), (vec![8, 7], None));
         let mode = place.join(NAME).metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
@@ -290,10 +315,10 @@ mod tests {
         let mut bytes = HEADER.to_vec();
         let mut ends = vec![bytes.len()];
         for suspect in suspects() {
-            encode(&[suspect], None, &mut bytes);
+            encode(&[suspect], &[], None, &mut bytes);
             ends.push(bytes.len());
         }
-        encode(&[], Some(POSITION), &mut bytes);
+        encode(&[], &[], Some(POSITION), &mut bytes);
         for end in 0..bytes.len() {
             let whole = ends.iter().filter(|&&whole| whole <= end).count().saturating_sub(1);
             let recovered = decode(&bytes[..end]);

@@ -21,6 +21,8 @@ pub struct Reporter {
     method: String,
     /// Roots or mounts of which nothing is told, with the reason.
     pub unfollowed: Vec<String>,
+    /// Why nothing is told of changes at the moment, if that is so.
+    pub deaf: Option<String>,
     /// Whether this is the last document.
     pub ended: bool,
     before: (Instant, Heard),
@@ -34,6 +36,7 @@ impl Reporter {
             begun: SystemTime::now(),
             method: method.to_owned(),
             unfollowed: Vec::new(),
+            deaf: None,
             ended: false,
             before: (Instant::now(), Heard::default()),
             events_per_s: 0.0,
@@ -78,6 +81,7 @@ impl Reporter {
             "cache_hits": now.heard.cache_hits,
             "cache_misses": now.heard.cache_misses,
             "unfollowed": self.unfollowed,
+            "deaf": self.deaf,
             "journal_error": now.journal_error,
             "last_unresolved": now.unresolved,
             "sources": sources.collect::<Vec<_>>(),
@@ -141,9 +145,10 @@ fn written_beside(path: &Path) -> PathBuf {
 
 fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let written = written_beside(path);
+    // What somebody has put there, a FIFO say, is not written to.
+    let _ = std::fs::remove_file(&written);
     let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(mode);
-    options.custom_flags(libc::O_NOFOLLOW);
+    options.write(true).create_new(true).mode(mode);
     let done = options
         .open(&written)
         .and_then(|mut file| file.write_all(bytes))
@@ -242,6 +247,21 @@ mod tests {
         ] {
             assert!(text.lines().any(|known| known == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn what_is_there_before_is_not_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, victim) = (dir.path().join("x.prom"), dir.path().join("victim"));
+        let document = Reporter::new("fanotify").document(&snapshot());
+        let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, written_beside(&path), fifo, mode, 0).unwrap();
+        write_metrics(&path, &document).unwrap();
+        std::fs::write(&victim, "kept").unwrap();
+        std::fs::hard_link(&victim, written_beside(&path)).unwrap();
+        write_metrics(&path, &document).unwrap();
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "kept");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), metrics(&document));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What is to be looked at again: a set of directories, some with all below them.
 //!
-//! The set is bounded. One that grows beyond its limit folds the deepest of its directories into
+//! The set is bounded, and so is the memory that it takes. One that grows beyond its limits folds the deepest of its directories into
 //! their parents, each then with all below it: less exact, never less.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,12 @@ pub struct Suspects {
     by_key: BTreeMap<Vec<u8>, bool>,
     root: Vec<u8>,
     len_max: usize,
+    /// Bytes of all keys.
+    bytes: usize,
 }
+
+/// Bytes that a path may have on average in a set that is full.
+const PATH_BYTES: usize = 256;
 
 /// What became of one that was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +41,7 @@ pub enum Added {
 impl Suspects {
     /// Returns an empty set of directories at and below `root`, of `len_max` at most (at least 1).
     pub fn new(root: &[u8], len_max: usize) -> Self {
-        Suspects { by_key: BTreeMap::new(), root: key(root), len_max: len_max.max(1) }
+        Suspects { by_key: BTreeMap::new(), root: key(root), len_max: len_max.max(1), bytes: 0 }
     }
 
     /// Adds a directory, which must lie in the root or be it.
@@ -54,16 +59,28 @@ impl Suspects {
         if suspect.recursive {
             self.remove_below(&key);
         }
-        self.by_key.insert(key, suspect.recursive);
-        if self.by_key.len() > self.len_max {
+        self.insert(key, suspect.recursive);
+        if self.is_beyond(self.len_max) {
             self.fold();
         }
         Added::New
     }
 
+    fn insert(&mut self, key: Vec<u8>, recursive: bool) {
+        let length = key.len();
+        if self.by_key.insert(key, recursive).is_none() {
+            self.bytes += length;
+        }
+    }
+
+    /// Returns whether there are more than so many, or so many of usual length take less memory.
+    fn is_beyond(&self, len: usize) -> bool {
+        self.by_key.len() > len || self.bytes > len * PATH_BYTES + self.root.len()
+    }
+
     fn remove_below(&mut self, key: &[u8]) {
         if key.is_empty() {
-            self.by_key.clear();
+            self.clear();
             return;
         }
         let (first, end) = ([key, &[0]].concat(), [key, &[1]].concat());
@@ -71,24 +88,34 @@ impl Suspects {
         let below = Vec::from_iter(self.by_key.range::<[u8], _>(range).map(|(key, _)| key.clone()));
         for key in below {
             self.by_key.remove(&key);
+            self.bytes -= key.len();
         }
+    }
+
+    fn clear(&mut self) {
+        self.by_key.clear();
+        self.bytes = 0;
     }
 
     /// Folds the deepest ones until a quarter of the room is free, or only the root is left.
     fn fold(&mut self) {
-        let depth = |key: &Vec<u8>| key.iter().filter(|&&byte| byte == 0).count();
-        let aim = self.len_max - self.len_max / 4;
-        while self.by_key.len() > aim {
-            let deepest = self.by_key.keys().map(depth).max().unwrap_or(0);
-            let folded = self.by_key.keys().filter(|key| depth(key) == deepest);
-            let mut parents = Vec::from_iter(folded.map(|key| self.parent_in_root(key)));
+        let depth = |key: &[u8]| key.iter().filter(|&&byte| byte == 0).count();
+        let mut levels: Vec<Vec<Vec<u8>>> = Vec::new();
+        for key in self.by_key.keys() {
+            let level = depth(key);
+            levels.resize(levels.len().max(level + 1), Vec::new());
+            levels[level].push(key.clone());
+        }
+        let (top, aim) = (depth(&self.root), self.len_max - self.len_max / 4);
+        while self.is_beyond(aim)
+            && let Some(deepest) = levels.pop().filter(|_| levels.len() > top)
+        {
+            let mut parents = Vec::from_iter(deepest.iter().map(|key| self.parent_in_root(key)));
             parents.dedup();
             for parent in parents {
                 self.remove_below(&parent);
-                self.by_key.insert(parent, true);
-            }
-            if self.by_key.contains_key(&self.root) && self.by_key.len() == 1 {
-                return;
+                self.insert(parent.clone(), true);
+                levels[depth(&parent)].push(parent);
             }
         }
     }
@@ -116,7 +143,7 @@ impl Suspects {
     /// Takes all out.
     pub fn take(&mut self) -> Vec<Suspect> {
         let all = Vec::from_iter(self.iter());
-        self.by_key.clear();
+        self.clear();
         all
     }
 }
@@ -199,6 +226,23 @@ mod tests {
         }
         assert_eq!(shown(&suspects), ["/r/**"]);
         assert_eq!(suspects.add(&suspect("/r", false)), Added::Known);
+    }
+
+    #[test]
+    fn long_paths_take_no_more_memory_than_usual_ones() {
+        let mut suspects = Suspects::new(b"/r", 1000);
+        let tops = ["a", "b", "c"].map(|name| format!("/r/{}{name}", "x/".repeat(1900)));
+        for number in 0..900 {
+            suspects.add(&suspect(&format!("{}/{number}", tops[number % 3]), false));
+        }
+        suspects.add(&suspect("/r/y", false));
+        let all = suspects.take();
+        let bytes: usize = all.iter().map(|one| one.path.len()).sum();
+        assert!(bytes < 1000 * PATH_BYTES && all.len() > 1, "{bytes} in {}", all.len());
+        for number in 0..900 {
+            assert!(covers(&all, format!("{}/{number}", tops[number % 3]).as_bytes()));
+        }
+        assert!(covers(&all, b"/r/y") && !covers(&all, b"/r/z"));
     }
 
     /// Whether a directory is to be looked at again.

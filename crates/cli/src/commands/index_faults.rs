@@ -1,11 +1,10 @@
 //! What `canopy index` says of entries and file systems that not all of is in the index: the file
 //! of `--errors`, and warnings.
 
-use super::scanning::one_reader;
-use crate::config::settings;
+use super::scanning::{one_reader, path_bytes_max};
 use crate::outcome::message;
 use anyhow::Context;
-use canopy_scan::{ClosedMount, Counts, Fault, Rules, ScanError, ScanOptions, Step};
+use canopy_scan::{ClosedMount, Counts, Fault, Rules, ScanError, Step};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, Permissions};
@@ -101,7 +100,7 @@ impl Faults {
                  {} bytes ('path_max') or too deep for the open files that the system allows, \
                  such as {}",
                 counts.long_paths.load(Ordering::Relaxed),
-                settings().path_max.unwrap_or(ScanOptions::default().path_bytes_max),
+                path_bytes_max(),
                 shown(path)
             ));
         }

@@ -61,7 +61,7 @@ impl Scans {
             skipped: vec![self.skipped],
             no_xattrs: record.no_xattrs,
             one_reader: one_reader(),
-            path_bytes_max: settings().path_max.unwrap_or(ScanOptions::default().path_bytes_max),
+            path_bytes_max: path_bytes_max(),
             part_bytes: self.part_bytes,
             rate_limit: self.rate_limit.clone(),
         })
@@ -147,6 +147,11 @@ fn configured(record: &ScanRecord, root: &Path) -> anyhow::Result<Configured> {
         false => prune_patterns(settings(), root)?,
     };
     Ok(Configured { left_out, trusted: settings().trust_fs.clone().unwrap_or_default() })
+}
+
+/// Returns how long paths below a source are at most that are read.
+pub(super) fn path_bytes_max() -> usize {
+    settings().path_max.unwrap_or(ScanOptions::default().path_bytes_max)
 }
 
 /// Returns whether the index that this user writes is for this user alone.

@@ -9,7 +9,7 @@ use crate::options::threads;
 use crate::outcome::{Outcome, message, say, warn_of};
 use crate::{Engine, companion, interrupt, places};
 use anyhow::Context;
-use canopy_index::{Disk, ScanRecord, SourceRecord, Writer, WriterOptions};
+use canopy_index::{Disk, Index, ScanRecord, SourceRecord, Writer, WriterOptions};
 use canopy_model::{Access, Attributes, Listing, escape, unescape};
 use canopy_scan::{Known, MountRules, Part, Root, Selection, threads_max};
 use parking_lot::Mutex;
@@ -69,6 +69,13 @@ pub struct Suspect {
     pub recursive: bool,
 }
 
+/// Inodes with several names, sorted, and a directory: wherever the index has one of them at or
+/// below that, the directory that it is in is listed again.
+pub type Links = Vec<(PathBuf, Vec<u64>)>;
+
+/// How many directories are listed again because of what has other names, at most.
+const LINKED_MAX: usize = 100_000;
+
 /// How directories are listed again.
 pub struct UpdateOptions<'a> {
     /// Threads that scan.
@@ -106,12 +113,11 @@ pub fn run(
     engine: Option<&Engine>,
 ) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
-    let suspects = match arguments.suspects {
-        true => suspects_of_input()?,
-        false => {
-            let suspects = arguments.paths.iter().map(|path| suspect(path, arguments.recursive));
-            suspects.collect::<anyhow::Result<Vec<_>>>()?
-        }
+    let paths = arguments.paths.iter().map(|path| suspect(path, arguments.recursive));
+    let named = paths.collect::<anyhow::Result<Vec<_>>>()?;
+    let suspects = || match arguments.suspects {
+        true => suspects_of_input(),
+        false => Ok((named, Links::new())),
     };
     let location = places::to_write(index)?;
     places::check_links(&location)?;
@@ -124,7 +130,7 @@ pub fn run(
         errors: arguments.errors.as_deref(),
     };
     interrupt::watch()?;
-    let updated = update(&location, &suspects, &options, engine)?;
+    let updated = update(&location, suspects, &options, engine)?;
     say(format_args!(
         "generation {}: {} entries in {} directories looked at, {} of them as they were, {:.2} s",
         updated.generation,
@@ -137,11 +143,10 @@ pub fn run(
 }
 
 /// Reads what 'canopy watch' wants to have listed again.
-fn suspects_of_input() -> anyhow::Result<Vec<Suspect>> {
+fn suspects_of_input() -> anyhow::Result<(Vec<Suspect>, Links)> {
     let mut input = Vec::new();
     std::io::stdin().lock().read_to_end(&mut input).context("cannot read standard input")?;
-    let read = super::watch_apply::read_suspects(&input)?;
-    Ok(read.into_iter().map(|(path, recursive)| Suspect { path, recursive }).collect())
+    super::watch_apply::read_suspects(&input)
 }
 
 /// Returns what to list again for a path that a user gave.
@@ -169,13 +174,16 @@ struct Task {
 }
 
 /// Lists directories again and publishes what has changed as one generation. The index stays as it
-/// was if nothing could be.
+/// was if nothing could be. `suspects` is asked only by who does the work: standard input can be
+/// read once.
 pub fn update(
     location: &Path,
-    suspects: &[Suspect],
+    suspects: impl FnOnce() -> anyhow::Result<(Vec<Suspect>, Links)>,
     options: &UpdateOptions<'_>,
     engine: Option<&Engine>,
 ) -> anyhow::Result<Updated> {
+    // One that is not there is not to be made.
+    drop(Index::open(location)?);
     let mut writer = Writer::open(
         location,
         WriterOptions {
@@ -189,7 +197,6 @@ pub fn update(
             disk: Disk::default(),
         },
     )?;
-    let tasks = tasks(&writer, suspects)?;
     if companion::must_refresh(&writer, engine) {
         drop(writer);
         return companion::Companion::Sql.run().map(|outcome| Updated {
@@ -200,6 +207,15 @@ pub fn update(
             outcome,
         });
     }
+    let (mut suspects, links) = suspects()?;
+    suspects.extend(linked(&writer, &links)?);
+    if suspects.is_empty() {
+        // Of what has other names, the index has none.
+        let generation = Index::open(location)?.generation();
+        let outcome = Outcome::Complete;
+        return Ok(Updated { generation, entries: 0, kept: 0, directories: 0, outcome });
+    }
+    let tasks = tasks(&writer, &suspects)?;
     let faults = Faults::new(options.errors)?;
     let scans =
         Scans::new(&writer, (options.memory_bytes, options.threads), options.rate_max, faults)?;
@@ -254,16 +270,39 @@ fn shown(root: &str) -> String {
     String::from_utf8_lossy(&unescape(root)).into_owned()
 }
 
+/// Returns the directories in which the index has inodes, or all where there are too many.
+fn linked(writer: &Writer, links: &Links) -> anyhow::Result<Vec<Suspect>> {
+    let mut suspects = Vec::new();
+    for (top, inodes) in links {
+        for (source, _) in writer.sources().into_iter().filter(|(_, scan)| scan.is_some()) {
+            let root = PathBuf::from(OsStr::from_bytes(&unescape(&source.root)));
+            let top = if root.starts_with(top) { &root } else { top };
+            let Some(below) = below(&root, top) else { continue };
+            match writer.directories_with(source.id, &below, inodes, LINKED_MAX)? {
+                Some(found) => suspects.extend(found.iter().map(|path| Suspect {
+                    path: root.join(OsStr::from_bytes(&unescape(path))),
+                    recursive: false,
+                })),
+                None => suspects.push(Suspect { path: top.clone(), recursive: true }),
+            }
+        }
+    }
+    Ok(suspects)
+}
+
+/// Returns the path of something at or below a directory, escaped; none for what is elsewhere.
+fn below(directory: &Path, path: &Path) -> Option<String> {
+    let below = path.strip_prefix(directory).ok()?;
+    Some(escape(below.as_os_str().as_bytes()).into_owned())
+}
+
 /// Says what is to be listed again of which source.
 fn tasks(writer: &Writer, suspects: &[Suspect]) -> anyhow::Result<Vec<Task>> {
     let sources = writer.sources();
     let mut tasks: BTreeMap<u32, Task> = BTreeMap::new();
     for suspect in suspects {
-        let holds = |root: &str| {
-            let root = unescape(root);
-            let below = suspect.path.strip_prefix(OsStr::from_bytes(&root)).ok()?;
-            Some(escape(below.as_os_str().as_bytes()).into_owned())
-        };
+        let holds =
+            |root: &str| below(Path::new(OsStr::from_bytes(&unescape(root))), &suspect.path);
         let own =
             sources.iter().filter_map(|(source, scan)| Some((source, scan, holds(&source.root)?)));
         let own = own.max_by_key(|(source, ..)| (source.root.len(), source.id));

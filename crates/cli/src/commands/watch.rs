@@ -1,5 +1,6 @@
 //! `canopy watch`
 
+use super::scanning::path_bytes_max;
 use super::watch_apply::Applier;
 use super::watch_status;
 use crate::config::{pruned_paths, settings};
@@ -149,6 +150,8 @@ struct Daemon {
     ear: parking_lot::Mutex<Option<Ear>>,
     reporter: parking_lot::Mutex<Reporter>,
     prometheus: Option<PathBuf>,
+    /// Where events come from, if not from the kernel.
+    events: Option<PathBuf>,
     /// Set when standard input has ended.
     is_fed: AtomicBool,
     bad_lines: AtomicU64,
@@ -175,6 +178,7 @@ impl Daemon {
             rules: MountRules::new(settings().trust_fs.clone().unwrap_or_default(), false),
             one_file_system: arguments.one_file_system,
             suspects_max,
+            path_bytes_max: path_bytes_max(),
         };
         let position = recovered.position;
         let intake = Intake::new(scope, journal, recovered)?;
@@ -204,6 +208,7 @@ impl Daemon {
             ear: parking_lot::Mutex::new(Some(ear)),
             reporter: parking_lot::Mutex::new(reporter),
             prometheus: arguments.prometheus.clone(),
+            events: arguments.events.clone(),
             is_fed: AtomicBool::new(false),
             bad_lines: AtomicU64::new(0),
         };
@@ -300,8 +305,9 @@ impl Daemon {
     /// Hears of changes until all is to end.
     fn hear(&self) {
         let mut patience = Duration::from_secs(1);
+        let mut ear = self.ear.lock().take();
         while !self.intake.is_stopped() {
-            let ended = match self.ear.lock().take() {
+            let ended = match ear.take() {
                 Some(Ear::Fanotify(group)) => {
                     group.run(&self.intake, &|one| self.note_unfollowed(one))
                 }
@@ -311,16 +317,44 @@ impl Daemon {
                     .map(|()| self.is_fed.store(true, Ordering::SeqCst)),
                 None => Ok(()),
             };
-            let Err(error) = ended else { return };
-            message(format_args!("{:#}; all is looked at again", anyhow::Error::from(error)));
-            std::thread::sleep(patience);
-            patience = (patience * 2).min(RETRIED_EVERY);
-            match kernel(&self.intake) {
-                Ok((kernel, _)) => *self.ear.lock() = Some(kernel),
-                Err(error) => message(format_args!("{error:#}")),
+            let error = match ended {
+                Err(error) => anyhow::Error::from(error),
+                Ok(()) => return,
+            };
+            // Until it is told of again, changes are seen by looking at everything.
+            let mut failed = Some(error);
+            while let Some(error) = failed.take() {
+                let text = format!("{error:#}");
+                message(format_args!("{text}; all is looked at again"));
+                self.reporter.lock().deaf = Some(text);
+                if !self.sleep(patience) {
+                    return;
+                }
+                patience = (patience * 2).min(RETRIED_EVERY);
+                match self.hear_again() {
+                    Ok(again) => ear = Some(again),
+                    Err(error) => failed = Some(error),
+                }
+                self.intake.suspect_all();
             }
-            self.intake.suspect_all();
+            self.reporter.lock().deaf = None;
         }
+    }
+
+    fn hear_again(&self) -> anyhow::Result<Ear> {
+        match &self.events {
+            Some(path) => Ok(Ear::Feed(EventFeed::open(path, self.intake.position())?.0)),
+            None => Ok(kernel(&self.intake)?.0),
+        }
+    }
+
+    /// Sleeps for so long, unless all is to end; returns whether it is not.
+    fn sleep(&self, duration: Duration) -> bool {
+        let until = Instant::now() + duration;
+        while !self.intake.is_stopped() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        !self.intake.is_stopped()
     }
 
     fn note_unfollowed(&self, one: Unfollowed) {
@@ -338,9 +372,13 @@ impl Daemon {
     }
 
     fn keep_reporting(&self) {
+        // The same is not said every second.
+        let mut said = None;
         while !self.intake.is_stopped() {
-            if let Err(error) = self.report() {
-                message(format_args!("{error:#}"));
+            let failed = self.report().err().map(|error| format!("{error:#}"));
+            if failed != said {
+                failed.iter().for_each(message);
+                said = failed;
             }
             std::thread::sleep(TOLD_EVERY);
         }

@@ -1,15 +1,16 @@
 //! Has the index follow a batch of suspects, in processes of their own: what they take in memory
 //! goes with them, and what goes wrong in one ends the batch and not the daemon.
 
+use super::update::{Links, Suspect};
 use anyhow::Context;
 use canopy_index::Index;
-use canopy_watch::{Batch, Suspect, is_at_or_below};
+use canopy_watch::{Batch, is_at_or_below};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::num::NonZeroU32;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -27,11 +28,6 @@ pub struct Applier {
     pub rate_max: Option<NonZeroU32>,
 }
 
-/// What a process that has done its work has said.
-struct Said {
-    output: Vec<u8>,
-}
-
 impl Applier {
     /// Brings what the index says of a batch up to date, and returns the generation that has it.
     /// Ends early, with an error, once `stop` says so.
@@ -42,13 +38,9 @@ impl Applier {
         stop: &dyn Fn() -> bool,
     ) -> anyhow::Result<u64> {
         if self.has(root)? {
-            let mut suspects = batch.suspects.clone();
-            suspects.extend(self.names(root, &batch.links, stop)?);
-            if !suspects.is_empty() {
-                let mut command = self.scanning("update");
-                command.arg("--suspects");
-                self.run(command, &lines(&suspects), stop)?;
-            }
+            let mut command = self.scanning("update");
+            command.arg("--suspects");
+            self.run(command, &lines(root, batch), stop)?;
         } else {
             let mut command = self.scanning("index");
             if self.one_file_system {
@@ -81,28 +73,6 @@ impl Applier {
         Ok(index.sources().iter().any(|source| holds(&source.root)))
     }
 
-    /// Returns the directories that have one of these inodes, as far as the index knows.
-    fn names(
-        &self,
-        root: &[u8],
-        inodes: &[u64],
-        stop: &dyn Fn() -> bool,
-    ) -> anyhow::Result<Vec<Suspect>> {
-        if inodes.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut command = self.canopy("find");
-        command.arg(OsStr::from_bytes(root)).args(["!", "-type", "d", "("]);
-        for (number, inode) in inodes.iter().enumerate() {
-            let or = if number > 0 { &["-o"][..] } else { &[] };
-            command.args(or).args(["-inum", &inode.to_string()]);
-        }
-        command.args([")", "-printf", "%h\\0"]);
-        let said = self.run(command, &[], stop)?;
-        let paths = said.output.split(|&byte| byte == 0).filter(|path| !path.is_empty());
-        Ok(paths.map(|path| Suspect { path: path.to_vec(), recursive: false }).collect())
-    }
-
     fn canopy(&self, command: &str) -> Command {
         let mut canopy = Command::new("/proc/self/exe");
         canopy.arg("--index").arg(&self.index).arg(command);
@@ -125,12 +95,12 @@ impl Applier {
         mut command: Command,
         input: &[u8],
         stop: &dyn Fn() -> bool,
-    ) -> anyhow::Result<Said> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    ) -> anyhow::Result<()> {
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot run canopy")?;
-        let (output, errors) = talk(&mut child, input, stop)?;
+        let errors = talk(&mut child, input, stop)?;
         match child.wait()?.code() {
-            Some(0 | 1) => Ok(Said { output }),
+            Some(0 | 1) => Ok(()),
             _ => {
                 let errors = String::from_utf8_lossy(&errors).into_owned();
                 let last = errors.lines().last().unwrap_or("canopy: the scan was ended");
@@ -140,41 +110,60 @@ impl Applier {
     }
 }
 
-/// Returns suspects as `canopy update --suspects` reads them.
-fn lines(suspects: &[Suspect]) -> Vec<u8> {
+/// Returns what `canopy update --suspects` reads: a line for each directory, `d` and its path, `r`
+/// if all below is listed, too; and for each inode `i`, its number and the path of the root.
+fn lines(root: &[u8], batch: &Batch) -> Vec<u8> {
     let mut lines = Vec::new();
-    for suspect in suspects {
+    for suspect in &batch.suspects {
         lines.push(if suspect.recursive { b'r' } else { b'd' });
         lines.extend_from_slice(&suspect.path);
+        lines.push(0);
+    }
+    for inode in &batch.links {
+        lines.extend_from_slice(format!("i{inode}").as_bytes());
+        lines.extend_from_slice(root);
         lines.push(0);
     }
     lines
 }
 
-/// Reads suspects as [`lines`] writes them.
-pub fn read_suspects(bytes: &[u8]) -> anyhow::Result<Vec<(PathBuf, bool)>> {
-    let read = |line: &[u8]| {
-        let (&kind, path) = line.split_first().filter(|(_, path)| path.first() == Some(&b'/'))?;
-        let recursive = [b'd', b'r'].iter().position(|&known| known == kind)? == 1;
-        Some((PathBuf::from(std::ffi::OsString::from_vec(path.to_vec())), recursive))
+/// Reads what [`lines`] writes.
+pub fn read_suspects(bytes: &[u8]) -> anyhow::Result<(Vec<Suspect>, Links)> {
+    let (mut suspects, mut links) = (Vec::new(), Links::new());
+    let mut read = |line: &[u8]| {
+        let (kind, path) = line.split_at(line.iter().position(|&byte| byte == b'/')?);
+        let path = PathBuf::from(OsStr::from_bytes(path));
+        match kind {
+            b"d" | b"r" => suspects.push(Suspect { path, recursive: kind == b"r" }),
+            kind => {
+                let inode = str::from_utf8(kind.strip_prefix(b"i")?).ok()?.parse().ok()?;
+                match links.last_mut().filter(|(last, _): &&mut (PathBuf, _)| *last == path) {
+                    Some((_, inodes)) => inodes.push(inode),
+                    None => links.push((path, vec![inode])),
+                }
+            }
+        }
+        Some(())
     };
-    let lines = bytes.split(|&byte| byte == 0).filter(|line| !line.is_empty());
-    lines.map(|line| read(line).context("standard input has no suspects")).collect()
+    let mut lines = bytes.split(|&byte| byte == 0).filter(|line| !line.is_empty());
+    lines.try_for_each(|line| read(line).context("standard input has no suspects"))?;
+    links.iter_mut().for_each(|(_, inodes)| inodes.sort_unstable());
+    Ok((suspects, links))
 }
 
-/// Gives a process its input, waits for it or has it end, and returns its output and what it said.
-fn talk(
-    child: &mut Child,
-    input: &[u8],
-    stop: &dyn Fn() -> bool,
-) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+/// Gives a process its input, waits for it or has it end, and returns what it said.
+fn talk(child: &mut Child, input: &[u8], stop: &dyn Fn() -> bool) -> anyhow::Result<Vec<u8>> {
     let pid = Pid::from_raw(child.id().try_into()?);
-    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
     std::thread::scope(|scope| {
         // One that ends early does not read it all.
         scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
-        let output = scope.spawn(move || read_all(stdout));
-        let errors = scope.spawn(move || read_all(stderr));
+        let errors = scope.spawn(move || {
+            let mut all = Vec::new();
+            // What was read before an error may say more than that.
+            let _ = stderr.map(|mut stream| stream.read_to_end(&mut all));
+            all
+        });
         let mut is_told = false;
         while child.try_wait()?.is_none() {
             if stop() && !is_told {
@@ -183,13 +172,6 @@ fn talk(
             }
             std::thread::sleep(LOOKED_EVERY);
         }
-        Ok((output.join().unwrap_or_default(), errors.join().unwrap_or_default()))
+        Ok(errors.join().unwrap_or_default())
     })
-}
-
-fn read_all(stream: Option<impl Read>) -> Vec<u8> {
-    let mut all = Vec::new();
-    // What was read before an error may say more than that.
-    let _ = stream.map(|mut stream| stream.read_to_end(&mut all));
-    all
 }

@@ -56,7 +56,7 @@ pub fn text(document: &Value, is_running: bool) -> String {
         None => "none yet".to_owned(),
     };
     row("generation", generation);
-    for error in ["journal_error", "last_unresolved"] {
+    for error in ["deaf", "journal_error", "last_unresolved"] {
         if let Some(error) = document[error].as_str() {
             row("error", one_line(error));
         }

@@ -1,0 +1,73 @@
+//! Where an index has an inode: the names of a file that were not told to have changed.
+
+use super::Writer;
+use super::copying::read;
+use crate::column::{INO, LISTING, PATH};
+use crate::error::Result;
+use crate::schema::FileKind;
+use crate::shard::{RowRange, Shard};
+
+impl Writer {
+    /// Returns the directories of a source, by their paths below its root, which are at or below
+    /// `directory` and in which the index has other entries than directories with one of these
+    /// inodes, which are sorted; some of them several times. `None` if there are more than `max`.
+    pub fn directories_with(
+        &self,
+        source: u32,
+        directory: &str,
+        inodes: &[u64],
+        max: usize,
+    ) -> Result<Option<Vec<String>>> {
+        let mut found = Vec::new();
+        for (_, shard) in self.shards_of(source) {
+            let listings = listings_with(&shard, directory, inodes)?;
+            for batch in read(&shard, FileKind::Listings, PATH, &listings)? {
+                let batch = batch?;
+                let paths = PATH.of(&batch)?;
+                found.extend((0..batch.num_rows()).map(|at| paths.value(at).to_owned()));
+                if found.len() > max {
+                    return Ok(None);
+                }
+            }
+            FileKind::ALL.into_iter().for_each(|kind| shard.close(kind));
+        }
+        Ok(Some(found))
+    }
+}
+
+/// Returns the listings of a shard that have entries with one of these inodes.
+fn listings_with(shard: &Shard, directory: &str, inodes: &[u64]) -> Result<Vec<RowRange>> {
+    let mut found: Vec<RowRange> = Vec::new();
+    let (entries, _) = shard.rows_of(&shard.listings_below(directory)?)?;
+    if entries.is_empty() {
+        return Ok(found);
+    }
+    let bounds = shard.bounds(FileKind::Entries, INO)?;
+    for (group, bounds) in shard.row_groups(FileKind::Entries).into_iter().zip(bounds) {
+        let has_any = |(min, max): (i64, i64)| {
+            let first = inodes.partition_point(|&inode| inode < min as u64);
+            inodes.get(first).is_some_and(|&inode| inode <= max as u64)
+        };
+        if bounds.is_some_and(|bounds| bounds.0 >= 0 && !has_any(bounds)) {
+            continue;
+        }
+        let within = |range: &RowRange| range.start.max(group.start)..range.end.min(group.end);
+        let rows = Vec::from_iter(entries.iter().map(within).filter(|rows| !rows.is_empty()));
+        for batch in read(shard, FileKind::Entries, INO | LISTING, &rows)? {
+            let batch = batch?;
+            let (inos, listings) = (INO.of(&batch)?, LISTING.of(&batch)?);
+            for at in 0..batch.num_rows() {
+                if inodes.binary_search(&inos[at]).is_err() {
+                    continue;
+                }
+                let listing = listings[at] as usize;
+                match found.last_mut() {
+                    Some(last) if last.end > listing => {}
+                    Some(last) if last.end == listing => last.end += 1,
+                    _ => found.push(listing..listing + 1),
+                }
+            }
+        }
+    }
+    Ok(found)
+}
