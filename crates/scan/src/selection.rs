@@ -123,7 +123,7 @@ impl Selected<'_> {
         match self {
             Selected::Whole => true,
             Selected::Part(selection) => selection.whole,
-            Selected::IfChanged => false,
+            Selected::IfChanged | Selected::Alone => false,
         }
     }
 }

@@ -383,6 +383,71 @@ fn events_of_others_are_followed() {
 }
 
 #[test]
+fn events_that_cannot_be_read_are_waited_for() {
+    let place = Place::new();
+    let (tree, index, events) = (place.path("tree"), place.path("index"), place.path("events"));
+    make_tree(&tree);
+    place.index(&index, &tree);
+    // A file that can be opened and not read.
+    std::os::unix::fs::symlink("/proc/self/mem", &events).unwrap();
+    let words = [tree.as_os_str(), "--events".as_ref(), events.as_os_str()];
+    let daemon = Daemon::start(&place, &index, &words);
+    let error = || status(&place, &index)["deaf"].as_str().unwrap_or_default().to_owned();
+    wait_until("the error is told", || error().contains("Input/output error"));
+    fs::remove_file(&events).unwrap();
+    wait_until("that it is gone is told", || error().contains("No such file"));
+    fs::write(tree.join("open/untold"), "x").unwrap();
+    wait_for_equality(&place, &index, &[&tree]);
+    fs::write(&events, "").unwrap();
+    wait_until("it is read again", || status(&place, &index)["deaf"].is_null());
+    wait_for_equality(&place, &index, &[&tree]);
+    let idle = || status(&place, &index)["suspects"] == 0;
+    wait_until("all is looked at again", idle);
+    // It is the file that tells, and nothing else.
+    fs::write(tree.join("gate/untold"), "x").unwrap();
+    fs::write(tree.join("open/told"), "x").unwrap();
+    let told = tree.join("open/told");
+    fs::write(&events, format!("{{\"op\":\"create\",\"path\":\"{}\"}}\n", told.display())).unwrap();
+    let has =
+        |name: &str| shown(&place, &index, &tree, None).iter().any(|line| line.contains(name));
+    wait_until("an event is told", || has("/open/told"));
+    assert!(!has("/gate/untold"));
+    daemon.stop();
+}
+
+#[test]
+fn what_cannot_be_written_is_said_once() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    make_tree(&tree);
+    let daemon = Daemon::start(&place, &index, &[tree.as_os_str()]);
+    wait_for_equality(&place, &index, &[&tree]);
+    fs::remove_dir_all(index.join("watch")).unwrap();
+    wait_until("it is said", || daemon.said().contains("status.json"));
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(daemon.said().matches("status.json").count(), 1, "{}", daemon.said());
+}
+
+#[test]
+fn an_index_with_derived_tables_follows() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    make_tree(&tree);
+    place.index(&index, &tree);
+    let query = "SELECT name FROM entries WHERE size > 5000";
+    let words = ["table", "derive", "large", query].map(OsStr::new);
+    let output = place.canopy(&index, &words);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let daemon = Daemon::start(&place, &index, &[tree.as_os_str()]);
+    fs::write(tree.join("open/new"), vec![b'x'; 6000]).unwrap();
+    wait_for_equality(&place, &index, &[&tree]);
+    let words = ["sql", "--format", "csv", "SELECT name FROM large"].map(OsStr::new);
+    let output = String::from_utf8(place.canopy(&index, &words).stdout).unwrap();
+    assert!(output.contains("new"), "{output}");
+    daemon.stop();
+}
+
+#[test]
 fn events_come_through_a_pipe_to_its_end() {
     let place = Place::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
@@ -416,7 +481,7 @@ fn what_cannot_be_followed_is_told() {
     let help = place.canopy(&index, &["watch".as_ref(), "--help".as_ref()]);
     assert!(String::from_utf8(help.stdout).unwrap().starts_with("Follow what changes in sources"));
     // What the daemon runs.
-    fails(&["update".as_ref(), "--suspects".as_ref()], "there is nothing to list");
+    fails(&["update".as_ref(), "--suspects".as_ref()], "no index at");
     fails(&["watch".as_ref(), "--status".as_ref()], "no 'canopy watch' has run for this index");
 }
 
