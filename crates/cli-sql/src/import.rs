@@ -37,7 +37,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         with_progress(progress, || add_source(&mut writer, &request, arguments.name, &counts));
     let mut writer = end_if_asked(writer);
     let import = import?;
-    let derived = table::refresh_all(&mut writer, threads)?;
+    let derived = table::follow_all(&mut writer, threads)?;
     let published = publish(writer)?;
     if import.untold_above() > 0 && nix::unistd::geteuid().is_root() {
         message(format_args!(

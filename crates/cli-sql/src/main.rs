@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         sql: sql::run,
         table: table::run,
         import: import::run,
-        refresh: table::refresh_all,
+        refresh: table::follow_all,
     };
     canopy::main(Some(&engine))
 }

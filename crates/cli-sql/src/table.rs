@@ -56,7 +56,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         }
         Command::Refresh { name: None, threads: asked } => {
             let mut writer = open(index)?;
-            let outcome = refresh_all(&mut writer, threads(asked))?;
+            let outcome = told(canopy_sql::refresh_all(&mut writer, threads(asked))?);
             say(format_args!(
                 "generation {}: derived tables computed anew",
                 writer.publish()?.generation
@@ -72,14 +72,18 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     Ok(Outcome::Complete)
 }
 
-/// Computes all derived tables anew for what `writer` publishes next, and says which of them could
-/// not be.
-pub fn refresh_all(writer: &mut Writer, threads: usize) -> anyhow::Result<Outcome> {
-    let failed = canopy_sql::refresh_all(writer, threads)?;
+/// Computes what changes touch of derived tables anew for what `writer` publishes next, and says
+/// which of the tables could not be computed.
+pub fn follow_all(writer: &mut Writer, threads: usize) -> anyhow::Result<Outcome> {
+    Ok(told(canopy_sql::follow_all(writer, threads)?))
+}
+
+/// Says which tables could not be computed.
+fn told(failed: Vec<(String, canopy_sql::Error)>) -> Outcome {
     for (name, error) in &failed {
         message(format_args!("warning: the table {name} has no rows now: {error}"));
     }
-    Ok(Outcome::of_errors(&failed))
+    Outcome::of_errors(&failed)
 }
 
 /// Opens the writer of an index that exists.

@@ -33,8 +33,8 @@ pub struct Engine {
     pub table: fn(Option<PathBuf>, commands::table::Arguments) -> anyhow::Result<Outcome>,
     /// Carries out `canopy import`.
     pub import: fn(Option<PathBuf>, commands::import::Arguments) -> anyhow::Result<Outcome>,
-    /// Computes all derived tables anew, with that many threads, for the generation that the
-    /// writer publishes next.
+    /// Computes anew what changes touch of derived tables, with that many threads, for the
+    /// generation that the writer publishes next.
     pub refresh: fn(&mut Writer, usize) -> anyhow::Result<Outcome>,
 }
 

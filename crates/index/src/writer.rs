@@ -28,7 +28,7 @@ use crate::marker::{self, Marker};
 use crate::names::{self, Key, Names};
 use crate::own_tables::TableRecord;
 use crate::packed::PackedList;
-use crate::retention::Retention;
+use crate::retention::{Leaving, Retention};
 use crate::safety;
 use crate::sealed::{self, SealedBuilder, SealedFile, SealedTarget};
 use crate::shard_record::ShardRecord;
@@ -218,6 +218,8 @@ pub struct Writer {
     lists: (ClassLists, Vec<ListRecord>),
     /// Tables that were added, by name.
     tables: Vec<TableRecord>,
+    /// Whether derived ones may have rows of classes that have changed since.
+    derived_is_stale: bool,
     /// Queries of the derived ones.
     queries: BTreeMap<String, String>,
     /// What was taken into the manifests so far.
@@ -234,7 +236,7 @@ impl Writer {
         options.disk.directories(path, mode)?;
         let path = safety::check(path, uid)?;
         let (lock, Marker { key, secret }) = marker::claim(&path)?;
-        let current = cleaning::current(&path)?;
+        let mut current = cleaning::current(&path)?;
         let known = current.as_ref().map(|current| current.retention.clone()).unwrap_or_default();
         let retention = options.retention.clone().unwrap_or(known);
         let state: AllManifests = match &current {
@@ -276,12 +278,22 @@ impl Writer {
         }
         let left = journal::read(&path)?;
         cleaning::clean(&options.disk, &names, &left)?;
-        if let Some(current) = current.as_ref().filter(|_| !options.keep_replaced) {
-            cleaning::give_up(&options.disk, &names, current)?;
+        if let Some(current) = &mut current {
+            let shards = classes.values().flat_map(|held: &Held| &held.manifest.shards);
+            let bytes = shards.map(ShardRecord::bytes).sum();
+            let staying = match options.keep_replaced {
+                true => Leaving::staying(&current.leaving, now_ns(), bytes),
+                false => 0,
+            };
+            cleaning::let_go(&options.disk, &names, current, staying)?;
         }
         let mut generation = committed.max(left.generation) + 1;
         // Whatever a loss of power has left: no number is used twice.
-        while names::all_manifests(&path, generation).symlink_metadata().is_ok() {
+        let is_used = |number| {
+            let files = [names::all_manifests(&path, number), names::leaving(&path, number)];
+            files.iter().any(|file| file.symlink_metadata().is_ok())
+        };
+        while is_used(generation) {
             generation += 1;
         }
         let disk = options.disk.journaled(Journal::new(&path, generation));
@@ -301,6 +313,7 @@ impl Writer {
             incomplete: Vec::new(),
             scans: state.scans,
             tables: state.tables,
+            derived_is_stale: false,
             queries: state.queries,
             published: Published::default(),
             unprivileged: uid != 0,
@@ -412,6 +425,9 @@ impl Writer {
     /// generation.
     pub fn publish(mut self) -> Result<Published> {
         self.settle();
+        if self.derived_is_stale {
+            self.clear_derived();
+        }
         for failure in std::mem::take(&mut self.incomplete) {
             self.failures.add(failure);
         }

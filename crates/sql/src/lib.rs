@@ -33,8 +33,8 @@ mod tables;
 pub use error::{Error, Result};
 pub use output::AnswerFormat;
 pub use own::{
-    AttachedFormat, DerivedRows, FileError, TableError, attach, check_name, derive, refresh,
-    refresh_all,
+    AttachedFormat, DerivedRows, FileError, TableError, attach, check_name, derive, follow_all,
+    refresh, refresh_all,
 };
 pub use session::{Progress, Running, Session, SessionOptions};
 pub use statements::{blank, statement_end};

@@ -62,22 +62,7 @@ impl Writer {
             false => self.note(&intents)?,
         }
         waiting.extend(self.current.iter().flat_map(|current| &current.leaving).copied());
-        let shards = self.classes.values().flat_map(|held| &held.manifest.shards);
-        let bytes = shards.map(ShardRecord::bytes).sum();
-        let staying = match self.options.keep_replaced {
-            true => Leaving::staying(&waiting, published_ns, bytes),
-            false => 0,
-        };
-        next.leaving = waiting.drain(..staying).collect();
-        for Leaving { generation, .. } in waiting.into_iter().rev() {
-            let path = names::leaving(&self.path, generation);
-            let mut gone: BTreeMap<PathBuf, Intent> = BTreeMap::new();
-            for (intent, below) in journal::read_at(&path)?.intents {
-                gone.insert(self.path.join(below), intent);
-            }
-            gone.insert(path, Intent::Remove);
-            self.note(&gone)?;
-        }
+        next.leaving = waiting;
         Ok(next)
     }
 
@@ -194,16 +179,27 @@ pub(super) fn clean(disk: &Disk, names: &Names, left: &Leftover) -> Result<()> {
     disk.remove(&names::journal(index))
 }
 
-/// Does what waits for readers of older generations to end, without waiting.
-pub(super) fn give_up(disk: &Disk, names: &Names, current: &Current) -> Result<()> {
+/// Does what waited for readers of older generations to end: what the lists of the oldest
+/// publications name, of which so many are left.
+pub(super) fn let_go(
+    disk: &Disk,
+    names: &Names,
+    current: &mut Current,
+    staying: usize,
+) -> Result<()> {
     let index = names.index();
+    let due = current.leaving.split_off(staying.min(current.leaving.len()));
+    if due.is_empty() {
+        return Ok(());
+    }
     let in_use = files_of(names, current.generation)?;
     let mut directories = BTreeSet::new();
-    for Leaving { generation, .. } in current.leaving.iter().rev() {
+    for Leaving { generation, .. } in due.iter().rev() {
         let path = names::leaving(index, *generation);
         for (intent, below) in journal::read_at(&path)?.intents {
             perform(disk, index, (intent, &below), &in_use, &mut directories)?;
         }
+        // Last, so that the next writer can go on where this one ends.
         disk.remove(&path)?;
     }
     remove_empty(disk, index, directories);

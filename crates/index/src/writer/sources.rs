@@ -115,6 +115,9 @@ impl Writer {
         let is_inner = |source: &&SourceRecord| path_below(&new.root, &source.root).is_some();
         let inner = known().filter(is_inner);
         let inner = inner.filter_map(|source| Some((path_below(top, &source.root)?, source.id)));
+        let renames = new.name.as_ref().is_some_and(|name| {
+            known().any(|source| source.root == new.root && source.name != *name)
+        });
         let begun = Begun {
             inner: inner.collect(),
             above,
@@ -125,7 +128,10 @@ impl Writer {
             kept_entries: AtomicU64::new(0),
             new,
         };
-        self.clear_derived();
+        match begun.refresh.is_some() && !renames {
+            true => self.derived_is_stale = true,
+            false => self.clear_derived(),
+        }
         let id = self.next_source;
         self.next_source += 1;
         self.begun.insert(id, begun);

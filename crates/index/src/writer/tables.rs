@@ -7,7 +7,9 @@
 
 use super::{Held, Writer};
 use crate::error::{Error, Result};
-use crate::own_tables::{TableKind, TableRecord, TableWriter, WrittenRows, table_schema};
+use crate::own_tables::{
+    TableColumn, TableKind, TableRecord, TableWriter, WrittenRows, table_schema,
+};
 use crate::reader::Index;
 use canopy_model::ClassId;
 
@@ -67,6 +69,40 @@ impl Writer {
                 *fresh = false;
             }
         }
+    }
+
+    /// Returns the classes of which a derived table has to be computed anew, and takes away the rows
+    /// that it has of them: those that have changed since the index was opened, if the table was
+    /// fresh and has the same columns still, else all.
+    pub fn classes_to_compute(
+        &mut self,
+        name: &str,
+        columns: &[TableColumn],
+    ) -> Result<Vec<ClassId>> {
+        let held = self.held_classes();
+        let known = self.tables.iter().find(|table| table.name == name);
+        let is_fresh = known.is_some_and(|table| match &table.kind {
+            TableKind::Derived { columns: known, fresh } => *fresh && known == columns,
+            TableKind::Attached { .. } => false,
+        });
+        if !is_fresh {
+            let kind = TableKind::Derived { columns: columns.to_vec(), fresh: true };
+            self.replace_table(TableRecord { name: name.to_owned(), kind })?;
+            return Ok(held);
+        }
+        let touched: Vec<ClassId> =
+            held.into_iter().filter(|class| self.changed.contains(class)).collect();
+        for class in &touched {
+            if let Some(held) = self.classes.get_mut(class) {
+                held.manifest.tables.retain(|file| file.table != name);
+            }
+        }
+        Ok(touched)
+    }
+
+    /// Tells that all derived tables have been computed from what the classes hold now.
+    pub fn derived_are_computed(&mut self) {
+        self.derived_is_stale = false;
     }
 
     fn remove_rows(&mut self, table: Option<&str>) {

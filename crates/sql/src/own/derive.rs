@@ -81,6 +81,16 @@ pub fn derive(writer: &mut Writer, name: &str, query: &str, threads: usize) -> R
 
 /// Computes a derived table anew for what the writer publishes next. Blocks.
 pub fn refresh(writer: &mut Writer, name: &str, threads: usize) -> Result<DerivedRows> {
+    if writer.table_query(name).is_some() {
+        let kind = TableKind::Derived { columns: Vec::new(), fresh: false };
+        writer.replace_table(TableRecord { name: name.to_owned(), kind })?;
+    }
+    follow(writer, name, threads)
+}
+
+/// Computes those rows of a derived table anew that the writer's changes touch, and all of one that
+/// is not fresh.
+fn follow(writer: &mut Writer, name: &str, threads: usize) -> Result<DerivedRows> {
     let query = writer.table_query(name).map(str::to_owned);
     let query = query.ok_or_else(|| TableError::NotDerived(name.to_owned()))?;
     let threads = threads.max(1);
@@ -93,10 +103,8 @@ pub fn refresh(writer: &mut Writer, name: &str, threads: usize) -> Result<Derive
         frame.create_physical_plan().await?;
         Ok::<_, Error>(columns)
     })?;
-    let kind = TableKind::Derived { columns: columns.clone(), fresh: true };
-    writer.replace_table(TableRecord { name: name.to_owned(), kind })?;
+    let classes = writer.classes_to_compute(name, &columns)?;
     let table = Table { name, query: &query, schema: table_schema(&columns) };
-    let classes = writer.held_classes();
     let written = table.write(writer, classes, &runtime, threads)?;
     let made = DerivedRows {
         rows: written.iter().map(|(_, rows)| rows.rows()).sum(),
@@ -106,20 +114,32 @@ pub fn refresh(writer: &mut Writer, name: &str, threads: usize) -> Result<Derive
     Ok(made)
 }
 
-/// Computes all derived tables anew. Those that cannot be are published without rows, and are
-/// returned with the reason.
+/// Computes all derived tables anew, as [`follow_all`] does if it has to.
 pub fn refresh_all(writer: &mut Writer, threads: usize) -> Result<Vec<(String, Error)>> {
+    for name in derived_names(writer) {
+        let kind = TableKind::Derived { columns: Vec::new(), fresh: false };
+        writer.replace_table(TableRecord { name, kind })?;
+    }
+    follow_all(writer, threads)
+}
+
+fn derived_names(writer: &Writer) -> Vec<String> {
     let derived = |table: &&TableRecord| matches!(table.kind, TableKind::Derived { .. });
-    let names: Vec<String> =
-        writer.tables().iter().filter(derived).map(|table| table.name.clone()).collect();
+    writer.tables().iter().filter(derived).map(|table| table.name.clone()).collect()
+}
+
+/// Computes those rows of all derived tables anew that the writer's changes touch. Tables that
+/// cannot be computed are published without rows, and are returned with the reason.
+pub fn follow_all(writer: &mut Writer, threads: usize) -> Result<Vec<(String, Error)>> {
     let mut failed = Vec::new();
-    for name in names {
-        if let Err(error) = refresh(writer, &name, threads) {
+    for name in derived_names(writer) {
+        if let Err(error) = follow(writer, &name, threads) {
             let kind = TableKind::Derived { columns: Vec::new(), fresh: false };
             writer.replace_table(TableRecord { name: name.clone(), kind })?;
             failed.push((name, error));
         }
     }
+    writer.derived_are_computed();
     Ok(failed)
 }
 

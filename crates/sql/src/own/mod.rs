@@ -20,7 +20,7 @@ mod parquet;
 mod sqlite;
 
 pub use attached::{AttachedFormat, attach};
-pub use derive::{DerivedRows, check_name, derive, refresh, refresh_all};
+pub use derive::{DerivedRows, check_name, derive, follow_all, refresh, refresh_all};
 pub use error::{FileError, TableError};
 
 use async_trait::async_trait;

@@ -354,6 +354,7 @@ impl Site {
             2 => {
                 self.index(place, &changed, &[]);
                 self.index(place, &changed, &[]);
+                self.compact(place, "--replace");
             }
             _ => unreachable!("a number below 6"),
         }
