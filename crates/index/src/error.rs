@@ -32,6 +32,14 @@ pub enum Error {
          --index"
     )]
     PastDenied(PathBuf),
+    /// An older generation cannot be read any more.
+    #[error("generation {generation} is lost, since {path} is damaged; others do not need it")]
+    PastDamaged {
+        /// Its number.
+        generation: u64,
+        /// The file.
+        path: PathBuf,
+    },
     /// A file of a shard is not there, or not for the caller.
     #[error("cannot read {path}; if the index has been written meanwhile, run the command again")]
     ShardFile {
@@ -127,7 +135,9 @@ impl Error {
             | Error::BeforeOldest(_) => ErrorKind::NotFound,
             Error::Io { source, .. } | Error::ShardFile { source, .. } => ErrorKind::of_io(source),
             Error::PastDenied(_) => ErrorKind::Denied,
-            Error::Corrupt { .. } | Error::Version { .. } => ErrorKind::Corrupt,
+            Error::Corrupt { .. } | Error::PastDamaged { .. } | Error::Version { .. } => {
+                ErrorKind::Corrupt
+            }
             Error::Locked(_) => ErrorKind::Unavailable,
             Error::NotAnIndex(_)
             | Error::Unsafe { .. }

@@ -112,6 +112,9 @@ impl Index {
             Err(error) if denied(&error) && !is_current => {
                 return Err(Error::PastDenied(path.to_owned()));
             }
+            Err(Error::Corrupt { path, .. }) if !is_current => {
+                return Err(Error::PastDamaged { generation, path });
+            }
             Err(error) if denied(&error) => index.add_permitted(&principals(&all)?)?,
             Err(error) => return Err(error),
         }
@@ -251,8 +254,7 @@ impl Index {
         self.published_ns
     }
 
-    /// Returns the generations that are there besides the current one, the newest first: the one
-    /// before and those that are kept.
+    /// Returns the older generations that are kept, the newest first.
     pub fn kept(&self) -> &[KeptGeneration] {
         &self.kept.0
     }

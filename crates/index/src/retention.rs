@@ -56,7 +56,8 @@ impl Leaving {
         let stays = |leaving: &&Leaving| {
             let age_ns = now_ns.saturating_sub(leaving.published_ns);
             bytes = bytes.saturating_add(leaving.bytes);
-            age_ns < LEAVING_NS_MIN || (age_ns < LEAVING_NS && bytes <= bytes_max)
+            // After the clock was set back, they would stay until it is there again.
+            (0..LEAVING_NS_MIN).contains(&age_ns) || (age_ns < LEAVING_NS && bytes <= bytes_max)
         };
         all.iter().take(LEAVING_MAX).take_while(stays).count()
     }
@@ -170,7 +171,9 @@ impl Retention {
             let mut spans = BTreeSet::new();
             for known in all {
                 let number = span.number(known.published_ns);
-                if number > first && spans.insert(number) {
+                // After the clock was set back, there are spans to come among them.
+                let counts = number > first && (spans.len() as u64) < count;
+                if counts && spans.insert(number) {
                     kept.insert(known.generation);
                 }
             }
@@ -256,6 +259,7 @@ mod tests {
         assert_eq!(staying(&[(20, 200), (21, 56), (22, 1)], 4000), 3);
         // A clock that was set back.
         assert_eq!(staying(&[(-500, 1), (20, 1)], 0), 2);
+        assert_eq!(staying(&[(0, 5000), (-500, 5000), (-500, 1)], 0), 1);
         assert_eq!(staying(&[(0, 0); 1000], 0), LEAVING_MAX);
     }
 
@@ -289,6 +293,27 @@ mod tests {
         );
         // Nothing was published for most of the days.
         assert_eq!(ages_in_hours("5d", 60 * 48, 9), [0, 48, 96]);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_keeps_no_more() {
+        let policy: Retention = "5h,3d".parse().unwrap();
+        let mut there: Vec<KeptGeneration> = Vec::new();
+        let mut generation = 0;
+        for year in (1..50).rev() {
+            for hour in 0..100 {
+                generation += 1;
+                let published_ns = year * 365 * DAY_NS + hour * HOUR_NS;
+                there.insert(0, KeptGeneration { generation, published_ns });
+                there = policy.kept(&there);
+                assert!(there.len() <= 8, "{there:?}");
+            }
+            // What was kept before is not lost with the first that is published then.
+            let published_ns = (year - 1) * 365 * DAY_NS;
+            let next = KeptGeneration { generation: generation + 1, published_ns };
+            let all: Vec<_> = std::iter::once(next).chain(there.iter().copied()).collect();
+            assert!(policy.kept(&all).len() > 4, "{all:?}");
+        }
     }
 
     #[test]

@@ -207,6 +207,63 @@ fn generations_that_are_kept_stay_whole() {
     assert_eq!(files(&index).len(), settled, "{:#?}", files(&index));
 }
 
+/// A kept generation whose manifests are damaged or gone stops no publication, and costs no other
+/// one anything.
+#[test]
+fn a_damaged_generation_harms_no_other_one() {
+    for is_gone in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let index = dir.path().join("index");
+        publish_alone(&index, "/a", 100);
+        let settled = files(&index).len();
+        let keep = |keep: &str| WriterOptions {
+            retention: Some(keep.parse().unwrap()),
+            keep_replaced: false,
+            ..WriterOptions::default()
+        };
+        let mut published = BTreeMap::from([(1, 200)]);
+        let mut damaged = None;
+        for round in 0..30 {
+            // So that generations have the files of /b and /c in common.
+            let root = ["/b", "/c", "/a", "/a", "/a", "/a"][round % 6];
+            let generation = publish_with(&index, keep("5"), root, round as u64).unwrap();
+            published.insert(generation, read_all(&index).unwrap());
+            let current = Index::open(&index).unwrap();
+            for kept in current.kept() {
+                let seen = read_at(&index, Some(Moment::Generation(kept.generation)));
+                match damaged == Some(kept.generation) {
+                    true => assert!(seen.is_err()),
+                    false => assert_eq!(seen.unwrap(), published[&kept.generation], "{kept:?}"),
+                }
+            }
+            assert_eq!(current.kept().len(), 4.min(round + 1));
+            if round == 12 || round == 24 {
+                let number = current.kept()[round / 12 - 1].generation;
+                let path = index.join(format!("manifests-{number}.bin"));
+                match is_gone {
+                    true => std::fs::remove_file(&path).unwrap(),
+                    false => std::fs::write(&path, "damaged").unwrap(),
+                }
+                damaged = Some(number);
+            }
+        }
+        // One that the policy leaves out while its neighbours stay, and then all.
+        publish_with(&index, keep("2"), "/a", 1).unwrap();
+        let before = Index::open(&index).unwrap().kept()[0].generation;
+        let seen = read_at(&index, Some(Moment::Generation(before))).unwrap();
+        assert_eq!(seen, published[&before]);
+        let mut writer = Writer::open(&index, keep("none")).unwrap();
+        writer.remove_source("/b").unwrap();
+        writer.remove_source("/c").unwrap();
+        writer.publish().unwrap();
+        publish_alone(&index, "/a", 100);
+        assert_eq!(read_all(&index).unwrap(), 200);
+        let left = files(&index);
+        assert!(!left.iter().any(|path| path.ends_with("manifests-14.bin")), "{left:#?}");
+        assert!(left.len() <= settled + 20, "{left:#?}");
+    }
+}
+
 /// What only older generations that are kept need is for those who write the index.
 #[test]
 fn what_has_left_is_closed_to_others() {

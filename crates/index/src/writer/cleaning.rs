@@ -11,7 +11,8 @@
 //!
 //! A file that has left the index never comes back, so the generations that refer to it follow each
 //! other. One that is dropped has a file in common with any that stay only if it has with the next
-//! newer or the next older of those: only these are read.
+//! newer or the next older of those: only these are read. One whose manifests are damaged or missing
+//! needs nothing any more, and is passed over.
 
 use super::{Writer, now_ns};
 use crate::disk::Disk;
@@ -72,10 +73,15 @@ impl Writer {
         let mut leaving = BTreeMap::new();
         let Some(current) = &self.current else { return Ok(leaving) };
         let mut known = LastFiles { names: &self.names, last: Vec::new() };
-        let older = |generation| next.kept.iter().find(|kept| kept.generation < generation);
+        let older = |generation| {
+            next.kept.iter().map(|kept| kept.generation).filter(move |&kept| kept < generation)
+        };
         let stays = |generation| next.kept.iter().any(|kept| kept.generation == generation);
         let is_kept = stays(current.generation);
-        let before = known.of(older(current.generation).filter(|_| !is_kept))?;
+        let before = match is_kept {
+            true => Rc::default(),
+            false => known.of_first(older(current.generation))?.unwrap_or_default(),
+        };
         for (path, &is_past) in &self.current_files {
             if files.contains_key(path) {
                 continue;
@@ -84,17 +90,22 @@ impl Writer {
             leaving.insert(path.clone(), if needed { Intent::Close } else { Intent::Remove });
         }
         drop(before);
-        for dropped @ KeptGeneration { generation, .. } in &current.kept {
-            if stays(*generation) {
+        for &KeptGeneration { generation, .. } in &current.kept {
+            if stays(generation) {
                 continue;
             }
-            let newer = next.kept.iter().rfind(|kept| kept.generation > *generation);
-            let in_newer = known.of(newer)?;
-            let in_own = known.of(Some(dropped))?;
-            let before = known.of(older(*generation))?;
+            let Some(in_own) = known.of(generation)? else {
+                // What else it had is not known.
+                leaving.insert(names::catalog(&self.path, generation), Intent::Remove);
+                leaving.insert(names::all_manifests(&self.path, generation), Intent::Remove);
+                continue;
+            };
+            let newer = next.kept.iter().rev().map(|kept| kept.generation);
+            let in_newer = known.of_first(newer.filter(|&kept| kept > generation))?;
+            let before = known.of_first(older(generation))?.unwrap_or_default();
             for (path, _) in in_own.iter().filter(|(_, is_past)| **is_past) {
-                let stays = match newer {
-                    Some(_) => in_newer.get(path) == Some(&true),
+                let stays = match &in_newer {
+                    Some(in_newer) => in_newer.get(path) == Some(&true),
                     None => files.contains_key(path),
                 };
                 if !stays && before.get(path) != Some(&true) {
@@ -113,20 +124,34 @@ impl Writer {
     }
 }
 
-/// The files of generations; keeps those of the last ones that were asked for.
+/// The files of generations, `None` of those that cannot be read any more; keeps those of the last
+/// ones that were asked for.
 struct LastFiles<'a> {
     names: &'a Names,
-    last: Vec<(u64, Rc<Files>)>,
+    last: Vec<(u64, Option<Rc<Files>>)>,
 }
 
 impl LastFiles<'_> {
-    /// Returns the files of a generation; none if there is none.
-    fn of(&mut self, generation: Option<&KeptGeneration>) -> Result<Rc<Files>> {
-        let Some(&KeptGeneration { generation, .. }) = generation else { return Ok(Rc::default()) };
+    /// Returns the files of the first generation that can be read.
+    fn of_first(&mut self, generations: impl Iterator<Item = u64>) -> Result<Option<Rc<Files>>> {
+        for generation in generations {
+            if let Some(files) = self.of(generation)? {
+                return Ok(Some(files));
+            }
+        }
+        Ok(None)
+    }
+
+    fn of(&mut self, generation: u64) -> Result<Option<Rc<Files>>> {
         if let Some((_, files)) = self.last.iter().find(|(known, _)| *known == generation) {
             return Ok(files.clone());
         }
-        let files = Rc::new(files_of(self.names, generation)?);
+        let files = match files_of(self.names, generation) {
+            Ok(files) => Some(Rc::new(files)),
+            Err(Error::Corrupt { .. }) => None,
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
         self.last.insert(0, (generation, files.clone()));
         // One that is dropped, and its neighbours.
         self.last.truncate(3);
@@ -234,16 +259,10 @@ fn remove_empty(disk: &Disk, index: &Path, directories: BTreeSet<PathBuf>) {
     directories.iter().for_each(|directory| disk.remove_empty_dir(&index.join(directory)));
 }
 
-/// Returns the files of a generation; none if it has been given up.
+/// Returns the files of a generation.
 fn files_of(names: &Names, generation: u64) -> Result<Files> {
     let path = names::all_manifests(names.index(), generation);
-    match manifest::read(&path) {
-        Ok(all) => files_in(names, generation, &all),
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            Ok(Files::new())
-        }
-        Err(error) => Err(error),
-    }
+    files_in(names, generation, &manifest::read(&path)?)
 }
 
 /// Returns the files of a generation with these manifests.
