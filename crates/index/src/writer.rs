@@ -30,6 +30,7 @@ use crate::own_tables::TableRecord;
 use crate::packed::PackedList;
 use crate::retention::{Leaving, Retention};
 use crate::safety;
+use crate::schema::FileKind;
 use crate::sealed::{self, SealedBuilder, SealedFile, SealedTarget};
 use crate::shard_record::ShardRecord;
 use canopy_model::{Approach, Audience, ClassId, ClassTable, GrantId, OwnerLimits, parallel};
@@ -346,6 +347,15 @@ impl Writer {
         let mut sources: Vec<_> = sources.map(|source| (source.clone(), scan(source))).collect();
         sources.sort_by(|(a, _), (b, _)| (&a.root, a.id).cmp(&(&b.root, b.id)));
         sources
+    }
+
+    /// Returns whether the index has any entry of a source, by its number.
+    pub fn has_entries(&self, source: u32) -> bool {
+        let shards = self.classes.values().flat_map(|held| &held.manifest.shards);
+        let mut own = shards.filter(|shard| shard.source == source);
+        own.any(|shard| {
+            [FileKind::Entries, FileKind::Dirs].iter().any(|&kind| shard.file(kind).is_some())
+        })
     }
 
     /// Returns the real path of the index.

@@ -77,6 +77,12 @@ impl Scans {
         record: &ScanRecord,
     ) -> anyhow::Result<(Root, NewSource)> {
         let mut root = Root::open(path, writer.classes(), rules)?;
+        anyhow::ensure!(
+            !is_unmounted(writer, &root),
+            "{} is empty and on another file system than it was: it seems not to be mounted \
+             ('canopy source remove' takes it out of the index)",
+            path.display()
+        );
         let (xattrs, failed) = match record.no_xattrs {
             true => (Vec::new(), None),
             false => root.xattrs(writer.classes()),
@@ -157,4 +163,16 @@ pub(super) fn path_bytes_max() -> usize {
 /// Returns whether the index that this user writes is for this user alone.
 pub(super) fn one_reader() -> bool {
     !nix::unistd::geteuid().is_root()
+}
+
+/// Returns whether a source is an empty directory now, where the index has entries of it from another
+/// device: what is mounted there is most likely away.
+fn is_unmounted(writer: &Writer, root: &Root) -> bool {
+    let escaped = root.escaped_path();
+    let known = writer.sources().into_iter().find(|(source, _)| source.root == escaped);
+    known.is_some_and(|(source, _)| {
+        source.dev != root.dev
+            && writer.has_entries(source.id)
+            && std::fs::read_dir(&root.path).is_ok_and(|mut entries| entries.next().is_none())
+    })
 }

@@ -281,6 +281,38 @@ fn info(place: &Place, index: &Path) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// What is mounted at a source may be away: that is not taken for a tree from which all has gone.
+#[test]
+fn a_source_that_is_not_mounted_stays() {
+    let place = Place::new();
+    let index = place.path("index");
+    let disk = place.small_disk("disk", "1m");
+    let at = disk.0.clone();
+    plain_tree(&at, 2, 2);
+    place.index(&index, &at);
+    drop(disk);
+    let path = at.as_os_str();
+    for words in [
+        &["index".as_ref(), path][..],
+        &["index".as_ref(), "--incremental".as_ref(), path],
+        &["update".as_ref(), path],
+        &["update".as_ref(), "--recursive".as_ref(), path],
+    ] {
+        let output = place.canopy(&index, words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {errors}");
+        assert!(errors.contains("it seems not to be mounted"), "{words:?}: {errors}");
+        assert_eq!(lines(&place, &index, &at), 1 + 2 * 3);
+    }
+    // Another file system with something in it is what it is; so is one that was emptied.
+    std::fs::write(at.join("file"), "").unwrap();
+    place.index(&index, &at);
+    assert_eq!(lines(&place, &index, &at), 2);
+    std::fs::remove_file(at.join("file")).unwrap();
+    place.index(&index, &at);
+    assert_eq!(lines(&place, &index, &at), 1);
+}
+
 #[test]
 fn one_source_that_fails_keeps_its_state_and_stops_no_other() {
     let place = Place::new();
