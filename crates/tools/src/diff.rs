@@ -5,18 +5,19 @@
 //!    digests are read, and those of one directory with the same digests cancel out.
 //! 2. Rows of what is left are read in portions of so many directories, and compared by name. Only
 //!    what differs is held in memory.
-//! 3. Inodes that are gone from one path and have come to another have moved. What moved along with
+//! 3. Roots of sources are in no listing, or in one of the source around theirs, and are looked up.
+//! 4. Inodes that are gone from one path and have come to another have moved. What moved along with
 //!    its directory is not told again.
 
 use crate::error::Result;
 use canopy_index::column::*;
 use canopy_index::{Columns, FileKind, Index, RowRange, Shard, SourceRecord};
-use canopy_model::{FileType, base_name, compare_paths, join};
+use canopy_model::{Attributes, FileType, base_name, compare_paths, join};
 use canopy_read::inode::{InodeColumns, text_or_empty};
 use canopy_read::listings::RowCounts;
-use canopy_read::locate::absolute_path;
+use canopy_read::locate::{absolute_path, look_up, source_of};
 use canopy_read::plan::{BATCH_ROWS, Placed, ShardRange};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
 /// Rows of directories that are compared at a time, of both generations together.
@@ -82,6 +83,21 @@ impl Difference {
 }
 
 impl Entry {
+    fn new(attributes: &Attributes, dev: u64, target: String) -> Self {
+        Entry {
+            mode: attributes.mode,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            size_bytes: attributes.size_bytes,
+            blocks: attributes.blocks,
+            mtime_ns: attributes.mtime_ns,
+            btime_ns: attributes.btime_ns,
+            dev,
+            ino: attributes.ino,
+            target,
+        }
+    }
+
     /// Returns whether it is a directory.
     pub fn is_dir(&self) -> bool {
         FileType::of_mode(self.mode) == FileType::Directory
@@ -97,9 +113,10 @@ impl Entry {
             || (!self.is_dir() && contents(self) != contents(other))
     }
 
-    /// Returns whether both are the same inode: numbers are given again, times of birth are not.
+    /// Returns whether both are the same inode of a file system: numbers are given again, times of
+    /// birth are not. The number of its device may be another whenever it is mounted.
     fn is_inode(&self, other: &Entry) -> bool {
-        let number = |entry: &Entry| (entry.dev, entry.ino, FileType::of_mode(entry.mode));
+        let number = |entry: &Entry| (entry.ino, FileType::of_mode(entry.mode));
         let is_born = self.btime_ns != 0 && other.btime_ns != 0;
         let same = match is_born {
             true => self.btime_ns == other.btime_ns,
@@ -113,6 +130,8 @@ impl Entry {
 struct Loose {
     /// Hash of the absolute path of the directory.
     directory: (u64, u64),
+    /// Its inode.
+    ino: u64,
     part: u32,
     content: u64,
     rows: u32,
@@ -121,29 +140,47 @@ struct Loose {
     ordinal: u32,
 }
 
+/// Hashes of paths. Nobody finds two with the same ones by keys of this process.
+#[derive(Default)]
+struct PathHashes(RandomState, RandomState);
+
+impl PathHashes {
+    fn of(&self, path: &str) -> (u64, u64) {
+        (self.0.hash_one(path), self.1.hash_one(path))
+    }
+}
+
 /// Shards of a generation with the roots of their sources, and which of their listings it has at or
 /// below a path.
 struct Side<'a> {
     /// The path, absolute.
     path: Option<&'a str>,
+    /// Roots of sources of either generation there.
+    roots: &'a HashSet<&'a str>,
     shards: Vec<(&'a SourceRecord, ShardRange)>,
 }
 
 /// Returns what differs between two generations at and below an absolute path, escaped, by path.
 /// Without one, everywhere.
 pub fn differences(old: &Index, new: &Index, path: Option<&str>) -> Result<Vec<Difference>> {
-    let (old, new) = (Side::of(old, path)?, Side::of(new, path)?);
-    // Nobody finds two paths with the same hashes by keys of this process.
-    let hashes = (RandomState::new(), RandomState::new());
+    let sources = old.sources().iter().chain(new.sources()).map(|source| &*source.root);
+    let is_asked = |root: &&str| path.is_none_or(|path| relative(root, path).is_some());
+    let roots: HashSet<&str> = sources.filter(is_asked).collect();
+    let mut found = Found::default();
+    found.compare(entries_at(old, &roots)?, entries_at(new, &roots)?, |_| false);
+    let (old, new) = (Side::of(old, path, &roots)?, Side::of(new, path, &roots)?);
+    let hashes = PathHashes::default();
     let mut loose = old.without(&new, true, &hashes)?;
     loose.extend(new.without(&old, false, &hashes)?);
-    let mut found = Found::default();
     for portion in portions(loose) {
         let mut rows = HashMap::new();
         old.read(&portion, true, &mut rows)?;
         let mut came = HashMap::new();
         new.read(&portion, false, &mut came)?;
-        found.compare(rows, came);
+        let replaced = replaced(&portion);
+        found.compare(rows, came, |directory| {
+            !replaced.is_empty() && replaced.contains(&hashes.of(directory))
+        });
     }
     let mut found = found.differences();
     found.sort_by(|a, b| compare_paths(&a.path, &b.path).then(a.change.cmp(&b.change)));
@@ -151,7 +188,7 @@ pub fn differences(old: &Index, new: &Index, path: Option<&str>) -> Result<Vec<D
 }
 
 impl<'a> Side<'a> {
-    fn of(index: &'a Index, path: Option<&'a str>) -> Result<Self> {
+    fn of(index: &'a Index, path: Option<&'a str>, roots: &'a HashSet<&'a str>) -> Result<Self> {
         let mut shards = Vec::new();
         for shard in index.shards() {
             let id = shard.record().source;
@@ -166,16 +203,11 @@ impl<'a> Side<'a> {
                 shards.push((source, ShardRange { shard: shard.clone(), listings }));
             }
         }
-        Ok(Side { path, shards })
+        Ok(Side { path, roots, shards })
     }
 
     /// Returns the listings that the other side does not have in the same shard.
-    fn without(
-        &self,
-        other: &Side<'_>,
-        is_old: bool,
-        hashes: &(RandomState, RandomState),
-    ) -> Result<Vec<Loose>> {
+    fn without(&self, other: &Side<'_>, is_old: bool, hashes: &PathHashes) -> Result<Vec<Loose>> {
         let place = |range: &ShardRange| range.shard.path(FileKind::Listings);
         let others: HashMap<_, _> =
             other.shards.iter().map(|(_, range)| (place(range), &range.listings)).collect();
@@ -188,17 +220,18 @@ impl<'a> Side<'a> {
             if listings.is_empty() {
                 continue;
             }
-            let columns = PATH | PART | CONTENT | RowCounts::COLUMNS;
+            let columns = PATH | INO | PART | CONTENT | RowCounts::COLUMNS;
             let mut ordinals = listings.iter().cloned().flatten();
             for batch in range.shard.read(FileKind::Listings, columns, &listings, BATCH_ROWS)? {
                 let batch = batch?;
-                let (paths, parts) = (PATH.of(&batch)?, PART.of(&batch)?);
+                let (paths, inos, parts) = (PATH.of(&batch)?, INO.of(&batch)?, PART.of(&batch)?);
                 let (contents, counts) = (CONTENT.of(&batch)?, RowCounts::of(&batch)?);
                 for (at, ordinal) in (0..batch.num_rows()).zip(&mut ordinals) {
                     let path = absolute_path(source, paths.value(at));
                     let rows = counts.entries(&range.shard, at)? + counts.dirs(&range.shard, at)?;
                     found.push(Loose {
-                        directory: (hashes.0.hash_one(&path), hashes.1.hash_one(&path)),
+                        directory: hashes.of(&path),
+                        ino: inos[at],
                         part: parts[at],
                         content: contents[at],
                         rows: rows as u32,
@@ -265,25 +298,29 @@ impl Side<'_> {
             let listing = listing?;
             let inode = inodes.row(at);
             let path = absolute_path(source, &join(listing.path, names.value(at)));
-            if self.path.is_some_and(|asked| relative(&path, asked).is_none()) {
-                continue;
+            let is_asked = self.path.is_none_or(|asked| relative(&path, asked).is_some());
+            if is_asked && !self.roots.contains(&*path) {
+                let dev = listing.dev.unwrap_or_default();
+                let target = text_or_empty(targets, at).to_owned();
+                entries.insert(path, Entry::new(&inode, dev, target));
             }
-            let entry = Entry {
-                mode: inode.mode,
-                uid: inode.uid,
-                gid: inode.gid,
-                size_bytes: inode.size_bytes,
-                blocks: inode.blocks,
-                mtime_ns: inode.mtime_ns,
-                btime_ns: inode.btime_ns,
-                dev: listing.dev.unwrap_or_default(),
-                ino: inode.ino,
-                target: text_or_empty(targets, at).to_owned(),
-            };
-            entries.insert(path, entry);
         }
         Ok(())
     }
+}
+
+/// Returns the entries that a generation has at some absolute paths.
+fn entries_at(index: &Index, paths: &HashSet<&str>) -> Result<HashMap<String, Entry>> {
+    let mut entries = HashMap::new();
+    for &path in paths {
+        if let Some((source, below)) = source_of(index, path)
+            && let Some(inode) = look_up(index, source, &below)?
+        {
+            let entry = Entry::new(&inode.attributes, inode.dev, inode.target);
+            entries.insert(path.to_owned(), entry);
+        }
+    }
+    Ok(entries)
 }
 
 /// Takes away what both generations have of each directory, and returns the rest in portions, those
@@ -314,11 +351,11 @@ fn portions(mut loose: Vec<Loose>) -> Vec<Vec<Loose>> {
         (first.is_old, first.shard, first.ordinal)
     });
     let mut portions: Vec<Vec<Loose>> = Vec::new();
-    let mut rows = PORTION_ROWS;
+    let mut rows = 0;
     for directory in directories {
         let more: u64 = directory.iter().map(|loose| u64::from(loose.rows)).sum();
         rows += more;
-        if rows > PORTION_ROWS {
+        if portions.is_empty() || rows > PORTION_ROWS {
             portions.push(Vec::new());
             rows = more;
         }
@@ -327,11 +364,23 @@ fn portions(mut loose: Vec<Loose>) -> Vec<Vec<Loose>> {
     portions
 }
 
+/// Returns which directories of a portion are other inodes in the newer generation.
+fn replaced(portion: &[Loose]) -> HashSet<(u64, u64)> {
+    let of_one = portion.chunk_by(|a, b| a.directory == b.directory);
+    let ino = |of_one: &[Loose], is_old| {
+        of_one.iter().find(|loose| loose.is_old == is_old).map(|loose| loose.ino)
+    };
+    let is_replaced = |of_one: &&[Loose]| {
+        ino(of_one, true).zip(ino(of_one, false)).is_some_and(|(old, new)| old != new)
+    };
+    of_one.filter(is_replaced).map(|of_one| of_one[0].directory).collect()
+}
+
 /// What was found in the portions so far.
 #[derive(Default)]
 struct Found {
     /// Entries that are gone from their path, or are another inode there.
-    gone: Vec<(String, Entry)>,
+    gone: HashMap<String, Entry>,
     /// Those that have come, or are another inode.
     came: Vec<(String, Entry)>,
     /// The same inodes at the same paths that are not as they were.
@@ -339,11 +388,16 @@ struct Found {
 }
 
 impl Found {
-    /// Compares the entries of some directories.
-    fn compare(&mut self, mut old: HashMap<String, Entry>, new: HashMap<String, Entry>) {
+    /// Compares the entries of some directories. In one that is replaced, nothing is as it was.
+    fn compare(
+        &mut self,
+        mut old: HashMap<String, Entry>,
+        new: HashMap<String, Entry>,
+        is_replaced: impl Fn(&str) -> bool,
+    ) {
         for (path, new) in new {
             match old.remove(&path) {
-                Some(old) if old.is_inode(&new) => {
+                Some(old) if old.is_inode(&new) && !parent_of(&path).is_some_and(&is_replaced) => {
                     if old.differs(&new) {
                         self.changed.push(changed(path, old, new));
                     }
@@ -359,38 +413,30 @@ impl Found {
 
     /// Returns all differences, in no certain order.
     fn differences(self) -> Vec<Difference> {
-        let Found { mut gone, mut came, changed: mut all } = self;
-        // So that of several links to an inode the first one moves to the first one.
-        gone.sort_by(|(a, _), (b, _)| compare_paths(b, a));
+        let Found { gone, mut came, changed: mut all } = self;
         came.sort_by(|(a, _), (b, _)| compare_paths(a, b));
-        let mut by_inode: HashMap<(u64, u64), Vec<(String, Entry)>> = HashMap::new();
-        for (path, old) in gone {
-            by_inode.entry((old.dev, old.ino)).or_default().push((path, old));
-        }
-        let mut left = Vec::new();
-        let mut moved = Vec::new();
-        for (path, new) in came {
-            let candidates = by_inode.get_mut(&(new.dev, new.ino));
-            let found = candidates.and_then(|candidates| {
-                let at = candidates.iter().rposition(|(_, old)| old.is_inode(&new))?;
-                Some(candidates.remove(at))
-            });
-            match found {
-                Some((old_path, old)) => moved.push((old_path, old, path, new)),
-                None => left.push((path, new)),
-            }
-        }
-        let directories: HashMap<String, String> = moved
-            .iter()
-            .filter(|(_, _, _, new)| new.is_dir())
-            .map(|(old_path, _, path, _)| (path.clone(), old_path.clone()))
-            .collect();
-        for (old_path, old, path, new) in moved {
-            let along = parent_of(&path).zip(parent_of(&old_path)).is_some_and(|(at, before)| {
-                directories.get(at).is_some_and(|known| known == before)
-                    && base_name(&path) == base_name(&old_path)
-            });
-            match along {
+        let mut moves = Moves { gone, pairs: Vec::new() };
+        let (came_directories, came): (Vec<_>, Vec<_>) =
+            came.into_iter().partition(|(_, new)| new.is_dir());
+        let mut left = moves.pair_by_inode(came_directories);
+        let directories: HashMap<String, String> =
+            moves.pairs.iter().map(|pair| (pair.2.clone(), pair.0.clone())).collect();
+        let path_along = |path: &str| -> Option<String> {
+            Some(format!("{}/{}", directories.get(parent_of(path)?)?, base_name(path)))
+        };
+        // Of several links, each goes with its directory, or else stays.
+        let came = moves.pair(came, |path, _| path_along(path));
+        let came = moves.pair(came, |path, _| Some(path.to_owned()));
+        left.extend(moves.pair_by_inode(came));
+        let Moves { gone: mut deleted, pairs } = moves;
+        let moved = directories.iter().filter(|(path, old_path)| path != old_path);
+        let moved_from: HashSet<&str> = moved.map(|(_, old_path)| old_path.as_str()).collect();
+        let directory_stays =
+            |path: &str| !parent_of(path).is_some_and(|parent| moved_from.contains(parent));
+        for (old_path, old, path, new) in pairs {
+            let is_expected = (old_path == path && directory_stays(&path))
+                || path_along(&path).as_deref() == Some(&*old_path);
+            match is_expected {
                 true if !old.differs(&new) => {}
                 true => all.push(changed(path, old, new)),
                 false => all.push(Difference {
@@ -402,11 +448,12 @@ impl Found {
                 }),
             }
         }
-        let mut deleted: HashMap<String, Entry> = by_inode.into_values().flatten().collect();
         for (path, new) in left {
             let difference = match deleted.remove(&path) {
                 // Written anew under its name, as editors do.
-                Some(old) if old.is_dir() == new.is_dir() => changed(path, old, new),
+                Some(old) if old.is_dir() == new.is_dir() && directory_stays(&path) => {
+                    changed(path, old, new)
+                }
                 before => {
                     all.extend(before.map(|old| deleted_of(path.clone(), old)));
                     let (change, new) = (Change::Created, Some(new));
@@ -417,6 +464,50 @@ impl Found {
         }
         all.extend(deleted.into_iter().map(|(path, old)| deleted_of(path, old)));
         all
+    }
+}
+
+/// Finds the older path of what has come.
+struct Moves {
+    /// What is gone from its path.
+    gone: HashMap<String, Entry>,
+    /// What has been found: old path and entry, new path and entry.
+    pairs: Vec<(String, Entry, String, Entry)>,
+}
+
+impl Moves {
+    /// Pairs entries that have come with what is gone from the path that is asked for, if that is
+    /// the same inode. Returns the others.
+    fn pair(
+        &mut self,
+        came: Vec<(String, Entry)>,
+        mut old_path: impl FnMut(&str, &Entry) -> Option<String>,
+    ) -> Vec<(String, Entry)> {
+        let mut left = Vec::new();
+        for (path, new) in came {
+            // What was imported may have no number.
+            let is_it = |old: &Entry| old.dev == new.dev && new.ino != 0 && old.is_inode(&new);
+            let found = old_path(&path, &new)
+                .filter(|old_path| self.gone.get(old_path).is_some_and(is_it))
+                .and_then(|old_path| self.gone.remove_entry(&old_path));
+            match found {
+                Some((old_path, old)) => self.pairs.push((old_path, old, path, new)),
+                None => left.push((path, new)),
+            }
+        }
+        left
+    }
+
+    /// Pairs directories, or other entries, that have come with what is gone and is the same inode:
+    /// of several links to it, the first one with the first one. Returns the others.
+    fn pair_by_inode(&mut self, came: Vec<(String, Entry)>) -> Vec<(String, Entry)> {
+        let Some((_, first)) = came.first() else { return came };
+        let mut paths: HashMap<(u64, u64), Vec<String>> = HashMap::new();
+        for (path, old) in self.gone.iter().filter(|(_, old)| old.is_dir() == first.is_dir()) {
+            paths.entry((old.dev, old.ino)).or_default().push(path.clone());
+        }
+        paths.values_mut().for_each(|paths| paths.sort_by(|a, b| compare_paths(b, a)));
+        self.pair(came, |_, new| paths.get_mut(&(new.dev, new.ino))?.pop())
     }
 }
 
@@ -480,6 +571,28 @@ fn less(ranges: &[RowRange], others: &[RowRange]) -> Vec<RowRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_counts_as_the_same_inode() {
+        let named = |path: &str, ino, dev, btime_ns| {
+            let attributes = Attributes { ino, mode: 0o100_644, btime_ns, ..Default::default() };
+            HashMap::from([(path.to_owned(), Entry::new(&attributes, dev, String::new()))])
+        };
+        let found = |old, new| {
+            let mut found = Found::default();
+            found.compare(old, new, |_| false);
+            found.differences().len()
+        };
+        // A device has another number when it is mounted again, but is not another for that.
+        let entry = |dev, btime_ns| named("/a", 5, dev, btime_ns);
+        for (new, expected) in [(entry(7, 9), 0), (entry(8, 9), 0), (entry(7, 10), 1)] {
+            assert_eq!(found(entry(7, 9), new), expected);
+        }
+        assert_eq!(found(named("/a", 5, 7, 9), named("/b", 5, 7, 9)), 1);
+        assert_eq!(found(named("/a", 5, 7, 9), named("/b", 5, 8, 9)), 2);
+        // What was imported has no numbers.
+        assert_eq!(found(named("/a", 0, 7, 0), named("/b", 0, 7, 0)), 2);
+    }
 
     #[test]
     fn what_is_left_of_ranges() {
