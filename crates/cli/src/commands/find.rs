@@ -4,7 +4,7 @@ use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message};
 use canopy_text::safe::message_line;
 use canopy_tools::find::{self, RunOptions};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal};
 use std::path::PathBuf;
 
@@ -42,9 +42,16 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         Ok(find) => find,
         Err(error) => {
             message(error);
+            if arguments.arguments.iter().any(|word| is_option_of_ours(word)) {
+                message("--at, --index, --threads and --verbose go before paths and expression");
+            }
             return Ok(Outcome::Partial);
         }
     };
+    anyhow::ensure!(
+        !find.is_live() || arguments.read.at.is_none(),
+        "--live walks the file system as it is now, which has no past for --at"
+    );
     find.warnings.iter().chain(&find.wrong_starts).for_each(message);
     let stdout = std::io::stdout();
     let options = RunOptions {
@@ -62,4 +69,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     ended.failed.iter().for_each(message);
     let whole = ended.failed.is_empty() && !ended.partial && find.wrong_starts.is_empty();
     Ok(if whole { Outcome::Complete } else { Outcome::Partial })
+}
+
+/// Returns whether a word is an option that find(1) does not have and no expression either.
+fn is_option_of_ours(word: &OsStr) -> bool {
+    let name = word.to_str().and_then(|word| word.split('=').next());
+    name.is_some_and(|name| ["--at", "--index", "--threads", "--verbose"].contains(&name))
 }

@@ -1,8 +1,8 @@
 //! `canopy top growth`: what grew most between two generations.
 
-use crate::options::{ReadOptions, stdout_for_json};
+use crate::options::{ReadOptions, moment, stdout_for_json};
 use crate::outcome::Outcome;
-use crate::places;
+use crate::places::{self, Opened};
 use canopy_index::{Index, Moment};
 use canopy_read::locate::{absolute_path, source_of};
 use canopy_read::resolve::locate;
@@ -32,7 +32,8 @@ pub enum By {
 /// What is asked.
 pub struct Growth<'a> {
     pub read: &'a ReadOptions,
-    pub since: Moment,
+    /// Without one, a week ago, or since the oldest generation that is there.
+    pub since: Option<Moment>,
     pub by: By,
     pub count: usize,
     pub json: bool,
@@ -64,8 +65,11 @@ pub fn path_of(generations: [&Index; 2], given: &OsStr) -> anyhow::Result<String
 
 /// Prints what grew most, the largest first.
 pub fn run(index: Option<PathBuf>, asked: &Growth<'_>) -> anyhow::Result<Outcome> {
-    let old = places::open(index.clone(), Some(asked.since))?.joined();
-    let new = places::open(index, asked.read.at)?.joined();
+    let new = asked.read.open(index.clone())?;
+    let old = match asked.since {
+        Some(since) => places::open(index, Some(since))?.joined(),
+        None => a_week_ago(index, &new)?,
+    };
     let mut paths: Vec<Option<String>> = Vec::new();
     for path in asked.paths {
         paths.push(Some(path_of([&new, &old], path)?));
@@ -106,6 +110,19 @@ pub fn run(index: Option<PathBuf>, asked: &Growth<'_>) -> anyhow::Result<Outcome
     }
     output.flush()?;
     Ok(Outcome::Complete)
+}
+
+/// Opens what was current a week ago, or the oldest generation before `new`.
+fn a_week_ago(index: Option<PathBuf>, new: &Index) -> anyhow::Result<Index> {
+    let week = moment("7d").expect("an age");
+    places::open(index.clone(), Some(week)).map(Opened::joined).or_else(|error| {
+        match error.downcast_ref() {
+            Some(&canopy_index::Error::BeforeOldest(oldest)) if oldest < new.generation() => {
+                Ok(places::open(index, Some(Moment::Generation(oldest)))?.joined())
+            }
+            _ => Err(error),
+        }
+    })
 }
 
 /// Adds what a difference tells of sizes.

@@ -1,10 +1,10 @@
 //! `canopy history`
 
 use crate::options::stdout_for_json;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, message};
 use crate::places;
 use canopy_index::{Index, KeptGeneration, Moment};
-use canopy_model::Totals;
+use canopy_model::{ErrorKind, Totals};
 use canopy_read::resolve::locate_all;
 use canopy_read::totals::Subtree;
 use canopy_text::locale::is_utf8;
@@ -54,7 +54,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let all = last.kept().iter().rev().copied().chain([current]);
     let threads = crate::options::threads(arguments.threads);
     let mut rows = Vec::new();
-    let mut error = None;
+    let (mut error, mut outcome) = (None, Outcome::Complete);
     for generation in all {
         let opened = match generation == current {
             true => Index::open_at(&place, None),
@@ -63,6 +63,11 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         let opened = match opened {
             // It was dropped meanwhile.
             Err(canopy_index::Error::NotKept { .. }) => continue,
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                message(error);
+                outcome = Outcome::Partial;
+                continue;
+            }
             opened => opened?,
         };
         let totals = totals(&opened, &arguments.path, threads);
@@ -93,7 +98,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         let mut output = stdout_for_json();
         writeln!(output, "{:#}", json!(rows.iter().map(row).collect::<Vec<_>>()))?;
         output.flush()?;
-        return Ok(Outcome::Complete);
+        return Ok(outcome);
     }
     let ascii = arguments.ascii || !is_utf8();
     let space = |row: &Row| row.totals.map_or(0, |totals| totals.blocks.max(0));
@@ -118,7 +123,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         writeln!(output, "{}", line.trim_end())?;
     }
     output.flush()?;
-    Ok(Outcome::Complete)
+    Ok(outcome)
 }
 
 /// Adds up what is at and below a path, itself too.

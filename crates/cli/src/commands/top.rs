@@ -36,7 +36,7 @@ pub struct Arguments {
     /// Draw bars with '#' [default: unless the locale is UTF-8]
     #[arg(long)]
     ascii: bool,
-    /// For growth: since when, as for --at [default: 7d]
+    /// For growth: since when, as for --at [default: 7d, or since the oldest generation]
     #[arg(long, value_name = "TIME|GENERATION", value_parser = moment)]
     since: Option<Moment>,
     /// For growth: of what [default: file]
@@ -127,7 +127,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             index,
             &Growth {
                 read: &arguments.read,
-                since: arguments.since.unwrap_or_else(|| moment("7d").expect("an age")),
+                since: arguments.since,
                 by: arguments.by.unwrap_or(By::File),
                 count: usize::try_from(arguments.count)?,
                 json: arguments.json,

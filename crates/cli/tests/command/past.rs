@@ -162,6 +162,14 @@ fn moments_are_numbers_ages_and_dates() {
         let said = error_of(&place, &["find", &format!("--at={at}"), path]);
         assert!(said.contains(expected), "{at}: {said}");
     }
+    let said = error_of(&place, &["find", "--at=1", "--live", path]);
+    assert!(said.contains("--live walks the file system as it is now"), "{said}");
+    for words in [&["find", path, "--at=1"][..], &["find", "--live", "--at", "1", path]] {
+        let output = run(&place, words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("--at, --index, --threads and --verbose go before"), "{said}");
+    }
     for keep in ["", "0", "x", "3m", "24h,,3d", "2000"] {
         let said = error_of(&place, &["index", &format!("--keep={keep}"), path]);
         assert!(said.contains("24h,14d,8w"), "{keep}: {said}");
@@ -172,6 +180,33 @@ fn moments_are_numbers_ages_and_dates() {
     assert_eq!(info(&place)["kept"].as_array().unwrap().len(), 0);
     let said = error_of(&place, &["find", "--at=2", path]);
     assert!(said.contains("generation 2 is not kept; the oldest is 3"), "{said}");
+}
+
+/// A generation that is damaged is told so, and neither others nor what comes after suffer.
+#[test]
+fn a_damaged_generation_is_passed_over() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    fs::create_dir(&tree).unwrap();
+    let path = tree.to_str().unwrap();
+    done(&place, &["index", "--keep=4", path]);
+    for number in 2..5 {
+        fs::write(tree.join(number.to_string()), "").unwrap();
+        done(&place, &["update", path]);
+    }
+    fs::write(place.path("index/manifests-2.bin"), "damaged").unwrap();
+    let history = run(&place, &["history", path]);
+    assert_eq!(history.status.code(), Some(1), "{history:?}");
+    assert!(String::from_utf8_lossy(&history.stderr).contains("generation 2 is lost"));
+    assert_eq!(String::from_utf8_lossy(&history.stdout).lines().count(), 4);
+    assert!(error_of(&place, &["find", "--at=2", path]).contains("generation 2 is lost"));
+    for number in 5..8 {
+        assert_eq!(done(&place, &["find", "--at=4", path]).len(), 4);
+        fs::write(tree.join(number.to_string()), "").unwrap();
+        done(&place, &["update", path]);
+        let before = (number - 1).to_string();
+        assert_eq!(done(&place, &["find", "--at", &before, path]).len(), number - 1);
+    }
 }
 
 /// What was visible to others once is not any more, in no file either.
@@ -217,7 +252,7 @@ type Told = (String, String);
 /// Returns what a generation has at and below a path.
 fn told(place: &Place, at: &str, path: &str) -> BTreeMap<String, Told> {
     let format = "%p\t%y\t%m %U %s %T@ %l\n";
-    let lines = run(place, &["find", "--at", at, path, "-mindepth", "1", "-printf", format]);
+    let lines = run(place, &["find", "--at", at, path, "-printf", format]);
     assert!(lines.status.success(), "{lines:?}");
     let text = String::from_utf8(lines.stdout).unwrap();
     let entry = |line: &str| {
@@ -283,6 +318,100 @@ fn assert_differences(place: &Place, from: &str, to: &str, path: &str) -> usize 
     let grown: i64 = all.iter().map(|found| found["grown_bytes"].as_i64().unwrap()).sum();
     assert_eq!(grown, bytes_of(&new) - bytes_of(&old), "{what}");
     all.len()
+}
+
+/// Snapshots with hard links that are rotated, and links that change places with their directories.
+#[test]
+fn hard_links_move_with_their_directories() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    let day = |number: u32| tree.join(format!("daily.{number}"));
+    fs::create_dir_all(day(0)).unwrap();
+    fs::write(day(0).join("same"), "same").unwrap();
+    fs::write(day(0).join("other"), "other").unwrap();
+    for number in 1..3 {
+        fs::create_dir(day(number)).unwrap();
+        for name in ["same", "other"] {
+            fs::hard_link(day(0).join(name), day(number).join(name)).unwrap();
+        }
+    }
+    let path = tree.to_str().unwrap();
+    done(&place, &["index", "--keep=9", path]);
+    fs::remove_dir_all(day(2)).unwrap();
+    fs::rename(day(1), day(2)).unwrap();
+    fs::rename(day(0), day(1)).unwrap();
+    fs::create_dir(day(0)).unwrap();
+    fs::hard_link(day(1).join("same"), day(0).join("same")).unwrap();
+    fs::write(day(0).join("other"), "changed").unwrap();
+    done(&place, &["index", "--incremental", path]);
+    // The old daily.2 and the new daily.0, one link, and one file.
+    assert!(assert_differences(&place, "1", "2", path) <= 7);
+    fs::rename(day(1), tree.join("x")).unwrap();
+    fs::rename(day(2), day(1)).unwrap();
+    fs::rename(tree.join("x"), day(2)).unwrap();
+    done(&place, &["index", "--incremental", path]);
+    assert_eq!(assert_differences(&place, "2", "3", path), 2);
+    // What was in a directory that has moved away comes back to its path.
+    fs::rename(day(0), tree.join("x")).unwrap();
+    fs::create_dir(day(0)).unwrap();
+    fs::rename(tree.join("x/other"), day(0).join("other")).unwrap();
+    fs::write(day(0).join("same"), "anew").unwrap();
+    fs::remove_file(tree.join("x/same")).unwrap();
+    done(&place, &["index", "--incremental", path]);
+    assert_differences(&place, "3", "4", path);
+    assert_differences(&place, "1", "4", path);
+    assert_differences(&place, "4", "1", path);
+}
+
+/// What becomes of the roots of sources, and of directories with nothing in them.
+#[test]
+fn differences_of_roots_and_of_empty_directories() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    fs::create_dir_all(tree.join("inner")).unwrap();
+    fs::create_dir(tree.join("empty")).unwrap();
+    let (path, inner) = (tree.to_str().unwrap(), tree.join("inner"));
+    let diff = |from: &str, to: &str| done(&place, &["diff", from, to]);
+    done(&place, &["index", "--keep=9", inner.to_str().unwrap()]);
+    // Takes the other source in.
+    done(&place, &["index", path]);
+    assert_eq!(
+        diff("1", "2"),
+        [format!("created       0  {path}"), format!("created       0  {path}/empty")]
+    );
+    fs::set_permissions(&tree, fs::Permissions::from_mode(0o711)).unwrap();
+    fs::set_permissions(tree.join("empty"), fs::Permissions::from_mode(0o711)).unwrap();
+    done(&place, &["index", "--incremental", path]);
+    assert_eq!(
+        diff("2", "3"),
+        [format!("changed       0  {path}"), format!("changed       0  {path}/empty")]
+    );
+    assert_eq!(done(&place, &["diff", "2", "3", &format!("{path}/empty")]).len(), 1);
+    done(&place, &["source", "remove", path]);
+    assert_eq!(diff("3", "4").len(), 3);
+    assert_eq!(diff("4", "1"), [format!("created       0  {path}/inner")]);
+    assert_eq!(diff("1", "4"), [format!("deleted       0  {path}/inner")]);
+}
+
+/// What was imported without inodes is not moved only because all of it has none.
+#[test]
+fn nothing_moves_without_inodes() {
+    let place = Place::new();
+    let import = |lines: &str| {
+        let file = place.path("scan.csv");
+        fs::write(&file, format!("path,type,mode,uid,gid,size,mtime\n{lines}")).unwrap();
+        done(&place, &["import", "--format=csv", file.to_str().unwrap()])
+    };
+    import("/i,d,755,0,0,0,1\n/i/gone,d,755,0,0,0,1\n/i/old,f,644,0,0,20,1\n");
+    done(&place, &["compact", "--keep=3"]);
+    import("/i,d,755,0,0,0,1\n/i/came,d,755,0,0,0,1\n/i/new,f,644,0,0,50,1\n");
+    let expected = [
+        "created       0  /i/came",
+        "created     +50  /i/new",
+        "deleted       0  /i/gone",
+        "deleted     -20  /i/old",
+    ];
+    assert_eq!(done(&place, &["diff", "2", "3"]), expected);
 }
 
 #[test]
@@ -362,6 +491,12 @@ fn growth_and_history_are_told() {
         })
         .collect()
     };
+    // Without a time, since the oldest generation that is there.
+    let default = run(&place, &["top", "growth", "--verbose", path]);
+    assert!(String::from_utf8_lossy(&default.stderr).contains("from generation 2"), "{default:?}");
+    assert_eq!(default.stdout, run(&place, &["top", "growth", "--since=1", path]).stdout);
+    assert!(!default.stdout.is_empty());
+    assert!(error_of(&place, &["top", "growth", "--at=1", path]).contains("nothing is kept"));
     let row = |name: &str, bytes| (name.to_owned(), bytes);
     assert_eq!(top(&[]), [row("/a/file", 4000), row("/b/new", 3000)]);
     assert_eq!(top(&["-n", "1"]), [row("/a/file", 4000)]);
