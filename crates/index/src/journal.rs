@@ -89,7 +89,8 @@ impl Journal {
     }
 }
 
-/// Returns what is to be done with files of an index, in the form of a journal. Others are left out.
+/// Returns what is to be done with files of an index, in the form of a journal. Others are left
+/// out.
 pub(crate) fn encode(
     index: &Path,
     generation: u64,

@@ -78,10 +78,10 @@ pub struct WriterOptions {
     /// Rows that count up to which those of a shard, of which something is replaced, are written
     /// anew.
     pub copied_rows_max: usize,
-    /// Whether files that are replaced stay for those who read an older generation. If not, they are
-    /// removed once the new one is committed, and those that stayed before anything is written.
+    /// Whether files that are replaced stay for those who read an older generation. If not, they
+    /// are removed once the new one is committed, and those that stayed before anything is written.
     pub keep_replaced: bool,
-    /// Which older generations stay from now on; as the index was told before where nothing is said.
+    /// Which older generations stay from now on; `None`: as the index was told before.
     pub retention: Option<Retention>,
     /// The disk, with faults for tests.
     pub disk: Disk,

@@ -1,7 +1,7 @@
 //! What differs between two generations of an index.
 //!
-//! 1. Files of shards never change: listings that both generations have in the same shard are as they
-//!    were, and are not read. Of all others, only where they are, how many rows they have and their
+//! 1. Files of shards never change: listings that both generations have in the same shard are as
+//!    they were, and are not read. Of all others, only where they are, how many rows they have and their
 //!    digests are read, and those of one directory with the same digests cancel out.
 //! 2. Rows of what is left are read in portions of so many directories, and compared by name. Only
 //!    what differs is held in memory.
@@ -103,8 +103,8 @@ impl Entry {
         FileType::of_mode(self.mode) == FileType::Directory
     }
 
-    /// Returns whether two entries of the same path or inode are to be told as changed. What is in a
-    /// directory changes its times and size, and is told by itself.
+    /// Returns whether two entries of the same path or inode are to be told as changed. What is in
+    /// a directory changes its times and size, and is told by itself.
     fn differs(&self, other: &Entry) -> bool {
         let owners = |entry: &Entry| (entry.mode, entry.uid, entry.gid);
         let contents = |entry: &Entry| (entry.size_bytes, entry.mtime_ns);

@@ -165,8 +165,8 @@ pub(super) fn one_reader() -> bool {
     !nix::unistd::geteuid().is_root()
 }
 
-/// Returns whether a source is an empty directory now, where the index has entries of it from another
-/// device: what is mounted there is most likely away.
+/// Returns whether a source is an empty directory now, where the index has entries of it from
+/// another device: what is mounted there is most likely away.
 fn is_unmounted(writer: &Writer, root: &Root) -> bool {
     let escaped = root.escaped_path();
     let known = writer.sources().into_iter().find(|(source, _)| source.root == escaped);

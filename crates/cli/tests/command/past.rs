@@ -462,6 +462,19 @@ fn differences_lead_from_one_generation_to_another() {
 }
 
 #[test]
+fn commands_of_the_past_explain_themselves() {
+    let place = Place::new();
+    for command in ["diff", "history"] {
+        for option in ["-h", "--help"] {
+            let help = run(&place, &[command, option]);
+            assert_eq!(help.status.code(), Some(0));
+            let help = String::from_utf8(help.stdout).unwrap();
+            assert!(help.contains(&format!("Usage: canopy {command} ")), "{help}");
+        }
+    }
+}
+
+#[test]
 fn growth_and_history_are_told() {
     let place = Place::new();
     let tree = place.path("tree");
