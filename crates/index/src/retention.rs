@@ -43,7 +43,7 @@ pub(crate) struct Leaving {
     pub(crate) generation: u64,
     /// When it was published, in nanoseconds since 1970.
     pub(crate) published_ns: i64,
-    /// How many bytes the files have.
+    /// How many bytes the files have, in whole MiB.
     pub(crate) bytes: u64,
 }
 

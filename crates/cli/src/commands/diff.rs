@@ -1,15 +1,16 @@
 //! `canopy diff`
 
-use super::growth::path_of;
 use crate::options::{moment, stdout_for_json};
 use crate::outcome::Outcome;
 use crate::places;
-use canopy_index::Moment;
+use canopy_index::{Index, Moment};
+use canopy_read::locate::{absolute_path, source_of};
+use canopy_read::resolve::locate;
 use canopy_text::human_size;
 use canopy_text::safe::report_name;
 use canopy_tools::diff::{Change, Difference, differences};
 use serde_json::json;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
@@ -64,6 +65,29 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     }
     output.flush()?;
     Ok(Outcome::Complete)
+}
+
+/// Returns the absolute path, escaped, of what a user named, as one of the generations has it.
+pub(super) fn path_of(generations: [&Index; 2], given: &OsStr) -> anyhow::Result<String> {
+    let mut first = None;
+    for index in generations {
+        match locate(index, given) {
+            Ok(start) => return Ok(absolute_path(&start.source, &start.path)),
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    // A directory above sources.
+    let path = std::path::absolute(given)?;
+    let path = canopy_model::escape(path.as_os_str().as_encoded_bytes()).into_owned();
+    let is_above = |index: &&Index| {
+        let mut roots = index.sources().iter().map(|source| &source.root);
+        source_of(index, &path).is_none()
+            && roots.any(|root| canopy_tools::diff::relative(root, &path).is_some())
+    };
+    match (generations.iter().any(is_above), first) {
+        (false, Some(error)) => Err(error.into()),
+        _ => Ok(path),
+    }
 }
 
 fn word(change: Change) -> &'static str {

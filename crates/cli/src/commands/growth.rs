@@ -1,18 +1,17 @@
 //! `canopy top growth`: what grew most between two generations.
 
+use super::diff::path_of;
 use crate::options::{ReadOptions, moment, stdout_for_json};
 use crate::outcome::Outcome;
 use crate::places::{self, Opened};
 use canopy_index::{Index, Moment};
-use canopy_read::locate::{absolute_path, source_of};
-use canopy_read::resolve::locate;
 use canopy_text::safe::{one_line, report_name};
 use canopy_text::{group_name, human_size, user_name};
 use canopy_tools::diff::{Difference, Entry, differences};
 use serde_json::json;
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
@@ -38,29 +37,6 @@ pub struct Growth<'a> {
     pub count: usize,
     pub json: bool,
     pub paths: &'a [OsString],
-}
-
-/// Returns the absolute path, escaped, of what a user named, as one of the generations has it.
-pub fn path_of(generations: [&Index; 2], given: &OsStr) -> anyhow::Result<String> {
-    let mut first = None;
-    for index in generations {
-        match locate(index, given) {
-            Ok(start) => return Ok(absolute_path(&start.source, &start.path)),
-            Err(error) => first = first.or(Some(error)),
-        }
-    }
-    // A directory above sources.
-    let path = std::path::absolute(given)?;
-    let path = canopy_model::escape(path.as_os_str().as_encoded_bytes()).into_owned();
-    let is_above = |index: &&Index| {
-        let mut roots = index.sources().iter().map(|source| &source.root);
-        source_of(index, &path).is_none()
-            && roots.any(|root| canopy_tools::diff::relative(root, &path).is_some())
-    };
-    match (generations.iter().any(is_above), first) {
-        (false, Some(error)) => Err(error.into()),
-        _ => Ok(path),
-    }
 }
 
 /// Prints what grew most, the largest first.

@@ -182,8 +182,10 @@ pub fn update(
     options: &UpdateOptions<'_>,
     engine: Option<&Engine>,
 ) -> anyhow::Result<Updated> {
-    // One that is not there is not to be made.
-    drop(Index::open(location)?);
+    // One that is not there is not to be made; that says so.
+    if !location.join("CURRENT").exists() {
+        drop(Index::open(location)?);
+    }
     let mut writer = Writer::open(
         location,
         WriterOptions {

@@ -34,6 +34,8 @@ use std::rc::Rc;
 /// path.
 pub(super) type Files = HashMap<PathBuf, bool>;
 
+const MEBIBYTE: u64 = 1 << 20;
+
 impl Writer {
     /// Returns what `CURRENT` says when the generation that is being written, with these files, is
     /// committed now. Takes note of what goes then, and of what goes later.
@@ -51,12 +53,14 @@ impl Writer {
         match self.options.keep_replaced {
             true if !intents.is_empty() => {
                 let bytes = intents.keys().filter_map(|path| path.symlink_metadata().ok());
-                let bytes = bytes.map(|metadata| metadata.len()).sum();
+                let bytes: u64 = bytes.map(|metadata| metadata.len()).sum();
                 let path = names::leaving(&self.path, generation);
                 let mut file = disk.create(&path, 0o600)?;
                 let text = journal::encode(&self.path, generation, &intents);
                 file.write_all(&text).map_err(Error::io("write", &path))?;
                 file.finish(false)?;
+                // Everybody may read it, and should not learn how much others have changed.
+                let bytes = bytes & !(MEBIBYTE - 1);
                 waiting.push(Leaving { generation, published_ns, bytes });
             }
             true => {}
