@@ -1,6 +1,7 @@
 //! Benchmarks of Canopy. Each subcommand is one measurement; `run` does all of them, interleaved,
 //! and prints the table that `RESULTS.md` keeps.
 
+mod day;
 mod generate;
 mod gufi;
 mod live;
@@ -11,6 +12,7 @@ mod run;
 mod sweep;
 mod update;
 mod walk;
+mod watch;
 
 use canopy_index::WriterOptions;
 use clap::{Parser, Subcommand};
@@ -77,6 +79,10 @@ enum Command {
     Live(live::Arguments),
     /// Updates of single directories, incremental scans, and searches after them
     Update(update::Arguments),
+    /// A day of changes: what updates cost, and what becomes of the space of the index
+    Day(day::Arguments),
+    /// The daemon that follows a tree while files are created in it; needs root
+    Watch(watch::Arguments),
     /// Run a command and say what it took
     #[command(hide = true)]
     Cost {
@@ -106,6 +112,8 @@ fn main() -> anyhow::Result<()> {
         Command::Sweep(arguments) => sweep::run(arguments),
         Command::Live(arguments) => live::run(&arguments),
         Command::Update(arguments) => update::run(&arguments),
+        Command::Day(arguments) => day::run(&arguments),
+        Command::Watch(arguments) => watch::run(&arguments),
         Command::Cost { command } => process::print_cost(&command),
         Command::Run(arguments) => run::run(arguments),
     }

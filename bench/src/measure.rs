@@ -7,9 +7,13 @@ use std::time::Instant;
 /// Most memory that this process has had, in bytes.
 pub fn peak_memory_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0)
-        * 1024
+    peak_memory_in(&status).unwrap_or(0)
+}
+
+/// Most memory that a process has had, in bytes, by the text of its `/proc/PID/status`.
+pub fn peak_memory_in(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
 }
 
 /// Runs a command, its output thrown away, and returns the seconds that it took. Exit codes 0 and 1

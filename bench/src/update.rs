@@ -110,10 +110,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 /// The same tree at several places; unmounted when it is dropped.
-struct BindMounts(Vec<String>);
+pub struct BindMounts(pub Vec<String>);
 
 impl BindMounts {
-    fn new(scratch: &Path, tree: &Path, count: usize) -> anyhow::Result<Self> {
+    pub fn new(scratch: &Path, tree: &Path, count: usize) -> anyhow::Result<Self> {
         let mut mounts = BindMounts(Vec::new());
         for number in 0..count {
             let place = scratch.join(format!("copy-{number}"));
