@@ -5,7 +5,7 @@ use crate::daemon;
 use anyhow::{Context, bail};
 use canopy::commands::mount::Arguments;
 use canopy::{Outcome, interrupt, places};
-use canopy_index::Index;
+use canopy_index::{Index, Moment};
 use canopy_index_mount::{Mount, Options, Viewers};
 use nix::sys::signal::Signal;
 use std::fs;
@@ -17,15 +17,18 @@ use std::sync::Arc;
 const LOG: &str = "/var/log/canopy-mount.log";
 
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let indexes: Vec<Index> = places::open(index, None)?.iter().cloned().collect();
+    let indexes: Vec<Index> = places::open(index, arguments.at)?.iter().cloned().collect();
     let root = root_of(&indexes, arguments.source.as_deref())?;
     let paths = indexes.iter().map(|index| index.path().canonicalize());
     let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>().context("cannot find the index")?;
     daemon::check_place(&arguments.directory, &paths)?;
+    // Of a past, this generation is shown from now on, whatever a time means later.
+    let at = indexes.iter().map(|index| Moment::Generation(index.generation()));
+    let at = arguments.at.map(|_| at.collect());
     // What root may read of it is of no use to anybody else.
     drop(indexes);
     match arguments.foreground || arguments.detached {
-        true => serve(&arguments, paths, root),
+        true => serve(&arguments, paths, at, root),
         false => daemon::detach(&log(&arguments)?),
     }
 }
@@ -63,8 +66,14 @@ fn log(arguments: &Arguments) -> anyhow::Result<PathBuf> {
     Ok(directory.join("mount.log"))
 }
 
-/// Mounts, and answers the kernel until it is unmounted.
-fn serve(arguments: &Arguments, paths: Vec<PathBuf>, root: PathBuf) -> anyhow::Result<Outcome> {
+/// Mounts indexes, or each one as it was at a moment, and answers the kernel until they are
+/// unmounted.
+fn serve(
+    arguments: &Arguments,
+    paths: Vec<PathBuf>,
+    at: Option<Vec<Moment>>,
+    root: PathBuf,
+) -> anyhow::Result<Outcome> {
     if arguments.detached {
         // It may lead a session already.
         let _ = rustix::process::setsid();
@@ -73,8 +82,12 @@ fn serve(arguments: &Arguments, paths: Vec<PathBuf>, root: PathBuf) -> anyhow::R
     daemon::raise_limit();
     let name = paths.first().cloned().unwrap_or_default();
     let is_for_all = nix::unistd::geteuid().is_root() && !arguments.private;
-    let viewers = match (is_for_all, paths.first()) {
-        (true, Some(index)) => Viewers::Everybody(index.clone()),
+    let viewers = match (at, is_for_all, paths.first()) {
+        // What others may see of the past, nobody knows.
+        (Some(at), _, _) => Viewers::Owner(Arc::new(move || {
+            paths.iter().zip(&at).map(|(path, at)| Index::open_at(path, Some(*at))).collect()
+        })),
+        (None, true, Some(index)) => Viewers::Everybody(index.clone()),
         _ => Viewers::Owner(Arc::new(move || paths.iter().map(|path| Index::open(path)).collect())),
     };
     let threads = std::thread::available_parallelism().map_or(2, usize::from);

@@ -63,7 +63,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         let opened = match opened {
             // It was dropped meanwhile.
             Err(canopy_index::Error::NotKept { .. }) => continue,
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
+            // Damaged, or taken away.
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
                 message(error);
                 outcome = Outcome::Partial;
                 continue;

@@ -22,6 +22,9 @@ pub struct Arguments {
     json: bool,
 }
 
+/// So many kept generations are told by name; --json has them all.
+const KEPT_NAMED_MAX: usize = 6;
+
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
     let opened = arguments.read.open_each(index)?;
@@ -104,6 +107,20 @@ fn as_json(index: &Index) -> anyhow::Result<Value> {
     }))
 }
 
+/// Returns which generations are kept besides the last: all by name if they are few.
+fn kept(kept: &[KeptGeneration], now_ns: i64) -> String {
+    let one = |kept: &KeptGeneration| {
+        format!("{} ({} ago)", kept.generation, age(now_ns - kept.published_ns))
+    };
+    match kept {
+        [] => "none yet".to_owned(),
+        [last, .., first] if kept.len() > KEPT_NAMED_MAX => {
+            format!("{} generations, from {} to {}", kept.len(), one(first), one(last))
+        }
+        _ => Vec::from_iter(kept.iter().map(one)).join(", "),
+    }
+}
+
 fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
     let now_ns = now_ns();
     let classes = index.classes();
@@ -117,12 +134,7 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
         age(now_ns - index.published_ns())
     )?;
     if !index.retention().is_none() {
-        let old = index
-            .kept()
-            .iter()
-            .map(|kept| format!("{} ({} ago)", kept.generation, age(now_ns - kept.published_ns)));
-        let old = Vec::from_iter(old).join(", ");
-        let old = if old.is_empty() { "none yet" } else { &old };
+        let old = kept(index.kept(), now_ns);
         writeln!(output, "kept        {}: {old}", index.retention())?;
     }
     match classes.all {

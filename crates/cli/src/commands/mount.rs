@@ -1,5 +1,7 @@
 //! `canopy mount`, `canopy unmount`: their arguments. `canopy-ns` carries them out.
 
+use crate::options::moment;
+use canopy_index::Moment;
 use std::path::PathBuf;
 
 /// Mount an index as a read-only file system
@@ -17,6 +19,10 @@ pub struct Arguments {
     /// Show this source alone, by its name or root, as the root of the mount
     #[arg(long, value_name = "NAME")]
     pub source: Option<String>,
+    /// Show the index as it was then: at a time such as 2026-06-01, '3 days ago' or 7d, or the
+    /// generation of a number; to who writes the index alone, and to nobody else
+    #[arg(long, value_name = "TIME|GENERATION", value_parser = moment)]
+    pub at: Option<Moment>,
     /// Stay in the foreground until it is unmounted, or Ctrl-C
     #[arg(long, short)]
     pub foreground: bool,

@@ -163,6 +163,42 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// A mount of the past stays at the generation that a time meant when it was mounted, and is for
+/// who writes the index alone.
+#[test]
+fn a_mount_shows_the_past_to_its_writer_alone() {
+    let site = Site::new();
+    let tree = site.tree.to_str().unwrap();
+    let published = |words: &[&str]| {
+        let words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
+        let output = site.place.canopy(&site.index, &words);
+        assert!(output.status.success(), "{output:?}");
+    };
+    published(&["compact", "--keep=9"]);
+    published(&["index", tree]);
+    fs::remove_file(site.tree.join("public/file")).unwrap();
+    fs::write(site.tree.join("public/later"), "").unwrap();
+    published(&["update", site.tree.join("public").to_str().unwrap()]);
+    let names = |user: &User| {
+        let output = ls(user, &site.on.join("public"));
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    let root = User { uid: 0, gid: 0, groups: Vec::new() };
+    site.mount(&["--source", tree]);
+    assert_eq!(names(&root), (true, ".\n..\nlater\n".to_owned()));
+    site.unmount();
+    site.mount(&["--source", tree, "--at", "3"]);
+    assert_eq!(names(&root), (true, ".\n..\nfile\n".to_owned()));
+    assert!(!names(&nobody()).0);
+    published(&["update", site.tree.join("public").to_str().unwrap()]);
+    assert_eq!(names(&root), (true, ".\n..\nfile\n".to_owned()));
+    site.unmount();
+    let said = site.command(&["--at", "77"]).output().unwrap();
+    assert_eq!(said.status.code(), Some(2));
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("generation 77 is not kept"), "{said}");
+}
+
 #[test]
 fn what_others_hold_open_shows_nothing_more() {
     let site = Site::mounted();

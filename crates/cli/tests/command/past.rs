@@ -207,6 +207,34 @@ fn a_damaged_generation_is_passed_over() {
         let before = (number - 1).to_string();
         assert_eq!(done(&place, &["find", "--at", &before, path]).len(), number - 1);
     }
+    fs::remove_file(place.path("index/manifests-6.bin")).unwrap();
+    let history = run(&place, &["history", path]);
+    assert_eq!(history.status.code(), Some(1), "{history:?}");
+    assert!(String::from_utf8_lossy(&history.stderr).contains("manifests-6.bin"), "{history:?}");
+    assert_eq!(String::from_utf8_lossy(&history.stdout).lines().count(), 4, "{history:?}");
+}
+
+#[test]
+fn many_generations_are_told_in_one_short_line() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    fs::create_dir(&tree).unwrap();
+    let path = tree.to_str().unwrap();
+    done(&place, &["index", "--keep=90", path]);
+    let kept = || {
+        let told = String::from_utf8(run(&place, &["info"]).stdout).unwrap();
+        told.lines().find(|line| line.starts_with("kept ")).unwrap().to_owned()
+    };
+    assert!(kept().ends_with("90: none yet"), "{}", kept());
+    for _ in 0..3 {
+        done(&place, &["index", path]);
+    }
+    assert_eq!(kept().matches(" ago)").count(), 3, "{}", kept());
+    for _ in 0..4 {
+        done(&place, &["index", path]);
+    }
+    assert!(kept().contains("90: 7 generations, from 1 ("), "{}", kept());
+    assert!(kept().contains(" to 7 ("), "{}", kept());
 }
 
 /// What was visible to others once is not any more, in no file either.
