@@ -17,10 +17,10 @@ pub struct Arguments {
     /// The canopy command
     #[arg(long)]
     canopy: PathBuf,
-    /// Files of the tree before, ten a directory
+    /// Files of a tree that is followed and does not change, ten a directory
     #[arg(long, default_value_t = 1_000_000)]
     files: usize,
-    /// Index and follow the tree so many times, by bind mounts, each as a source of its own
+    /// Index and follow that tree so many times, by bind mounts, each as a source of its own
     #[arg(long, default_value_t = 1)]
     copies: usize,
     /// Files to create a second
@@ -47,25 +47,26 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let Arguments { scratch, files, copies, rate, directories, .. } = arguments;
     let text = |path: &Path| path.to_str().map(str::to_owned).context("a path is not UTF-8");
-    let tree = scratch.join("tree");
+    let (tree, live) = (scratch.join("tree"), scratch.join("live"));
     for number in 0..files / FILES {
-        let directory = tree.join(format!("old/{}/{number}", number / 100));
+        let directory = tree.join(format!("{}/{number}", number / 100));
         fs::create_dir_all(&directory)?;
         for file in 0..FILES {
             File::create(directory.join(format!("file-{file}.data")))?;
         }
     }
     let created: Vec<PathBuf> =
-        (0..*directories).map(|number| tree.join(format!("new/{number}"))).collect();
-    let marked = tree.join("marked");
+        (0..*directories).map(|number| live.join(format!("new/{number}"))).collect();
+    let marked = live.join("marked");
     for directory in created.iter().chain([&marked]) {
         fs::create_dir_all(directory)?;
     }
     let canopy = text(&arguments.canopy)?;
-    let (root, index) = (text(&tree)?, text(&scratch.join("index"))?);
+    let (root, changing) = (text(&tree)?, text(&live)?);
+    let index = text(&scratch.join("index"))?;
     let mounts = BindMounts::new(scratch, &tree, copies - 1)?;
     let places: Vec<&str> =
-        [&*root].into_iter().chain(mounts.0.iter().map(String::as_str)).collect();
+        [&*root, &changing].into_iter().chain(mounts.0.iter().map(String::as_str)).collect();
     let begun = [&*canopy, "--index", &index];
     seconds(&[&begun[..], &["index"], &places[..]].concat())?;
 
@@ -127,7 +128,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let peak = daemon.peak_memory_bytes()?;
     daemon.stop()?;
     let count = Command::new(&canopy)
-        .args([&begun[1..], &["find", &text(&tree.join("new"))?, "-type", "f", "--count"]].concat())
+        .args([&begun[1..], &["find", &text(&live.join("new"))?, "-type", "f", "--count"]].concat())
         .output()?;
     let count: usize = String::from_utf8_lossy(&count.stdout).trim().parse()?;
     ensure!(count == serial, "{serial} files were created and {count} are in the index");
@@ -142,6 +143,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     println!("\n{}", String::from_utf8_lossy(&status.stdout));
     drop(mounts);
     fs::remove_dir_all(&tree)?;
+    fs::remove_dir_all(&live)?;
     fs::remove_dir_all(scratch.join("index"))?;
     Ok(())
 }

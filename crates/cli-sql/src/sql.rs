@@ -4,7 +4,8 @@ use crate::prompt::{self, Prompt, Worker, is_worker};
 use anyhow::Context;
 use canopy::Outcome;
 use canopy::commands::sql::Arguments;
-use canopy_sql::{Session, SessionOptions};
+use canopy::commands::sql::FormatName;
+use canopy_sql::{Session, SessionOptions, TableForm, TableStyle};
 use std::ffi::OsString;
 use std::fs::Permissions;
 use std::io::{IsTerminal, Read};
@@ -25,7 +26,11 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         let worker = Worker::new(of_statements(index.as_deref(), &arguments));
         let session =
             Session::open(arguments.read.open(index)?.flattened(), options(&arguments, None))?;
-        Prompt::new(session, arguments.format).interactive(worker)?;
+        let mut prompt = Prompt::new(session, arguments.format);
+        prompt.null.clone_from(&arguments.null_value);
+        prompt.rows_max = arguments.max_rows;
+        prompt.timer = arguments.timer;
+        prompt.interactive(worker)?;
         return Ok(Outcome::Complete);
     }
     // Where there is no such place, what does not fit into memory fails.
@@ -54,6 +59,17 @@ fn options(arguments: &Arguments, spill_directory: Option<PathBuf>) -> SessionOp
         time: arguments.timeout(),
         memory_bytes: arguments.memory_bytes(),
         spill_directory,
+        table: TableStyle {
+            form: match arguments.format {
+                FormatName::Box => TableForm::Box,
+                FormatName::Markdown => TableForm::Markdown,
+                FormatName::Line => TableForm::Lines,
+                _ => TableForm::Ascii,
+            },
+            null: arguments.null_value.clone(),
+            width: prompt::terminal_width(),
+            rows_max: arguments.max_rows,
+        },
     }
 }
 

@@ -7,6 +7,15 @@ use canopy_text::human_size;
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// A place in a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A line and a column in characters, both from 1 on.
+    At(u64, u64),
+    /// Behind its end.
+    End,
+}
+
 /// What went wrong with SQL.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -34,8 +43,21 @@ pub enum Error {
     #[error("the statement was broken off, and its answer is not whole: {0}")]
     Broken(String),
     /// A statement names a table that is none.
-    #[error("no table '{0}'")]
-    NoTable(String),
+    #[error("no table '{name}'")]
+    NoTable {
+        /// Its name.
+        name: String,
+        /// Where that stands in the statement, if it is known.
+        place: Option<Place>,
+    },
+    /// A statement is wrong, or cannot be carried out.
+    #[error("{said}")]
+    Refused {
+        /// What is wrong.
+        said: String,
+        /// Where in the statement, if it is known.
+        place: Option<Place>,
+    },
     /// The SQL engine refused.
     #[error("{0}")]
     Sql(String),
@@ -64,7 +86,7 @@ impl From<datafusion::error::DataFusionError> for Error {
                 let detail = detail.lines().next().unwrap_or_default().to_owned();
                 return Error::Memory { limit_bytes: 0, detail };
             }
-            root => return refusal(root),
+            _ => return refusal(&error),
         };
         // An error of ours, which says all by itself, with what caused it.
         let mut message = cause.to_string();

@@ -1,7 +1,7 @@
 //! Answers as a table for people, printed as they come.
 //!
 //! Columns are as wide as the first rows need; a later text that is wider is printed whole and
-//! shifts the rest of its line.
+//! shifts the rest of its line. Where lines have a limit, columns are narrowed to it and texts cut.
 
 use crate::error::Result;
 use arrow::array::RecordBatch;
@@ -11,7 +11,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use canopy_text::safe;
 use std::fmt::Write as _;
 use std::io::Write;
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Rows that decide how wide columns are.
 const FIRST_ROWS: usize = 1000;
@@ -20,41 +20,104 @@ const FIRST_BYTES: usize = 1 << 20;
 /// The widest that a column is made, so that one long text does not fill all others' lines with
 /// blanks.
 const WIDEST: usize = 500;
+/// The narrowest that a column is made to fit into a line.
+const NARROWEST: usize = 5;
+
+/// How tables for people look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableStyle {
+    /// How rows and columns are divided.
+    pub form: TableForm,
+    /// What stands for NULL.
+    pub null: String,
+    /// Columns of a line, as of a terminal: texts are cut to fit. No limit if there is none.
+    pub width: Option<usize>,
+    /// Rows that are shown at most; how many more there are is said below.
+    pub rows_max: Option<u64>,
+}
+
+impl Default for TableStyle {
+    fn default() -> Self {
+        let null = "NULL".to_owned();
+        TableStyle { form: TableForm::Ascii, null, width: None, rows_max: None }
+    }
+}
+
+/// How rows and columns of a table are divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TableForm {
+    /// By `+`, `-` and `|`.
+    #[default]
+    Ascii,
+    /// By lines that terminals draw.
+    Box,
+    /// As Markdown has it.
+    Markdown,
+    /// A line for each value, with the name of its column; an empty one between rows.
+    Lines,
+}
 
 /// How texts are shown.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Style {
     /// Whether control characters are shown escaped.
     pub(super) escaped: bool,
     /// Whether lines of a text are lines of the table.
     pub(super) lines: bool,
+    pub(super) table: TableStyle,
 }
 
 /// A table that is being printed.
 pub(super) struct Grid<'a> {
-    schema: SchemaRef,
+    /// Titles of the columns, and whether they have numbers.
+    columns: Vec<(String, bool)>,
     style: Style,
     /// The first rows, until widths are known.
     first: Vec<Vec<String>>,
     first_bytes: usize,
     widths: Option<Vec<usize>>,
+    /// Rows that have come.
+    rows: u64,
     output: &'a mut (dyn Write + Send),
 }
 
 impl<'a> Grid<'a> {
-    pub(super) fn new(schema: SchemaRef, style: Style, output: &'a mut (dyn Write + Send)) -> Self {
-        Grid { schema, style, first: Vec::new(), first_bytes: 0, widths: None, output }
+    pub(super) fn new(
+        schema: &SchemaRef,
+        style: Style,
+        output: &'a mut (dyn Write + Send),
+    ) -> Self {
+        let mut grid = Grid {
+            columns: Vec::new(),
+            style,
+            first: Vec::new(),
+            first_bytes: 0,
+            widths: None,
+            rows: 0,
+            output,
+        };
+        let column = |field: &arrow::datatypes::FieldRef| {
+            let is_number = field.data_type().is_numeric();
+            (grid.shown(field.name().clone()), is_number)
+        };
+        grid.columns = schema.fields().iter().map(column).collect();
+        grid
     }
 
     /// Takes rows, and prints them once there have been enough to know the widths.
     pub(super) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        let options = FormatOptions::default();
+        let null = self.style.table.null.clone();
+        let options = FormatOptions::default().with_null(&null);
         let columns =
             batch.columns().iter().map(|column| ArrayFormatter::try_new(column, &options));
         let columns = columns
             .collect::<std::result::Result<Vec<_>, ArrowError>>()
             .map_err(super::output::arrow_error)?;
         for at in 0..batch.num_rows() {
+            self.rows += 1;
+            if self.style.table.rows_max.is_some_and(|most| self.rows > most) {
+                continue;
+            }
             let row =
                 columns.iter().map(|column| self.shown(column.value(at).to_string())).collect();
             self.row(row)?;
@@ -65,18 +128,29 @@ impl<'a> Grid<'a> {
     /// Prints what is left and the last line.
     pub(super) fn finish(mut self) -> Result<()> {
         self.settle()?;
-        self.rule()?;
+        self.rule(Rule::Bottom)?;
+        let left = self.style.table.rows_max.map_or(0, |most| self.rows.saturating_sub(most));
+        if left > 0 {
+            writeln!(self.output, "({left} more of {} rows)", self.rows)?;
+        }
         Ok(self.output.flush()?)
     }
 
     fn shown(&self, text: String) -> String {
-        match self.style.escaped {
+        let text = match self.style.escaped {
             true => safe::table_cell(&text, self.style.lines).into_owned(),
             false => text,
+        };
+        match self.style.table.form {
+            TableForm::Markdown => text.replace('|', "\\|").replace('\n', "<br>"),
+            _ => text,
         }
     }
 
     fn row(&mut self, row: Vec<String>) -> Result<()> {
+        if self.style.table.form == TableForm::Lines {
+            return self.print_lines(&row);
+        }
         if self.widths.is_some() {
             return self.print(&row);
         }
@@ -88,36 +162,72 @@ impl<'a> Grid<'a> {
         Ok(())
     }
 
+    /// Prints a row as lines of titles and values.
+    fn print_lines(&mut self, row: &[String]) -> Result<()> {
+        let width = self.columns.iter().map(|(title, _)| title.width()).max().unwrap_or(0);
+        if self.widths.replace(Vec::new()).is_some() {
+            writeln!(self.output)?;
+        }
+        for ((title, _), value) in self.columns.iter().zip(row) {
+            let missing = width - title.width();
+            writeln!(self.output, "{:missing$}{title} = {value}", "")?;
+        }
+        Ok(())
+    }
+
     /// Sets the widths, if that has not been done, and prints the header and the first rows.
     fn settle(&mut self) -> Result<()> {
-        if self.widths.is_some() {
+        if self.widths.is_some() || self.style.table.form == TableForm::Lines {
             return Ok(());
         }
-        let header: Vec<String> =
-            self.schema.fields().iter().map(|field| self.shown(field.name().clone())).collect();
+        let header: Vec<String> = self.columns.iter().map(|(title, _)| title.clone()).collect();
         let rows = std::mem::take(&mut self.first);
         let mut widths = vec![0; header.len()];
         for row in std::iter::once(&header).chain(&rows) {
             for (width, cell) in widths.iter_mut().zip(row) {
-                let widest = lines(cell, self.style).map(UnicodeWidthStr::width).max().unwrap_or(0);
+                let widest =
+                    lines(cell, &self.style).map(UnicodeWidthStr::width).max().unwrap_or(0);
                 *width = widest.min(WIDEST).max(*width);
             }
         }
+        if let Some(most) = self.style.table.width {
+            narrow(&mut widths, most.saturating_sub(3 * header.len() + 1));
+        }
         self.widths = Some(widths);
-        self.rule()?;
+        self.rule(Rule::Top)?;
         self.print(&header)?;
-        self.rule()?;
+        self.rule(Rule::BelowTitles)?;
         rows.iter().try_for_each(|row| self.print(row))
     }
 
-    fn rule(&mut self) -> Result<()> {
+    fn rule(&mut self, rule: Rule) -> Result<()> {
+        let [left, line, middle, right] = match (self.style.table.form, rule) {
+            (TableForm::Lines, _) | (TableForm::Markdown, Rule::Top | Rule::Bottom) => {
+                return Ok(());
+            }
+            (TableForm::Markdown, Rule::BelowTitles) => ["|", "-", "|", "|"],
+            (TableForm::Ascii, _) => ["+", "-", "+", "+"],
+            (TableForm::Box, Rule::Top) => ["┌", "─", "┬", "┐"],
+            (TableForm::Box, Rule::BelowTitles) => ["├", "─", "┼", "┤"],
+            (TableForm::Box, Rule::Bottom) => ["└", "─", "┴", "┘"],
+        };
+        let is_markdown = self.style.table.form == TableForm::Markdown;
+        let column = |(width, (_, is_number)): (&usize, &(String, bool))| {
+            // So Markdown tells that numbers stand to the right.
+            let end = if is_markdown && *is_number { ":" } else { line };
+            line.repeat(width + 1) + end
+        };
         let widths = self.widths.iter().flatten();
-        let rule = widths.fold("+".to_owned(), |line, width| line + &"-".repeat(width + 2) + "+");
-        Ok(writeln!(self.output, "{rule}")?)
+        let columns: Vec<String> = widths.zip(&self.columns).map(column).collect();
+        // Without columns too, as arrow's own tables.
+        let columns = columns.join(middle);
+        let right = if self.columns.is_empty() { "" } else { right };
+        Ok(writeln!(self.output, "{left}{columns}{right}")?)
     }
 
     fn print(&mut self, row: &[String]) -> Result<()> {
-        let mut columns: Vec<_> = row.iter().map(|cell| lines(cell, self.style)).collect();
+        let bar = if self.style.table.form == TableForm::Box { '│' } else { '|' };
+        let mut columns: Vec<_> = row.iter().map(|cell| lines(cell, &self.style)).collect();
         let mut line = String::new();
         loop {
             let texts: Vec<Option<&str>> = columns.iter_mut().map(Iterator::next).collect();
@@ -125,19 +235,71 @@ impl<'a> Grid<'a> {
                 return Ok(());
             }
             line.clear();
-            line.push('|');
-            for (text, width) in texts.iter().zip(self.widths.iter().flatten()) {
-                let text = text.unwrap_or_default();
+            line.push(bar);
+            let widths = self.widths.iter().flatten();
+            for ((text, width), (_, is_number)) in texts.iter().zip(widths).zip(&self.columns) {
+                let mut text = text.unwrap_or_default().to_owned();
+                if self.style.table.width.is_some() {
+                    cut(&mut text, *width);
+                }
                 let missing = width.saturating_sub(text.width());
-                write!(line, " {text}{:missing$} |", "").expect("a text takes everything");
+                let written = match is_number {
+                    true => write!(line, " {:missing$}{text} {bar}", ""),
+                    false => write!(line, " {text}{:missing$} {bar}", ""),
+                };
+                written.expect("a text takes everything");
             }
             writeln!(self.output, "{line}")?;
         }
     }
 }
 
+/// Where a line of a table divides it.
+#[derive(Clone, Copy)]
+enum Rule {
+    Top,
+    BelowTitles,
+    Bottom,
+}
+
+/// Narrows the widest columns until all fit into so many columns of a terminal, or are narrow.
+fn narrow(widths: &mut [usize], room: usize) {
+    let mut above = widths.iter().sum::<usize>().saturating_sub(room);
+    while above > 0 {
+        let Some(widest) = widths.iter().copied().max().filter(|widest| *widest > NARROWEST) else {
+            return;
+        };
+        let next = widths.iter().copied().filter(|width| *width < widest).max();
+        let next = next.unwrap_or(0).max(NARROWEST);
+        let count = widths.iter().filter(|width| **width == widest).count();
+        // All of the widest become as the next ones, or as narrow as is needed.
+        let less = (widest - next).min(above.div_ceil(count));
+        for width in widths.iter_mut().filter(|width| **width == widest) {
+            let less = less.min(above);
+            *width -= less;
+            above -= less;
+        }
+    }
+}
+
+/// Cuts a text to so many columns of a terminal, which its last character tells.
+fn cut(text: &mut String, width: usize) {
+    if text.width() <= width {
+        return;
+    }
+    let mut used = 0;
+    let end = text.char_indices().find(|(_, letter)| {
+        used += letter.width().unwrap_or(0);
+        used >= width
+    });
+    if let Some((end, _)) = end {
+        text.truncate(end);
+        text.push('…');
+    }
+}
+
 /// The lines of a text; one if lines do not count.
-fn lines(text: &str, style: Style) -> impl Iterator<Item = &str> {
+fn lines<'a>(text: &'a str, style: &Style) -> impl Iterator<Item = &'a str> + use<'a> {
     let end = if style.lines { '\n' } else { '\0' };
     text.split(end).take(if style.lines { usize::MAX } else { 1 })
 }
@@ -146,7 +308,7 @@ fn lines(text: &str, style: Style) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
     use arrow::array::{ArrayRef, Int64Array, StringArray};
-    use arrow::util::pretty::pretty_format_batches;
+    use arrow::util::pretty::pretty_format_batches_with_options;
     use std::sync::Arc;
 
     fn batch(texts: Vec<Option<&str>>) -> RecordBatch {
@@ -157,16 +319,25 @@ mod tests {
 
     fn printed(batches: &[RecordBatch], style: Style) -> String {
         let mut output = Vec::new();
-        let mut grid = Grid::new(batches[0].schema(), style, &mut output);
+        let mut grid = Grid::new(&batches[0].schema(), style, &mut output);
         batches.iter().for_each(|batch| grid.write(batch).unwrap());
         grid.finish().unwrap();
         String::from_utf8(output).unwrap()
     }
 
-    const PLAIN: Style = Style { escaped: false, lines: true };
-    const TERMINAL: Style = Style { escaped: true, lines: false };
+    fn plain() -> Style {
+        Style { escaped: false, lines: true, table: TableStyle::default() }
+    }
 
-    /// Arrow's own table is the oracle for answers that fit.
+    fn terminal() -> Style {
+        Style { escaped: true, lines: false, table: TableStyle::default() }
+    }
+
+    fn of_form(form: TableForm) -> Style {
+        Style { table: TableStyle { form, ..TableStyle::default() }, ..plain() }
+    }
+
+    /// Arrow's own table is the oracle for answers that fit, but for the side of numbers.
     #[test]
     fn short_answers_look_like_those_of_arrow() {
         for texts in [
@@ -175,9 +346,56 @@ mod tests {
             vec![Some("x"); 900],
         ] {
             let batch = batch(texts);
-            let expected = pretty_format_batches(std::slice::from_ref(&batch)).unwrap().to_string();
-            assert_eq!(printed(&[batch], PLAIN).trim_end(), expected);
+            let options = FormatOptions::default().with_null("NULL");
+            let one = std::slice::from_ref(&batch);
+            let expected = pretty_format_batches_with_options(one, &options).unwrap().to_string();
+            let printed = printed(one, plain());
+            assert_eq!(words(&printed), words(&expected));
+            let widths = |text: &str| Vec::from_iter(text.lines().map(UnicodeWidthStr::width));
+            assert_eq!(widths(&printed), widths(&expected));
         }
+    }
+
+    fn words(text: &str) -> Vec<Vec<&str>> {
+        text.lines().map(|line| line.split_whitespace().collect()).collect()
+    }
+
+    #[test]
+    fn tables_have_forms() {
+        let batch = || batch(vec![Some("a|b"), None]);
+        assert_eq!(
+            printed(&[batch()], of_form(TableForm::Box)),
+            "┌────────┬──────┐\n│ number │ text │\n├────────┼──────┤\n│      0 │ a|b  │\n\
+             │      1 │ NULL │\n└────────┴──────┘\n"
+        );
+        assert_eq!(
+            printed(&[batch()], of_form(TableForm::Markdown)),
+            "| number | text |\n|-------:|------|\n|      0 | a\\|b |\n|      1 | NULL |\n"
+        );
+        assert_eq!(
+            printed(&[batch()], of_form(TableForm::Lines)),
+            "number = 0\n  text = a|b\n\nnumber = 1\n  text = NULL\n"
+        );
+    }
+
+    #[test]
+    fn lines_are_cut_to_their_limit_and_rows_counted() {
+        let long = "x".repeat(90);
+        let (texts, table) =
+            (vec![Some(&*long), Some("日本日本日本日本日本日本"), None], terminal());
+        let limited = |width, rows_max| {
+            let style = TableStyle { width: Some(width), rows_max, ..TableStyle::default() };
+            printed(&[batch(texts.clone())], Style { table: style, ..table.clone() })
+        };
+        let shown = limited(30, None);
+        assert!(shown.lines().all(|line| line.width() == 30), "{shown}");
+        assert!(shown.contains("xxx… |") && shown.contains("日本… "), "{shown}");
+        assert!(limited(2, None).contains("…"));
+        assert!(limited(200, None).contains(&long));
+        let shown = limited(80, Some(1));
+        assert_eq!(shown.lines().count(), 6, "{shown}");
+        assert!(shown.ends_with("(2 more of 3 rows)\n"), "{shown}");
+        assert!(!limited(80, Some(3)).contains("more"));
     }
 
     #[test]
@@ -185,15 +403,15 @@ mod tests {
         let wide = "w".repeat(50);
         let mut texts = vec![Some("short"); FIRST_ROWS];
         texts.push(Some(&wide));
-        let shown = printed(&[batch(texts)], PLAIN);
-        assert!(shown.contains("| 999    | short |\n"), "{shown}");
-        assert!(shown.ends_with(&format!("| 1000   | {wide} |\n+--------+-------+\n")), "{shown}");
+        let shown = printed(&[batch(texts)], plain());
+        assert!(shown.contains("|    999 | short |\n"), "{shown}");
+        assert!(shown.ends_with(&format!("|   1000 | {wide} |\n+--------+-------+\n")), "{shown}");
     }
 
     #[test]
     fn a_terminal_gets_no_control_characters() {
         let name = "a\u{1b}[31m\nb\r\u{9b}1m\u{202e}c\u{7f}";
-        let shown = printed(&[batch(vec![Some(name)])], TERMINAL);
+        let shown = printed(&[batch(vec![Some(name)])], terminal());
         assert!(shown.contains(r"| a\x1b[31m\nb\r\x9b1m\u{202e}c\x7f |"), "{shown}");
         assert_eq!(shown.lines().count(), 5, "{shown}");
     }
@@ -201,7 +419,7 @@ mod tests {
     #[test]
     fn long_texts_widen_no_other_line() {
         let long = "x".repeat(100_000);
-        let shown = printed(&[batch(vec![Some(&long), Some("short")])], PLAIN);
+        let shown = printed(&[batch(vec![Some(&long), Some("short")])], plain());
         assert!(shown.contains(&long));
         assert!(shown.len() < 105_000, "{}", shown.len());
     }

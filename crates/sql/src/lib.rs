@@ -29,8 +29,10 @@ mod statistics;
 mod summaries;
 mod summary_rows;
 mod tables;
+mod titles;
 
-pub use error::{Error, Result};
+pub use error::{Error, Place, Result};
+pub use grid::{TableForm, TableStyle};
 pub use output::AnswerFormat;
 pub use own::{
     AttachedFormat, DerivedRows, FileError, TableError, attach, check_name, derive, follow_all,
@@ -54,9 +56,11 @@ fn plan_session(
     described: bool,
     environment: Arc<RuntimeEnv>,
 ) -> Result<SessionContext> {
-    let config = SessionConfig::new()
+    let mut config = SessionConfig::new()
         .with_target_partitions(threads.max(1))
         .with_information_schema(described);
+    // So that errors say where.
+    config.options_mut().sql_parser.collect_spans = true;
     let context = SessionContext::new_with_config_rt(config, environment);
     for table in TABLES {
         context

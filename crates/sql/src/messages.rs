@@ -1,70 +1,417 @@
-//! What the engine refuses, in words that say what to do.
+//! What the engine refuses, in words that say what to do, and where in the statement.
 
-use crate::error::Error;
+use crate::error::{Error, Place};
+use arrow::error::ArrowError;
+use canopy_text::safe::table_cell;
 use datafusion::common::utils::datafusion_strsim::normalized_levenshtein;
+use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
+use datafusion::sql::sqlparser::parser::ParserError;
+use std::collections::BTreeSet;
+use unicode_width::UnicodeWidthStr;
 
 /// How alike two names are at least, from 0 to 1, for one to be meant by the other.
 const ALIKE: f64 = 0.5;
 
+/// Columns of a long line of a statement that are shown around the place of an error.
+const AROUND: usize = 60;
+
+const CHANGES_NOTHING: &str =
+    "queries change nothing: statements are SELECT, EXPLAIN, DESCRIBE and SHOW";
+
+/// What statements begin with that would change something, here or elsewhere.
+const CHANGES: [&str; 22] = [
+    "ALTER", "ANALYZE", "ATTACH", "BEGIN", "COMMIT", "COPY", "CREATE", "DELETE", "DROP", "GRANT",
+    "INSERT", "LOAD", "MERGE", "PRAGMA", "REPLACE", "RESET", "REVOKE", "ROLLBACK", "SET",
+    "TRUNCATE", "UPDATE", "VACUUM",
+];
+
 /// Turns an error of the engine into one of ours: its cause, without what the engine was doing.
-pub(super) fn refusal(root: &DataFusionError) -> Error {
-    if let DataFusionError::Plan(text) = root {
-        let text = text.split(DataFusionError::BACK_TRACE_SEP).next().unwrap_or_default();
-        let table = text.strip_prefix("table '").and_then(|rest| rest.strip_suffix("' not found"));
-        if let Some(table) = table {
-            let name = table.strip_prefix("datafusion.").unwrap_or(table);
-            let name = name.strip_prefix("public.").unwrap_or(name);
-            if name.contains('/') {
-                let files = "queries read tables, and files that 'canopy table add' has added";
-                return Error::Sql(format!("table '{name}' not found: {files}"));
+pub(super) fn refusal(error: &DataFusionError) -> Error {
+    let span = error.diagnostic().and_then(|diagnostic| diagnostic.span);
+    let place = span.map(|span| Place::At(span.start.line, span.start.column));
+    let said = match error.find_root() {
+        DataFusionError::SQL(error, _) => match &**error {
+            ParserError::TokenizerError(text) | ParserError::ParserError(text) => {
+                let (text, place) = without_place(text);
+                return Error::Refused { said: syntax(text), place };
             }
-            return Error::NoTable(name.to_owned());
+            ParserError::RecursionLimitExceeded => "it is nested too deeply".to_owned(),
+        },
+        DataFusionError::SchemaError(error, _) => schema(error),
+        DataFusionError::Plan(text) => match table(text) {
+            Some(name) if name.contains('/') => {
+                let files = "queries read tables, and files that 'canopy table add' has added";
+                format!("no table '{name}': {files}")
+            }
+            Some(name) => return Error::NoTable { name: name.to_owned(), place },
+            None => plan(without_backtrace(text)),
+        },
+        DataFusionError::ArrowError(error, _) => computation(error),
+        DataFusionError::Execution(text) => without_backtrace(text).to_owned(),
+        DataFusionError::NotImplemented(text) => {
+            format!("not implemented: {}", without_backtrace(text))
         }
-        if text.starts_with("DDL not supported") || text.starts_with("DML not supported") {
-            return Error::Sql(format!("queries cannot change the index ({text})"));
+        other => other.strip_backtrace(),
+    };
+    Error::Refused { said, place }
+}
+
+fn without_backtrace(text: &str) -> &str {
+    text.split(DataFusionError::BACK_TRACE_SEP).next().unwrap_or_default()
+}
+
+/// Returns the name of a table that is missing, if that is what the planner says.
+fn table(text: &str) -> Option<&str> {
+    let name = without_backtrace(text).strip_prefix("table '")?.strip_suffix("' not found")?;
+    let name = name.strip_prefix("datafusion.").unwrap_or(name);
+    Some(name.strip_prefix("public.").unwrap_or(name))
+}
+
+/// Divides what the parser says into what is wrong and where; it tells no place of the end.
+fn without_place(text: &str) -> (&str, Option<Place>) {
+    if text.ends_with("found: EOF") {
+        return (text, Some(Place::End));
+    }
+    let Some((said, place)) = text.rsplit_once(" at Line: ") else { return (text, None) };
+    let place = place.split_once(", Column: ");
+    let place = place.and_then(|(line, column)| {
+        Some(Place::At(line.parse().ok()?, column.trim().parse().ok()?))
+    });
+    (said, place)
+}
+
+/// Says what the parser does not understand.
+fn syntax(text: &str) -> String {
+    let said = text.strip_prefix("sql parser error: ").unwrap_or(text);
+    let expected = said.strip_prefix("Expected: ").and_then(|rest| rest.split_once(", found: "));
+    match expected {
+        Some((wanted, "EOF")) => format!("expected {wanted}, but the statement ends"),
+        Some(("end of statement", unit)) if is_unit(unit) => {
+            format!("expected end of statement, found '{unit}'; sizes are numbers of bytes")
+        }
+        Some((wanted, found)) => format!("expected {wanted}, found '{found}'"),
+        None => lower(said),
+    }
+}
+
+/// Returns whether a word is what people write behind a number of bytes.
+fn is_unit(word: &str) -> bool {
+    let word = word.to_ascii_uppercase();
+    let word = word.trim_end_matches('B').trim_end_matches('I');
+    matches!(word, "K" | "M" | "G" | "T" | "P")
+}
+
+fn schema(error: &SchemaError) -> String {
+    match error {
+        SchemaError::FieldNotFound { field, valid_fields } => no_column(field, valid_fields),
+        SchemaError::AmbiguousReference { field } => {
+            let name = field.name();
+            format!("'{name}' is a column of several tables: write the table before it, t.{name}")
+        }
+        SchemaError::DuplicateQualifiedField { name, .. }
+        | SchemaError::DuplicateUnqualifiedField { name } => {
+            format!("there are two columns '{name}': give one another name with AS")
         }
     }
-    let said = root.strip_backtrace();
-    // An option that nobody can set here.
-    const OPTION: &str =
-        " or disable the datafusion.sql_parser.enable_ident_normalization configuration";
-    let mut said = said.replace(OPTION, "");
-    if said.contains("No field named \"") {
-        said.push_str("\nText stands in single quotes, names of columns in double ones.");
+}
+
+/// Says that there is no such column, which may be meant, and names all.
+fn no_column(field: &Column, valid: &[Column]) -> String {
+    let relations: BTreeSet<String> =
+        valid.iter().filter_map(|column| Some(column.relation.as_ref()?.to_string())).collect();
+    let name = |column: &Column| match &column.relation {
+        Some(relation) if relations.len() > 1 => format!("{relation}.{}", column.name),
+        _ => column.name.clone(),
+    };
+    let mut names: Vec<String> = Vec::new();
+    for name in valid.iter().map(name) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
     }
-    Error::Sql(said)
+    let asked = match &field.relation {
+        Some(relation) => format!("{relation}.{}", field.name),
+        None => field.name.clone(),
+    };
+    let hint = match nearest(&field.name, valid.iter().map(Column::name)) {
+        // Without quotes it would be in lower case.
+        Some(meant) if meant.contains(char::is_uppercase) => {
+            format!("; did you mean '\"{meant}\"'?")
+        }
+        Some(meant) => format!("; did you mean '{meant}'?"),
+        None if field.relation.is_some() => String::new(),
+        None => "; text stands in single quotes, and names in double ones".to_owned(),
+    };
+    match names.is_empty() {
+        true => format!("no column '{asked}'"),
+        false => format!("no column '{asked}'{hint} (columns: {})", names.join(", ")),
+    }
+}
+
+/// Says what the planner refuses.
+fn plan(text: &str) -> String {
+    if text.starts_with("DDL not supported")
+        || text.starts_with("DML not supported")
+        || text.starts_with("Statement not supported")
+    {
+        return CHANGES_NOTHING.to_owned();
+    }
+    if let Some(rest) = text.strip_prefix("Invalid function '") {
+        let (name, rest) = rest.split_once('\'').unwrap_or((rest, ""));
+        let meant = rest.split('\'').nth(1).unwrap_or_default();
+        let hint = nearest(name, std::iter::once(meant));
+        let hint = hint.map(|meant| format!("; did you mean '{meant}'?")).unwrap_or_default();
+        return format!("no function '{name}'{hint}");
+    }
+    if text.contains("must appear in the GROUP BY clause") {
+        let column = text.split("column \"").nth(1).and_then(|rest| rest.split('"').next());
+        let column = column.map(|name| name.rsplit('.').next().unwrap_or(name)).unwrap_or("x");
+        let ways = format!("min({column}) or count({column})");
+        return format!("'{column}' has to be in GROUP BY or in an aggregate function, as {ways}");
+    }
+    if let Some(rest) = text.strip_prefix("Cannot coerce arithmetic expression ") {
+        let operation = rest.strip_suffix(" to valid types").unwrap_or(rest);
+        let words = operation.split(' ').map(|word| type_name(word).unwrap_or(word));
+        return format!("cannot compute {}", Vec::from_iter(words).join(" "));
+    }
+    if let Some(call) = text.split("given name and argument types '").nth(1) {
+        return no_call(call);
+    }
+    // Options of the engine are nothing that a user could set.
+    let said = text.split(" or disable the datafusion.").next().unwrap_or(text);
+    lower(said)
+}
+
+/// Says that a function does not take such arguments, and what it takes: of
+/// `sum(Utf8)'. ... Candidate functions:\n\tsum(Int64)\n...`.
+fn no_call(text: &str) -> String {
+    let (call, rest) = text.split_once('\'').unwrap_or((text, ""));
+    let mut candidates: Vec<String> = Vec::new();
+    for line in rest.lines().skip(1).filter(|line| line.contains('(')) {
+        let candidate = signature(line.trim());
+        if !candidates.contains(&candidate) {
+            candidates.push(candidate);
+        }
+    }
+    let said = format!("there is no {}", signature(call));
+    match candidates.is_empty() {
+        true => said,
+        false => format!("{said}, but {}", candidates.join(", ")),
+    }
+}
+
+/// Returns a function with its types in words: `sum(Int64)` becomes `sum(number)`.
+fn signature(call: &str) -> String {
+    let Some((name, types)) = call.split_once('(') else { return call.to_owned() };
+    let types = types.strip_suffix(')').unwrap_or(types);
+    let types = types.split(", ").map(|word| type_name(word).unwrap_or(word));
+    format!("{name}({})", Vec::from_iter(types).join(", "))
+}
+
+/// Returns in a word what a type of the engine is.
+fn type_name(word: &str) -> Option<&'static str> {
+    let begins = |names: &[&str]| names.iter().any(|name| word.starts_with(name));
+    Some(if begins(&["Int", "UInt", "Float", "Decimal", "Numeric"]) {
+        match word.starts_with("Interval") {
+            true => "interval",
+            false => "number",
+        }
+    } else if begins(&["Utf8", "LargeUtf8", "String"]) {
+        "text"
+    } else if begins(&["Timestamp", "Date", "Time"]) {
+        "time"
+    } else if begins(&["Boolean"]) {
+        "truth value"
+    } else if begins(&["Duration"]) {
+        "duration"
+    } else {
+        return None;
+    })
+}
+
+/// Says what cannot be computed of some row.
+fn computation(error: &ArrowError) -> String {
+    match error {
+        ArrowError::DivideByZero => "division by zero; nullif(x, 0) makes it NULL".to_owned(),
+        ArrowError::CastError(text) => {
+            let said = text.strip_prefix("Cannot cast string ");
+            let said = said.and_then(|rest| rest.strip_suffix(" type"));
+            match said.and_then(|rest| rest.rsplit_once(" to value of ")) {
+                Some((value, kind)) => {
+                    format!("{value} is no {}", type_name(kind).unwrap_or(kind))
+                }
+                None => lower(text),
+            }
+        }
+        ArrowError::ParseError(text) => match text.strip_prefix("Error parsing timestamp from ") {
+            Some(rest) => {
+                let value = rest.split("': ").next().unwrap_or(rest);
+                let ways = "'2026-06-01', '2026-06-01 12:00', or now() - INTERVAL '7 days'";
+                format!("{value}' is no time; times are written as {ways}")
+            }
+            None => lower(text),
+        },
+        ArrowError::ArithmeticOverflow(text) | ArrowError::ComputeError(text) => lower(text),
+        other => other.to_string(),
+    }
+}
+
+fn lower(text: &str) -> String {
+    let mut letters = text.chars();
+    match letters.next() {
+        // Words such as GROUP stay.
+        Some(first) if !letters.as_str().starts_with(char::is_uppercase) => {
+            first.to_lowercase().chain(letters).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let name = name.to_lowercase();
+    let nearest = known
+        .map(|known| (normalized_levenshtein(&known.to_lowercase(), &name), known))
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    nearest.filter(|(likeness, _)| *likeness >= ALIKE).map(|(_, known)| known)
 }
 
 /// Says that there is no such table, which of those that there are may be meant, and names all.
 pub(super) fn no_table(name: &str, tables: &[String]) -> String {
-    let likeness = |table: &&String| normalized_levenshtein(table, name);
-    let nearest = tables.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    let meant = match nearest.filter(|table| likeness(table) >= ALIKE) {
+    let meant = match nearest(name, tables.iter().map(String::as_str)) {
         Some(table) => format!("; did you mean '{table}'?"),
         None => String::new(),
     };
     format!("no table '{name}'{meant} (tables: {})", tables.join(", "))
 }
 
+/// Says what is wrong with a statement, with the line of it and a mark below the place.
+pub(super) fn of_statement(said: &str, statement: &str, place: Option<Place>) -> String {
+    let word =
+        statement.split(|letter: char| !letter.is_alphanumeric()).find(|word| !word.is_empty());
+    if word.is_some_and(|word| CHANGES.contains(&word.to_uppercase().as_str())) {
+        return CHANGES_NOTHING.to_owned();
+    }
+    let lines: Vec<&str> = statement.trim_end().lines().collect();
+    let (line, column) = match place {
+        Some(Place::At(line, column)) => (line as usize, column as usize),
+        Some(Place::End) => (lines.len(), lines.last().map_or(0, |line| line.chars().count()) + 1),
+        None => return said.to_owned(),
+    };
+    let Some(text) = line.checked_sub(1).and_then(|line| lines.get(line)) else {
+        return said.to_owned();
+    };
+    let from = column.saturating_sub(1).saturating_sub(AROUND);
+    let before: String = text.chars().take(column.saturating_sub(1)).skip(from).collect();
+    let behind: String = text.chars().skip(column.saturating_sub(1)).take(AROUND).collect();
+    let (before, behind) = (table_cell(&before, false), table_cell(&behind, false));
+    let width = before.width();
+    format!("{said}\n  {before}{behind}\n  {:width$}^", "")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn said(error: DataFusionError) -> String {
+        refusal(&error).to_string()
+    }
+
+    fn plan(text: &str) -> String {
+        said(DataFusionError::Plan(text.to_owned()))
+    }
+
+    fn parsed(text: &str) -> (String, Option<Place>) {
+        let error = ParserError::ParserError(text.to_owned());
+        match refusal(&DataFusionError::SQL(Box::new(error), None)) {
+            Error::Refused { said, place } => (said, place),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn refusals_tell_what_is_meant() {
-        let plan = |text: &str| refusal(&DataFusionError::Plan(text.to_owned())).to_string();
         assert_eq!(plan("table 'datafusion.public.entres' not found"), "no table 'entres'");
         assert_eq!(plan("table 'datafusion.gufi.x' not found"), "no table 'gufi.x'");
         assert!(plan("table 'datafusion.public./etc/x' not found").contains("canopy table add"));
-        assert!(
-            plan("DDL not supported: DropTable").starts_with("queries cannot change the index")
-        );
+        assert!(plan("DDL not supported: DropTable").starts_with("queries change nothing"));
         let tables = ["directories", "entries", "xattrs"].map(str::to_owned);
         assert_eq!(
             no_table("entres", &tables),
             "no table 'entres'; did you mean 'entries'? (tables: directories, entries, xattrs)"
         );
         assert!(no_table("weather", &tables).starts_with("no table 'weather' (tables: "));
+    }
+
+    #[test]
+    fn the_parser_is_put_into_words() {
+        let text = "Expected: an SQL statement, found: SELEC at Line: 1, Column: 1";
+        let expected = "expected an SQL statement, found 'SELEC'".to_owned();
+        assert_eq!(parsed(text), (expected, Some(Place::At(1, 1))));
+        let expected = "expected an expression, but the statement ends".to_owned();
+        assert_eq!(parsed("Expected: an expression, found: EOF"), (expected, Some(Place::End)));
+        let (said, _) = parsed("Expected: end of statement, found: GiB at Line: 1, Column: 44");
+        assert!(said.ends_with("sizes are numbers of bytes"), "{said}");
+        assert_eq!(parsed("Something else").0, "something else");
+    }
+
+    #[test]
+    fn the_planner_is_put_into_words() {
+        for (text, expected) in [
+            ("Invalid function 'foo'.\nDid you mean 'cos'?", "no function 'foo'"),
+            (
+                "Invalid function 'usr_name'.\nDid you mean 'user_name'?",
+                "no function 'usr_name'; did you mean 'user_name'?",
+            ),
+            (
+                "Cannot coerce arithmetic expression Int64 + Utf8 to valid types",
+                "cannot compute number + text",
+            ),
+            (
+                "No function matches the given name and argument types 'sum(Utf8)'. You might \
+                 need.\n\tCandidate functions:\n\tsum(Int64)\n\tsum(Float64)\n\tsum(Interval)",
+                "there is no sum(text), but sum(number), sum(interval)",
+            ),
+            ("LIMIT must be >= 0, '-1' was provided", "LIMIT must be >= 0, '-1' was provided"),
+        ] {
+            assert_eq!(plan(text), expected);
+        }
+        let grouped = plan("column \"entries.name\" must appear in the GROUP BY clause or so");
+        assert!(grouped.starts_with("'name' has to be in GROUP BY"), "{grouped}");
+    }
+
+    #[test]
+    fn what_rows_cannot_give_is_put_into_words() {
+        let cast = "Cannot cast string 'x' to value of Int32 type";
+        let time = "Error parsing timestamp from 'yesterday': timestamp must contain more";
+        for (error, expected) in [
+            (ArrowError::DivideByZero, "division by zero"),
+            (ArrowError::CastError(cast.to_owned()), "'x' is no number"),
+            (ArrowError::ParseError(time.to_owned()), "'yesterday' is no time; times are"),
+        ] {
+            let said = said(DataFusionError::ArrowError(Box::new(error), None));
+            assert!(said.starts_with(expected), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_place_is_marked() {
+        let at = |statement, place| of_statement("wrong", statement, Some(place));
+        assert_eq!(at("SELECT x\nFROM y", Place::At(2, 6)), "wrong\n  FROM y\n       ^");
+        assert_eq!(
+            at("SELECT '日本', z", Place::At(1, 14)),
+            "wrong\n  SELECT '日本', z\n                 ^"
+        );
+        assert_eq!(at("SELECT\n", Place::End), "wrong\n  SELECT\n        ^");
+        assert_eq!(at("SELECT", Place::At(7, 1)), "wrong");
+        assert_eq!(of_statement("wrong", "SELECT", None), "wrong");
+        assert!(
+            of_statement("wrong", " insert INTO x", None).starts_with("queries change nothing")
+        );
+        let long = format!("{}x{}", "a".repeat(500), "b".repeat(500));
+        let shown = at(&long, Place::At(1, 501));
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[1].as_bytes()[lines[2].len() - 1], b'x');
+        assert!(lines[1].len() < 130, "{shown}");
     }
 }

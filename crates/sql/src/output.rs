@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnswerFormat {
-    /// A table for people.
+    /// A table for people; [`SessionOptions`](crate::SessionOptions) say how it looks.
     #[default]
     Table,
     /// Comma-separated values with a header.
@@ -47,7 +47,7 @@ impl<'a> Writer<'a> {
         output: &'a mut (dyn Write + Send),
     ) -> Result<Self> {
         Ok(match format {
-            AnswerFormat::Table => Writer::Table(Grid::new(schema, style, output)),
+            AnswerFormat::Table => Writer::Table(Grid::new(&schema, style, output)),
             AnswerFormat::Csv => {
                 let failure = Arc::default();
                 let output = Remembering { output, failure: Arc::clone(&failure) };

@@ -7,10 +7,11 @@
 //! whoever wants to stop one and go on runs it in a process of its own. Statements leave nothing
 //! behind for the next one: each is planned in a copy of the session's tables and functions.
 
-use super::output::{Style, Writer};
-use super::{AnswerFormat, TABLES, gufi, plan_session, summaries};
+use super::output::{self, Style, Writer};
+use super::{AnswerFormat, TABLES, gufi, plan_session, summaries, titles};
 use crate::error::{Error, Result};
-use crate::messages::no_table;
+use crate::grid::TableStyle;
+use crate::messages::{no_table, of_statement};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use canopy_index::Index;
@@ -51,6 +52,8 @@ pub struct SessionOptions {
     pub memory_bytes: Option<usize>,
     /// Where what does not fit into memory is written; nowhere if there is none.
     pub spill_directory: Option<PathBuf>,
+    /// How answers as tables look.
+    pub table: TableStyle,
 }
 
 /// Tables and functions of an index, for one statement after the other.
@@ -166,14 +169,21 @@ impl Session {
         let limit =
             self.options.time.and_then(|time| Some((Instant::now().checked_add(time)?, time)));
         let parts = Parts { received: parts, task: Some(task), limit };
-        let done = runtime.block_on(print(parts, format, terminal, output));
+        let style =
+            Style { escaped: terminal, lines: !terminal, table: self.options.table.clone() };
+        let done = runtime.block_on(print(parts, format, style, output));
         end.abort();
         *self.running.statement.lock() = None;
         done.map_err(|error| match (error, self.options.memory_bytes) {
             (Error::Memory { detail, .. }, Some(limit_bytes)) => {
                 Error::Memory { limit_bytes, detail }
             }
-            (Error::NoTable(name), _) => Error::Sql(no_table(&name, &self.tables())),
+            (Error::NoTable { name, place }, _) => {
+                Error::Sql(of_statement(&no_table(&name, &self.tables()), statement, place))
+            }
+            (Error::Refused { said, place }, _) => {
+                Error::Sql(of_statement(&said, statement, place))
+            }
             (error, _) => error,
         })
     }
@@ -181,17 +191,35 @@ impl Session {
     /// Returns the names of all tables, sorted; those of the views for GUFI only in a session for
     /// them.
     pub fn tables(&self) -> Vec<String> {
+        let own = self.table_names("public");
+        let gufi = self.options.gufi.then(|| self.table_names(gufi::SCHEMA));
+        own.into_iter()
+            .chain(gufi.into_iter().flatten())
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect()
+    }
+
+    /// Returns the names of all tables by where they are from, sorted, each kind with its title:
+    /// the index's own, those that were added, and the views for GUFI.
+    pub fn table_groups(&self) -> [(&'static str, Vec<String>); 3] {
+        let added: BTreeSet<String> =
+            self.index.tables().iter().map(|table| table.name.clone()).collect();
+        let own = self.table_names("public");
+        let own = own.into_iter().filter(|name| !added.contains(name)).collect();
+        let gufi = self.table_names(gufi::SCHEMA).into_iter().collect();
+        let added = added.into_iter().collect();
+        [("tables", own), ("added ('canopy table list')", added), ("for GUFI's queries", gufi)]
+    }
+
+    /// Returns the names of the tables of a schema, with those that were added.
+    fn table_names(&self, schema: &str) -> BTreeSet<String> {
         let added = self.index.tables().iter().map(|table| table.name.clone());
-        let schemas: &[&str] =
-            if self.options.gufi { &["public", gufi::SCHEMA] } else { &["public"] };
+        let added = added.filter(|_| schema == "public");
         let catalogs =
             self.context.catalog_names().into_iter().filter_map(|name| self.context.catalog(&name));
-        let named = catalogs.flat_map(|catalog| {
-            let schemas =
-                schemas.iter().filter_map(|schema| catalog.schema(schema)).collect::<Vec<_>>();
-            schemas.into_iter().flat_map(|schema| schema.table_names())
-        });
-        added.chain(named).collect::<BTreeSet<String>>().into_iter().collect()
+        let schemas = catalogs.filter_map(|catalog| catalog.schema(schema)).collect::<Vec<_>>();
+        added.chain(schemas.into_iter().flat_map(|schema| schema.table_names())).collect()
     }
 
     /// Returns the names and types of the columns of a table, in their order. Opens the file of an
@@ -205,10 +233,15 @@ impl Session {
         Ok(table.schema().fields().iter().map(column).collect())
     }
 
+    /// Returns the names of the index's own tables.
+    pub fn own_tables(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let own = TABLES.iter().map(|table| table.name);
+        own.chain(summaries::TABLES.iter().map(|table| table.name))
+    }
+
     /// Returns the names of the columns of the index's own tables, sorted.
     pub fn own_columns(&self) -> Vec<String> {
-        let own = TABLES.iter().map(|table| table.name);
-        let tables = own.chain(summaries::TABLES.iter().map(|table| table.name));
+        let tables = self.own_tables();
         let columns =
             tables.filter_map(|table| self.columns(table).ok()).flatten().map(|(name, _)| name);
         columns.collect::<BTreeSet<String>>().into_iter().collect()
@@ -257,9 +290,11 @@ async fn execute(
     let task = Arc::new(frame.task_ctx());
     let plan = frame.create_physical_plan().await?;
     let mut rows = execute_stream(plan, task)?;
-    let mut sent = sender.send(Ok(Part::Begin(rows.schema(), explains))).await;
+    let schema = titles::typed(statement, &rows.schema());
+    let mut sent = sender.send(Ok(Part::Begin(schema.clone(), explains))).await;
     while let (Ok(()), Some(batch)) = (&sent, rows.next().await) {
-        sent = sender.send(Ok(Part::Rows(batch?))).await;
+        let batch = titles::renamed(&batch?, &schema).map_err(output::arrow_error)?;
+        sent = sender.send(Ok(Part::Rows(batch))).await;
     }
     Ok(())
 }
@@ -301,13 +336,17 @@ impl Parts {
 async fn print(
     mut parts: Parts,
     format: AnswerFormat,
-    terminal: bool,
+    mut style: Style,
     output: &mut (dyn Write + Send),
 ) -> Result<u64> {
     let Some(Part::Begin(schema, lines)) = parts.next().await? else {
         return Err(Error::Sql("the query ended early".to_owned()));
     };
-    let style = Style { escaped: terminal, lines: lines || !terminal };
+    style.lines |= lines;
+    if lines {
+        // Plans are read by their indentation.
+        style.table.width = None;
+    }
     let mut writer = Writer::new(format, schema, style, output)?;
     let mut rows = 0;
     while let Some(part) = parts.next().await? {

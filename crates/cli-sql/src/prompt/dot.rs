@@ -1,10 +1,22 @@
 //! The commands of the prompt that begin with a dot.
 
 use super::Prompt;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use canopy::commands::sql::{FormatName, PROMPT_COMMANDS};
 use std::fs::File;
 use std::io::Write;
+
+/// Files that read one another, at most.
+const DEPTH_MAX: usize = 16;
+
+/// Returns the command that a word means which does not begin with a dot, as other prompts have it.
+pub(super) fn plain_word(line: &str) -> Option<&'static str> {
+    match line.trim().trim_end_matches(';').to_ascii_lowercase().as_str() {
+        "exit" | "quit" | "\\q" => Some(".quit"),
+        "help" | "\\?" => Some(".help"),
+        _ => None,
+    }
+}
 
 /// Whether the prompt goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,13 +32,21 @@ pub enum Flow {
 impl Prompt {
     /// Carries a command out.
     pub(super) fn command(&mut self, line: &str) -> anyhow::Result<Flow> {
-        let line = line.trim();
+        let line = plain_word(line).unwrap_or(line.trim());
         let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         let argument = Some(argument.trim()).filter(|argument| !argument.is_empty());
         match (name, argument) {
             (".exit" | ".quit", None) => return Ok(Flow::Quit),
             (".help", None) => self.print(&help())?,
-            (".tables", None) => self.print(&(self.session.tables().join("\n") + "\n"))?,
+            (".tables", None) => self.print(&self.tables())?,
+            (".read", Some(name)) => return self.read(name),
+            (".maxrows", Some("all")) => self.rows_max = None,
+            (".maxrows", Some(most)) => {
+                self.rows_max = Some(most.parse().map_err(|_| anyhow!("{}", wrong(name)))?);
+            }
+            (".nullvalue", text) => self.null = text.unwrap_or_default().to_owned(),
+            (".pager", Some("on")) => self.pages = true,
+            (".pager", Some("off")) => self.pages = false,
             (".schema", table) => self.schema(table)?,
             (".mode", Some(mode)) => self.format = format_of(mode)?,
             (".timer", Some("on")) => self.timer = true,
@@ -43,6 +63,27 @@ impl Prompt {
 
     fn print(&self, text: &str) -> anyhow::Result<()> {
         Ok(std::io::stdout().write_all(text.as_bytes())?)
+    }
+
+    /// Runs the statements and commands of a file.
+    fn read(&mut self, name: &str) -> anyhow::Result<Flow> {
+        ensure!(self.depth < DEPTH_MAX, "{name}: more than {DEPTH_MAX} files read one another");
+        let text = std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;
+        self.depth += 1;
+        let done = self.script(&text, Some(name));
+        self.depth -= 1;
+        done
+    }
+
+    /// Returns the names of the tables by where they are from.
+    fn tables(&self) -> String {
+        let mut text = String::new();
+        for (title, tables) in self.session.table_groups() {
+            if !tables.is_empty() {
+                text += &format!("{title}:\n  {}\n", tables.join("\n  "));
+            }
+        }
+        text
     }
 
     fn schema(&self, table: Option<&str>) -> anyhow::Result<()> {
@@ -72,13 +113,10 @@ fn help() -> String {
 }
 
 fn format_of(mode: &str) -> anyhow::Result<FormatName> {
-    Ok(match mode {
-        "table" => FormatName::Table,
-        "csv" => FormatName::Csv,
-        "json" => FormatName::Json,
-        "ndjson" => FormatName::Ndjson,
-        _ => bail!("no mode '{mode}'; there are table, csv, json and ndjson"),
-    })
+    let all = FormatName::OF_PROMPT;
+    let known = all.iter().copied().find(|format| format.word() == mode);
+    let words = all.map(FormatName::word);
+    known.with_context(|| format!("no mode '{mode}'; there are {}", words.join(", ")))
 }
 
 /// Says what is wrong with a command: its name or its argument.

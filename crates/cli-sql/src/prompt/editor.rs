@@ -2,6 +2,7 @@
 
 use super::completion::Words;
 use super::history;
+use super::is_command;
 use anyhow::Context as _;
 use canopy::message;
 use canopy_sql::{Session, blank, statement_end};
@@ -10,7 +11,7 @@ use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::history::FileHistory;
-use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::validate::Validator;
 use rustyline::{Behavior, CompletionType, Config, Context, Helper};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -59,14 +60,20 @@ impl Editor {
 
     /// Waits until something is typed as a whole.
     pub fn read(&mut self) -> anyhow::Result<Typed> {
-        match self.lines.readline("canopy> ") {
-            Ok(text) => {
-                self.remember(&text);
-                Ok(Typed::Text(text))
+        let mut text = String::new();
+        loop {
+            let prompt = if text.is_empty() { "canopy> " } else { "   ...> " };
+            match self.lines.readline(prompt) {
+                Ok(line) => text.push_str(&line),
+                Err(ReadlineError::Interrupted) => return Ok(Typed::Cleared),
+                Err(ReadlineError::Eof) => return Ok(Typed::End),
+                Err(error) => return Err(error).context("cannot read what is typed"),
             }
-            Err(ReadlineError::Interrupted) => Ok(Typed::Cleared),
-            Err(ReadlineError::Eof) => Ok(Typed::End),
-            Err(error) => Err(error).context("cannot read what is typed"),
+            if is_whole(&text) {
+                self.remember(&text);
+                return Ok(Typed::Text(text));
+            }
+            text.push('\n');
         }
     }
 
@@ -106,20 +113,13 @@ impl Completer for Typing {
     }
 }
 
-impl Validator for Typing {
-    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        Ok(match is_whole(context.input()) {
-            true => ValidationResult::Valid(None),
-            false => ValidationResult::Incomplete,
-        })
-    }
-}
+impl Validator for Typing {}
 
 /// Returns whether Enter ends what is typed: a command, or statements with their semicolons.
 fn is_whole(mut text: &str) -> bool {
     loop {
         text = &text[blank(text)..];
-        if text.is_empty() || text.starts_with('.') {
+        if text.is_empty() || is_command(text) {
             return true;
         }
         match statement_end(text) {
@@ -140,6 +140,9 @@ mod tests {
             "  ",
             ".tables",
             " .schema entries",
+            "exit",
+            "QUIT;",
+            "\\q",
             "SELECT 1;",
             "SELECT ';';",
             "SELECT 1; SELECT 2; -- x",

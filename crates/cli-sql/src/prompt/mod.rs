@@ -1,8 +1,9 @@
 //! The prompt of `canopy sql`, and scripts of what could be typed there.
 //!
 //! `editor` edits lines, `completion` completes words, `dot` has the commands that begin with a
-//! dot, `worker` has typed statements answered in a process of their own, `progress` shows how far a
-//! long query is, `interrupt` says what Ctrl-C does, `history` keeps what was typed.
+//! dot, `worker` has typed statements answered in a process of their own, `pager` shows answers page
+//! by page, `progress` shows how far a long query is, `interrupt` says what Ctrl-C does, `history`
+//! keeps what was typed.
 //!
 //! Not its job: SQL. A [`Session`] of `canopy_sql` answers statements.
 
@@ -11,11 +12,12 @@ mod dot;
 mod editor;
 mod history;
 mod interrupt;
+mod pager;
 mod progress;
 mod worker;
 
 pub use interrupt::{end_without, hold_interrupts};
-pub use worker::{Worker, is_worker};
+pub use worker::{Worker, is_worker, terminal_width};
 
 use anyhow::Context;
 use canopy::commands::sql::FormatName;
@@ -38,6 +40,14 @@ pub struct Prompt {
     format: FormatName,
     /// Whether the time of each statement is shown.
     pub timer: bool,
+    /// What stands for NULL in tables.
+    pub null: String,
+    /// How many rows of a table are shown at most.
+    pub rows_max: Option<u64>,
+    /// Whether answers are shown page by page.
+    pages: bool,
+    /// Files that `.read` is reading, each within the one before.
+    depth: usize,
     /// Where answers go, if not to standard output.
     file: Option<File>,
     /// Whether a Parquet file has been written, behind which nothing can follow.
@@ -49,7 +59,18 @@ pub struct Prompt {
 impl Prompt {
     /// Shows answers in one form on standard output, until a command changes that.
     pub fn new(session: Session, format: FormatName) -> Self {
-        Prompt { session, format, timer: false, file: None, full: false, worker: None }
+        Prompt {
+            session,
+            format,
+            timer: false,
+            null: "NULL".to_owned(),
+            rows_max: None,
+            pages: false,
+            depth: 0,
+            file: None,
+            full: false,
+            worker: None,
+        }
     }
 
     /// Runs statements and commands one after the other; the first that fails ends it, and `.quit`
@@ -62,18 +83,20 @@ impl Prompt {
             if rest.is_empty() {
                 return Ok(Flow::Continue);
             }
-            let length = if rest.starts_with('.') {
+            let length = if is_command(rest) {
                 rest.find('\n').unwrap_or(rest.len())
             } else {
                 statement_end(rest).unwrap_or(rest.len())
             };
             let done = self.one(&rest[..length]);
+            let line = || text[..at].matches('\n').count() + 1;
             let flow = match name {
-                Some(name) => done.with_context(|| {
-                    format!("{name}, line {}", text[..at].matches('\n').count() + 1)
-                })?,
+                Some(name) => done.with_context(|| format!("{name}, line {}", line()))?,
                 None => done?,
             };
+            if let (Flow::Failed, Some(name)) = (flow, name) {
+                message(format_args!("that is {name}, line {}", line()));
+            }
             if flow != Flow::Continue {
                 return Ok(flow);
             }
@@ -106,14 +129,16 @@ impl Prompt {
 
     /// Carries one statement or command out.
     fn one(&mut self, text: &str) -> anyhow::Result<Flow> {
-        if text.starts_with('.') {
+        if is_command(text) {
             return self.command(text);
         }
         let text = text.trim_end().strip_suffix(';').unwrap_or(text);
         if let Some(worker) = &self.worker {
-            let mut options = vec!["--format", self.format.word()];
-            options.extend(self.timer.then_some("--timer"));
-            let done = worker.answer(text, &options, self.file.as_ref())?;
+            let mut options = vec![format!("--format={}", self.format.word())];
+            options.push(format!("--null-value={}", self.null));
+            options.extend(self.rows_max.map(|most| format!("--max-rows={most}")));
+            options.extend(self.timer.then(|| "--timer".to_owned()));
+            let done = worker.answer(text, &options, self.file.as_ref(), self.pages)?;
             return Ok(if done { Flow::Continue } else { Flow::Failed });
         }
         self.statement(text).map(|()| Flow::Continue)
@@ -134,7 +159,7 @@ impl Prompt {
     fn answer(&mut self, statement: &str) -> anyhow::Result<u64> {
         anyhow::ensure!(!self.full, "a Parquet file has the answer of one statement");
         let stdout = std::io::stdout();
-        let terminal = self.file.is_none() && stdout.is_terminal();
+        let terminal = self.file.is_none() && (stdout.is_terminal() || worker::is_paged());
         let format = answer_format(self.format);
         let parquet = format == AnswerFormat::Parquet;
         anyhow::ensure!(
@@ -160,9 +185,17 @@ impl Prompt {
     }
 }
 
+/// Returns whether what follows is a command of the prompt and no statement.
+fn is_command(text: &str) -> bool {
+    let line = text.lines().next().unwrap_or_default();
+    text.starts_with('.') || dot::plain_word(line).is_some()
+}
+
 fn answer_format(name: FormatName) -> AnswerFormat {
     match name {
-        FormatName::Table => AnswerFormat::Table,
+        FormatName::Table | FormatName::Box | FormatName::Markdown | FormatName::Line => {
+            AnswerFormat::Table
+        }
         FormatName::Csv => AnswerFormat::Csv,
         FormatName::Json => AnswerFormat::Json,
         FormatName::Ndjson => AnswerFormat::NdJson,

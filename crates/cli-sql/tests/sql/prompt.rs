@@ -44,6 +44,7 @@ impl Terminal {
             .args(["-qefc", &line, "/dev/null"])
             .env("TERM", "xterm")
             .env("SHELL", "/bin/sh")
+            .env("PAGER", "sed 's/^/page: /'")
             .env("XDG_STATE_HOME", &state)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -134,6 +135,7 @@ fn statements_and_commands_are_answered_at_the_prompt() {
     let (place, index) = indexed(7);
     let mut prompt = Terminal::prompt(&place, &index);
     prompt.answer(".tables", "trees_by_user");
+    prompt.answer(".tables", "for GUFI's queries:");
     prompt.answer(".schema usage", "  count Int64");
     prompt.answer("SELECT count(*) AS n FROM entries;", "| 7 |");
     // A statement goes on over lines, and a semicolon in a text ends nothing.
@@ -141,12 +143,38 @@ fn statements_and_commands_are_answered_at_the_prompt() {
     prompt.send("count(*) + 1 AS b FROM entries;\r");
     prompt.expect("| ; | 8 |");
     prompt.expect("canopy> ");
+    // A line that goes on has another prompt, and Ctrl-C leaves the statement.
+    prompt.send("SELECT 1 +\r");
+    prompt.expect("   ...> ");
+    prompt.send("\u{3}");
+    prompt.expect("canopy> ");
     // Two on a line.
     prompt.answer("SELECT 41 + 1 AS c; SELECT 43 + 1 AS d;", "| 44 |");
     prompt.answer("SELECT nonsense;", "canopy: ");
     prompt.answer(".mode csv", "");
     prompt.answer("SELECT name, size FROM entries ORDER BY name LIMIT 1;", "file00000,1");
-    prompt.answer(".mode xml", "no mode 'xml'");
+    prompt.answer(".mode xml", "no mode 'xml'; there are box, csv,");
+    prompt.answer(".mode box", "");
+    prompt.answer("SELECT 41 + 1 AS c, NULL AS d;", "│ 42 │ NULL │");
+    prompt.answer(".nullvalue -", "");
+    prompt.answer("SELECT 41 + 1 AS c, NULL AS d;", "│ 42 │ - │");
+    prompt.answer(".maxrows 2", "");
+    prompt.answer("SELECT name FROM entries;", "(5 more of 7 rows)");
+    prompt.answer(".maxrows few", "use: .maxrows N|all");
+    prompt.answer(".maxrows all", "");
+    prompt.answer("SELECT name FROM entries ORDER BY 1;", "│ file00006 │");
+    prompt.answer(".mode line", "");
+    prompt.answer("SELECT 1 AS a, 2 AS Long;", "Long = 2");
+    let script = place.path("script.sql");
+    fs::write(&script, ".mode csv\nSELECT 'of a file' AS t;\nSELEC;\n").unwrap();
+    prompt.answer(&format!(".read {}", script.display()), "script.sql, line 3");
+    prompt.answer(".read /none", "cannot read /none");
+    fs::write(&script, format!(".read {}\n", script.display())).unwrap();
+    prompt.answer(&format!(".read {}", script.display()), "more than 16 files");
+    prompt.answer("help", ".nullvalue");
+    prompt.answer(".pager on", "");
+    prompt.answer("SELECT 7 AS paged;", "page: 7");
+    prompt.answer(".pager off", "");
     prompt.answer(".mode json", "");
     prompt.answer("SELECT 45 + 1 AS e;", "[{\"e\":46}]");
     prompt.answer(".timer on", "");
@@ -158,7 +186,7 @@ fn statements_and_commands_are_answered_at_the_prompt() {
     prompt.answer("SELECT 47 + 1 AS g;", "");
     prompt.answer(".output", "");
     prompt.answer("SELECT 48 + 1 AS h;", "| 49 |");
-    assert_eq!(fs::read_to_string(file).unwrap(), "+----+\n| g  |\n+----+\n| 48 |\n+----+\n");
+    assert_eq!(fs::read_to_string(file).unwrap(), "+----+\n|  g |\n+----+\n| 48 |\n+----+\n");
     prompt.answer(".nonsense", "no command '.nonsense'");
     prompt.answer(".help", ".timer on|off");
     // Ctrl-D.
@@ -202,7 +230,7 @@ fn ctrl_c_stops_the_query_and_not_the_prompt() {
     prompt.expect("nonsense");
     prompt.send("\x03");
     prompt.expect("canopy> ");
-    prompt.answer("SELECT 1 + 1 AS two;", "| 2   |");
+    prompt.answer("SELECT 1 + 1 AS two;", "|   2 |");
     // 10^17 pairs to count. What is shown after a second says that it is under way.
     for query in [
         "SELECT count(*) FROM entries a, entries b, entries c, entries d, entries e;",
@@ -229,7 +257,7 @@ fn ctrl_c_stops_the_query_and_not_the_prompt() {
     prompt.send("\x03");
     prompt.expect("canopy: stopped");
     prompt.expect("canopy> ");
-    prompt.answer("SELECT 5 + 5 AS ten;", "| 10  |");
+    prompt.answer("SELECT 5 + 5 AS ten;", "|  10 |");
     prompt.send("\x04");
     assert_eq!(prompt.end(), 0);
 }
@@ -481,16 +509,66 @@ fn all_formats_end_quietly_where_the_reader_goes_away() {
 }
 
 #[test]
+fn tables_fit_into_a_terminal() {
+    let (place, index) = indexed(1);
+    let query = "SELECT repeat(name, 20) AS Names, size FROM entries";
+    let canopy = format!("{} --index {}", place.canopy.display(), index.display());
+    let shown = |options: &str| {
+        let line = format!("stty cols 40 && {canopy} sql {options} '{query}'");
+        let output = Command::new("script").args(["-qefc", &line, "/dev/null"]).output().unwrap();
+        text(&output.stdout).replace('\r', "")
+    };
+    let table = shown("");
+    assert!(table.lines().all(|line| line.chars().count() == 40), "{table}");
+    assert!(table.contains("file00000f… |    1 |"), "{table}");
+    assert!(shown("--format line").contains(&"file00000".repeat(20)));
+    assert!(shown("--max-rows 0 --null-value x").contains("(1 more of 1 rows)"));
+    let output = sql(&place, &index, &["--format", "markdown", query], b"");
+    assert!(text(&output.stdout).contains(&"file00000".repeat(20)));
+}
+
+#[test]
 fn refusals_say_what_to_do() {
     let (place, index) = indexed(1);
     for (query, words, never) in [
         ("SELECT * FROM entres", &["no table 'entres'; did you mean 'entries'?", "xattrs"][..], ""),
         ("SELECT * FROM weather", &["no table 'weather'", "directories"], "did you mean"),
-        ("DROP TABLE entries", &["queries cannot change the index"], ""),
-        ("DELETE FROM entries", &["queries cannot change the index"], ""),
-        ("SELECT * FROM entries WHERE path = \"/usr/bin/ls\"", &["Text stands in single"], ""),
-        ("SELECT Nam FROM (SELECT 1 AS \"Nam\")", &["case sensitive"], "ident_normalization"),
-        ("SELECT * FROM entries WHERE size > 1/0", &["Divide by zero"], "caused by"),
+        ("DROP TABLE entries", &["queries change nothing: statements are SELECT"], ""),
+        ("DELETE FROM entries", &["queries change nothing"], ""),
+        ("insert INTO entries VALUES (1)", &["queries change nothing"], "values"),
+        ("PRAGMA x", &["queries change nothing"], ""),
+        (
+            "SELECT * FROM entries WHERE path = \"/usr/bin/ls\"",
+            &["no column '/usr/bin/ls'; text stands in single quotes", "(columns: path, source,"],
+            "Schema error",
+        ),
+        (
+            "SELECT nme FROM entries",
+            &["did you mean 'name'?", "\n  SELECT nme FROM entries\n  "],
+            "",
+        ),
+        (
+            "SELECT 1,\n  e.nme FROM entries e",
+            &["no column 'e.nme'", "\n    e.nme FROM entries e\n    ^"],
+            "",
+        ),
+        ("SELECT Nam FROM (SELECT 1 AS \"Nam\")", &["did you mean '\"Nam\"'?"], "normalization"),
+        ("SELECT * FROM entries WHERE size > 1/0", &["division by zero"], "caused by"),
+        ("SELEC 1", &["expected an SQL statement, found 'SELEC'\n  SELEC 1\n  ^\n"], "Parser"),
+        ("SELECT (1", &["but the statement ends\n  SELECT (1\n           ^\n"], "EOF"),
+        ("SELECT 1 WHERE 5 > 1G", &["sizes are numbers of bytes"], "Parser"),
+        ("SELECT sum(name) FROM entries", &["there is no sum(text), but sum(number)"], "bug"),
+        (
+            "SELECT usr_name(uid) FROM entries",
+            &["no function 'usr_name'; did you mean 'user_name'?"],
+            "",
+        ),
+        ("SELECT name, count(*) FROM entries", &["'name' has to be in GROUP BY"], "wildcard"),
+        (
+            "SELECT count(*) FROM entries WHERE mtime > 'soon'",
+            &["'soon' is no time; times are"],
+            "Arrow",
+        ),
     ] {
         let output = sql(&place, &index, &[query], b"");
         let said = text(&output.stderr);

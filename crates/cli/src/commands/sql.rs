@@ -27,9 +27,16 @@ const TIMEOUT: Duration = Duration::from_secs(3600);
 pub struct Arguments {
     #[command(flatten)]
     pub read: ReadOptions,
-    /// Form of the answer
+    /// Form of the answer; 'table', 'box', 'markdown' and 'line' are for people, and on a terminal
+    /// the first three are cut to its width
     #[arg(long, value_enum, default_value = "table")]
     pub format: FormatName,
+    /// What stands for NULL in the forms for people
+    #[arg(long, value_name = "TEXT", default_value = "NULL")]
+    pub null_value: String,
+    /// Show N rows at most in the forms for people, and say how many there are [default: all]
+    #[arg(long, value_name = "N")]
+    pub max_rows: Option<u64>,
     /// Let 'entries' and 'xattrs' mean GUFI's tables of these names, and read the statement as
     /// GUFI does
     #[arg(long)]
@@ -68,6 +75,9 @@ impl Arguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum FormatName {
     Table,
+    Box,
+    Markdown,
+    Line,
     Csv,
     Json,
     Ndjson,
@@ -75,10 +85,24 @@ pub enum FormatName {
 }
 
 impl FormatName {
+    /// The forms that the prompt has.
+    pub const OF_PROMPT: [FormatName; 7] = [
+        FormatName::Box,
+        FormatName::Csv,
+        FormatName::Json,
+        FormatName::Line,
+        FormatName::Markdown,
+        FormatName::Ndjson,
+        FormatName::Table,
+    ];
+
     /// Returns the word of the command line that stands for it.
     pub fn word(self) -> &'static str {
         match self {
             FormatName::Table => "table",
+            FormatName::Box => "box",
+            FormatName::Markdown => "markdown",
+            FormatName::Line => "line",
             FormatName::Csv => "csv",
             FormatName::Json => "json",
             FormatName::Ndjson => "ndjson",
@@ -88,12 +112,16 @@ impl FormatName {
 }
 
 /// The commands of the prompt: names, arguments, and what they do.
-pub const PROMPT_COMMANDS: [(&str, &str, &str); 8] = [
-    (".exit", "", "end the prompt"),
-    (".help", "", "show this"),
-    (".mode", "table|csv|json|ndjson", "set the form of answers"),
+pub const PROMPT_COMMANDS: [(&str, &str, &str); 12] = [
+    (".exit", "", "end the prompt, as exit, quit and \\q do"),
+    (".help", "", "show this, as help does"),
+    (".maxrows", "N|all", "show N rows of a table at most"),
+    (".mode", "MODE", "set the form of answers: box, csv, json, line, markdown, ndjson, table"),
+    (".nullvalue", "TEXT", "set what stands for NULL in tables"),
     (".output", "[FILE]", "write answers to a new FILE, or to standard output again"),
+    (".pager", "on|off", "show answers by $PAGER (less -SRFX), in full width"),
     (".quit", "", "end the prompt"),
+    (".read", "FILE", "run the statements and commands of FILE"),
     (".schema", "[TABLE]", "list the columns of a table, or of all"),
     (".tables", "", "list the tables"),
     (".timer", "on|off", "tell how long each statement took"),

@@ -33,6 +33,7 @@ fn session(directory: &Path, limit: Limit) -> Session {
         time: (limit == Limit::Time).then_some(Duration::from_secs(1)),
         memory_bytes: (limit == Limit::Memory).then_some(16 << 20),
         spill_directory: None,
+        table: TableStyle::default(),
     };
     let session = Session::open(Index::open(directory).unwrap(), options).unwrap();
     let boom = Arc::new(|_: &[_]| panic!("this one is for the test"));

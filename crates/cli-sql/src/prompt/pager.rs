@@ -1,0 +1,30 @@
+//! The program that shows an answer page by page.
+
+use anyhow::Context;
+use std::process::{Child, Command, Stdio};
+
+/// What shows pages where `PAGER` names nothing: long lines are cut, and what fits on a page stays.
+const DEFAULT: &str = "less -SRFX";
+
+/// A pager that runs.
+pub struct Pager(Child);
+
+impl Pager {
+    /// Starts what `PAGER` says, by a shell as other programs do; returns what writes to it.
+    pub fn start() -> anyhow::Result<(Self, Stdio)> {
+        let line = std::env::var("PAGER").ok().filter(|line| !line.trim().is_empty());
+        let line = line.unwrap_or_else(|| DEFAULT.to_owned());
+        let mut pager = Command::new("/bin/sh")
+            .args(["-c", &line])
+            .stdin(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot run {line}"))?;
+        let input = pager.stdin.take().context("the pager has no input")?;
+        Ok((Pager(pager), input.into()))
+    }
+
+    /// Waits until it has been left.
+    pub fn wait(mut self) -> anyhow::Result<()> {
+        self.0.wait().map(drop).context("cannot wait for the pager")
+    }
+}
