@@ -39,6 +39,7 @@ pub enum Command {
     Compact(crate::commands::compact::Arguments),
     Import(crate::commands::import::Arguments),
     Find(crate::commands::find::Arguments),
+    Locate(crate::commands::locate::Arguments),
     Du(crate::commands::du::Arguments),
     Ls(crate::commands::ls::Arguments),
     Stat(crate::commands::stat::Arguments),

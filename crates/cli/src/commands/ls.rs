@@ -603,7 +603,7 @@ pub fn width(terminal: bool) -> usize {
 }
 
 /// Returns whether the user wants no colours of any program (see no-color.org).
-fn no_color() -> bool {
+pub fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
@@ -624,7 +624,7 @@ fn colors() -> Option<Colors> {
 }
 
 /// Returns whether a terminal of that name has colours, as the database of dircolors(1) says.
-fn knows_colors(terminal: &str) -> bool {
+pub fn knows_colors(terminal: &str) -> bool {
     const NAMES: [&str; 17] = [
         "ansi",
         "cons25",

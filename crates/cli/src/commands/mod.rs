@@ -14,6 +14,7 @@ pub mod import;
 pub mod index;
 mod index_faults;
 pub mod info;
+pub mod locate;
 pub mod ls;
 mod manual;
 pub mod mount;
@@ -66,6 +67,7 @@ pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {
             None => Companion::Sql.run(),
         },
         Command::Find(arguments) => find::run(index, arguments),
+        Command::Locate(arguments) => locate::run(index, arguments),
         Command::Diff(arguments) => diff::run(index, arguments),
         Command::History(arguments) => history::run(index, arguments),
         Command::Du(arguments) => du::run(index, arguments),

@@ -13,6 +13,7 @@ mod hostile;
 mod hostile_index;
 mod import;
 mod limits;
+mod locate;
 mod mounts;
 mod options;
 mod ownership;

@@ -5,7 +5,7 @@ use canopy_read::links::{Links, Resolved, parent_of};
 use canopy_read::locate::{Start, absolute_path};
 
 /// What begins the hyperlinks of this machine's files.
-pub(super) fn scheme() -> Vec<u8> {
+pub fn scheme() -> Vec<u8> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let mut scheme = b"file://".to_vec();
     scheme.extend(percent_encoded(host.trim_end().as_bytes()));
@@ -13,7 +13,7 @@ pub(super) fn scheme() -> Vec<u8> {
 }
 
 /// Writes what begins a hyperlink to an absolute path.
-pub(super) fn begin(scheme: &[u8], absolute: &[u8], line: &mut Vec<u8>) {
+pub fn begin(scheme: &[u8], absolute: &[u8], line: &mut Vec<u8>) {
     line.extend_from_slice(b"\x1b]8;;");
     line.extend_from_slice(scheme);
     line.extend(percent_encoded(absolute));
@@ -21,7 +21,7 @@ pub(super) fn begin(scheme: &[u8], absolute: &[u8], line: &mut Vec<u8>) {
 }
 
 /// What ends a hyperlink.
-pub(super) const END: &[u8] = b"\x1b]8;;\x07";
+pub const END: &[u8] = b"\x1b]8;;\x07";
 
 /// Returns the absolute path of an entry, or of what it leads to if it is a symbolic link. Of a
 /// link that leads to nothing, it is where that would be, and of others that the index cannot follow

@@ -11,7 +11,7 @@ mod columns;
 mod directive;
 mod dired;
 mod entry;
-mod hyperlink;
+pub mod hyperlink;
 mod json;
 mod long;
 mod order;

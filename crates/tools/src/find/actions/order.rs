@@ -6,9 +6,10 @@ use canopy_index::column::*;
 use canopy_index::{ColumnId, Columns};
 use canopy_model::{compare_paths, is_below};
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 /// What to sort by.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum SortField {
     /// The path, in path order.
     Path,
@@ -16,6 +17,8 @@ pub(crate) enum SortField {
     Depth,
     /// The last component of the path.
     Name,
+    /// How well the name matches a word, in lower case: the best first.
+    Match(Arc<str>),
     /// An attribute that a column keeps.
     Attribute(ColumnId),
 }
@@ -60,31 +63,56 @@ impl SortField {
             "path" => Ok(SortField::Path),
             "depth" => Ok(SortField::Depth),
             "name" => Ok(SortField::Name),
+            _ if name.starts_with("match=") => {
+                let word = name.trim_start_matches("match=").to_lowercase();
+                Ok(SortField::Match(word.into()))
+            }
             "links" => Ok(SortField::Attribute(NLINK.id())),
             _ => {
                 let column = COLUMNS.into_iter().find(|column| column.name() == name);
                 column.map(SortField::Attribute).ok_or_else(|| {
                     let names = COLUMNS.map(ColumnId::name).join(", ");
-                    format!("--sort needs one of path, depth, name, {names}, not '{name}'")
+                    format!(
+                        "--sort needs one of path, depth, name, match=WORD, {names}, not '{name}'"
+                    )
                 })
             }
         }
     }
 
     /// Returns the column that it reads.
-    pub(crate) fn columns(self) -> Columns {
+    pub(crate) fn columns(&self) -> Columns {
         match self {
             SortField::Path | SortField::Depth => Columns::NONE,
-            SortField::Name => NAME.into(),
-            SortField::Attribute(column) => column.into(),
+            SortField::Name | SortField::Match(_) => NAME.into(),
+            SortField::Attribute(column) => (*column).into(),
         }
     }
+}
+
+/// Returns the place of a name among those that match a word, in lower case: the word itself, the
+/// word with an extension, what begins with it, what has it behind a mark, then what has it anywhere
+/// and what has it not; the shorter name first.
+pub(crate) fn match_rank(name: &str, word: &str) -> i64 {
+    const APART: [&str; 5] = ["-", "_", ".", " ", "+"];
+    let folded = name.to_lowercase();
+    let rank = match folded.find(word) {
+        Some(0) => match &folded[word.len()..] {
+            "" => 0,
+            rest if rest.starts_with('.') => 1,
+            _ => 2,
+        },
+        Some(_) if APART.iter().any(|mark| folded.contains(&format!("{mark}{word}"))) => 3,
+        Some(_) => 4,
+        None => 5,
+    };
+    (rank << 32) + name.len() as i64
 }
 
 /// What can be put in order.
 pub(crate) trait Sortable {
     /// Returns what it is sorted by.
-    fn key(&self, field: SortField) -> Result<SortKey<'_>>;
+    fn key(&self, field: &SortField) -> Result<SortKey<'_>>;
     /// Returns the number of its start.
     fn start(&self) -> usize;
     /// Returns its path as it is printed, escaped, without slashes at its end.
@@ -116,8 +144,8 @@ pub(super) fn first<R: Sortable>(
 
 /// Returns whether a row comes before another one in the order that is asked for.
 pub(super) fn precedes<R: Sortable>(row: &R, other: &R, globals: &Globals) -> Result<bool> {
-    let key = globals.sort.map(|field| row.key(field)).transpose()?;
-    let other_key = globals.sort.map(|field| other.key(field)).transpose()?;
+    let key = globals.sort.as_ref().map(|field| row.key(field)).transpose()?;
+    let other_key = globals.sort.as_ref().map(|field| other.key(field)).transpose()?;
     Ok(compare((row, key.as_ref()), (other, other_key.as_ref()), globals).is_lt())
 }
 
@@ -139,7 +167,8 @@ struct Keys<'r, R> {
 
 impl<'r, R: Sortable> Keys<'r, R> {
     fn of(rows: &'r [R], globals: &'r Globals) -> Result<Self> {
-        let keys = globals.sort.map(|field| rows.iter().map(|row| row.key(field)).collect());
+        let keys =
+            globals.sort.as_ref().map(|field| rows.iter().map(|row| row.key(field)).collect());
         Ok(Keys { rows, keys: keys.transpose()?, globals })
     }
 
@@ -171,5 +200,18 @@ fn contents_first(a: &str, b: &str) -> Ordering {
         false if is_below(a, b) => Ordering::Less,
         false if is_below(b, a) => Ordering::Greater,
         false => compare_paths(a, b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::match_rank;
+
+    #[test]
+    fn better_matches_come_first() {
+        let names = ["run", "Run.h5", "runs", "a-run", "a_run.txt", "overrun", "nothing"];
+        let ranks: Vec<i64> = names.iter().map(|name| match_rank(name, "run")).collect();
+        assert!(ranks.is_sorted(), "{ranks:?}");
+        assert_eq!(match_rank("RUN", "run"), match_rank("run", "run"));
     }
 }

@@ -105,7 +105,8 @@ impl<'a> ActionSink<'a> {
     /// Returns the columns that rows are read with: those that actions, order and tests ask for, of
     /// rows that are all directories or all not.
     pub(crate) fn columns(&self, dirs: bool) -> Columns {
-        let mut columns = self.find.globals.sort.map(SortField::columns).unwrap_or_default();
+        let mut columns =
+            self.find.globals.sort.as_ref().map(SortField::columns).unwrap_or_default();
         self.find.actions.iter().for_each(|action| columns.add(action.columns()));
         columns | self.find.expr.columns(dirs)
     }

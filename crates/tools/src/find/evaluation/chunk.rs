@@ -3,7 +3,7 @@
 use super::candidates::IndexRows;
 use super::visit::Visit;
 use crate::error::Result;
-use crate::find::actions::{SortField, SortKey, Sortable, attribute};
+use crate::find::actions::{SortField, SortKey, Sortable, attribute, match_rank};
 use crate::find::path::{file_name, trim_slashes};
 use arrow::array::{RecordBatch, UInt64Array};
 use arrow::compute::take_record_batch;
@@ -147,15 +147,16 @@ pub(crate) struct ChunkRow<'c> {
 }
 
 impl Sortable for ChunkRow<'_> {
-    fn key(&self, field: SortField) -> Result<SortKey<'_>> {
+    fn key(&self, field: &SortField) -> Result<SortKey<'_>> {
         let Chunk { batch, locations, .. } = self.chunk;
         let at = self.at;
         Ok(match field {
             SortField::Path => SortKey::Path(&locations.shown[at]),
             SortField::Depth => SortKey::Number(i64::from(locations.depths[at])),
             SortField::Name => SortKey::Text(NAME.of(batch)?.value(at)),
+            SortField::Match(word) => SortKey::Number(match_rank(NAME.of(batch)?.value(at), word)),
             SortField::Attribute(column) => {
-                SortKey::Number(attribute(column)(&InodeColumns::of(batch).row(at)))
+                SortKey::Number(attribute(*column)(&InodeColumns::of(batch).row(at)))
             }
         })
     }

@@ -14,7 +14,7 @@ use super::select::{Selected, push_row};
 use super::visit::{Visit, start_at};
 use crate::error::{Error, Result};
 use crate::find::actions::{
-    ActionSink, Printer, SortField, SortKey, Sortable, attribute, may_precede,
+    ActionSink, Printer, SortField, SortKey, Sortable, attribute, match_rank, may_precede,
 };
 use crate::find::language::Find;
 use canopy_index::column::NAME;
@@ -183,14 +183,14 @@ impl<'s, 'a> Search<'s, 'a> {
     /// Returns whether all rows of a unit are behind the last one that may be acted on.
     fn is_behind(&self, unit: &Unit) -> Result<bool> {
         let globals = &self.find.globals;
-        let (Some(SortField::Attribute(column)), Some(last)) =
-            (globals.sort, self.sink.last_held())
+        let (Some(field @ SortField::Attribute(column)), Some(last)) =
+            (&globals.sort, self.sink.last_held())
         else {
             return Ok(false);
         };
         let last = ChunkRow { chunk: &last, at: 0 };
-        let last = last.key(SortField::Attribute(column))?;
-        Ok(unit.bounds(column)?.is_some_and(|(low, high)| {
+        let last = last.key(field)?;
+        Ok(unit.bounds(*column)?.is_some_and(|(low, high)| {
             let best = if globals.reverse { high } else { low };
             !may_precede(&SortKey::Number(best), &last, globals)
         }))
@@ -200,7 +200,7 @@ impl<'s, 'a> Search<'s, 'a> {
     /// as far as what they are sorted by can be read without their paths.
     fn leading(&self, unit: &Unit, ranges: &[RowRange]) -> Result<Vec<RowRange>> {
         let globals = &self.find.globals;
-        let (Some(field), Some(last)) = (globals.sort, self.sink.last_held()) else {
+        let (Some(field), Some(last)) = (&globals.sort, self.sink.last_held()) else {
             return Ok(ranges.to_vec());
         };
         let columns = field.columns();
@@ -217,7 +217,10 @@ impl<'s, 'a> Search<'s, 'a> {
             for at in 0..batch.num_rows() {
                 let key = match (field, names) {
                     (SortField::Attribute(column), _) => {
-                        SortKey::Number(attribute(column)(&inodes.row(at)))
+                        SortKey::Number(attribute(*column)(&inodes.row(at)))
+                    }
+                    (SortField::Match(word), names) => {
+                        SortKey::Number(match_rank(text_or_empty(names, at), word))
                     }
                     (_, names) => SortKey::Text(text_or_empty(names, at)),
                 };

@@ -20,7 +20,7 @@ mod walk;
 
 use crate::error::Result;
 use crate::find::actions::{
-    Action, ActionSink, Held, Needs, SortField, SortKey, Sortable, attribute, in_order,
+    Action, ActionSink, Held, Needs, SortField, SortKey, Sortable, attribute, in_order, match_rank,
 };
 use crate::find::evaluation::{FileSystems, FindOutcome, RunOptions};
 use crate::find::language::{Find, Test};
@@ -170,13 +170,16 @@ fn open_depth(threads: usize, runs_commands: bool) -> u32 {
 }
 
 impl Sortable for HeldEntry {
-    fn key(&self, field: SortField) -> Result<SortKey<'_>> {
+    fn key(&self, field: &SortField) -> Result<SortKey<'_>> {
         let (attributes, _) = self.stat.unwrap_or_default();
         Ok(match field {
             SortField::Path => SortKey::Path(self.escaped()),
             SortField::Depth => SortKey::Number(i64::from(self.depth)),
             SortField::Name => SortKey::Text(canopy_model::base_name(self.escaped())),
-            SortField::Attribute(column) => SortKey::Number(attribute(column)(&attributes)),
+            SortField::Match(word) => {
+                SortKey::Number(match_rank(canopy_model::base_name(self.escaped()), word))
+            }
+            SortField::Attribute(column) => SortKey::Number(attribute(*column)(&attributes)),
         })
     }
 

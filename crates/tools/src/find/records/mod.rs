@@ -19,7 +19,7 @@ pub use bound::Bound;
 
 use crate::error::Result;
 use crate::find::actions::{
-    ActionSink, Actor, Held, Needs, SortField, SortKey, Sortable, attribute, in_order,
+    ActionSink, Actor, Held, Needs, SortField, SortKey, Sortable, attribute, in_order, match_rank,
 };
 use crate::find::evaluation::{FindOutcome, RunOptions, caller};
 use crate::find::language::Find;
@@ -303,13 +303,16 @@ impl Place {
 }
 
 impl Sortable for HeldEntry {
-    fn key(&self, field: SortField) -> Result<SortKey<'_>> {
+    fn key(&self, field: &SortField) -> Result<SortKey<'_>> {
         Ok(match field {
             SortField::Path => SortKey::Path(&self.escaped),
             SortField::Depth => SortKey::Number(i64::from(self.depth)),
             SortField::Name => SortKey::Text(canopy_model::base_name(&self.escaped)),
+            SortField::Match(word) => {
+                SortKey::Number(match_rank(canopy_model::base_name(&self.escaped), word))
+            }
             SortField::Attribute(column) => {
-                SortKey::Number(attribute(column)(&self.record.attributes))
+                SortKey::Number(attribute(*column)(&self.record.attributes))
             }
         })
     }

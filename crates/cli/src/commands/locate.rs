@@ -1,0 +1,166 @@
+//! `canopy locate`
+
+use super::ls::{knows_colors, no_color};
+use crate::options::{ReadOptions, now_ns};
+use crate::outcome::{Outcome, message};
+use canopy_text::safe::{message_line, terminal_name};
+use canopy_tools::find::{self, RunOptions};
+use canopy_tools::ls::hyperlink;
+use std::ffi::{OsStr, OsString};
+use std::io::{BufWriter, IsTerminal, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// Search all sources for what has a word in its name, the best matches first
+///
+/// The word itself comes before names that begin with it, and these before names that have it
+/// elsewhere; short names come before long ones. Capital letters match themselves, small ones both.
+/// With several words, all are in the path and the last one in the name; a word with *, ? or [ is a
+/// pattern of the whole name, as of 'canopy find -name'. Exit code 1 says that there is nothing.
+///
+/// Example: canopy locate results.h5
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    read: ReadOptions,
+    /// Paths to show
+    #[arg(
+        short = 'n', long, value_name = "N", default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    count: u32,
+    /// End each path with a zero byte, for 'xargs -0'
+    #[arg(short = '0', long)]
+    null: bool,
+    /// Words of the path, of which the name has the last
+    #[arg(required = true, value_name = "WORD")]
+    words: Vec<OsString>,
+}
+
+/// Carries the command out.
+pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let Some((word, others)) = arguments.words.split_last() else { return Ok(Outcome::Partial) };
+    let index = arguments.read.open(index)?;
+    let most = arguments.count as usize;
+    let now_ns = now_ns();
+    // One more tells whether there are more.
+    let words = expression(word, others, most.saturating_add(1));
+    let find = find::parse(&words, now_ns).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let options = RunOptions {
+        threads: arguments.read.threads(),
+        terminal: false,
+        now_ns,
+        diagnostic: |text| message(message_line(text)),
+    };
+    let mut found = Vec::new();
+    let ended = find::run(&index, &find, options, &mut found)?;
+    ended.failed.iter().for_each(message);
+    let paths: Vec<&[u8]> =
+        found.split(|byte| *byte == 0).filter(|path| !path.is_empty()).collect();
+
+    let stdout = std::io::stdout();
+    let style = Style::of_terminal(stdout.is_terminal() && !arguments.null, word);
+    let mut output = BufWriter::new(stdout.lock());
+    for path in paths.iter().take(most) {
+        output.write_all(&style.shown(path))?;
+        output.write_all(if arguments.null { b"\0" } else { b"\n" })?;
+    }
+    output.flush()?;
+    if paths.len() > most {
+        message(format_args!("these are the best {most}; there are more (-n {})", most * 10));
+    }
+    let whole = ended.failed.is_empty() && !ended.partial && !paths.is_empty();
+    Ok(if whole { Outcome::Complete } else { Outcome::Partial })
+}
+
+/// Returns what to ask of find.
+fn expression(word: &OsStr, others: &[OsString], most: usize) -> Vec<OsString> {
+    // That means all sources.
+    let mut words: Vec<OsString> = vec!["/".into()];
+    let plain: Vec<u8> =
+        word.as_bytes().iter().copied().filter(|byte| !is_of_pattern(*byte)).collect();
+    words.extend(["--sort".into(), joined(&[b"match=", &plain])]);
+    words.extend(["--limit".into(), most.to_string().into()]);
+    let test = |words: &mut Vec<OsString>, [exact, folded]: [&str; 2], word: &OsStr| {
+        let has_capital = word.to_string_lossy().contains(char::is_uppercase);
+        words.push(if has_capital { exact } else { folded }.into());
+        words.push(pattern(word));
+    };
+    for other in others {
+        test(&mut words, ["-path", "-ipath"], other);
+    }
+    test(&mut words, ["-name", "-iname"], word);
+    words.push("-print0".into());
+    words
+}
+
+fn is_of_pattern(byte: u8) -> bool {
+    matches!(byte, b'*' | b'?' | b'[' | b']')
+}
+
+/// Returns the pattern of texts that have a word; one that is a pattern stays.
+fn pattern(word: &OsStr) -> OsString {
+    let bytes = word.as_bytes();
+    if bytes.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[')) {
+        return word.to_owned();
+    }
+    let escape = |byte: &u8| match byte {
+        b'\\' | b']' => vec![b'\\', *byte],
+        byte => vec![*byte],
+    };
+    let escaped: Vec<u8> = bytes.iter().flat_map(escape).collect();
+    joined(&[b"*", &escaped, b"*"])
+}
+
+fn joined(parts: &[&[u8]]) -> OsString {
+    OsString::from_vec(parts.concat())
+}
+
+/// How paths are shown on a terminal.
+struct Style {
+    is_terminal: bool,
+    /// What begins hyperlinks; `None` if there are none.
+    scheme: Option<Vec<u8>>,
+    /// What is shown bold, in lower case; nothing if it is empty.
+    marked: String,
+}
+
+impl Style {
+    fn of_terminal(is_terminal: bool, word: &OsStr) -> Self {
+        let terminal = std::env::var("TERM").unwrap_or_default();
+        let has_colors = is_terminal && !no_color() && knows_colors(&terminal);
+        let is_plain = !word.as_bytes().iter().any(|byte| is_of_pattern(*byte));
+        Style {
+            is_terminal,
+            scheme: has_colors.then(hyperlink::scheme),
+            marked: match has_colors && is_plain && word.as_bytes().is_ascii() {
+                true => word.to_string_lossy().to_ascii_lowercase(),
+                false => String::new(),
+            },
+        }
+    }
+
+    fn shown(&self, path: &[u8]) -> Vec<u8> {
+        let shown = terminal_name(path, self.is_terminal);
+        let Some(scheme) = &self.scheme else { return shown.into_owned() };
+        let mut line = Vec::with_capacity(shown.len() * 3);
+        hyperlink::begin(scheme, path, &mut line);
+        let name = shown.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let found = shown[name..]
+            .windows(self.marked.len().max(1))
+            .position(|window| window.eq_ignore_ascii_case(self.marked.as_bytes()));
+        match found {
+            Some(at) => {
+                let (from, to) = (name + at, name + at + self.marked.len());
+                line.extend_from_slice(&shown[..from]);
+                line.extend_from_slice(b"\x1b[1;31m");
+                line.extend_from_slice(&shown[from..to]);
+                line.extend_from_slice(b"\x1b[0m");
+                line.extend_from_slice(&shown[to..]);
+            }
+            None => line.extend_from_slice(&shown),
+        }
+        line.extend_from_slice(hyperlink::END);
+        line
+    }
+}
