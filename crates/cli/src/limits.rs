@@ -1,6 +1,7 @@
 //! Limits as they are given: amounts of memory and of time.
 
 use canopy_model::OwnerLimits;
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
@@ -29,6 +30,11 @@ impl From<OwnerLimitOptions> for OwnerLimits {
     fn from(options: OwnerLimitOptions) -> Self {
         OwnerLimits { classes: options.owner_classes, names: options.owner_names }
     }
+}
+
+/// Parses a number of entries per second.
+pub fn rate(text: &str) -> Result<NonZeroU32, String> {
+    text.parse().map_err(|_| "give a whole number of entries per second, at least 1".to_owned())
 }
 
 /// Reads an amount of memory.

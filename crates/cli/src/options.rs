@@ -158,7 +158,12 @@ pub fn moment(text: &str) -> Result<Moment, String> {
         None => canopy_tools::find::parse_moment(text, now_ns).filter(|_| !text.trim().is_empty()),
     };
     let wrong = || "give a generation's number, a time such as 2026-06-01 or '3 days ago', or 7d";
-    Ok(Moment::Time(time_ns.ok_or_else(wrong)?))
+    let time_ns = time_ns.ok_or_else(wrong)?;
+    // To date(1), '7days' is in a week.
+    if time_ns > now_ns {
+        return Err("that is in the future; an age is written as 7d or '7 days ago'".to_owned());
+    }
+    Ok(Moment::Time(time_ns))
 }
 
 /// Returns the nanoseconds of an age: a number of s, m, h, d or w.

@@ -1,7 +1,7 @@
 //! How commands end: what is said on standard error, and the exit code.
 
 use canopy_text::safe;
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// How a command that was carried out has ended.
@@ -39,6 +39,14 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
     }
 }
 
+/// Returns whether an error is that there is no room for a file of an index.
+fn is_full_index(error: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(
+        error.downcast_ref(),
+        Some(canopy_index::Error::Io { source, .. }) if source.kind() == io::ErrorKind::StorageFull
+    )
+}
+
 /// Returns what an error says, and why, each reason once: some messages have that of their source.
 fn told(error: &anyhow::Error) -> String {
     let mut told = String::new();
@@ -48,6 +56,9 @@ fn told(error: &anyhow::Error) -> String {
         } else if !told.ends_with(&cause) {
             told = format!("{told}: {cause}");
         }
+    }
+    if error.chain().any(is_full_index) {
+        told += "; 'canopy compact --replace' frees what was replaced and stays for a while";
     }
     told
 }

@@ -25,7 +25,7 @@ pub fn to_write(index: Option<PathBuf>) -> anyhow::Result<PathBuf> {
 }
 
 /// Opens the indexes that a command reads, which are one or two: of users, their own behind the
-/// site's, as far as there are any. With a moment, as they were then.
+/// site's, as far as there are any. With a moment, that alone which the user writes, as it was then.
 pub fn open(index: Option<PathBuf>, at: Option<Moment>) -> anyhow::Result<Opened> {
     let only = |place: PathBuf| Ok(Opened { first: Index::open_at(&place, at)?, own: None });
     if let Some(index) = index.or_else(|| settings().index.clone()) {
@@ -40,8 +40,10 @@ pub fn open(index: Option<PathBuf>, at: Option<Moment>) -> anyhow::Result<Opened
     let site = site();
     let has_site = site.join("CURRENT").try_exists().unwrap_or(true);
     match own {
+        // The past is for those who write an index, and each has its own generations.
+        Some((true, own)) if at.is_some() => only(own),
         Some((true, own)) if has_site => {
-            Ok(Opened { own: Some(Index::open_at(&own, at)?), ..only(site)? })
+            Ok(Opened { own: Some(Index::open(&own)?), ..only(site)? })
         }
         // Where there is neither, what is missing is one's own.
         Some((exists, own)) if exists || !has_site => only(own),

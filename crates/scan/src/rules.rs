@@ -48,7 +48,7 @@ const KERNEL: [&str; 35] = [
 ];
 
 /// Types of file systems without files.
-const PSEUDO: [&str; 34] = [
+const PSEUDO: [&str; 35] = [
     "autofs",
     "binder",
     "binfmt_misc",
@@ -61,6 +61,8 @@ const PSEUDO: [&str; 34] = [
     "devpts",
     "efivarfs",
     "functionfs",
+    // An index as a file system: what it shows is indexed where it is.
+    "fuse.canopy-index",
     "fuse.gvfsd-fuse",
     "fuse.lxcfs",
     "fuse.portal",
@@ -270,7 +272,7 @@ mod tests {
         for name in ["ext4", "xfs", "tmpfs", "vfat", "overlay"] {
             assert_eq!(rules(name, "rw"), Rules::Kernel, "{name}");
         }
-        for name in ["proc", "sysfs", "cgroup2", "autofs", "fuse.lxcfs"] {
+        for name in ["proc", "sysfs", "cgroup2", "autofs", "fuse.lxcfs", "fuse.canopy-index"] {
             assert_eq!(rules(name, "rw,hidepid=invisible"), Rules::Pseudo, "{name}");
         }
         for name in ["nfs", "cifs", "9p", "gpfs", "not-known"] {

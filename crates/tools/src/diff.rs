@@ -78,7 +78,7 @@ impl Difference {
         let bytes = |entry: &Option<Entry>| {
             entry.as_ref().filter(|entry| !entry.is_dir()).map_or(0, |entry| entry.size_bytes)
         };
-        bytes(&self.new).wrapping_sub(bytes(&self.old))
+        bytes(&self.new).saturating_sub(bytes(&self.old))
     }
 }
 

@@ -90,6 +90,11 @@ pub(super) fn path_of(generations: [&Index; 2], given: &OsStr) -> anyhow::Result
     }
 }
 
+/// Returns a sum of bytes as far as it can be told.
+pub(super) fn saturated(bytes: i128) -> i64 {
+    i64::try_from(bytes).unwrap_or(if bytes < 0 { i64::MIN } else { i64::MAX })
+}
+
 fn word(change: Change) -> &'static str {
     match change {
         Change::Created => "created",
@@ -141,8 +146,9 @@ fn as_json(difference: &Difference) -> serde_json::Value {
 fn count(found: &[Difference], as_json: bool, output: &mut dyn Write) -> std::io::Result<()> {
     let counted = CHANGES.map(|change| {
         let of_it = found.iter().filter(|difference| difference.change == change);
-        let bytes: i64 = of_it.clone().map(Difference::grown_bytes).sum();
-        (change, of_it.count(), bytes)
+        // What one file is said to have keeps nothing else from being told.
+        let bytes: i128 = of_it.clone().map(|one| i128::from(one.grown_bytes())).sum();
+        (change, of_it.count(), saturated(bytes))
     });
     if as_json {
         let object = counted.map(|(change, entries, bytes)| {

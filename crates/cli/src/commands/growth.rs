@@ -1,13 +1,13 @@
 //! `canopy top growth`: what grew most between two generations.
 
-use super::diff::path_of;
+use super::diff::{path_of, saturated};
 use crate::options::{ReadOptions, moment, stdout_for_json};
 use crate::outcome::Outcome;
 use crate::places::{self, Opened};
 use canopy_index::{Index, Moment};
 use canopy_text::safe::{one_line, report_name};
 use canopy_text::{group_name, human_size, user_name};
-use canopy_tools::diff::{Difference, Entry, differences};
+use canopy_tools::diff::{Difference, Entry, differences, relative};
 use serde_json::json;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -50,16 +50,32 @@ pub fn run(index: Option<PathBuf>, asked: &Growth<'_>) -> anyhow::Result<Outcome
     for path in asked.paths {
         paths.push(Some(path_of([&new, &old], path)?));
     }
+    // What is below another one of them counts once.
+    let given = paths.clone();
+    let is_below = |path: &str, other: &str| path != other && relative(path, other).is_some();
+    paths.retain(|path| {
+        let path = path.as_deref().unwrap_or_default();
+        !given.iter().flatten().any(|other| is_below(path, other))
+    });
+    paths.sort_unstable();
+    paths.dedup();
     if paths.is_empty() {
         paths.push(None);
     }
-    let mut grown: HashMap<String, i64> = HashMap::new();
+    anyhow::ensure!(
+        old.generation() <= new.generation(),
+        "--since is generation {}, which came after {}",
+        old.generation(),
+        new.generation()
+    );
+    let mut grown: HashMap<String, i128> = HashMap::new();
     for path in &paths {
         for difference in differences(&old, &new, path.as_deref())? {
             add(&mut grown, &difference, asked.by);
         }
     }
-    let mut grown: Vec<(String, i64)> = grown.into_iter().filter(|(_, bytes)| *bytes > 0).collect();
+    let grown = grown.into_iter().map(|(key, bytes)| (key, saturated(bytes)));
+    let mut grown: Vec<(String, i64)> = grown.filter(|(_, bytes)| *bytes > 0).collect();
     grown.sort_by(|(a, more), (b, less)| (Reverse(more), a).cmp(&(Reverse(less), b)));
     grown.truncate(asked.count);
     let name = match asked.by {
@@ -102,7 +118,7 @@ fn a_week_ago(index: Option<PathBuf>, new: &Index) -> anyhow::Result<Index> {
 }
 
 /// Adds what a difference tells of sizes.
-fn add(grown: &mut HashMap<String, i64>, difference: &Difference, by: By) {
+fn add(grown: &mut HashMap<String, i128>, difference: &Difference, by: By) {
     let key = |path: &str, entry: &Entry| match by {
         By::File => difference.path.clone(),
         By::Directory => match path.rsplit_once('/') {
@@ -115,9 +131,9 @@ fn add(grown: &mut HashMap<String, i64>, difference: &Difference, by: By) {
     let old_path = difference.old_path.as_ref().unwrap_or(&difference.path);
     let is_file = |entry: &&Entry| !entry.is_dir();
     if let Some(old) = difference.old.as_ref().filter(is_file) {
-        *grown.entry(key(old_path, old)).or_default() -= old.size_bytes;
+        *grown.entry(key(old_path, old)).or_default() -= i128::from(old.size_bytes);
     }
     if let Some(new) = difference.new.as_ref().filter(is_file) {
-        *grown.entry(key(&difference.path, new)).or_default() += new.size_bytes;
+        *grown.entry(key(&difference.path, new)).or_default() += i128::from(new.size_bytes);
     }
 }

@@ -5,7 +5,7 @@ use super::index_faults::{Faults, Shortfalls};
 use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader};
 use super::update::scan_part;
 use crate::config::settings;
-use crate::limits::{OwnerLimitOptions, memory_size, subordinate_uids};
+use crate::limits::{OwnerLimitOptions, memory_size, rate, subordinate_uids};
 use crate::options::{now_ns, threads};
 use crate::outcome::{Outcome, message, say, warn_of};
 use crate::places;
@@ -45,7 +45,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Entries to look at per second at most, so that a busy server is spared (not of namespaces)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = rate)]
     max_rate: Option<NonZeroU32>,
     /// Stay on the file system of each PATH
     #[arg(short = 'x', long)]
@@ -231,9 +231,16 @@ pub fn run(
     );
     let mut writer = end_if_asked(writer);
     for (path, error) in &failed {
-        // Of a namespace whose place is not known there can be no source.
-        if namespace_of(path).is_none() || is_placed(path) {
-            writer.failed(&root_of(path), format!("{error:#}"));
+        let root = root_of(path);
+        // A path that was mistyped is not missing from the index, nor is a namespace whose place is
+        // not known.
+        let is_source = writer.sources().iter().any(|(source, _)| source.root == root);
+        let is_there = match namespace_of(path) {
+            Some(_) => is_placed(path),
+            None => std::fs::symlink_metadata(path).is_ok(),
+        };
+        if is_source || is_there {
+            writer.failed(&root, format!("{error:#}"));
         }
     }
     if failed.len() == arguments.paths.len() {

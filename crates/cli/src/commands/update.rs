@@ -4,7 +4,7 @@ use super::building::{end_if_asked, publish, with_progress};
 use super::index_faults::{Faults, warn_of_mounts};
 use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader};
 use crate::config::settings;
-use crate::limits::{OwnerLimitOptions, memory_size, subordinate_uids};
+use crate::limits::{OwnerLimitOptions, memory_size, rate, subordinate_uids};
 use crate::options::threads;
 use crate::outcome::{Outcome, message, say, warn_of};
 use crate::{Engine, companion, interrupt, places};
@@ -45,7 +45,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Entries to look at per second at most, so that a busy server is spared
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = rate)]
     max_rate: Option<NonZeroU32>,
     /// Memory for building, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]

@@ -4,6 +4,7 @@ use super::scanning::path_bytes_max;
 use super::watch_apply::Applier;
 use super::watch_status;
 use crate::config::{pruned_paths, settings};
+use crate::limits::rate;
 use crate::options::stdout_for_json;
 use crate::outcome::{Outcome, message};
 use crate::{interrupt, places};
@@ -66,7 +67,7 @@ pub struct Arguments {
     #[arg(short = 'x', long)]
     one_file_system: bool,
     /// Entries to look at per second at most, so that a busy server is spared
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = rate)]
     max_rate: Option<NonZeroU32>,
     /// Write numbers for node_exporter's textfile collector to FILE every few seconds
     #[arg(long, value_name = "FILE")]
@@ -88,6 +89,8 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
     let location = places::to_write(index)?;
+    // Which clap does not see, since paths conflict with the one that is missing.
+    anyhow::ensure!(arguments.status || !arguments.json, "--json is for --status");
     if arguments.status {
         return tell(&state_directory(&location), arguments.json);
     }

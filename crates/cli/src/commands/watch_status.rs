@@ -62,7 +62,7 @@ pub fn text(document: &Value, is_running: bool) -> String {
         }
     }
     for point in document["unfollowed"].as_array().into_iter().flatten() {
-        row("not followed", one_line(point.as_str().unwrap_or_default()));
+        row("unfollowed", one_line(point.as_str().unwrap_or_default()));
     }
     for source in document["sources"].as_array().into_iter().flatten() {
         let root = canopy_read::to_path(source["root"].as_str().unwrap_or_default());

@@ -163,6 +163,25 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// A mount of the index in a source would be indexed again and again.
+#[test]
+fn an_index_that_is_mounted_in_a_source_is_not_indexed() {
+    let mut site = Site::new();
+    fs::create_dir(site.tree.join("mounted")).unwrap();
+    site.place.index(&site.index, &site.tree);
+    let words = ["find".as_ref(), site.tree.as_os_str()];
+    let before = site.place.canopy(&site.index, &words).stdout;
+    site.on = site.tree.join("mounted");
+    site.mount(&[]);
+    for words in [&["index"][..], &["index", "--incremental"], &["update", "--recursive"]] {
+        let words = words.iter().map(OsStr::new).chain([site.tree.as_os_str()]);
+        site.place.canopy(&site.index, &words.collect::<Vec<_>>());
+        let words = ["find".as_ref(), site.tree.as_os_str()];
+        assert_eq!(site.place.canopy(&site.index, &words).stdout.len(), before.len());
+    }
+    site.unmount();
+}
+
 /// A mount of the past stays at the generation that a time meant when it was mounted, and is for
 /// who writes the index alone.
 #[test]

@@ -133,16 +133,9 @@ fn moments_are_numbers_ages_and_dates() {
     std::thread::sleep(std::time::Duration::from_millis(1100));
     done(&place, &["update", path]);
     let before = format!("@{}.{:09}", begun / 1_000_000_000, begun % 1_000_000_000);
-    for (at, expected) in [
-        (&*before, 1),
-        ("1s", 1),
-        ("1", 1),
-        ("1 second ago", 1),
-        ("2", 2),
-        ("now", 2),
-        ("0s", 2),
-        ("tomorrow", 2),
-    ] {
+    for (at, expected) in
+        [(&*before, 1), ("1s", 1), ("1", 1), ("1 second ago", 1), ("2", 2), ("now", 2), ("0s", 2)]
+    {
         let found = done(&place, &["find", "--at", at, path]);
         assert_eq!(found.len(), expected, "{at}");
     }
@@ -155,6 +148,8 @@ fn moments_are_numbers_ages_and_dates() {
         ("1h", "nothing is kept from before generation 1"),
         ("2001-01-01", "nothing is kept from before generation 1"),
         ("12 frogs", "invalid value"),
+        ("tomorrow", "that is in the future; an age is written as 7d"),
+        ("7days", "that is in the future"),
         ("", "invalid value"),
         ("-3", "invalid value"),
         ("99999999999999999999h", "invalid value"),
@@ -235,6 +230,27 @@ fn many_generations_are_told_in_one_short_line() {
     }
     assert!(kept().contains("90: 7 generations, from 1 ("), "{}", kept());
     assert!(kept().contains(" to 7 ("), "{}", kept());
+}
+
+/// Sizes are what their owners say: all of them together tell no less than one.
+#[test]
+fn huge_sizes_hide_no_growth() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    fs::create_dir(&tree).unwrap();
+    let path = tree.to_str().unwrap();
+    done(&place, &["index", "--keep=9", path]);
+    let list = place.path("list");
+    let rows = [i64::MAX, i64::MAX - 4096, 50_000_000];
+    let rows =
+        rows.iter().enumerate().map(|(at, size)| format!("{path}/f{at},f,644,5,5,{size},1\n"));
+    let text = format!("path,type,mode,uid,gid,size,mtime\n{path},d,755,0,0,0,1\n");
+    fs::write(&list, rows.fold(text, |text, row| text + &row)).unwrap();
+    done(&place, &["import", "--format=csv", list.to_str().unwrap()]);
+    let count = done(&place, &["diff", "--count", "1", "2", path]).join("\n");
+    assert!(count.contains("created   +8.0E  3 entries"), "{count}");
+    let grown = done(&place, &["top", "growth", "--since=1", "--by=user"]).join("\n");
+    assert!(grown.contains("8.0E"), "{grown}");
 }
 
 /// What was visible to others once is not any more, in no file either.
@@ -552,12 +568,19 @@ fn growth_and_history_are_told() {
         (&["top", "growth", "--mine", "--since=1"], "growth is told of all users"),
         (&["top", "growth", "--user=0", "--since=1"], "growth is told of all users"),
         (&["top", "growth", "--since=3"], "generation 3 is not kept; the last is 2"),
+        (&["top", "growth", "--since=2", "--at=1"], "--since is generation 2, which came after 1"),
         (&["diff", "1", "4"], "generation 4 is not kept; the last is 2"),
         (&["diff", "1", "2", "/no/such"], "no index covers /no/such"),
         (&["history", "/no/such"], "no index covers /no/such"),
     ] {
         assert!(error_of(&place, words).contains(expected), "{words:?}");
     }
+    // What is below another path counts once, and no size hides others.
+    let a = tree.join("a");
+    assert_eq!(
+        top(&[a.to_str().unwrap(), path, path]),
+        [row("/a/file", 4000), row("/b/new", 3000)]
+    );
     let history = run(&place, &["history", "--json", "--threads=1", path]).stdout;
     let history: serde_json::Value = serde_json::from_slice(&history).unwrap();
     let of = |at: usize, key: &str| history[at][key].as_i64().unwrap();

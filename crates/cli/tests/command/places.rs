@@ -65,6 +65,21 @@ impl Site {
     }
 }
 
+/// Each index has its own generations, and users write but their own.
+#[test]
+fn the_past_is_that_of_the_own_index() {
+    let site = Site::new();
+    site.done(&["index", "--keep=5", "home/u/w"]);
+    fs::write(site.home.join("w/later"), "").unwrap();
+    site.done(&["update", "home/u/w"]);
+    let then = site.done(&["find", "--at=1", "home/u/w"]);
+    assert_eq!(then.len() + 1, site.done(&["find", "home/u/w"]).len());
+    assert!(site.done(&["diff", "1", "2"])[0].contains("created"));
+    site.done(&["top", "growth", "home/u/w"]);
+    let output = site.run(&["find", "--at=1", "shared"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
 #[test]
 fn users_index_into_their_own_and_read_both() {
     let site = Site::new();

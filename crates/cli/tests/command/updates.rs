@@ -297,9 +297,9 @@ fn wrong_words_are_one_clear_error() {
         (&["index", "--incremental", "--replace", "TREE"], "cannot be used with"),
         (&["index", "--trust-directory-times", "TREE"], "--incremental"),
         (&["update", "--memory=lots", "TREE"], "--memory"),
-        (&["update", "--max-rate=0", "TREE"], "--max-rate"),
+        (&["update", "--max-rate=0", "TREE"], "at least 1"),
         (&["index", "--max-rate=-1", "TREE"], "--max-rate"),
-        (&["index", "--max-rate=fast", "TREE"], "--max-rate"),
+        (&["index", "--max-rate=10k", "TREE"], "a whole number of entries per second"),
         (&["update", "--errors=/nowhere/file", "TREE"], "/nowhere/file"),
     ] {
         let output = run(&place, words);
