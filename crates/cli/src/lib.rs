@@ -20,6 +20,7 @@ mod replacement;
 pub use outcome::{Outcome, message, say, warn_of};
 
 use canopy_index::Writer;
+use canopy_watch::requests;
 use companion::Companion;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,6 +42,11 @@ pub struct Engine {
 /// Parses and runs the command line and returns its exit code. Without an engine, `canopy-sql` is
 /// run for what needs one.
 pub fn main(engine: Option<&Engine>) -> ExitCode {
+    // What a user may ask a daemon for is found out by a process that has become that user.
+    if std::env::args_os().nth(1).is_some_and(|first| first == requests::ARGUMENT) {
+        let checked = requests::check_as_user();
+        return if checked.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let checked = match engine {
         Some(_) => Companion::Sql.check_version(),
         None => {

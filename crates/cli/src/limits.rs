@@ -101,6 +101,11 @@ pub fn subordinate_uids() -> Vec<(Range<u32>, u32)> {
     parse_subordinate(&std::fs::read_to_string("/etc/subuid").unwrap_or_default(), uid_of)
 }
 
+/// Returns the user who holds a uid: that of the first range that has it, or itself.
+pub fn holder_of(uid: u32, holders: &[(Range<u32>, u32)]) -> u32 {
+    holders.iter().find(|(range, _)| range.contains(&uid)).map_or(uid, |(_, holder)| *holder)
+}
+
 fn parse_subordinate(text: &str, uid_of: impl Fn(&str) -> Option<u32>) -> Vec<(Range<u32>, u32)> {
     let range = |line: &str| {
         let mut fields = line.split(':');
@@ -132,6 +137,11 @@ mod tests {
             (200_000..200_001, 1007),
             (300_000..300_005, 300_000),
         ];
-        assert_eq!(parse_subordinate(text, uid_of), expected);
+        let holders = parse_subordinate(text, uid_of);
+        assert_eq!(holders, expected);
+        assert_eq!(
+            [100_007, 1000, 300_005].map(|uid| holder_of(uid, &holders)),
+            [1000, 1000, 300_005]
+        );
     }
 }

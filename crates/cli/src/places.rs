@@ -24,6 +24,46 @@ pub fn to_write(index: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     own().context("neither XDG_DATA_HOME nor HOME is set; name an index with --index")
 }
 
+/// Who brings an index up to date.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Updater {
+    /// The caller writes it.
+    Caller(PathBuf),
+    /// It is another user's, whose daemon can be asked.
+    Daemon(PathBuf),
+}
+
+/// Returns which index is brought up to date where the caller names a directory, by its real path,
+/// and by whom: a user's own index, if that has a source around it, goes before the site's.
+pub fn to_update(index: Option<&Path>, directory: &Path) -> anyhow::Result<Updater> {
+    let caller = nix::unistd::geteuid();
+    let named = index.map(Path::to_owned).or_else(|| settings().index.clone());
+    if caller.is_root() {
+        return Ok(Updater::Caller(to_write(named)?));
+    }
+    let is_there = |index: &PathBuf| index.join("CURRENT").exists();
+    let of_others = |index: &PathBuf| {
+        is_there(index) && index.metadata().is_ok_and(|about| about.uid() != caller.as_raw())
+    };
+    if let Some(index) = named {
+        let is_others = of_others(&index);
+        return Ok(if is_others { Updater::Daemon(index) } else { Updater::Caller(index) });
+    }
+    let site = Some(site()).filter(of_others);
+    if let Some(own) = own().filter(is_there)
+        && (site.is_none() || has_source_around(&own, directory)?)
+    {
+        return Ok(Updater::Caller(own));
+    }
+    site.map_or_else(|| Ok(Updater::Caller(to_write(None)?)), |site| Ok(Updater::Daemon(site)))
+}
+
+fn has_source_around(index: &Path, directory: &Path) -> anyhow::Result<bool> {
+    let index = Index::open(index)?;
+    let mut roots = index.sources().iter().map(|source| canopy_read::to_path(&source.root));
+    Ok(roots.any(|root| directory.starts_with(root)))
+}
+
 /// Opens the indexes that a command reads, which are one or two: of users, their own behind the
 /// site's, as far as there are any. With a moment, that alone which the user writes, as it was then.
 pub fn open(index: Option<PathBuf>, at: Option<Moment>) -> anyhow::Result<Opened> {

@@ -223,6 +223,8 @@ pub struct Writer {
     derived_is_stale: bool,
     /// Queries of the derived ones.
     queries: BTreeMap<String, String>,
+    /// Whether anything was taken into the manifests that is other than it was.
+    has_changed: bool,
     /// What was taken into the manifests so far.
     published: Published,
     _lock: File,
@@ -312,6 +314,7 @@ impl Writer {
             unfinished: Mutex::default(),
             failures: Failures::read(&path)?,
             incomplete: Vec::new(),
+            has_changed: false,
             scans: state.scans,
             tables: state.tables,
             derived_is_stale: false,
@@ -405,7 +408,10 @@ impl Writer {
             }
             begun.entries.store(seen.entries, Ordering::Relaxed);
             begun.kept_entries.store(seen.kept_entries, Ordering::Relaxed);
-            if !self.all_stays(begun, &seen, left.is_empty() && sealed.is_empty())
+            let nothing_new = left.is_empty() && sealed.is_empty();
+            let is_as_before = self.is_as_before(begun, &seen, nothing_new);
+            begun.is_as_before.store(is_as_before, Ordering::Relaxed);
+            if !self.all_stays(begun, &seen, nothing_new)
                 && let Some(replaced) = self.replaced(begun, seen)?
             {
                 self.cut(source, &replaced, &mut left)?;

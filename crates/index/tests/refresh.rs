@@ -139,7 +139,8 @@ fn refresh(
     suspects: &BTreeSet<(String, bool)>,
 ) -> Result<u64> {
     let mut writer = Writer::open(index, options)?;
-    let begun = writer.refresh_source(source("/a"), suspects.iter().cloned())?;
+    let compares = suspects.len().is_multiple_of(2);
+    let begun = writer.refresh_source(source("/a"), suspects.iter().cloned(), compares)?;
     let is_listed = |path: &String| {
         suspects.iter().any(|(suspect, whole)| suspect == path || *whole && is_below(path, suspect))
     };
@@ -331,7 +332,7 @@ fn listings_that_are_as_they_were_stay() {
     let changed = tree.keys().nth(9).unwrap().clone();
     tree.get_mut(&changed).unwrap().files.insert("new".to_owned(), 5);
     let mut writer = Writer::open(&index, WriterOptions::default()).unwrap();
-    let begun = writer.refresh_source(source("/a"), [(String::new(), true)]).unwrap();
+    let begun = writer.refresh_source(source("/a"), [(String::new(), true)], false).unwrap();
     push(&writer, begun, &tree, &tree.keys().cloned().collect()).unwrap();
     let published = writer.publish().unwrap();
     let own = tree[&changed].files.len()
@@ -339,6 +340,36 @@ fn listings_that_are_as_they_were_stay() {
     assert_eq!(published.entries - published.kept, own as u64);
     assert_eq!(read(&index).unwrap(), files(&tree));
     assert_sums(&index, &tree, "one change");
+}
+
+#[test]
+fn there_is_nothing_new_where_all_is_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = dir.path().join("index");
+    let mut tree = random_tree(&mut StdRng::seed_from_u64(7));
+    create(&index, &tree);
+    let path = tree.keys().nth(9).unwrap().clone();
+    let has_nothing_new = |tree: &Tree, new: NewSource, selection: &[&str]| {
+        let mut writer = Writer::open(&index, WriterOptions::default()).unwrap();
+        let asked = selection.iter().map(|&path| (path.to_owned(), false));
+        let begun = writer.refresh_source(new, asked, true).unwrap();
+        let paths = selection.iter().map(|&path| path.to_owned()).collect();
+        push(&writer, begun, tree, &paths).unwrap();
+        writer.has_nothing_new()
+    };
+    let root = || source("/a");
+    assert!(has_nothing_new(&tree, root(), &[&path]));
+    assert!(has_nothing_new(&tree, root(), &["", &path]));
+    let touched = NewSource { attributes: Attributes { mtime_ns: 1, ..directory(true) }, ..root() };
+    assert!(!has_nothing_new(&tree, touched, &["", &path]), "the root is another");
+    let mut more = tree.clone();
+    more.insert("new".to_owned(), Directory::default());
+    assert!(!has_nothing_new(&more, root(), &[&path, "new"]), "it was never listed");
+    let mut gone = tree.clone();
+    gone.remove(&path);
+    assert!(!has_nothing_new(&gone, root(), &[&path]), "it is gone");
+    tree.get_mut(&path).unwrap().files.insert("new".to_owned(), 5);
+    assert!(!has_nothing_new(&tree, root(), &[&path]), "a file is new");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! in DIRECTORY, in a hundred directories, and says how far behind the suspects were.
 
 use canopy_scan::MountRules;
-use canopy_watch::{Fanotify, Intake, Journal, Pacing, Scope, Territory};
+use canopy_watch::{Fanotify, Intake, Journal, Pacing, Scope, Territory, Work};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -37,7 +37,8 @@ fn main() {
         scope.spawn(|| group.run(&intake, &|_| {}).expect("events can be read"));
         scope.spawn(|| {
             while !intake.is_stopped() {
-                let batches = intake.next_batches(pacing, Duration::from_millis(100));
+                let limit = Duration::from_millis(100);
+                let Some(Work::Changes(batches)) = intake.next(pacing, limit) else { continue };
                 batches.iter().for_each(|batch| intake.succeeded(batch, 1));
             }
         });

@@ -296,7 +296,7 @@ fn read_line(
 
 /// Returns an absolute path without slashes that say nothing; `None` if it is none, or leads through
 /// `.` or `..`.
-fn absolute(path: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn absolute(path: &[u8]) -> Option<Vec<u8>> {
     if path.first() != Some(&b'/') || path.contains(&0) {
         return None;
     }

@@ -9,14 +9,17 @@
 
 use crate::error::{Error, Result};
 use crate::journal::{Journal, Position, Recovered};
+use crate::mounts::is_entered;
+use crate::requests::{Answer, Asked, Cost, Counts, Failure, Queue, Round, Slip};
 use crate::suspects::{Added, Suspect, Suspects};
 use crate::territory::Territory;
-use canopy_scan::MountRules;
+use canopy_scan::{Mount, MountRules};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::collections::BTreeSet;
 use std::io::{PipeReader, PipeWriter};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,6 +28,9 @@ const LINKS_MAX: usize = 100_000;
 
 /// Bytes of the longest path that the kernel tells.
 const TOLD_BYTES_MAX: usize = libc::PATH_MAX as usize - 1;
+
+/// Between two rounds of requests at least so much time goes by, as many generations cost space.
+const ROUNDS_EVERY: Duration = Duration::from_secs(1);
 
 /// How batches follow each other.
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +127,20 @@ struct State {
     generation: Option<u64>,
     batches: u64,
     applied: u64,
+    requests: Queue,
+    /// No round of requests before this.
+    requests_rest_until: Instant,
+    /// Whether requests come first where changes are due, too.
+    is_turn_of_requests: bool,
+}
+
+/// What is to be done next.
+#[derive(Debug)]
+pub enum Work {
+    /// A batch for each root that has suspects.
+    Changes(Vec<Batch>),
+    /// Requests of users.
+    Requests(Round),
 }
 
 /// What is known of one root.
@@ -181,6 +201,8 @@ pub struct Snapshot {
     pub journal_error: Option<String>,
     /// Why a path could not be told, if that ever was so.
     pub unresolved: Option<String>,
+    /// Requests of users.
+    pub requests: Counts,
 }
 
 impl Intake {
@@ -213,6 +235,9 @@ impl Intake {
             generation: None,
             batches: 0,
             applied: 0,
+            requests: Queue::default(),
+            requests_rest_until: now,
+            is_turn_of_requests: false,
         };
         state.add(&scope, &recovered.suspects, now);
         let intake = Intake {
@@ -304,23 +329,78 @@ impl Intake {
     }
 
     /// Waits until something is due, for `limit` at most, and takes out all that may be dealt with
-    /// now: a batch for each root that has suspects. Each must be finished before the next call.
-    pub fn next_batches(&self, pacing: Pacing, limit: Duration) -> Vec<Batch> {
+    /// now. It must be finished before the next call. Changes and requests take turns.
+    pub fn next(&self, pacing: Pacing, limit: Duration) -> Option<Work> {
         let until = Instant::now() + limit;
         let mut state = self.state.lock();
         loop {
             let now = Instant::now();
             if self.is_stopped() || now >= until {
-                return Vec::new();
+                return None;
             }
-            match state.due(pacing) {
-                Some(due) if due <= now => return state.take_out(now),
-                due => {
-                    let wake = due.map_or(until, |due| due.min(until));
-                    self.changed.wait_until(&mut state, wake);
+            let changes = state.due(pacing);
+            let requests = state.requests.due(now).map(|due| due.max(state.requests_rest_until));
+            let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
+            if is_due(requests) && (state.is_turn_of_requests || !is_due(changes)) {
+                state.is_turn_of_requests = false;
+                if let Some(round) = state.requests.take(now) {
+                    return Some(Work::Requests(round));
                 }
             }
+            if is_due(changes) {
+                state.is_turn_of_requests = true;
+                return Some(Work::Changes(state.take_out(now)));
+            }
+            let wake = [changes, requests].into_iter().flatten().fold(until, Instant::min);
+            self.changed.wait_until(&mut state, wake);
         }
+    }
+
+    /// Takes in the request of a user to list a directory again; returns where the answer will be,
+    /// or the answer. `mounts` are those of this moment.
+    pub(crate) fn request(
+        &self,
+        uid: u32,
+        asked: Asked,
+        mounts: &[Mount],
+    ) -> std::result::Result<Arc<Slip>, Answer> {
+        let number = self.scope.territory.root_of(&asked.path).filter(|&number| {
+            let root = &self.scope.territory.roots()[number];
+            asked.path.len() <= root.len() + 1 + self.scope.path_bytes_max
+                && is_entered(mounts, root, &asked.path, &self.scope.rules)
+        });
+        let mut state = self.state.lock();
+        let added = match number {
+            Some(number) => state.requests.add(uid, asked, number, Instant::now()),
+            None => Err(Answer::Elsewhere),
+        };
+        state.requests.counts.refused += u64::from(added.is_err());
+        drop(state);
+        self.changed.notify_all();
+        added
+    }
+
+    /// Notes that a request was refused ahead of all this.
+    pub(crate) fn note_refusal(&self) {
+        self.state.lock().requests.counts.refused += 1;
+    }
+
+    /// Notes that what a round of requests asked for is in a generation, what it has come to, and
+    /// how long that took.
+    pub fn served(&self, round: Round, generation: u64, entries: u64, took: Duration) {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        state.requests.succeeded(round, generation, Cost { entries, took }, now);
+        state.requests_rest_until = now + took.max(ROUNDS_EVERY);
+        state.generation = Some(generation);
+    }
+
+    /// Notes that a round of requests failed after some time.
+    pub fn not_served(&self, round: Round, failure: Failure, took: Duration) {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        state.requests.failed(round, failure, Cost { entries: 0, took }, now);
+        state.requests_rest_until = now + took.max(ROUNDS_EVERY);
     }
 
     /// Notes that a batch is in the index for good.
@@ -402,6 +482,7 @@ fn snapshot(state: &MutexGuard<'_, State>, roots: &[Vec<u8>]) -> Snapshot {
         applied: state.applied,
         journal_error: state.journal_error.clone(),
         unresolved: state.unresolved.clone(),
+        requests: state.requests.counts,
     }
 }
 

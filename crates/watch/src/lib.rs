@@ -3,7 +3,7 @@
 //! `fanotify` and `inotify` hear of changes from the kernel, `events` reads them from a file or a
 //! pipe; each runs in a thread of its own. `territory` says what a change makes suspect, `suspects`
 //! keeps that bounded and without duplicates, `journal` on disk. All of it comes together in
-//! `intake`, which gives batches out; `status` tells how it goes.
+//! `intake`, which gives batches out, and what users ask for (`requests`); `status` tells how it goes.
 //!
 //! The rule that everything here keeps: whatever is not known for sure makes more suspect, up to a
 //! whole tree, and never less.
@@ -18,6 +18,7 @@ mod inotify;
 mod intake;
 mod journal;
 mod mounts;
+pub mod requests;
 pub mod status;
 mod suspects;
 mod sys;
@@ -27,7 +28,7 @@ pub use error::{Error, Result};
 pub use events::EventFeed;
 pub use fanotify::{Fanotify, Unfollowed};
 pub use inotify::Inotify;
-pub use intake::{Batch, Heard, Intake, Pacing, Scope, Snapshot, SourceState};
+pub use intake::{Batch, Heard, Intake, Pacing, Scope, Snapshot, SourceState, Work};
 pub use journal::{Journal, Position, Recovered};
 pub use suspects::{Added, Suspect, Suspects, is_at_or_below};
 pub use territory::{Change, Territory, What};

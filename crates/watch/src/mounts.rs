@@ -69,6 +69,16 @@ pub(crate) fn entered_mounts(
     points.into_iter().collect()
 }
 
+/// Returns whether a scan of a root comes to a path below it through all that is mounted on the way.
+pub(crate) fn is_entered(mounts: &[Mount], root: &[u8], path: &[u8], rules: &MountRules) -> bool {
+    mounts.iter().all(|mount| {
+        mount.point == root
+            || !is_at_or_below(&mount.point, root)
+            || !is_at_or_below(path, &mount.point)
+            || rules.enters(mount)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +99,9 @@ mod tests {
         assert_eq!(points(b"/data", true), [b"/data/bound".to_vec()]);
         assert_eq!(points(b"/data/in", false), [b""; 0]);
         assert_eq!(points(b"/", false).len(), 3);
+        let entered = |path: &[u8]| is_entered(&before, b"/data", path, &rules);
+        assert!(entered(b"/data") && entered(b"/data/in/a") && entered(b"/data/of-anna"));
+        assert!(!entered(b"/data/of-ann") && !entered(b"/data/of-ann/a"));
         let mut after = before.clone();
         after.remove(2);
         after[4].id = 7;

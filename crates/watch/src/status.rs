@@ -80,6 +80,8 @@ impl Reporter {
             "cache_hit_rate": hit_rate,
             "cache_hits": now.heard.cache_hits,
             "cache_misses": now.heard.cache_misses,
+            "requests_served": now.requests.served,
+            "requests_refused": now.requests.refused,
             "unfollowed": self.unfollowed,
             "deaf": self.deaf,
             "journal_error": now.journal_error,
@@ -157,7 +159,7 @@ fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
 }
 
 /// Each metric with its type, the field of the document, and what it means.
-const METRICS: [(&str, &str, &str, &str); 10] = [
+const METRICS: [(&str, &str, &str, &str); 12] = [
     ("events_total", "counter", "events", "Events that were told."),
     ("overflows_total", "counter", "overflows", "How often events were lost."),
     ("unresolved_total", "counter", "unresolved", "Events of directories without a path."),
@@ -166,6 +168,8 @@ const METRICS: [(&str, &str, &str, &str); 10] = [
     ("cache_misses_total", "counter", "cache_misses", "Directories whose path was asked for."),
     ("batches_total", "counter", "batches", "Batches that became part of the index."),
     ("suspects_applied_total", "counter", "suspects_applied", "Suspects in those batches."),
+    ("requests_served_total", "counter", "requests_served", "Requests of users that were served."),
+    ("requests_refused_total", "counter", "requests_refused", "Requests of users that were not."),
     ("generation", "gauge", "generation", "The last generation that was published."),
     ("written_seconds", "gauge", "written_s", "When this was written, since 1970."),
 ];
@@ -212,6 +216,7 @@ fn metrics(document: &Value) -> String {
 mod tests {
     use super::*;
     use crate::intake::SourceState;
+    use crate::requests::Counts;
 
     fn snapshot() -> Snapshot {
         let heard = Heard { events: 5, cache_hits: 3, cache_misses: 1, ..Heard::default() };
@@ -229,6 +234,7 @@ mod tests {
             applied: 4,
             journal_error: None,
             unresolved: None,
+            requests: Counts { served: 6, refused: 2 },
         }
     }
 
@@ -241,6 +247,8 @@ mod tests {
             "# TYPE canopy_watch_events_total counter",
             "canopy_watch_events_total 5",
             "canopy_watch_generation 7",
+            "canopy_watch_requests_served_total 6",
+            "canopy_watch_requests_refused_total 2",
             "canopy_watch_lag_seconds{source=\"/a \\\"b\\\"\"} 1.5",
             "canopy_watch_suspects{source=\"/a \\\"b\\\"\"} 2",
             "canopy_watch_failing{source=\"/a \\\"b\\\"\"} 1",

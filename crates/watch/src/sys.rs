@@ -1,4 +1,4 @@
-//! The system calls that no crate of ours has: fanotify(7) and file handles.
+//! The system calls that no crate of ours has: fanotify(7), file handles, options of sockets.
 //!
 //! Each function is one system call. All that is unsafe here is that the kernel reads and writes
 //! what a pointer leads to, which lives as long as the call.
@@ -115,6 +115,46 @@ pub(crate) fn handle_of(directory: impl AsFd) -> Result<Vec<u8>, Errno> {
     let FileHandle { handle_bytes, handle_type, f_handle } = structure;
     let bytes = f_handle.get(..handle_bytes as usize).ok_or(Errno::INVAL)?;
     Ok([&handle_bytes.to_ne_bytes()[..], &handle_type.to_ne_bytes(), bytes].concat())
+}
+
+/// `SO_PASSRIGHTS`, which the C library does not name yet.
+const SO_PASSRIGHTS: i32 = 83;
+
+/// setsockopt(2) of `SO_PASSRIGHTS`: has the kernel refuse descriptors that others would send
+/// through connections of a socket that listens. Fails before Linux 6.16.
+pub(crate) fn refuse_descriptors(listener: impl AsFd) -> Result<(), Errno> {
+    let off = 0_i32;
+    // SAFETY: the number lives until the call returns, and is as long as the call is told.
+    let set = unsafe {
+        libc::setsockopt(
+            listener.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const off).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    result(set.into()).map(drop)
+}
+
+/// getsockopt(2) of `SO_PEERGROUPS`: the supplementary groups of who has connected.
+pub(crate) fn groups_of_peer(socket: impl AsFd) -> Result<Vec<u32>, Errno> {
+    // As many as a process may have.
+    let mut groups = vec![0_u32; 65_536];
+    let mut bytes = size_of_val(&groups[..]) as libc::socklen_t;
+    // SAFETY: there is room for as many bytes as the call is told, and both live until it returns.
+    let got = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERGROUPS,
+            groups.as_mut_ptr().cast(),
+            &raw mut bytes,
+        )
+    };
+    result(got.into())?;
+    groups.truncate(bytes as usize / size_of::<u32>());
+    Ok(groups)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 mod model;
 
 use canopy_scan::MountRules;
-use canopy_watch::{Batch, Fanotify, Inotify, Intake, Journal, Pacing, Scope, Territory};
+use canopy_watch::{Batch, Fanotify, Inotify, Intake, Journal, Pacing, Scope, Territory, Work};
 use model::{Model, Tree, wait_until};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -23,6 +23,14 @@ fn places() -> Vec<(Teller, tempfile::TempDir)> {
     let place = |teller, path| (teller, tempfile::tempdir_in(path).unwrap());
     let both = |teller| [place(teller, built), place(teller, Path::new("/dev/shm"))];
     TELLERS.into_iter().flat_map(both).collect()
+}
+
+fn next_batches(intake: &Intake, pacing: Pacing, limit: Duration) -> Vec<Batch> {
+    match intake.next(pacing, limit) {
+        Some(Work::Changes(batches)) => batches,
+        Some(Work::Requests(_)) => panic!("nobody asks for anything"),
+        None => Vec::new(),
+    }
 }
 
 fn intake(state: &Path, roots: &[&Path], suspects_max: usize) -> Intake {
@@ -72,7 +80,7 @@ fn follow(teller: Teller, roots: &[&Path], suspects_max: usize, change: impl FnO
             let mut model = Model::default();
             while !intake.is_stopped() {
                 let limit = Duration::from_millis(50);
-                for batch in intake.next_batches(PACING, limit) {
+                for batch in next_batches(&intake, PACING, limit) {
                     model.apply(&batch.suspects);
                     model.apply_links(&batch.links);
                     intake.succeeded(&batch, 1);
@@ -287,7 +295,7 @@ fn events_that_the_kernel_lost_make_all_suspect() {
         let mut model = Model::default();
         intake.suspect_all();
         let limit = Duration::from_secs(10);
-        let batch = one(intake.next_batches(PACING, limit));
+        let batch = one(next_batches(&intake, PACING, limit));
         model.apply(&batch.suspects);
         intake.succeeded(&batch, 1);
         // Nobody reads meanwhile.
@@ -299,7 +307,7 @@ fn events_that_the_kernel_lost_make_all_suspect() {
             scope.spawn(told);
             let _ends = Ends(&intake);
             wait_until("the overflow is told", || intake.snapshot().unwrap().heard.overflows > 0);
-            let batch = one(intake.next_batches(PACING, limit));
+            let batch = one(next_batches(&intake, PACING, limit));
             model.apply(&batch.suspects);
             intake.succeeded(&batch, 1);
             intake.stop();
@@ -321,25 +329,25 @@ fn suspects_outlive_the_process_until_they_are_dealt_with() {
     let limit = Duration::from_secs(5);
     let begun = intake(&state, &[&root], 1000);
     begun.take_in(&[suspect("a", false), suspect("b", true)], Default::default());
-    let batch = one(begun.next_batches(PACING, limit));
+    let batch = one(next_batches(&begun, PACING, limit));
     begun.take_in(&[suspect("c", false)], Default::default());
     // It is killed while the batch is under way.
     drop(begun);
     let again = intake(&state, &[&root], 1000);
-    let recovered = one(again.next_batches(PACING, limit));
+    let recovered = one(next_batches(&again, PACING, limit));
     assert_eq!(recovered.suspects, [batch.suspects, vec![suspect("c", false)]].concat());
     again.take_in(&[suspect("d", false)], Default::default());
     again.succeeded(&recovered, 2);
     drop(again);
     let last = intake(&state, &[&root], 1000);
-    let batch = one(last.next_batches(PACING, limit));
+    let batch = one(next_batches(&last, PACING, limit));
     assert_eq!(batch.suspects, [suspect("d", false)]);
     // One that fails waits again, and longer.
     last.failed(&batch, "it is locked", PACING);
     let state = last.snapshot().unwrap();
     assert_eq!(state.sources[0].last_error.as_deref(), Some("it is locked"));
-    assert_eq!(last.next_batches(PACING, Duration::from_millis(500)), []);
-    assert_eq!(last.next_batches(PACING, limit), [batch]);
+    assert_eq!(next_batches(&last, PACING, Duration::from_millis(500)), []);
+    assert_eq!(next_batches(&last, PACING, limit), [batch]);
 }
 
 #[test]
@@ -350,18 +358,18 @@ fn inodes_with_other_names_outlive_the_process() {
     let limit = Duration::from_secs(5);
     let begun = intake(&state, &[&root], 1000);
     begun.take_in_links(&[7, 9]);
-    let batch = one(begun.next_batches(PACING, limit));
+    let batch = one(next_batches(&begun, PACING, limit));
     assert_eq!(batch.links, [7, 9]);
     begun.take_in_links(&[8, 9]);
     drop(begun);
     let again = intake(&state, &[&root], 1000);
-    let batch = one(again.next_batches(PACING, limit));
+    let batch = one(next_batches(&again, PACING, limit));
     assert_eq!(batch.links, [7, 8, 9]);
     again.take_in_links(&[5]);
     again.succeeded(&batch, 1);
     drop(again);
     let last = intake(&state, &[&root], 1000);
-    assert_eq!(one(last.next_batches(PACING, limit)).links, [5]);
+    assert_eq!(one(next_batches(&last, PACING, limit)).links, [5]);
 }
 
 #[test]
@@ -375,7 +383,7 @@ fn what_no_scan_reads_is_no_suspect() {
     };
     let longest = suspect("a/".repeat(2047) + "a");
     intake.take_in(&[longest.clone(), suspect("b/".repeat(100_000) + "b")], Default::default());
-    assert_eq!(one(intake.next_batches(PACING, Duration::from_secs(5))).suspects, [longest]);
+    assert_eq!(one(next_batches(&intake, PACING, Duration::from_secs(5))).suspects, [longest]);
 }
 
 /// Directories, each in the one before, of which most have longer paths than the kernel tells.

@@ -327,7 +327,7 @@ impl Run<'_> {
         let partial = self.scans.counts.partial.load(Ordering::Relaxed);
         let (begun, scanned) = match known.filter(|_| self.arguments.incremental) {
             Some((_, before)) => {
-                let begun = writer.refresh_source(new, [(String::new(), true)])?;
+                let begun = writer.refresh_source(new, [(String::new(), true)], false)?;
                 let is_same = before.as_ref() == Some(&record);
                 if self.arguments.trust_directory_times && !is_same {
                     message(format_args!(

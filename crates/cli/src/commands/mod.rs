@@ -29,6 +29,7 @@ mod switches;
 pub mod table;
 pub mod top;
 pub mod update;
+mod update_request;
 pub mod watch;
 mod watch_apply;
 mod watch_status;

@@ -3,6 +3,7 @@
 use super::building::{end_if_asked, publish, with_progress};
 use super::index_faults::{Faults, warn_of_mounts};
 use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader};
+use super::update_request;
 use crate::config::settings;
 use crate::limits::{OwnerLimitOptions, memory_size, rate, subordinate_uids};
 use crate::options::threads;
@@ -29,6 +30,9 @@ use std::time::Instant;
 /// from the index. What is not listed stays as it was. Sources are scanned as 'canopy index' was
 /// told to. Exit codes are those of 'canopy index'.
 ///
+/// Who may not write the index asks the daemon that follows it ('canopy watch') for directories that
+/// they can list.
+///
 /// Example: canopy update --recursive /data/project
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -38,6 +42,9 @@ pub struct Arguments {
     /// Read from standard input what is to be listed again, as 'canopy watch' writes it
     #[arg(long, hide = true, conflicts_with_all = ["paths", "recursive"])]
     suspects: bool,
+    /// Publish nothing where all is as it was
+    #[arg(long, hide = true)]
+    if_changed: bool,
     /// List all that is below each PATH, too
     #[arg(short, long)]
     recursive: bool,
@@ -67,6 +74,8 @@ pub struct Suspect {
     pub path: PathBuf,
     /// Whether all that is below it is listed, too.
     pub recursive: bool,
+    /// Whether the directory above is, which has its row.
+    pub with_row: bool,
 }
 
 /// Inodes with several names, sorted, and a directory: wherever the index has one of them at or
@@ -88,6 +97,8 @@ pub struct UpdateOptions<'a> {
     pub limits: canopy_model::OwnerLimits,
     /// Rows up to which what stays of a shard is written anew.
     pub copied_rows_max: usize,
+    /// Whether nothing is published where all is as it was.
+    pub if_changed: bool,
     /// Where entries that vanished or could not be read are listed.
     pub errors: Option<&'a Path>,
 }
@@ -114,7 +125,23 @@ pub fn run(
 ) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
     let paths = arguments.paths.iter().map(|path| suspect(path, arguments.recursive));
-    let named = paths.collect::<anyhow::Result<Vec<_>>>()?;
+    let mut named = paths.collect::<anyhow::Result<Vec<_>>>()?;
+    let mut requested = None;
+    if !arguments.suspects {
+        let asked = update_request::take_out(index.as_deref(), &mut named)?;
+        if !asked.is_empty() {
+            anyhow::ensure!(
+                !arguments.recursive,
+                "only who may write the index lists all that is below a directory, too; name the \
+                 directories without --recursive"
+            );
+            let outcome = update_request::ask(asked)?;
+            if named.is_empty() {
+                return Ok(outcome);
+            }
+            requested = Some(outcome);
+        }
+    }
     let suspects = || match arguments.suspects {
         true => suspects_of_input(),
         false => Ok((named, Links::new())),
@@ -127,6 +154,7 @@ pub fn run(
         memory_bytes: arguments.memory,
         limits: arguments.limits.into(),
         copied_rows_max: arguments.copied_rows,
+        if_changed: arguments.if_changed,
         errors: arguments.errors.as_deref(),
     };
     interrupt::watch()?;
@@ -139,7 +167,7 @@ pub fn run(
         updated.kept,
         begun.elapsed().as_secs_f64(),
     ))?;
-    Ok(updated.outcome)
+    Ok(requested.filter(|outcome| *outcome != Outcome::Complete).unwrap_or(updated.outcome))
 }
 
 /// Reads what 'canopy watch' wants to have listed again.
@@ -156,14 +184,14 @@ fn suspect(path: &Path, recursive: bool) -> anyhow::Result<Suspect> {
     if absolute.is_dir() {
         let path = absolute.canonicalize();
         let path = path.with_context(|| format!("cannot open {}", absolute.display()))?;
-        return Ok(Suspect { path, recursive });
+        return Ok(Suspect { path, recursive, with_row: true });
     }
     // Of what is no directory or gone, the next directory above tells.
     let above = absolute.ancestors().skip(1).find(|above| above.is_dir());
     let above = above.unwrap_or(Path::new("/"));
     let real = above.canonicalize();
     let real = real.with_context(|| format!("cannot open {}", above.display()))?;
-    Ok(Suspect { path: real, recursive: false })
+    Ok(Suspect { path: real, recursive: false, with_row: true })
 }
 
 /// What is to be listed again of one source.
@@ -230,7 +258,7 @@ pub fn update(
             for task in tasks {
                 let rules = MountRules::new(trusted.clone(), task.record.no_prune);
                 let root = task.source.root.clone();
-                let refreshed = refresh(&mut writer, &scans, &rules, task);
+                let refreshed = refresh(&mut writer, &scans, &rules, task, options.if_changed);
                 if !one_reader() {
                     warn_of_mounts(&rules.closed());
                 }
@@ -246,6 +274,16 @@ pub fn update(
     let stays = !failed.is_empty();
     for (root, error) in failed {
         message(format_args!("{error:#}; {} stays as it was in the index", shown(&root)));
+    }
+    if options.if_changed && !stays && writer.has_nothing_new() {
+        let entries = scans.counts.entries.load(Ordering::Relaxed);
+        return Ok(Updated {
+            generation: Index::open(location)?.generation(),
+            entries,
+            kept: entries,
+            directories: scans.counts.directories.load(Ordering::Relaxed),
+            outcome: Outcome::Complete,
+        });
     }
     let derived = match engine {
         Some(engine) => (engine.refresh)(&mut writer, options.threads)?,
@@ -284,8 +322,11 @@ fn linked(writer: &Writer, links: &Links) -> anyhow::Result<Vec<Suspect>> {
                 Some(found) => suspects.extend(found.iter().map(|path| Suspect {
                     path: root.join(OsStr::from_bytes(&unescape(path))),
                     recursive: false,
+                    with_row: true,
                 })),
-                None => suspects.push(Suspect { path: top.clone(), recursive: true }),
+                None => {
+                    suspects.push(Suspect { path: top.clone(), recursive: true, with_row: true })
+                }
             }
         }
     }
@@ -326,6 +367,9 @@ fn tasks(writer: &Writer, suspects: &[Suspect]) -> anyhow::Result<Vec<Task>> {
             selection: Selection::default(),
         });
         task.selection.add(&path, suspect.recursive);
+        if !suspect.with_row {
+            continue;
+        }
         // The directory above has its row.
         if let Some((above, _)) = path.rsplit_once('/') {
             task.selection.add(above, false);
@@ -342,6 +386,7 @@ fn refresh(
     scans: &Scans,
     rules: &MountRules,
     task: Task,
+    compares: bool,
 ) -> anyhow::Result<()> {
     let Task { source, record, selection } = task;
     let root = PathBuf::from(OsStr::from_bytes(&unescape(&source.root)));
@@ -357,7 +402,7 @@ fn refresh(
     let now = new.scan.clone().unwrap_or_default();
     let mut selected = Vec::new();
     selection.each(&mut |path, whole| selected.push((path.to_owned(), whole)));
-    let begun = writer.refresh_source(new, selected)?;
+    let begun = writer.refresh_source(new, selected, compares)?;
     let partial = scans.counts.partial.load(Ordering::Relaxed);
     let scanned = scan_part(writer, scans, begun, (root, &selection), rules, &now);
     if scans.counts.partial.load(Ordering::Relaxed) > partial || now != record {

@@ -7,13 +7,15 @@ use crate::config::{pruned_paths, settings};
 use crate::limits::rate;
 use crate::options::stdout_for_json;
 use crate::outcome::{Outcome, message};
-use crate::{interrupt, places};
+use crate::{interrupt, limits, places};
 use anyhow::Context;
 use canopy_index::{Writer, WriterOptions};
 use canopy_scan::MountRules;
+use canopy_watch::requests::{Failure, Round, Server};
 use canopy_watch::status::{self, Reporter};
 use canopy_watch::{
     Batch, EventFeed, Fanotify, Inotify, Intake, Journal, Pacing, Scope, Territory, Unfollowed,
+    Work,
 };
 use nix::sys::signal::Signal;
 use sd_notify::NotifyState;
@@ -36,6 +38,9 @@ const COMPACTED_EVERY: Duration = Duration::from_secs(600);
 
 /// How long to wait between two portions of that.
 const PORTIONS_EVERY: Duration = Duration::from_secs(10);
+
+/// How long directories may be listed that users ask for.
+const REQUESTS_TAKE: Duration = Duration::from_secs(30);
 
 /// How long to wait before what failed to follow changes is tried again, at most.
 const RETRIED_EVERY: Duration = Duration::from_secs(60);
@@ -72,6 +77,9 @@ pub struct Arguments {
     /// Write numbers for node_exporter's textfile collector to FILE every few seconds
     #[arg(long, value_name = "FILE")]
     prometheus: Option<PathBuf>,
+    /// Do not take requests of users who may not write the index ('canopy update')
+    #[arg(long)]
+    no_requests: bool,
     /// Say how the daemon of this index does
     #[arg(long, conflicts_with_all = ["paths", "events", "trust_index", "prometheus"])]
     status: bool,
@@ -148,7 +156,9 @@ impl Ear {
 struct Daemon {
     applier: Applier,
     directory: PathBuf,
-    intake: Intake,
+    intake: Arc<Intake>,
+    /// Takes requests of users in, until it is started.
+    server: parking_lot::Mutex<Option<Arc<Server>>>,
     pacing: Pacing,
     ear: parking_lot::Mutex<Option<Ear>>,
     reporter: parking_lot::Mutex<Reporter>,
@@ -158,6 +168,8 @@ struct Daemon {
     /// Set when standard input has ended.
     is_fed: AtomicBool,
     bad_lines: AtomicU64,
+    /// Rounds of requests that failed.
+    failed_rounds: AtomicU64,
 }
 
 impl Daemon {
@@ -184,7 +196,7 @@ impl Daemon {
             path_bytes_max: path_bytes_max(),
         };
         let position = recovered.position;
-        let intake = Intake::new(scope, journal, recovered)?;
+        let intake = Arc::new(Intake::new(scope, journal, recovered)?);
         let (ear, unfollowed, goes_on) = match &arguments.events {
             Some(path) => {
                 let (feed, goes_on) = EventFeed::open(path, position)?;
@@ -198,6 +210,12 @@ impl Daemon {
         if let Ear::Inotify(watches) = &ear {
             tell_of_limits(watches);
         }
+        // An index of another user is nobody else's business.
+        let takes_requests = nix::unistd::geteuid().is_root() && !arguments.no_requests;
+        let server = match takes_requests {
+            true => server(&location, &intake),
+            false => None,
+        };
         let reporter = Reporter::new(ear.name());
         let daemon = Daemon {
             applier: Applier {
@@ -207,6 +225,7 @@ impl Daemon {
             },
             directory,
             intake,
+            server: parking_lot::Mutex::new(server),
             pacing: Pacing { interval: arguments.interval },
             ear: parking_lot::Mutex::new(Some(ear)),
             reporter: parking_lot::Mutex::new(reporter),
@@ -214,6 +233,7 @@ impl Daemon {
             events: arguments.events.clone(),
             is_fed: AtomicBool::new(false),
             bad_lines: AtomicU64::new(0),
+            failed_rounds: AtomicU64::new(0),
         };
         unfollowed.into_iter().for_each(|one| daemon.note_unfollowed(one));
         if !arguments.trust_index && !goes_on {
@@ -229,6 +249,14 @@ impl Daemon {
             spawn.spawn_scoped(scope, || self.hear())?;
             let spawn = std::thread::Builder::new().name("status".to_owned());
             spawn.spawn_scoped(scope, || self.keep_reporting())?;
+            if let Some(server) = self.server.lock().take() {
+                let spawn = std::thread::Builder::new().name("requests".to_owned());
+                spawn.spawn_scoped(scope, move || {
+                    if let Err(error) = server.run() {
+                        message(format_args!("{error:#}; no more requests are taken"));
+                    }
+                })?;
+            }
             let _ = sd_notify::notify(&[NotifyState::Ready]);
             let ended = self.apply_batches();
             let _ = sd_notify::notify(&[NotifyState::Stopping]);
@@ -247,14 +275,17 @@ impl Daemon {
             if Instant::now() >= next_compaction {
                 next_compaction = Instant::now() + self.compact();
             }
-            let batches = self.intake.next_batches(self.pacing, TOLD_EVERY);
+            let work = self.intake.next(self.pacing, TOLD_EVERY);
             let is_fed = self.is_fed.load(Ordering::SeqCst);
-            if batches.is_empty() {
-                if is_fed && self.is_idle() {
-                    break;
+            let batches = match work {
+                Some(Work::Changes(batches)) => batches,
+                Some(Work::Requests(round)) => {
+                    self.serve(round);
+                    continue;
                 }
-                continue;
-            }
+                None if is_fed && self.is_idle() => break,
+                None => continue,
+            };
             let begun = Instant::now();
             // A source at a time: one that fails keeps its suspects, and no other does.
             let failed = batches.iter().filter_map(|batch| self.apply(batch)).last();
@@ -301,6 +332,30 @@ impl Daemon {
                 message(format_args!("{text}; this will be tried again"));
                 self.intake.failed(batch, &text, self.pacing);
                 Some(error)
+            }
+        }
+    }
+
+    /// Lists again what users ask for.
+    fn serve(&self, round: Round) {
+        let root = &self.intake.territory().roots()[round.source];
+        let begun = Instant::now();
+        let stop = || self.intake.is_stopped() || begun.elapsed() > REQUESTS_TAKE;
+        match self.applier.serve(root, &round, &stop) {
+            Ok((generation, entries)) => {
+                self.intake.served(round, generation, entries, begun.elapsed());
+            }
+            Err(error) => {
+                let failure = match begun.elapsed() > REQUESTS_TAKE {
+                    true => Failure::TooLong(REQUESTS_TAKE),
+                    false => Failure::Other,
+                };
+                // Users can have a round fail as often as they like.
+                let before = self.failed_rounds.fetch_add(1, Ordering::Relaxed);
+                if before < 3 || before.is_multiple_of(1000) {
+                    message(format_args!("requests of users: {error:#}"));
+                }
+                self.intake.not_served(round, failure, begun.elapsed());
             }
         }
     }
@@ -400,6 +455,22 @@ impl Daemon {
         }
         Ok(())
     }
+}
+
+/// Returns what takes requests of users in; `None` where it cannot, as on file systems without
+/// sockets.
+fn server(index: &Path, intake: &Arc<Intake>) -> Option<Arc<Server>> {
+    let holders = limits::subordinate_uids();
+    let holder_of = move |uid| limits::holder_of(uid, &holders);
+    let server = Server::open(index, intake.clone(), Box::new(holder_of));
+    server
+        .map_err(|error| {
+            message(format_args!(
+                "{:#}; no requests of users are taken",
+                anyhow::Error::from(error)
+            ))
+        })
+        .ok()
 }
 
 /// Begins to have the kernel tell of changes, by what the process may use.

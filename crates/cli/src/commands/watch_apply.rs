@@ -4,6 +4,7 @@
 use super::update::{Links, Suspect};
 use anyhow::Context;
 use canopy_index::Index;
+use canopy_watch::requests::Round;
 use canopy_watch::{Batch, is_at_or_below};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -52,6 +53,28 @@ impl Applier {
         Ok(Index::open(&self.index)?.generation())
     }
 
+    /// Lists again what users have asked for, and returns a generation that has it and how many
+    /// entries were looked at. What is as it was makes no new one.
+    pub fn serve(
+        &self,
+        root: &[u8],
+        round: &Round,
+        stop: &dyn Fn() -> bool,
+    ) -> anyhow::Result<(u64, u64)> {
+        anyhow::ensure!(self.has(root)?, "the source is not in the index yet");
+        let mut lines = Vec::new();
+        for asked in round.asked() {
+            line(if asked.with_row { b'd' } else { b'o' }, &asked.path, &mut lines);
+        }
+        let mut command = self.scanning("update");
+        command.args(["--suspects", "--if-changed"]);
+        let told = self.run(command, &lines, stop)?;
+        // "generation 7: 23 entries in ..."
+        let mut numbers = told.split([' ', ':']).filter_map(|word| word.parse().ok());
+        let numbers = numbers.next().zip(numbers.next());
+        numbers.with_context(|| format!("'canopy update' has said: {told}"))
+    }
+
     /// Writes some of the index anew, if that is due; returns whether it was. Ends early, with an
     /// error, once `stop` says so.
     pub fn compact(&self, stop: &dyn Fn() -> bool) -> anyhow::Result<bool> {
@@ -88,19 +111,19 @@ impl Applier {
         canopy
     }
 
-    /// Runs a command with some input to its end. Fails if it did not do its work; entries that
+    /// Runs a command with some input to its end, and returns what it printed. Fails if it did not do its work; entries that
     /// vanished or could not be read are no failure.
     fn run(
         &self,
         mut command: Command,
         input: &[u8],
         stop: &dyn Fn() -> bool,
-    ) -> anyhow::Result<()> {
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    ) -> anyhow::Result<String> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot run canopy")?;
-        let errors = talk(&mut child, input, stop)?;
+        let (told, errors) = talk(&mut child, input, stop)?;
         match child.wait()?.code() {
-            Some(0 | 1) => Ok(()),
+            Some(0 | 1) => Ok(String::from_utf8_lossy(&told).into_owned()),
             _ => {
                 let errors = String::from_utf8_lossy(&errors).into_owned();
                 let last = errors.lines().last().unwrap_or("canopy: the scan was ended");
@@ -110,14 +133,18 @@ impl Applier {
     }
 }
 
+fn line(kind: u8, path: &[u8], lines: &mut Vec<u8>) {
+    lines.push(kind);
+    lines.extend_from_slice(path);
+    lines.push(0);
+}
+
 /// Returns what `canopy update --suspects` reads: a line for each directory, `d` and its path, `r`
-/// if all below is listed, too; and for each inode `i`, its number and the path of the root.
+/// if all below is listed, too, `o` if the directory above is not listed for its row; and for each inode `i`, its number and the path of the root.
 fn lines(root: &[u8], batch: &Batch) -> Vec<u8> {
     let mut lines = Vec::new();
     for suspect in &batch.suspects {
-        lines.push(if suspect.recursive { b'r' } else { b'd' });
-        lines.extend_from_slice(&suspect.path);
-        lines.push(0);
+        line(if suspect.recursive { b'r' } else { b'd' }, &suspect.path, &mut lines);
     }
     for inode in &batch.links {
         lines.extend_from_slice(format!("i{inode}").as_bytes());
@@ -134,7 +161,10 @@ pub fn read_suspects(bytes: &[u8]) -> anyhow::Result<(Vec<Suspect>, Links)> {
         let (kind, path) = line.split_at(line.iter().position(|&byte| byte == b'/')?);
         let path = PathBuf::from(OsStr::from_bytes(path));
         match kind {
-            b"d" | b"r" => suspects.push(Suspect { path, recursive: kind == b"r" }),
+            b"d" | b"r" | b"o" => {
+                let (recursive, with_row) = (kind == b"r", kind != b"o");
+                suspects.push(Suspect { path, recursive, with_row });
+            }
             kind => {
                 let inode = str::from_utf8(kind.strip_prefix(b"i")?).ok()?.parse().ok()?;
                 match links.last_mut().filter(|(last, _): &&mut (PathBuf, _)| *last == path) {
@@ -151,19 +181,20 @@ pub fn read_suspects(bytes: &[u8]) -> anyhow::Result<(Vec<Suspect>, Links)> {
     Ok((suspects, links))
 }
 
-/// Gives a process its input, waits for it or has it end, and returns what it said.
-fn talk(child: &mut Child, input: &[u8], stop: &dyn Fn() -> bool) -> anyhow::Result<Vec<u8>> {
+/// Gives a process its input, waits for it or has it end, and returns what it printed and what else
+/// it said.
+fn talk(
+    child: &mut Child,
+    input: &[u8],
+    stop: &dyn Fn() -> bool,
+) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
     let pid = Pid::from_raw(child.id().try_into()?);
-    let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     std::thread::scope(|scope| {
         // One that ends early does not read it all.
         scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
-        let errors = scope.spawn(move || {
-            let mut all = Vec::new();
-            // What was read before an error may say more than that.
-            let _ = stderr.map(|mut stream| stream.read_to_end(&mut all));
-            all
-        });
+        let printed = scope.spawn(move || read_all(stdout));
+        let errors = scope.spawn(move || read_all(stderr));
         let mut is_told = false;
         while child.try_wait()?.is_none() {
             if stop() && !is_told {
@@ -172,6 +203,13 @@ fn talk(child: &mut Child, input: &[u8], stop: &dyn Fn() -> bool) -> anyhow::Res
             }
             std::thread::sleep(LOOKED_EVERY);
         }
-        Ok(errors.join().unwrap_or_default())
+        Ok((printed.join().unwrap_or_default(), errors.join().unwrap_or_default()))
     })
+}
+
+fn read_all(stream: Option<impl Read>) -> Vec<u8> {
+    let mut all = Vec::new();
+    // What was read before an error may say more than that.
+    let _ = stream.map(|mut stream| stream.read_to_end(&mut all));
+    all
 }

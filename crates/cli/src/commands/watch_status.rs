@@ -51,6 +51,10 @@ pub fn text(document: &Value, is_running: bool) -> String {
             number("bad_lines")
         ),
     );
+    row(
+        "requests",
+        format!("{} served, {} refused", number("requests_served"), number("requests_refused")),
+    );
     let generation = match document["generation"].as_u64() {
         Some(generation) => format!("{generation}, of {} batches", number("batches")),
         None => "none yet".to_owned(),

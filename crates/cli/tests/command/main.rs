@@ -20,6 +20,7 @@ mod ownership;
 mod packaging;
 mod past;
 mod places;
+mod requests;
 mod sources;
 mod updates;
 mod watch;

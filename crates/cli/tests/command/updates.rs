@@ -223,6 +223,7 @@ fn suspects_come_from_standard_input() {
     let told = |text: &[u8]| {
         let mut command = Command::new(&place.canopy);
         command.arg("--index").arg(place.path("index")).args(["update", "--suspects"]);
+        command.args(text.starts_with(b"o").then_some("--if-changed"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(text).unwrap();
@@ -232,6 +233,14 @@ fn suspects_come_from_standard_input() {
     let output = told(format!("d{0}/a/b\0r{0}\0", tree.display()).as_bytes());
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert_eq!(listed(&place), ["", "/a", "/a/b", "/a/b/file", "/a/b/new", "/c", "/c/d"]);
+    // Alone, without the directory above, and only where anything is other than it was.
+    let alone = format!("o{}/c/d\0", tree.display());
+    assert!(said(&told(alone.as_bytes())).starts_with("generation 2: "));
+    fs::write(place.path("tree/c/d/new"), "").unwrap();
+    fs::write(place.path("tree/c/other"), "").unwrap();
+    assert!(said(&told(alone.as_bytes())).starts_with("generation 3: "));
+    assert!(listed(&place).contains(&"/c/d/new".to_owned()));
+    assert!(!listed(&place).contains(&"/c/other".to_owned()));
     let output = told(b"whatever\0");
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("no suspects"), "{}", said(&output));

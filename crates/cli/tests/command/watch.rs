@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 const FORMAT: &str = "%p|%y|%s|%b|%m|%u|%g|%n|%i|%l|%T@|%C@\\0";
 
 /// A daemon, which is killed when it goes away.
-struct Daemon {
-    child: Child,
+pub struct Daemon {
+    pub child: Child,
     /// What it said, as far as it has ended.
     said: PathBuf,
 }
 
 impl Daemon {
-    fn start(place: &Place, index: &Path, arguments: &[&OsStr]) -> Self {
+    pub fn start(place: &Place, index: &Path, arguments: &[&OsStr]) -> Self {
         Daemon::start_with(place, index, arguments, Stdio::null())
     }
 
@@ -55,13 +55,13 @@ impl Daemon {
     }
 
     /// Ends it by SIGTERM, and expects that to go well.
-    fn stop(mut self) {
+    pub fn stop(mut self) {
         let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
         assert!(self.child.wait().unwrap().success(), "{}", self.said());
     }
 
-    fn said(&self) -> String {
+    pub fn said(&self) -> String {
         fs::read_to_string(&self.said).unwrap()
     }
 }
@@ -73,7 +73,7 @@ impl Drop for Daemon {
     }
 }
 
-fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !happened() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
@@ -81,7 +81,7 @@ fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-fn status(place: &Place, index: &Path) -> Value {
+pub fn status(place: &Place, index: &Path) -> Value {
     let words = ["watch", "--status", "--json"].map(OsStr::new);
     serde_json::from_slice(&place.canopy(index, &words).stdout).unwrap_or_default()
 }

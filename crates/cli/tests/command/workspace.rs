@@ -10,11 +10,12 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("canopy-unify", &[]),
     ("canopy-model", &["canopy-unify"]),
+    ("canopy-credentials", &["canopy-unify"]),
     ("canopy-index", &["canopy-model"]),
     ("canopy-scan", &["canopy-model"]),
     ("canopy-import", &["canopy-model"]),
     ("canopy-text", &["canopy-model"]),
-    ("canopy-watch", &["canopy-model", "canopy-scan"]),
+    ("canopy-watch", &["canopy-credentials", "canopy-model", "canopy-scan"]),
     ("canopy-read", &["canopy-model", "canopy-index"]),
     (
         "canopy-tools",
@@ -60,7 +61,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("canopy-mount", &["canopy-model", "canopy-namespace"]),
     (
         "canopy-index-mount",
-        &["canopy-index", "canopy-model", "canopy-mount", "canopy-namespace", "canopy-read"],
+        &[
+            "canopy-credentials",
+            "canopy-index",
+            "canopy-model",
+            "canopy-mount",
+            "canopy-namespace",
+            "canopy-read",
+        ],
     ),
     (
         "canopy-namespace-command",

@@ -24,6 +24,7 @@ use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A source of which directories are listed again.
 pub(super) struct Refresh {
@@ -37,6 +38,8 @@ pub(super) struct Refresh {
     pub(super) key: DigestKey,
     /// Directories that are listed with all below them.
     whole: RwLock<FxHashSet<String>>,
+    /// How many of these were asked for.
+    whole_asked: usize,
     /// Those that are listed alone.
     alone: Vec<String>,
     /// Whether what some find by name alone is sealed.
@@ -129,11 +132,14 @@ impl Writer {
     /// Begins to list directories of a source again, by its root; returns the number to hand
     /// listings over under, whose paths are below the root of the source. `selection` has the
     /// directories, and whether all below each is listed, too. When it has come to its end, what was
-    /// handed over takes the place of what was there; until then, nothing changes.
+    /// handed over takes the place of what was there; until then, nothing changes. `compares` says
+    /// whether directories that are listed alone stay where they are as they were, which is not
+    /// worth the look-up where most of them have changed.
     pub fn refresh_source(
         &mut self,
         new: NewSource,
         selection: impl IntoIterator<Item = (String, bool)>,
+        compares: bool,
     ) -> Result<u32> {
         self.settle();
         let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
@@ -155,14 +161,20 @@ impl Writer {
                 let listings = shard.listings_below(directory)?;
                 read_known(shard, number as u32, &listings, key, &mut known)?;
             }
+            for directory in alone.iter().filter(|_| compares) {
+                let listings = shard.listings_at(directory)?;
+                read_known(shard, number as u32, &listings, key, &mut known)?;
+            }
             shard.close(FileKind::Listings);
         }
         let seals = !self.unprivileged;
         let listings = shards.iter().map(|(_, shard)| shard.rows(FileKind::Listings));
         let kept = Arc::new(KeptListings::none(listings));
+        let whole_asked = whole.len();
         let whole = RwLock::new(whole);
+        let unread = None;
         let refresh =
-            Refresh { source, shards, known, kept, key, whole, alone, seals, unread: None };
+            Refresh { source, shards, known, kept, key, whole, whole_asked, alone, seals, unread };
         self.begin_source(new, None, Some(refresh))
     }
 
@@ -235,6 +247,38 @@ impl Writer {
             && refresh.is_whole("")
             && seen.kept == refresh.known.len()
             && sealed().all(|file| file.source != refresh.source)
+    }
+
+    /// Returns whether nothing of what was listed again is other than it was, and no more was listed
+    /// than was asked for. What is sealed never is as it was.
+    pub(super) fn is_as_before(&self, begun: &Begun, seen: &Seen, nothing_new: bool) -> bool {
+        begun.refresh.as_ref().is_some_and(|refresh| {
+            nothing_new
+                && self.shards.lock().is_empty()
+                && seen.kept == refresh.known.len()
+                && refresh.whole.read().len() == refresh.whole_asked
+                && (!Self::has_new_root(begun) || self.has_root_as_before(begun, refresh.source))
+        })
+    }
+
+    /// Returns whether what is known of the root of a source besides its listing is as it was.
+    fn has_root_as_before(&self, begun: &Begun, source: u32) -> bool {
+        let class = self.effective(begun.new.approach.audience.listers);
+        let mut known =
+            self.classes.get(&class).into_iter().flat_map(|held| &held.manifest.sources);
+        known.find(|known| known.id == source).is_some_and(|known| {
+            let times = (known.scanned_ns, known.updated_ns);
+            let mut new = begun.new.record(source);
+            (new.scanned_ns, new.updated_ns) = times;
+            *known == new && self.scans.get(&source) == begun.new.scan.as_ref()
+        })
+    }
+
+    /// Returns whether all that was scanned since the index was opened are parts of sources that are
+    /// as they were, so that there is nothing to publish.
+    pub fn has_nothing_new(&self) -> bool {
+        let is_as_before = |begun: &Begun| begun.is_as_before.load(Relaxed);
+        !self.has_changed && self.incomplete.is_empty() && self.begun.values().all(is_as_before)
     }
 
     /// Returns what the listings of a source that was begun replace, if anything.

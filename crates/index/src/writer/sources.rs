@@ -20,7 +20,7 @@ use canopy_model::{Listing, escape, join};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A source that was begun and is not in the manifests.
 pub(super) struct Begun {
@@ -38,6 +38,8 @@ pub(super) struct Begun {
     /// Entries that were handed over, and those of them that stay as they were.
     pub(super) entries: AtomicU64,
     pub(super) kept_entries: AtomicU64,
+    /// Whether it has come to its end, and nothing that was listed again is other than it was.
+    pub(super) is_as_before: AtomicBool,
 }
 
 /// A place inside of a source.
@@ -126,6 +128,7 @@ impl Writer {
             cuts: Mutex::default(),
             entries: AtomicU64::new(0),
             kept_entries: AtomicU64::new(0),
+            is_as_before: AtomicBool::new(false),
             new,
         };
         match begun.refresh.is_some() && !renames {
@@ -235,6 +238,7 @@ impl Writer {
         let mut owners = HashMap::new();
         for (id, begun) in std::mem::take(&mut self.begun) {
             owners.insert(id, begun.owner(id));
+            self.has_changed |= !begun.is_as_before.load(Ordering::Relaxed);
             self.published.entries += begun.entries.load(Ordering::Relaxed);
             self.published.kept += begun.kept_entries.load(Ordering::Relaxed);
             let has_new_root = Self::has_new_root(&begun);
@@ -435,7 +439,7 @@ fn path_below(root: &str, path: &str) -> Option<String> {
 }
 
 impl NewSource {
-    fn record(&self, id: u32) -> SourceRecord {
+    pub(super) fn record(&self, id: u32) -> SourceRecord {
         SourceRecord {
             id,
             name: self.name.clone().unwrap_or_else(|| self.root.clone()),

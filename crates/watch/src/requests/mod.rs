@@ -1,0 +1,27 @@
+//! Requests of users who may not write the index, to have a directory listed again that they may
+//! list themselves.
+//!
+//! 1. A user connects to a socket in the directory of the index (`client`, `protocol`).
+//! 2. The daemon starts a process that becomes that user for good, and alone talks to the user: it
+//!    opens each directory, so that the kernel decides, and tells the daemon which ones it could
+//!    (`checker`, `server`).
+//! 3. What is followed waits in a queue in memory, users in turns, as long as the connection is
+//!    there (`queue`).
+//! 4. Some of it is listed again by its path, as suspects are, and the users are told.
+//!
+//! The daemon itself touches nothing that a user names, and takes no descriptor from one: closing
+//! somebody else's can wait for as long as that somebody likes.
+
+mod checker;
+mod client;
+mod protocol;
+mod queue;
+mod server;
+
+pub use checker::{ARGUMENT, check_as_user};
+pub use client::ask;
+pub use protocol::Answer;
+pub use queue::{Asked, Counts, Failure, Round};
+pub use server::Server;
+
+pub(crate) use queue::{Cost, Queue, Slip};
