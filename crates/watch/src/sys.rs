@@ -8,6 +8,7 @@
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use std::ffi::CStr;
+use std::time::Duration;
 
 /// What a handle may have at most behind its two numbers (`MAX_HANDLE_SZ`).
 const HANDLE_BYTES_MAX: usize = 128;
@@ -51,6 +52,9 @@ pub(crate) fn fanotify_mark(
     result(marked.into()).map(drop)
 }
 
+/// How often an inode is asked for again that is said to find no memory.
+const ATTEMPTS_MAX: usize = 50;
+
 /// open_by_handle_at(2): opens what a handle names, for its path alone (`O_PATH`). `handle` has a
 /// `struct file_handle` as the kernel told it. Fails with `STALE` if that is gone.
 pub(crate) fn open_by_handle(mount: impl AsFd, handle: &[u8]) -> Result<OwnedFd, Errno> {
@@ -67,16 +71,29 @@ pub(crate) fn open_by_handle(mount: impl AsFd, handle: &[u8]) -> Result<OwnedFd,
     }
     structure.f_handle[..rest.len()].copy_from_slice(rest);
     let flags = libc::O_PATH | libc::O_CLOEXEC;
-    // SAFETY: the structure has room for as many bytes as it says, lives until the call returns, and
-    // what that returns is a new descriptor of ours.
-    unsafe {
-        let fd = result(libc::syscall(
-            libc::SYS_open_by_handle_at,
-            mount.as_fd().as_raw_fd(),
-            &raw const structure,
-            flags,
-        ))?;
-        Ok(OwnedFd::from_raw_fd(fd))
+    let mut attempts = 0;
+    loop {
+        // SAFETY: the structure has room for as many bytes as it says and lives until the call
+        // returns.
+        let opened = result(unsafe {
+            libc::syscall(
+                libc::SYS_open_by_handle_at,
+                mount.as_fd().as_raw_fd(),
+                &raw const structure,
+                flags,
+            )
+        });
+        match opened {
+            // SAFETY: it is a new descriptor of ours.
+            Ok(fd) => return Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+            // So the kernel says, too, while another inode is being made of the same number: then
+            // this one is gone, as it says a moment later.
+            Err(Errno::NOMEM) if attempts < ATTEMPTS_MAX => {
+                attempts += 1;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => return Err(error),
+        }
     }
 }
 
