@@ -36,6 +36,19 @@ const LOOKED_EVERY_MS: u16 = 100;
 /// would be read.
 const REPLACED_ONCE_IN: Duration = Duration::from_secs(5);
 
+/// What lines mean.
+pub(crate) trait Form: Send {
+    /// Tells the intake what whole lines tell. Of the first, only the end is there if `is_cut`. Each
+    /// line that cannot be read is given to `on_bad_line`, with what is wrong with it.
+    fn take_in(
+        &mut self,
+        lines: &[u8],
+        is_cut: bool,
+        intake: &Intake,
+        on_bad_line: &dyn Fn(String),
+    ) -> (Vec<Suspect>, Heard);
+}
+
 /// Where events come from.
 pub struct EventFeed {
     path: PathBuf,
@@ -46,6 +59,7 @@ pub struct EventFeed {
     rest: Vec<u8>,
     /// Whether the rest of a line that is too long is being left out.
     skips_line: bool,
+    form: Box<dyn Form>,
     /// When it was last seen that the path names the open file.
     looked: Instant,
 }
@@ -54,6 +68,15 @@ impl EventFeed {
     /// Opens a file or a FIFO, or with `-` standard input. Goes on from `position` if that is one in
     /// the same file; the second value says so.
     pub fn open(path: &Path, position: Option<Position>) -> Result<(Self, bool)> {
+        EventFeed::open_as(path, position, Box::new(Json))
+    }
+
+    /// The same of lines in another form.
+    pub(crate) fn open_as(
+        path: &Path,
+        position: Option<Position>,
+        form: Box<dyn Form>,
+    ) -> Result<(Self, bool)> {
         let looked = Instant::now();
         let feed = |file, position| EventFeed {
             path: path.to_owned(),
@@ -61,6 +84,7 @@ impl EventFeed {
             position,
             rest: Vec::new(),
             skips_line: false,
+            form,
             looked,
         };
         if path == Path::new("-") {
@@ -164,28 +188,9 @@ impl EventFeed {
         if let Some(position) = &mut self.position {
             position.offset += lines.len() as u64;
         }
-        let mut told = Told::default();
-        let mut heard = Heard::default();
-        let skipped = std::mem::take(&mut self.skips_line);
-        for (number, line) in lines.split_inclusive(|&byte| byte == b'\n').enumerate() {
-            let read = match skipped && number == 0 {
-                true => Err("it is too long".to_owned()),
-                false => read_line(line, intake.territory(), &mut told),
-            };
-            match read {
-                Ok(true) => heard.events += 1,
-                Ok(false) => {}
-                Err(why) => {
-                    heard.bad_lines += 1;
-                    on_bad_line(why);
-                }
-            }
-        }
-        if heard.bad_lines > 0 {
-            told.suspects.extend(intake.territory().all_suspect());
-        }
-        intake.take_in_links(&told.links);
-        intake.take_in_up_to(&told.suspects, heard, self.position);
+        let is_cut = std::mem::take(&mut self.skips_line);
+        let (suspects, heard) = self.form.take_in(&lines, is_cut, intake, on_bad_line);
+        intake.take_in_up_to(&suspects, heard, self.position);
         self.keep(rest);
     }
 
@@ -219,12 +224,47 @@ fn open(path: &Path) -> Result<(File, std::fs::Metadata)> {
     Err(at()(kind))
 }
 
-fn wait(intake: &Intake, input: Option<&File>, limit: PollTimeout) -> Result<()> {
+pub(crate) fn wait(intake: &Intake, input: Option<&File>, limit: PollTimeout) -> Result<()> {
     let mut waited = vec![PollFd::new(intake.stopped(), PollFlags::POLLIN)];
     waited.extend(input.map(|input| PollFd::new(input.as_fd(), PollFlags::POLLIN)));
     match poll(&mut waited, limit) {
         Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
         Err(errno) => Err(Error::io("wait for", Path::new("events"))(errno.into())),
+    }
+}
+
+/// Lines of JSON.
+struct Json;
+
+impl Form for Json {
+    fn take_in(
+        &mut self,
+        lines: &[u8],
+        is_cut: bool,
+        intake: &Intake,
+        on_bad_line: &dyn Fn(String),
+    ) -> (Vec<Suspect>, Heard) {
+        let mut told = Told::default();
+        let mut heard = Heard::default();
+        for (number, line) in lines.split_inclusive(|&byte| byte == b'\n').enumerate() {
+            let read = match is_cut && number == 0 {
+                true => Err("it is too long".to_owned()),
+                false => read_line(line, intake.territory(), &mut told),
+            };
+            match read {
+                Ok(true) => heard.events += 1,
+                Ok(false) => {}
+                Err(why) => {
+                    heard.bad_lines += 1;
+                    on_bad_line(why);
+                }
+            }
+        }
+        if heard.bad_lines > 0 {
+            told.suspects.extend(intake.territory().all_suspect());
+        }
+        intake.take_in_links(&told.links);
+        (told.suspects, heard)
     }
 }
 

@@ -10,6 +10,7 @@
 //! index but that: whoever removed it changed the directory above, which had an event of its own, or
 //! is gone too, and so on up to one that is there.
 
+use crate::recent::Recent;
 use crate::suspects::Suspect;
 use crate::sys::{self, FileSystemId};
 use crate::territory::Territory;
@@ -36,17 +37,14 @@ pub(crate) struct View {
 /// above it that has not, with all below.
 pub(crate) type Places = Arc<[Suspect]>;
 
-/// Why a handle does not lead to paths.
+/// Why a handle or a FID does not lead to paths.
 #[derive(Debug)]
-pub(crate) enum Unresolved {
+pub enum Unresolved {
     /// The directory is gone.
     Gone,
     /// It cannot be told what it is.
     Failed(Errno),
 }
-
-/// Bytes that the paths of a handle may have on average where as many are kept as may be.
-const PATH_BYTES: usize = 256;
 
 /// Levels that are gone up at once, of a directory whose path is too long to be told: few enough
 /// for a path of as many `..`.
@@ -55,11 +53,7 @@ const LEVELS_AT_ONCE: usize = 1024;
 /// Resolves handles, with a bounded memory of the last ones.
 pub(crate) struct Handles {
     views: Vec<View>,
-    /// Handles of the last `len_max` / 2 at least, those asked for again moved to the young ones.
-    young: FxHashMap<Key, Places>,
-    old: FxHashMap<Key, Places>,
-    /// Bytes of the paths of the young ones.
-    young_bytes: usize,
+    recent: Recent<Key, Places>,
     /// What became of directories whose paths are too long to be told, by view, device and inode.
     deep: FxHashMap<(usize, u64, u64), Option<Arc<Suspect>>>,
     len_max: usize,
@@ -79,9 +73,7 @@ impl Handles {
     pub(crate) fn new(len_max: usize, levels_max: usize) -> Self {
         Handles {
             views: Vec::new(),
-            young: FxHashMap::default(),
-            old: FxHashMap::default(),
-            young_bytes: 0,
+            recent: Recent::new(len_max, |places| places.iter().map(|one| one.path.len()).sum()),
             deep: FxHashMap::default(),
             len_max,
             levels_max,
@@ -103,17 +95,13 @@ impl Handles {
 
     /// Forgets all paths: some may have changed.
     pub(crate) fn forget_all(&mut self) {
-        self.young.clear();
-        self.old.clear();
-        self.young_bytes = 0;
+        self.recent.clear();
         self.deep.clear();
     }
 
     /// Forgets a directory that is gone.
     pub(crate) fn forget(&mut self, file_system: FileSystemId, handle: &[u8]) {
-        let key = (file_system, handle.into());
-        self.young.remove(&key);
-        self.old.remove(&key);
+        self.recent.forget(&(file_system, handle.into()));
     }
 
     /// Closes the anchors, which keep their file systems from being unmounted.
@@ -131,27 +119,13 @@ impl Handles {
         territory: &Territory,
     ) -> Result<Places, Unresolved> {
         let key: Key = (file_system, handle.into());
-        if let Some(places) = self.young.get(&key) {
+        if let Some(places) = self.recent.get(&key) {
             self.hits += 1;
-            return Ok(places.clone());
+            return Ok(places);
         }
-        let places = match self.old.remove(&key) {
-            Some(places) => {
-                self.hits += 1;
-                places
-            }
-            None => {
-                self.misses += 1;
-                self.resolve(file_system, handle, territory)?
-            }
-        };
-        let len_max = self.len_max / 2;
-        if self.young.len() >= len_max || self.young_bytes >= len_max * PATH_BYTES {
-            self.old = std::mem::take(&mut self.young);
-            self.young_bytes = 0;
-        }
-        self.young_bytes += places.iter().map(|place| place.path.len()).sum::<usize>();
-        self.young.insert(key, places.clone());
+        self.misses += 1;
+        let places = self.resolve(file_system, handle, territory)?;
+        self.recent.insert(key, places.clone());
         Ok(places)
     }
 

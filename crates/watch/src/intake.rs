@@ -113,6 +113,8 @@ pub struct Intake {
 
 struct State {
     sources: Vec<Source>,
+    /// Change logs of which records come.
+    logs: Vec<LogRead>,
     journal: Journal,
     journal_error: Option<String>,
     unresolved: Option<String>,
@@ -143,17 +145,43 @@ pub enum Work {
     Requests(Round),
 }
 
+/// How far a change log was read.
+struct LogRead {
+    name: Vec<u8>,
+    /// All records up to here have been taken in.
+    taken_in: Option<u64>,
+    /// The same are in the index, as the journal says.
+    noted: Option<u64>,
+}
+
+impl LogRead {
+    /// Returns the part of the name that people know.
+    fn shown(&self) -> String {
+        let end = self.name.iter().position(|&byte| byte == 0).unwrap_or(self.name.len());
+        String::from_utf8_lossy(&self.name[..end]).into_owned()
+    }
+}
+
+/// What waits, and has not become part of the index.
+#[derive(Clone)]
+struct Waiting {
+    /// When the oldest came.
+    since: Instant,
+    /// Up to where each log had been taken in before that.
+    logs: Vec<Option<u64>>,
+}
+
 /// What is known of one root.
 struct Source {
     pending: Suspects,
-    /// When the oldest of those came.
-    since: Option<Instant>,
+    /// What waits, if anything does.
+    waiting: Option<Waiting>,
     /// Inodes of which a directory that has another name of theirs is suspect.
     links: BTreeSet<u64>,
     /// What the batch under way has of it, and since when the oldest waits.
     in_flight: Vec<Suspect>,
     links_in_flight: BTreeSet<u64>,
-    in_flight_since: Option<Instant>,
+    waiting_in_flight: Option<Waiting>,
     failures: u32,
     not_before: Instant,
     last_error: Option<String>,
@@ -203,6 +231,8 @@ pub struct Snapshot {
     pub unresolved: Option<String>,
     /// Requests of users.
     pub requests: Counts,
+    /// Change logs, each with the record up to which the index has it.
+    pub logs: Vec<(String, Option<u64>)>,
 }
 
 impl Intake {
@@ -212,11 +242,11 @@ impl Intake {
         let now = Instant::now();
         let source = |root: &Vec<u8>| Source {
             pending: Suspects::new(root, scope.suspects_max),
-            since: None,
+            waiting: None,
             links: BTreeSet::new(),
             in_flight: Vec::new(),
             links_in_flight: BTreeSet::new(),
-            in_flight_since: None,
+            waiting_in_flight: None,
             failures: 0,
             not_before: now,
             last_error: None,
@@ -224,6 +254,7 @@ impl Intake {
         let sources = scope.territory.roots().iter().map(source).collect();
         let mut state = State {
             sources,
+            logs: Vec::new(),
             journal,
             journal_error: None,
             unresolved: None,
@@ -240,6 +271,9 @@ impl Intake {
             is_turn_of_requests: false,
         };
         state.add(&scope, &recovered.suspects, now);
+        let logs = recovered.logs.into_iter();
+        let logs = logs.map(|(name, index)| LogRead { name, taken_in: None, noted: Some(index) });
+        state.logs = logs.collect();
         let intake = Intake {
             scope,
             state: Mutex::new(state),
@@ -315,8 +349,9 @@ impl Intake {
             |inode: &&u64| state.sources.iter().any(|source| !source.links.contains(inode));
         let new = Vec::from_iter(inodes.iter().filter(is_new).copied());
         state.append(&[], &new, None);
+        let waiting = state.waiting(now);
         for (source, root) in state.sources.iter_mut().zip(self.scope.territory.roots()) {
-            source.since.get_or_insert(now);
+            source.waiting.get_or_insert_with(|| waiting.clone());
             source.links.extend(&new);
             if source.links.len() > LINKS_MAX {
                 source.links.clear();
@@ -326,6 +361,54 @@ impl Intake {
         drop(state);
         self.take_in(&all, Heard::default());
         self.changed.notify_all();
+    }
+
+    /// Begins to follow change logs, by names that no other log has, nor one of other trees. Returns
+    /// up to which record the index has each, as far as a journal has told.
+    pub(crate) fn follow_logs(&self, names: Vec<Vec<u8>>) -> Vec<Option<u64>> {
+        let mut state = self.state.lock();
+        let known = std::mem::take(&mut state.logs);
+        let noted = |name: &Vec<u8>| known.iter().find(|log| log.name == *name)?.noted;
+        let logs = names.into_iter().map(|name| {
+            let noted = noted(&name);
+            LogRead { name, taken_in: None, noted }
+        });
+        state.logs = logs.collect();
+        state.logs.iter().map(|log| log.noted).collect()
+    }
+
+    /// Notes that all records of a log have been taken in up to one, with what they made suspect.
+    pub(crate) fn take_in_records(&self, log: usize, up_to: Option<u64>) {
+        self.state.lock().logs[log].taken_in = up_to;
+    }
+
+    /// Notes that a log is another one than it was, with other numbers; all that is known of it no
+    /// longer counts.
+    pub(crate) fn forget_log(&self, log: usize) {
+        let mut state = self.state.lock();
+        for source in &mut state.sources {
+            for waiting in source.waiting.iter_mut().chain(&mut source.waiting_in_flight) {
+                waiting.logs.get_mut(log).map(Option::take);
+            }
+        }
+        (state.logs[log].taken_in, state.logs[log].noted) = (None, None);
+        state.rewrite();
+    }
+
+    /// Returns up to which record of a log the index has all for good, and writes that into the
+    /// journal.
+    pub(crate) fn note_log(&self, log: usize) -> Option<u64> {
+        let mut state = self.state.lock();
+        let durable = state.durable(log)?;
+        if state.logs[log].noted != Some(durable) {
+            state.logs[log].noted = Some(durable);
+            let name = state.logs[log].name.clone();
+            let written = state.journal.append_log(&name, durable);
+            if written.is_err() {
+                state.note(written);
+            }
+        }
+        Some(durable)
     }
 
     /// Waits until something is due, for `limit` at most, and takes out all that may be dealt with
@@ -409,7 +492,7 @@ impl Intake {
         let source = &mut state.sources[batch.source];
         source.in_flight.clear();
         source.links_in_flight.clear();
-        source.in_flight_since = None;
+        source.waiting_in_flight = None;
         source.failures = 0;
         source.last_error = None;
         state.generation = Some(generation);
@@ -483,6 +566,7 @@ fn snapshot(state: &MutexGuard<'_, State>, roots: &[Vec<u8>]) -> Snapshot {
         journal_error: state.journal_error.clone(),
         unresolved: state.unresolved.clone(),
         requests: state.requests.counts,
+        logs: state.logs.iter().map(|log| (log.shown(), log.noted)).collect(),
     }
 }
 
@@ -490,6 +574,7 @@ impl State {
     /// Adds suspects, and returns those that were not known.
     fn add(&mut self, scope: &Scope, suspects: &[Suspect], now: Instant) -> Vec<Suspect> {
         let mut new: Vec<Suspect> = Vec::new();
+        let waiting = self.waiting(now);
         for suspect in suspects {
             let Some(number) = scope.territory.root_of(&suspect.path) else { continue };
             let root = &scope.territory.roots()[number];
@@ -499,7 +584,7 @@ impl State {
             }
             let source = &mut self.sources[number];
             if source.pending.add(suspect) == Added::New {
-                source.since.get_or_insert(now);
+                source.waiting.get_or_insert_with(|| waiting.clone());
                 new.push(suspect.clone());
             }
         }
@@ -509,12 +594,26 @@ impl State {
         new
     }
 
+    /// Returns what is to be known of what begins to wait.
+    fn waiting(&self, since: Instant) -> Waiting {
+        Waiting { since, logs: self.logs.iter().map(|log| log.taken_in).collect() }
+    }
+
+    /// Returns up to which record of a log nothing waits.
+    fn durable(&self, log: usize) -> Option<u64> {
+        let waiting =
+            self.sources.iter().flat_map(|one| one.waiting.iter().chain(&one.waiting_in_flight));
+        let before = waiting.map(|waiting| waiting.logs.get(log).copied().flatten());
+        // `None` is less than any.
+        before.chain([self.logs[log].taken_in]).min().flatten()
+    }
+
     /// Returns when the next batch is due; `None` if nothing waits.
     fn due(&self, pacing: Pacing) -> Option<Instant> {
         let patience = pacing.interval.saturating_sub(self.expected).max(pacing.interval / 5);
         let quiet = self.last_added + pacing.quiet();
         let due = self.sources.iter().filter_map(|source| {
-            let latest = source.since? + patience;
+            let latest = source.waiting.as_ref()?.since + patience;
             Some(quiet.min(latest).max(source.not_before))
         });
         due.min().map(|due| due.max(self.rests_until))
@@ -524,12 +623,12 @@ impl State {
     fn take_out(&mut self, now: Instant) -> Vec<Batch> {
         let mut batches = Vec::new();
         for (number, source) in self.sources.iter_mut().enumerate() {
-            if source.since.is_none() || source.not_before > now {
+            if source.waiting.is_none() || source.not_before > now {
                 continue;
             }
             source.in_flight = source.pending.take();
             source.links_in_flight = std::mem::take(&mut source.links);
-            source.in_flight_since = source.since.take();
+            source.waiting_in_flight = source.waiting.take();
             let suspects = source.in_flight.clone();
             let links = source.links_in_flight.iter().copied().collect();
             batches.push(Batch { source: number, suspects, links });
@@ -559,7 +658,9 @@ impl State {
             links.extend(source.links_in_flight.iter().chain(&source.links));
         }
         let links = Vec::from_iter(links);
-        let written = self.journal.rewrite(&all, &links, self.position);
+        let logs = self.logs.iter().filter_map(|log| Some((log.name.clone(), log.noted?)));
+        let logs = Vec::from_iter(logs);
+        let written = self.journal.rewrite(&all, &links, self.position, &logs);
         self.note(written);
     }
 
@@ -587,8 +688,8 @@ impl Source {
             self.pending.add(&suspect);
         }
         self.links.append(&mut self.links_in_flight);
-        self.since = self.oldest();
-        self.in_flight_since = None;
+        // What was taken out is older.
+        self.waiting = self.waiting_in_flight.take().or(self.waiting.take());
     }
 
     fn len(&self) -> usize {
@@ -597,6 +698,7 @@ impl Source {
     }
 
     fn oldest(&self) -> Option<Instant> {
-        self.in_flight_since.into_iter().chain(self.since).min()
+        let waiting = self.waiting_in_flight.iter().chain(&self.waiting);
+        waiting.map(|waiting| waiting.since).min()
     }
 }

@@ -9,8 +9,10 @@
 //! | 4 | CRC-32 of the body, little-endian |
 //!
 //! where the letter is `d` (a directory: its path follows), `r` (the same, with all below it), `i`
-//! (an inode with several names: its number, 8 bytes, little-endian) or `p` (how far a file of events was read: device, inode, offset, 8 bytes each, little-endian; whatever
-//! that part of the file told stands before this record).
+//! (an inode with several names: its number, 8 bytes, little-endian), `p` (how far a file of events
+//! was read: device, inode, offset, 8 bytes each, little-endian; whatever that part of the file told
+//! stands before this record) or `l` (up to which record the index has a change log: its number, 8
+//! bytes, little-endian, and the name of the log).
 //!
 //! Records are appended with one write for each batch of events, and the file is replaced as a whole
 //! once suspects were dealt with. It is not synced: after a crash of the process it is complete,
@@ -20,6 +22,7 @@
 use crate::error::{Error, Result};
 use crate::suspects::Suspect;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -61,6 +64,8 @@ pub struct Recovered {
     pub links: Vec<u64>,
     /// The last position.
     pub position: Option<Position>,
+    /// Of each change log by its name, up to which record the index has it.
+    pub logs: BTreeMap<Vec<u8>, u64>,
 }
 
 /// The open file, of which no other process writes.
@@ -87,8 +92,10 @@ impl Journal {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Recovered::default(),
             Err(error) => return Err(Error::io("read", &path)(error)),
         };
-        let (file, bytes) =
-            replace(directory, &recovered.suspects, &recovered.links, recovered.position)?;
+        let mut whole = Vec::new();
+        encode(&recovered.suspects, &recovered.links, recovered.position, &mut whole);
+        recovered.logs.iter().for_each(|(name, index)| log_record(name, *index, &mut whole));
+        let (file, bytes) = replace(directory, &whole)?;
         let directory = directory.to_owned();
         let journal =
             Journal { directory, file, bytes, bytes_whole: bytes, is_broken: false, _lock: lock };
@@ -104,10 +111,21 @@ impl Journal {
     ) -> Result<()> {
         let mut bytes = Vec::new();
         encode(suspects, links, position, &mut bytes);
+        self.append_bytes(&bytes)
+    }
+
+    /// Adds up to which record the index has a change log.
+    pub fn append_log(&mut self, name: &[u8], index: u64) -> Result<()> {
+        let mut bytes = Vec::new();
+        log_record(name, index, &mut bytes);
+        self.append_bytes(&bytes)
+    }
+
+    fn append_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         if self.is_broken || bytes.is_empty() {
             return Ok(());
         }
-        self.file.write_all(&bytes).map_err(|error| {
+        self.file.write_all(bytes).map_err(|error| {
             self.is_broken = true;
             Error::io("write", &self.directory.join(NAME))(error)
         })?;
@@ -126,8 +144,12 @@ impl Journal {
         suspects: &[Suspect],
         links: &[u64],
         position: Option<Position>,
+        logs: &[(Vec<u8>, u64)],
     ) -> Result<()> {
-        (self.file, self.bytes) = replace(&self.directory, suspects, links, position)?;
+        let mut whole = Vec::new();
+        encode(suspects, links, position, &mut whole);
+        logs.iter().for_each(|(name, index)| log_record(name, *index, &mut whole));
+        (self.file, self.bytes) = replace(&self.directory, &whole)?;
         self.bytes_whole = self.bytes;
         self.is_broken = false;
         Ok(())
@@ -177,16 +199,11 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a new file and has it take the old one's place; returns it with its length.
-fn replace(
-    directory: &Path,
-    suspects: &[Suspect],
-    links: &[u64],
-    position: Option<Position>,
-) -> Result<(File, u64)> {
+/// Writes a new file of these records and has it take the old one's place; returns it with its
+/// length.
+fn replace(directory: &Path, records: &[u8]) -> Result<(File, u64)> {
     let written = directory.join("suspects.new");
-    let mut bytes = HEADER.to_vec();
-    encode(suspects, links, position, &mut bytes);
+    let bytes = [HEADER, records].concat();
     let flags =
         OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(&written, flags, Mode::from_raw_mode(0o600));
@@ -212,6 +229,10 @@ fn encode(suspects: &[Suspect], links: &[u64], position: Option<Position>, bytes
     }
 }
 
+fn log_record(name: &[u8], index: u64, bytes: &mut Vec<u8>) {
+    record(b'l', &[&index.to_le_bytes(), name].concat(), bytes);
+}
+
 fn record(letter: u8, rest: &[u8], bytes: &mut Vec<u8>) {
     bytes.extend((rest.len() as u32 + 1).to_le_bytes());
     let start = bytes.len();
@@ -232,6 +253,10 @@ fn decode(bytes: &[u8]) -> Recovered {
             b'd' | b'r' if payload.first() == Some(&b'/') && !payload.contains(&0) => {
                 let suspect = Suspect { path: payload.to_vec(), recursive: letter == b'r' };
                 recovered.suspects.push(suspect);
+            }
+            b'l' => {
+                let Some((index, name)) = payload.split_first_chunk() else { break };
+                recovered.logs.insert(name.to_vec(), u64::from_le_bytes(*index));
             }
             b'i' | b'p' => match (letter, numbers(payload)[..].as_ref()) {
                 (b'i', &[inode]) => recovered.links.push(inode),
@@ -294,18 +319,27 @@ mod tests {
         assert!(matches!(Journal::open(&place), Err(Error::Locked(_))));
         journal.append(&suspects()[..1], &[7], None).unwrap();
         journal.append(&suspects()[1..], &[u64::MAX], Some(POSITION)).unwrap();
+        journal.append_log(b"log", 5).unwrap();
+        journal.append_log(b"log", 6).unwrap();
         // As after SIGKILL: nothing is closed in order.
         drop(journal);
         let (mut journal, recovered) = Journal::open(&place).unwrap();
-        let expected =
-            Recovered { suspects: suspects(), links: vec![7, u64::MAX], position: Some(POSITION) };
+        let expected = Recovered {
+            suspects: suspects(),
+            links: vec![7, u64::MAX],
+            position: Some(POSITION),
+            logs: BTreeMap::from([(b"log".to_vec(), 6)]),
+        };
         assert_eq!(recovered, expected);
-        journal.rewrite(&suspects()[1..], &[8], None).unwrap();
+        journal.rewrite(&suspects()[1..], &[8], None, &[(b"log".to_vec(), 7)]).unwrap();
+        journal.append_log(b"other", 1).unwrap();
         journal.append(&suspects()[..1], &[7], None).unwrap();
         drop(journal);
         let (_, recovered) = Journal::open(&place).unwrap();
         assert_eq!(recovered.suspects, [suspects()[1].clone(), suspects()[0].clone()]);
         assert_eq!((recovered.links, recovered.position), (vec![8, 7], None));
+        let logs = [(b"log".to_vec(), 7), (b"other".to_vec(), 1)];
+        assert_eq!(recovered.logs, BTreeMap::from(logs));
         let mode = place.join(NAME).metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }

@@ -1,7 +1,7 @@
 //! Follows what changes in file systems: which directories are to be looked at again.
 //!
 //! `fanotify` and `inotify` hear of changes from the kernel, `events` reads them from a file or a
-//! pipe; each runs in a thread of its own. `territory` says what a change makes suspect, `suspects`
+//! pipe, `lustre` from the change logs of Lustre; each runs in a thread of its own. `territory` says what a change makes suspect, `suspects`
 //! keeps that bounded and without duplicates, `journal` on disk. All of it comes together in
 //! `intake`, which gives batches out, and what users ask for (`requests`); `status` tells how it goes.
 //!
@@ -17,7 +17,9 @@ mod handles;
 mod inotify;
 mod intake;
 mod journal;
+pub mod lustre;
 mod mounts;
+mod recent;
 pub mod requests;
 pub mod status;
 mod suspects;
@@ -27,6 +29,7 @@ mod territory;
 pub use error::{Error, Result};
 pub use events::EventFeed;
 pub use fanotify::{Fanotify, Unfollowed};
+pub use handles::Unresolved;
 pub use inotify::Inotify;
 pub use intake::{Batch, Heard, Intake, Pacing, Scope, Snapshot, SourceState, Work};
 pub use journal::{Journal, Position, Recovered};

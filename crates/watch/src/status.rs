@@ -56,6 +56,7 @@ impl Reporter {
                 "last_error": source.last_error,
             })
         });
+        let logs = now.logs.iter().map(|(log, record)| json!({ "log": log, "record": record }));
         let lag = now.sources.iter().filter_map(|source| source.lag).max().unwrap_or_default();
         let asked = now.heard.cache_hits + now.heard.cache_misses;
         let hit_rate = (asked > 0).then(|| now.heard.cache_hits as f64 / asked as f64);
@@ -86,6 +87,7 @@ impl Reporter {
             "deaf": self.deaf,
             "journal_error": now.journal_error,
             "last_unresolved": now.unresolved,
+            "change_logs": logs.collect::<Vec<_>>(),
             "sources": sources.collect::<Vec<_>>(),
         })
     }
@@ -235,6 +237,7 @@ mod tests {
             journal_error: None,
             unresolved: None,
             requests: Counts { served: 6, refused: 2 },
+            logs: Vec::new(),
         }
     }
 

@@ -174,6 +174,54 @@ pub(crate) fn groups_of_peer(socket: impl AsFd) -> Result<Vec<u32>, Errno> {
     Ok(groups)
 }
 
+/// `struct getinfo_fid2path` of Lustre with room for a path.
+#[repr(C)]
+struct FidToPath {
+    sequence: u64,
+    object: u32,
+    version: u32,
+    record: u64,
+    link: u32,
+    path_bytes: u32,
+    path: [u8; libc::PATH_MAX as usize],
+}
+
+/// `OBD_IOC_FID2PATH`: `_IOWR('f', 150, long)`.
+const FID_TO_PATH: u64 = 3 << 30 | 8 << 16 | (b'f' as u64) << 8 | 150;
+
+/// The type of file system that Lustre's clients mount (`LL_SUPER_MAGIC`).
+const LUSTRE_MAGIC: i64 = 0x0BD0_0BD0;
+
+/// fstatfs(2): whether an open file is in a Lustre file system.
+pub(crate) fn is_lustre(file: impl AsFd) -> Result<bool, Errno> {
+    let about = nix::sys::statfs::fstatfs(file);
+    let about = about.map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
+    Ok(about.filesystem_type().0 as i64 == LUSTRE_MAGIC)
+}
+
+/// Asks the client of a Lustre file system where the file with a FID (sequence, object, version) is:
+/// the path below an open directory, by its first name if it has several.
+pub(crate) fn fid_to_path(
+    directory: impl AsFd,
+    (sequence, object, version): (u64, u32, u32),
+) -> Result<Vec<u8>, Errno> {
+    let mut structure = FidToPath {
+        sequence,
+        object,
+        version,
+        record: u64::MAX,
+        link: 0,
+        path_bytes: libc::PATH_MAX as u32,
+        path: [0; libc::PATH_MAX as usize],
+    };
+    let directory = directory.as_fd().as_raw_fd();
+    // SAFETY: the structure has room for a path as long as it says, and lives until the call returns.
+    let found = unsafe { libc::ioctl(directory, FID_TO_PATH as _, &raw mut structure) };
+    result(found.into())?;
+    let path = CStr::from_bytes_until_nul(&structure.path).map_err(|_| Errno::NAMETOOLONG)?;
+    Ok(path.to_bytes().to_vec())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

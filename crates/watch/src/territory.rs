@@ -63,6 +63,11 @@ impl Territory {
         &self.roots
     }
 
+    /// Returns the roots, and the directories that are left out.
+    pub(crate) fn trees(&self) -> (&[Vec<u8>], &[Vec<u8>]) {
+        (&self.roots, &self.left_out)
+    }
+
     /// Returns which of the roots a path is at or below, unless it is left out.
     pub fn root_of(&self, path: &[u8]) -> Option<usize> {
         if self.left_out.iter().any(|tree| is_at_or_below(path, tree)) {

@@ -11,14 +11,16 @@ use crate::{interrupt, limits, places};
 use anyhow::Context;
 use canopy_index::{Writer, WriterOptions};
 use canopy_scan::MountRules;
+use canopy_watch::lustre::{ChangeLogs, Log, Mount, Options as LogOptions};
 use canopy_watch::requests::{Failure, Round, Server};
 use canopy_watch::status::{self, Reporter};
 use canopy_watch::{
-    Batch, EventFeed, Fanotify, Inotify, Intake, Journal, Pacing, Scope, Territory, Unfollowed,
-    Work,
+    Batch, EventFeed, Fanotify, Heard, Inotify, Intake, Journal, Pacing, Scope, Suspect, Territory,
+    Unfollowed, Work,
 };
 use nix::sys::signal::Signal;
 use sd_notify::NotifyState;
+use std::ffi::OsStr;
 use std::io::Write;
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
@@ -65,6 +67,19 @@ pub struct Arguments {
     /// the kernel
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
+    /// Follow the change log of a Lustre metadata target, such as scratch-MDT0000:cl1, and clear it as
+    /// that reader once the index has it; or FILE, a FIFO or - with what 'lfs changelog' prints
+    #[arg(
+        long,
+        value_name = "MDT[:READER]|FILE",
+        value_delimiter = ',',
+        value_parser = change_log,
+        conflicts_with = "events"
+    )]
+    lustre: Vec<Log>,
+    /// The program that reads and clears change logs
+    #[arg(long, value_name = "PROGRAM", default_value = "lfs", requires = "lustre")]
+    lfs: PathBuf,
     /// Do not scan at the start: nothing has changed since the index was made
     #[arg(long)]
     trust_index: bool,
@@ -81,7 +96,7 @@ pub struct Arguments {
     #[arg(long)]
     no_requests: bool,
     /// Say how the daemon of this index does
-    #[arg(long, conflicts_with_all = ["paths", "events", "trust_index", "prometheus"])]
+    #[arg(long, conflicts_with_all = ["paths", "events", "lustre", "trust_index", "prometheus"])]
     status: bool,
     /// With --status, as JSON
     #[arg(long, requires = "status")]
@@ -92,6 +107,22 @@ fn interval(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
     let seconds = seconds.ok_or("give a number of seconds between 0.1 and 86400")?;
     Ok(Duration::from_secs_f64(seconds))
+}
+
+fn change_log(text: &str) -> Result<Log, String> {
+    if text == "-" || text.contains('/') {
+        return Ok(Log::File(text.into()));
+    }
+    let (name, user) = match text.split_once(':') {
+        Some((name, user)) => (name, Some(user)),
+        None => (text, None),
+    };
+    // They become words of a command.
+    let is_word = |word: &str| !word.is_empty() && !word.starts_with('-');
+    if !is_word(name) || !user.is_none_or(is_word) {
+        return Err("give a target, such as scratch-MDT0000 or scratch-MDT0000:cl1".to_owned());
+    }
+    Ok(Log::Target { name: name.to_owned(), user: user.map(str::to_owned) })
 }
 
 /// Carries the command out.
@@ -141,6 +172,7 @@ enum Ear {
     Fanotify(Fanotify),
     Inotify(Inotify),
     Feed(EventFeed),
+    Lustre(ChangeLogs),
 }
 
 impl Ear {
@@ -149,6 +181,7 @@ impl Ear {
             Ear::Fanotify(_) => "fanotify",
             Ear::Inotify(_) => "inotify",
             Ear::Feed(_) => "events",
+            Ear::Lustre(_) => "Lustre change logs",
         }
     }
 }
@@ -165,6 +198,8 @@ struct Daemon {
     prometheus: Option<PathBuf>,
     /// Where events come from, if not from the kernel.
     events: Option<PathBuf>,
+    /// Change logs, and the program that reads them, likewise.
+    lustre: (Vec<Log>, PathBuf),
     /// Set when standard input has ended.
     is_fed: AtomicBool,
     bad_lines: AtomicU64,
@@ -197,10 +232,15 @@ impl Daemon {
         };
         let position = recovered.position;
         let intake = Arc::new(Intake::new(scope, journal, recovered)?);
+        let lustre = (arguments.lustre.clone(), arguments.lfs.clone());
         let (ear, unfollowed, goes_on) = match &arguments.events {
             Some(path) => {
                 let (feed, goes_on) = EventFeed::open(path, position)?;
                 (Ear::Feed(feed), Vec::new(), goes_on)
+            }
+            None if !lustre.0.is_empty() => {
+                let (logs, goes_on) = change_logs(&lustre, &intake)?;
+                (logs, Vec::new(), goes_on)
             }
             None => {
                 let (kernel, unfollowed) = kernel(&intake)?;
@@ -231,6 +271,7 @@ impl Daemon {
             reporter: parking_lot::Mutex::new(reporter),
             prometheus: arguments.prometheus.clone(),
             events: arguments.events.clone(),
+            lustre,
             is_fed: AtomicBool::new(false),
             bad_lines: AtomicU64::new(0),
             failed_rounds: AtomicU64::new(0),
@@ -238,6 +279,13 @@ impl Daemon {
         unfollowed.into_iter().for_each(|one| daemon.note_unfollowed(one));
         if !arguments.trust_index && !goes_on {
             daemon.intake.suspect_all();
+        }
+        // What the index has not is to be scanned in any case.
+        for root in daemon.intake.territory().roots() {
+            if !daemon.applier.has(root)? {
+                let suspect = Suspect { path: root.clone(), recursive: true };
+                daemon.intake.take_in(&[suspect], Heard::default());
+            }
         }
         Ok(daemon)
     }
@@ -373,6 +421,12 @@ impl Daemon {
                 Some(Ear::Feed(feed)) => feed
                     .run(&self.intake, &|why| self.note_bad_line(&why))
                     .map(|()| self.is_fed.store(true, Ordering::SeqCst)),
+                Some(Ear::Lustre(logs)) => {
+                    let (bad_line, trouble) =
+                        (|why: String| self.note_bad_line(&why), |why| self.note_trouble(why));
+                    logs.run(&self.intake, &bad_line, &trouble)
+                        .map(|()| self.is_fed.store(true, Ordering::SeqCst))
+                }
                 None => Ok(()),
             };
             let error = match ended {
@@ -402,6 +456,7 @@ impl Daemon {
     fn hear_again(&self) -> anyhow::Result<Ear> {
         match &self.events {
             Some(path) => Ok(Ear::Feed(EventFeed::open(path, self.intake.position())?.0)),
+            None if !self.lustre.0.is_empty() => Ok(change_logs(&self.lustre, &self.intake)?.0),
             None => Ok(kernel(&self.intake)?.0),
         }
     }
@@ -416,7 +471,7 @@ impl Daemon {
     }
 
     fn note_unfollowed(&self, one: Unfollowed) {
-        let point = PathBuf::from(std::ffi::OsStr::from_bytes(&one.point));
+        let point = PathBuf::from(OsStr::from_bytes(&one.point));
         let text = format!("{}: {}", point.display(), one.why);
         message(format_args!("changes are not told of {text}; 'canopy index' sees them"));
         self.reporter.lock().unfollowed.push(text);
@@ -427,6 +482,14 @@ impl Daemon {
         if before < 3 || before.is_multiple_of(1000) {
             message(format_args!("line of events: {why}; all is looked at again"));
         }
+    }
+
+    /// Says why a change log cannot be read or cleared, or that it can be again.
+    fn note_trouble(&self, why: Option<String>) {
+        if let Some(why) = &why {
+            message(format_args!("{why}; this will be tried again"));
+        }
+        self.reporter.lock().deaf = why;
     }
 
     fn keep_reporting(&self) {
@@ -479,6 +542,21 @@ fn kernel(intake: &Intake) -> anyhow::Result<(Ear, Vec<Unfollowed>)> {
         return Ok((Ear::Fanotify(group), unfollowed));
     }
     Ok((Ear::Inotify(Inotify::begin(intake)?), Vec::new()))
+}
+
+/// Begins to read the change logs of the Lustre file system that has all that is followed.
+fn change_logs((logs, lfs): &(Vec<Log>, PathBuf), intake: &Intake) -> anyhow::Result<(Ear, bool)> {
+    let find = |root: &Vec<u8>| Mount::find(Path::new(OsStr::from_bytes(root)), lfs);
+    let mounts: Vec<Mount> =
+        intake.territory().roots().iter().map(find).collect::<Result<_, _>>()?;
+    let other = mounts.iter().find(|mount| mount.path() != mounts[0].path());
+    if let Some(other) = other {
+        let (one, other) = (mounts[0].path().display(), other.path().display());
+        anyhow::bail!("{one} and {other} have logs of their own: follow each by itself");
+    }
+    let mount = mounts.into_iter().next().context("nothing is to be followed")?;
+    let (logs, goes_on) = ChangeLogs::begin(Box::new(mount), logs, LogOptions::default(), intake)?;
+    Ok((Ear::Lustre(logs), goes_on))
 }
 
 /// Says what following with a watch for each directory means.

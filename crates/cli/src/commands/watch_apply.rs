@@ -87,7 +87,7 @@ impl Applier {
     }
 
     /// Returns whether a directory is a source of the index, or lies in one.
-    fn has(&self, root: &[u8]) -> anyhow::Result<bool> {
+    pub fn has(&self, root: &[u8]) -> anyhow::Result<bool> {
         if !self.index.join("CURRENT").try_exists()? {
             return Ok(false);
         }

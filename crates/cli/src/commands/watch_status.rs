@@ -68,6 +68,14 @@ pub fn text(document: &Value, is_running: bool) -> String {
     for point in document["unfollowed"].as_array().into_iter().flatten() {
         row("unfollowed", one_line(point.as_str().unwrap_or_default()));
     }
+    for log in document["change_logs"].as_array().into_iter().flatten() {
+        let name = one_line(log["log"].as_str().unwrap_or_default());
+        let shown = match log["record"].as_u64() {
+            Some(record) => format!("{name}: in the index up to record {record}"),
+            None => format!("{name}: nothing known to be in the index"),
+        };
+        row("change log", shown);
+    }
     for source in document["sources"].as_array().into_iter().flatten() {
         let root = canopy_read::to_path(source["root"].as_str().unwrap_or_default());
         let mut shown = format!(

@@ -14,6 +14,7 @@ mod hostile_index;
 mod import;
 mod limits;
 mod locate;
+mod lustre;
 mod mounts;
 mod options;
 mod ownership;

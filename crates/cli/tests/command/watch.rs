@@ -28,7 +28,7 @@ impl Daemon {
         Daemon::start_with(place, index, arguments, Stdio::null())
     }
 
-    fn start_with(place: &Place, index: &Path, arguments: &[&OsStr], input: Stdio) -> Self {
+    pub fn start_with(place: &Place, index: &Path, arguments: &[&OsStr], input: Stdio) -> Self {
         let command = Command::new(&place.canopy);
         Daemon::run(place, index, command, arguments, input)
     }
@@ -107,7 +107,7 @@ fn shown(place: &Place, index: &Path, tree: &Path, user: Option<&User>) -> Vec<S
 }
 
 /// Waits until an index shows root and two others what one that is made now shows them.
-fn wait_for_equality(place: &Place, index: &Path, trees: &[&Path]) {
+pub fn wait_for_equality(place: &Place, index: &Path, trees: &[&Path]) {
     let fresh = tempfile::tempdir_in(place.dir.path()).unwrap();
     let fresh = fresh.path().join("index");
     for tree in trees {
@@ -139,7 +139,7 @@ fn wait_for_equality(place: &Place, index: &Path, trees: &[&Path]) {
 }
 
 /// A tree that several users have a part of.
-fn make_tree(root: &Path) {
+pub fn make_tree(root: &Path) {
     for (directory, uid, mode) in [
         ("open", 0, 0o755),
         ("open/of-ann", 2001, 0o700),
@@ -486,13 +486,17 @@ fn what_cannot_be_followed_is_told() {
 }
 
 /// A tree that changes at random.
-struct Changes {
+pub struct Changes {
     tree: PathBuf,
     outside: PathBuf,
     random: rand::rngs::StdRng,
 }
 
 impl Changes {
+    pub fn new(tree: &Path, outside: PathBuf, seed: u64) -> Self {
+        Changes { tree: tree.to_owned(), outside, random: common::seeded(seed) }
+    }
+
     /// A path of few names, in the tree or now and then beside it.
     fn path(&mut self) -> PathBuf {
         let mut path = match self.random.random_range(0..10) {
@@ -506,7 +510,7 @@ impl Changes {
     }
 
     /// Does one thing, if it can be done.
-    fn change(&mut self) {
+    pub fn change(&mut self) {
         let (path, other) = (self.path(), self.path());
         let number: u32 = self.random.random_range(0..1 << 20);
         let (uid, gid) = (2001 + number % 3, 3001 + number / 3 % 3);
@@ -553,8 +557,7 @@ fn random_changes_are_followed() {
             ["tree", "outside", "index"].map(|name| place.path(&format!("{name}{seed}")));
         fs::create_dir(&tree).unwrap();
         fs::create_dir(&outside).unwrap();
-        let mut changes =
-            Changes { tree: tree.clone(), outside, random: common::seeded(7000 + seed) };
+        let mut changes = Changes::new(&tree, outside, 7000 + seed);
         for round in 0..4 {
             let daemon = Daemon::start(&place, &index, &[tree.as_os_str()]);
             for _ in 0..400 {

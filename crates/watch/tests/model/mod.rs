@@ -1,5 +1,9 @@
 //! A tree that changes at random, and an index of it as simple as one can be.
 
+#![allow(dead_code)]
+
+pub mod lustre;
+
 use canopy_watch::{Suspect, is_at_or_below};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -57,6 +61,12 @@ impl Model {
         for path in Vec::from_iter(having.map(|(path, _)| path.clone())) {
             self.list(&path);
         }
+    }
+
+    /// Whether it has a file.
+    pub fn has(&self, path: &Path) -> bool {
+        let (directory, name) = (path.parent().unwrap(), path.file_name().unwrap());
+        self.0.get(directory).is_some_and(|listing| listing.entries.contains_key(name))
     }
 
     fn remove(&mut self, path: &Path) {

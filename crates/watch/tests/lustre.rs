@@ -1,0 +1,212 @@
+//! What the change logs of Lustre make of an index: whatever happens in a tree, to its records and to
+//! the process that follows them, the index ends up as a walk of the tree finds it, and no record is
+//! cleared before the index has it.
+
+mod model;
+
+use canopy_scan::MountRules;
+use canopy_watch::lustre::{ChangeLogs, Fid, Log, Lustre, Mount, Options, Place, Records};
+use canopy_watch::{Intake, Journal, Pacing, Scope, Territory, Unresolved};
+use model::lustre::{Cluster, Mishaps, TARGETS, clear, cleared, lines_from};
+use model::{Model, Tree, wait_until};
+use std::fs;
+use std::io::{self, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const PACING: Pacing = Pacing { interval: Duration::from_millis(50) };
+
+/// What stands in for Lustre: files of records, of which a model of an index says whether they may be
+/// cleared.
+struct Double {
+    mount: Mount,
+    world: Arc<World>,
+}
+
+/// What outlives a process.
+struct World {
+    root: PathBuf,
+    logs: PathBuf,
+    /// The index.
+    model: Mutex<Model>,
+    /// Files in the root, each with the last records that were written when it had been made.
+    markers: Mutex<Vec<(PathBuf, [u64; TARGETS.len()])>>,
+}
+
+impl Lustre for Double {
+    fn records(&self, log: &str, from: Option<u64>) -> io::Result<Records> {
+        let mut file = tempfile::tempfile()?;
+        file.write_all(&lines_from(&self.world.logs, log, from.unwrap_or(0)))?;
+        file.rewind()?;
+        Ok(Records::of_file(file))
+    }
+
+    fn clear(&self, log: &str, user: &str, up_to: u64) -> io::Result<()> {
+        assert_eq!(user, "cl1");
+        let number = TARGETS.iter().position(|target| *target == log).unwrap();
+        let model = self.world.model.lock().unwrap();
+        for (marker, last) in &*self.world.markers.lock().unwrap() {
+            let has = last[number] > up_to || model.has(marker);
+            assert!(has, "{log} is cleared up to {up_to}, and {} is not there", marker.display());
+        }
+        assert!(up_to > cleared(&self.world.logs, log));
+        clear(&self.world.logs, log, up_to);
+        Ok(())
+    }
+
+    fn resolve(&self, fid: Fid) -> Result<Place, Unresolved> {
+        self.mount.resolve(fid)
+    }
+}
+
+/// Follows logs until `change` has ended, and then for good if that says so, else as a process that
+/// is killed.
+fn follow(place: &Path, world: &Arc<World>, change: impl FnOnce(&Intake) -> bool) {
+    let territory = Territory::new(vec![world.root.as_os_str().as_bytes().to_vec()], Vec::new());
+    let rules = MountRules::new(Vec::new(), false);
+    let scope = Scope {
+        territory,
+        rules,
+        one_file_system: false,
+        suspects_max: 1000,
+        path_bytes_max: 4096,
+    };
+    let (journal, recovered) = Journal::open(&place.join("watch")).unwrap();
+    let intake = Intake::new(scope, journal, recovered).unwrap();
+    let mount = Mount::find(&world.root, Path::new("lfs")).unwrap();
+    let double = Double { mount, world: world.clone() };
+    let log = |name: &str| Log::Target { name: name.to_owned(), user: Some("cl1".to_owned()) };
+    // So few paths that they are forgotten all the time.
+    let options = Options { paths_kept: 12, asked_every: Duration::from_millis(5) };
+    let begun = ChangeLogs::begin(Box::new(double), &TARGETS.map(log), options, &intake);
+    let (logs, goes_on) = begun.unwrap();
+    if !goes_on {
+        intake.suspect_all();
+    }
+    let fails = |why: Option<String>| assert_eq!(why, None);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ends = Ends(&intake);
+            logs.run(&intake, &|_| {}, &fails).unwrap();
+        });
+        let _ends = Ends(&intake);
+        scope.spawn(|| {
+            let _ends = Ends(&intake);
+            while !intake.is_stopped() {
+                for batch in intake.next_batches(PACING, Duration::from_millis(20)) {
+                    let mut model = world.model.lock().unwrap();
+                    model.apply(&batch.suspects);
+                    model.apply_links(&batch.links);
+                    drop(model);
+                    // One that is killed here has not said so.
+                    if !intake.is_stopped() {
+                        intake.succeeded(&batch, 1);
+                    }
+                }
+            }
+        });
+        if change(&intake) {
+            let is_idle = || {
+                assert!(!intake.is_stopped(), "a thread has failed");
+                intake.snapshot().unwrap().sources.iter().all(|source| source.suspects == 0)
+            };
+            wait_until("all is dealt with", is_idle);
+        }
+    });
+}
+
+/// Ends all threads with the first.
+struct Ends<'a>(&'a Intake);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+fn replay(seed: u64, mishaps: Mishaps) {
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path();
+    let (mount, logs) = (place.join("mount"), place.join("logs"));
+    let root = mount.join("tree");
+    fs::create_dir_all(&root).unwrap();
+    let mut tree = Tree::new(&root, seed, true);
+    for _ in 0..50 {
+        tree.change();
+    }
+    let mut cluster = Cluster::new(&mount, &logs, seed, mishaps);
+    let world = Arc::new(World {
+        root: root.clone(),
+        logs,
+        model: Mutex::default(),
+        markers: Mutex::default(),
+    });
+    for round in 0..5 {
+        follow(place, &world, |intake| {
+            for step in 0..40 {
+                tree.change();
+                if step % 9 == 0 {
+                    let forged = "8 02MKDIR 12:00:00.123456789 2026.11.23 0x0 t=[0x1:0x2:0x0]";
+                    let _ = fs::create_dir(root.join(format!("n\n{forged}\n9{step}{forged}\nm\n")));
+                }
+                let marker = root.join(format!("marker{round}-{step}"));
+                if step % 10 == 0 {
+                    fs::write(&marker, "").unwrap();
+                }
+                let last = cluster.observe();
+                if step % 10 == 0 {
+                    world.markers.lock().unwrap().push((marker, last));
+                }
+                if step % 13 == 0 {
+                    let before = intake.snapshot().unwrap().heard.events;
+                    let told =
+                        || intake.is_stopped() || intake.snapshot().unwrap().heard.events > before;
+                    cluster.fill(1);
+                    wait_until("more is read", told);
+                }
+                assert!(!intake.is_stopped(), "a thread has failed");
+            }
+            false
+        });
+        if round == 2 && mishaps.lost > 0 {
+            cluster.wipe(1);
+        }
+    }
+    follow(place, &world, |intake| {
+        tree.change();
+        cluster.be_kind();
+        let last = cluster.observe();
+        // With so many behind it, the last one is cleared.
+        cluster.fill(20);
+        wait_until("all is cleared", || {
+            assert!(!intake.is_stopped(), "a thread has failed");
+            TARGETS.iter().zip(last).all(|(log, last)| cleared(&world.logs, log) >= last)
+        });
+        true
+    });
+    world.model.lock().unwrap().assert_is(&root);
+    for log in TARGETS {
+        let left = lines_from(&world.logs, log, 0);
+        let left = left.split(|&byte| byte == b'\n').count();
+        assert!(left < 30, "{log} has {left} lines");
+    }
+}
+
+#[test]
+fn logs_make_an_index_what_a_walk_finds() {
+    for seed in 0..6 {
+        replay(seed, Mishaps::default());
+    }
+}
+
+#[test]
+fn whatever_befalls_records_is_made_good() {
+    for seed in 0..8 {
+        let fids_again = seed % 2 == 0;
+        let late = 300;
+        replay(seed, Mishaps { late, fids_again, ..Mishaps::default() });
+        replay(100 + seed, Mishaps { lost: 10, twice: 20, damaged: 5, late, fids_again });
+    }
+}
