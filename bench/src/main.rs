@@ -5,6 +5,7 @@ mod day;
 mod generate;
 mod gufi;
 mod live;
+mod lustre;
 mod measure;
 mod process;
 mod queries;
@@ -83,6 +84,8 @@ enum Command {
     Day(day::Arguments),
     /// The daemon that follows a tree while files are created in it; needs root
     Watch(watch::Arguments),
+    /// Change logs of Lustre, from records to suspects
+    Lustre(lustre::Arguments),
     /// Run a command and say what it took
     #[command(hide = true)]
     Cost {
@@ -114,6 +117,7 @@ fn main() -> anyhow::Result<()> {
         Command::Update(arguments) => update::run(&arguments),
         Command::Day(arguments) => day::run(&arguments),
         Command::Watch(arguments) => watch::run(&arguments),
+        Command::Lustre(arguments) => lustre::run(&arguments),
         Command::Cost { command } => process::print_cost(&command),
         Command::Run(arguments) => run::run(arguments),
     }

@@ -87,7 +87,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("canopy-conformance", &["canopy-mount", "canopy-namespace", "canopy-store"]),
-    ("canopy-bench", &["canopy-model", "canopy-index"]),
+    ("canopy-bench", &["canopy-model", "canopy-index", "canopy-scan", "canopy-watch"]),
 ];
 
 /// Dependencies that only some crates may have: the beginning of their names, and those crates.
