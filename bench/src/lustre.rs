@@ -220,7 +220,7 @@ struct Site {
     /// How many there are.
     directories: u64,
     files: u32,
-    /// Files in use: directory and number.
+    /// Files in use, twice as many: directory and number.
     recent: Vec<(u64, u32)>,
 }
 
@@ -247,7 +247,7 @@ impl Site {
     fn new_file(&mut self) -> (u64, u32) {
         self.files += 1;
         let file = (self.directory(), self.files);
-        let place = self.below(1 << 14) as usize;
+        let place = self.below(2 * self.busy.len() as u64) as usize;
         match self.recent.get_mut(place) {
             Some(one) => *one = file,
             None => self.recent.push(file),

@@ -92,11 +92,10 @@ impl Site {
         let marker = self.tree.join(format!("marker{}", self.markers));
         fs::write(&marker, "").unwrap();
         let last = self.cluster.observe();
-        for (log, last) in TARGETS.iter().zip(last) {
-            let path = self.logs.join(format!("{log}.markers"));
-            let mut file = fs::File::options().append(true).open(path).unwrap();
-            file.write_all(format!("{} {last}\n", marker.display()).as_bytes()).unwrap();
-        }
+        let teller = Cluster::teller_of(&self.tree);
+        let path = self.logs.join(format!("{}.markers", TARGETS[teller]));
+        let mut file = fs::File::options().append(true).open(path).unwrap();
+        file.write_all(format!("{} {}\n", marker.display(), last[teller]).as_bytes()).unwrap();
     }
 
     /// Waits until the index is as the tree is.

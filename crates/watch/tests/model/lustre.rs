@@ -98,6 +98,7 @@ impl Cluster {
     pub fn fill(&mut self, records: u64) -> [u64; TARGETS.len()] {
         for number in 0..TARGETS.len() {
             for _ in 0..records {
+                // A number that this log tells of.
                 self.record(number as u64, "10OPEN", 0, "[0x1:0x1:0x0]", "");
             }
         }
@@ -108,6 +109,11 @@ impl Cluster {
     /// Returns the last record of each log.
     pub fn last(&self) -> [u64; TARGETS.len()] {
         [0, 1].map(|number| self.targets[number].last)
+    }
+
+    /// Returns which log tells of what is made in a directory, by number.
+    pub fn teller_of(directory: &Path) -> usize {
+        teller(directory.symlink_metadata().unwrap().ino())
     }
 
     /// Clears a log to its end, as if nobody had ever read it.
@@ -223,7 +229,7 @@ impl Cluster {
         if self.forgets {
             return;
         }
-        let number = place as usize % TARGETS.len();
+        let number = teller(place);
         self.targets[number].last += 1;
         let index = self.targets[number].last;
         let extra = if index.is_multiple_of(3) { " j=cp.0 ef=0xf u=0:0 nid=0@lo" } else { "" };
@@ -313,6 +319,11 @@ impl Cluster {
             }
         }
     }
+}
+
+/// Returns which log tells of a directory's entries, or of a file.
+fn teller(ino: u64) -> usize {
+    ino as usize % TARGETS.len()
 }
 
 fn known(fid: String, path: &Path, about: &fs::Metadata) -> Known {
