@@ -273,12 +273,9 @@ impl Target {
                 return Err(io::Error::other("a line without an end"));
             }
         }
-        // A line that is cut off is read again as a whole.
         records.finish()?;
-        if !rest.is_empty() {
-            self.take_in(&rest, !has_records, intake, on_bad_line);
-            has_records = true;
-        }
+        // A line without an end is read again as a whole.
+        has_records |= !rest.is_empty();
         if self.reader.order.end(has_records) {
             intake.forget_log(self.number);
             self.begins = None;

@@ -22,7 +22,7 @@ pub const TARGETS: [&str; 2] = ["test-MDT0000", "test-MDT0001"];
 pub const SEPARATOR: u8 = 0x1e;
 
 /// What befalls records, each in so many of a thousand.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mishaps {
     /// One is never written.
     pub lost: u64,
