@@ -27,7 +27,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 4_000_000)]
     events: u64,
     /// Directories in which something happens at a time
-    #[arg(long, default_value_t = 5000)]
+    #[arg(long, default_value_t = 3000)]
     busy: usize,
     /// The best of so many rounds
     #[arg(long, default_value_t = 3)]
