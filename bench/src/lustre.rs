@@ -9,7 +9,7 @@ use crate::measure::peak_memory_bytes;
 use anyhow::{Context, ensure};
 use canopy_scan::MountRules;
 use canopy_watch::lustre::{ChangeLogs, Fid, Log, Lustre, Options, Place, Records};
-use canopy_watch::{Intake, Journal, Pacing, Scope, Territory, Unresolved};
+use canopy_watch::{Intake, Journal, Pacing, Scope, Territory, Unresolved, Work};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::fs::{self, File};
@@ -144,7 +144,8 @@ fn measure(scratch: &Path, records: &Path, events: u64, kept: usize) -> anyhow::
         scope.spawn(|| logs.run(&intake, &|why| eprintln!("{why}"), &|why| eprintln!("{why:?}")));
         scope.spawn(|| {
             while !intake.is_stopped() {
-                let batches = intake.next_batches(pacing, Duration::from_millis(100));
+                let next = intake.next(pacing, Duration::from_millis(100));
+                let Some(Work::Changes(batches)) = next else { continue };
                 batches.iter().for_each(|batch| intake.succeeded(batch, 1));
             }
         });

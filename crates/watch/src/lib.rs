@@ -1,9 +1,10 @@
 //! Follows what changes in file systems: which directories are to be looked at again.
 //!
 //! `fanotify` and `inotify` hear of changes from the kernel, `events` reads them from a file or a
-//! pipe, `lustre` from the change logs of Lustre; each runs in a thread of its own. `territory` says what a change makes suspect, `suspects`
-//! keeps that bounded and without duplicates, `journal` on disk. All of it comes together in
-//! `intake`, which gives batches out, and what users ask for (`requests`); `status` tells how it goes.
+//! pipe, `lustre` from the change logs of Lustre; each runs in a thread of its own. `territory` says
+//! what a change makes suspect, `suspects` keeps that bounded and without duplicates, `journal` on
+//! disk. All of it comes together in `intake`, which gives batches out, and what users ask for
+//! (`requests`); `status` tells how it goes.
 //!
 //! The rule that everything here keeps: whatever is not known for sure makes more suspect, up to a
 //! whole tree, and never less.

@@ -6,7 +6,7 @@ mod model;
 
 use canopy_scan::MountRules;
 use canopy_watch::lustre::{ChangeLogs, Fid, Log, Lustre, Mount, Options, Place, Records};
-use canopy_watch::{Intake, Journal, Pacing, Scope, Territory, Unresolved};
+use canopy_watch::{Intake, Journal, Pacing, Scope, Territory, Unresolved, Work};
 use model::lustre::{Cluster, Mishaps, TARGETS, clear, cleared, lines_from};
 use model::{Model, Tree, wait_until};
 use std::fs;
@@ -110,7 +110,9 @@ fn follow(place: &Path, world: &Arc<World>, paths_kept: usize, change: impl FnOn
         scope.spawn(|| {
             let _ends = Ends(&intake);
             while !intake.is_stopped() {
-                for batch in intake.next_batches(PACING, Duration::from_millis(20)) {
+                let next = intake.next(PACING, Duration::from_millis(20));
+                let Some(Work::Changes(batches)) = next else { continue };
+                for batch in batches {
                     let mut model = world.model.lock().unwrap();
                     model.apply(&batch.suspects);
                     model.apply_links(&batch.links);
