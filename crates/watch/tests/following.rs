@@ -4,7 +4,9 @@
 mod model;
 
 use canopy_scan::MountRules;
-use canopy_watch::{Batch, Fanotify, Inotify, Intake, Journal, Pacing, Scope, Territory, Work};
+use canopy_watch::{
+    Batch, Fanotify, Heard, Inotify, Intake, Journal, Pacing, Scope, Territory, Work,
+};
 use model::{Model, Tree, wait_until};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -105,14 +107,16 @@ fn settle(intake: &Intake, roots: &[&Path]) {
     let marker = roots[0].join("marker");
     fs::write(&marker, "").unwrap();
     fs::remove_file(&marker).unwrap();
-    let mut last = (before.heard.events, Instant::now());
+    // What happens elsewhere on the file system may never end.
+    let here = |heard: Heard| heard.events - heard.elsewhere - heard.gone;
+    let mut last = (here(before.heard), Instant::now());
     wait_until("all is dealt with", || {
         let now = intake.snapshot().unwrap();
-        if now.heard.events != last.0 {
-            last = (now.heard.events, Instant::now());
+        if here(now.heard) != last.0 {
+            last = (here(now.heard), Instant::now());
         }
         // On a busy machine, what came before the marker may be dealt with before that is read.
-        now.heard.events > before.heard.events
+        here(now.heard) > here(before.heard)
             && last.1.elapsed() > Duration::from_millis(100)
             && now.batches > before.batches
             && now.sources.iter().all(|source| source.suspects == 0)
