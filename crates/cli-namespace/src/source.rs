@@ -118,9 +118,9 @@ impl NamespaceTree for Tree {
             access,
         });
         let first = Task { directory: first, after: None, part: 0 };
-        share(first, sinks, |sink, stack| Thread::new(&walk, sink, stack).run())
-            .into_iter()
-            .collect()
+        let (done, _) =
+            share(vec![vec![first]], sinks, |sink, stack| Thread::new(&walk, sink, stack).run());
+        done.into_iter().collect()
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// How long the work of a command that writes an index may go on before it is ended anyhow: what it
 /// leaves behind is in the journal, and the next run removes it.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often it is checked whether the work has ended.
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
@@ -19,6 +19,8 @@ const LOOKED_EVERY: Duration = Duration::from_millis(20);
 static ASKED: AtomicBool = AtomicBool::new(false);
 /// Whether the process is to live until it ends by itself, or says that it is done.
 static ENDS_BY_ITSELF: AtomicBool = AtomicBool::new(false);
+/// Whether Ctrl-C has come again.
+static ASKED_AGAIN: AtomicBool = AtomicBool::new(false);
 /// Whether what was made is removed.
 static DONE: AtomicBool = AtomicBool::new(false);
 
@@ -56,13 +58,20 @@ pub fn end_by(signals: SigSet, end: impl FnOnce() + Send + 'static) -> anyhow::R
 }
 
 /// Has signals that end the process wait until a command that writes an index has removed what it
-/// made. To be called before other threads are there.
+/// made, or noted how far it is; a second Ctrl-C does not wait. To be called before other threads
+/// are there.
 pub fn watch() -> anyhow::Result<()> {
     let signals = block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
-    end_by(signals, || {
+    let again = [Signal::SIGINT].into_iter().filter(|&signal| signals.contains(signal));
+    let again: SigSet = again.collect();
+    end_by(signals, move || {
         ASKED.store(true, Ordering::SeqCst);
+        std::thread::spawn(move || ASKED_AGAIN.store(again.wait().is_ok(), Ordering::SeqCst));
         let asked = Instant::now();
-        let waits = || ENDS_BY_ITSELF.load(Ordering::SeqCst) || asked.elapsed() < PATIENCE;
+        let waits = || {
+            let is_patient = ENDS_BY_ITSELF.load(Ordering::SeqCst) || asked.elapsed() < PATIENCE;
+            is_patient && !ASKED_AGAIN.load(Ordering::SeqCst)
+        };
         while !DONE.load(Ordering::SeqCst) && waits() {
             std::thread::sleep(LOOKED_EVERY);
         }
@@ -79,9 +88,13 @@ pub fn go_on_to_the_end() {
     ENDS_BY_ITSELF.store(true, Ordering::SeqCst);
 }
 
-/// Ends the process, which [`asked`] said is to end and which has removed what it made.
-pub fn end() -> ! {
-    message("interrupted; nothing was published");
+/// Ends the process, which [`asked`] said is to end and which has removed what it made, or noted how
+/// far it is.
+pub fn end(goes_on: bool) -> ! {
+    message(match goes_on {
+        true => "interrupted; nothing was published; the same command goes on where this one ended",
+        false => "interrupted; nothing was published",
+    });
     DONE.store(true, Ordering::SeqCst);
     // The thread that waits for signals ends the process by the one that came.
     loop {

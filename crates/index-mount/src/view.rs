@@ -326,7 +326,9 @@ impl Opened {
     fn new(opener: &Opener, root: &str) -> Result<Self> {
         let indexes = opener().map_err(|error| {
             let errno = match &error {
-                canopy_index::Error::NoIndex(_) => Errno::ENOENT,
+                canopy_index::Error::NoIndex(_) | canopy_index::Error::NotComplete(_) => {
+                    Errno::ENOENT
+                }
                 canopy_index::Error::Io { source, .. } => {
                     source.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
                 }

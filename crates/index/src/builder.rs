@@ -14,7 +14,7 @@ pub(crate) const SHARD_ROWS_MAX: usize = 1 << 20;
 pub(crate) const SHARD_BYTES_MAX: usize = 1 << 30;
 
 /// Collects listings in any order.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Builder {
     pub(crate) heads: Vec<Head>,
     paths: String,

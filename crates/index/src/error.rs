@@ -13,6 +13,12 @@ pub enum Error {
     /// There is no index at this path.
     #[error("no index at {0}; make one with 'canopy index PATH', or name another with --index")]
     NoIndex(PathBuf),
+    /// There is no generation yet, since the first scan has not come to its end.
+    #[error(
+        "the index at {0} is not complete: its first scan was interrupted, or is at work; run the \
+         same 'canopy index' again to go on with it"
+    )]
+    NotComplete(PathBuf),
     /// A generation was asked for that is not there.
     #[error("generation {number} is not kept; {}", told(*nearest))]
     NotKept {
@@ -129,6 +135,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::NoIndex(_)
+            | Error::NotComplete(_)
             | Error::NoSource(_)
             | Error::NoTable(_)
             | Error::NotKept { .. }

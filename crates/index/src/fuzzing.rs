@@ -26,6 +26,9 @@ use crate::shard::Shard;
 use crate::shard_record::{Cover, DeadListings, FileRecord, HardLink, ShardRecord};
 use crate::summaries::{self, BlockSummary};
 use crate::thrift;
+use crate::unfinished::{
+    RemainingDirectory, RemainingExtent, Unfinished, UnfinishedRecord, UnfinishedSource,
+};
 use canopy_model::fuzzing::Target;
 use canopy_model::{
     Access, Attributes, ClassTable, Grant, GrantId, Listing, OwnerLimits, Parts, Principal, Rows,
@@ -43,6 +46,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "list", run: content::<ClassList>, seeds: || of(list()) },
     Target { name: "manifest", run: content::<Manifest>, seeds: || of(class_manifest()) },
     Target { name: "manifests", run: manifests, seeds: || of(all_manifests()) },
+    Target { name: "unfinished", run: content::<UnfinishedRecord>, seeds: || of(unfinished()) },
     Target { name: "sealed", run: sealed, seeds: sealed_seeds },
     Target {
         name: "summary",
@@ -216,6 +220,19 @@ fn current() -> Current {
     let retention = "3,24h".parse().unwrap_or_default();
     let leaving = vec![Leaving { generation: 6, published_ns: published_ns - 1, bytes: 1 << 20 }];
     Current { generation: 7, published_ns, kept, leaving, retention }
+}
+
+fn unfinished() -> UnfinishedRecord {
+    let remaining = RemainingDirectory::new("home/ann".to_owned(), RemainingExtent::Whole);
+    let source = UnfinishedSource {
+        root: "/home".to_owned(),
+        scanned_ns: 5,
+        remaining: vec![remaining],
+        ..UnfinishedSource::default()
+    };
+    let about = Unfinished { noted_ns: 6, source: Some(source), ..Unfinished::default() };
+    let state = all_manifests();
+    UnfinishedRecord { base: 6, generation: 7, about, state, ..UnfinishedRecord::default() }
 }
 
 fn packed<T: serde::Serialize>(list: Vec<T>) -> PackedList<T> {

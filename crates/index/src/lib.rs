@@ -5,6 +5,8 @@
 //!   lock                        proves that this is an index; held by the one writer (flock)
 //!   journal                     what a writer is about to make or remove
 //!   failures                    root only: sources that could not be indexed, or not all of them
+//!   unfinished                  root only: a scan that was interrupted, and can go on
+//!   unfinished-files            root only: the files of it
 //!   CURRENT                     generation and time of publication, which older ones are kept, and
 //!                               what is leaving; replaced by rename
 //!   leaving-7                   root only: what no generation from 7 on needs
@@ -33,7 +35,7 @@
 //! generation and [`Shard`] answers from one shard's files. `docs/format.md` draws all of it field
 //! by field. Everything that changes the disk goes through [`Disk`], after `journal` has it;
 //! `marker` is what tells an index from other directories, `failures` what is known of sources that
-//! could not be indexed. Files are opened by `plain_file` and, as Parquet, by `parquet_file`, which
+//! could not be indexed, `unfinished` what there is of a scan that was interrupted. Files are opened by `plain_file` and, as Parquet, by `parquet_file`, which
 //! trust nothing in them.
 //!
 //! Not its job: where listings come from, and what is asked of them.
@@ -70,6 +72,7 @@ mod shard;
 mod shard_record;
 mod summaries;
 mod thrift;
+mod unfinished;
 mod writer;
 
 pub use canopy_model::ErrorKind;
@@ -89,4 +92,5 @@ pub use sealed::{SealedInode, SealedRecord};
 pub use shard::{RowRange, Shard, ShardRead, holds};
 pub use shard_record::{Cover, FileRecord, HardLink, ShardRecord};
 pub use summaries::BlockSummary;
+pub use unfinished::{RemainingDirectory, RemainingExtent, Unfinished, UnfinishedSource};
 pub use writer::{Compacted, Due, NewSource, Published, ShardWriter, Writer, WriterOptions};

@@ -159,6 +159,16 @@ pub(crate) fn failures(index: &Path) -> PathBuf {
     index.join("failures")
 }
 
+/// Returns the path of what is known of a scan that has not come to its end.
+pub(crate) fn unfinished(index: &Path) -> PathBuf {
+    index.join("unfinished")
+}
+
+/// Returns the path of the list of its files.
+pub(crate) fn unfinished_files(index: &Path) -> PathBuf {
+    index.join("unfinished-files")
+}
+
 pub(crate) fn catalog(index: &Path, generation: u64) -> PathBuf {
     index.join(format!("catalog-{generation}.bin"))
 }
@@ -187,6 +197,12 @@ pub(crate) fn is_id(text: &str) -> bool {
         }
         _ => false,
     }
+}
+
+/// Returns whether a file of a shard, or of sealed records, is of a generation.
+pub(crate) fn is_of_generation(file: &Path, generation: u64) -> bool {
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.split_once('-').is_some_and(|(number, _)| number == generation.to_string())
 }
 
 pub(crate) fn shard_file(shard: &str, kind: FileKind) -> String {

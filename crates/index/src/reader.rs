@@ -15,6 +15,7 @@ use crate::retention::{KeptGeneration, Moment, Retention};
 use crate::sealed::SealedRecord;
 use crate::shard::{ClassDir, Shard};
 use crate::shard_record::ShardRecord;
+use crate::unfinished::{self, Unfinished};
 use canopy_model::Principal;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -94,7 +95,10 @@ impl Index {
     fn open_once(path: &Path, moment: Option<Moment>) -> Result<Self> {
         let current: Current = match manifest::read(&names::current(path)) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                return Err(Error::NoIndex(path.to_owned()));
+                return Err(match names::unfinished(path).symlink_metadata() {
+                    Ok(_) => Error::NotComplete(path.to_owned()),
+                    Err(_) => Error::NoIndex(path.to_owned()),
+                });
             }
             other => other?,
         };
@@ -308,6 +312,12 @@ impl Index {
             .flat_map(|class| class.files.iter().map(move |file| (class, file)));
         let files = files.filter(|(_, file)| file.table == table);
         files.map(|(class, file)| TableFile::new(file.clone(), &class.place.directory)).collect()
+    }
+
+    /// Returns what is known of a scan that was interrupted, or is at work, and can go on: to whom
+    /// writes the index.
+    pub fn unfinished(&self) -> Option<Unfinished> {
+        unfinished::about(&self.path, self.generation)
     }
 
     /// Returns the sources that could not be indexed, by root; none unless the caller is the writer

@@ -112,7 +112,7 @@ pub(crate) struct Part {
 }
 
 /// Collects what a class of knowers finds by name.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct SealedBuilder {
     /// By absolute path.
     entries: Vec<(String, SealedRecord)>,
@@ -123,7 +123,7 @@ pub(crate) struct SealedBuilder {
 }
 
 /// What lies behind a passage.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Behind {
     origin: Option<SourceRecord>,
     gates: Vec<String>,

@@ -25,7 +25,7 @@ use crate::manifest::{
     ScanRecord, SourceRecord,
 };
 use crate::marker::{self, Marker};
-use crate::names::{self, Key, Names};
+use crate::names::{self, ClassPlace, Key, Names};
 use crate::own_tables::TableRecord;
 use crate::packed::PackedList;
 use crate::retention::{Leaving, Retention};
@@ -33,6 +33,7 @@ use crate::safety;
 use crate::schema::FileKind;
 use crate::sealed::{self, SealedBuilder, SealedFile, SealedTarget};
 use crate::shard_record::ShardRecord;
+use crate::unfinished::{self, Found};
 use canopy_model::{Approach, Audience, ClassId, ClassTable, GrantId, OwnerLimits, parallel};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -53,6 +54,7 @@ mod cut_sealed;
 mod inodes;
 mod refresh;
 mod replaced;
+mod resuming;
 mod shard_writer;
 mod sources;
 mod tables;
@@ -155,7 +157,7 @@ pub struct Published {
 }
 
 /// What a class holds.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Held {
     /// Generation in which the manifest was written last.
     written: u64,
@@ -165,6 +167,7 @@ struct Held {
 }
 
 /// What was written for a class.
+#[derive(Clone)]
 enum Written {
     Shard(Box<ShardRecord>),
     Sealed {
@@ -174,6 +177,10 @@ enum Written {
         gated: Vec<ShardRecord>,
     },
 }
+
+/// Rows that are not yet in shards, and records that are not yet sealed, by class.
+type Rows = FxHashMap<ClassId, Vec<Builder>>;
+type Sealed = FxHashMap<ClassId, Vec<SealedBuilder>>;
 
 /// Rows from which on what a thread has left of a class becomes a shard of its own.
 const JOINED_ROWS_MAX: usize = 64 * 1024;
@@ -227,7 +234,60 @@ pub struct Writer {
     has_changed: bool,
     /// What was taken into the manifests so far.
     published: Published,
+    /// A scan that was interrupted.
+    interrupted: Found,
     _lock: File,
+}
+
+/// What manifests say, in the form that a writer keeps.
+struct Loaded {
+    table: ClassTable,
+    classes: BTreeMap<ClassId, Held>,
+    /// The classes, in the order of the manifests.
+    order: Vec<ClassId>,
+    places: HashMap<ClassId, ClassPlace>,
+    next_source: u32,
+}
+
+impl Loaded {
+    fn new(
+        all_path: &Path,
+        manifests: Vec<ClassManifest>,
+        grants: &[(u32, GrantRecord)],
+        next_grant: u32,
+        options: &WriterOptions,
+    ) -> Result<Self> {
+        let known: HashSet<u32> = grants.iter().map(|(id, _)| *id).collect();
+        let table = ClassTable::with_grants(
+            grants.iter().map(|(id, grant)| (GrantId(*id), grant.grant())),
+            next_grant,
+            options.limits,
+        )
+        .charging(options.holders.clone());
+        let mut loaded = Loaded {
+            table,
+            classes: BTreeMap::new(),
+            order: Vec::new(),
+            places: HashMap::new(),
+            next_source: 0,
+        };
+        for ClassManifest { class, manifest, gated } in manifests {
+            if class.grants.iter().any(|id| !known.contains(id)) {
+                return Err(Error::corrupt(all_path, "it names a grant that it does not have"));
+            }
+            let ids = manifest.sources.iter().map(|source| source.id + 1);
+            loaded.next_source = ids.max().unwrap_or(0).max(loaded.next_source);
+            let id = loaded.table.class_of(&class.grants().collect::<Vec<_>>());
+            if class.place.depth as usize != loaded.table.grants_of(id).len() {
+                return Err(Error::corrupt(all_path, "a class has another number of grants"));
+            }
+            let gated = gated.get().map_err(|error| Error::corrupt(all_path, error))?.to_vec();
+            loaded.places.insert(id, class.place);
+            loaded.order.push(id);
+            loaded.classes.insert(id, Held { written: class.manifest, manifest, gated });
+        }
+        Ok(loaded)
+    }
 }
 
 impl Writer {
@@ -255,32 +315,14 @@ impl Writer {
         let corrupt = |error| Error::corrupt(&all_path, error);
         let current_files = cleaning::files_in(&names, committed, &state)?;
         let grants = state.grants.get().map_err(corrupt)?;
-        let known: HashSet<u32> = grants.iter().map(|(id, _)| *id).collect();
-        let table = ClassTable::with_grants(
-            grants.iter().map(|(id, grant)| (GrantId(*id), grant.grant())),
-            state.next_grant,
-            options.limits,
-        )
-        .charging(options.holders.clone());
-        let mut classes = BTreeMap::new();
-        let mut places = HashMap::new();
-        let mut next_source = 0;
-        for ClassManifest { class, manifest, gated } in state.classes {
-            if class.grants.iter().any(|id| !known.contains(id)) {
-                return Err(Error::corrupt(&all_path, "it names a grant that it does not have"));
-            }
-            let ids = manifest.sources.iter().map(|source| source.id + 1);
-            next_source = ids.max().unwrap_or(0).max(next_source);
-            let id = table.class_of(&class.grants().collect::<Vec<_>>());
-            if class.place.depth as usize != table.grants_of(id).len() {
-                return Err(Error::corrupt(&all_path, "a class has another number of grants"));
-            }
-            let gated = gated.get().map_err(corrupt)?.to_vec();
-            places.insert(id, class.place);
-            classes.insert(id, Held { written: class.manifest, manifest, gated });
-        }
+        let Loaded { table, classes, places, next_source, .. } =
+            Loaded::new(&all_path, state.classes, grants, state.next_grant, &options)?;
+        let interrupted = unfinished::read(&path, (committed, now_ns()), key);
         let left = journal::read(&path)?;
         cleaning::clean(&options.disk, &names, &left)?;
+        if matches!(interrupted, Found::Useless(_)) {
+            cleaning::forget_unfinished(&options.disk, &names)?;
+        }
         if let Some(current) = &mut current {
             let shards = classes.values().flat_map(|held: &Held| &held.manifest.shards);
             let bytes = shards.map(ShardRecord::bytes).sum();
@@ -291,10 +333,15 @@ impl Writer {
             cleaning::let_go(&options.disk, &names, current, staying)?;
         }
         let mut generation = committed.max(left.generation) + 1;
+        if let Found::Record(record) = &interrupted {
+            generation = generation.max(record.generation + 1);
+        }
+        let listed = unfinished::files(&path, committed).unwrap_or_default();
         // Whatever a loss of power has left: no number is used twice.
         let is_used = |number| {
             let files = [names::all_manifests(&path, number), names::leaving(&path, number)];
             files.iter().any(|file| file.symlink_metadata().is_ok())
+                || listed.iter().any(|file| names::is_of_generation(file, number))
         };
         while is_used(generation) {
             generation += 1;
@@ -320,6 +367,7 @@ impl Writer {
             derived_is_stale: false,
             queries: state.queries,
             published: Published::default(),
+            interrupted,
             unprivileged: uid != 0,
             current,
             current_files,
@@ -383,25 +431,9 @@ impl Writer {
         {
             self.add_root(first.source, begun, first);
         }
-        let mut threads = vec![(); writers.len()];
-        let mut left: FxHashMap<ClassId, Vec<Builder>> = FxHashMap::default();
-        let mut sealed: FxHashMap<ClassId, Vec<SealedBuilder>> = FxHashMap::default();
-        let mut source = 0;
-        let mut seen = Seen::default();
-        for writer in writers {
-            source = writer.source;
-            seen.append(writer.seen);
-            for (class, builder) in writer.builders {
-                left.entry(class).or_default().push(builder);
-            }
-            for (class, builder) in writer.sealed {
-                let builders = sealed.entry(class).or_default();
-                match builders.last_mut().filter(|last| last.has_room_for(&builder)) {
-                    Some(last) => last.append(builder),
-                    None => builders.push(builder),
-                }
-            }
-        }
+        let threads = writers.len();
+        let source = writers.first().map_or(0, |first| first.source);
+        let (mut left, sealed, mut seen) = gathered(writers);
         if let Some(begun) = self.begun.get(&source) {
             if let Some(refresh) = &begun.refresh {
                 seen.append(refresh.seen_unread());
@@ -412,12 +444,26 @@ impl Writer {
             let is_as_before = self.is_as_before(begun, &seen, nothing_new);
             begun.is_as_before.store(is_as_before, Ordering::Relaxed);
             if !self.all_stays(begun, &seen, nothing_new)
-                && let Some(replaced) = self.replaced(begun, seen)?
+                && let Some(replaced) = self.replaced(begun, seen, &[])?
             {
                 self.cut(source, &replaced, &mut left)?;
                 self.cut_sealed(source, &replaced)?;
             }
         }
+        self.write_builders(source, left, sealed, threads)?;
+        self.unfinished.lock().remove(&source);
+        Ok(())
+    }
+
+    /// Writes what is in builders on so many threads, the small ones of a class as one shard.
+    fn write_builders(
+        &self,
+        source: u32,
+        left: Rows,
+        sealed: Sealed,
+        threads: usize,
+    ) -> Result<()> {
+        let mut threads = vec![(); threads];
         let joined =
             |(class, builders)| merged(builders).into_iter().map(move |builder| (class, builder));
         let mut left: Vec<(ClassId, Builder)> = left.into_iter().flat_map(joined).collect();
@@ -433,7 +479,6 @@ impl Writer {
         parallel(&mut threads, sealed, |(), (class, builder)| {
             self.write_sealed(class, source, builder)
         })?;
-        self.unfinished.lock().remove(&source);
         Ok(())
     }
 
@@ -451,11 +496,10 @@ impl Writer {
         published.generation = self.generation;
         published.classes = self.classes.len() as u64;
         published.closed_grants = self.dirs.closed_grants();
-        let directories = std::mem::take(&mut *self.beyond_limits.lock());
-        let owners = self.table.beyond_limits().into_iter();
-        published.beyond_limits = owners
-            .map(|owner| (owner, directories.get(&owner).copied().unwrap_or_default()))
-            .collect();
+        published.beyond_limits = std::mem::take(&mut *self.beyond_limits.lock());
+        for owner in self.table.beyond_limits() {
+            published.beyond_limits.entry(owner).or_default();
+        }
         published.folded = self.table.folded();
         let files = self.write_manifests()?;
         // Nothing is removed before the new generation counts.
@@ -473,30 +517,23 @@ impl Writer {
     /// Takes the shards that were written into the manifests of their classes.
     fn settle(&mut self) {
         let owners = self.accept_sources();
-        for (class, written) in std::mem::take(&mut *self.shards.lock()) {
-            self.changed.insert(class);
-            let held = self.classes.entry(class).or_default();
-            match written {
-                Written::Shard(mut shard) => {
+        let all = std::mem::take(&mut *self.shards.lock());
+        for (class, mut written) in all {
+            match &mut written {
+                Written::Shard(shard) => {
                     shard.source = owners.get(&shard.source).copied().unwrap_or(shard.source);
                     self.published.shards += 1;
                     self.published.bytes += shard.bytes();
-                    held.manifest.shards.push(*shard);
                 }
                 // What is in them is in shards too.
                 Written::Sealed { file, gated, .. } => {
                     self.published.bytes += file.bytes;
                     self.published.bytes += gated.iter().map(ShardRecord::bytes).sum::<u64>();
-                    held.manifest.sealed.push(file);
-                    held.gated.extend(gated);
                 }
             }
+            self.contents().take_in(class, written);
         }
-        self.classes.retain(|_, Held { manifest, .. }| {
-            !(manifest.shards.is_empty()
-                && manifest.sources.is_empty()
-                && manifest.sealed.is_empty())
-        });
+        self.contents().drop_empty();
     }
 
     /// Writes all that says what is in the generation, and returns the files of it.
@@ -510,21 +547,11 @@ impl Writer {
                 manifest::write(disk, &path, &held.manifest, 0o644, false)?;
             }
         }
-        let record = |(&class, held): (&ClassId, &Held)| ClassRecord {
-            grants: self.table.grants_of(class).iter().map(|id| id.0).collect(),
-            place: self.dirs.place(&self.table, class),
-            manifest: held.written,
-        };
-        let records: Vec<ClassRecord> = self.classes.iter().map(record).collect();
-        let used: BTreeSet<GrantId> = records.iter().flat_map(ClassRecord::grants).collect();
-        let grant = |id: GrantId| (id.0, GrantRecord::new(&self.table.grant(id)));
-        let grants: Vec<_> = used.into_iter().map(grant).collect();
-        let key = self.names.key();
         let listed = class_lists(&self.table, &self.dirs, &self.classes);
         let (before, written) = &self.lists;
         let lists = listed.write((disk, &self.names), self.generation, before, written)?;
         let catalog = Catalog {
-            key,
+            key: self.names.key(),
             classes: listed.everybody,
             lists: lists.clone(),
             tables: self.tables.clone(),
@@ -532,26 +559,47 @@ impl Writer {
         let path = names::catalog(&self.path, self.generation);
         manifest::write(disk, &path, &catalog, self.public_mode(), false)?;
         let path = names::all_manifests(&self.path, self.generation);
+        let all = self.all_manifests(&self.classes, &self.scans, lists)?;
+        manifest::write(disk, &path, &all, 0o600, false)?;
+        cleaning::files_in(&self.names, self.generation, &all)
+    }
+
+    /// Returns the manifests of all classes, given what these hold.
+    fn all_manifests(
+        &self,
+        classes: &BTreeMap<ClassId, Held>,
+        scans: &BTreeMap<u32, ScanRecord>,
+        lists: Vec<ListRecord>,
+    ) -> Result<AllManifests> {
         let failed = |error: postcard::Error| {
+            let path = names::all_manifests(&self.path, self.generation);
             Error::io("encode", &path)(io::Error::other(error.to_string()))
         };
-        let mut classes = Vec::with_capacity(records.len());
-        for (class, held) in records.into_iter().zip(self.classes.values()) {
+        let mut manifests = Vec::with_capacity(classes.len());
+        let mut used = BTreeSet::new();
+        for (&class, held) in classes {
+            let record = ClassRecord {
+                grants: self.table.grants_of(class).iter().map(|id| id.0).collect(),
+                place: self.dirs.place(&self.table, class),
+                manifest: held.written,
+            };
+            used.extend(record.grants());
             let gated = PackedList::new(held.gated.clone()).map_err(failed)?;
-            classes.push(ClassManifest { class, manifest: held.manifest.clone(), gated });
+            let manifest = held.manifest.clone();
+            manifests.push(ClassManifest { class: record, manifest, gated });
         }
-        let all = AllManifests {
-            key,
+        let grant = |id: GrantId| (id.0, GrantRecord::new(&self.table.grant(id)));
+        let grants: Vec<_> = used.into_iter().map(grant).collect();
+        Ok(AllManifests {
+            key: self.names.key(),
             grants: PackedList::new(grants).map_err(failed)?,
             next_grant: self.table.next_grant(),
-            classes,
+            classes: manifests,
             lists: PackedList::new(lists).map_err(failed)?,
             tables: self.tables.clone(),
             queries: self.queries.clone(),
-            scans: self.scans.clone(),
-        };
-        manifest::write(disk, &path, &all, 0o600, false)?;
-        cleaning::files_in(&self.names, self.generation, &all)
+            scans: scans.clone(),
+        })
     }
 
     fn public_mode(&self) -> u32 {
@@ -642,6 +690,25 @@ fn class_lists(
         lists.add(ListedClass { place, manifest: held.written }, &grants);
     }
     lists
+}
+
+/// Returns what shard writers have: rows and sealed records by class, and what they have seen.
+fn gathered(writers: Vec<ShardWriter<'_>>) -> (Rows, Sealed, Seen) {
+    let (mut left, mut sealed, mut seen) = (Rows::default(), Sealed::default(), Seen::default());
+    for writer in writers {
+        seen.append(writer.seen);
+        for (class, builder) in writer.builders {
+            left.entry(class).or_default().push(builder);
+        }
+        for (class, builder) in writer.sealed {
+            let builders = sealed.entry(class).or_default();
+            match builders.last_mut().filter(|last| last.has_room_for(&builder)) {
+                Some(last) => last.append(builder),
+                None => builders.push(builder),
+            }
+        }
+    }
+    (left, sealed, seen)
 }
 
 /// Joins the small builders of one class. Large ones stay apart, so that several threads write

@@ -67,7 +67,7 @@ impl Selection {
         self.each_below("", each);
     }
 
-    fn each_below(&self, path: &str, each: &mut dyn FnMut(&str, bool)) {
+    pub(crate) fn each_below(&self, path: &str, each: &mut dyn FnMut(&str, bool)) {
         if self.is_listed() {
             each(path, self.whole);
         }

@@ -3,7 +3,8 @@
 //! 1. Each thread has a stack and takes the piece on top: depth first, so that what a thread does
 //!    lies close together and few pieces wait.
 //! 2. A thread without work steals the bottom of another's stack: the largest piece that is left.
-//! 3. It is over when no piece waits or is being worked on, or when somebody stops it.
+//! 3. It is over when no piece waits or is being worked on, or when somebody stops it. Then what
+//!    waits is given back, so that it can go on.
 
 use crossbeam_deque::{Steal, Stealer, Worker};
 use std::cell::Cell;
@@ -25,32 +26,46 @@ pub struct Stack<'a, T> {
     working: Cell<bool>,
 }
 
-/// Runs `work` on one new thread a state, and gives what each returns. `first` lies on the stack of
-/// the first. `work` takes pieces until there are none. Blocks. The calling thread does nothing
-/// else: work may give its thread another working directory.
+/// Runs `work` on one new thread a state, and gives what each returns, and the pieces that are left
+/// on the stack of each after a stop. `pieces` are those that lie there at first, the top last.
+/// `work` takes pieces until there are none. Blocks. The calling thread does nothing else: work may
+/// give its thread another working directory.
 pub fn share<T: Send, S: Send, R: Send>(
-    first: T,
+    pieces: Vec<Vec<T>>,
     states: Vec<S>,
     work: impl Fn(S, &Stack<'_, T>) -> R + Sync,
-) -> Vec<R> {
+) -> (Vec<R>, Vec<Vec<T>>) {
     let stacks: Vec<Worker<T>> = states.iter().map(|_| Worker::new_lifo()).collect();
     let pool = Pool {
         stealers: stacks.iter().map(Worker::stealer).collect(),
-        waiting: AtomicUsize::new(1),
+        waiting: AtomicUsize::new(pieces.iter().map(Vec::len).sum()),
         stopped: AtomicBool::new(false),
     };
-    if let Some(stack) = stacks.first() {
-        stack.push(first);
+    for (stack, pieces) in stacks.iter().zip(pieces) {
+        pieces.into_iter().for_each(|piece| stack.push(piece));
     }
     let run = |(state, own)| work(state, &Stack { pool: &pool, own, working: Cell::new(false) });
-    std::thread::scope(|scope| {
+    let done = std::thread::scope(|scope| {
         let pairs = states.into_iter().zip(stacks);
         let threads: Vec<_> = pairs.map(|pair| scope.spawn(|| run(pair))).collect();
         let joined = threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         joined.collect()
-    })
+    });
+    (done, pool.stealers.iter().map(left).collect())
+}
+
+/// Returns the pieces on a stack that nobody works on any more, the top last.
+fn left<T>(stack: &Stealer<T>) -> Vec<T> {
+    let next = || loop {
+        match stack.steal() {
+            Steal::Success(piece) => return Some(piece),
+            Steal::Empty => return None,
+            Steal::Retry => {}
+        }
+    };
+    std::iter::from_fn(next).collect()
 }
 
 impl<T> Stack<'_, T> {
@@ -125,7 +140,7 @@ mod tests {
     fn every_piece_is_taken_once_whatever_the_threads() {
         for threads in [1, 2, 7] {
             let taken = AtomicU64::new(0);
-            share(10_u32, vec![(); threads], |(), stack| {
+            share(vec![vec![10_u32]], vec![(); threads], |(), stack| {
                 while let Some(piece) = stack.take(|| ()) {
                     taken.fetch_add(1, Ordering::Relaxed);
                     (0..piece.min(2)).for_each(|_| stack.put(piece - 1));
@@ -140,7 +155,7 @@ mod tests {
     fn what_is_put_at_the_end_is_taken() {
         for threads in [1, 3] {
             let taken = AtomicU64::new(0);
-            share(0_u32, vec![(); threads], |(), stack| {
+            share(vec![vec![0_u32]], vec![(); threads], |(), stack| {
                 let put = Cell::new(false);
                 while let Some(piece) = stack.take(|| {
                     if !put.replace(true) {
@@ -156,7 +171,7 @@ mod tests {
 
     #[test]
     fn stopping_ends_it() {
-        let taken = share((), vec![(); 3], |(), stack| {
+        let (taken, left) = share(vec![vec![()]], vec![(); 3], |(), stack| {
             let mut taken = 0;
             while let Some(()) = stack.take(|| ()) {
                 taken += 1;
@@ -168,5 +183,6 @@ mod tests {
             taken
         });
         assert!(taken.contains(&100));
+        assert_eq!(left.iter().map(Vec::len).sum::<usize>(), 1);
     }
 }

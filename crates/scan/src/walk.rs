@@ -24,13 +24,16 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Entries after which the listing of a directory is handed over and goes on as another part.
 const PART_ROWS: usize = 64 * 1024;
 
 /// Bytes asked of one getdents64.
 const DIRENT_BYTES: usize = 64 * 1024;
+
+/// Entries that are looked at before a thread asks again whether to stop.
+const PAUSE_ASKED_EVERY: usize = 32;
 
 /// Levels of nested directories that are read however few descriptors there are.
 const LEVELS_MIN: usize = 64;
@@ -44,6 +47,38 @@ pub struct Part<'a> {
     pub known: &'a dyn Known,
 }
 
+/// Stops a walk for a moment, or for good.
+pub struct Pauses<'a, S: Sink> {
+    /// Returns whether it is time. All threads ask, often.
+    pub due: &'a (dyn Fn() -> bool + Sync),
+    /// Called when all threads have stopped and have handed over what they read, with the sinks and
+    /// what says what is left. An error ends the walk.
+    pub pause: &'a mut Pause<'a, S>,
+}
+
+type Pause<'a, S> =
+    dyn FnMut(&mut Vec<S>, &dyn Fn() -> Vec<Remaining>) -> Result<(), <S as Sink>::Error> + 'a;
+
+/// A directory that a walk which was stopped has not listed, or not all of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remaining {
+    /// Its path below the root, escaped.
+    pub path: String,
+    /// What of it.
+    pub extent: Extent,
+}
+
+/// What of a directory remains to be listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// It and all below it, of which this walk has listed nothing.
+    New,
+    /// It and all below it.
+    Whole,
+    /// It, but what is below it only as far as that remains, too, or is not known.
+    Alone,
+}
+
 /// Walks the tree of `root`, or a part of it, one thread a sink, and gives the sinks back. Errors
 /// of single entries are counted and told to `on_error`; the error of a sink ends the walk. Blocks.
 pub fn scan<S: Sink>(
@@ -53,9 +88,12 @@ pub fn scan<S: Sink>(
     rules: &MountRules,
     counts: &Counts,
     on_error: &(dyn Fn(&ScanError) + Sync),
-    sinks: Vec<S>,
+    (mut sinks, pauses): (Vec<S>, Pauses<'_, S>),
 ) -> Result<Vec<S>, S::Error> {
+    let Pauses { due, pause } = pauses;
     let walk = Walk {
+        due,
+        paused: AtomicBool::new(false),
         known: part.map(|part| part.known),
         options,
         classes,
@@ -79,8 +117,19 @@ pub fn scan<S: Sink>(
     }
     let selected = part.map_or(Selected::Whole, |part| Selected::Part(part.selection));
     let Some(selected) = walk.settle(&root.directory, selected) else { return Ok(sinks) };
-    let first = Task::Read { directory: root.directory, part: 0, selected };
-    share(first, sinks, |sink, stack| Thread::new(&walk, sink, stack).run()).into_iter().collect()
+    let names = Names::default();
+    let mut tasks = vec![vec![Task::Read { directory: root.directory, part: 0, selected, names }]];
+    loop {
+        let run = |sink, stack: &Stack<'_, _>| Thread::new(&walk, sink, stack).run();
+        let (done, left) = share(tasks, sinks, run);
+        sinks = done.into_iter().collect::<Result<_, _>>()?;
+        if left.iter().all(Vec::is_empty) {
+            return Ok(sinks);
+        }
+        pause(&mut sinks, &|| left.iter().flatten().flat_map(Task::remaining).collect())?;
+        walk.paused.store(false, Ordering::Relaxed);
+        tasks = left;
+    }
 }
 
 fn by_last_name(paths: Vec<Vec<u8>>) -> HashMap<Vec<u8>, Vec<Vec<u8>>> {
@@ -110,8 +159,8 @@ fn levels_max(threads: usize) -> usize {
 
 /// What is still to be read.
 enum Task<'a> {
-    /// The entries of a directory, from where its descriptor stands.
-    Read { directory: Arc<Directory>, part: u32, selected: Selected<'a> },
+    /// The entries of a directory: these names, then from where its descriptor stands.
+    Read { directory: Arc<Directory>, part: u32, selected: Selected<'a>, names: Names },
     /// A directory in another one.
     Open {
         above: Arc<Directory>,
@@ -122,7 +171,36 @@ enum Task<'a> {
     },
 }
 
+impl Task<'_> {
+    /// Returns what remains to be listed before this is done.
+    fn remaining(&self) -> Vec<Remaining> {
+        let (path, selected, begun) = match self {
+            Task::Read { directory, part, selected, .. } => (directory.path(), selected, *part > 0),
+            Task::Open { above, name, selected, .. } => {
+                (join(&above.path(), &escape(name.as_bytes())), selected, false)
+            }
+        };
+        let extent = match selected {
+            Selected::Whole if !begun => Extent::New,
+            Selected::Whole | Selected::Alone => Extent::Alone,
+            Selected::IfChanged => Extent::Whole,
+            Selected::Part(selection) => {
+                let mut remaining = Vec::new();
+                selection.each_below(&path, &mut |path, whole| {
+                    let extent = if whole { Extent::Whole } else { Extent::Alone };
+                    remaining.push(Remaining { path: path.to_owned(), extent });
+                });
+                return remaining;
+            }
+        };
+        vec![Remaining { path, extent }]
+    }
+}
+
 struct Walk<'a> {
+    due: &'a (dyn Fn() -> bool + Sync),
+    /// Whether threads stop.
+    paused: AtomicBool,
     known: Option<&'a dyn Known>,
     options: &'a ScanOptions,
     classes: &'a ClassTable,
@@ -174,6 +252,15 @@ impl Walk<'_> {
         }
         known.replaces(&path);
         Some(Selected::Whole)
+    }
+
+    /// Returns whether threads stop now.
+    fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed)
+            || (self.due)() && {
+                self.paused.store(true, Ordering::Relaxed);
+                true
+            }
     }
 
     /// Waits until another entry may be looked at.
@@ -264,6 +351,8 @@ enum Rest {
     Names,
     /// What its descriptor stands before.
     Unread,
+    /// Names that were read, and what its descriptor stands before, since threads stop.
+    Paused,
 }
 
 /// Tells which subdirectories of a directory need not be looked into.
@@ -315,14 +404,23 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         let stack = self.stack;
         let mut outcome = Ok(());
         while outcome.is_ok() {
+            if self.walk.is_paused() {
+                stack.stop();
+            }
             // While others work, what was read need not wait.
             let mut handed_over = Ok(());
             let Some(task) = stack.take(|| handed_over = self.hand_over()) else {
                 outcome = handed_over;
+                if outcome.is_ok() && self.walk.is_paused() {
+                    outcome = self.hand_over();
+                }
                 break;
             };
             outcome = handed_over.and_then(|()| match task {
-                Task::Read { directory, part, selected } => self.read(directory, part, selected),
+                Task::Read { directory, part, selected, names } => {
+                    self.names = names;
+                    self.read(directory, part, selected)
+                }
                 Task::Open { above, name, selected, passed } => {
                     let opened = self.open(above.clone(), name, passed);
                     let settled = opened.and_then(|directory| {
@@ -334,7 +432,10 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                         Some((directory, settled))
                     });
                     match settled {
-                        Some((directory, selected)) => self.read(directory, 0, selected),
+                        Some((directory, selected)) => {
+                            self.names.clear();
+                            self.read(directory, 0, selected)
+                        }
                         None => Ok(()),
                     }
                 }
@@ -346,7 +447,8 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         outcome.map(|()| self.sink)
     }
 
-    /// Reads a directory, and puts its subdirectories on the stack. Of a large one it reads one
+    /// Reads a directory, of which some names may have been read, and puts its subdirectories on the
+    /// stack. Of a large one it reads one
     /// part, and what is in that is read before the next. One that is only on the way to others is
     /// not read.
     fn read(
@@ -379,7 +481,6 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         self.subdirs.clear();
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut entries = RawDir::new(&directory.fd, &mut buffer);
-        self.names.clear();
         if part == 0 && directory.is_of_unmapped() {
             self.walk.counts.unmapped.fetch_add(1, Ordering::Relaxed);
         }
@@ -387,10 +488,11 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         let rest = loop {
             let rest = self.fill(&directory, &mut entries);
             outcome = Ok(());
-            if rest != Rest::Nothing || part == 0 || !self.rows.is_empty() {
+            let is_part = rest == Rest::Nothing && part == 0 || !self.rows.is_empty();
+            if is_part {
                 outcome = self.keep(&directory, part);
+                part += 1;
             }
-            part += 1;
             if rest != Rest::Names || outcome.is_err() {
                 break rest;
             }
@@ -398,8 +500,9 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         self.buffer = buffer;
         outcome?;
         match rest {
-            Rest::Unread => {
-                self.stack.put(Task::Read { directory: directory.clone(), part, selected });
+            Rest::Unread | Rest::Paused => {
+                let (directory, names) = (directory.clone(), std::mem::take(&mut self.names));
+                self.stack.put(Task::Read { directory, part, selected, names });
             }
             _ => {
                 self.walk.counts.directories.fetch_add(1, Ordering::Relaxed);
@@ -491,8 +594,8 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
     /// Reads a directory that was passed after all, since what was selected in it is not there.
     fn list_passed(&self, directory: Arc<Directory>, passed: Option<&'s Selection>) {
         if let Some(selection) = passed.filter(|selection| selection.list_too()) {
-            let selected = Selected::Part(selection);
-            self.stack.put(Task::Read { directory, part: 0, selected });
+            let (selected, names) = (Selected::Part(selection), Names::default());
+            self.stack.put(Task::Read { directory, part: 0, selected, names });
         }
     }
 
@@ -501,6 +604,9 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         self.rows.clear();
         let mut more = true;
         loop {
+            if self.walk.is_paused() {
+                return Rest::Paused;
+            }
             if self.names.is_empty() {
                 if !more {
                     return Rest::Nothing;
@@ -550,7 +656,12 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             fail(&directory.path(), Step::Xattrs, errno);
             with_xattrs = false;
         }
+        let mut looked_at: usize = 0;
         while self.rows.bytes() < walk.options.part_bytes {
+            looked_at += 1;
+            if looked_at.is_multiple_of(PAUSE_ASKED_EVERY) && walk.is_paused() {
+                break;
+            }
             let Some(name) = self.names.take() else { break };
             let bytes = name.to_bytes();
             let escaped = escape(bytes);
@@ -611,7 +722,8 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 walk.counts.directories.fetch_add(1, Ordering::Relaxed);
             }
             None => {
-                self.stack.put(Task::Read { directory, part: 0, selected: Selected::Alone });
+                let (selected, names) = (Selected::Alone, Names::default());
+                self.stack.put(Task::Read { directory, part: 0, selected, names });
             }
         };
         self.batch.hand_over(&mut self.sink, walk.classes, round, changed, unread)

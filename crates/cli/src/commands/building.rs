@@ -36,12 +36,23 @@ impl Sink for Shards<'_> {
     }
 }
 
+/// The same for what asks by itself whether it is to end, and goes on later.
+pub struct Listings<'a>(pub ShardWriter<'a>);
+
+impl Sink for Listings<'_> {
+    type Error = Stopped;
+
+    fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Stopped> {
+        Ok(self.0.push(listing)?)
+    }
+}
+
 /// Ends the process, without what was written, if it was asked to end.
 pub fn end_if_asked(writer: Writer) -> Writer {
     if interrupt::asked() {
         interrupt::go_on_to_the_end();
         drop(writer);
-        interrupt::end();
+        interrupt::end(false);
     }
     writer
 }

@@ -1,7 +1,8 @@
 //! `canopy index`
 
-use super::building::{Shards, end_if_asked, publish, with_progress};
+use super::building::{Shards, publish, with_progress};
 use super::index_faults::{Faults, Shortfalls};
+use super::resuming::{self, Notes};
 use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader};
 use super::update::scan_part;
 use crate::config::settings;
@@ -11,15 +12,19 @@ use crate::outcome::{Outcome, message, say, warn_of};
 use crate::places;
 use crate::{Engine, companion, interrupt};
 use anyhow::Context;
-use canopy_index::{Disk, NewSource, Retention, ScanRecord, Writer, WriterOptions};
-use canopy_model::{Approach, Attributes, Audience, ClassTable, Grant, escape};
+use canopy_index::{
+    Disk, NewSource, Retention, ScanRecord, Unfinished, UnfinishedSource, Writer, WriterOptions,
+};
+use canopy_model::{
+    Approach, Attributes, Audience, ClassTable, Grant, OwnerLimits, escape, unescape,
+};
 use canopy_scan::{
     Counts, Excludes, FoundXattr, MountRules, Root, ScanError, ScanOptions, Selection, threads_max,
 };
-use canopy_text::human_size;
+use canopy_text::{TimeStyle, human_size};
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -30,7 +35,8 @@ use std::time::{Duration, Instant};
 /// A tree that was indexed before is replaced; others stay. One that lies in a source takes the
 /// place of what the source had there, and a source in PATH becomes part of PATH's. Readers see the
 /// old generation until the new one is whole. A tree that cannot be scanned stays as it was, and
-/// 'canopy info' says since when. Exit code 0: complete; 1: some entries vanished, could not be
+/// 'canopy info' says since when. A run that was interrupted, even by a loss of power, goes on when
+/// the same command is run again within 24 hours. Exit code 0: complete; 1: some entries vanished, could not be
 /// read, have too long a path or changed hands meanwhile, or a tree stays as it was; 2: nothing was
 /// published.
 ///
@@ -89,9 +95,15 @@ pub struct Arguments {
     /// the end there are no answers about PATH, and those who read now may not come to their end
     #[arg(long)]
     replace: bool,
+    /// Scan all anew, even where an interrupted run could go on
+    #[arg(long)]
+    restart: bool,
     /// List entries that vanished or could not be read in FILE
     #[arg(long, value_name = "FILE")]
     errors: Option<PathBuf>,
+    /// Entries after which it is noted how far the scan is, besides each minute
+    #[arg(long, value_name = "N", hide = true)]
+    noted_every: Option<NonZeroU64>,
 }
 
 /// What reads namespaces, which only `canopy-ns` has.
@@ -205,12 +217,24 @@ pub fn run(
     interrupt::watch()?;
     let trusted = settings().trust_fs.clone().unwrap_or_default();
     let rules = MountRules::new(trusted, arguments.no_prune);
-    if arguments.replace && give_up(&mut writer, &arguments.paths, &rules, &root_of) {
+    let asked = asked(&arguments, &root_of);
+    let resumed = resume(&mut writer, &arguments, &asked, (&rules, &root_of))?;
+    if resumed.is_none()
+        && arguments.replace
+        && give_up(&mut writer, &arguments.paths, &rules, &root_of)
+    {
         writer.publish()?;
         writer = Writer::open(&location, options.clone())?;
     }
+    let mut scans = Scans::new(&writer, (arguments.memory, threads), arguments.max_rate, faults)?;
+    let noted_every = arguments.noted_every.map(NonZeroU64::get);
+    let notes = scans.notes.insert(Notes::new(asked, noted_every, resumed.as_ref()));
+    arguments.paths.retain(|path| !notes.is_done(&root_of(path)));
+    if let Some(before) = &resumed {
+        resuming::add_counts(&scans.counts, before);
+    }
     let run = Run {
-        scans: Scans::new(&writer, (arguments.memory, threads), arguments.max_rate, faults)?,
+        scans,
         record: ScanRecord {
             one_file_system: arguments.one_file_system,
             excludes: arguments.exclude.clone(),
@@ -224,12 +248,24 @@ pub fn run(
     };
     let failed = with_progress(
         |elapsed| progress(&run.scans.counts, elapsed),
-        || {
-            let failed = |path: &PathBuf| Some((path.clone(), run.index(&mut writer, path).err()?));
-            arguments.paths.iter().filter_map(failed).collect::<Vec<_>>()
-        },
+        || run.index_all(&mut writer, resumed.as_ref().and_then(|resumed| resumed.source.as_ref())),
     );
-    let mut writer = end_if_asked(writer);
+    if interrupt::asked() {
+        interrupt::go_on_to_the_end();
+        let goes_on = run.notes().take_sources(&mut writer, &run.scans.counts);
+        drop(writer);
+        interrupt::end(goes_on);
+    }
+    let failed = match failed {
+        Ok(failed) => failed,
+        Err(error) => {
+            let source = resumed.and_then(|resumed| resumed.source);
+            source.iter().for_each(|source| writer.failed(&source.root, format!("{error:#}")));
+            // It is told here, too.
+            drop(writer.keep());
+            return Err(error);
+        }
+    };
     for (path, error) in &failed {
         let root = root_of(path);
         // A path that was mistyped is not missing from the index, nor is a namespace whose place is
@@ -243,7 +279,7 @@ pub fn run(
             writer.failed(&root, format!("{error:#}"));
         }
     }
-    if failed.len() == arguments.paths.len() {
+    if !failed.is_empty() && failed.len() == arguments.paths.len() && resumed.is_none() {
         let Scans { counts, faults, .. } = run.scans;
         if let Err(error) = writer.keep() {
             message(format_args!("'canopy info' will not tell of what failed: {error}"));
@@ -282,18 +318,97 @@ pub fn run(
     let complete = counts.faults() == 0 && shown == Outcome::Complete && !stays && listed.is_ok();
     let (failed, vanished) = (counts.failed.into_inner(), counts.vanished.into_inner());
     let seconds = begun.elapsed().as_secs_f64();
+    let before = resumed.as_ref().map_or(0, |resumed| resumed.entries);
     say(format_args!(
         "generation {}: {} entries in {} directories, {:.1} s ({:.0} entries/s), {} in {} shards, \
          {failed} unreadable, {vanished} vanished",
         published.generation,
-        published.entries,
+        published.entries + before,
         counts.directories.into_inner(),
         seconds,
         published.entries as f64 / seconds,
         human_size(published.bytes as i64),
         published.shards,
     ))?;
+    if let Some(Unfinished { entries, directories, begun_ns, .. }) = resumed {
+        let begun = shown_time(begun_ns);
+        say(format_args!(
+            "resumed: {entries} of the entries, in {directories} directories, are from the scan of \
+             {begun}"
+        ))?;
+    }
     Ok(if complete { derived } else { Outcome::Partial })
+}
+
+/// Returns what a run asks for, in words that another one can be compared with.
+fn asked(arguments: &Arguments, root_of: &dyn Fn(&Path) -> String) -> String {
+    let limits: OwnerLimits = arguments.limits.into();
+    resuming::asked(serde_json::json!({
+        "roots": arguments.paths.iter().map(|path| root_of(path)).collect::<Vec<_>>(),
+        "namespaces": arguments.paths.iter().map(|path| namespace_of(path).is_some()).collect::<Vec<_>>(),
+        "one_file_system": arguments.one_file_system,
+        "exclude": arguments.exclude,
+        "no_prune": arguments.no_prune,
+        "no_xattrs": arguments.no_xattrs,
+        "name": arguments.name,
+        "limits": [limits.classes, limits.names],
+        "incremental": arguments.incremental,
+        "trust_directory_times": arguments.trust_directory_times,
+        "replace": arguments.replace,
+    }))
+}
+
+/// Goes on with the run that was interrupted, if it was the same; says what becomes of it.
+fn resume(
+    writer: &mut Writer,
+    arguments: &Arguments,
+    asked: &str,
+    (rules, root_of): (&MountRules, &dyn Fn(&Path) -> String),
+) -> anyhow::Result<Option<Unfinished>> {
+    let why = match (writer.unfinished(), writer.unfinished_is_useless()) {
+        (None, None) => return Ok(None),
+        (None, Some(reason)) => reason.to_owned(),
+        (Some(_), _) if arguments.restart => "--restart was given".to_owned(),
+        (Some(before), _) if before.asked != asked => {
+            "it was of other trees, with other options or by another version".to_owned()
+        }
+        (Some(before), _) => {
+            let source = before.source.as_ref();
+            let path = source.and_then(|source| {
+                arguments.paths.iter().find(|path| root_of(path) == source.root)
+            });
+            let root = path.map(|path| Root::open(path, writer.classes(), rules));
+            let is_same = match (source, &root) {
+                (None, _) => true,
+                (Some(source), Some(Ok(root))) => {
+                    resuming::identity(root).is_ok_and(|identity| identity == source.identity)
+                }
+                (Some(_), _) => false,
+            };
+            match is_same.then(|| writer.resume()).transpose()? {
+                Some(Ok(before)) => {
+                    message(format_args!(
+                        "going on with the scan of {}, which was interrupted after {} entries",
+                        shown_time(before.begun_ns),
+                        before.entries
+                    ));
+                    return Ok(Some(before));
+                }
+                Some(Err(reason)) => reason,
+                None => "its source is another directory, or other file systems are mounted there"
+                    .to_owned(),
+            }
+        }
+    };
+    writer.give_up_unfinished()?;
+    message(format_args!(
+        "all is scanned anew: the scan that was interrupted cannot go on, since {why}"
+    ));
+    Ok(None)
+}
+
+fn shown_time(time_ns: i64) -> String {
+    TimeStyle::long_iso().show(time_ns, time_ns)
 }
 
 fn progress(counts: &Counts, elapsed: Duration) -> String {
@@ -313,6 +428,62 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    fn notes(&self) -> &Notes {
+        self.scans.notes.as_ref().expect("a run has notes")
+    }
+
+    /// Scans all trees, first the rest of the one that was interrupted; returns those that failed.
+    fn index_all(
+        &self,
+        writer: &mut Writer,
+        interrupted: Option<&UnfinishedSource>,
+    ) -> anyhow::Result<Vec<(PathBuf, anyhow::Error)>> {
+        if let Some(source) = interrupted {
+            let kept = "nothing was published; what was scanned is kept: the same command goes on, \
+                        with --restart it scans all anew";
+            self.go_on(writer, source).context(kept)?;
+        }
+        let mut failed = Vec::new();
+        for path in &self.arguments.paths {
+            let is_done = interrupted.is_some() && {
+                let root =
+                    |path: &Path| root_of(path, self.namespaces, self.arguments.root.as_deref());
+                self.notes().is_done(&root(path))
+            };
+            if !is_done && !interrupt::asked() {
+                let error = self.index(writer, path).err();
+                failed.extend(error.map(|error| (path.clone(), error)));
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Scans the rest of a tree whose scan was interrupted.
+    fn go_on(&self, writer: &mut Writer, source: &UnfinishedSource) -> anyhow::Result<()> {
+        let path = PathBuf::from(OsStr::from_bytes(&unescape(&source.root)));
+        let before = self.scans.shortfalls(writer, &self.rules);
+        let (root, new) = self.scans.open(writer, &path, &self.rules, &self.record)?;
+        let identity = resuming::identity(&root)?;
+        anyhow::ensure!(identity == source.identity, "{} was replaced", path.display());
+        let record = new.scan.clone().unwrap_or_default();
+        let mut selection = Selection::default();
+        for directory in &source.remaining {
+            selection.add(&directory.path, directory.is_whole());
+        }
+        let begun = writer.resume_source(new, source)?;
+        if source.trusts_times {
+            writer.trust_directory_times(begun)?;
+        }
+        let partial = self.scans.counts.partial.load(Ordering::Relaxed);
+        self.notes().begin(source.clone(), before.clone(), partial);
+        let part = (root, &selection);
+        let scanned = scan_part(writer, &self.scans, begun, part, &self.rules, &record);
+        if source.is_partial || self.scans.counts.partial.load(Ordering::Relaxed) > partial {
+            writer.note_partial(begun);
+        }
+        self.ended(writer, begun, &source.root, (&before, &source.missing), scanned)
+    }
+
     /// Scans a tree and adds it to what is published next. After an error, nothing of it is.
     fn index(&self, writer: &mut Writer, path: &Path) -> anyhow::Result<()> {
         if let (Some(source), Some(namespace)) = (self.namespaces, namespace_of(path)) {
@@ -324,30 +495,36 @@ impl Run<'_> {
         let escaped = root.escaped_path();
         let record = new.scan.clone().unwrap_or_default();
         let known = writer.sources().into_iter().find(|(source, _)| source.root == new.root);
+        let known = known.filter(|_| self.arguments.incremental);
+        let is_same = known.as_ref().is_some_and(|(_, known)| known.as_ref() == Some(&record));
         let partial = self.scans.counts.partial.load(Ordering::Relaxed);
-        let (begun, scanned) = match known.filter(|_| self.arguments.incremental) {
-            Some((_, before)) => {
-                let begun = writer.refresh_source(new, [(String::new(), true)], false)?;
-                let is_same = before.as_ref() == Some(&record);
-                if self.arguments.trust_directory_times && !is_same {
-                    message(format_args!(
-                        "all directories of {} are read: the index has some as other options made \
-                         them, or not all of some",
-                        path.display()
-                    ));
-                }
-                (begun, self.scan_again(writer, (begun, is_same), root, &record))
+        let source = UnfinishedSource {
+            root: escaped.clone(),
+            identity: resuming::identity(&root)?,
+            scanned_ns: new.scanned_ns,
+            trusts_times: self.arguments.trust_directory_times && is_same,
+            ..UnfinishedSource::default()
+        };
+        self.notes().begin(source, before.clone(), partial);
+        let (begun, scanned) = if known.is_some() {
+            let begun = writer.refresh_source(new, [(String::new(), true)], false)?;
+            if self.arguments.trust_directory_times && !is_same {
+                message(format_args!(
+                    "all directories of {} are read: the index has some as other options made \
+                     them, or not all of some",
+                    path.display()
+                ));
             }
-            None => {
-                let new = NewSource { name: self.arguments.name.clone(), ..new };
-                let begun = writer.add_source(new)?;
-                (begun, self.scans.scan(writer, begun, (root, None), &self.rules, &record))
-            }
+            (begun, self.scan_again(writer, (begun, is_same), root, &record))
+        } else {
+            let new = NewSource { name: self.arguments.name.clone(), ..new };
+            let begun = writer.add_source(new)?;
+            (begun, self.scans.scan(writer, begun, (root, None), &self.rules, &record))
         };
         if self.scans.counts.partial.load(Ordering::Relaxed) > partial {
             writer.note_partial(begun);
         }
-        self.ended(writer, begun, &escaped, &before, scanned)
+        self.ended(writer, begun, &escaped, (&before, &[]), scanned)
     }
 
     /// Scans a tree that is a source; `is_same` says whether the index has it by the same options.
@@ -416,21 +593,23 @@ impl Run<'_> {
             Ok(())
         };
         let scanned = scan();
-        self.ended(writer, source, &escaped, &before, scanned)
+        self.ended(writer, source, &escaped, (&before, &[]), scanned)
     }
 
-    /// Notes how the scan of a source ended.
+    /// Notes how the scan of a source ended, of which this was missing when it was interrupted.
     fn ended(
         &self,
         writer: &mut Writer,
         source: u32,
         root: &str,
-        before: &Shortfalls,
+        (before, interrupted): (&Shortfalls, &[String]),
         scanned: anyhow::Result<()>,
     ) -> anyhow::Result<()> {
+        self.notes().end(scanned.is_ok());
         match scanned {
             Ok(()) => {
-                let missing = self.scans.shortfalls(writer, &self.rules).since(before);
+                let mut missing = interrupted.to_vec();
+                missing.extend(self.scans.shortfalls(writer, &self.rules).since(before));
                 if !missing.is_empty() {
                     writer.incomplete(root, missing.join("; "));
                 }

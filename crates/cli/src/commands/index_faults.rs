@@ -174,6 +174,7 @@ impl ErrorList {
 }
 
 /// How much the index does not show, at one moment of a run, though the source would.
+#[derive(Clone)]
 pub(super) struct Shortfalls {
     counts: [(u64, &'static str); 6],
     /// Directories for their owner and root alone, by owner.

@@ -2,7 +2,7 @@
 
 use crate::options::{ReadOptions, age, now_ns, stdout_for_json};
 use crate::outcome::Outcome;
-use canopy_index::{Failure, Index, KeptGeneration, SourceRecord};
+use canopy_index::{Failure, Index, KeptGeneration, SourceRecord, Unfinished};
 use canopy_read::to_path;
 use canopy_text::human_size;
 use canopy_text::safe::one_line;
@@ -86,6 +86,15 @@ fn as_json(index: &Index) -> anyhow::Result<Value> {
             "published": failure.published,
         })
     };
+    let unfinished = |scan: &Unfinished| {
+        json!({
+            "begun_ns": scan.begun_ns,
+            "noted_ns": scan.noted_ns,
+            "entries": scan.entries,
+            "done": scan.done,
+            "root": scan.source.as_ref().map(|source| &source.root),
+        })
+    };
     let generation = |kept: &KeptGeneration| {
         let KeptGeneration { generation, published_ns } = kept;
         json!({ "generation": generation, "published_ns": published_ns })
@@ -97,6 +106,7 @@ fn as_json(index: &Index) -> anyhow::Result<Value> {
         "retention": index.retention().to_string(),
         "kept": index.kept().iter().map(generation).collect::<Vec<_>>(),
         "sources": index.sources().iter().map(source).collect::<anyhow::Result<Vec<_>>>()?,
+        "unfinished": index.unfinished().as_ref().map(unfinished),
         "failures": index.failures()?.iter().map(failure).collect::<Vec<_>>(),
         "classes": index.classes().all,
         "visible_classes": index.classes().visible,
@@ -166,6 +176,14 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
             output,
             "source      {root}{name}: {entries} entries, {}, scanned {scanned} ago{updated}",
             human_size(bytes as i64)
+        )?;
+    }
+    if let Some(Unfinished { begun_ns, noted_ns, entries, .. }) = index.unfinished() {
+        let (begun, noted) = (age(now_ns - begun_ns), age(now_ns - noted_ns));
+        writeln!(
+            output,
+            "unfinished  a scan that began {begun} ago and had {entries} entries {noted} ago: at \
+             work, or interrupted; the same 'canopy index' goes on with it"
         )?;
     }
     for failure in index.failures()? {

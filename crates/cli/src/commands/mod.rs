@@ -20,6 +20,7 @@ mod manual;
 pub mod mount;
 pub mod ns;
 pub mod report;
+mod resuming;
 mod scanning;
 pub mod source;
 pub mod sql;

@@ -1,12 +1,15 @@
 //! What the commands that scan sources share.
 
-use super::building::Shards;
+use super::building::{Listings, Stopped};
 use super::index_faults::{Faults, Shortfalls};
+use super::resuming::Notes;
 use crate::config::{prune_patterns, settings};
+use crate::interrupt;
 use anyhow::Context;
 use canopy_index::{Configured, NewSource, ScanRecord, Writer};
 use canopy_scan::{
-    Counts, Excludes, Fault, MountRules, Part, RateLimit, Root, ScanError, ScanOptions, Step, scan,
+    Counts, Excludes, Fault, MountRules, Part, Pauses, RateLimit, Remaining, Root, ScanError,
+    ScanOptions, Step, scan,
 };
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
@@ -27,6 +30,8 @@ pub(super) struct Scans {
     pub counts: Counts,
     /// What is wrong with entries.
     pub faults: Faults,
+    /// What is noted of how far they are, if they can go on.
+    pub notes: Option<Notes>,
 }
 
 impl Scans {
@@ -45,6 +50,7 @@ impl Scans {
             rate_limit: rate_max.map(|rate| Arc::new(RateLimit::new(rate))),
             counts: Counts::default(),
             faults,
+            notes: None,
         })
     }
 
@@ -125,8 +131,25 @@ impl Scans {
             }
             self.faults.add(&base, error);
         };
-        let sinks = writer.shard_writers(begun).into_iter().map(Shards).collect();
+        let sinks = writer.shard_writers(begun).into_iter().map(Listings).collect();
         let classes = writer.classes();
+        let due = || {
+            let is_due = |notes: &Notes| notes.are_due(&self.counts);
+            interrupt::asked() || self.notes.as_ref().is_some_and(is_due)
+        };
+        let mut pause = |sinks: &mut Vec<Listings<'_>>, remaining: &dyn Fn() -> Vec<Remaining>| {
+            let ends = interrupt::asked();
+            if let Some(notes) = &self.notes {
+                let missing = || self.shortfalls(writer, rules);
+                let mut writers = sinks.drain(..).map(|sink| sink.0).collect();
+                let scan = (begun, &mut writers);
+                notes.take(writer, scan, (remaining(), &self.counts, &missing()), ends)?;
+                sinks.extend(writers.into_iter().map(Listings));
+            }
+            if ends { Err(Stopped::Interrupted) } else { Ok(()) }
+        };
+        let pauses = Pauses { due: &due, pause: &mut pause };
+        let sinks = (sinks, pauses);
         let sinks = scan((root, part), &options, classes, rules, &self.counts, &on_error, sinks)?;
         match unlisted.get() {
             Some(&Fault::Failed(_, errno)) => {
@@ -135,6 +158,10 @@ impl Scans {
             }
             Some(_) => anyhow::bail!("{} was moved while it was scanned", base.display()),
             None => {}
+        }
+        if self.notes.is_some() {
+            // What is over is noted as a whole.
+            interrupt::go_on_to_the_end();
         }
         writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
         Ok(())

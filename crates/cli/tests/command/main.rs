@@ -22,6 +22,7 @@ mod packaging;
 mod past;
 mod places;
 mod requests;
+mod resuming;
 mod sources;
 mod updates;
 mod watch;

@@ -18,11 +18,12 @@ use super::{Writer, now_ns};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::journal::{self, Intent, Leftover};
-use crate::manifest::{self, AllManifests, ClassManifest, Current};
+use crate::manifest::{self, AllManifests, ClassManifest, Current, Manifest};
 use crate::names::{self, Names};
 use crate::retention::{KeptGeneration, Leaving};
 use crate::schema::FileKind;
 use crate::shard_record::ShardRecord;
+use crate::unfinished;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
@@ -170,6 +171,12 @@ impl Drop for Writer {
         if let Ok(left) = journal::read(&self.path) {
             drop(clean(&self.options.disk, &self.names, &left));
         }
+        if let Ok(current) = current(&self.path)
+            && unfinished::is_there(&self.path)
+            && unfinished::files(&self.path, current.map_or(0, |it| it.generation)).is_none()
+        {
+            drop(forget_unfinished(&self.options.disk, &self.names));
+        }
     }
 }
 
@@ -197,6 +204,9 @@ pub(super) fn clean(disk: &Disk, names: &Names, left: &Leftover) -> Result<()> {
         let lists = current.leaving.iter();
         in_use.extend(lists.map(|left| (names::leaving(index, left.generation), false)));
     }
+    let committed = current.as_ref().map_or(0, |current| current.generation);
+    let unfinished = unfinished::files(index, committed).into_iter().flatten();
+    in_use.extend(unfinished.map(|below| (index.join(below), false)));
     let is_committed = current.is_some_and(|current| current.generation == left.generation);
     let mut directories = BTreeSet::new();
     for (intent, below) in &left.intents {
@@ -206,6 +216,24 @@ pub(super) fn clean(disk: &Disk, names: &Names, left: &Leftover) -> Result<()> {
     }
     remove_empty(disk, index, directories);
     disk.remove(&names::journal(index))
+}
+
+/// Removes what there is of a scan that has not come to its end, but for what is current.
+pub(super) fn forget_unfinished(disk: &Disk, names: &Names) -> Result<()> {
+    let index = names.index();
+    let in_use = match current(index)? {
+        Some(current) => files_of(names, current.generation)?,
+        None => Files::new(),
+    };
+    // First, so that it never names what is gone.
+    disk.remove(&names::unfinished(index))?;
+    let list = names::unfinished_files(index);
+    let mut directories = BTreeSet::new();
+    for (intent, below) in journal::read_at(&list)?.intents {
+        perform(disk, index, (intent, &below), &in_use, &mut directories)?;
+    }
+    remove_empty(disk, index, directories);
+    disk.remove(&list)
 }
 
 /// Does what waited for readers of older generations to end: what the lists of the oldest
@@ -282,18 +310,35 @@ pub(super) fn files_in(names: &Names, generation: u64, all: &AllManifests) -> Re
     for ClassManifest { class, manifest, gated } in &all.classes {
         let directory = names.class(class.place);
         files.insert(names::manifest(&directory, class.manifest), false);
-        let mut add = |directory: &Path, shard: &ShardRecord, is_past| {
-            let kinds = FileKind::ALL.into_iter().filter(|&kind| shard.file(kind).is_some());
-            files.extend(kinds.map(|kind| (directory.join(shard.file_name(kind)), is_past)));
-        };
-        manifest.shards.iter().for_each(|shard| add(&directory, shard, true));
-        let in_gated = directory.join(names::GATED);
         let gated = gated.get().map_err(corrupt)?;
-        gated.iter().for_each(|shard| add(&in_gated, shard, false));
-        let sealed = manifest.sealed.iter();
-        files.extend(sealed.map(|file| (directory.join(names::sealed_file(&file.id)), false)));
-        let tables = manifest.tables.iter();
-        files.extend(tables.map(|file| (directory.join(file.file_name()), true)));
+        let all = data_files(&directory, manifest, gated);
+        files.extend(all.into_iter().map(|(path, _, is_past)| (path, is_past)));
     }
     Ok(files)
+}
+
+/// Returns the files that a class has besides its manifest, each with its size in bytes and whether
+/// it is needed to read the generation as the writer can.
+pub(super) fn data_files(
+    directory: &Path,
+    manifest: &Manifest,
+    gated: &[ShardRecord],
+) -> Vec<(PathBuf, u64, bool)> {
+    let mut files = Vec::new();
+    let mut add = |directory: &Path, shard: &ShardRecord, is_past| {
+        let kinds = FileKind::ALL.into_iter().filter_map(|kind| Some((kind, shard.file(kind)?)));
+        files.extend(
+            kinds.map(|(kind, file)| (directory.join(shard.file_name(kind)), file.bytes, is_past)),
+        );
+    };
+    manifest.shards.iter().for_each(|shard| add(directory, shard, true));
+    let in_gated = directory.join(names::GATED);
+    gated.iter().for_each(|shard| add(&in_gated, shard, false));
+    let sealed = manifest.sealed.iter();
+    files.extend(
+        sealed.map(|file| (directory.join(names::sealed_file(&file.id)), file.bytes, false)),
+    );
+    let tables = manifest.tables.iter();
+    files.extend(tables.map(|file| (directory.join(file.file_name()), file.file.bytes, true)));
+    files
 }

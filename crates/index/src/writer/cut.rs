@@ -132,12 +132,23 @@ fn rest_of(class: ClassId, shard: Shard, number: u32, replaced: &Replaced) -> Re
 /// Returns the listings of a shard that are replaced, dead ones among them, in order and disjoint.
 pub(super) fn replaced_listings(shard: &Shard, replaced: &Replaced) -> Result<Vec<RowRange>> {
     let mut ranges = Vec::new();
+    let left_out = left_out_of(shard, replaced)?;
     for directory in replaced.whole() {
-        ranges.push(shard.all_listings_below(directory)?);
+        ranges.extend(between(shard.all_listings_below(directory)?, &left_out));
     }
     for directory in replaced.alone() {
         ranges.push(shard.all_listings_at(directory)?);
     }
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_by_key(|range| range.start);
+    Ok(ranges)
+}
+
+/// Returns the listings of a shard that stay though they are below what is replaced with all below
+/// it, in order and disjoint.
+pub(super) fn left_out_of(shard: &Shard, replaced: &Replaced) -> Result<Vec<RowRange>> {
+    let ranges = replaced.left_out().map(|directory| shard.all_listings_below(directory));
+    let mut ranges = ranges.collect::<Result<Vec<_>>>()?;
     ranges.retain(|range| !range.is_empty());
     ranges.sort_by_key(|range| range.start);
     Ok(ranges)
@@ -242,7 +253,7 @@ fn dead_record(shard: &Shard, listings: &[RowRange], values: &[RowRange]) -> Res
 }
 
 /// Returns what of a range lies between others, which are sorted and disjoint.
-fn between(range: RowRange, others: &[RowRange]) -> Vec<RowRange> {
+pub(super) fn between(range: RowRange, others: &[RowRange]) -> Vec<RowRange> {
     let mut found = Vec::new();
     let mut at = range.start;
     for other in others.iter().filter(|other| other.start < range.end && other.end > range.start) {

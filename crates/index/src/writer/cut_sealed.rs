@@ -1,7 +1,7 @@
 //! Taking what newer listings replace out of the sealed records of a source.
 
 use super::copying::{LISTINGS, copy_listings, copy_values, heads, place_of, read};
-use super::cut::{Cut, kept_values, replaced_listings};
+use super::cut::{Cut, between, kept_values, left_out_of, replaced_listings};
 use super::replaced::Replaced;
 use super::sources::Begun;
 use super::{Held, Writer, Written};
@@ -43,12 +43,13 @@ impl Writer {
             .chain(replaced.alone().map(|directory| (directory, true)))
         {
             let path = join_absolute(&replaced.root, directory);
-            if !alone {
+            let whole = !alone && replaced.holds_all_below(directory);
+            if whole {
                 let hash = self.names.hash(Secret::Passage, &path);
                 below.add(hash, || Some(path.clone()));
             }
             let ends = path.match_indices('/').map(|(at, _)| at).filter(|&at| at > 0);
-            let ends = ends.chain(Some(path.len()).filter(|_| alone));
+            let ends = ends.chain(Some(path.len()).filter(|_| !whole));
             for passage in ends.map(|end| &path[..end]) {
                 if below.known.contains(&self.names.hash(Secret::Passage, passage)) {
                     passages.insert(passage.to_owned());
@@ -56,7 +57,7 @@ impl Writer {
             }
         }
         for (_, shard) in self.shards_of(replaced.source) {
-            self.hash_entries(&shard, replaced, &mut below)?;
+            self.hash_entries(&shard, replaced, &mut below, &mut passages)?;
         }
         for (class, file) in files {
             let mut dropped: FxHashSet<[u8; 16]> = below.found.keys().copied().collect();
@@ -160,15 +161,25 @@ impl Writer {
 
     /// Adds the hashes under which something in a replaced listing may be sealed: entries, and of a
     /// directory that is replaced with all below it, passages.
-    fn hash_entries(&self, shard: &Shard, replaced: &Replaced, below: &mut Below) -> Result<()> {
+    /// Adds passages to `open` of which something behind stays.
+    fn hash_entries(
+        &self,
+        shard: &Shard,
+        replaced: &Replaced,
+        below: &mut Below,
+        open: &mut FxHashSet<String>,
+    ) -> Result<()> {
+        let left_out = left_out_of(shard, replaced)?;
         for directory in replaced.whole() {
-            for listings in shard.listings_below(directory)? {
-                self.hash_entries_of(shard, listings, (replaced, true), below)?;
+            for live in shard.listings_below(directory)? {
+                for listings in between(live, &left_out) {
+                    self.hash_entries_of(shard, listings, (replaced, Some(&mut *open)), below)?;
+                }
             }
         }
         for directory in replaced.alone() {
             for listings in shard.listings_at(directory)? {
-                self.hash_entries_of(shard, listings, (replaced, false), below)?;
+                self.hash_entries_of(shard, listings, (replaced, None), below)?;
             }
         }
         Ok(())
@@ -178,7 +189,7 @@ impl Writer {
         &self,
         shard: &Shard,
         listings: RowRange,
-        (replaced, passages): (&Replaced, bool),
+        (replaced, mut open): (&Replaced, Option<&mut FxHashSet<String>>),
         below: &mut Below,
     ) -> Result<()> {
         for start in listings.clone().step_by(LISTINGS) {
@@ -191,12 +202,17 @@ impl Writer {
                     let (ordinals, names) = (LISTING.of(&batch)?, NAME.of(&batch)?);
                     for (at, &ordinal) in ordinals.iter().enumerate() {
                         let head = &heads[place_of(shard, kind, &chunk, ordinal)?];
-                        let path = join(&head.path, names.value(at));
-                        let path = join_absolute(&replaced.root, &path);
+                        let own = join(&head.path, names.value(at));
+                        let path = join_absolute(&replaced.root, &own);
                         below.add(self.names.hash(Secret::Entry, &path), || None);
-                        if passages && kind == FileKind::Dirs {
-                            let hash = self.names.hash(Secret::Passage, &path);
+                        let Some(open) = open.as_mut().filter(|_| kind == FileKind::Dirs) else {
+                            continue;
+                        };
+                        let hash = self.names.hash(Secret::Passage, &path);
+                        if replaced.holds_all_below(&own) {
                             below.add(hash, || Some(path.clone()));
+                        } else if below.known.contains(&hash) {
+                            open.insert(path);
                         }
                     }
                 }

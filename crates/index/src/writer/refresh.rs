@@ -19,6 +19,7 @@ use crate::digest::{DigestKey, Digester, Digests};
 use crate::error::{Error, Result};
 use crate::schema::FileKind;
 use crate::shard::{RowRange, Shard};
+use crate::unfinished::{RemainingDirectory, RemainingExtent, UnfinishedSource};
 use canopy_model::{Access, Attributes, ClassId, FileType, Listing, join};
 use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -46,6 +47,24 @@ pub(super) struct Refresh {
     pub(super) seals: bool,
     /// What tells whether a directory need not be read.
     pub(super) unread: Option<Unread>,
+    /// When the scan began that goes on here, if one does.
+    pub(super) scanned_ns: Option<i64>,
+    /// Directories listed with all below them of which the index has nothing.
+    pub(super) new: FxHashSet<String>,
+    /// Directories in some that are listed alone that were known, besides those of their listings.
+    pub(super) dirs_known: FxHashMap<String, Vec<String>>,
+}
+
+/// What of a source is listed again.
+#[derive(Default)]
+struct Selected {
+    whole: FxHashSet<String>,
+    new: FxHashSet<String>,
+    alone: Vec<String>,
+    dirs_known: FxHashMap<String, Vec<String>>,
+    scanned_ns: Option<i64>,
+    /// Whether directories that are listed alone may be as they were.
+    compares: bool,
 }
 
 /// A listing that the index has.
@@ -57,7 +76,7 @@ pub(super) struct KnownListing {
 }
 
 /// What a thread has seen of a source.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Seen {
     /// Entries that were handed over.
     pub(super) entries: u64,
@@ -68,7 +87,7 @@ pub(super) struct Seen {
     /// Directories whose entries' values of extended attributes stay, as digests of their places.
     pub(super) kept_values: Vec<u64>,
     /// Directories that were listed alone, with the names of those in them.
-    alone: Vec<(String, Vec<String>)>,
+    pub(super) alone: Vec<(String, Vec<String>)>,
 }
 
 impl Seen {
@@ -84,10 +103,22 @@ impl Seen {
 impl Refresh {
     /// Returns whether a directory is listed with all below it.
     pub(super) fn is_whole(&self, path: &str) -> bool {
-        let whole = self.whole.read();
-        let ends = path.match_indices('/').map(|(at, _)| at);
-        let ends = [0].into_iter().chain(ends).chain([path.len()]);
-        ends.map(|end| &path[..end]).any(|above| whole.contains(above))
+        holds_or_above(&self.whole.read(), path)
+    }
+
+    /// Returns whether the index has nothing of a directory and all below it.
+    pub(super) fn is_new(&self, path: &str) -> bool {
+        holds_or_above(&self.new, path)
+    }
+
+    /// Returns the names of directories that are known in a directory and are none of these.
+    pub(super) fn names_gone(&self, path: &str, names: &HashSet<String>) -> Result<Vec<String>> {
+        let known = self.dirs_known.get(path).into_iter().flatten();
+        let mut gone: Vec<String> = known.filter(|name| !names.contains(*name)).cloned().collect();
+        for (_, shard) in &self.shards {
+            gone.extend(names_gone(shard, path, names)?);
+        }
+        Ok(gone)
     }
 
     /// Takes note of a listing; returns whether the one that the index has stays in its place.
@@ -141,6 +172,36 @@ impl Writer {
         selection: impl IntoIterator<Item = (String, bool)>,
         compares: bool,
     ) -> Result<u32> {
+        let (whole, alone): (Vec<_>, Vec<_>) = selection.into_iter().partition(|(_, whole)| *whole);
+        let selected = Selected {
+            whole: whole.into_iter().map(|(path, _)| path).collect(),
+            alone: alone.into_iter().map(|(path, _)| path).collect(),
+            compares,
+            ..Selected::default()
+        };
+        self.begin_refresh(new, selected)
+    }
+
+    /// Goes on with a source whose scan was interrupted.
+    pub fn resume_source(&mut self, new: NewSource, from: &UnfinishedSource) -> Result<u32> {
+        let mut selected = Selected { scanned_ns: Some(from.scanned_ns), ..Selected::default() };
+        for directory in &from.remaining {
+            let path = directory.path.clone();
+            match directory.extent {
+                RemainingExtent::New => drop(selected.new.insert(path)),
+                RemainingExtent::Whole => drop(selected.whole.insert(path)),
+                RemainingExtent::Alone => {
+                    if !directory.known.is_empty() {
+                        selected.dirs_known.insert(path.clone(), directory.known.clone());
+                    }
+                    selected.alone.push(path);
+                }
+            }
+        }
+        self.begin_refresh(new, selected)
+    }
+
+    fn begin_refresh(&mut self, new: NewSource, selected: Selected) -> Result<u32> {
         self.settle();
         let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
         let own = sources.filter(|source| source.root == new.root);
@@ -149,11 +210,9 @@ impl Writer {
         else {
             return Err(Error::NoSource(new.root));
         };
-        let new = NewSource { name: Some(name), ..new };
+        let new_source = NewSource { name: Some(name), ..new };
         let shards = self.shards_of(source);
-        let (whole, alone): (Vec<_>, Vec<_>) = selection.into_iter().partition(|(_, whole)| *whole);
-        let whole: FxHashSet<String> = whole.into_iter().map(|(path, _)| path).collect();
-        let alone: Vec<String> = alone.into_iter().map(|(path, _)| path).collect();
+        let Selected { mut whole, new, alone, dirs_known, scanned_ns, compares } = selected;
         let key = self.digest_key;
         let mut known = FxHashMap::default();
         for (number, (_, shard)) in shards.iter().enumerate() {
@@ -167,15 +226,25 @@ impl Writer {
             }
             shard.close(FileKind::Listings);
         }
-        let seals = !self.unprivileged;
-        let listings = shards.iter().map(|(_, shard)| shard.rows(FileKind::Listings));
-        let kept = Arc::new(KeptListings::none(listings));
-        let whole_asked = whole.len();
-        let whole = RwLock::new(whole);
-        let unread = None;
-        let refresh =
-            Refresh { source, shards, known, kept, key, whole, whole_asked, alone, seals, unread };
-        self.begin_source(new, None, Some(refresh))
+        whole.extend(new.iter().cloned());
+        let refresh = Refresh {
+            source,
+            known,
+            kept: Arc::new(KeptListings::none(
+                shards.iter().map(|(_, shard)| shard.rows(FileKind::Listings)),
+            )),
+            shards,
+            key,
+            whole_asked: whole.len(),
+            whole: RwLock::new(whole),
+            alone,
+            seals: !self.unprivileged,
+            unread: None,
+            scanned_ns,
+            new,
+            dirs_known,
+        };
+        self.begin_source(new_source, None, Some(refresh))
     }
 
     pub(super) fn refresh(&self, begun: u32) -> Option<&Refresh> {
@@ -281,27 +350,35 @@ impl Writer {
         !self.has_changed && self.incomplete.is_empty() && self.begun.values().all(is_as_before)
     }
 
-    /// Returns what the listings of a source that was begun replace, if anything.
-    pub(super) fn replaced(&self, begun: &Begun, seen: Seen) -> Result<Option<Replaced>> {
+    /// Returns what the listings of a source that was begun replace, if anything, where these
+    /// directories remain to be listed.
+    pub(super) fn replaced(
+        &self,
+        begun: &Begun,
+        seen: Seen,
+        remaining: &[RemainingDirectory],
+    ) -> Result<Option<Replaced>> {
         if let Some(above) = &begun.above {
             let whole = [above.path.clone()];
             return Ok(Some(Replaced::new(above.id, &above.root, whole, [])));
         }
         let Some(refresh) = &begun.refresh else { return Ok(None) };
-        let mut alone: BTreeMap<String, HashSet<String>> = BTreeMap::new();
-        for (path, names) in seen.alone {
-            alone.entry(path).or_default().extend(names);
-        }
-        let mut whole: Vec<String> = refresh.whole.read().iter().cloned().collect();
-        for (path, names) in &alone {
-            for (_, shard) in &refresh.shards {
-                for gone in names_gone(shard, path, names)? {
-                    whole.push(join(path, &gone));
-                }
+        let (below, pending): (Vec<_>, Vec<_>) =
+            remaining.iter().partition(|directory| directory.is_whole());
+        let pending: FxHashSet<&str> =
+            pending.into_iter().map(|directory| directory.path.as_str()).collect();
+        let alone = names_in(&seen.alone);
+        let mut whole: Vec<String> =
+            refresh.whole.read().difference(&refresh.new).cloned().collect();
+        for (path, names) in alone.iter().filter(|(path, _)| !pending.contains(path.as_str())) {
+            for gone in refresh.names_gone(path, names)? {
+                whole.push(join(path, &gone));
             }
         }
-        let alone = alone.into_keys().chain(refresh.alone.iter().cloned());
+        let others = refresh.alone.iter().filter(|path| !pending.contains(path.as_str()));
+        let alone = alone.into_keys().chain(others.cloned());
         let mut replaced = Replaced::new(refresh.source, begun.root(), whole, alone);
+        replaced.leave_out(below.into_iter().map(|directory| directory.path.clone()));
         replaced.kept = refresh.kept.clone();
         let places = seen.kept_values.into_iter().collect();
         replaced.kept_values = KeptValues { key: refresh.key, places };
@@ -315,6 +392,22 @@ impl Writer {
             refresh.is_whole("") || refresh.alone.iter().any(String::is_empty)
         })
     }
+}
+
+/// Returns the names of directories that were seen in directories listed alone, by path.
+pub(super) fn names_in(alone: &[(String, Vec<String>)]) -> BTreeMap<String, HashSet<String>> {
+    let mut by_path: BTreeMap<String, HashSet<String>> = BTreeMap::new();
+    for (path, names) in alone {
+        by_path.entry(path.clone()).or_default().extend(names.iter().cloned());
+    }
+    by_path
+}
+
+/// Returns whether a set has a directory or one above it.
+fn holds_or_above(set: &FxHashSet<String>, path: &str) -> bool {
+    let ends = path.match_indices('/').map(|(at, _)| at);
+    let mut ends = [0].into_iter().chain(ends).chain([path.len()]);
+    ends.any(|end| set.contains(&path[..end]))
 }
 
 /// Adds listings of a shard to those that may be as they were.

@@ -19,6 +19,8 @@ pub(super) struct Replaced {
     whole: Vec<String>,
     /// Directories whose listing alone is replaced.
     alone: BTreeSet<String>,
+    /// Directories below those that stay with all below them, in path order, none below another one.
+    left_out: Vec<String>,
     /// Listings among these that stay, since they are as they were.
     pub(super) kept: Arc<KeptListings>,
     /// Directories among these whose entries' values of extended attributes stay.
@@ -70,14 +72,7 @@ impl Replaced {
         whole: impl IntoIterator<Item = String>,
         alone: impl IntoIterator<Item = String>,
     ) -> Self {
-        let mut all: Vec<String> = whole.into_iter().collect();
-        all.sort_by(|a, b| compare_paths(a, b));
-        let mut whole: Vec<String> = Vec::with_capacity(all.len());
-        for path in all {
-            if whole.last().is_none_or(|last| !is_below(&path, last)) {
-                whole.push(path);
-            }
-        }
+        let whole = topmost(whole);
         let mut replaced = Replaced { source, root: root.to_owned(), whole, ..Self::default() };
         for path in alone {
             if !replaced.holds(&path) {
@@ -87,11 +82,27 @@ impl Replaced {
         replaced
     }
 
+    /// Has directories stay that are below those that are replaced with all below them.
+    pub(super) fn leave_out(&mut self, directories: impl IntoIterator<Item = String>) {
+        self.left_out = topmost(directories);
+    }
+
     /// Returns whether the listing of a directory is replaced.
     pub(super) fn holds(&self, path: &str) -> bool {
-        let after = |whole: &String| compare_paths(whole, path) != Ordering::Greater;
-        let last = self.whole.partition_point(after).checked_sub(1).map(|at| &self.whole[at]);
-        last.is_some_and(|last| is_below(path, last)) || self.alone.contains(path)
+        is_in(&self.whole, path) && !is_in(&self.left_out, path) || self.alone.contains(path)
+    }
+
+    /// Returns whether all that is at and below a directory is replaced, given that this is one of
+    /// [`Replaced::whole`] or below one.
+    pub(super) fn holds_all_below(&self, path: &str) -> bool {
+        let first = self.left_out.partition_point(|out| compare_paths(out, path) == Ordering::Less);
+        let below = self.left_out.get(first).is_some_and(|out| is_below(out, path));
+        !below && !is_in(&self.left_out, path)
+    }
+
+    /// Directories below those that stay with all below them.
+    pub(super) fn left_out(&self) -> impl Iterator<Item = &str> {
+        self.left_out.iter().map(String::as_str)
     }
 
     /// Directories that are replaced with all below them.
@@ -103,6 +114,27 @@ impl Replaced {
     pub(super) fn alone(&self) -> impl Iterator<Item = &str> {
         self.alone.iter().map(String::as_str)
     }
+}
+
+/// Returns directories in path order, without those below others.
+fn topmost(directories: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut all: Vec<String> = directories.into_iter().collect();
+    all.sort_by(|a, b| compare_paths(a, b));
+    let mut top: Vec<String> = Vec::with_capacity(all.len());
+    for path in all {
+        if top.last().is_none_or(|last| !is_below(&path, last)) {
+            top.push(path);
+        }
+    }
+    top
+}
+
+/// Returns whether a path is at or below one of these directories, which are in path order, none
+/// below another one.
+fn is_in(directories: &[String], path: &str) -> bool {
+    let after = |directory: &String| compare_paths(directory, path) != Ordering::Greater;
+    let last = directories.partition_point(after).checked_sub(1).map(|at| &directories[at]);
+    last.is_some_and(|last| is_below(path, last))
 }
 
 #[cfg(test)]
@@ -122,6 +154,16 @@ mod tests {
         for path in ["", "a/bc", "a/d/e", "a-", "xx", "a/c"] {
             assert!(!replaced.holds(path), "{path}");
         }
-        assert!(Replaced::new(0, "/", own(&[""]), own(&[])).holds("any/thing"));
+        let mut replaced = Replaced::new(0, "/", own(&[""]), own(&["b/x"]));
+        assert!(replaced.holds("any/thing"));
+        replaced.leave_out(own(&["b", "a/c", "b/c"]));
+        for path in ["", "a", "a/cc", "b/x", "b-"] {
+            assert!(replaced.holds(path), "{path}");
+        }
+        for path in ["b", "b/c/d", "a/c", "a/c/d", "b/x/y"] {
+            assert!(!replaced.holds(path), "{path}");
+        }
+        assert!(["any", "a/cc", "a/b"].iter().all(|path| replaced.holds_all_below(path)));
+        assert!(["", "a", "a/c", "a/c/d", "b"].iter().all(|path| !replaced.holds_all_below(path)));
     }
 }

@@ -197,6 +197,19 @@ impl<'a> ShardWriter<'a> {
         }
     }
 
+    /// Writes what has at least so many rows.
+    pub(super) fn write_larger_than(&mut self, rows_min: usize) -> Result<()> {
+        let rows = self.builders.iter().filter(|(_, builder)| builder.rows() >= rows_min);
+        for class in rows.map(|(&class, _)| class).collect::<Vec<_>>() {
+            self.flush(class)?;
+        }
+        let sealed = self.sealed.iter().filter(|(_, sealed)| sealed.rows() >= rows_min);
+        for class in sealed.map(|(&class, _)| class).collect::<Vec<_>>() {
+            self.flush_sealed(class)?;
+        }
+        Ok(())
+    }
+
     fn largest(&self) -> Option<Largest> {
         let builders = self.builders.iter().filter(|(_, builder)| !builder.is_empty());
         let rows = builders.map(|(&class, builder)| (builder.bytes(), Largest::Rows(class)));

@@ -12,11 +12,12 @@ use super::{Held, NewSource, ShardWriter, Writer, Written};
 use crate::builder::{Value, shown_names};
 use crate::error::{Error, Result};
 use crate::failures::Failures;
-use crate::manifest::{Manifest, SourceRecord};
+use crate::manifest::{Manifest, ScanRecord, SourceRecord};
 use crate::names;
 use crate::schema::FileKind;
 use crate::shard_record::ShardRecord;
-use canopy_model::{Listing, escape, join};
+use crate::unfinished;
+use canopy_model::{ClassId, Listing, escape, join};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -30,7 +31,7 @@ pub(super) struct Begun {
     /// Sources with roots below, by path below the root of the source that the listings go to.
     inner: HashMap<String, u32>,
     /// Those of them whose roots were listed.
-    listed: Mutex<HashSet<u32>>,
+    pub(super) listed: Mutex<HashSet<u32>>,
     /// The source that this is, if parts of it are listed again.
     pub(super) refresh: Option<Refresh>,
     /// What becomes of shards whose rows are replaced.
@@ -208,22 +209,32 @@ impl Writer {
     pub fn abandon(&mut self, source: u32) {
         self.begun.remove(&source);
         self.unfinished.lock().remove(&source);
+        let committed = self.current.as_ref().map_or(0, |current| current.generation);
+        let noted: HashSet<_> = unfinished::files(&self.path, committed)
+            .into_iter()
+            .flatten()
+            .map(|path| self.path.join(path))
+            .collect();
+        let remove = |path: &Path| {
+            // What cannot be removed now is in the journal.
+            if !noted.contains(path) {
+                drop(self.options.disk.remove(path));
+            }
+        };
         let mut written = self.shards.lock();
         for (class, written) in written.extract_if(.., |(_, written)| written.source() == source) {
             let directory = self.dirs.directory(&self.table, class);
-            // What cannot be removed now is in the journal.
-            let remove = |directory: &Path, shard: &ShardRecord| {
+            let remove_shard = |directory: &Path, shard: &ShardRecord| {
                 for kind in FileKind::ALL.into_iter().filter(|&kind| shard.file(kind).is_some()) {
-                    drop(self.options.disk.remove(&directory.join(shard.file_name(kind))));
+                    remove(&directory.join(shard.file_name(kind)));
                 }
             };
             match written {
-                Written::Shard(shard) => remove(&directory, &shard),
+                Written::Shard(shard) => remove_shard(&directory, &shard),
                 Written::Sealed { file, gated, .. } => {
-                    let path = directory.join(names::sealed_file(&file.id));
-                    drop(self.options.disk.remove(&path));
+                    remove(&directory.join(names::sealed_file(&file.id)));
                     let directory = directory.join(names::GATED);
-                    gated.iter().for_each(|shard| remove(&directory, shard));
+                    gated.iter().for_each(|shard| remove_shard(&directory, shard));
                 }
             }
         }
@@ -245,7 +256,8 @@ impl Writer {
             let listed = begun.listed.into_inner();
             let absorbed = self.remove_rows_of(|source| listed.contains(&source.id));
             self.published.absorbed.extend(absorbed);
-            if begun.refresh.as_ref().is_none_or(|refresh| refresh.is_whole("")) {
+            let is_all = |refresh: &Refresh| refresh.scanned_ns.is_some() || refresh.is_whole("");
+            if begun.refresh.as_ref().is_none_or(is_all) {
                 self.failures.remove(&begun.new.root);
             }
             self.take_out(begun.cuts.into_inner());
@@ -264,7 +276,7 @@ impl Writer {
                     if has_new_root {
                         let old = self.remove_source_record(refresh.source);
                         if let Some(old) = old.filter(|_| !refresh.is_whole("")) {
-                            new.scanned_ns = old.scanned_ns;
+                            new.scanned_ns = refresh.scanned_ns.unwrap_or(old.scanned_ns);
                         }
                         self.insert_source(refresh.source, new);
                     }
@@ -277,27 +289,6 @@ impl Writer {
             }
         }
         owners
-    }
-
-    /// Takes shards, and rows of them, out of the manifests.
-    pub(super) fn take_out(&mut self, cuts: Vec<Cut>) {
-        for cut in cuts {
-            let (Cut::Gone(class, _) | Cut::Dead(class, _)) = cut;
-            let Held { manifest, gated, .. } = self.classes.entry(class).or_default();
-            match cut {
-                Cut::Gone(_, id) => {
-                    manifest.shards.retain(|known| known.id != id);
-                    manifest.sealed.retain(|known| known.id != id);
-                    gated.retain(|known| known.id != id);
-                }
-                Cut::Dead(_, record) => {
-                    for known in manifest.shards.iter_mut().filter(|known| known.id == record.id) {
-                        known.clone_from(&record);
-                    }
-                }
-            }
-            self.changed.insert(class);
-        }
     }
 
     /// Takes note of when a part of a source was scanned.
@@ -324,11 +315,7 @@ impl Writer {
 
     fn insert_source(&mut self, id: u32, new: NewSource) {
         let class = self.effective(new.approach.audience.listers);
-        self.changed.insert(class);
-        let record = new.record(id);
-        self.scans.remove(&id);
-        self.scans.extend(new.scan.map(|scan| (id, scan)));
-        self.classes.entry(class).or_default().manifest.sources.push(record);
+        self.contents().insert_source(class, new.record(id), new.scan);
     }
 
     /// Takes a source out of the index, by its name or root; returns its root, or none if there is
@@ -367,26 +354,17 @@ impl Writer {
 
     /// Takes all that is in the manifests of some sources out of them; returns their roots.
     fn remove_rows_of(&mut self, is_removed: impl Fn(&SourceRecord) -> bool) -> Vec<String> {
-        let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
-        let removed: BTreeMap<u32, String> = sources
-            .filter(|source| is_removed(source))
-            .map(|source| (source.id, source.root.clone()))
-            .collect();
-        self.scans.retain(|id, _| !removed.contains_key(id));
-        for (&class, Held { manifest, gated, .. }) in &mut self.classes {
-            let count = |manifest: &Manifest| {
-                (manifest.sources.len(), manifest.shards.len(), manifest.sealed.len())
-            };
-            let before = count(manifest);
-            manifest.sources.retain(|source| !removed.contains_key(&source.id));
-            manifest.shards.retain(|shard| !removed.contains_key(&shard.source));
-            manifest.sealed.retain(|file| !removed.contains_key(&file.source));
-            gated.retain(|shard| !removed.contains_key(&shard.source));
-            if before != count(manifest) {
-                self.changed.insert(class);
-            }
-        }
-        removed.into_values().collect()
+        self.contents().remove_rows_of(is_removed)
+    }
+
+    /// Takes shards, and rows of them, out of the manifests.
+    pub(super) fn take_out(&mut self, cuts: Vec<Cut>) {
+        self.contents().take_out(cuts);
+    }
+
+    /// Returns what the manifests say.
+    pub(super) fn contents(&mut self) -> Contents<'_> {
+        Contents { classes: &mut self.classes, scans: &mut self.scans, changed: &mut self.changed }
     }
 
     /// Records that a source, by its root as an absolute escaped path, could not be indexed, and
@@ -432,6 +410,99 @@ impl Writer {
     }
 }
 
+/// What manifests say, as it changes.
+pub(super) struct Contents<'w> {
+    pub(super) classes: &'w mut BTreeMap<ClassId, Held>,
+    pub(super) scans: &'w mut BTreeMap<u32, ScanRecord>,
+    /// Classes of which something has changed.
+    pub(super) changed: &'w mut HashSet<ClassId>,
+}
+
+impl Contents<'_> {
+    /// Adds what was written for a class.
+    pub(super) fn take_in(&mut self, class: ClassId, written: Written) {
+        self.changed.insert(class);
+        let Held { manifest, gated: known, .. } = self.classes.entry(class).or_default();
+        match written {
+            Written::Shard(shard) => manifest.shards.push(*shard),
+            Written::Sealed { file, gated, .. } => {
+                manifest.sealed.push(file);
+                known.extend(gated);
+            }
+        }
+    }
+
+    /// Takes classes out that hold nothing.
+    pub(super) fn drop_empty(&mut self) {
+        self.classes.retain(|_, Held { manifest, .. }| {
+            !(manifest.shards.is_empty()
+                && manifest.sources.is_empty()
+                && manifest.sealed.is_empty())
+        });
+    }
+
+    /// Takes shards, and rows of them, out of the manifests.
+    pub(super) fn take_out(&mut self, cuts: Vec<Cut>) {
+        for cut in cuts {
+            let (Cut::Gone(class, _) | Cut::Dead(class, _)) = cut;
+            let Held { manifest, gated, .. } = self.classes.entry(class).or_default();
+            match cut {
+                Cut::Gone(_, id) => {
+                    manifest.shards.retain(|known| known.id != id);
+                    manifest.sealed.retain(|known| known.id != id);
+                    gated.retain(|known| known.id != id);
+                }
+                Cut::Dead(_, record) => {
+                    for known in manifest.shards.iter_mut().filter(|known| known.id == record.id) {
+                        known.clone_from(&record);
+                    }
+                }
+            }
+            self.changed.insert(class);
+        }
+    }
+
+    /// Adds a source to a class, with how it was scanned, if it was.
+    pub(super) fn insert_source(
+        &mut self,
+        class: ClassId,
+        record: SourceRecord,
+        scan: Option<ScanRecord>,
+    ) {
+        self.changed.insert(class);
+        self.scans.remove(&record.id);
+        self.scans.extend(scan.map(|scan| (record.id, scan)));
+        self.classes.entry(class).or_default().manifest.sources.push(record);
+    }
+
+    /// Takes all that is in the manifests of some sources out of them; returns their roots.
+    pub(super) fn remove_rows_of(
+        &mut self,
+        is_removed: impl Fn(&SourceRecord) -> bool,
+    ) -> Vec<String> {
+        let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
+        let removed: BTreeMap<u32, String> = sources
+            .filter(|source| is_removed(source))
+            .map(|source| (source.id, source.root.clone()))
+            .collect();
+        self.scans.retain(|id, _| !removed.contains_key(id));
+        for (&class, Held { manifest, gated, .. }) in &mut *self.classes {
+            let count = |manifest: &Manifest| {
+                (manifest.sources.len(), manifest.shards.len(), manifest.sealed.len())
+            };
+            let before = count(manifest);
+            manifest.sources.retain(|source| !removed.contains_key(&source.id));
+            manifest.shards.retain(|shard| !removed.contains_key(&shard.source));
+            manifest.sealed.retain(|file| !removed.contains_key(&file.source));
+            gated.retain(|shard| !removed.contains_key(&shard.source));
+            if before != count(manifest) {
+                self.changed.insert(class);
+            }
+        }
+        removed.into_values().collect()
+    }
+}
+
 /// Returns the path of something below a root; none for the root itself and what is elsewhere.
 fn path_below(root: &str, path: &str) -> Option<String> {
     let rest = path.strip_prefix(root.trim_end_matches('/'))?.strip_prefix('/')?;
@@ -454,6 +525,15 @@ impl NewSource {
 }
 
 impl Written {
+    /// Makes it one of another source.
+    pub(super) fn set_source(&mut self, source: u32) {
+        match self {
+            Written::Shard(shard) => shard.source = source,
+            // Made as of the source that it belongs to.
+            Written::Sealed { .. } => {}
+        }
+    }
+
     /// Returns the number under which it was written.
     fn source(&self) -> u32 {
         match self {

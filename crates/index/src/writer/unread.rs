@@ -147,12 +147,9 @@ impl Refresh {
         entries
     }
 
-    /// Takes what was kept unread.
+    /// Returns what was kept unread.
     pub(super) fn seen_unread(&self) -> Seen {
-        self.unread
-            .as_ref()
-            .map(|unread| std::mem::take(&mut *unread.seen.lock()))
-            .unwrap_or_default()
+        self.unread.as_ref().map(|unread| unread.seen.lock().clone()).unwrap_or_default()
     }
 }
 

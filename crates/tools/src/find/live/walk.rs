@@ -27,7 +27,8 @@ pub(super) fn walk(search: &Search<'_, '_>, tree: &Tree<'_>) -> Result<()> {
     first.actor.actor.finish()?;
     let Some(start) = start else { return Ok(()) };
     let states = vec![(); search.live.options.threads.max(1)];
-    let outcomes = share(start, states, |(), stack| Walker::new(search, tree).run(stack));
+    let (outcomes, _) =
+        share(vec![vec![start]], states, |(), stack| Walker::new(search, tree).run(stack));
     outcomes.into_iter().collect()
 }
 

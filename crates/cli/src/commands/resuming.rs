@@ -1,0 +1,196 @@
+//! Scans of `canopy index` that are interrupted and go on: when it is noted how far they are, and
+//! which of them go on.
+
+use super::index_faults::Shortfalls;
+use super::scanning::path_bytes_max;
+use crate::config::settings;
+use crate::interrupt;
+use crate::options::now_ns;
+use crate::outcome::message;
+use anyhow::Context;
+use canopy_index::{
+    RemainingDirectory, RemainingExtent, ShardWriter, Unfinished, UnfinishedSource, Writer,
+};
+use canopy_scan::{Counts, Extent, Remaining, Root, mounts};
+use parking_lot::Mutex;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often it is noted how far a scan is, at most.
+const NOTED_EVERY: Duration = Duration::from_secs(60);
+
+/// How many times the time that noting takes passes before it is done again.
+const TIMES_NOTING: u32 = 200;
+
+/// What is noted of a run.
+pub(super) struct Notes {
+    asked: String,
+    begun_ns: i64,
+    done: Mutex<Vec<String>>,
+    source: Mutex<Option<(UnfinishedSource, Shortfalls, u64)>>,
+    started: Instant,
+    /// When it is time again, in milliseconds since the start.
+    next_ms: AtomicU64,
+    /// After so many entries it is time, too.
+    entries_step: Option<u64>,
+    next_entries: AtomicU64,
+    /// Whether the run ends and can go on.
+    goes_on: AtomicBool,
+}
+
+impl Notes {
+    /// Returns those of a run for which this was asked. `after` is what it goes on with.
+    pub(super) fn new(
+        asked: String,
+        entries_step: Option<u64>,
+        after: Option<&Unfinished>,
+    ) -> Self {
+        Notes {
+            asked,
+            begun_ns: after.map_or_else(now_ns, |after| after.begun_ns),
+            done: Mutex::new(after.map(|after| after.done.clone()).unwrap_or_default()),
+            source: Mutex::new(None),
+            started: Instant::now(),
+            next_ms: AtomicU64::new(NOTED_EVERY.as_millis() as u64),
+            entries_step,
+            next_entries: AtomicU64::new(entries_step.unwrap_or(u64::MAX)),
+            goes_on: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns whether a source was scanned to its end, by its root, escaped.
+    pub(super) fn is_done(&self, root: &str) -> bool {
+        self.done.lock().iter().any(|done| done == root)
+    }
+
+    /// Begins a source; `before` is what was missing until then, and so often were listings partial.
+    pub(super) fn begin(&self, source: UnfinishedSource, before: Shortfalls, partial: u64) {
+        *self.source.lock() = Some((source, before, partial));
+    }
+
+    /// Ends a source.
+    pub(super) fn end(&self, is_done: bool) {
+        let source = self.source.lock().take();
+        self.done.lock().extend(source.filter(|_| is_done).map(|(source, ..)| source.root));
+    }
+
+    /// Returns whether it is time to note how far the run is.
+    pub(super) fn are_due(&self, counts: &Counts) -> bool {
+        self.started.elapsed().as_millis() as u64 >= self.next_ms.load(Ordering::Relaxed)
+            || self.entries_step.is_some()
+                && counts.entries.load(Ordering::Relaxed)
+                    >= self.next_entries.load(Ordering::Relaxed)
+    }
+
+    /// Notes how far the scan of a source is.
+    pub(super) fn take(
+        &self,
+        writer: &Writer,
+        (begun, writers): (u32, &mut Vec<ShardWriter<'_>>),
+        (remaining, counts, missing): (Vec<Remaining>, &Counts, &Shortfalls),
+        ends: bool,
+    ) -> canopy_index::Result<()> {
+        if ends {
+            interrupt::go_on_to_the_end();
+        }
+        let noting = Instant::now();
+        let Some((mut source, before, partial)) = self.source.lock().clone() else { return Ok(()) };
+        source.missing.extend(missing.since(&before));
+        source.is_partial |= counts.partial.load(Ordering::Relaxed) > partial;
+        source.remaining = remaining.into_iter().map(directory).collect();
+        let about = self.about(Some(source), counts);
+        let noted = writer.note_unfinished(Some(begun), writers, about, ends);
+        let noted = noted.inspect_err(tell_of_loss)?;
+        self.goes_on.store(noted && ends, Ordering::Relaxed);
+        let pause = NOTED_EVERY.max(noting.elapsed() * TIMES_NOTING);
+        let next = self.started.elapsed() + pause;
+        self.next_ms.store(next.as_millis() as u64, Ordering::Relaxed);
+        let next = counts.entries.load(Ordering::Relaxed) + self.entries_step.unwrap_or_default();
+        self.next_entries.store(next, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Notes the sources that were scanned to their end, unless more is noted. Returns whether the
+    /// run can go on.
+    pub(super) fn take_sources(&self, writer: &mut Writer, counts: &Counts) -> bool {
+        let goes_on = self.goes_on.load(Ordering::Relaxed);
+        if goes_on || self.done.lock().is_empty() {
+            return goes_on;
+        }
+        let noted = writer.note_sources(self.about(None, counts));
+        noted.inspect_err(tell_of_loss).unwrap_or(false)
+    }
+
+    fn about(&self, source: Option<UnfinishedSource>, counts: &Counts) -> Unfinished {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Unfinished {
+            asked: self.asked.clone(),
+            begun_ns: self.begun_ns,
+            noted_ns: now_ns(),
+            done: self.done.lock().clone(),
+            source,
+            entries: count(&counts.entries),
+            directories: count(&counts.directories),
+            counts: others(counts).map(count).to_vec(),
+        }
+    }
+}
+
+fn tell_of_loss(error: &canopy_index::Error) {
+    message(format_args!("what was scanned since it was noted last is lost: {error}"));
+}
+
+fn directory(remaining: Remaining) -> RemainingDirectory {
+    let extent = match remaining.extent {
+        Extent::New => RemainingExtent::New,
+        Extent::Whole => RemainingExtent::Whole,
+        Extent::Alone => RemainingExtent::Alone,
+    };
+    RemainingDirectory::new(remaining.path, extent)
+}
+
+fn others(counts: &Counts) -> [&AtomicU64; 6] {
+    let Counts { failed, vanished, narrowed, moved, long_paths, unmapped, .. } = counts;
+    [failed, vanished, narrowed, moved, long_paths, unmapped]
+}
+
+/// Adds what was counted before a scan was interrupted.
+pub(super) fn add_counts(counts: &Counts, before: &Unfinished) {
+    counts.entries.fetch_add(before.entries, Ordering::Relaxed);
+    counts.directories.fetch_add(before.directories, Ordering::Relaxed);
+    for (count, &before) in others(counts).into_iter().zip(&before.counts) {
+        count.fetch_add(before, Ordering::Relaxed);
+    }
+}
+
+/// Returns what tells whether a run asks for the same as another: `own` and all else that what is
+/// scanned depends on.
+pub(super) fn asked(own: serde_json::Value) -> String {
+    let settings = settings();
+    let configured = serde_json::json!({
+        "prune_names": settings.prune_names,
+        "prune_paths": settings.prune_paths,
+        "prune_fs": settings.prune_fs,
+        "trust_fs": settings.trust_fs,
+    });
+    let version = env!("CARGO_PKG_VERSION");
+    serde_json::json!([version, path_bytes_max(), configured, own]).to_string()
+}
+
+/// Returns what tells whether the root of a source is the same still: the directory, and what is
+/// mounted there and below. What users mount comes and goes, and is left out.
+pub(super) fn identity(root: &Root) -> anyhow::Result<String> {
+    use std::fmt::Write;
+    let mut identity = format!("{} {}", root.dev, root.attributes.ino);
+    for mount in mounts().context("cannot read what is mounted")? {
+        let point = Path::new(std::ffi::OsStr::from_bytes(&mount.point));
+        let is_users = mount.file_system.starts_with("fuse");
+        if point.starts_with(&root.path) && !is_users && mount.file_system != "autofs" {
+            let source = String::from_utf8_lossy(&mount.source);
+            write!(identity, "\n{} {} {source}", point.display(), mount.dev)?;
+        }
+    }
+    Ok(identity)
+}

@@ -1,0 +1,339 @@
+//! Scans that are interrupted go on where they were, and end in the index that a scan without an
+//! interruption makes. Needs root.
+
+use crate::common;
+
+use common::{Place, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rand::RngExt;
+use rand::rngs::StdRng;
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+const SIGNALS: [Signal; 4] = [Signal::SIGINT, Signal::SIGKILL, Signal::SIGTERM, Signal::SIGHUP];
+
+/// A tree of many small ones.
+fn many_trees(root: &Path, random: &mut StdRng) {
+    std::fs::create_dir(root).unwrap();
+    for number in 0..30 {
+        let tree = root.join(format!("t{number}"));
+        random_tree(&tree, random, true);
+        random_xattrs(&all_paths(&tree), random);
+    }
+}
+
+fn index(place: &Place, index: &Path, arguments: &[&OsStr]) -> Command {
+    let mut command = Command::new(&place.canopy);
+    command.arg("--index").arg(index).arg("index").args(arguments).env("LC_ALL", "C.UTF-8");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Scans slowly, and sends a signal once it was noted `times` times how far the scan is. Returns
+/// what the command said; it may have come to its end.
+fn interrupt(
+    place: &Place,
+    location: &Path,
+    arguments: &[&OsStr],
+    (signal, times): (Signal, usize),
+) -> Output {
+    let slowly = ["--noted-every", "40", "--max-rate", "200", "--threads", "2"];
+    let mut run = index(place, location, arguments).args(slowly).spawn().unwrap();
+    let noted = || location.join("unfinished").metadata().ok().map(|noted| noted.ino());
+    let mut last = noted();
+    let mut seen = 0;
+    while seen < times && run.try_wait().unwrap().is_none() {
+        let now = noted();
+        seen += usize::from(now.is_some() && now != last);
+        last = now;
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    // It may have ended.
+    let _ = kill(Pid::from_raw(i32::try_from(run.id()).unwrap()), signal);
+    run.wait_with_output().unwrap()
+}
+
+fn finish(place: &Place, location: &Path, arguments: &[&OsStr]) -> (String, String) {
+    let output = index(place, location, arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (said, warned) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}{warned}");
+    (said, warned)
+}
+
+/// Asserts that two indexes give users the same answers about a tree.
+fn assert_equal(place: &Place, (one, other): (&Path, &Path), tree: &Path, random: &mut StdRng) {
+    let mut starts = vec![tree.to_owned()];
+    let dirs = all_paths(tree).into_iter().filter(|path| path.symlink_metadata().unwrap().is_dir());
+    starts.extend(dirs.filter(|_| random.random_bool(0.2)));
+    let mut users = vec![None];
+    users.extend((0..4).map(|_| Some(User::random(random))));
+    let format = "%p %i %n %m %U %G %s %b %y %l %T@ %C@\\0";
+    for user in users {
+        let answer = |location: &Path, command: &str, options: &[&str]| {
+            let mut all: Vec<&OsStr> =
+                vec!["--index".as_ref(), location.as_os_str(), command.as_ref()];
+            all.extend(starts.iter().map(|start| start.as_os_str()));
+            all.extend(options.iter().map(OsStr::new));
+            let output = match &user {
+                Some(user) => user.run(place.canopy.as_os_str(), &all),
+                None => Command::new(&place.canopy).args(&all).output().unwrap(),
+            };
+            (sorted(&output.stdout, 0), output.status.code())
+        };
+        for (command, options) in [
+            ("find", &["-printf", format][..]),
+            ("find", &["-xattr", "user.a", "-print0"]),
+            ("du", &["-a0", "--block-size=1"]),
+        ] {
+            let (shown, expected) =
+                (answer(one, command, options), answer(other, command, options));
+            assert_same(&shown.0, &expected.0, &format!("{command} of {user:?}"));
+            assert_eq!(shown.1, expected.1, "{command} of {user:?}");
+        }
+    }
+    let values = |location: &Path| {
+        let query = "SELECT * FROM xattrs";
+        sorted(&place.canopy(location, &["sql".as_ref(), query.as_ref()]).stdout, b'\n')
+    };
+    assert_same(&values(one), &values(other), "values of extended attributes");
+}
+
+/// Asserts that the directory above whatever the index has is in it, too, and nothing is twice.
+fn assert_sound(place: &Place, location: &Path, tree: &Path) {
+    let output =
+        place.canopy(location, &["find".as_ref(), tree.as_os_str(), "-print0".as_ref()]).stdout;
+    let mut known = HashSet::new();
+    for path in output.split(|&byte| byte == 0).filter(|path| !path.is_empty()) {
+        assert!(known.insert(path.to_owned()), "{} is there twice", path.escape_ascii());
+    }
+    for path in &known {
+        let path = Path::new(OsStr::from_bytes(path));
+        let above = path.parent().unwrap().as_os_str().as_bytes();
+        assert!(path == tree || known.contains(above), "{} is left", path.display());
+    }
+}
+
+/// Where the answers come from until the scan is over.
+fn answers_are_those_of(place: &Place, location: &Path, tree: &Path, before: Option<&[String]>) {
+    let output = place.canopy(location, &["find".as_ref(), tree.as_os_str(), "-print0".as_ref()]);
+    match before {
+        Some(before) => assert_same(&sorted(&output.stdout, 0), before, "the old generation"),
+        None => {
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let known = ["is not complete", "no index at"];
+            assert!(known.iter().any(|known| said.contains(known)), "{said}");
+        }
+    }
+}
+
+fn paths(place: &Place, location: &Path, tree: &Path) -> Vec<String> {
+    let arguments = ["find".as_ref(), tree.as_os_str(), "-print0".as_ref()];
+    sorted(&place.canopy(location, &arguments).stdout, 0)
+}
+
+#[test]
+fn a_scan_that_is_interrupted_anywhere_ends_as_one_that_is_not() {
+    let mut went_on = 0;
+    for seed in 0..4 {
+        let mut random = seeded(400 + seed);
+        let place = Place::new();
+        let (tree, other) = (place.path("tree"), place.path("tree2"));
+        let (location, fresh) = (place.path("index"), place.path("fresh"));
+        many_trees(&tree, &mut random);
+        random_tree(&other, &mut random, false);
+        let mut arguments = vec![other.as_os_str(), tree.as_os_str()];
+        let mut before = None;
+        if seed % 2 == 1 {
+            finish(&place, &location, &arguments);
+            for number in 0..5 {
+                let gone = tree.join(format!("t{}", random.random_range(0..30)));
+                let _ = std::fs::remove_dir_all(gone);
+                random_tree(&tree.join(format!("new{number}")), &mut random, true);
+            }
+            arguments.push("--incremental".as_ref());
+            before = Some(paths(&place, &location, &tree));
+        }
+        for round in 0..5 {
+            let signal = SIGNALS[(round + seed as usize) % 4];
+            let times = random.random_range(1..4);
+            let ended = interrupt(&place, &location, &arguments, (signal, times));
+            if ended.status.code() == Some(0) {
+                before = Some(paths(&place, &location, &tree));
+                continue;
+            }
+            went_on += usize::from(String::from_utf8_lossy(&ended.stderr).contains("going on"));
+            answers_are_those_of(&place, &location, &tree, before.as_deref());
+        }
+        finish(&place, &location, &arguments);
+        assert!(!location.join("unfinished").exists() && !location.join("journal").exists());
+        finish(&place, &fresh, &[other.as_os_str(), tree.as_os_str()]);
+        assert_equal(&place, (&location, &fresh), &tree, &mut random);
+        assert_equal(&place, (&location, &fresh), &other, &mut random);
+        assert_sound(&place, &location, &tree);
+        // Nothing is left of what was interrupted: the same as without it, once it is joined.
+        finish(&place, &location, &[other.as_os_str(), tree.as_os_str(), "--replace".as_ref()]);
+        finish(&place, &fresh, &[other.as_os_str(), tree.as_os_str(), "--replace".as_ref()]);
+        let files =
+            |location: &Path| all_paths(location).iter().filter(|path| path.is_file()).count();
+        assert_eq!(files(&location), files(&fresh));
+    }
+    assert!(went_on > 4, "{went_on}");
+}
+
+/// What is listed is counted, not timed.
+#[test]
+fn a_scan_that_goes_on_lists_nothing_twice() {
+    let place = Place::new();
+    let (tree, location) = (place.path("tree"), place.path("index"));
+    for dir in 0..800 {
+        let path = tree.join(format!("{}/{dir}", dir % 40));
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("file"), "x").unwrap();
+    }
+    let arguments = [tree.as_os_str()];
+    for _ in 0..3 {
+        interrupt(&place, &location, &arguments, (Signal::SIGTERM, 2));
+    }
+    let (said, warned) = finish(&place, &location, &arguments);
+    assert!(warned.contains("going on with the scan of"), "{warned}");
+    let number = |text: &str, before: &str| -> usize {
+        let at = text.find(before).unwrap();
+        let digits = text[..at].rsplit(|c: char| !c.is_ascii_digit()).next().unwrap();
+        digits.parse().unwrap()
+    };
+    let (listed, before) = (number(&said, " directories, "), {
+        let resumed = said.lines().find(|line| line.starts_with("resumed: ")).unwrap();
+        number(resumed, " directories, are from")
+    });
+    // The root is listed again by each run.
+    assert!((841..=844).contains(&listed), "{said}");
+    assert!(before >= 60, "{said}");
+}
+
+#[test]
+fn a_tree_may_change_while_a_scan_of_it_is_interrupted() {
+    for seed in 0..4 {
+        let mut random = seeded(500 + seed);
+        let place = Place::new();
+        let (tree, location, fresh) =
+            (place.path("tree"), place.path("index"), place.path("fresh"));
+        many_trees(&tree, &mut random);
+        let arguments = [tree.as_os_str()];
+        for signal in [Signal::SIGTERM, Signal::SIGKILL, Signal::SIGINT] {
+            interrupt(&place, &location, &arguments, (signal, 2));
+            change(&tree, &mut random);
+        }
+        let output = index(&place, &location, &arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_sound(&place, &location, &tree);
+        // What of it is old is known to be so.
+        finish(&place, &location, &[tree.as_os_str(), "--incremental".as_ref()]);
+        finish(&place, &fresh, &arguments);
+        assert_equal(&place, (&location, &fresh), &tree, &mut random);
+    }
+}
+
+/// Moves, removes, makes and closes directories.
+fn change(tree: &Path, random: &mut StdRng) {
+    for number in 0..6 {
+        let one = tree.join(format!("t{}", random.random_range(0..30)));
+        let other = tree.join(format!("t{}", random.random_range(0..30)));
+        match number {
+            0 | 1 => drop(std::fs::rename(&one, other.join(format!("moved{number}")))),
+            2 => drop(std::fs::remove_dir_all(one)),
+            3 if one.exists() => {
+                let place = one.join(format!("new{}", random.random_range(0..u32::MAX)));
+                random_tree(&place, random, false);
+            }
+            _ if one.exists() => common::adorn(&one, random),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn what_is_not_the_same_scan_begins_anew() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    // Scanning it slowly takes ten seconds.
+    for dir in 0..2000 {
+        std::fs::create_dir_all(tree.join(format!("{}/{dir}", dir % 10))).unwrap();
+    }
+    let fresh = place.path("fresh");
+    finish(&place, &fresh, &[tree.as_os_str()]);
+    let shard = |location: &Path| -> PathBuf {
+        let list = std::fs::read_to_string(location.join("unfinished-files")).unwrap();
+        let line = list.lines().nth(1).unwrap();
+        location.join(line.split(' ').nth(2).unwrap())
+    };
+    let damage = |location: &Path| {
+        let path = location.join("unfinished");
+        let mut text = std::fs::read(&path).unwrap();
+        let middle = text.len() / 2;
+        text[middle] ^= 1;
+        std::fs::write(path, text).unwrap();
+    };
+    type Change<'a> = (&'a str, &'a dyn Fn(&Path), &'a [&'a str]);
+    let moved = place.path("moved");
+    let replace = |_: &Path| {
+        std::fs::rename(&tree, &moved).unwrap();
+        assert!(Command::new("cp").arg("-a").arg(&moved).arg(&tree).status().unwrap().success());
+        std::fs::remove_dir_all(&moved).unwrap();
+    };
+    let changes: [Change<'_>; 7] = [
+        ("with other options", &|_| (), &["--exclude", "nothing"]),
+        ("with other options", &|_| (), &["--no-xattrs"]),
+        ("--restart was given", &|_| (), &["--restart"]),
+        ("is damaged", &damage, &[]),
+        ("it is missing", &|location| std::fs::remove_file(shard(location)).unwrap(), &[]),
+        (
+            "the list of its files is missing",
+            &|location| std::fs::remove_file(location.join("unfinished-files")).unwrap(),
+            &[],
+        ),
+        ("is another directory", &replace, &[]),
+    ];
+    for (number, (reason, change, options)) in changes.into_iter().enumerate() {
+        let location = place.path(&format!("index{number}"));
+        interrupt(&place, &location, &[tree.as_os_str()], (Signal::SIGTERM, 1));
+        let noted = location.join("unfinished").metadata().unwrap();
+        assert_eq!((noted.mode() & 0o777, noted.uid()), (0o600, 0));
+        change(&location);
+        let mut arguments = vec![tree.as_os_str()];
+        arguments.extend(options.iter().map(OsStr::new));
+        let (said, warned) = finish(&place, &location, &arguments);
+        assert!(warned.contains("all is scanned anew") && warned.contains(reason), "{warned}");
+        assert!(!said.contains("resumed"), "{said}");
+        assert_same(&paths(&place, &location, &tree), &paths(&place, &fresh, &tree), reason);
+    }
+}
+
+/// An update in between publishes another generation, on which the scan is not based.
+#[test]
+fn an_index_that_was_written_since_is_scanned_anew() {
+    let place = Place::new();
+    let (tree, location) = (place.path("tree"), place.path("index"));
+    // Scanning it slowly takes ten seconds.
+    for dir in 0..2000 {
+        std::fs::create_dir_all(tree.join(format!("{}/{dir}", dir % 10))).unwrap();
+    }
+    finish(&place, &location, &[tree.as_os_str()]);
+    interrupt(&place, &location, &[tree.as_os_str()], (Signal::SIGKILL, 2));
+    let info = place.canopy(&location, &["info".as_ref()]).stdout;
+    assert!(String::from_utf8_lossy(&info).contains("\nunfinished  a scan that began"));
+    std::fs::create_dir(tree.join("new")).unwrap();
+    assert!(place.canopy(&location, &["update".as_ref(), tree.as_os_str()]).status.success());
+    assert!(!location.join("unfinished").exists() && !location.join("unfinished-files").exists());
+    let (said, _) = finish(&place, &location, &[tree.as_os_str()]);
+    assert!(!said.contains("resumed"), "{said}");
+    assert!(paths(&place, &location, &tree).iter().any(|path| path.ends_with("/new")));
+    assert_sound(&place, &location, &tree);
+}

@@ -1,0 +1,310 @@
+//! Noting what was scanned so far, so that a scan that is interrupted goes on later.
+//!
+//! 1. While no thread scans, [`Writer::note_unfinished`] writes what is in memory as shards. Where
+//!    the run goes on, small builders stay in memory and their shards are copies, which the next
+//!    ones replace, so that a class does not get a small shard a minute.
+//! 2. It computes what the manifests would be if the scan were over, as publishing does, but for
+//!    what remains: nothing at and below a directory that remains is replaced.
+//! 3. [`Writer::resume`] takes these manifests as what the index holds, and
+//!    [`Writer::resume_source`] lists what remains again as an update does (`refresh`).
+
+use super::cleaning::data_files;
+use super::refresh::{Seen, names_in};
+use super::sources::Contents;
+use super::{Held, Loaded, Rows, Sealed, ShardWriter, Writer, Written, cleaning, gathered};
+use crate::class_dirs::ClassDirs;
+use crate::error::{Error, Result};
+use crate::journal::Intent;
+use crate::manifest::Manifest;
+use crate::names::{self, ClassPlace};
+use crate::own_tables::TableKind;
+use crate::shard_record::ShardRecord;
+use crate::unfinished::{
+    self, Found, RemainingDirectory, RemainingExtent, Unfinished, UnfinishedRecord,
+};
+use canopy_model::ClassId;
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+
+/// Rows from which on what a thread has of a class becomes a shard for good.
+const SHARD_ROWS_MIN: usize = 16 * 1024;
+
+impl Writer {
+    /// Returns the scan that was interrupted, if one can go on.
+    pub fn unfinished(&self) -> Option<&Unfinished> {
+        match &self.interrupted {
+            Found::Record(record) => Some(&record.about),
+            Found::Nothing | Found::Useless(_) => None,
+        }
+    }
+
+    /// Returns why a scan that was interrupted cannot go on, if there was one.
+    pub fn unfinished_is_useless(&self) -> Option<&str> {
+        match &self.interrupted {
+            Found::Useless(reason) => Some(reason),
+            Found::Nothing | Found::Record(_) => None,
+        }
+    }
+
+    /// Gives up a scan that was interrupted, and removes what there is of it.
+    pub fn give_up_unfinished(&mut self) -> Result<()> {
+        self.interrupted = Found::Nothing;
+        match unfinished::is_there(&self.path) {
+            true => cleaning::forget_unfinished(&self.options.disk, &self.names),
+            false => Ok(()),
+        }
+    }
+
+    /// Goes on with the scan that was interrupted: the index holds what was scanned until then. Of a
+    /// source that was not scanned to its end, [`Writer::resume_source`] has to do the rest before
+    /// anything is published. If files are missing, it is given up, and the reason returned.
+    pub fn resume(&mut self) -> Result<std::result::Result<Unfinished, String>> {
+        let Found::Record(record) = std::mem::replace(&mut self.interrupted, Found::Nothing) else {
+            return Ok(Err("there is none".to_owned()));
+        };
+        match self.load(*record) {
+            Ok(about) => Ok(Ok(about)),
+            Err(error) => {
+                self.give_up_unfinished()?;
+                Ok(Err(error.to_string()))
+            }
+        }
+    }
+
+    fn load(&mut self, record: UnfinishedRecord) -> Result<Unfinished> {
+        let path = names::unfinished(&self.path);
+        let corrupt = |error: postcard::Error| Error::corrupt(&path, error);
+        let UnfinishedRecord { about, incomplete, beyond_limits, changed, state, .. } = record;
+        for class in &state.classes {
+            let directory = self.names.class(class.class.place);
+            let gated = class.gated.get().map_err(corrupt)?;
+            for (path, bytes, _) in data_files(&directory, &class.manifest, gated) {
+                let found = path.symlink_metadata();
+                let is_there = found.is_ok_and(|found| found.is_file() && found.len() == bytes);
+                if !is_there && !self.current_files.contains_key(&path) {
+                    return Err(Error::corrupt(&path, "it is missing, or has another length"));
+                }
+            }
+        }
+        let grants = state.grants.get().map_err(corrupt)?;
+        let Loaded { table, classes, order, places, next_source } =
+            Loaded::new(&path, state.classes, grants, state.next_grant, &self.options)?;
+        let disk = self.options.disk.clone();
+        self.dirs = ClassDirs::new(disk, self.names.clone(), self.unprivileged, self.salt, places);
+        self.changed = changed.iter().map(|&class| order[class as usize]).collect();
+        (self.table, self.classes, self.next_source) = (table, classes, next_source);
+        (self.scans, self.tables, self.queries) = (state.scans, state.tables, state.queries);
+        self.incomplete = incomplete;
+        self.has_changed = true;
+        *self.beyond_limits.lock() = beyond_limits;
+        for root in &about.done {
+            self.failures.remove(root);
+        }
+        Ok(about)
+    }
+
+    /// Notes how far the run has come, so that the next one can go on even if this one is killed;
+    /// `begun` is the number of the source that is being scanned, with its shard writers, whose
+    /// threads must not be at work. With `ends`, nothing more is written after this. Returns false,
+    /// and notes nothing, where the source cannot be gone on with: a tree inside of another one.
+    pub fn note_unfinished(
+        &self,
+        begun: Option<u32>,
+        writers: &mut Vec<ShardWriter<'_>>,
+        about: Unfinished,
+        ends: bool,
+    ) -> Result<bool> {
+        let source = begun.and_then(|number| self.begun.get(&number));
+        if source.is_some_and(|begun| begun.above.is_some()) {
+            return Ok(false);
+        }
+        if !ends {
+            writers.iter_mut().try_for_each(|writer| writer.write_larger_than(SHARD_ROWS_MIN))?;
+        }
+        let in_memory = match ends {
+            true => gathered(std::mem::take(writers)),
+            false => copied(writers),
+        };
+        let record = self.as_if_over(begun, in_memory, about)?;
+        let mut files = BTreeMap::new();
+        for class in &record.state.classes {
+            let gated = class
+                .gated
+                .get()
+                .map_err(|error| Error::corrupt(&names::unfinished(&self.path), error))?;
+            self.add_files(&class.manifest, class.class.place, gated, &mut files);
+        }
+        // The document that is replaced names those that it has until it is.
+        let before = unfinished::files(&self.path, record.base).into_iter().flatten();
+        let before = before.map(|path| self.path.join(path));
+        let before: Vec<_> = before.filter(|path| path.symlink_metadata().is_ok()).collect();
+        // What this run is made of is needed until it is over.
+        for (&class, held) in &self.classes {
+            let place = self.dirs.place(&self.table, class);
+            self.add_files(&held.manifest, place, &held.gated, &mut files);
+        }
+        let mut kept = files.clone();
+        files.extend(before.iter().map(|path| (path.clone(), Intent::Make)));
+        unfinished::write(&self.options.disk, &self.path, &record, &files)?;
+        for (class, written) in self.shards.lock().iter() {
+            let place = self.dirs.place(&self.table, *class);
+            let mut own = Manifest::default();
+            match written.clone() {
+                Written::Shard(shard) => {
+                    own.shards.push(*shard);
+                    self.add_files(&own, place, &[], &mut kept);
+                }
+                Written::Sealed { file, gated, .. } => {
+                    own.sealed.push(file);
+                    self.add_files(&own, place, &gated, &mut kept);
+                }
+            }
+        }
+        for path in before.iter().filter(|path| !kept.contains_key(*path)) {
+            // What cannot be removed now goes with the rest.
+            drop(self.options.disk.remove(path));
+        }
+        if ends {
+            self.shards.lock().clear();
+        }
+        Ok(true)
+    }
+
+    /// Notes that all sources that were begun were scanned to their end, before they are published;
+    /// nothing more is written after this.
+    pub fn note_sources(&mut self, about: Unfinished) -> Result<bool> {
+        self.settle();
+        self.note_unfinished(None, &mut Vec::new(), about, true)
+    }
+
+    /// Adds the files of a class that the current generation does not have.
+    fn add_files(
+        &self,
+        manifest: &Manifest,
+        place: ClassPlace,
+        gated: &[ShardRecord],
+        files: &mut BTreeMap<PathBuf, Intent>,
+    ) {
+        let all = data_files(&self.names.class(place), manifest, gated);
+        let new = all.into_iter().map(|(path, ..)| path);
+        let new = new.filter(|path| !self.current_files.contains_key(path));
+        files.extend(new.map(|path| (path, Intent::Make)));
+    }
+
+    /// Returns what would be published if the scan were over. What was written for it is left as it
+    /// is, so that the scan can go on.
+    fn as_if_over(
+        &self,
+        begun: Option<u32>,
+        (mut left, sealed, mut seen): (Rows, Sealed, Seen),
+        mut about: Unfinished,
+    ) -> Result<UnfinishedRecord> {
+        let (mut classes, mut scans) = (self.classes.clone(), self.scans.clone());
+        let mut changed = self.changed.clone();
+        let mut contents =
+            Contents { classes: &mut classes, scans: &mut scans, changed: &mut changed };
+        if let (Some(number), Some(source)) = (begun, &mut about.source)
+            && let Some(begun) = self.begun.get(&number)
+        {
+            let written = self.shards.lock().clone();
+            if let Some(refresh) = &begun.refresh {
+                seen.append(refresh.seen_unread());
+            }
+            self.settle_remaining(number, &mut source.remaining, &seen)?;
+            if let Some(replaced) = self.replaced(begun, seen, &source.remaining)? {
+                self.cut(number, &replaced, &mut left)?;
+                self.cut_sealed(number, &replaced)?;
+            }
+            self.write_builders(number, left, sealed, self.options.threads.max(1))?;
+            let written = std::mem::replace(&mut *self.shards.lock(), written);
+            let listed = begun.listed.lock().clone();
+            contents.remove_rows_of(|source| listed.contains(&source.id));
+            contents.take_out(std::mem::take(&mut *begun.cuts.lock()));
+            let owner = begun.owner(number);
+            if begun.refresh.is_none() {
+                contents.remove_rows_of(|source| source.root == begun.new.root);
+                let class = self.effective(begun.new.approach.audience.listers);
+                contents.insert_source(class, begun.new.record(number), begun.new.scan.clone());
+            }
+            for (class, mut written) in written {
+                written.set_source(owner);
+                contents.take_in(class, written);
+            }
+        }
+        contents.drop_empty();
+        let mut tables = self.tables.clone();
+        // They would be of what is not whole.
+        for (&class, Held { manifest, .. }) in &mut classes {
+            if !manifest.tables.is_empty() {
+                manifest.tables.clear();
+                changed.insert(class);
+            }
+        }
+        for table in &mut tables {
+            if let TableKind::Derived { fresh, .. } = &mut table.kind {
+                *fresh = false;
+            }
+        }
+        let mut state = self.all_manifests(&classes, &scans, Vec::new())?;
+        state.tables = tables;
+        let place_of = |class: &ClassId| classes.keys().position(|known| known == class);
+        let changed = changed.iter().filter_map(place_of).map(|place| place as u32);
+        Ok(UnfinishedRecord {
+            base: self.current.as_ref().map_or(0, |current| current.generation),
+            generation: self.generation,
+            changed: changed.collect(),
+            about,
+            incomplete: self.incomplete.clone(),
+            beyond_limits: self.beyond_limits.lock().clone(),
+            state,
+        })
+    }
+
+    /// Completes what a walk says remains by what this writer knows of it.
+    fn settle_remaining(
+        &self,
+        number: u32,
+        remaining: &mut Vec<RemainingDirectory>,
+        seen: &Seen,
+    ) -> Result<()> {
+        let refresh = self.refresh(number);
+        let is_new = |path: &str| refresh.is_none_or(|refresh| refresh.is_new(path));
+        let alone = names_in(&seen.alone);
+        for directory in remaining.iter_mut() {
+            match (directory.extent, refresh) {
+                (RemainingExtent::New, _) if !is_new(&directory.path) => {
+                    directory.extent = RemainingExtent::Whole;
+                }
+                (RemainingExtent::Alone, Some(refresh)) => {
+                    let path = &directory.path;
+                    directory.known = match alone.contains_key(path) {
+                        // What was listed takes the place of what told these names.
+                        true => refresh.names_gone(path, &HashSet::new())?,
+                        false => refresh.dirs_known.get(path).cloned().unwrap_or_default(),
+                    };
+                }
+                _ => {}
+            }
+        }
+        // What is known of the root is written with the rest.
+        if remaining.iter().all(|directory| !directory.path.is_empty()) {
+            remaining.push(RemainingDirectory::new(String::new(), RemainingExtent::Alone));
+        }
+        Ok(())
+    }
+}
+
+/// Returns what shard writers have, and leaves it there.
+fn copied(writers: &[ShardWriter<'_>]) -> (Rows, Sealed, Seen) {
+    let (mut left, mut sealed, mut seen) = (Rows::default(), Sealed::default(), Seen::default());
+    for writer in writers {
+        seen.append(writer.seen.clone());
+        for (&class, builder) in &writer.builders {
+            left.entry(class).or_default().push(builder.clone());
+        }
+        for (&class, builder) in &writer.sealed {
+            sealed.entry(class).or_default().push(builder.clone());
+        }
+    }
+    (left, sealed, seen)
+}

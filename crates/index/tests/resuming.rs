@@ -1,0 +1,228 @@
+//! A run that ends before its scan is over, and goes on: whatever operation of the disk fails, the
+//! index ends as if nothing had, and keeps no file of what did.
+
+use canopy_index::{
+    Disk, Faults, Index, NewSource, RemainingDirectory, RemainingExtent, Result, ShardWriter,
+    Unfinished, UnfinishedSource, Writer, WriterOptions,
+};
+use canopy_model::{Approach, Attributes, Listing, Permissions, Rows, is_below};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Directories of the source, in the order in which they are listed; those in `private` are of
+/// another class, and those in `gate/in` are found by name by others.
+const DIRECTORIES: [&str; 9] =
+    ["", "a", "a/b", "c", "c/d", "gate", "gate/in", "private", "private/e"];
+
+fn directory(path: &str) -> Attributes {
+    let mode = match path {
+        "gate" => 0o040_711,
+        "private" | "private/e" => 0o040_700,
+        _ => 0o040_755,
+    };
+    let ino = DIRECTORIES.iter().position(|known| *known == path).unwrap() as u64;
+    Attributes { mode, ino, ..Attributes::default() }
+}
+
+fn child_name<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
+    let below = match directory {
+        "" => path,
+        _ => path.strip_prefix(directory)?.strip_prefix('/')?,
+    };
+    (!below.is_empty() && !below.contains('/')).then_some(below)
+}
+
+fn push(sink: &mut ShardWriter<'_>, writer: &Writer, path: &str) -> Result<()> {
+    let mut rows = Rows::default();
+    for file in 0..5 {
+        let attributes = Attributes {
+            mode: 0o100_644,
+            nlink: 2,
+            ino: 100 + file,
+            size_bytes: 7,
+            ..Attributes::default()
+        };
+        rows.push(&format!("f{file}"), attributes, "");
+    }
+    for child in DIRECTORIES {
+        if let Some(name) = child_name(path, child) {
+            rows.push(name, directory(child), "");
+        }
+    }
+    let classes = writer.classes();
+    let mut approach = Approach::EVERYONE;
+    let mut above = String::new();
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        let mode = directory(&above).mode;
+        let permissions = Permissions { mode, uid: 1000, gid: 1000, acl: None, unknown: false };
+        let access = classes.access(&approach, permissions);
+        above = canopy_model::join(&above, name);
+        approach = classes.below(&access, || format!("/source/{above}"));
+    }
+    let mode = directory(path).mode;
+    let permissions = Permissions { mode, uid: 1000, gid: 1000, acl: None, unknown: false };
+    sink.push(&Listing {
+        path,
+        depth: path.split('/').filter(|name| !name.is_empty()).count() as u32,
+        part: 0,
+        dev: 1,
+        directory: &directory(path),
+        access: &classes.access(&approach, permissions),
+        rows: &rows,
+    })
+}
+
+fn source() -> NewSource {
+    NewSource {
+        name: None,
+        root: "/source".to_owned(),
+        dev: 1,
+        scanned_ns: 0,
+        attributes: directory(""),
+        approach: Approach::EVERYONE,
+        xattrs: Vec::new(),
+        scan: None,
+    }
+}
+
+/// What remains after so many directories were listed.
+fn about(listed: usize) -> Unfinished {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let rest = DIRECTORIES[listed..].iter();
+    // What is below one that remains does with it.
+    let top = rest.filter(|path| {
+        !DIRECTORIES[listed..].iter().any(|other| other != *path && is_below(path, other))
+    });
+    let remaining =
+        top.map(|path| RemainingDirectory::new((*path).to_owned(), RemainingExtent::New));
+    let source = UnfinishedSource {
+        root: "/source".to_owned(),
+        remaining: remaining.collect(),
+        ..UnfinishedSource::default()
+    };
+    Unfinished {
+        noted_ns: now.as_nanos() as i64,
+        source: Some(source),
+        entries: listed as u64,
+        ..Unfinished::default()
+    }
+}
+
+/// Goes on where the index is, or begins, with so many directories a run; publishes at last.
+/// Returns whether it is done.
+fn run(index: &Path, disk: Disk, count: usize, is_killed: bool) -> Result<bool> {
+    let options = WriterOptions { disk, keep_replaced: false, ..WriterOptions::default() };
+    let mut writer = Writer::open(index, options)?;
+    let mut listed = 0;
+    let begun = match writer.unfinished().is_some() {
+        true => {
+            let before = writer.resume()?.expect("the files are there");
+            listed = before.entries as usize;
+            let from = before.source.unwrap();
+            writer.resume_source(source(), &from)?
+        }
+        false => writer.add_source(source())?,
+    };
+    let is_resumed = listed > 0;
+    let mut sinks = writer.shard_writers(begun);
+    if is_resumed {
+        push(&mut sinks[0], &writer, "")?;
+    }
+    for (number, path) in DIRECTORIES.iter().enumerate().skip(listed) {
+        if number >= listed + count {
+            writer.note_unfinished(Some(begun), &mut sinks, about(number), !is_killed)?;
+            return Ok(false);
+        }
+        // Noted twice before it is killed.
+        if is_killed && number == listed + 1 {
+            writer.note_unfinished(Some(begun), &mut sinks, about(number), false)?;
+        }
+        push(&mut sinks[0], &writer, path)?;
+    }
+    writer.finish_shards(sinks)?;
+    writer.publish()?;
+    Ok(true)
+}
+
+/// What an index has: entries and bytes of each class, in all, and files.
+fn contents(index: &Path) -> (BTreeMap<String, i64>, usize) {
+    let opened = Index::open(index).unwrap();
+    let mut totals = BTreeMap::new();
+    for path in DIRECTORIES {
+        for shard in opened.shards() {
+            let below = shard.totals_below(path).unwrap();
+            *totals.entry(format!("{path} entries")).or_default() += below.entries + below.dirs;
+            *totals.entry(format!("{path} bytes")).or_default() += below.bytes;
+            let listings = shard.listings_at(path).unwrap();
+            let count: usize = listings.iter().map(ExactSizeIterator::len).sum();
+            *totals.entry(format!("{path} listings")).or_default() += count as i64;
+        }
+    }
+    (totals, files(index))
+}
+
+fn files(directory: &Path) -> usize {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
+}
+
+#[test]
+fn a_run_that_goes_on_ends_as_one_that_was_never_interrupted() {
+    let place = tempfile::tempdir().unwrap();
+    let whole = place.path().join("whole");
+    assert!(run(&whole, Disk::default(), 100, false).unwrap());
+    let (expected, _) = contents(&whole);
+    assert_eq!(expected["a listings"], 1);
+    for is_killed in [false, true] {
+        for count in 1..DIRECTORIES.len() {
+            let index = place.path().join(format!("index{is_killed}{count}"));
+            let mut runs = 1;
+            while !run(&index, Disk::default(), count, is_killed).unwrap() {
+                assert!(Index::open(&index).unwrap_err().to_string().contains("is not complete"));
+                runs += 1;
+            }
+            assert_eq!(runs, DIRECTORIES.len().div_ceil(count));
+            assert_eq!(contents(&index).0, expected, "{count}");
+            assert!(!index.join("unfinished").exists());
+        }
+    }
+}
+
+/// Each operation fails, once or for good, of a run that begins, one that goes on, and one that ends.
+#[test]
+fn whatever_operation_fails_a_run_goes_on_or_begins_anew() {
+    let place = tempfile::tempdir().unwrap();
+    let whole = place.path().join("whole");
+    assert!(run(&whole, Disk::default(), 100, false).unwrap());
+    assert!(run(&whole, Disk::default(), 100, false).unwrap());
+    let (expected, settled) = contents(&whole);
+    for (is_killed, lasting) in [(false, true), (true, false)] {
+        for failing in 0..3 {
+            for after in 0.. {
+                let index = place.path().join("index");
+                let faults = Faults::new(after, rustix::io::Errno::NOSPC.raw_os_error(), lasting);
+                let mut is_done = false;
+                for number in 0..3 {
+                    let disk = match number == failing {
+                        true => Disk::with_faults(faults.clone()),
+                        false => Disk::default(),
+                    };
+                    match run(&index, disk, 3, is_killed) {
+                        Ok(done) => is_done = done,
+                        Err(error) => assert!(number == failing, "{failing} {after}: {error:?}"),
+                    }
+                }
+                while !is_done {
+                    is_done = run(&index, Disk::default(), 3, is_killed).unwrap();
+                }
+                assert_eq!(contents(&index).0, expected, "{failing} {after}");
+                assert!(run(&index, Disk::default(), 100, false).unwrap());
+                assert_eq!(contents(&index), (expected.clone(), settled), "{failing} {after}");
+                std::fs::remove_dir_all(&index).unwrap();
+                if !faults.struck() {
+                    break;
+                }
+            }
+        }
+    }
+}
