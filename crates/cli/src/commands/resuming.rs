@@ -29,6 +29,8 @@ pub(super) struct Notes {
     asked: String,
     begun_ns: i64,
     done: Mutex<Vec<String>>,
+    /// The root of the source that the run goes on with, until that is done.
+    pending: Mutex<Option<String>>,
     source: Mutex<Option<(UnfinishedSource, Shortfalls, u64)>>,
     started: Instant,
     /// When it is time again, in milliseconds since the start.
@@ -51,6 +53,9 @@ impl Notes {
             asked,
             begun_ns: after.map_or_else(now_ns, |after| after.begun_ns),
             done: Mutex::new(after.map(|after| after.done.clone()).unwrap_or_default()),
+            pending: Mutex::new(
+                after.and_then(|after| after.source.as_ref()).map(|source| source.root.clone()),
+            ),
             source: Mutex::new(None),
             started: Instant::now(),
             next_ms: AtomicU64::new(NOTED_EVERY.as_millis() as u64),
@@ -73,6 +78,9 @@ impl Notes {
     /// Ends a source.
     pub(super) fn end(&self, is_done: bool) {
         let source = self.source.lock().take();
+        if is_done {
+            *self.pending.lock() = None;
+        }
         self.done.lock().extend(source.filter(|_| is_done).map(|(source, ..)| source.root));
     }
 
@@ -115,7 +123,8 @@ impl Notes {
     /// Notes the sources that were scanned to their end, unless more is noted. Returns whether the
     /// run can go on.
     pub(super) fn take_sources(&self, writer: &mut Writer, counts: &Counts) -> bool {
-        let goes_on = self.goes_on.load(Ordering::Relaxed);
+        // What was noted before counts as long as a source remains of it.
+        let goes_on = self.goes_on.load(Ordering::Relaxed) || self.pending.lock().is_some();
         if goes_on || self.done.lock().is_empty() {
             return goes_on;
         }

