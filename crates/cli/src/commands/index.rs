@@ -36,9 +36,9 @@ use std::time::{Duration, Instant};
 /// place of what the source had there, and a source in PATH becomes part of PATH's. Readers see the
 /// old generation until the new one is whole. A tree that cannot be scanned stays as it was, and
 /// 'canopy info' says since when. A run that was interrupted, even by a loss of power, goes on when
-/// the same command is run again within 24 hours. Exit code 0: complete; 1: some entries vanished, could not be
-/// read, have too long a path or changed hands meanwhile, or a tree stays as it was; 2: nothing was
-/// published.
+/// the same command is run again within 24 hours. Exit code 0: complete; 1: some entries vanished,
+/// could not be read, have too long a path or changed hands meanwhile, or a tree stays as it was; 2:
+/// nothing was published.
 ///
 /// Example: canopy index /home /data --exclude '*.snapshot' --errors errors.txt
 #[derive(clap::Args)]
