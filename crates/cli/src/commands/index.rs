@@ -343,9 +343,11 @@ pub fn run(
 /// Returns what a run asks for, in words that another one can be compared with.
 fn asked(arguments: &Arguments, root_of: &dyn Fn(&Path) -> String) -> String {
     let limits: OwnerLimits = arguments.limits.into();
+    let paths = arguments.paths.iter();
+    let is_namespace = |path: &PathBuf| namespace_of(path).is_some();
     resuming::asked(serde_json::json!({
-        "roots": arguments.paths.iter().map(|path| root_of(path)).collect::<Vec<_>>(),
-        "namespaces": arguments.paths.iter().map(|path| namespace_of(path).is_some()).collect::<Vec<_>>(),
+        "roots": paths.clone().map(|path| root_of(path)).collect::<Vec<_>>(),
+        "namespaces": paths.map(is_namespace).collect::<Vec<_>>(),
         "one_file_system": arguments.one_file_system,
         "exclude": arguments.exclude,
         "no_prune": arguments.no_prune,
