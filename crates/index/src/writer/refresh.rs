@@ -360,7 +360,7 @@ impl Writer {
     ) -> Result<Option<Replaced>> {
         if let Some(above) = &begun.above {
             let whole = [above.path.clone()];
-            return Ok(Some(Replaced::new(above.id, &above.root, whole, [])));
+            return Ok(Some(Replaced::new(above.id, &above.root, whole, [], [])));
         }
         let Some(refresh) = &begun.refresh else { return Ok(None) };
         let (below, pending): (Vec<_>, Vec<_>) =
@@ -377,8 +377,8 @@ impl Writer {
         }
         let others = refresh.alone.iter().filter(|path| !pending.contains(path.as_str()));
         let alone = alone.into_keys().chain(others.cloned());
-        let mut replaced = Replaced::new(refresh.source, begun.root(), whole, alone);
-        replaced.leave_out(below.into_iter().map(|directory| directory.path.clone()));
+        let below = below.into_iter().map(|directory| directory.path.clone());
+        let mut replaced = Replaced::new(refresh.source, begun.root(), whole, below, alone);
         replaced.kept = refresh.kept.clone();
         let places = seen.kept_values.into_iter().collect();
         replaced.kept_values = KeptValues { key: refresh.key, places };

@@ -66,25 +66,24 @@ impl KeptValues {
 }
 
 impl Replaced {
+    /// Returns what replaces directories with all below them, but for those that are left out and
+    /// all below these, and listings alone, which may be below what is left out.
     pub(super) fn new(
         source: u32,
         root: &str,
         whole: impl IntoIterator<Item = String>,
+        left_out: impl IntoIterator<Item = String>,
         alone: impl IntoIterator<Item = String>,
     ) -> Self {
-        let whole = topmost(whole);
-        let mut replaced = Replaced { source, root: root.to_owned(), whole, ..Self::default() };
+        let (whole, left_out) = (topmost(whole), topmost(left_out));
+        let root = root.to_owned();
+        let mut replaced = Replaced { source, root, whole, left_out, ..Self::default() };
         for path in alone {
             if !replaced.holds(&path) {
                 replaced.alone.insert(path);
             }
         }
         replaced
-    }
-
-    /// Has directories stay that are below those that are replaced with all below them.
-    pub(super) fn leave_out(&mut self, directories: impl IntoIterator<Item = String>) {
-        self.left_out = topmost(directories);
     }
 
     /// Returns whether the listing of a directory is replaced.
@@ -145,7 +144,7 @@ mod tests {
     fn what_is_replaced_is_known_by_its_path() {
         let own = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
         let whole = own(&["a/b", "a-b", "a/b/c", "x"]);
-        let replaced = Replaced::new(0, "/", whole, own(&["a", "x/y", "a/d"]));
+        let replaced = Replaced::new(0, "/", whole, [], own(&["a", "x/y", "a/d"]));
         assert_eq!(replaced.whole().collect::<Vec<_>>(), ["a/b", "a-b", "x"]);
         assert_eq!(replaced.alone().collect::<Vec<_>>(), ["a", "a/d"]);
         for path in ["a", "a/b", "a/b/c/d", "a-b", "a-b/c", "a/d", "x/y/z"] {
@@ -154,9 +153,10 @@ mod tests {
         for path in ["", "a/bc", "a/d/e", "a-", "xx", "a/c"] {
             assert!(!replaced.holds(path), "{path}");
         }
-        let mut replaced = Replaced::new(0, "/", own(&[""]), own(&["b/x"]));
-        assert!(replaced.holds("any/thing"));
-        replaced.leave_out(own(&["b", "a/c", "b/c"]));
+        assert!(Replaced::new(0, "/", own(&[""]), [], []).holds("any/thing"));
+        let left_out = own(&["b", "a/c", "b/c"]);
+        let replaced = Replaced::new(0, "/", own(&[""]), left_out, own(&["b/x", "d"]));
+        assert_eq!(replaced.alone().collect::<Vec<_>>(), ["b/x"]);
         for path in ["", "a", "a/cc", "b/x", "b-"] {
             assert!(replaced.holds(path), "{path}");
         }
