@@ -2,12 +2,14 @@
 //! options of the command line come over all of it.
 //!
 //! A key of a later place replaces that of an earlier one as a whole. An unknown key is an error,
-//! since one that is misspelt would silently do nothing.
+//! since one that is misspelt would silently do nothing. What is wrong in the site's file stops
+//! whoever can mend it from indexing; others are told, and the rest of the file counts.
 
 use crate::limits::{MemoryLimit, TimeLimit};
 use crate::outcome::message;
 use anyhow::{Context, bail, ensure};
-use canopy_scan::Mount;
+use canopy_scan::{Excludes, Mount};
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStringExt;
@@ -29,7 +31,7 @@ pub struct Settings {
     /// The directory of the site's index, by the site's file.
     pub site_index: Option<PathBuf>,
     /// Trees that `canopy index` scans when it is told none.
-    pub sources: Option<Vec<PathBuf>>,
+    pub sources: Option<Vec<Source>>,
     /// How many threads commands use.
     pub threads: Option<usize>,
     /// Names of entries that `canopy index` leaves out.
@@ -46,7 +48,27 @@ pub struct Settings {
     pub trust_fs: Option<Vec<String>>,
     /// Bytes of the longest path below a source of a directory that it reads.
     pub path_max: Option<usize>,
+    /// The files that say all this.
+    pub files: Vec<PathBuf>,
 }
+
+/// A tree that is configured as a source, and how it is scanned wherever it is named.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its name, as of `--name`.
+    pub name: Option<String>,
+    /// Patterns of what is left out, as of `--exclude`.
+    pub exclude: Vec<String>,
+    /// As `--one-file-system`.
+    pub one_file_system: bool,
+    /// As `--no-xattrs`.
+    pub no_xattrs: bool,
+}
+
+/// The keys of a source that is not only a path.
+const SOURCE_KEYS: [&str; 5] = ["path", "name", "exclude", "one_file_system", "no_xattrs"];
 
 /// The keys of a file, each with its variable of the environment and what it means.
 pub const KEYS: [(&str, &str, &str); 10] = [
@@ -98,22 +120,33 @@ pub fn settings() -> &'static Settings {
         sql_memory: None,
         trust_fs: None,
         path_max: None,
+        files: Vec::new(),
     };
     SETTINGS.get().unwrap_or(&NOTHING)
 }
 
-/// Reads files and environment, for the rest of the process.
-pub fn load() -> anyhow::Result<()> {
+/// Reads files and environment, for the rest of the process. `scans` says whether this is for a
+/// command that scans sources.
+pub fn load(scans: bool) -> anyhow::Result<()> {
     let mut settings = Settings::default();
     let site = variable("CANOPY_SITE_CONFIG").map_or_else(|| SITE_FILE.into(), PathBuf::from);
     if let Some(text) = read_site(&site)? {
-        settings = of_file(&site, &text)?;
+        let (right, mut wrong) = right_of_file(&site, &text);
+        if scans && can_mend(&site) && !wrong.is_empty() {
+            return Err(wrong.swap_remove(0));
+        }
+        for error in wrong {
+            message(format_args!("warning: {error:#}; the site's configuration counts without it"));
+        }
+        settings = right;
         settings.site_index = settings.index.take();
+        settings.files.push(site);
     }
     if let Some(own) = own_file()
         && let Some(text) = read_own(&own)?
     {
         settings = settings.under(of_file(&own, &text)?);
+        settings.files.push(own);
     }
     settings = settings.under(of_environment(variable)?);
     // Set once in a process.
@@ -136,7 +169,37 @@ impl Settings {
             sql_memory: over.sql_memory.or(self.sql_memory),
             trust_fs: over.trust_fs.or(self.trust_fs),
             path_max: over.path_max.or(self.path_max),
+            files: [self.files, over.files].concat(),
         }
+    }
+
+    /// Returns how a tree is configured, if it is a source, by its real path.
+    pub fn source(&self, root: &Path) -> Option<&Source> {
+        let is_root = |path: &Path| path.canonicalize().is_ok_and(|real| real == root);
+        self.sources.iter().flatten().find(|source| source.path == root || is_root(&source.path))
+    }
+
+    /// Returns what is configured of scans, by key.
+    pub fn of_scans(&self) -> Vec<(&'static str, Value)> {
+        let source = |source: &Source| {
+            json!({
+                "path": source.path.to_string_lossy(),
+                "name": source.name,
+                "exclude": source.exclude,
+                "one_file_system": source.one_file_system,
+                "no_xattrs": source.no_xattrs,
+            })
+        };
+        let sources = self.sources.as_ref().map(|all| all.iter().map(source).collect::<Vec<_>>());
+        let keys = [
+            ("sources", json!(sources)),
+            ("prune_names", json!(self.prune_names)),
+            ("prune_paths", json!(self.prune_paths)),
+            ("prune_fs", json!(self.prune_fs)),
+            ("trust_fs", json!(self.trust_fs)),
+            ("path_max", json!(self.path_max)),
+        ];
+        keys.into_iter().filter(|(_, value)| !value.is_null()).collect()
     }
 
     /// Checks what a value alone does not tell.
@@ -145,7 +208,11 @@ impl Settings {
             ensure!(index.is_absolute(), "index: '{}' is no absolute path", index.display());
         }
         for source in self.sources.iter().flatten() {
-            ensure!(source.is_absolute(), "sources: '{}' is no absolute path", source.display());
+            let path = source.path.display();
+            ensure!(source.path.is_absolute(), "sources: '{path}' is no absolute path");
+            ensure!(source.name.as_deref() != Some(""), "sources: the name of '{path}' is empty");
+            Excludes::new(source.exclude.iter().map(String::as_str))
+                .with_context(|| format!("sources: 'exclude' of '{path}'"))?;
         }
         if let Some(threads) = self.threads {
             ensure!((1..=1024).contains(&threads), "threads: {threads} is not between 1 and 1024");
@@ -160,6 +227,11 @@ impl Settings {
             ensure!(
                 !name.is_empty() && !name.contains('/'),
                 "prune_names: '{name}' is no name; paths belong in prune_paths"
+            );
+            ensure!(
+                !looks_like_pattern(name),
+                "prune_names: '{name}' looks like a pattern, but names are taken as they are; \
+                 patterns are for 'exclude' of a source and --exclude"
             );
         }
         for path in self.prune_paths.iter().flatten() {
@@ -218,45 +290,97 @@ fn read_own(path: &Path) -> anyhow::Result<Option<String>> {
     Ok(Some(text))
 }
 
+/// Returns whether the caller may write a file, so that an error in it is no riddle.
+fn can_mend(file: &Path) -> bool {
+    let caller = nix::unistd::geteuid();
+    caller.is_root() || file.metadata().is_ok_and(|about| about.uid() == caller.as_raw())
+}
+
 fn of_file(file: &Path, text: &str) -> anyhow::Result<Settings> {
+    let (settings, wrong) = right_of_file(file, text);
+    wrong.into_iter().next().map_or(Ok(settings), Err)
+}
+
+/// Returns what a file says as far as it is right, and what is wrong.
+fn right_of_file(file: &Path, text: &str) -> (Settings, Vec<anyhow::Error>) {
     let place =
         |at: usize| format!("{}, line {}", file.display(), text[..at].matches('\n').count() + 1);
-    let table = DeTable::parse(text).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start.min(text.len()));
-        anyhow::anyhow!("{}: {}", place(at), error.message())
-    })?;
     let mut settings = Settings::default();
+    let table = match DeTable::parse(text) {
+        Ok(table) => table,
+        Err(error) => {
+            let at = error.span().map_or(0, |span| span.start.min(text.len()));
+            return (settings, vec![anyhow::anyhow!("{}: {}", place(at), error.message())]);
+        }
+    };
+    let mut wrong = Vec::new();
     for (key, value) in table.get_ref().iter() {
-        let name = key.get_ref().as_ref();
-        let one = match name {
-            "index" => string(value).map(|index| settings.index = Some(index.into())),
-            "sources" => strings(value).map(|sources| {
-                settings.sources = Some(sources.into_iter().map(PathBuf::from).collect())
-            }),
-            "threads" => number(value).map(|threads| settings.threads = Some(threads)),
-            "prune_names" => strings(value).map(|names| settings.prune_names = Some(names)),
-            "prune_paths" => strings(value).map(|paths| settings.prune_paths = Some(paths)),
-            "prune_fs" => strings(value).map(|types| settings.prune_fs = Some(types)),
-            "sql_timeout" => string(value)
-                .and_then(|time| limit(name, &time))
-                .map(|limit| settings.sql_timeout = Some(limit)),
-            "sql_memory" => string(value)
-                .and_then(|size| limit(name, &size))
-                .map(|limit| settings.sql_memory = Some(limit)),
-            "trust_fs" => strings(value).map(|types| settings.trust_fs = Some(types)),
-            "path_max" => number(value).map(|bytes| settings.path_max = Some(bytes)),
+        match settings.clone().with(key.get_ref(), value) {
+            Ok(more) => settings = more,
+            Err(error) => wrong.push(error.context(place(key.span().start))),
+        }
+    }
+    (settings, wrong)
+}
+
+impl Settings {
+    /// These with one key of a file.
+    fn with(mut self, key: &str, value: &Spanned<DeValue<'_>>) -> anyhow::Result<Self> {
+        match key {
+            "index" => self.index = Some(string(value)?.into()),
+            "sources" => self.sources = Some(sources(value)?),
+            "threads" => self.threads = Some(number(value)?),
+            "prune_names" => self.prune_names = Some(strings(value)?),
+            "prune_paths" => self.prune_paths = Some(strings(value)?),
+            "prune_fs" => self.prune_fs = Some(strings(value)?),
+            "sql_timeout" => self.sql_timeout = Some(limit(key, &string(value)?)?),
+            "sql_memory" => self.sql_memory = Some(limit(key, &string(value)?)?),
+            "trust_fs" => self.trust_fs = Some(strings(value)?),
+            "path_max" => self.path_max = Some(number(value)?),
             _ => {
                 let known = KEYS.map(|(key, ..)| key).join(", ");
-                bail!("{}: unknown key '{name}'; known are {known}", place(key.span().start));
+                bail!("unknown key '{key}'; known are {known}");
             }
-        };
-        one.and_then(|()| {
-            let _: () = settings = std::mem::take(&mut settings).checked()?;
-            Ok(())
-        })
-        .with_context(|| place(key.span().start))?;
+        }
+        self.checked()
     }
-    Ok(settings)
+}
+
+/// Reads sources: each a path, or a table that says more.
+fn sources(value: &Spanned<DeValue<'_>>) -> anyhow::Result<Vec<Source>> {
+    let DeValue::Array(values) = value.get_ref() else {
+        bail!("a list of paths or tables is wanted, not {}", kind(value.get_ref()));
+    };
+    let source = |value: &Spanned<DeValue<'_>>| {
+        let DeValue::Table(table) = value.get_ref() else {
+            return Ok(Source { path: string(value)?.into(), ..Source::default() });
+        };
+        let mut source = Source::default();
+        for (key, value) in table.iter() {
+            let of_key = || format!("sources: '{}'", key.get_ref());
+            match key.get_ref().as_ref() {
+                "path" => source.path = string(value).with_context(of_key)?.into(),
+                "name" => source.name = Some(string(value).with_context(of_key)?),
+                "exclude" => source.exclude = strings(value).with_context(of_key)?,
+                "one_file_system" => source.one_file_system = flag(value).with_context(of_key)?,
+                "no_xattrs" => source.no_xattrs = flag(value).with_context(of_key)?,
+                other => bail!(
+                    "sources: unknown key '{other}' of a source; known are {}",
+                    SOURCE_KEYS.join(", ")
+                ),
+            }
+        }
+        ensure!(table.contains_key("path"), "sources: a source has no 'path'");
+        Ok(source)
+    };
+    values.iter().map(source).collect()
+}
+
+fn flag(value: &Spanned<DeValue<'_>>) -> anyhow::Result<bool> {
+    match value.get_ref() {
+        DeValue::Boolean(flag) => Ok(*flag),
+        other => bail!("true or false is wanted, not {}", kind(other)),
+    }
 }
 
 fn string(value: &Spanned<DeValue<'_>>) -> anyhow::Result<String> {
@@ -296,15 +420,14 @@ fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// Lists are separated by blanks, as in updatedb.conf.
+/// Lists are separated by blanks, as in updatedb.conf; a backslash takes what is behind it as it is.
 fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<Settings> {
     let text = |name: &str| -> anyhow::Result<Option<String>> {
         let Some(value) = variable(name) else { return Ok(None) };
         value.into_string().ok().with_context(|| format!("{name} is not UTF-8")).map(Some)
     };
     let list = |name: &str| -> anyhow::Result<Option<Vec<String>>> {
-        let words = |value: String| value.split_whitespace().map(str::to_owned).collect();
-        Ok(text(name)?.map(words))
+        Ok(text(name)?.as_deref().map(words))
     };
     let number = |name: &str| -> anyhow::Result<Option<usize>> {
         let Some(value) = variable(name) else { return Ok(None) };
@@ -315,8 +438,10 @@ fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result
         // Relative ones have always been taken.
         index: None,
         site_index: None,
-        sources: list("CANOPY_SOURCES")?
-            .map(|paths| paths.into_iter().map(PathBuf::from).collect()),
+        sources: list("CANOPY_SOURCES")?.map(|paths| {
+            let source = |path: String| Source { path: path.into(), ..Source::default() };
+            paths.into_iter().map(source).collect()
+        }),
         threads: number("CANOPY_THREADS")?,
         prune_names: list("CANOPY_PRUNE_NAMES")?,
         prune_paths: list("CANOPY_PRUNE_PATHS")?,
@@ -329,21 +454,61 @@ fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result
             .transpose()?,
         trust_fs: list("CANOPY_TRUST_FS")?,
         path_max: number("CANOPY_PATH_MAX")?,
+        files: Vec::new(),
     };
-    let settings = settings.checked().context("environment")?;
+    let blank = || {
+        let has_blanks = |name: &&str| {
+            variable(name).is_some_and(|value| value.to_string_lossy().trim().contains(' '))
+        };
+        let list = ["CANOPY_SOURCES", "CANOPY_PRUNE_PATHS"].into_iter().find(has_blanks);
+        list.map_or("environment".to_owned(), |name| {
+            format!("environment (a blank in a path of {name} is written as '\\ ')")
+        })
+    };
+    let settings = settings.checked().with_context(blank)?;
     Ok(Settings { index: variable("CANOPY_INDEX").map(PathBuf::from), ..settings })
+}
+
+/// Returns the words of a list.
+fn words(text: &str) -> Vec<String> {
+    let mut words = vec![None];
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        let taken = if c == '\\' { rest.next().unwrap_or(c) } else { c };
+        match words.last_mut() {
+            Some(word) if c == '\\' || !c.is_whitespace() => {
+                word.get_or_insert_with(String::new).push(taken);
+            }
+            _ => words.push(None),
+        }
+    }
+    words.into_iter().flatten().collect()
 }
 
 /// What is configured to be left out of a source, as patterns of `canopy index --exclude`.
 pub fn prune_patterns(settings: &Settings, root: &Path) -> anyhow::Result<Vec<String>> {
-    let mut patterns: Vec<String> =
-        settings.prune_names.iter().flatten().map(|name| literal(name)).collect();
-    for path in pruned_paths(settings)? {
+    Ok(prune_reasons(settings, root)?.into_iter().map(|(pattern, _)| pattern).collect())
+}
+
+/// Does the same, and says of each pattern which key it comes from.
+pub fn prune_reasons(
+    settings: &Settings,
+    root: &Path,
+) -> anyhow::Result<Vec<(String, &'static str)>> {
+    let names = settings.prune_names.iter().flatten();
+    let mut patterns: Vec<(String, &str)> =
+        names.map(|name| (literal(name), "prune_names")).collect();
+    let excluded = settings.source(root).map(|source| source.exclude.iter());
+    patterns.extend(excluded.into_iter().flatten().map(|one| (one.clone(), "exclude")));
+    let named = settings.prune_paths.iter().flatten().map(|path| (path.into(), "prune_paths"));
+    let mounted = pruned_mounts(settings)?.into_iter().map(|path| (path, "prune_fs"));
+    for (path, why) in named.chain(mounted) {
         // What is named as a source is scanned, whatever is configured.
+        let path: PathBuf = path;
         let Ok(below) = path.strip_prefix(root) else { continue };
         match below.to_str() {
             Some("") => {}
-            Some(below) => patterns.push(format!("/{}", literal(below))),
+            Some(below) => patterns.push((format!("/{}", literal(below)), why)),
             None => message(format_args!(
                 "warning: {} is not UTF-8 and is not left out",
                 path.display()
@@ -356,13 +521,20 @@ pub fn prune_patterns(settings: &Settings, root: &Path) -> anyhow::Result<Vec<St
 /// Returns the absolute paths that are left out of sources: those that are configured, and where
 /// file systems of configured types are mounted.
 pub fn pruned_paths(settings: &Settings) -> anyhow::Result<Vec<PathBuf>> {
-    let mut paths: Vec<PathBuf> =
-        settings.prune_paths.iter().flatten().map(PathBuf::from).collect();
-    if let Some(types) = settings.prune_fs.as_ref().filter(|types| !types.is_empty()) {
-        let mounts = canopy_scan::mounts().context("cannot list what is mounted")?;
-        paths.extend(mount_points(mounts, types));
-    }
-    Ok(paths)
+    let named = settings.prune_paths.iter().flatten().map(PathBuf::from);
+    Ok(named.chain(pruned_mounts(settings)?).collect())
+}
+
+fn pruned_mounts(settings: &Settings) -> anyhow::Result<Vec<PathBuf>> {
+    let Some(types) = settings.prune_fs.as_ref().filter(|types| !types.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let mounts = canopy_scan::mounts().context("cannot list what is mounted")?;
+    Ok(mount_points(mounts, types).collect())
+}
+
+fn looks_like_pattern(name: &str) -> bool {
+    name.contains(['*', '?']) || name.split_once('[').is_some_and(|(_, rest)| rest.contains(']'))
 }
 
 /// A pattern that matches one text.
@@ -392,7 +564,7 @@ mod tests {
         let expected = Settings {
             index: Some("/i".into()),
             site_index: None,
-            sources: Some(vec!["/home".into()]),
+            sources: Some(vec![Source { path: "/home".into(), ..Source::default() }]),
             threads: Some(3),
             prune_names: Some(vec![".git".to_owned(), "a b".to_owned()]),
             prune_paths: None,
@@ -401,6 +573,7 @@ mod tests {
             sql_memory: Some(MemoryLimit(None)),
             trust_fs: None,
             path_max: None,
+            files: Vec::new(),
         };
         assert_eq!(of_file(Path::new("/c.toml"), text).unwrap(), expected);
         let unknown = error_of("threads = 1\n\nthread = 2\n");
@@ -415,6 +588,11 @@ mod tests {
             ("\nthreads = 0", 2, "between 1 and 1024"),
             ("index = 'relative'", 1, "no absolute path"),
             ("prune_names = ['a/b']", 1, "is no name"),
+            ("prune_names = ['*.tmp']", 1, "'*.tmp' looks like a pattern"),
+            ("sources = [{ path = '/a', excludes = [] }]", 1, "unknown key 'excludes' of a source"),
+            ("\n[[sources]]\nname = 'a'", 2, "a source has no 'path'"),
+            ("sources = [{ path = '/a', exclude = ['[z-a]'] }]", 1, "'exclude' of '/a'"),
+            ("sources = [{ path = '/a', no_xattrs = 1 }]", 1, "true or false is wanted"),
             ("prune_paths = ['tmp']", 1, "no absolute path"),
             ("sql_timeout = '5 hours'", 1, "sql_timeout: give a time such as 90s"),
             ("sql_memory = '4'", 1, "sql_memory: give a size such as 512M"),
@@ -437,7 +615,12 @@ mod tests {
             mount_points(canopy_scan::parse_mounts(mounts), &types).collect();
         assert_eq!(points, [PathBuf::from("/data/nfs share")]);
         let settings = Settings {
-            prune_names: Some(vec!["a*b".to_owned()]),
+            prune_names: Some(vec!["a{b".to_owned()]),
+            sources: Some(vec![Source {
+                path: "/data".into(),
+                exclude: vec!["*.tmp".to_owned()],
+                ..Source::default()
+            }]),
             prune_paths: Some(vec![
                 "/data/x[1]".to_owned(),
                 "/data".to_owned(),
@@ -446,6 +629,49 @@ mod tests {
             ..Settings::default()
         };
         let patterns = prune_patterns(&settings, Path::new("/data")).unwrap();
-        assert_eq!(patterns, ["a\\*b", "/x\\[1\\]"]);
+        assert_eq!(patterns, ["a\\{b", "*.tmp", "/x\\[1\\]"]);
+        let patterns = prune_patterns(&settings, Path::new("/data/x[1]")).unwrap();
+        assert_eq!(patterns, ["a\\{b"]);
+    }
+
+    #[test]
+    fn blanks_in_lists_of_the_environment() {
+        for (text, expected) in [
+            ("", &[][..]),
+            ("  /a\t/b\n", &["/a", "/b"]),
+            (r"/my\ files /b\\c \x", &["/my files", r"/b\c", "x"]),
+            (r"/end\", &[r"/end\"]),
+        ] {
+            assert_eq!(words(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn sources_can_say_how_they_are_scanned() {
+        let text = "[[sources]]\npath = '/a b'\nname = 'a'\nexclude = ['*.tmp']\none_file_system = true\n\
+                    [[sources]]\npath = '/c'\nno_xattrs = true\n";
+        let expected = vec![
+            Source {
+                path: "/a b".into(),
+                name: Some("a".to_owned()),
+                exclude: vec!["*.tmp".to_owned()],
+                one_file_system: true,
+                no_xattrs: false,
+            },
+            Source { path: "/c".into(), no_xattrs: true, ..Source::default() },
+        ];
+        assert_eq!(of_file(Path::new("/c.toml"), text).unwrap().sources, Some(expected));
+    }
+
+    #[test]
+    fn what_is_right_counts_beside_what_is_wrong() {
+        let text = "index = '/i'\nthreads = 'many'\nprune_name = []\nprune_fs = ['nfs']\n";
+        let (settings, wrong) = right_of_file(Path::new("/c.toml"), text);
+        let expected = Settings {
+            index: Some("/i".into()),
+            prune_fs: Some(vec!["nfs".to_owned()]),
+            ..Settings::default()
+        };
+        assert_eq!((settings, wrong.len()), (expected, 2));
     }
 }

@@ -87,7 +87,7 @@ pub fn main_of_namespace(mounts: &Mounts<'_>) -> ExitCode {
         Companion::Namespace.check_version()?;
         let cli = options::Cli::of_process();
         if cli.command.is_configured() {
-            config::load()?;
+            config::load(cli.command.scans())?;
         }
         match cli.command {
             options::Command::Ns(arguments) => (mounts.namespace)(arguments),

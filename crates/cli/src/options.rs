@@ -95,6 +95,15 @@ pub fn command_name(words: impl Iterator<Item = OsString>) -> Option<OsString> {
 }
 
 impl Command {
+    /// Returns whether the command reads sources, so that a wrong configuration could have it read
+    /// what it must not.
+    pub fn scans(&self) -> bool {
+        matches!(
+            self,
+            Command::Index(_) | Command::Update(_) | Command::Import(_) | Command::Watch(_)
+        )
+    }
+
     /// Returns whether the configuration matters: what explains canopy works with a broken one too,
     /// and what looks into tables.
     pub fn is_configured(&self) -> bool {

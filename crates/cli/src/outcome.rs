@@ -3,6 +3,7 @@
 use canopy_text::safe;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How a command that was carried out has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,20 @@ pub fn message(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "canopy: {}", safe::message(&text.to_string()));
 }
 
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Has [`note`] say nothing for the rest of the process.
+pub fn be_quiet() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Prints what is worth knowing but no error, as [`message`] does, unless nobody wants to know.
+pub fn note(text: impl std::fmt::Display) {
+    if !QUIET.load(Ordering::Relaxed) {
+        message(text);
+    }
+}
+
 /// Why a command that has done its work could not say so: exit code 1.
 #[derive(Debug, thiserror::Error)]
 #[error("the work is done, but standard output cannot be written: {0}")]
@@ -86,33 +101,33 @@ pub fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
 /// though the source would show it to them. Where that is somebody's doing, the run is partial.
 pub fn warn_of(published: &canopy_index::Published) -> Outcome {
     for root in &published.absorbed {
-        message(format_args!("{root} is no source of its own any more: it is in one around it"));
+        note(format_args!("{root} is no source of its own any more: it is in one around it"));
     }
     for (root, above) in &published.subtrees {
-        message(format_args!("{root} lies in the source {above} and was replaced there"));
+        note(format_args!("{root} lies in the source {above} and was replaced there"));
     }
     if published.closed_grants > 0 {
-        message(format_args!(
+        note(format_args!(
             "warning: the file system of the index cannot hold {} of the ACLs; what they guard is \
              for root alone",
             published.closed_grants
         ));
     }
     for (owner, dirs) in &published.beyond_limits {
-        message(format_args!(
+        note(format_args!(
             "warning: what uid {owner} owns asks for more access classes than one owner may have; \
              {dirs} directories, and values of extended attributes that ask for more, are for root \
              and that owner alone (--owner-classes and --owner-names set the limits)"
         ));
     }
     if published.folded > 0 {
-        message(format_args!(
+        note(format_args!(
             "warning: some directories take membership of more than 8 groups at once; \
              only users whom their permissions name see what they guard"
         ));
     }
     if let Some(error) = &published.unrecorded {
-        message(format_args!("warning: 'canopy info' will not tell of what failed: {error}"));
+        note(format_args!("warning: 'canopy info' will not tell of what failed: {error}"));
     }
     match published.beyond_limits.is_empty() && published.folded == 0 {
         true => Outcome::Complete,

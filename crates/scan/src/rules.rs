@@ -6,7 +6,7 @@ use crate::ids::Unmapped;
 use crate::mounts::{Mount, mounts};
 use canopy_model::Acl;
 use rustix::fd::AsFd;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 /// Who decides about access to the files of a mount.
@@ -87,6 +87,32 @@ const PSEUDO: [&str; 35] = [
     "xenfs",
 ];
 
+/// Types of file systems of other machines, which may be huge, slow or gone, and which somebody
+/// else may index. Those of [`KERNEL`] are not among them: they are what big sites keep their files
+/// on.
+const NETWORK: [&str; 20] = [
+    "9p",
+    "afs",
+    "cifs",
+    "coda",
+    "davfs",
+    "fuse.curlftpfs",
+    "fuse.davfs2",
+    "fuse.gcsfuse",
+    "fuse.glusterfs",
+    "fuse.goofys",
+    "fuse.mount-s3",
+    "fuse.rclone",
+    "fuse.s3fs",
+    "fuse.sshfs",
+    "ncpfs",
+    "nfs",
+    "nfs4",
+    "orangefs",
+    "smb3",
+    "smbfs",
+];
+
 /// Numbers of types in [`KERNEL`], as statfs(2) tells them, where mountinfo does not tell a mount:
 /// below a changed root, for example.
 const KERNEL_MAGIC: [u32; 13] = [
@@ -110,8 +136,8 @@ const KERNEL_MAGIC: [u32; 13] = [
 pub struct MountRules {
     /// Types whose modes and ACLs the administrator trusts.
     trusted: Vec<String>,
-    /// Whether file systems without files are entered.
-    pseudo: bool,
+    /// Whether file systems without files, and those of other machines, are entered.
+    enters_all: bool,
     state: Mutex<State>,
 }
 
@@ -121,6 +147,8 @@ struct State {
     /// By number and device.
     known: HashMap<(Option<u64>, u64), Rules>,
     closed: Vec<ClosedMount>,
+    /// Places of mounts that were not entered.
+    without_files: BTreeSet<Vec<u8>>,
 }
 
 /// A mount of whose contents the index shows less than the kernel might.
@@ -132,15 +160,23 @@ pub struct ClosedMount {
     pub file_system: String,
     /// What its rules are.
     pub rules: Rules,
-    /// Whether it was entered. If not, it is a user's.
+    /// Whether it was entered. If not, it is a user's, or of another machine.
     pub entered: bool,
+}
+
+impl ClosedMount {
+    /// Returns whether it is of another machine.
+    pub fn is_network(&self) -> bool {
+        NETWORK.contains(&self.file_system.as_str())
+    }
 }
 
 impl MountRules {
     /// Returns rules by which file systems of the types `trusted` count as [`Rules::Kernel`].
-    /// `pseudo` says whether those without files are entered below a root.
-    pub fn new(trusted: Vec<String>, pseudo: bool) -> Self {
-        MountRules { trusted, pseudo, state: Mutex::default() }
+    /// `enters_all` says whether those without files and those of other machines are entered below a
+    /// root.
+    pub fn new(trusted: Vec<String>, enters_all: bool) -> Self {
+        MountRules { trusted, enters_all, state: Mutex::default() }
     }
 
     /// Returns the mounts met so far that are not left to the kernel, and were entered or are of
@@ -178,18 +214,61 @@ impl MountRules {
 
     /// Returns whether the mount that an entry belongs to is left out, since it holds no files.
     pub(crate) fn leaves_out(&self, id: Option<u64>, dev: u64) -> bool {
-        if self.pseudo {
+        if self.enters_all {
             return false;
         }
         let mut state = self.state();
-        state.find(id, dev).is_some_and(|mount| rules_of(mount, &self.trusted) == Rules::Pseudo)
+        let mount = state.find(id, dev);
+        let point = mount
+            .filter(|mount| rules_of(mount, &self.trusted) == Rules::Pseudo)
+            .map(|mount| mount.point.clone());
+        let is_left_out = point.is_some();
+        state.without_files.extend(point);
+        is_left_out
     }
 
-    /// Returns where users have mounted file systems of their own (FUSE), as absolute paths. They
-    /// are not to be touched: some let not even root in, and what serves them may never answer.
-    pub(crate) fn of_users(&self) -> Vec<Vec<u8>> {
+    /// Returns where file systems without files are mounted that were not entered.
+    pub fn without_files(&self) -> Vec<Vec<u8>> {
+        self.state().without_files.iter().cloned().collect()
+    }
+
+    /// Returns where file systems are mounted that a scan does not touch, as absolute paths: what
+    /// users have mounted (FUSE), unless `users` are trusted, since some let not even root in and
+    /// what serves them may never answer; and what is of other machines, unless the root, which is
+    /// of the mount with this number and device, is such itself.
+    pub(crate) fn untouched(&self, users: bool, root: (Option<u64>, u64)) -> Vec<Vec<u8>> {
         let mounts = mounts().unwrap_or_default();
-        mounts.into_iter().filter(|mount| self.is_users(mount)).map(|mount| mount.point).collect()
+        let is_root = |mount: &&Mount| match root.0 {
+            Some(id) => mount.id == id,
+            None => mount.dev == root.1,
+        };
+        let root = mounts.iter().rfind(is_root);
+        let is_untouched = |mount: &&Mount| {
+            (!users && self.is_users(mount)) || self.is_left_to_others(mount, root)
+        };
+        mounts.iter().filter(is_untouched).map(|mount| mount.point.clone()).collect()
+    }
+
+    /// Returns whether a mount is of another machine and left out of a source on the mount `root`.
+    fn is_left_to_others(&self, mount: &Mount, root: Option<&Mount>) -> bool {
+        let is_network = |mount: &Mount| {
+            NETWORK.contains(&mount.file_system.as_str())
+                && !matches!(rules_of(mount, &self.trusted), Rules::Kernel | Rules::Mapped)
+        };
+        !self.enters_all && is_network(mount) && !root.is_some_and(is_network)
+    }
+
+    /// Returns why a scan of a source on the mount `root` does not enter what is mounted below it,
+    /// or has it for root alone; `None` if it has it like all else.
+    pub fn reason(&self, mount: &Mount, root: Option<&Mount>) -> Option<&'static str> {
+        match rules_of(mount, &self.trusted) {
+            Rules::Pseudo if !self.enters_all => Some("no files, not entered"),
+            _ if self.is_users(mount) => Some("a user's, not entered"),
+            _ if self.is_left_to_others(mount, root) => Some("another machine's, not entered"),
+            Rules::Other | Rules::Pseudo => Some("for root alone"),
+            Rules::Mode => Some("what has an ACL is for root alone"),
+            Rules::Kernel | Rules::Mapped => None,
+        }
     }
 
     fn is_users(&self, mount: &Mount) -> bool {
@@ -198,16 +277,21 @@ impl MountRules {
             && !matches!(rules_of(mount, &self.trusted), Rules::Kernel | Rules::Mapped)
     }
 
-    /// Returns whether a scan enters what is mounted below its root: neither what holds no files nor
-    /// what users have mounted.
-    pub fn enters(&self, mount: &Mount) -> bool {
+    /// Returns whether a scan of a source on the mount `root` enters what is mounted below it:
+    /// neither what holds no files, nor what users have mounted, nor what is of other machines.
+    pub fn enters(&self, mount: &Mount, root: Option<&Mount>) -> bool {
         let is_pseudo = rules_of(mount, &self.trusted) == Rules::Pseudo;
-        (self.pseudo || !is_pseudo) && !self.is_users(mount)
+        (self.enters_all || !is_pseudo)
+            && !self.is_users(mount)
+            && !self.is_left_to_others(mount, root)
     }
 
-    /// Notes that nothing was read of what users have mounted at a path.
+    /// Notes that nothing was read of what is mounted at a path.
     pub(crate) fn note_left_out(&self, point: Vec<u8>) {
-        let (file_system, rules) = ("fuse".to_owned(), Rules::Other);
+        let mounts = mounts().unwrap_or_default();
+        let mount = mounts.into_iter().rfind(|mount| mount.point == point);
+        let file_system = mount.map_or_else(|| "fuse".to_owned(), |mount| mount.file_system);
+        let rules = Rules::Other;
         self.state().closed.push(ClosedMount { point, file_system, rules, entered: false });
     }
 
@@ -291,5 +375,28 @@ mod tests {
         ] {
             assert_eq!(rules(name, options), expected, "{name} {options}");
         }
+    }
+
+    #[test]
+    fn what_is_of_other_machines_is_entered_from_such_a_root_alone() {
+        let mounts = parse_mounts(
+            b"1 0 8:1 / / rw - ext4 /dev/a rw\n\
+              2 1 0:5 / /net rw - nfs h:/x rw\n\
+              3 2 0:6 / /net/sub rw - nfs h:/x/sub rw\n\
+              4 1 0:7 / /trusted rw - nfs4 h:/y rw\n\
+              5 1 0:8 / /lustre rw - lustre m:/z rw\n\
+              6 1 0:9 / /proc rw - proc proc rw\n",
+        );
+        let [root, net, sub, trusted, lustre, proc] = &mounts[..] else { panic!("{mounts:?}") };
+        let rules = MountRules::new(vec!["nfs4".to_owned()], false);
+        let entered =
+            |root| [net, sub, trusted, lustre, proc].map(|mount| rules.enters(mount, Some(root)));
+        assert_eq!(entered(root), [false, false, true, true, false]);
+        assert_eq!(entered(net), [true, true, true, true, false]);
+        assert_eq!(rules.reason(net, Some(root)), Some("another machine's, not entered"));
+        assert_eq!(rules.reason(sub, Some(net)), Some("for root alone"));
+        assert_eq!(rules.reason(lustre, Some(root)), None);
+        let all = MountRules::new(Vec::new(), true);
+        assert!(mounts.iter().all(|mount| all.enters(mount, Some(root))));
     }
 }

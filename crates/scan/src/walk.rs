@@ -104,11 +104,9 @@ pub fn scan<S: Sink>(
         root_path: root.escaped_path(),
         levels_max: levels_max(sinks.len()),
         // Of one's own one may look at.
-        users_mounts: if options.one_reader {
-            HashMap::new()
-        } else {
-            by_last_name(rules.of_users())
-        },
+        untouched: by_last_name(
+            rules.untouched(options.one_reader, (root.directory.mount, root.directory.dev)),
+        ),
         round: AtomicU64::new(root.rounds),
         moves: Moves::default(),
     };
@@ -212,7 +210,7 @@ struct Walk<'a> {
     root_path: String,
     levels_max: usize,
     /// Where users have mounted file systems of their own, by the last name of the path.
-    users_mounts: HashMap<Vec<u8>, Vec<Vec<u8>>>,
+    untouched: HashMap<Vec<u8>, Vec<Vec<u8>>>,
     /// How often threads have handed over what they read.
     round: AtomicU64,
     moves: Moves,
@@ -276,7 +274,7 @@ impl Walk<'_> {
         let Some(known) = self.known.filter(|_| directory.depth > 0) else { return false };
         let (path, none) = (directory.path(), Rows::default());
         known.has_unread(&directory.listing(&path, &none), &mut |escaped| {
-            if self.is_users_mount(directory, escaped) {
+            if self.is_untouched(directory, escaped) {
                 return None;
             }
             let name = CString::new(unescape(escaped)).ok()?;
@@ -317,7 +315,7 @@ impl Walk<'_> {
     /// Returns whether an entry is left out because of its name, which is given escaped, too.
     fn leaves_out_name(&self, directory: &Directory, name: &[u8], escaped: &str) -> bool {
         let path = || unescape(&join(&directory.path(), escaped)).into_owned();
-        self.options.excludes.matches(name, path) || self.is_users_mount(directory, escaped)
+        self.options.excludes.matches(name, path) || self.is_untouched(directory, escaped)
     }
 
     /// Has nothing stay of what was known at and below a directory, of which nothing is listed.
@@ -327,15 +325,15 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns whether a user has mounted a file system at an entry of this name, escaped.
-    fn is_users_mount(&self, directory: &Directory, name: &str) -> bool {
+    /// Returns whether something is mounted at an entry of this name, escaped, that is not touched.
+    fn is_untouched(&self, directory: &Directory, name: &str) -> bool {
         // Few names are the last of such a path.
-        if self.users_mounts.is_empty() || !self.users_mounts.contains_key(&*unescape(name)) {
+        if self.untouched.is_empty() || !self.untouched.contains_key(&*unescape(name)) {
             return false;
         }
         let path = join_absolute(&self.root_path, &join(&directory.path(), name));
         let path = unescape(&path);
-        let is = self.users_mounts.values().flatten().any(|mount| **mount == *path);
+        let is = self.untouched.values().flatten().any(|mount| **mount == *path);
         if is {
             self.rules.note_left_out(path.into_owned());
         }

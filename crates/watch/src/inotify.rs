@@ -9,7 +9,7 @@
 use crate::error::{Error, Result};
 use crate::handles::as_path;
 use crate::intake::{Heard, Intake};
-use crate::mounts::MountTable;
+use crate::mounts::{MountTable, mount_of};
 use crate::suspects::{Suspect, is_at_or_below};
 use crate::territory::{Change, What, join};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -145,7 +145,9 @@ impl Inotify {
         let mut waiting = vec![top.to_vec()];
         while let Some(path) = waiting.pop() {
             let mount = self.mounts.mounts.iter().rfind(|mount| mount.point == path);
-            let is_entered = mount.is_none_or(|mount| rules.enters(mount));
+            let root = territory.root_of(&path).map(|number| &territory.roots()[number]);
+            let around = root.and_then(|root| mount_of(&self.mounts.mounts, root));
+            let is_entered = mount.is_none_or(|mount| rules.enters(mount, around));
             let is_root = territory.roots().contains(&path);
             if territory.root_of(&path).is_none() || !(is_entered || is_root) {
                 continue;

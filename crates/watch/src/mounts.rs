@@ -57,25 +57,32 @@ pub(crate) fn entered_mounts(
     rules: &MountRules,
     one_file_system: bool,
 ) -> Vec<Vec<u8>> {
-    let around = mounts.iter().filter(|mount| is_at_or_below(root, &mount.point));
-    let dev = around.max_by_key(|mount| mount.point.len()).map(|mount| mount.dev);
+    let around = mount_of(mounts, root);
+    let dev = around.map(|mount| mount.dev);
     let below = mounts.iter().filter(|mount| {
         mount.point != root
             && is_at_or_below(&mount.point, root)
-            && rules.enters(mount)
+            && rules.enters(mount, around)
             && (!one_file_system || Some(mount.dev) == dev)
     });
     let points: BTreeSet<Vec<u8>> = below.map(|mount| mount.point.clone()).collect();
     points.into_iter().collect()
 }
 
+/// Returns the mount that a path is on.
+pub(crate) fn mount_of<'a>(mounts: &'a [Mount], path: &[u8]) -> Option<&'a Mount> {
+    let around = mounts.iter().filter(|mount| is_at_or_below(path, &mount.point));
+    around.max_by_key(|mount| mount.point.len())
+}
+
 /// Returns whether a scan of a root comes to a path below it through all that is mounted on the way.
 pub(crate) fn is_entered(mounts: &[Mount], root: &[u8], path: &[u8], rules: &MountRules) -> bool {
+    let around = mount_of(mounts, root);
     mounts.iter().all(|mount| {
         mount.point == root
             || !is_at_or_below(&mount.point, root)
             || !is_at_or_below(path, &mount.point)
-            || rules.enters(mount)
+            || rules.enters(mount, around)
     })
 }
 

@@ -4,6 +4,8 @@ use crate::interrupt;
 use canopy_index::{Published, ShardWriter, Writer};
 use canopy_model::{Listing, Sink};
 use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -37,13 +39,54 @@ impl Sink for Shards<'_> {
 }
 
 /// The same for what asks by itself whether it is to end, and goes on later.
-pub struct Listings<'a>(pub ShardWriter<'a>);
+pub struct Listings<'a> {
+    /// Where listings go.
+    pub shards: ShardWriter<'a>,
+    /// What tells where the scan is.
+    whereabouts: Arc<Whereabouts>,
+}
+
+impl<'a> Listings<'a> {
+    /// Returns one for each writer.
+    pub fn of(writers: Vec<ShardWriter<'a>>, whereabouts: &Arc<Whereabouts>) -> Vec<Self> {
+        let sink = |shards| Listings { shards, whereabouts: Arc::clone(whereabouts) };
+        writers.into_iter().map(sink).collect()
+    }
+}
 
 impl Sink for Listings<'_> {
     type Error = Stopped;
 
     fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Stopped> {
-        Ok(self.0.push(listing)?)
+        self.whereabouts.offer(listing.path);
+        Ok(self.shards.push(listing)?)
+    }
+}
+
+/// The path of a directory that was just listed, kept when somebody wants to know it.
+#[derive(Default)]
+pub struct Whereabouts {
+    is_wanted: AtomicBool,
+    path: Mutex<String>,
+}
+
+impl Whereabouts {
+    fn offer(&self, path: &str) {
+        if self.is_wanted.load(Ordering::Relaxed) && self.is_wanted.swap(false, Ordering::Relaxed) {
+            path.clone_into(&mut self.path.lock());
+        }
+    }
+
+    /// Returns the path of a directory that was listed since it was asked for last, or before,
+    /// escaped.
+    pub fn path(&self) -> String {
+        self.is_wanted.store(true, Ordering::Relaxed);
+        self.path.lock().clone()
+    }
+
+    /// Forgets it, since another source begins.
+    pub fn forget(&self) {
+        self.path.lock().clear();
     }
 }
 
@@ -75,7 +118,8 @@ pub fn with_progress<T>(
         return work();
     }
     bar.set_style(
-        ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is valid"),
+        ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}")
+            .expect("the template is valid"),
     );
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

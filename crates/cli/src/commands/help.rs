@@ -80,11 +80,15 @@ fn config() -> String {
          environment comes over the files,\n\
          options come over both. A key replaces that of an earlier place as a whole; unknown keys \
          are errors.\n\
+         Lists in the environment are separated by blanks; a backslash keeps a blank.\n\
          \nKeys:\n{keys}\
          \nExample:\n\
          \n  index = \"/srv/canopy/index\"\n  sources = [\"/home\", \"/proj\"]\n  threads = \
          8\n  prune_names = [\".git\", \".snapshot\"]\n  \
-         prune_paths = [\"/tmp\", \"/var/spool\"]\n  prune_fs = [\"proc\", \"sysfs\", \"tmpfs\"]\n"
+         prune_paths = [\"/tmp\", \"/var/spool\"]\n  prune_fs = [\"proc\", \"sysfs\", \"tmpfs\"]\n\
+         \nSources with options of their own ('name' and 'no_xattrs' are others):\n\
+         \n  [[sources]]\n  path = \"/scratch\"\n  exclude = [\"*.tmp\"]\n  one_file_system = \
+         true\n"
     )
 }
 

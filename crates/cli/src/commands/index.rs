@@ -2,13 +2,16 @@
 
 use super::building::{Shards, publish, with_progress};
 use super::index_faults::{Faults, Shortfalls};
+use super::index_plan::Plan;
+use super::index_progress::Progress;
+use super::index_summary::Summary;
 use super::resuming::{self, Notes};
 use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader};
 use super::update::scan_part;
-use crate::config::settings;
+use crate::config::{Source, settings};
 use crate::limits::{OwnerLimitOptions, memory_size, rate, subordinate_uids};
 use crate::options::{now_ns, threads};
-use crate::outcome::{Outcome, message, say, warn_of};
+use crate::outcome::{Outcome, be_quiet, message, note, warn_of};
 use crate::places;
 use crate::{Engine, companion, interrupt};
 use anyhow::Context;
@@ -21,14 +24,14 @@ use canopy_model::{
 use canopy_scan::{
     Counts, Excludes, FoundXattr, MountRules, Root, ScanError, ScanOptions, Selection, threads_max,
 };
-use canopy_text::{TimeStyle, human_size};
+use canopy_text::TimeStyle;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Scan trees and publish them as a new generation of the index
 ///
@@ -36,7 +39,8 @@ use std::time::{Duration, Instant};
 /// place of what the source had there, and a source in PATH becomes part of PATH's. Readers see the
 /// old generation until the new one is whole. A tree that cannot be scanned stays as it was, and
 /// 'canopy info' says since when. A run that was interrupted, even by a loss of power, goes on when
-/// the same command is run again within 24 hours. Exit code 0: complete; 1: some entries vanished,
+/// the same command is run again within 24 hours. What is on other machines (NFS and its like) is
+/// left out unless it is named, trusted ('trust_fs') or asked for. Exit code 0: complete; 1: some entries vanished,
 /// could not be read, have too long a path or changed hands meanwhile, or a tree stays as it was; 2:
 /// nothing was published.
 ///
@@ -46,7 +50,7 @@ pub struct Arguments {
     /// Trees to scan, and with ns: in front namespaces, of which the records are read [default: the
     /// configured sources]
     #[arg(value_name = "PATH")]
-    paths: Vec<PathBuf>,
+    pub(super) paths: Vec<PathBuf>,
     /// Threads that scan [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -59,10 +63,10 @@ pub struct Arguments {
     /// Leave out entries whose name, or with a '/' whose path below PATH, matches (can be
     /// repeated), besides what is configured
     #[arg(long, value_name = "GLOB")]
-    exclude: Vec<String>,
+    pub(super) exclude: Vec<String>,
     /// Index what the configuration leaves out, too, and /proc and its like (for root alone)
     #[arg(long)]
-    no_prune: bool,
+    pub(super) no_prune: bool,
     /// Leave out extended attributes and ACLs (permissions count all the same); scans faster
     #[arg(long)]
     no_xattrs: bool,
@@ -74,7 +78,7 @@ pub struct Arguments {
     root: Option<PathBuf>,
     /// Memory for building, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
-    memory: usize,
+    pub(super) memory: usize,
     #[command(flatten)]
     limits: OwnerLimitOptions,
     /// Rows up to which what stays of a shard is written anew, where something of it is replaced
@@ -101,6 +105,15 @@ pub struct Arguments {
     /// List entries that vanished or could not be read in FILE
     #[arg(long, value_name = "FILE")]
     errors: Option<PathBuf>,
+    /// Tell what would be scanned and left out, by which configuration; write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Say nothing but errors, for cron
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print the summary, or what --dry-run tells, as JSON
+    #[arg(long)]
+    json: bool,
     /// Entries after which it is noted how far the scan is, besides each minute
     #[arg(long, value_name = "N", hide = true)]
     noted_every: Option<NonZeroU64>,
@@ -147,7 +160,7 @@ pub struct NamespaceScan<'a> {
 }
 
 /// Returns the namespace that a PATH names.
-fn namespace_of(path: &Path) -> Option<&Path> {
+pub(super) fn namespace_of(path: &Path) -> Option<&Path> {
     let bytes = path.as_os_str().as_bytes().strip_prefix(b"ns:")?;
     Some(Path::new(OsStr::from_bytes(bytes)))
 }
@@ -160,11 +173,15 @@ pub fn run(
     namespaces: Option<&NamespaceSource>,
 ) -> anyhow::Result<Outcome> {
     let mut arguments = arguments;
+    if arguments.quiet {
+        be_quiet();
+    }
     if arguments.paths.is_empty() {
-        arguments.paths = settings().sources.clone().unwrap_or_default();
+        let sources = settings().sources.iter().flatten();
+        arguments.paths = sources.map(|source| source.path.clone()).collect();
         anyhow::ensure!(
             !arguments.paths.is_empty(),
-            "no PATH is given, and no sources are configured"
+            "no PATH is given, and no sources are configured ('canopy help config')"
         );
     }
     anyhow::ensure!(
@@ -187,13 +204,20 @@ pub fn run(
     };
     let mut known = HashSet::new();
     arguments.paths.retain(|path| known.insert(root_of(path)));
+    let mut roots: Vec<String> = arguments.paths.iter().map(|path| root_of(path)).collect();
     raise_open_files();
     let begun = Instant::now();
     let threads = threads(arguments.threads).min(threads_max());
     Excludes::new(arguments.exclude.iter().map(String::as_str)).context("--exclude")?;
-    let faults = Faults::new(arguments.errors.as_deref())?;
+    let trusted = settings().trust_fs.clone().unwrap_or_default();
+    let rules = MountRules::new(trusted, arguments.no_prune);
     let location = places::to_write(index)?;
     places::check_links(&location)?;
+    if arguments.dry_run {
+        let plan = Plan::new(&location, (&arguments, &rules, threads), &root_of)?;
+        return plan.print(arguments.json);
+    }
+    let faults = Faults::new(arguments.errors.as_deref())?;
     let options = WriterOptions {
         memory_bytes: arguments.memory,
         threads,
@@ -215,8 +239,6 @@ pub fn run(
         return companion::Companion::Sql.run();
     }
     interrupt::watch()?;
-    let trusted = settings().trust_fs.clone().unwrap_or_default();
-    let rules = MountRules::new(trusted, arguments.no_prune);
     let asked = asked(&arguments, &root_of);
     let resumed = resume(&mut writer, &arguments, &asked, (&rules, &root_of))?;
     if resumed.is_none()
@@ -233,23 +255,14 @@ pub fn run(
     if let Some(before) = &resumed {
         resuming::add_counts(&scans.counts, before);
     }
-    let run = Run {
-        scans,
-        record: ScanRecord {
-            one_file_system: arguments.one_file_system,
-            excludes: arguments.exclude.clone(),
-            no_prune: arguments.no_prune,
-            no_xattrs: arguments.no_xattrs,
-            configured: None,
-        },
-        arguments: &arguments,
-        namespaces,
-        rules,
+    let progress = Progress::new(&location, arguments.paths.len());
+    let run = Run { scans, progress, arguments: &arguments, namespaces, rules };
+    let mut index_all =
+        || run.index_all(&mut writer, resumed.as_ref().and_then(|resumed| resumed.source.as_ref()));
+    let failed = match arguments.quiet {
+        true => index_all(),
+        false => with_progress(|_| run.progress.shown(&run.scans), index_all),
     };
-    let failed = with_progress(
-        |elapsed| progress(&run.scans.counts, elapsed),
-        || run.index_all(&mut writer, resumed.as_ref().and_then(|resumed| resumed.source.as_ref())),
-    );
     if interrupt::asked() {
         interrupt::go_on_to_the_end();
         let goes_on = run.notes().take_sources(&mut writer, &run.scans.counts);
@@ -290,8 +303,12 @@ pub fn run(
         return Err(report_all_but_last(failed).context("nothing was published"));
     }
     let stays = !failed.is_empty();
-    for (path, error) in failed {
-        message(format_args!("{error:#}; {} stays as it was in the index", path.display()));
+    for (path, error) in &failed {
+        let root = root_of(path);
+        match writer.sources().iter().any(|(source, _)| source.root == root) {
+            true => message(format_args!("{error:#}; {root} stays as it was in the index")),
+            false => message(format_args!("{error:#}; the index has nothing of it")),
+        }
     }
     let refreshed = match engine {
         Some(engine) => (engine.refresh)(&mut writer, threads),
@@ -311,31 +328,26 @@ pub fn run(
     if let Err(error) = &listed {
         message(format_args!("{error:#}"));
     }
+    super::index_faults::tell_of_no_files(&rules.without_files());
     if !one_reader() {
         super::index_faults::warn_of_mounts(&rules.closed());
     }
     let shown = warn_of(&published);
     let complete = counts.faults() == 0 && shown == Outcome::Complete && !stays && listed.is_ok();
-    let (failed, vanished) = (counts.failed.into_inner(), counts.vanished.into_inner());
-    let seconds = begun.elapsed().as_secs_f64();
-    let before = resumed.as_ref().map_or(0, |resumed| resumed.entries);
-    say(format_args!(
-        "generation {}: {} entries in {} directories, {:.1} s ({:.0} entries/s), {} in {} shards, \
-         {failed} unreadable, {vanished} vanished",
-        published.generation,
-        published.entries + before,
-        counts.directories.into_inner(),
-        seconds,
-        published.entries as f64 / seconds,
-        human_size(published.bytes as i64),
-        published.shards,
-    ))?;
-    if let Some(Unfinished { entries, directories, begun_ns, .. }) = resumed {
-        let begun = shown_time(begun_ns);
-        say(format_args!(
-            "resumed: {entries} of the entries, in {directories} directories, are from the scan of \
-             {begun}"
-        ))?;
+    roots.retain(|root| failed.iter().all(|(path, _)| root_of(path) != *root));
+    let summary = Summary {
+        published: &published,
+        counts: &counts,
+        seconds: begun.elapsed().as_secs_f64(),
+        resumed: resumed.as_ref(),
+        failed: &failed,
+        sources: &roots,
+        is_complete: complete && derived == Outcome::Complete,
+    };
+    if arguments.json {
+        summary.print_json()?;
+    } else if !arguments.quiet {
+        summary.print()?;
     }
     Ok(if complete { derived } else { Outcome::Partial })
 }
@@ -345,9 +357,14 @@ fn asked(arguments: &Arguments, root_of: &dyn Fn(&Path) -> String) -> String {
     let limits: OwnerLimits = arguments.limits.into();
     let paths = arguments.paths.iter();
     let is_namespace = |path: &PathBuf| namespace_of(path).is_some();
+    let configured = |path: &PathBuf| {
+        let source = configured_source(path)?;
+        Some((&source.exclude, source.one_file_system, source.no_xattrs))
+    };
     resuming::asked(serde_json::json!({
         "roots": paths.clone().map(|path| root_of(path)).collect::<Vec<_>>(),
-        "namespaces": paths.map(is_namespace).collect::<Vec<_>>(),
+        "namespaces": paths.clone().map(is_namespace).collect::<Vec<_>>(),
+        "configured": paths.map(configured).collect::<Vec<_>>(),
         "one_file_system": arguments.one_file_system,
         "exclude": arguments.exclude,
         "no_prune": arguments.no_prune,
@@ -389,7 +406,7 @@ fn resume(
             };
             match is_same.then(|| writer.resume()).transpose()? {
                 Some(Ok(before)) => {
-                    message(format_args!(
+                    note(format_args!(
                         "going on with the scan of {}, which was interrupted after {} entries",
                         shown_time(before.begun_ns),
                         before.entries
@@ -403,30 +420,47 @@ fn resume(
         }
     };
     writer.give_up_unfinished()?;
-    message(format_args!(
+    note(format_args!(
         "all is scanned anew: the scan that was interrupted cannot go on, since {why}"
     ));
     Ok(None)
 }
 
-fn shown_time(time_ns: i64) -> String {
+pub(super) fn shown_time(time_ns: i64) -> String {
     TimeStyle::long_iso().show(time_ns, time_ns)
 }
 
-fn progress(counts: &Counts, elapsed: Duration) -> String {
-    let entries = counts.entries.load(Ordering::Relaxed);
-    let errors = counts.faults();
-    let rate = entries as f64 / elapsed.as_secs_f64().max(0.001);
-    format!("{entries} entries, {rate:.0}/s, {errors} errors")
+impl Arguments {
+    /// Returns how a tree is scanned: by the options, and by what is configured of it.
+    pub(super) fn record(&self, path: &Path) -> ScanRecord {
+        let source = configured_source(path);
+        ScanRecord {
+            one_file_system: self.one_file_system || source.is_some_and(|it| it.one_file_system),
+            excludes: self.exclude.clone(),
+            no_prune: self.no_prune,
+            no_xattrs: self.no_xattrs || source.is_some_and(|it| it.no_xattrs),
+            configured: None,
+        }
+    }
+
+    /// Returns what a tree is to be called, if that is said anywhere.
+    pub(super) fn name_of(&self, path: &Path) -> Option<String> {
+        self.name.clone().or_else(|| configured_source(path)?.name.clone())
+    }
+}
+
+/// Returns how a tree is configured, if it is a source.
+fn configured_source(path: &Path) -> Option<&'static Source> {
+    settings().source(&path.canonicalize().ok()?)
 }
 
 /// What the sources of one run have in common.
 struct Run<'a> {
     arguments: &'a Arguments,
     namespaces: Option<&'a NamespaceSource>,
-    record: ScanRecord,
     rules: MountRules,
     scans: Scans,
+    progress: Progress,
 }
 
 impl Run<'_> {
@@ -464,7 +498,8 @@ impl Run<'_> {
     fn go_on(&self, writer: &mut Writer, source: &UnfinishedSource) -> anyhow::Result<()> {
         let path = PathBuf::from(OsStr::from_bytes(&unescape(&source.root)));
         let before = self.scans.shortfalls(writer, &self.rules);
-        let (root, new) = self.scans.open(writer, &path, &self.rules, &self.record)?;
+        let record = self.arguments.record(&path);
+        let (root, new) = self.scans.open(writer, &path, &self.rules, &record)?;
         let identity = resuming::identity(&root)?;
         anyhow::ensure!(identity == source.identity, "{} was replaced", path.display());
         let record = new.scan.clone().unwrap_or_default();
@@ -472,6 +507,7 @@ impl Run<'_> {
         for directory in &source.remaining {
             selection.add(&directory.path, directory.is_whole());
         }
+        self.progress.begin(&root.path, &source.root, &self.scans.counts);
         let begun = writer.resume_source(new, source)?;
         if source.trusts_times {
             writer.trust_directory_times(begun)?;
@@ -493,9 +529,11 @@ impl Run<'_> {
         }
         places::check_links(path)?;
         let before = self.scans.shortfalls(writer, &self.rules);
-        let (root, new) = self.scans.open(writer, path, &self.rules, &self.record)?;
+        let record = self.arguments.record(path);
+        let (root, new) = self.scans.open(writer, path, &self.rules, &record)?;
         let escaped = root.escaped_path();
         let record = new.scan.clone().unwrap_or_default();
+        self.progress.begin(&root.path, &escaped, &self.scans.counts);
         let known = writer.sources().into_iter().find(|(source, _)| source.root == new.root);
         let known = known.filter(|_| self.arguments.incremental);
         let is_same = known.as_ref().is_some_and(|(_, known)| known.as_ref() == Some(&record));
@@ -511,7 +549,7 @@ impl Run<'_> {
         let (begun, scanned) = if known.is_some() {
             let begun = writer.refresh_source(new, [(String::new(), true)], false)?;
             if self.arguments.trust_directory_times && !is_same {
-                message(format_args!(
+                note(format_args!(
                     "all directories of {} are read: the index has some as other options made \
                      them, or not all of some",
                     path.display()
@@ -519,7 +557,7 @@ impl Run<'_> {
             }
             (begun, self.scan_again(writer, (begun, is_same), root, &record))
         } else {
-            let new = NewSource { name: self.arguments.name.clone(), ..new };
+            let new = NewSource { name: self.arguments.name_of(path), ..new };
             let begun = writer.add_source(new)?;
             (begun, self.scans.scan(writer, begun, (root, None), &self.rules, &record))
         };
@@ -566,12 +604,14 @@ impl Run<'_> {
             let nobody = [(Grant::nobody(), 0)];
             approach.audience = writer.classes().narrowed_audience(approach.audience, &nobody);
         }
-        let xattrs = match self.record.no_xattrs {
+        let record = self.arguments.record(&root);
+        let xattrs = match record.no_xattrs {
             true => Vec::new(),
             false => tree.xattrs(approach.audience, writer.classes())?,
         };
         let (attributes, dev) = tree.about();
         let escaped = escape(root.as_os_str().as_bytes()).into_owned();
+        self.progress.begin(&root, &escaped, &self.scans.counts);
         let source = writer.add_source(NewSource {
             name: self.arguments.name.clone(),
             root: escaped.clone(),
@@ -584,7 +624,7 @@ impl Run<'_> {
         })?;
         let scan = || -> anyhow::Result<()> {
             let scan = NamespaceScan {
-                options: &self.scans.options(&self.record, &root)?,
+                options: &self.scans.options(&record, &root)?,
                 classes: writer.classes(),
                 counts: &self.scans.counts,
                 on_error: &|error| self.scans.faults.add(&root, error),

@@ -2,7 +2,7 @@
 //! of `--errors`, and warnings.
 
 use super::scanning::{one_reader, path_bytes_max};
-use crate::outcome::message;
+use crate::outcome::{message, note};
 use anyhow::Context;
 use canopy_scan::{ClosedMount, Counts, Fault, Rules, ScanError, Step};
 use parking_lot::Mutex;
@@ -30,7 +30,8 @@ const MOUNTS_MAX: usize = 8;
 #[derive(Default)]
 pub(super) struct Faults {
     /// Fault, reason and path, one a line, with control characters escaped.
-    file: Option<Mutex<ErrorList>>,
+    file: Option<(PathBuf, Mutex<ErrorList>)>,
+    failed: OnceLock<(PathBuf, String)>,
     narrowed: OnceLock<PathBuf>,
     moved: OnceLock<PathBuf>,
     long: OnceLock<PathBuf>,
@@ -43,7 +44,7 @@ impl Faults {
         let Some(path) = file else { return Ok(Faults::default()) };
         let file = create_own(path).with_context(|| format!("cannot create {}", path.display()))?;
         let list = ErrorList { file: BufWriter::new(file), bytes: 0, left_out: 0 };
-        Ok(Faults { file: Some(Mutex::new(list)), ..Faults::default() })
+        Ok(Faults { file: Some((path.to_owned(), Mutex::new(list))), ..Faults::default() })
     }
 
     /// Takes in one of an entry below the root `base`.
@@ -63,11 +64,15 @@ impl Faults {
             Fault::Narrowed => ("shown to fewer", "a directory on the way changed".to_owned()),
             Fault::LongPath => ("left out what is in", "it is nested too deeply".to_owned()),
         };
-        if let Some(file) = &self.file {
+        if let Some((_, file)) = &self.file {
             file.lock().add(what, &path, &why);
         }
         let example = match error.fault {
-            Fault::Failed(..) => return,
+            Fault::Failed(..) if error.vanished() => return,
+            Fault::Failed(..) => {
+                self.failed.get_or_init(|| (path, why));
+                return;
+            }
             Fault::Moved => &self.moved,
             Fault::Narrowed => &self.narrowed,
             Fault::LongPath => &self.long,
@@ -77,9 +82,20 @@ impl Faults {
 
     /// Ends the file, and warns of what `counts` has, with an example each.
     pub(super) fn finish(self, counts: &Counts) -> anyhow::Result<()> {
-        let listed = self.file.map_or(Ok(()), |file| file.into_inner().finish());
-        if let Some(path) = self.narrowed.get() {
+        let place = match &self.file {
+            Some((path, _)) => format!("{} lists all", path.display()),
+            None => "--errors FILE lists all".to_owned(),
+        };
+        let listed = self.file.map_or(Ok(()), |(_, file)| file.into_inner().finish());
+        if let Some((path, why)) = self.failed.get() {
             message(format_args!(
+                "{} entries could not be read, such as {}: {why} ({place})",
+                counts.failed.load(Ordering::Relaxed),
+                shown(path)
+            ));
+        }
+        if let Some(path) = self.narrowed.get() {
+            note(format_args!(
                 "warning: permissions or places of directories changed under the scan: {} listings \
                  are for those alone who were let in before and after, such as {}; index again",
                 counts.narrowed.load(Ordering::Relaxed),
@@ -87,7 +103,7 @@ impl Faults {
             ));
         }
         if let Some(path) = self.moved.get() {
-            message(format_args!(
+            note(format_args!(
                 "warning: {} directories were moved under the scan and what was read there is left \
                  out, such as {}; index again",
                 counts.moved.load(Ordering::Relaxed),
@@ -95,7 +111,7 @@ impl Faults {
             ));
         }
         if let Some(path) = self.long.get() {
-            message(format_args!(
+            note(format_args!(
                 "warning: what is in {} directories is left out, since their paths are longer than \
                  {} bytes ('path_max') or too deep for the open files that the system allows, \
                  such as {}",
@@ -106,7 +122,7 @@ impl Faults {
         }
         let unmapped = counts.unmapped.load(Ordering::Relaxed);
         if unmapped > 0 && !one_reader() {
-            message(format_args!(
+            note(format_args!(
                 "warning: {unmapped} directories are of users or groups that this user namespace \
                  does not know, and are for root alone; index outside of it"
             ));
@@ -244,21 +260,43 @@ pub(super) fn warn_of_mounts(closed: &[ClosedMount]) {
             format!("{} ({file_system})", shown(Path::new(std::ffi::OsStr::from_bytes(point))))
         };
         match rules {
+            _ if mount.is_network() && !entered => note(format_args!(
+                "{point} is of another machine and left out: name it as a source, or its type in \
+                 'trust_fs', or give --no-prune"
+            )),
             _ if !entered => {
-                message(format_args!("warning: {point} was mounted by a user and is left out"))
+                note(format_args!("warning: {point} was mounted by a user and is left out"))
             }
-            Rules::Mode => message(format_args!(
+            Rules::Mode => note(format_args!(
                 "warning: {point} may take no account of ACLs: what has one is for root alone, \
                  unless 'trust_fs' names the type"
             )),
-            _ => message(format_args!(
+            _ => note(format_args!(
                 "warning: {point} does not leave it to modes and ACLs who sees what: it is for \
                  root alone, unless 'trust_fs' names the type"
             )),
         }
     }
     if let Some(more) = closed.len().checked_sub(MOUNTS_MAX).filter(|more| *more > 0) {
-        message(format_args!("warning: {more} more file systems are for root alone or left out"));
+        note(format_args!("warning: {more} more file systems are for root alone or left out"));
+    }
+}
+
+/// Tells of mounts that were not entered since they hold no files.
+pub(super) fn tell_of_no_files(points: &[Vec<u8>]) {
+    let path = |point: &Vec<u8>| shown(Path::new(std::ffi::OsStr::from_bytes(point)));
+    match points {
+        [] => {}
+        [one] => note(format_args!("{} holds no files and is not entered", path(one))),
+        [one, two] => {
+            note(format_args!("{} and {} hold no files and are not entered", path(one), path(two)));
+        }
+        [one, two, more @ ..] => note(format_args!(
+            "{}, {} and {} more hold no files and are not entered (--dry-run names them)",
+            path(one),
+            path(two),
+            more.len()
+        )),
     }
 }
 

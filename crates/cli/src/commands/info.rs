@@ -51,7 +51,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
 }
 
 /// Counts entries, roots among them, bytes and shards of a source or of all.
-fn count(index: &Index, source: Option<u32>) -> anyhow::Result<(i64, u64, usize)> {
+pub(super) fn count(index: &Index, source: Option<u32>) -> anyhow::Result<(i64, u64, usize)> {
     let is_asked = |id: u32| source.is_none_or(|asked| asked == id);
     let roots = index.sources().iter().filter(|source| is_asked(source.id)).count();
     let mut sum = (roots as i64, 0, 0);

@@ -13,6 +13,9 @@ pub mod history;
 pub mod import;
 pub mod index;
 mod index_faults;
+mod index_plan;
+mod index_progress;
+mod index_summary;
 pub mod info;
 pub mod locate;
 pub mod ls;
@@ -58,7 +61,7 @@ pub fn unabbreviated(
 pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {
     let index = cli.index;
     if cli.command.is_configured() {
-        crate::config::load()?;
+        crate::config::load(cli.command.scans())?;
     }
     match cli.command {
         Command::Index(arguments) => index::run(index, arguments, engine, None),

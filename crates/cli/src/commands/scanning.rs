@@ -1,6 +1,6 @@
 //! What the commands that scan sources share.
 
-use super::building::{Listings, Stopped};
+use super::building::{Listings, Stopped, Whereabouts};
 use super::index_faults::{Faults, Shortfalls};
 use super::resuming::Notes;
 use crate::config::{prune_patterns, settings};
@@ -30,6 +30,8 @@ pub(super) struct Scans {
     pub counts: Counts,
     /// What is wrong with entries.
     pub faults: Faults,
+    /// Where they are.
+    pub whereabouts: Arc<Whereabouts>,
     /// What is noted of how far they are, if they can go on.
     pub notes: Option<Notes>,
 }
@@ -50,6 +52,7 @@ impl Scans {
             rate_limit: rate_max.map(|rate| Arc::new(RateLimit::new(rate))),
             counts: Counts::default(),
             faults,
+            whereabouts: Arc::default(),
             notes: None,
         })
     }
@@ -131,7 +134,8 @@ impl Scans {
             }
             self.faults.add(&base, error);
         };
-        let sinks = writer.shard_writers(begun).into_iter().map(Listings).collect();
+        self.whereabouts.forget();
+        let sinks = Listings::of(writer.shard_writers(begun), &self.whereabouts);
         let classes = writer.classes();
         let due = || {
             let is_due = |notes: &Notes| notes.are_due(&self.counts);
@@ -141,10 +145,10 @@ impl Scans {
             let ends = interrupt::asked();
             if let Some(notes) = &self.notes {
                 let missing = || self.shortfalls(writer, rules);
-                let mut writers = sinks.drain(..).map(|sink| sink.0).collect();
+                let mut writers = sinks.drain(..).map(|sink| sink.shards).collect();
                 let scan = (begun, &mut writers);
                 notes.take(writer, scan, (remaining(), &self.counts, &missing()), ends)?;
-                sinks.extend(writers.into_iter().map(Listings));
+                sinks.extend(Listings::of(writers, &self.whereabouts));
             }
             if ends { Err(Stopped::Interrupted) } else { Ok(()) }
         };
@@ -163,7 +167,7 @@ impl Scans {
             // What is over is noted as a whole.
             interrupt::go_on_to_the_end();
         }
-        writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
+        writer.finish_shards(sinks.into_iter().map(|sink| sink.shards).collect())?;
         Ok(())
     }
 

@@ -575,7 +575,8 @@ fn tell_of_limits(watches: &Inotify) {
 fn roots(arguments: &Arguments) -> anyhow::Result<Vec<PathBuf>> {
     let mut paths = arguments.paths.clone();
     if paths.is_empty() {
-        paths = settings().sources.clone().unwrap_or_default();
+        let sources = settings().sources.iter().flatten();
+        paths = sources.map(|source| source.path.clone()).collect();
     }
     anyhow::ensure!(!paths.is_empty(), "no PATH is given, and no sources are configured");
     let real = |path: &PathBuf| {

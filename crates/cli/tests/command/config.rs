@@ -103,7 +103,7 @@ fn later_places_come_over_earlier_ones() {
 fn wrong_files_are_errors_with_their_lines() {
     let at = Configured::new();
     fs::write(&at.site, "# comment\nthreads = 2\nprune_name = ['x']\n").unwrap();
-    let error = at.refused(&[], &["info"]);
+    let error = at.refused(&[], &["index"]);
     let expected = format!(
         "canopy: {}, line 3: unknown key 'prune_name'; known are index, sources, threads, prune_names, prune_paths, prune_fs, sql_timeout, sql_memory, trust_fs, path_max\n",
         at.site.display()
@@ -175,7 +175,7 @@ fn indexed(at: &Configured, tree: &Path, environment: &[(&str, &str)], options: 
 fn what_is_configured_is_left_out() {
     let at = Configured::new();
     let tree = at.place.path("tree");
-    for directory in ["a/.git", "a/b", "star*", "starry", "skip/below"] {
+    for directory in ["a/.git", "a/b", "st{a,o}r", "star", "skip/below"] {
         fs::create_dir_all(tree.join(directory)).unwrap();
         fs::write(tree.join(directory).join("file"), "").unwrap();
     }
@@ -183,20 +183,20 @@ fn what_is_configured_is_left_out() {
     assert_eq!(paths(&all).len(), 13, "{all}");
     let skipped = tree.join("skip");
     let text = format!(
-        "prune_names = ['.git', 'star*']\nprune_paths = ['{}', '/elsewhere']\n",
+        "prune_names = ['.git', 'st{{a,o}}r']\nprune_paths = ['{}', '/elsewhere']\n",
         skipped.display()
     );
     fs::write(&at.site, text).unwrap();
     let left = indexed(&at, &tree, &[], &[]);
-    let expected: Vec<String> = ["", "/a", "/a/b", "/a/b/file", "/starry", "/starry/file"]
+    let expected: Vec<String> = ["", "/a", "/a/b", "/a/b/file", "/star", "/star/file"]
         .iter()
         .map(|below| format!("{}{below}", tree.display()))
         .collect();
     assert_eq!(paths(&left), expected);
     // The environment replaces a list, an option adds to it, and another leaves it aside.
-    let names = [("CANOPY_PRUNE_NAMES", "starry b")];
+    let names = [("CANOPY_PRUNE_NAMES", "star b")];
     let left = indexed(&at, &tree, &names, &["--exclude", "file"]);
-    let expected: Vec<String> = ["", "/a", "/a/.git", "/star*"]
+    let expected: Vec<String> = ["", "/a", "/a/.git", "/st{a,o}r"]
         .iter()
         .map(|below| format!("{}{below}", tree.display()))
         .collect();
@@ -256,4 +256,99 @@ fn configured_sources_are_indexed_when_none_is_told() {
     let other = at.place.path("other");
     let query = [&["--index", other.to_str().unwrap()], &query[..]].concat();
     assert_eq!(at.done(&[], &query), "n\n1\n");
+}
+
+#[test]
+fn a_wrong_file_of_the_site_stops_who_can_mend_it_and_nobody_else() {
+    let at = Configured::new();
+    let tree = at.place.path("tree");
+    fs::create_dir(&tree).unwrap();
+    let index = at.place.path("index");
+    at.place.index(&index, &tree);
+    let tree = tree.to_str().unwrap();
+    let find = ["find", tree];
+    fs::write(&at.site, format!("index = {index:?}\nprune_name = ['x']\n")).unwrap();
+    // What is right in it counts.
+    let output = at.run(&[], &find);
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{tree}\n"));
+    let told = String::from_utf8(output.stderr).unwrap();
+    let place = format!("canopy: warning: {}, line 2: unknown key 'prune_name'", at.site.display());
+    assert!(told.starts_with(&place) && told.lines().count() == 1, "{told}");
+    for command in ["index", "update"] {
+        assert!(at.refused(&[], &[command, tree]).contains("line 2: unknown key"));
+    }
+    // Of what is no TOML, nothing counts.
+    fs::write(&at.site, "index = '").unwrap();
+    let named = ["--index", index.to_str().unwrap(), "find", tree];
+    assert!(at.run(&[], &named).status.success());
+    assert!(at.refused(&[], &["index", tree]).contains("line 1: "));
+    // A user is told, and indexes.
+    fs::write(&at.site, "threads = 'many'\n").unwrap();
+    let home = at.place.path("home");
+    fs::create_dir(&home).unwrap();
+    chown(&home, Some(2001), Some(3001)).unwrap();
+    let output = Command::new("setpriv")
+        .args(["--reuid", "2001", "--regid", "3001", "--clear-groups"])
+        .arg(&at.place.canopy)
+        .args(["index", home.to_str().unwrap()])
+        .env_remove("CANOPY_INDEX")
+        .env("CANOPY_SITE_CONFIG", &at.site)
+        .env("XDG_DATA_HOME", &home)
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && told.contains("line 1: a number is wanted"), "{told}");
+}
+
+#[test]
+fn sources_have_options_of_their_own() {
+    let at = Configured::new();
+    let (one, two) = (at.place.path("a b"), at.place.path("two"));
+    for tree in [&one, &two] {
+        fs::create_dir(tree).unwrap();
+        fs::write(tree.join("file"), "").unwrap();
+        fs::write(tree.join("file.tmp"), "").unwrap();
+        xattr(&tree.join("file"));
+    }
+    let index = at.place.path("index");
+    let text = format!(
+        "index = {index:?}\n[[sources]]\npath = {one:?}\nexclude = ['*.tmp']\nname = 'first'\n\
+         [[sources]]\npath = {two:?}\nno_xattrs = true\n"
+    );
+    fs::write(&at.site, text).unwrap();
+    let shown = |tree: &Path, more: &[&str]| {
+        let words = [&["find", tree.to_str().unwrap()], more].concat();
+        at.done(&[], &words).lines().count()
+    };
+    let counts = || {
+        [(&one, &[][..]), (&two, &[]), (&one, &["-xattr", "*"]), (&two, &["-xattr", "*"])]
+            .map(|(tree, more)| shown(tree, more))
+    };
+    at.done(&[], &["index"]);
+    assert_eq!(counts(), [2, 3, 1, 0]);
+    assert!(at.done(&[], &["source", "list"]).contains("first"));
+    // They hold where the tree is named, too, by another path as well.
+    std::os::unix::fs::symlink(&one, at.place.path("link")).unwrap();
+    let link = at.place.path("link");
+    at.done(&[], &["index", "--incremental", link.to_str().unwrap(), two.to_str().unwrap()]);
+    assert_eq!(counts(), [2, 3, 1, 0]);
+    fs::write(one.join("later.tmp"), "").unwrap();
+    at.done(&[], &["update", one.to_str().unwrap()]);
+    assert_eq!(counts(), [2, 3, 1, 0]);
+    at.done(&[], &["index", "--no-prune", one.to_str().unwrap()]);
+    assert_eq!(counts(), [4, 3, 1, 0]);
+    // A path with a blank in a list of the environment.
+    let blank = one.to_str().unwrap().replace(' ', "\\ ");
+    let other = at.place.path("other");
+    let environment =
+        [("CANOPY_SOURCES", blank.as_str()), ("CANOPY_INDEX", other.to_str().unwrap())];
+    assert!(at.done(&environment, &["index"]).contains(": 3 entries in 1 directories"));
+    let environment = [("CANOPY_SOURCES", one.to_str().unwrap()), environment[1]];
+    assert!(at.refused(&environment, &["index"]).contains("a blank in a path of CANOPY_SOURCES"));
+}
+
+fn xattr(file: &Path) {
+    let done = Command::new("setfattr").args(["-n", "user.note", "-v", "x"]).arg(file).status();
+    assert!(done.unwrap().success());
 }

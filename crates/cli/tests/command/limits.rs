@@ -210,6 +210,30 @@ fn file_systems_that_users_mount_are_left_out_untouched() {
     }
 }
 
+/// File systems of other machines are left out unless they are asked for. Here nobody serves it.
+#[test]
+fn file_systems_of_other_machines_are_left_out_untouched() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree/net")).unwrap();
+    fs::write(place.path("tree/file"), "").unwrap();
+    let mounted = "exec 3<>/dev/fuse
+         mount -i -t fuse.sshfs -o fd=3,rootmode=40000,user_id=0,group_id=0 none tree/net";
+    let script = format!(
+        "{mounted}
+         timeout 20 $C --index i index tree >&2
+         $C --index i find tree
+         timeout 20 $C --index i index --dry-run tree
+         timeout 20 $C --index i index --quiet tree"
+    );
+    let output = with_mounts(&place, &script);
+    let (shown, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("tree/net (fuse.sshfs) is of another machine and left out"), "{said}");
+    assert_eq!(said.matches("another machine").count(), 1, "{said}");
+    assert!(shown.starts_with("tree\ntree/file\n/"), "{shown}");
+    assert!(shown.contains("tree/net (fuse.sshfs: another machine's, not entered)"), "{shown}");
+}
+
 #[test]
 fn the_umask_of_root_locks_nobody_out() {
     let place = Place::new();

@@ -23,6 +23,7 @@ mod past;
 mod places;
 mod requests;
 mod resuming;
+mod running;
 mod sources;
 mod updates;
 mod watch;

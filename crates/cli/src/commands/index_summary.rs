@@ -1,0 +1,82 @@
+//! What `canopy index` says at its end.
+
+use super::index::shown_time;
+use crate::outcome::say;
+use canopy_index::{Published, Unfinished};
+use canopy_scan::Counts;
+use canopy_text::human_size;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What became of a run that has published something.
+pub(super) struct Summary<'a> {
+    /// The new generation.
+    pub published: &'a Published,
+    /// What was read, before an interruption, too.
+    pub counts: &'a Counts,
+    /// How long it took.
+    pub seconds: f64,
+    /// What the run went on with.
+    pub resumed: Option<&'a Unfinished>,
+    /// Trees that could not be scanned.
+    pub failed: &'a [(PathBuf, anyhow::Error)],
+    /// Roots of the trees that were published, escaped.
+    pub sources: &'a [String],
+    /// Whether nothing is missing.
+    pub is_complete: bool,
+}
+
+impl Summary<'_> {
+    fn entries(&self) -> u64 {
+        self.published.entries + self.resumed.map_or(0, |resumed| resumed.entries)
+    }
+
+    /// Prints a line, and another where the run went on with an earlier one.
+    pub(super) fn print(&self) -> anyhow::Result<()> {
+        let Summary { published, counts, seconds, .. } = self;
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        say(format_args!(
+            "generation {}: {} entries in {} directories, {seconds:.1} s ({:.0} entries/s), {} in \
+             {} shards, {} unreadable, {} vanished",
+            published.generation,
+            self.entries(),
+            count(&counts.directories),
+            published.entries as f64 / seconds,
+            human_size(published.bytes as i64),
+            published.shards,
+            count(&counts.failed),
+            count(&counts.vanished),
+        ))?;
+        if let Some(Unfinished { entries, directories, begun_ns, .. }) = self.resumed {
+            let begun = shown_time(*begun_ns);
+            say(format_args!(
+                "resumed: {entries} of the entries, in {directories} directories, are from the \
+                 scan of {begun}"
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Prints an object that says the same, and of each tree what became of it.
+    pub(super) fn print_json(&self) -> anyhow::Result<()> {
+        let Summary { published, counts, seconds, .. } = self;
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let failed = |(path, error): &(PathBuf, anyhow::Error)| json!({ "path": path.to_string_lossy(), "error": format!("{error:#}") });
+        let object = json!({
+            "generation": published.generation,
+            "complete": self.is_complete,
+            "entries": self.entries(),
+            "resumed_entries": self.resumed.map(|resumed| resumed.entries),
+            "directories": count(&counts.directories),
+            "seconds": seconds,
+            "bytes": published.bytes,
+            "shards": published.shards,
+            "unreadable": count(&counts.failed),
+            "vanished": count(&counts.vanished),
+            "sources": self.sources,
+            "failed": self.failed.iter().map(failed).collect::<Vec<Value>>(),
+        });
+        say(object)
+    }
+}
