@@ -5,6 +5,7 @@ use crate::records::NamespaceRecords;
 use crate::viewed::Viewed;
 use anyhow::bail;
 use canopy::Outcome;
+use canopy::commands::find::color;
 use canopy::message;
 use canopy::options::now_ns;
 use canopy_text::safe::message_line;
@@ -29,6 +30,7 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<Outcome> {
     let viewed = Viewed::open(&namespace)?;
     let records = NamespaceRecords::new(&viewed);
     let stdout = std::io::stdout();
+    color(&mut find, stdout.is_terminal());
     let options = RunOptions {
         threads: std::thread::available_parallelism().map_or(1, usize::from),
         terminal: stdout.is_terminal(),

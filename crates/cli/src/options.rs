@@ -4,7 +4,8 @@ use crate::config::settings;
 use crate::outcome::message;
 use crate::places::{self, Opened};
 use canopy_index::{Index, Moment};
-use canopy_text::safe::TerminalWriter;
+use canopy_text::safe::{self, TerminalWriter};
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -72,9 +73,42 @@ impl Cli {
             command.build();
         }
         let words = crate::commands::unabbreviated(name.as_deref(), std::env::args_os());
-        let parsed = Cli::from_arg_matches(&command.get_matches_from(words));
-        parsed.unwrap_or_else(|error| error.format(&mut Cli::command()).exit())
+        let matches = command.try_get_matches_from(words).unwrap_or_else(|error| end(&error));
+        let parsed = Cli::from_arg_matches(&matches);
+        parsed.unwrap_or_else(|error| end(&error.format(&mut Cli::command())))
     }
+}
+
+/// Ends the process with what help was asked for, or with what is wrong, as other errors are told.
+fn end(error: &clap::Error) -> ! {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        error.exit();
+    }
+    let told = usage_error(&error.render().to_string());
+    // Where nobody listens there is nothing to say.
+    let _ = std::io::stderr().write_all(safe::message(&told).as_bytes());
+    std::process::exit(error.exit_code())
+}
+
+/// Returns what is wrong with a command line in fewer lines than clap takes.
+fn usage_error(rendered: &str) -> String {
+    const MISSING: &str = "the following required arguments were not provided:";
+    let rendered = rendered.strip_prefix("error: ").unwrap_or(rendered);
+    let mut told = "canopy: ".to_owned();
+    let mut lines = rendered.lines().filter(|line| !line.trim().is_empty()).peekable();
+    if lines.next_if_eq(&MISSING).is_some() {
+        told += "missing";
+        while let Some(line) = lines.next_if(|line| line.starts_with("  ")) {
+            told = format!("{told} {}", line.trim());
+        }
+        told.push('\n');
+    }
+    // Hardly anybody wants an option that does not exist as a value.
+    for line in lines.filter(|line| !line.starts_with("  tip: to pass '")) {
+        let line = line.trim_start().replace("invalid digit found in string", "give a number");
+        told = format!("{told}{line}\n");
+    }
+    told
 }
 
 /// Returns the name of the command in a command line, the first word that is no option, as clap
@@ -246,6 +280,38 @@ pub fn age(span_ns: i64) -> String {
 mod tests {
     use super::*;
     use std::ffi::OsStr;
+
+    #[test]
+    fn what_is_wrong_with_a_command_line_is_told_in_few_lines() {
+        for (words, expected) in [
+            (
+                &["top"][..],
+                "canopy: missing <QUESTION>\nUsage: canopy top <QUESTION> [PATH]...\n\
+                 For more information, try '--help'.\n",
+            ),
+            (
+                &["index", "--no-prun"],
+                "canopy: unexpected argument '--no-prun' found\n\
+                 tip: a similar argument exists: '--no-prune'\n\
+                 Usage: canopy index --no-prune <PATH|--threads <N>|--max-rate <N>",
+            ),
+            (
+                &["du", "--threads", "x"],
+                "canopy: invalid value 'x' for '--threads <N>': give a number\n",
+            ),
+            (&["info", "--nonsense"], "canopy: unexpected argument '--nonsense' found\nUsage: "),
+            (
+                &["export", "--format", "x"],
+                "canopy: invalid value 'x' for '--format <FORMAT>'\n[possible values: gufi-trace, ",
+            ),
+        ] {
+            let words = ["canopy"].iter().chain(words);
+            let Err(error) = Cli::command().try_get_matches_from(words) else { panic!() };
+            let told = usage_error(&error.render().to_string());
+            let start = &expected[..expected.len().min(100)];
+            assert!(told.starts_with(start), "{told}");
+        }
+    }
 
     #[test]
     fn the_name_of_the_command_is_the_one_that_clap_finds() {

@@ -67,7 +67,21 @@ fn told(error: &anyhow::Error) -> String {
 /// Prints a message on standard error, with `?` for control characters.
 pub fn message(text: impl std::fmt::Display) {
     // Where nobody listens there is nothing to say.
-    let _ = writeln!(std::io::stderr(), "canopy: {}", safe::message(&text.to_string()));
+    let text = without_numbers(&text.to_string());
+    let _ = writeln!(std::io::stderr(), "canopy: {}", safe::message(&text));
+}
+
+/// Returns a message without the numbers of errors, which say nothing to users beside the words.
+pub fn without_numbers(text: &str) -> String {
+    let mut pieces = text.split(" (os error ");
+    let mut told = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        match piece.split_once(')') {
+            Some((number, rest)) if number.parse::<u32>().is_ok() => told += rest,
+            _ => told = format!("{told} (os error {piece}"),
+        }
+    }
+    told
 }
 
 static QUIET: AtomicBool = AtomicBool::new(false);
@@ -142,4 +156,24 @@ fn broken_pipe(error: &anyhow::Error) -> bool {
                 .downcast_ref::<std::io::Error>()
                 .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_errors_are_not_told() {
+        for (text, told) in [
+            (
+                "cannot open /x: No such file (os error 2); it stays",
+                "cannot open /x: No such file; it stays",
+            ),
+            ("a (os error 13): b (os error 2)", "a: b"),
+            ("a (os error x) b", "a (os error x) b"),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(without_numbers(text), told);
+        }
+    }
 }

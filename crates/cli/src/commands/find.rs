@@ -1,9 +1,10 @@
 //! `canopy find`
 
+use super::ls::{colors, no_color};
 use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message};
 use canopy_text::safe::message_line;
-use canopy_tools::find::{self, RunOptions};
+use canopy_tools::find::{self, ColorWhen, Find, RunOptions};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal};
 use std::path::PathBuf;
@@ -23,7 +24,9 @@ use std::path::PathBuf;
 /// -files0-from. Operators: ( ) ! -a -o ,
 ///
 /// Besides, before the first path or in the expression: --live --sort FIELD --reverse --limit N
-/// --count --json --ndjson --0.
+/// --count --json --ndjson --0 --color[=always|auto|never] -j N. On a terminal, -print shows names
+/// in the colours of LS_COLORS, unless NO_COLOR is set. With -j N, up to N commands of -exec and
+/// -execdir run at once, in any order, with nothing to read and their output as it comes.
 ///
 /// Example: canopy find /data -name '*.h5' -size +1G -mtime +365 -printf '%s %p\n'
 #[derive(clap::Args)]
@@ -38,7 +41,7 @@ pub struct Arguments {
 /// Carries the command out. A wrong expression ends with exit code 1, as in find(1).
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
     let now_ns = now_ns();
-    let find = match find::parse(&arguments.arguments, now_ns) {
+    let mut find = match find::parse(&arguments.arguments, now_ns) {
         Ok(find) => find,
         Err(error) => {
             message(error);
@@ -54,6 +57,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     );
     find.warnings.iter().chain(&find.wrong_starts).for_each(message);
     let stdout = std::io::stdout();
+    color(&mut find, stdout.is_terminal());
     let options = RunOptions {
         threads: arguments.read.threads(),
         terminal: stdout.is_terminal(),
@@ -69,6 +73,19 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     ended.failed.iter().for_each(message);
     let whole = ended.failed.is_empty() && !ended.partial && find.wrong_starts.is_empty();
     Ok(if whole { Outcome::Complete } else { Outcome::Partial })
+}
+
+/// Has names shown in colours if that is asked for, or usual on a terminal.
+pub fn color(find: &mut Find, terminal: bool) {
+    let is_dumb = || std::env::var_os("TERM").is_none_or(|name| name == "dumb");
+    let is_wanted = match find.color() {
+        ColorWhen::Always => true,
+        ColorWhen::Auto => terminal && !no_color() && !is_dumb(),
+        ColorWhen::Never => false,
+    };
+    if let Some(colors) = is_wanted.then(colors).flatten() {
+        find.set_colors(&colors);
+    }
 }
 
 /// Returns whether a word is an option that find(1) does not have and no expression either.

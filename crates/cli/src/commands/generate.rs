@@ -1,7 +1,7 @@
 //! `canopy completions` and `canopy man`: what shells and man(1) read, from the same definitions as
 //! `--help`.
 
-use super::manual;
+use super::{completing, manual};
 use crate::options::Cli;
 use crate::outcome::Outcome;
 use anyhow::Context;
@@ -34,10 +34,14 @@ pub fn completions(arguments: CompletionsArguments) -> anyhow::Result<Outcome> {
     let mut script = Vec::new();
     let mut command = Cli::command();
     clap_complete::generate(arguments.shell, &mut command, "canopy", &mut script);
-    if arguments.shell == Shell::Fish {
-        script.extend(fish_arguments(&command).into_bytes());
-    }
-    std::io::stdout().write_all(&script)?;
+    let script = String::from_utf8(script).context("completions are text")?;
+    let script = match arguments.shell {
+        Shell::Bash => completing::bash(&script),
+        Shell::Zsh => completing::zsh(&script),
+        Shell::Fish => script + &fish_arguments(&command) + &completing::fish(),
+        _ => script,
+    };
+    std::io::stdout().write_all(script.as_bytes())?;
     Ok(Outcome::Complete)
 }
 

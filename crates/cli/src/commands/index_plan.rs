@@ -4,7 +4,7 @@
 use super::index::{Arguments, namespace_of, shown_time};
 use super::info::count;
 use crate::config::{prune_reasons, settings};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, without_numbers};
 use crate::places;
 use canopy_index::{Index, SourceRecord};
 use canopy_model::unescape;
@@ -88,7 +88,7 @@ impl Plan {
                 true => Ok(state(index.as_ref(), &root)?),
                 false => match check(path, &root) {
                     Ok(()) => Ok(state(index.as_ref(), &root)?),
-                    Err(error) => Err(format!("{error:#}")),
+                    Err(error) => Err(without_numbers(&format!("{error:#}"))),
                 },
             };
             let mut mounts: Vec<_> = points.filter_map(told).collect();

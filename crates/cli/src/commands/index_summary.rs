@@ -1,7 +1,7 @@
 //! What `canopy index` says at its end.
 
 use super::index::shown_time;
-use crate::outcome::say;
+use crate::outcome::{say, without_numbers};
 use canopy_index::{Published, Unfinished};
 use canopy_scan::Counts;
 use canopy_text::human_size;
@@ -62,7 +62,10 @@ impl Summary<'_> {
     pub(super) fn print_json(&self) -> anyhow::Result<()> {
         let Summary { published, counts, seconds, .. } = self;
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let failed = |(path, error): &(PathBuf, anyhow::Error)| json!({ "path": path.to_string_lossy(), "error": format!("{error:#}") });
+        let failed = |(path, error): &(PathBuf, anyhow::Error)| {
+            let error = without_numbers(&format!("{error:#}"));
+            json!({ "path": path.to_string_lossy(), "error": error })
+        };
         let object = json!({
             "generation": published.generation,
             "complete": self.is_complete,

@@ -1,7 +1,7 @@
 //! `canopy locate`
 
 use super::ls::{knows_colors, no_color};
-use crate::options::{ReadOptions, now_ns};
+use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use canopy_text::safe::{message_line, terminal_name};
 use canopy_tools::find::{self, RunOptions};
@@ -32,6 +32,9 @@ pub struct Arguments {
     /// End each path with a zero byte, for 'xargs -0'
     #[arg(short = '0', long)]
     null: bool,
+    /// Print JSON, as 'canopy find --json' does
+    #[arg(long, conflicts_with = "null")]
+    json: bool,
     /// Words of the path, of which the name has the last
     #[arg(required = true, value_name = "WORD")]
     words: Vec<OsString>,
@@ -44,7 +47,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let most = arguments.count as usize;
     let now_ns = now_ns();
     // One more tells whether there are more.
-    let words = expression(word, others, most.saturating_add(1));
+    let mut words = expression(word, others, most.saturating_add(usize::from(!arguments.json)));
+    words.push(if arguments.json { "--json" } else { "-print0" }.into());
     let find = find::parse(&words, now_ns).map_err(|error| anyhow::anyhow!("{error}"))?;
     let options = RunOptions {
         threads: arguments.read.threads(),
@@ -55,6 +59,13 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let mut found = Vec::new();
     let ended = find::run(&index, &find, options, &mut found)?;
     ended.failed.iter().for_each(message);
+    if arguments.json {
+        let mut output = stdout_for_json();
+        output.write_all(&found)?;
+        output.flush()?;
+        let whole = ended.failed.is_empty() && !ended.partial && found != b"[]\n";
+        return Ok(if whole { Outcome::Complete } else { Outcome::Partial });
+    }
     let paths: Vec<&[u8]> =
         found.split(|byte| *byte == 0).filter(|path| !path.is_empty()).collect();
 
@@ -90,7 +101,6 @@ fn expression(word: &OsStr, others: &[OsString], most: usize) -> Vec<OsString> {
         test(&mut words, ["-path", "-ipath"], other);
     }
     test(&mut words, ["-name", "-iname"], word);
-    words.push("-print0".into());
     words
 }
 

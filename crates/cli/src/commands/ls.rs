@@ -609,7 +609,7 @@ pub fn no_color() -> bool {
 
 /// Returns the colours of the environment; none if what it says makes no sense or the terminal
 /// knows none.
-fn colors() -> Option<Colors> {
+pub fn colors() -> Option<Colors> {
     let value = std::env::var_os("LS_COLORS").filter(|value| !value.is_empty());
     if let Some(value) = value {
         let colors = Colors::parse(&value.into_vec());

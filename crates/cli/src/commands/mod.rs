@@ -2,6 +2,7 @@
 
 pub mod building;
 pub mod compact;
+mod completing;
 pub mod diff;
 pub mod du;
 pub mod export;

@@ -99,3 +99,16 @@ fn terminals_get_marks_and_links() {
     assert!(shown("dumb").ends_with("/one/Run.txt\r\n"));
     assert!(!shown("dumb").contains('\u{1b}'));
 }
+
+#[test]
+fn programs_get_json() {
+    let place = indexed();
+    let asked = |words: &[&str]| {
+        let output = locate(&place, &[&["--json"], words].concat());
+        (serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap(), output.status.code())
+    };
+    let (found, code) = asked(&["-n", "1", "Run"]);
+    assert_eq!((found.as_array().unwrap().len(), code), (1, Some(0)));
+    assert!(found[0]["path"].as_str().unwrap().ends_with("/Run.txt"), "{found}");
+    assert_eq!(asked(&["not-there"]), (serde_json::json!([]), Some(1)));
+}

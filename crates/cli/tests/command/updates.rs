@@ -298,7 +298,7 @@ fn other_names_of_inodes_are_found() {
 fn wrong_words_are_one_clear_error() {
     let place = place();
     for (words, error) in [
-        (&["update"][..], "required arguments"),
+        (&["update"][..], "missing <PATH>"),
         (
             &["update", "/etc"],
             "/etc is in no source of the index; 'canopy index PATH' makes it one",

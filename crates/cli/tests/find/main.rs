@@ -6,6 +6,7 @@ mod common;
 mod differences;
 mod exactness;
 mod find_words;
+mod jobs;
 mod language;
 mod live;
 mod mounts;

@@ -396,10 +396,7 @@ fn a_reader_that_goes_away_is_no_fault_and_a_full_disk_is_one() {
         let full = case.export(&root(), format, &["-o".as_ref(), "/dev/full".as_ref()]);
         let errors = String::from_utf8_lossy(&full.stderr).into_owned();
         assert_eq!(full.status.code(), Some(2), "{format}");
-        assert_eq!(
-            errors,
-            "canopy: cannot write the answer: No space left on device (os error 28)\n"
-        );
+        assert_eq!(errors, "canopy: cannot write the answer: No space left on device\n");
     }
 }
 

@@ -116,6 +116,28 @@ impl Colors {
         }
     }
 
+    /// Writes a path: the directories in their colour, and its name in that of an entry with this
+    /// mode and number of names. What symbolic links lead to is not asked.
+    pub(crate) fn write_path(&self, path: &[u8], mode: u32, nlink: u32, output: &mut Vec<u8>) {
+        let trimmed = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        let name = path[..trimmed].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+        let code = match self.key(mode, nlink, false) {
+            "fi" => self.of_file(&path[name..]),
+            "ln" if self.as_target => None,
+            key => self.code(key),
+        };
+        let mut write = |part: &[u8], code: Option<&[u8]>| match code {
+            Some(code) if !matches!(code, b"" | b"0" | b"00") && !part.is_empty() => {
+                self.begin(code, output);
+                output.extend_from_slice(part);
+                self.end(output);
+            }
+            _ => output.extend_from_slice(part),
+        };
+        write(&path[..name], self.code("di"));
+        write(&path[name..], code);
+    }
+
     /// Returns the code of the name behind a symbolic link's arrow.
     pub(super) fn of_target(&self, entry: &LsEntry, name: &[u8]) -> Option<&[u8]> {
         match entry.target {
@@ -267,6 +289,32 @@ fn backslash(rest: &mut &[u8]) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_have_the_colours_of_directory_and_name() {
+        let colors = Colors::parse(b"di=1:ex=2:*.c=3:ln=target").unwrap();
+        for (path, mode, expected) in [
+            (&b"./a/x.c"[..], 0o100_644, "[./a/](1)[x.c](3)"),
+            (b"/", 0o040_755, "[/](1)"),
+            (b"/usr//", 0o040_755, "[/](1)[usr//](1)"),
+            (b"x", 0o100_755, "[x](2)"),
+            (b"x", 0o100_644, "x"),
+            (b"x", 0o120_777, "x"),
+        ] {
+            let mut shown = Vec::new();
+            colors.write_path(path, mode, 1, &mut shown);
+            let mut plain = String::new();
+            for part in expected.split_inclusive(')') {
+                match part.strip_suffix(')').and_then(|part| part.split_once("](")) {
+                    Some((text, code)) => {
+                        plain += &format!("\x1b[{code}m{}\x1b[0m", &text[1..]);
+                    }
+                    None => plain += part,
+                }
+            }
+            assert_eq!(String::from_utf8(shown).unwrap(), plain, "{expected}");
+        }
+    }
 
     #[test]
     fn values_are_read_as_ls_reads_them() {

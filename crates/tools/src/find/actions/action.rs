@@ -5,8 +5,10 @@ use super::exec::Exec;
 use super::json::print_json;
 use super::long::print_long;
 use super::printf::PrintfFormat;
+use crate::ls::Colors;
 use canopy_index::Columns;
 use canopy_index::column::*;
+use canopy_model::Attributes;
 use canopy_text::safe::hidden_name;
 
 /// An action.
@@ -29,6 +31,8 @@ pub enum Action {
 pub enum EntryFormat {
     /// `-print`
     Line,
+    /// The same with names in colours
+    Colored(Box<Colors>),
     /// `-print0`
     Zero,
     /// `-ls`
@@ -112,6 +116,7 @@ impl EntryFormat {
         let listed = INO | MODE | NLINK | UID | GID | SIZE | BLOCKS | MTIME | TARGET | RDEV;
         match self {
             EntryFormat::Line | EntryFormat::Zero => Columns::NONE,
+            EntryFormat::Colored(_) => MODE | NLINK,
             EntryFormat::List => listed,
             EntryFormat::Printf(format) => format.columns(),
             EntryFormat::Json => listed | ATIME | CTIME | BTIME,
@@ -130,6 +135,11 @@ impl EntryFormat {
         match self {
             EntryFormat::Line => {
                 output.extend_from_slice(&hidden_name(entry.shown, terminal));
+                output.push(b'\n');
+            }
+            EntryFormat::Colored(colors) => {
+                let Attributes { mode, nlink, .. } = entry.attributes;
+                colors.write_path(&hidden_name(entry.shown, terminal), mode, nlink, output);
                 output.push(b'\n');
             }
             EntryFormat::Zero => {

@@ -122,6 +122,15 @@ impl<'w, 'a> Actor<'w, 'a> {
                 Action::Write(..) | Action::Exec(_) | Action::Quit => {}
             }
         }
+        if sink.runs_beside(number) {
+            // What is held would have others wait for the command.
+            *acting = None;
+            return match view() {
+                _ if sink.is_done() => Ok(None),
+                Some(view) => sink.act_beside(number, &view),
+                None => Ok(Some(false)),
+            };
+        }
         let acting = acting.get_or_insert_with(|| sink.begin());
         if sink.is_done() {
             return Ok(None);

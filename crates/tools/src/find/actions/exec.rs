@@ -1,6 +1,7 @@
 //! `-exec`, `-execdir`, `-ok` and `-okdir`: commands that the asking user runs on live paths. No
 //! shell is involved, and a name is never anything but (a part of) one argument.
 
+use super::jobs::{Jobs, Running};
 use crate::find::messages::{quoted, system_message};
 use crate::find::path::trim_slashes;
 use canopy_text::safe;
@@ -10,7 +11,7 @@ use std::io::{BufRead, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Bytes of arguments and environment of one command, as find(1) counts them.
 const COMMAND_BYTES_MAX: usize = 128 << 10;
@@ -34,6 +35,8 @@ pub(crate) struct Waiting {
     paths: Vec<Vec<u8>>,
     bytes: usize,
     directory: Option<(Vec<u8>, WorkingDirectory)>,
+    /// Commands that were started.
+    pub(crate) running: Vec<Running>,
 }
 
 /// An entry to run a command on.
@@ -100,26 +103,33 @@ impl Exec {
         !self.batch
     }
 
-    /// Runs the command on one entry. Returns whether it ended well.
-    pub(crate) fn run(&self, target: Target<'_>) -> Result<bool, String> {
+    /// Runs the command on one entry, with nothing to read if others run `beside` it. Returns
+    /// whether it ended well.
+    pub(crate) fn run(&self, target: Target<'_>, beside: bool) -> Result<bool, String> {
         let argument = self.argument(target);
         let words: Vec<Vec<u8>> = self.words.iter().map(|word| replace(word, &argument)).collect();
         if self.ask && !is_confirmed(&self.words[0], target.shown) {
             return Ok(false);
         }
-        run_in(&words, &[], &self.working_directory(target)?, self.ask)
+        let directory = self.working_directory(target)?;
+        ended(&words[0], start_in(&words, &[], &directory, self.ask || beside)?)
     }
 
-    /// Adds an entry to a batch; runs the command first if no more fit. Returns whether the
-    /// command, if it ran, ended well.
-    pub(crate) fn wait(&self, target: Target<'_>, waiting: &mut Waiting) -> Result<bool, String> {
+    /// Adds an entry to a batch; runs the command first if no more fit, beside others if there are
+    /// `jobs`. Returns whether the command, if it ran to its end, ended well.
+    pub(crate) fn wait(
+        &self,
+        target: Target<'_>,
+        waiting: &mut Waiting,
+        jobs: Option<&Jobs>,
+    ) -> Result<bool, String> {
         let mut well = true;
         let directory =
             if self.in_directory { directory_of(target.shown).to_vec() } else { Vec::new() };
         let argument = self.argument(target);
         let moved = waiting.directory.as_ref().is_some_and(|(last, _)| *last != directory);
         if moved || waiting.bytes + cost(&argument) > COMMAND_BYTES_MAX {
-            well = self.run_waiting(waiting)?;
+            well = self.run_waiting(waiting, jobs)?;
         }
         if waiting.paths.is_empty() {
             waiting.directory = Some((directory, self.working_directory(target)?));
@@ -133,13 +143,27 @@ impl Exec {
         Ok(well)
     }
 
-    /// Runs the command on the paths that wait, if there are any. Returns whether it ended well.
-    pub(crate) fn run_waiting(&self, waiting: &mut Waiting) -> Result<bool, String> {
+    /// Runs the command on the paths that wait, if there are any, likewise.
+    pub(crate) fn run_waiting(
+        &self,
+        waiting: &mut Waiting,
+        jobs: Option<&Jobs>,
+    ) -> Result<bool, String> {
         let paths = std::mem::take(&mut waiting.paths);
         let directory = waiting.directory.take();
         waiting.bytes = 0;
         match directory {
-            Some((_, opened)) if !paths.is_empty() => run_in(&self.words, &paths, &opened, false),
+            Some((_, opened)) if !paths.is_empty() => {
+                let permit = jobs.map(Jobs::permit);
+                let started = start_in(&self.words, &paths, &opened, jobs.is_some())?;
+                match permit {
+                    None => ended(&self.words[0], started),
+                    Some(permit) => {
+                        waiting.running.push(Running::new(&self.words[0], started, permit));
+                        Ok(true)
+                    }
+                }
+            }
             _ => Ok(true),
         }
     }
@@ -226,12 +250,12 @@ fn safe_path(name: &str) -> Result<(), String> {
     }
 }
 
-fn run_in(
+fn start_in(
     words: &[Vec<u8>],
     paths: &[Vec<u8>],
     directory: &WorkingDirectory,
     quiet: bool,
-) -> Result<bool, String> {
+) -> Result<Child, String> {
     let os = |word: &Vec<u8>| OsString::from_vec(word.clone());
     let mut command = Command::new(os(&words[0]));
     command.args(words[1..].iter().chain(paths).map(os));
@@ -242,10 +266,16 @@ fn run_in(
     if quiet {
         command.stdin(Stdio::null());
     }
-    let status = command.status();
-    status
-        .map(|status| status.success())
-        .map_err(|error| format!("{}: {}", quoted(&words[0]), system_message(&error)))
+    command.spawn().map_err(|error| failed(&words[0], &error))
+}
+
+/// Waits for a command. Returns whether it ended well.
+pub(super) fn ended(program: &[u8], mut child: Child) -> Result<bool, String> {
+    child.wait().map(|status| status.success()).map_err(|error| failed(program, &error))
+}
+
+fn failed(program: &[u8], error: &std::io::Error) -> String {
+    format!("{}: {}", quoted(program), system_message(error))
 }
 
 /// Asks the user whether to run a command, for `-ok`.

@@ -7,6 +7,7 @@ mod actor;
 mod entry;
 mod exec;
 mod held;
+mod jobs;
 mod json;
 mod long;
 mod order;

@@ -2,12 +2,14 @@
 //!
 //! Rows that are only printed or counted are written by all threads in blocks. Where an order is
 //! asked for, where files are written or commands run, and where an action decides what comes after
-//! it, rows are acted on one by one, in one thread at a time.
+//! it, rows are acted on one by one, in one thread at a time; with `-j`, rows are acted on by several
+//! threads, each row by one, and only what is written is so one by one.
 
 use super::action::{Action, Destination, EntryFormat};
 use super::entry::{EntryView, LookedUp};
 use super::exec::{Exec, Target, Waiting};
 use super::held::{HeldChunks, leading};
+use super::jobs::Jobs;
 use super::json::print_json;
 use super::order::{SortField, in_order};
 use super::printf::PrintfFormat;
@@ -25,7 +27,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Carries the actions of a find out; see the module.
 pub(crate) struct ActionSink<'a> {
@@ -37,6 +39,8 @@ pub(crate) struct ActionSink<'a> {
     looks_up: bool,
     done: AtomicBool,
     counted: AtomicU64,
+    /// Whether commands run beside each other, and how many may.
+    jobs: Option<(usize, Jobs)>,
     state: Mutex<State<'a>>,
 }
 
@@ -83,6 +87,7 @@ impl<'a> ActionSink<'a> {
             looks_up: formats.any(PrintfFormat::needs_look_up),
             done: AtomicBool::new(globals.limit == Some(0)),
             counted: AtomicU64::new(0),
+            jobs: globals.jobs.map(|jobs| (jobs, Jobs::new(jobs))),
             state: Mutex::new(state),
         }
     }
@@ -131,6 +136,9 @@ impl<'a> ActionSink<'a> {
                 None => Ok(()),
             };
         }
+        if self.jobs.is_some() {
+            return self.side_by_side(chunk.len(), |at| self.row_beside(&chunk, at));
+        }
         let mut state = self.state.lock();
         for at in 0..chunk.len() {
             if self.is_done() {
@@ -141,6 +149,33 @@ impl<'a> ActionSink<'a> {
         Ok(())
     }
 
+    /// Acts on so many rows, in as many threads as commands may run.
+    pub(crate) fn side_by_side(
+        &self,
+        rows: usize,
+        act: impl Fn(usize) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let threads = self.jobs.as_ref().map_or(1, |(jobs, _)| *jobs).min(rows);
+        let next = AtomicUsize::new(0);
+        let work = || -> Result<()> {
+            loop {
+                let row = next.fetch_add(1, Ordering::Relaxed);
+                if row >= rows || self.is_done() {
+                    return Ok(());
+                }
+                act(row).inspect_err(|_| self.done.store(true, Ordering::Relaxed))?;
+            }
+        };
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let own = work();
+            let joined = others
+                .into_iter()
+                .map(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            joined.fold(own, Result::and)
+        })
+    }
+
     /// Returns a row that is held and behind which none is acted on, once there is one, alone.
     pub(crate) fn last_held(&self) -> Option<Arc<Chunk>> {
         self.state.lock().held.last()
@@ -149,11 +184,18 @@ impl<'a> ActionSink<'a> {
     /// Acts on all that was held, runs the commands that wait, and writes out. Returns whether a
     /// command of a batch failed.
     pub(crate) fn finish(self) -> Result<bool> {
-        let mut state = self.state.lock();
-        let held = state.held.take();
+        let held = self.state.lock().held.take();
         let rows: Vec<ChunkRow<'_>> = held.iter().flat_map(Chunk::each).collect();
-        for number in in_order(&rows, &self.find.globals)? {
-            if self.is_done() {
+        let order = in_order(&rows, &self.find.globals)?;
+        if self.jobs.is_some() {
+            self.side_by_side(order.len(), |place| {
+                let ChunkRow { chunk, at } = rows[order[place]];
+                self.row_beside(chunk, at)
+            })?;
+        }
+        let mut state = self.state.lock();
+        for number in order {
+            if self.is_done() || self.jobs.is_some() {
                 break;
             }
             let ChunkRow { chunk, at } = rows[number];
@@ -171,15 +213,42 @@ impl<'a> ActionSink<'a> {
         state.flush()?;
         for (number, action) in self.find.actions.iter().enumerate() {
             if let Action::Exec(exec) = action {
-                let outcome = exec.run_waiting(&mut state.waiting[number]);
+                let jobs = self.jobs.as_ref().map(|(_, jobs)| jobs);
+                let outcome = exec.run_waiting(&mut state.waiting[number], jobs);
                 self.note(&mut state, outcome);
             }
+        }
+        let waiting = state.waiting.iter_mut();
+        for running in Vec::from_iter(waiting.flat_map(|waiting| waiting.running.drain(..))) {
+            self.note(&mut state, running.ended());
         }
         Ok(state.failed)
     }
 
     /// Evaluates the expression on one row and acts on it.
     fn row(&self, state: &mut State<'a>, chunk: &Chunk, at: usize) -> Result<()> {
+        let mut acted = false;
+        let outcome = self.evaluate(chunk, at, &mut |number, entry| {
+            acted = true;
+            self.act(state, number, entry)
+        })?;
+        self.row_done(state, acted, outcome);
+        Ok(())
+    }
+
+    /// Does the same beside other rows, none of which ends the search.
+    fn row_beside(&self, chunk: &Chunk, at: usize) -> Result<()> {
+        self.evaluate(chunk, at, &mut |number, entry| self.act_beside(number, entry))?;
+        Ok(())
+    }
+
+    /// Evaluates the expression on one row; `act` carries actions out.
+    fn evaluate(
+        &self,
+        chunk: &Chunk,
+        at: usize,
+        act: &mut dyn FnMut(usize, &EntryView<'_>) -> Result<Option<bool>>,
+    ) -> Result<Option<bool>> {
         let Chunk { visit, batch, locations, .. } = chunk;
         visit.facts.forget_problem(&locations.shown[at]);
         let shown = unescape(&locations.shown[at]);
@@ -202,16 +271,10 @@ impl<'a> ActionSink<'a> {
         if self.looks_up {
             entry.looked_up = look_up(chunk, at, entry.attributes.file_type(), target);
         }
-        let mut acted = false;
-        let outcome = self.find.expr.carry_out(&chunk.rows(), at, &mut |step| match step {
-            Step::Act(number) => {
-                acted = true;
-                self.act(state, number, &entry)
-            }
+        self.find.expr.carry_out(&chunk.rows(), at, &mut |step| match step {
+            Step::Act(number) => act(number, &entry),
             Step::Prune => Ok(Some(true)),
-        })?;
-        self.row_done(state, acted, outcome);
-        Ok(())
+        })
     }
 
     fn row_done(&self, state: &mut State<'a>, acted: bool, outcome: Option<bool>) {
@@ -279,28 +342,54 @@ impl<'a> ActionSink<'a> {
     ) -> Result<bool> {
         // Commands see what was written before, and write behind it.
         state.flush()?;
-        let EntryView { shown, link, directory, .. } = *entry;
-        let globals = &self.find.globals;
-        let follows = globals.follow_starts || globals.follow_all;
-        let target = Target { shown, start: link, is_start: shown == link, follows, directory };
+        let target = self.target(entry);
         if exec.batch {
-            let outcome = exec.wait(target, &mut state.waiting[number]);
+            let jobs = self.jobs.as_ref().map(|(_, jobs)| jobs);
+            let outcome = exec.wait(target, &mut state.waiting[number], jobs);
             self.note(state, outcome);
             return Ok(true);
         }
-        Ok(exec.run(target).unwrap_or_else(|error| {
+        Ok(self.told(exec.run(target, false)))
+    }
+
+    fn target<'e>(&self, entry: &EntryView<'e>) -> Target<'e> {
+        let EntryView { shown, link, directory, .. } = *entry;
+        let globals = &self.find.globals;
+        let follows = globals.follow_starts || globals.follow_all;
+        Target { shown, start: link, is_start: shown == link, follows, directory }
+    }
+
+    /// Returns whether commands of an action run beside each other, one for each entry.
+    pub(crate) fn runs_beside(&self, number: usize) -> bool {
+        let runs = |action: &Action| matches!(action, Action::Exec(exec) if !exec.batch);
+        self.jobs.is_some() && runs(&self.find.actions[number])
+    }
+
+    /// Carries an action out while other threads act on other entries: commands run beside each
+    /// other, as many as may.
+    pub(crate) fn act_beside(&self, number: usize, entry: &EntryView<'_>) -> Result<Option<bool>> {
+        match (&self.find.actions[number], &self.jobs) {
+            (Action::Exec(exec), Some((_, jobs))) if !exec.batch => {
+                self.flush()?;
+                let _permit = jobs.permit();
+                Ok(Some(self.told(exec.run(self.target(entry), true))))
+            }
+            _ => self.act(&mut self.state.lock(), number, entry),
+        }
+    }
+
+    /// Returns how a command ended, and says why it could not run.
+    fn told(&self, outcome: std::result::Result<bool, String>) -> bool {
+        outcome.unwrap_or_else(|error| {
             (self.options.diagnostic)(&error);
             false
-        }))
+        })
     }
 
     /// Notes how a command of a batch ended: one that fails makes the search partial, as in
     /// find(1).
     fn note(&self, state: &mut State<'a>, outcome: std::result::Result<bool, String>) {
-        state.failed |= !outcome.unwrap_or_else(|error| {
-            (self.options.diagnostic)(&error);
-            false
-        });
+        state.failed |= !self.told(outcome);
     }
 }
 

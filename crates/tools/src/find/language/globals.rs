@@ -37,14 +37,30 @@ pub(crate) struct Globals {
     pub(crate) json: bool,
     pub(crate) ndjson: bool,
     pub(crate) zero: bool,
+    /// `-j`: how many commands run at once, if not one
+    pub(crate) jobs: Option<usize>,
+    /// `--color`
+    pub(crate) color: ColorWhen,
+}
+
+/// When names are shown in colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ColorWhen {
+    /// Always.
+    Always,
+    /// On a terminal.
+    #[default]
+    Auto,
+    /// Never.
+    Never,
 }
 
 impl Globals {
-    /// Returns whether entries are held until all are there, to be put in order. A live search goes
-    /// depth first by itself.
+    /// Returns whether entries are held until all are there, to be put in order, or for commands to
+    /// run beside each other. A live search goes depth first by itself.
     pub(crate) fn holds(&self) -> bool {
         let ordered = self.sort.is_some() || self.reverse || (self.depth_first && !self.live);
-        ordered && !self.count
+        (ordered || (self.live && self.jobs.is_some())) && !self.count
     }
 
     /// Returns whether what is so many levels below a start is looked at through symbolic links.

@@ -7,9 +7,12 @@ mod moment;
 mod parse;
 mod primary;
 mod test;
+mod words;
 
 pub(crate) use expr::Expr;
+pub use globals::ColorWhen;
 pub(crate) use globals::Globals;
 pub use moment::parse_moment;
 pub use parse::{Find, parse, parse_for_records};
 pub(crate) use test::{Number, Test, XattrTest};
+pub use words::{Operand, WORDS};

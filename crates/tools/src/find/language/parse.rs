@@ -5,10 +5,11 @@
 //! find(1).
 
 use super::expr::Expr;
-use super::globals::Globals;
+use super::globals::{ColorWhen, Globals};
 use super::test::Test;
 use crate::find::actions::{Action, Destination, EntryFormat};
 use crate::find::messages::system_message;
+use crate::ls::Colors;
 use canopy_text::regular::Syntax;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -33,6 +34,20 @@ pub struct Find {
 }
 
 impl Find {
+    /// Returns when names are to be shown in colours.
+    pub fn color(&self) -> ColorWhen {
+        self.globals.color
+    }
+
+    /// Has `-print` show names on standard output in these colours.
+    pub fn set_colors(&mut self, colors: &Colors) {
+        for action in &mut self.actions {
+            if let Action::Write(format @ EntryFormat::Line, Destination::Stdout) = action {
+                *format = EntryFormat::Colored(Box::new(colors.clone()));
+            }
+        }
+    }
+
     /// Returns whether it searches the file system itself.
     pub fn is_live(&self) -> bool {
         self.globals.live
@@ -305,6 +320,9 @@ impl<'a> Parser<'a> {
         if self.of_records {
             self.check_of_records()?;
         }
+        if globals.jobs.is_some() {
+            self.check_jobs()?;
+        }
         if self.actions.iter().any(|action| matches!(action, Action::Delete)) {
             if !globals.live {
                 return Err(
@@ -326,6 +344,24 @@ impl<'a> Parser<'a> {
         {
             return Err("-prune cannot hang on the outcome of a command where entries are chosen \
                 before any command runs, as in an index or with --sort"
+                .to_owned());
+        }
+        Ok(())
+    }
+
+    /// Checks what makes no sense where commands run in any order.
+    fn check_jobs(&self) -> Result<(), String> {
+        let asks = |action: &Action| matches!(action, Action::Exec(exec) if exec.asks());
+        let quits = |action: &Action| matches!(action, Action::Quit);
+        if self.actions.iter().any(asks) {
+            return Err("-ok and -okdir ask for one command at a time: leave -j out".to_owned());
+        }
+        if self.globals.limit.is_some() || self.actions.iter().any(quits) {
+            return Err("with -j, what comes before --limit or -quit is not known: leave one out"
+                .to_owned());
+        }
+        if self.globals.depth_first {
+            return Err("-depth and -delete ask for an order that -j does not keep: leave one out"
                 .to_owned());
         }
         Ok(())

@@ -5,6 +5,7 @@ use super::arguments::{
     parse_types, time_column, used_test,
 };
 use super::expr::Expr;
+use super::globals::ColorWhen;
 use super::moment::{SECOND_NS, end_of_day, parse_moment};
 use super::parse::Parser;
 use super::test::{PermBits, PermMatch, Test, XattrTest};
@@ -19,6 +20,17 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+
+/// Most commands that run at once.
+const JOBS_MAX: usize = 1024;
+
+/// Returns how many commands are to run at once, if not one.
+fn jobs(number: &str) -> Result<Option<usize>, String> {
+    let jobs = number.parse().ok().filter(|jobs| (1..=JOBS_MAX).contains(jobs));
+    let jobs =
+        jobs.ok_or_else(|| format!("-j needs a number from 1 to {JOBS_MAX}, not '{number}'"))?;
+    Ok(Some(jobs).filter(|jobs| *jobs > 1))
+}
 
 impl Parser<'_> {
     /// Takes the options that stand before the start paths.
@@ -39,7 +51,7 @@ impl Parser<'_> {
                     self.next();
                     return Ok(());
                 }
-                [b'-', b'-', ..] => {
+                [b'-', b'-' | b'j', ..] => {
                     let name = String::from_utf8_lossy(word).into_owned();
                     self.next();
                     if !self.extra(&name)? {
@@ -77,6 +89,19 @@ impl Parser<'_> {
                     .parse()
                     .map_err(|_| format!("--limit needs a number, not '{number}'"))?;
                 self.globals.limit = Some(limit);
+            }
+            "--color" | "--color=always" => self.globals.color = ColorWhen::Always,
+            "--color=auto" => self.globals.color = ColorWhen::Auto,
+            "--color=never" => self.globals.color = ColorWhen::Never,
+            _ if name.starts_with("--color=") => {
+                return Err(format!("{name}: give always, auto or never"));
+            }
+            "-j" => {
+                let number = self.argument(name)?.to_string_lossy();
+                self.globals.jobs = jobs(&number)?;
+            }
+            _ if name.starts_with("-j") && is_digits(&name[2..]) => {
+                self.globals.jobs = jobs(&name[2..])?;
             }
             _ => return Ok(false),
         }

@@ -95,6 +95,14 @@ pub fn run_live(
 /// Acts on what was held.
 fn act_in_order(search: &Search<'_, '_>, trees: &[Tree<'_>]) -> Result<()> {
     let held = std::mem::take(&mut *search.held.lock()).into_rows();
+    if search.live.find.globals.jobs.is_some() {
+        let order = in_order(&held, &search.live.find.globals)?;
+        return search.sink.side_by_side(order.len(), |place| {
+            let mut actor = LiveActor::new(search).actor;
+            held[order[place]].with_entry(&search.live, trees, |entry| actor.evaluate(entry))?;
+            actor.finish()
+        });
+    }
     let mut actor = LiveActor::new(search).actor;
     for row in in_order(&held, &search.live.find.globals)? {
         if search.sink.is_done() {
