@@ -158,8 +158,11 @@ mod tests {
         assert!(!is_known(&[".", "-nonsense", "x"]));
         for (word, operand) in WORDS {
             let is_leading = ["-H", "-L", "-P"].contains(&word);
-            let words =
-                if is_leading { vec![word, "."] } else { vec![".", "-true", word, "1", ";"] };
+            let words = if is_leading {
+                vec![word, "."]
+            } else {
+                vec![".", "-true", word, "/dev/null", ";"]
+            };
             assert!(is_known(&words), "{word}");
             if let Words(operands) = operand {
                 for one in operands {
