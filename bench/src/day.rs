@@ -3,7 +3,7 @@
 
 use crate::generate::Random;
 use crate::measure::{interleaved, median, seconds};
-use crate::process::space;
+use crate::process::{OfTree, space};
 use anyhow::Context;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
@@ -13,12 +13,8 @@ use std::time::{Duration, SystemTime};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Where to make the tree and its indexes: a file system with room for so many inodes
-    #[arg(long)]
-    scratch: PathBuf,
-    /// The canopy command
-    #[arg(long)]
-    canopy: PathBuf,
+    #[command(flatten)]
+    of_tree: OfTree,
     /// Files of the tree, a hundred a directory; the day is scaled to them, a hundred million being
     /// the paper's file system
     #[arg(long, default_value_t = 1_000_000)]
@@ -83,7 +79,7 @@ struct Directory {
 
 /// Makes the tree and the day, removes both, and prints a table in Markdown.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let Arguments { scratch, canopy, files, updates, .. } = arguments;
+    let Arguments { of_tree: OfTree { scratch, canopy }, files, updates, .. } = arguments;
     let tree = scratch.join("tree");
     let count = files / FILES;
     let mut random = Random(1);

@@ -3,9 +3,20 @@
 
 use anyhow::{Context, bail};
 use nix::sys::resource::{UsageWho, getrusage};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
+
+/// What runs on a real tree that it makes is told.
+#[derive(clap::Args)]
+pub struct OfTree {
+    /// Where to make the tree and what is made of it: a file system with room for so many inodes
+    #[arg(long)]
+    pub scratch: PathBuf,
+    /// The canopy command
+    #[arg(long)]
+    pub canopy: PathBuf,
+}
 
 /// Who runs a command.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 //! scan beside the bare walk, and searches before and after many updates.
 
 use crate::measure::{interleaved, median, seconds};
-use crate::process::space;
+use crate::process::{OfTree, space};
 use anyhow::Context;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,8 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Where to make the tree and its index: a file system with room for so many inodes
-    #[arg(long)]
-    scratch: PathBuf,
-    /// The canopy command
-    #[arg(long)]
-    canopy: PathBuf,
+    #[command(flatten)]
+    of_tree: OfTree,
     /// Files of the tree, ten a directory
     #[arg(long, default_value_t = 1_000_000)]
     files: usize,
@@ -38,7 +34,8 @@ const DIRECTORIES: usize = 100;
 
 /// Makes the tree, measures, removes the tree, and prints a table in Markdown.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let Arguments { scratch, canopy, files, copies, updates, rounds } = arguments;
+    let Arguments { of_tree: OfTree { scratch, canopy }, files, copies, updates, rounds } =
+        arguments;
     let (tree, index) = (scratch.join("tree"), scratch.join("index"));
     let text = |path: &PathBuf| path.to_str().map(str::to_owned).context("a path is not UTF-8");
     let (canopy, index, root) = (text(canopy)?, text(&index)?, text(&tree)?);

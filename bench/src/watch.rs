@@ -2,6 +2,7 @@
 //! memory the daemon takes.
 
 use crate::measure::{median, seconds};
+use crate::process::OfTree;
 use crate::update::BindMounts;
 use anyhow::{Context, ensure};
 use std::fs::{self, File};
@@ -11,12 +12,8 @@ use std::time::{Duration, Instant};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Where to make the tree and its index: a file system with room for so many inodes
-    #[arg(long)]
-    scratch: PathBuf,
-    /// The canopy command
-    #[arg(long)]
-    canopy: PathBuf,
+    #[command(flatten)]
+    of_tree: OfTree,
     /// Files of a tree that is followed and does not change, ten a directory
     #[arg(long, default_value_t = 1_000_000)]
     files: usize,
@@ -45,7 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Makes the tree, measures, removes the tree, and prints a table in Markdown.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let Arguments { scratch, files, copies, rate, directories, .. } = arguments;
+    let Arguments { of_tree, files, copies, rate, directories, .. } = arguments;
+    let OfTree { scratch, canopy } = of_tree;
     let text = |path: &Path| path.to_str().map(str::to_owned).context("a path is not UTF-8");
     let (tree, live) = (scratch.join("tree"), scratch.join("live"));
     for number in 0..files / FILES {
@@ -61,7 +59,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     for directory in created.iter().chain([&marked]) {
         fs::create_dir_all(directory)?;
     }
-    let canopy = text(&arguments.canopy)?;
+    let canopy = text(canopy)?;
     let (root, changing) = (text(&tree)?, text(&live)?);
     let index = text(&scratch.join("index"))?;
     let mounts = BindMounts::new(scratch, &tree, copies - 1)?;

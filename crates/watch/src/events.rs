@@ -36,17 +36,19 @@ const LOOKED_EVERY_MS: u16 = 100;
 /// would be read.
 const REPLACED_ONCE_IN: Duration = Duration::from_secs(5);
 
+/// Lines that were read, to their ends.
+pub(crate) struct Lines<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Whether only the end of the first one is there.
+    pub(crate) is_cut: bool,
+    /// Takes each that cannot be read, with what is wrong with it.
+    pub(crate) on_bad_line: &'a dyn Fn(String),
+}
+
 /// What lines mean.
 pub(crate) trait Form: Send {
-    /// Tells the intake what whole lines tell. Of the first, only the end is there if `is_cut`. Each
-    /// line that cannot be read is given to `on_bad_line`, with what is wrong with it.
-    fn take_in(
-        &mut self,
-        lines: &[u8],
-        is_cut: bool,
-        intake: &Intake,
-        on_bad_line: &dyn Fn(String),
-    ) -> (Vec<Suspect>, Heard);
+    /// Returns what lines make suspect; tells the intake of inodes with other names.
+    fn take_in(&mut self, lines: &Lines<'_>, intake: &Intake) -> (Vec<Suspect>, Heard);
 }
 
 /// Where events come from.
@@ -189,7 +191,8 @@ impl EventFeed {
             position.offset += lines.len() as u64;
         }
         let is_cut = std::mem::take(&mut self.skips_line);
-        let (suspects, heard) = self.form.take_in(&lines, is_cut, intake, on_bad_line);
+        let lines = Lines { bytes: &lines, is_cut, on_bad_line };
+        let (suspects, heard) = self.form.take_in(&lines, intake);
         intake.take_in_up_to(&suspects, heard, self.position);
         self.keep(rest);
     }
@@ -237,17 +240,11 @@ pub(crate) fn wait(intake: &Intake, input: Option<&File>, limit: PollTimeout) ->
 struct Json;
 
 impl Form for Json {
-    fn take_in(
-        &mut self,
-        lines: &[u8],
-        is_cut: bool,
-        intake: &Intake,
-        on_bad_line: &dyn Fn(String),
-    ) -> (Vec<Suspect>, Heard) {
+    fn take_in(&mut self, lines: &Lines<'_>, intake: &Intake) -> (Vec<Suspect>, Heard) {
         let mut told = Told::default();
         let mut heard = Heard::default();
-        for (number, line) in lines.split_inclusive(|&byte| byte == b'\n').enumerate() {
-            let read = match is_cut && number == 0 {
+        for (number, line) in lines.bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
+            let read = match lines.is_cut && number == 0 {
                 true => Err("it is too long".to_owned()),
                 false => read_line(line, intake.territory(), &mut told),
             };
@@ -256,7 +253,7 @@ impl Form for Json {
                 Ok(false) => {}
                 Err(why) => {
                     heard.bad_lines += 1;
-                    on_bad_line(why);
+                    (lines.on_bad_line)(why);
                 }
             }
         }

@@ -298,7 +298,8 @@ impl Target {
             Some(new) if is_first => new,
             _ => lines,
         };
-        let (suspects, heard) = self.reader.take_in(lines, false, intake, on_bad_line);
+        let lines = Lines { bytes: lines, is_cut: false, on_bad_line };
+        let (suspects, heard) = self.reader.take_in(&lines, intake);
         intake.take_in(&suspects, heard);
         let order = &self.reader.order;
         intake.take_in_records(self.number, order.settled());
@@ -426,19 +427,13 @@ impl Reader {
 }
 
 impl Form for Reader {
-    fn take_in(
-        &mut self,
-        lines: &[u8],
-        is_cut: bool,
-        intake: &Intake,
-        on_bad_line: &dyn Fn(String),
-    ) -> (Vec<Suspect>, Heard) {
+    fn take_in(&mut self, lines: &Lines<'_>, intake: &Intake) -> (Vec<Suspect>, Heard) {
         let mut heard = Heard::default();
-        if is_cut {
+        if lines.is_cut {
             self.order.bad_line();
             self.is_in_name = true;
         }
-        let records = self.parse(lines, &mut heard, on_bad_line);
+        let records = self.parse(lines.bytes, &mut heard, lines.on_bad_line);
         // What is asked for below is as new as the last of these records, but not what is kept.
         records.iter().for_each(|record| self.forget(record));
         let mut telling = Telling {
