@@ -51,11 +51,18 @@ pub struct Entry {
     pub blocks: i64,
     /// Time of modification, in nanoseconds since 1970.
     pub mtime_ns: i64,
+    /// What of the size counts: nothing of a directory, and of an inode with several names the size
+    /// at one of them alone.
+    pub counted_bytes: i64,
     btime_ns: i64,
     dev: u64,
     ino: u64,
+    nlink: u32,
     target: String,
 }
+
+/// An inode of the older generation, or of the newer one: its device, number and time of birth.
+type InodeKey = (bool, u64, u64, i64);
 
 /// An entry that differs.
 #[derive(Clone, Debug)]
@@ -75,16 +82,23 @@ pub struct Difference {
 impl Difference {
     /// Returns by how many bytes files have grown.
     pub fn grown_bytes(&self) -> i64 {
-        let bytes = |entry: &Option<Entry>| {
-            entry.as_ref().filter(|entry| !entry.is_dir()).map_or(0, |entry| entry.size_bytes)
-        };
+        let bytes = |entry: &Option<Entry>| entry.as_ref().map_or(0, |entry| entry.counted_bytes);
         bytes(&self.new).saturating_sub(bytes(&self.old))
+    }
+
+    /// Returns whether it is one inode at one path.
+    fn is_of_one_inode(&self) -> bool {
+        let entries = self.old.as_ref().zip(self.new.as_ref());
+        self.old_path.is_none() && entries.is_some_and(|(old, new)| old.is_inode(new))
     }
 }
 
 impl Entry {
     fn new(attributes: &Attributes, dev: u64, target: String) -> Self {
+        let is_dir = FileType::of_mode(attributes.mode) == FileType::Directory;
         Entry {
+            counted_bytes: if is_dir { 0 } else { attributes.size_bytes },
+            nlink: attributes.nlink,
             mode: attributes.mode,
             uid: attributes.uid,
             gid: attributes.gid,
@@ -101,6 +115,17 @@ impl Entry {
     /// Returns whether it is a directory.
     pub fn is_dir(&self) -> bool {
         FileType::of_mode(self.mode) == FileType::Directory
+    }
+
+    /// Returns which inode of a generation it is, if that may have several names there.
+    fn linked(&self, is_old: bool) -> Option<InodeKey> {
+        let is_linked = self.nlink > 1 && self.ino != 0 && !self.is_dir();
+        is_linked.then_some((is_old, self.dev, self.ino, self.btime_ns))
+    }
+
+    /// Returns what this one of the older generation and one of the newer are in this way.
+    fn linked_with(&self, new: &Entry) -> impl Iterator<Item = InodeKey> + use<> {
+        [self.linked(true), new.linked(false)].into_iter().flatten()
     }
 
     /// Returns whether two entries of the same path or inode are to be told as changed. What is in
@@ -182,9 +207,26 @@ pub fn differences(old: &Index, new: &Index, path: Option<&str>) -> Result<Vec<D
             !replaced.is_empty() && replaced.contains(&hashes.of(directory))
         });
     }
-    let mut found = found.differences();
-    found.sort_by(|a, b| compare_paths(&a.path, &b.path).then(a.change.cmp(&b.change)));
-    Ok(found)
+    Ok(found.differences())
+}
+
+/// Has inodes with several names count at one of these in each generation: at one that stays, if
+/// there is any. `counted` are those that do already.
+fn count_once(differences: &mut [Difference], mut counted: HashSet<InodeKey>) {
+    let mut count = |entry: &mut Option<Entry>, is_old| {
+        if let Some(entry) = entry
+            && let Some(key) = entry.linked(is_old)
+            && !counted.insert(key)
+        {
+            entry.counted_bytes = 0;
+        }
+    };
+    for stays in [true, false] {
+        for difference in differences.iter_mut().filter(|one| one.is_of_one_inode() == stays) {
+            count(&mut difference.old, true);
+            count(&mut difference.new, false);
+        }
+    }
 }
 
 impl<'a> Side<'a> {
@@ -267,7 +309,8 @@ impl<'a> Side<'a> {
                 listings: canopy_read::listings::merge_ranges(listings),
             };
             for kind in [FileKind::Entries, FileKind::Dirs] {
-                let mut columns: Columns = INO | MODE | UID | GID | SIZE | BLOCKS | MTIME | BTIME;
+                let mut columns: Columns =
+                    INO | MODE | NLINK | UID | GID | SIZE | BLOCKS | MTIME | BTIME;
                 if kind == FileKind::Entries {
                     columns.add(TARGET.id());
                 }
@@ -385,6 +428,8 @@ struct Found {
     came: Vec<(String, Entry)>,
     /// The same inodes at the same paths that are not as they were.
     changed: Vec<Difference>,
+    /// Inodes with several names of which one is as it was.
+    linked: HashSet<InodeKey>,
 }
 
 impl Found {
@@ -400,6 +445,8 @@ impl Found {
                 Some(old) if old.is_inode(&new) && !parent_of(&path).is_some_and(&is_replaced) => {
                     if old.differs(&new) {
                         self.changed.push(changed(path, old, new));
+                    } else {
+                        self.linked.extend(old.linked_with(&new));
                     }
                 }
                 before => {
@@ -411,9 +458,9 @@ impl Found {
         self.gone.extend(old);
     }
 
-    /// Returns all differences, in no certain order.
+    /// Returns all differences, by path.
     fn differences(self) -> Vec<Difference> {
-        let Found { gone, mut came, changed: mut all } = self;
+        let Found { gone, mut came, changed: mut all, mut linked } = self;
         came.sort_by(|(a, _), (b, _)| compare_paths(a, b));
         let mut moves = Moves { gone, pairs: Vec::new() };
         let (came_directories, came): (Vec<_>, Vec<_>) =
@@ -437,7 +484,7 @@ impl Found {
             let is_expected = (old_path == path && directory_stays(&path))
                 || path_along(&path).as_deref() == Some(&*old_path);
             match is_expected {
-                true if !old.differs(&new) => {}
+                true if !old.differs(&new) => linked.extend(old.linked_with(&new)),
                 true => all.push(changed(path, old, new)),
                 false => all.push(Difference {
                     change: Change::Moved,
@@ -463,6 +510,8 @@ impl Found {
             all.push(difference);
         }
         all.extend(deleted.into_iter().map(|(path, old)| deleted_of(path, old)));
+        all.sort_by(|a, b| compare_paths(&a.path, &b.path).then(a.change.cmp(&b.change)));
+        count_once(&mut all, linked);
         all
     }
 }

@@ -129,11 +129,11 @@ fn add(grown: &mut HashMap<String, i128>, difference: &Difference, by: By) {
         By::Group => group_name(entry.gid).unwrap_or_else(|| entry.gid.to_string()),
     };
     let old_path = difference.old_path.as_ref().unwrap_or(&difference.path);
-    let is_file = |entry: &&Entry| !entry.is_dir();
-    if let Some(old) = difference.old.as_ref().filter(is_file) {
-        *grown.entry(key(old_path, old)).or_default() -= i128::from(old.size_bytes);
+    let counts = |entry: &&Entry| entry.counted_bytes != 0;
+    if let Some(old) = difference.old.as_ref().filter(counts) {
+        *grown.entry(key(old_path, old)).or_default() -= i128::from(old.counted_bytes);
     }
-    if let Some(new) = difference.new.as_ref().filter(is_file) {
-        *grown.entry(key(&difference.path, new)).or_default() += i128::from(new.size_bytes);
+    if let Some(new) = difference.new.as_ref().filter(counts) {
+        *grown.entry(key(&difference.path, new)).or_default() += i128::from(new.counted_bytes);
     }
 }

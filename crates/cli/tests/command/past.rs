@@ -154,6 +154,9 @@ fn moments_are_numbers_ages_and_dates() {
         ("0", "generation 0 is not kept; the oldest is 1"),
         ("1h", "nothing is kept from before generation 1"),
         ("2001-01-01", "nothing is kept from before generation 1"),
+        ("20010101", "nothing is kept from before generation 1: 'canopy info'"),
+        ("20010101", "'canopy index --keep'"),
+        ("20011301", "generation 20011301 is not kept; the last is 2"),
         ("12 frogs", "invalid value"),
         ("tomorrow", "that is in the future; an age is written as 7d"),
         ("7days", "that is in the future"),
@@ -296,13 +299,13 @@ fn the_past_is_for_the_writer_alone() {
     assert!(done(&place, &["find", "--at=1", path]).iter().any(|at| at.ends_with("unmistakable")));
 }
 
-/// An entry as find tells it: type, mode, owner, size and time of modification (but of
+/// An entry as find tells it: type, mode, owner, size, time of modification and inode (but of
 /// directories), and where it points.
 type Told = (String, String);
 
 /// Returns what a generation has at and below a path.
 fn told(place: &Place, at: &str, path: &str) -> BTreeMap<String, Told> {
-    let format = "%p\t%y\t%m %U %s %T@ %l\n";
+    let format = "%p\t%y\t%m %U %s %T@ %i %l\n";
     let lines = run(place, &["find", "--at", at, path, "-printf", format]);
     assert!(lines.status.success(), "{lines:?}");
     let text = String::from_utf8(lines.stdout).unwrap();
@@ -317,9 +320,14 @@ fn told(place: &Place, at: &str, path: &str) -> BTreeMap<String, Told> {
     text.lines().map(entry).collect()
 }
 
+/// Returns the sizes of files, each inode once.
 fn bytes_of(entries: &BTreeMap<String, Told>) -> i64 {
     let files = entries.values().filter(|(kind, _)| kind != "d");
-    files.map(|(_, rest)| rest.split(' ').nth(2).unwrap().parse::<i64>().unwrap()).sum()
+    let sizes = files.map(|(_, rest)| {
+        let words: Vec<&str> = rest.split(' ').collect();
+        (words[4], words[2].parse::<i64>().unwrap())
+    });
+    sizes.collect::<BTreeMap<_, _>>().values().sum()
 }
 
 /// Does to the older generation what the differences say, and expects the newer one.
@@ -525,6 +533,56 @@ fn commands_of_the_past_explain_themselves() {
     }
 }
 
+/// As in du, what has several names counts once, and another name is no growth.
+#[test]
+fn growth_counts_inodes_once() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    for name in ["a", "b", "c"] {
+        fs::create_dir_all(tree.join(name)).unwrap();
+    }
+    let write = |name: &str, size: usize| fs::write(tree.join(name), vec![0; size]).unwrap();
+    let link = |from: &str, to: &str| fs::hard_link(tree.join(from), tree.join(to)).unwrap();
+    let path = tree.to_str().unwrap();
+    let grown = |since: &str, by: &str| -> Vec<(String, i64)> {
+        let words = ["top", "growth", "--json", "--since", since, "--by", by, path];
+        let output = run(&place, &words);
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let rows = said["growth"].as_array().unwrap().iter();
+        rows.map(|row| {
+            let key = row["path"].as_str().unwrap();
+            (key.strip_prefix(path).unwrap().to_owned(), row["grown_bytes"].as_i64().unwrap())
+        })
+        .collect()
+    };
+    let row = |name: &str, bytes| (name.to_owned(), bytes);
+    write("a/old", 1000);
+    write("b/pair", 200);
+    link("b/pair", "c/pair");
+    done(&place, &["index", "--keep=9", path]);
+    // A name more of what was there, two of what is new, and two names of what grows.
+    link("a/old", "c/another");
+    write("a/new", 50);
+    link("a/new", "c/new");
+    fs::OpenOptions::new().append(true).open(tree.join("c/pair")).unwrap().set_len(207).unwrap();
+    done(&place, &["update", "--recursive", path]);
+    assert_eq!(grown("1", "file"), [row("/a/new", 50), row("/b/pair", 7)]);
+    assert_eq!(grown("1", "directory"), [row("/a", 50), row("/b", 7)]);
+    // One of two names goes, and the other moves with its directory.
+    fs::remove_file(tree.join("a/new")).unwrap();
+    fs::rename(tree.join("c"), tree.join("d")).unwrap();
+    write("d/more", 3);
+    done(&place, &["update", "--recursive", path]);
+    assert_eq!(grown("2", "file"), [row("/d/more", 3)]);
+    for (from, to, bytes) in [("1", "2", 57), ("2", "3", 3), ("1", "3", 60)] {
+        let counted = run(&place, &["diff", "--count", "--json", from, to, path]);
+        let counted: serde_json::Value = serde_json::from_slice(&counted.stdout).unwrap();
+        let counted = counted.as_object().unwrap().values();
+        let sum: i64 = counted.map(|one| one["grown_bytes"].as_i64().unwrap()).sum();
+        assert_eq!(sum, bytes, "{from} to {to}");
+    }
+}
+
 #[test]
 fn growth_and_history_are_told() {
     let place = Place::new();
@@ -561,6 +619,7 @@ fn growth_and_history_are_told() {
     assert_eq!(default.stdout, run(&place, &["top", "growth", "--since=1", path]).stdout);
     assert!(!default.stdout.is_empty());
     assert!(error_of(&place, &["top", "growth", "--at=1", path]).contains("nothing is kept"));
+    assert!(error_of(&place, &["top", "growth", "-n", "0", path]).contains("1..=10000"));
     let row = |name: &str, bytes| (name.to_owned(), bytes);
     assert_eq!(top(&[]), [row("/a/file", 4000), row("/b/new", 3000)]);
     assert_eq!(top(&["-n", "1"]), [row("/a/file", 4000)]);

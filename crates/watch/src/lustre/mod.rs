@@ -23,7 +23,7 @@ pub use mount::{Lustre, Mount, Place, Records};
 pub use record::Fid;
 
 use crate::error::Result;
-use crate::events::{EventFeed, Form, wait};
+use crate::events::{EventFeed, Form, Lines, wait};
 use crate::handles::Unresolved;
 use crate::intake::{Heard, Intake, with_source};
 use crate::journal::Position;
@@ -298,8 +298,8 @@ impl Target {
             Some(new) if is_first => new,
             _ => lines,
         };
-        let lines = Lines { bytes: lines, is_cut: false, on_bad_line };
-        let (suspects, heard) = self.reader.take_in(&lines, intake);
+        let told = Lines { bytes: lines, is_cut: false, on_bad_line };
+        let (suspects, heard) = self.reader.take_in(&told, intake);
         intake.take_in(&suspects, heard);
         let order = &self.reader.order;
         intake.take_in_records(self.number, order.settled());
