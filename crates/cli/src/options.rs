@@ -190,12 +190,16 @@ impl ReadOptions {
     }
 }
 
-/// Parses the number of a generation, an age such as 7d, or a time as date(1) takes it.
+/// Parses the number of a generation, an age such as 7d, or a time as date(1) takes it. Of eight
+/// digits, those that are a date of this century are one: no index has so many generations.
 pub fn moment(text: &str) -> Result<Moment, String> {
-    if let Ok(number) = text.parse() {
+    let now_ns = now_ns();
+    let is_date = text.len() == 8
+        && text.starts_with("20")
+        && canopy_tools::find::parse_moment(text, now_ns).is_some();
+    if let Some(number) = text.parse().ok().filter(|_| !is_date) {
         return Ok(Moment::Generation(number));
     }
-    let now_ns = now_ns();
     let time_ns = match age_ns(text) {
         Some(age_ns) => Some(now_ns.saturating_sub(age_ns)),
         None => canopy_tools::find::parse_moment(text, now_ns).filter(|_| !text.trim().is_empty()),

@@ -29,7 +29,8 @@ pub enum Error {
     },
     /// A time was asked for before anything that is there was published.
     #[error(
-        "nothing is kept from before generation {0}; 'canopy info' tells when that was published"
+        "nothing is kept from before generation {0}: 'canopy info' tells when that was published, \
+         'canopy index --keep' how much of the past is kept from now on"
     )]
     BeforeOldest(u64),
     /// The caller may not see older generations.

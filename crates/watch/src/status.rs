@@ -43,6 +43,11 @@ impl Reporter {
         }
     }
 
+    /// Returns what tells of changes.
+    pub fn method(&self) -> &str {
+        &self.method
+    }
+
     /// Returns the document.
     pub fn document(&mut self, now: &Snapshot) -> Value {
         self.count(now.heard);
@@ -157,6 +162,9 @@ fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         .open(&written)
         .and_then(|mut file| file.write_all(bytes))
         .and_then(|()| std::fs::rename(&written, path));
+    if done.is_err() {
+        let _ = std::fs::remove_file(&written);
+    }
     done.map_err(Error::io("replace", path))
 }
 

@@ -11,7 +11,7 @@ use std::io::Write;
 
 /// Explain a command or a topic
 ///
-/// Topics: config, environment, exit-codes, prompt.
+/// Topics: at, config, environment, exit-codes, prompt.
 ///
 /// Example: canopy help table add
 #[derive(clap::Args)]
@@ -25,7 +25,8 @@ pub struct Arguments {
 }
 
 /// What is no command, with its text.
-pub const TOPICS: [(&str, fn() -> String); 4] = [
+pub const TOPICS: [(&str, fn() -> String); 5] = [
+    ("at", || AT.to_owned()),
     ("config", config),
     ("environment", environment),
     ("exit-codes", || EXIT_CODES.to_owned()),
@@ -103,6 +104,26 @@ fn environment() -> String {
         "CANOPY_SITE_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME"
     )
 }
+
+/// Which generation of an index is asked for.
+const AT: &str = "\
+--at, --since and 'canopy diff' take the number of a generation, or a time, which means the last
+generation that was published by then:
+
+  41                       the generation with this number
+  7d, 36h, 90m             so long ago: s, m, h, d or w
+  2026-06-01, 20260601,    a time as date(1) takes it; of eight digits, a date
+  '2026-06-01 12:00', '3 days ago', yesterday
+  now                      the current one
+
+'canopy index --keep 24h,14d,8w PATH' says which generations are kept from now on, at first none;
+'canopy info' lists those that there are. Only who writes an index sees its past.
+
+  canopy find --at 7d /proj -size +1G
+  canopy diff yesterday now /proj
+  canopy history /proj
+  canopy top growth --since 7d /proj
+";
 
 /// What exit codes mean.
 pub const EXIT_CODES: &str = "  0  complete

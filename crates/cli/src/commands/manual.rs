@@ -71,6 +71,7 @@ pub(super) fn page(command: &Command, above: &str) -> std::io::Result<Vec<u8>> {
     if title == "canopy" {
         for (topic, text) in TOPICS {
             let heading = match topic {
+                "at" => "TIMES AND GENERATIONS".to_owned(),
                 "config" => "CONFIGURATION".to_owned(),
                 "exit-codes" => "EXIT STATUS".to_owned(),
                 topic => topic.to_uppercase(),

@@ -27,7 +27,7 @@ pub struct Arguments {
     /// Rows to show
     #[arg(
         short = 'n', long, value_name = "N", default_value_t = 10,
-        value_parser = clap::value_parser!(u64).range(0..=10_000)
+        value_parser = clap::value_parser!(u64).range(1..=10_000)
     )]
     count: u64,
     /// Print JSON, as 'canopy report' has it

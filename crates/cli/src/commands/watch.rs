@@ -10,7 +10,9 @@ use crate::outcome::{Outcome, message};
 use crate::{interrupt, limits, places};
 use anyhow::Context;
 use canopy_index::{Writer, WriterOptions};
+use canopy_model::ErrorKind;
 use canopy_scan::MountRules;
+use canopy_text::safe::one_line;
 use canopy_watch::lustre::{ChangeLogs, Log, Mount, Options as LogOptions};
 use canopy_watch::requests::{Failure, Round, Server};
 use canopy_watch::status::{self, Reporter};
@@ -135,6 +137,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     }
     let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     let daemon = Arc::new(Daemon::begin(&location, &arguments)?);
+    daemon.tell_of_start();
     let stopped = daemon.clone();
     let wait = move || {
         if signals.wait().is_ok() {
@@ -152,7 +155,13 @@ fn state_directory(index: &Path) -> PathBuf {
 
 /// Says what the daemon wrote last.
 fn tell(directory: &Path, as_json: bool) -> anyhow::Result<Outcome> {
-    let document = status::read_document(directory)?;
+    let document = status::read_document(directory).map_err(|error| match error.kind() {
+        ErrorKind::Denied => anyhow::anyhow!(
+            "only who may write the index sees how its daemon does ({})",
+            directory.display()
+        ),
+        _ => error.into(),
+    })?;
     let (document, is_running) = document.context("no 'canopy watch' has run for this index")?;
     if as_json {
         let mut document = document;
@@ -288,6 +297,19 @@ impl Daemon {
             }
         }
         Ok(daemon)
+    }
+
+    /// Says what is followed, and where to see how it goes.
+    fn tell_of_start(&self) {
+        let territory = self.intake.territory();
+        let root = |root: &Vec<u8>| one_line(&String::from_utf8_lossy(root));
+        let roots: Vec<String> = territory.roots().iter().map(root).collect();
+        message(format_args!(
+            "following {} ({}) for the index {}; 'canopy watch --status' says how it goes",
+            roots.join(", "),
+            self.reporter.lock().method(),
+            self.applier.index.display()
+        ));
     }
 
     fn run(&self) -> anyhow::Result<Outcome> {
@@ -600,6 +622,9 @@ fn territory(
     prometheus: Option<&Path>,
 ) -> anyhow::Result<Territory> {
     let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+    if let Some(path) = prometheus.filter(|path| path.is_dir()) {
+        anyhow::bail!("--prometheus names a file; {} is a directory", path.display());
+    }
     let mut left_out = vec![bytes(location)];
     // What is named as a source is followed, whatever is configured.
     let is_root = |path: &PathBuf| roots.iter().any(|root| root.starts_with(path));

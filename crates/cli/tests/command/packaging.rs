@@ -109,6 +109,7 @@ fn help_explains_commands_and_topics() {
     assert_eq!(text(&["help", "sql"]), text(&["sql", "--help"]));
     assert_eq!(text(&["help", "table", "add"]), text(&["table", "add", "--help"]));
     for (topic, words) in [
+        ("at", "last\ngeneration that was published by then"),
         ("config", "/etc/canopy/config.toml"),
         ("environment", "CANOPY_INDEX"),
         ("exit-codes", "partial"),
@@ -118,7 +119,7 @@ fn help_explains_commands_and_topics() {
     }
     let output = canopy(&["help", "nonsense"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("topics are config"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("topics are at, config"));
 }
 
 /// Strings of a list of tables, by a key of each; of a list of lists, their first.
