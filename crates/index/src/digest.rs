@@ -4,7 +4,7 @@
 //! change that they do not show.
 
 use crate::names::Key;
-use canopy_model::{Access, Attributes, ClassId, ClassTable, Listing};
+use canopy_model::{Access, Approach, Attributes, ClassId, ClassTable, Listing};
 use rustc_hash::FxHashMap;
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
@@ -15,7 +15,8 @@ const KEY_CONTEXT: &str = "canopy 2026-11-23 SipHash-1-3 digests of listings";
 /// The digests of one listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Digests {
-    /// Of the directory's path, place and attributes and of all entries, whatever their order.
+    /// Of the directory's path, place and attributes and of all entries, whatever their order; of the
+    /// root of a source, also of who may look that up.
     pub(crate) content: u64,
     /// Of who may see it, and look names up in it.
     pub(crate) access: u64,
@@ -87,6 +88,12 @@ impl Digester {
             content = content.wrapping_add(hasher.finish());
         }
         Digests { content, access: self.of_access(access, classes) }
+    }
+
+    /// Returns the digest of who may look the root of a source up, which its listing does not tell.
+    pub(crate) fn of_approach(&mut self, approach: &Approach, classes: &ClassTable) -> u64 {
+        let Approach { audience, passage } = approach.clone();
+        self.of_access(&Access { listing: audience, passage, ..Access::EVERYONE }, classes)
     }
 
     /// Returns the digest of who may see a listing.

@@ -1,5 +1,5 @@
-//! What is known of sources that could not be indexed, or not all of them: the document
-//! `INDEX/failures`, for root alone. It belongs to no generation, so that a run that publishes nothing can write it.
+//! What is known of sources that could not be indexed, or not all of them, or that a scan has found
+//! as they were: the document `INDEX/failures`, for root alone. It belongs to no generation, so that a run that publishes nothing can write it.
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -25,10 +25,20 @@ pub struct Failure {
     pub published: bool,
 }
 
+/// A source that a scan of all of it has found as the index has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checked {
+    /// Absolute path of its root, escaped.
+    pub root: String,
+    /// When the last of these scans began, in nanoseconds since 1970.
+    pub scanned_ns: i64,
+}
+
 /// The failures of all sources, by root.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Failures {
     list: Vec<Failure>,
+    checked: Vec<Checked>,
 }
 
 impl Document for Failures {
@@ -60,6 +70,17 @@ impl Failures {
 
     pub(crate) fn list(self) -> Vec<Failure> {
         self.list
+    }
+
+    pub(crate) fn checked(&self) -> &[Checked] {
+        &self.checked
+    }
+
+    /// Takes note that a scan has found a source as it was, and forgets what is no source.
+    pub(crate) fn check(&mut self, checked: Checked, is_source: impl Fn(&str) -> bool) {
+        self.checked.retain(|known| known.root != checked.root && is_source(&known.root));
+        let at = self.checked.partition_point(|known| known.root < checked.root);
+        self.checked.insert(at, checked);
     }
 
     /// Returns the failure of a source at this time, which goes on if there is one of its kind.

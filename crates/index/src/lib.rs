@@ -79,7 +79,7 @@ pub use canopy_model::ErrorKind;
 pub use column::{Column, ColumnId, Columns};
 pub use disk::{Disk, Faults};
 pub use error::{Error, Result, parquet_write_error};
-pub use failures::Failure;
+pub use failures::{Checked, Failure};
 pub use manifest::{Configured, ScanRecord, SourceRecord};
 pub use own_tables::{
     ColumnType, TableColumn, TableFile, TableFormat, TableKind, TableRead, TableRecord,

@@ -4,7 +4,7 @@ mod joined;
 
 use crate::class_lists;
 use crate::error::{Error, Result};
-use crate::failures::{Failure, Failures};
+use crate::failures::{Checked, Failure, Failures};
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, Current, Manifest, SourceRecord,
 };
@@ -324,6 +324,11 @@ impl Index {
     /// of the index.
     pub fn failures(&self) -> Result<Vec<Failure>> {
         Ok(Failures::read(&self.path)?.list())
+    }
+
+    /// Returns the sources that scans have found as they were, by root, to the writer of the index.
+    pub fn checked(&self) -> Result<Vec<Checked>> {
+        Ok(Failures::read(&self.path)?.checked().to_vec())
     }
 
     /// Returns how many classes there are.

@@ -58,6 +58,7 @@ mod resuming;
 mod shard_writer;
 mod sources;
 mod tables;
+mod unchanged;
 mod unread;
 
 use cleaning::Files;
@@ -130,6 +131,8 @@ pub struct NewSource {
 pub struct Published {
     /// The new generation.
     pub generation: u64,
+    /// Whether it is the one that was there, since all was as it was.
+    pub is_unchanged: bool,
     /// Roots of sources that are in others now, escaped.
     pub absorbed: Vec<String>,
     /// Roots of trees that replaced subtrees of sources, each with the root of the source, escaped.
@@ -433,7 +436,7 @@ impl Writer {
         }
         let threads = writers.len();
         let source = writers.first().map_or(0, |first| first.source);
-        let (mut left, sealed, mut seen) = gathered(writers);
+        let (mut left, mut sealed, mut seen) = gathered(writers);
         if let Some(begun) = self.begun.get(&source) {
             if let Some(refresh) = &begun.refresh {
                 seen.append(refresh.seen_unread());
@@ -441,9 +444,12 @@ impl Writer {
             begun.entries.store(seen.entries, Ordering::Relaxed);
             begun.kept_entries.store(seen.kept_entries, Ordering::Relaxed);
             let nothing_new = left.is_empty() && sealed.is_empty();
-            let is_as_before = self.is_as_before(begun, &seen, nothing_new);
+            let is_as_before = self.is_as_before(begun, &seen);
             begun.is_as_before.store(is_as_before, Ordering::Relaxed);
-            if !self.all_stays(begun, &seen, nothing_new)
+            if is_as_before && !self.shards.lock().iter().any(|(_, own)| own.source() == source) {
+                // All of it stays where it is.
+                (left, sealed) = (Rows::default(), Sealed::default());
+            } else if !self.all_stays(begun, &seen, nothing_new)
                 && let Some(replaced) = self.replaced(begun, seen, &[])?
             {
                 self.cut(source, &replaced, &mut left)?;
@@ -492,15 +498,8 @@ impl Writer {
         for failure in std::mem::take(&mut self.incomplete) {
             self.failures.add(failure);
         }
-        let mut published = std::mem::take(&mut self.published);
+        let mut published = self.published_in_all();
         published.generation = self.generation;
-        published.classes = self.classes.len() as u64;
-        published.closed_grants = self.dirs.closed_grants();
-        published.beyond_limits = std::mem::take(&mut *self.beyond_limits.lock());
-        for owner in self.table.beyond_limits() {
-            published.beyond_limits.entry(owner).or_default();
-        }
-        published.folded = self.table.folded();
         let files = self.write_manifests()?;
         // Nothing is removed before the new generation counts.
         let current = self.leave(&files)?;
@@ -512,6 +511,19 @@ impl Writer {
         // The generation is committed, whatever becomes of this.
         published.unrecorded = self.write_failures().err().map(|error| error.to_string());
         Ok(published)
+    }
+
+    /// Returns what was made, but for the generation.
+    fn published_in_all(&mut self) -> Published {
+        let mut published = std::mem::take(&mut self.published);
+        published.classes = self.classes.len() as u64;
+        published.closed_grants = self.dirs.closed_grants();
+        published.beyond_limits = std::mem::take(&mut *self.beyond_limits.lock());
+        for owner in self.table.beyond_limits() {
+            published.beyond_limits.entry(owner).or_default();
+        }
+        published.folded = self.table.folded();
+        published
     }
 
     /// Takes the shards that were written into the manifests of their classes.

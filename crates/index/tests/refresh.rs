@@ -139,8 +139,7 @@ fn refresh(
     suspects: &BTreeSet<(String, bool)>,
 ) -> Result<u64> {
     let mut writer = Writer::open(index, options)?;
-    let compares = suspects.len().is_multiple_of(2);
-    let begun = writer.refresh_source(source("/a"), suspects.iter().cloned(), compares)?;
+    let begun = writer.refresh_source(source("/a"), suspects.iter().cloned())?;
     let is_listed = |path: &String| {
         suspects.iter().any(|(suspect, whole)| suspect == path || *whole && is_below(path, suspect))
     };
@@ -332,7 +331,7 @@ fn listings_that_are_as_they_were_stay() {
     let changed = tree.keys().nth(9).unwrap().clone();
     tree.get_mut(&changed).unwrap().files.insert("new".to_owned(), 5);
     let mut writer = Writer::open(&index, WriterOptions::default()).unwrap();
-    let begun = writer.refresh_source(source("/a"), [(String::new(), true)], false).unwrap();
+    let begun = writer.refresh_source(source("/a"), [(String::new(), true)]).unwrap();
     push(&writer, begun, &tree, &tree.keys().cloned().collect()).unwrap();
     let published = writer.publish().unwrap();
     let own = tree[&changed].files.len()
@@ -352,7 +351,7 @@ fn there_is_nothing_new_where_all_is_as_it_was() {
     let has_nothing_new = |tree: &Tree, new: NewSource, selection: &[&str]| {
         let mut writer = Writer::open(&index, WriterOptions::default()).unwrap();
         let asked = selection.iter().map(|&path| (path.to_owned(), false));
-        let begun = writer.refresh_source(new, asked, true).unwrap();
+        let begun = writer.refresh_source(new, asked).unwrap();
         let paths = selection.iter().map(|&path| path.to_owned()).collect();
         push(&writer, begun, tree, &paths).unwrap();
         writer.has_nothing_new()

@@ -1,6 +1,7 @@
 //! What the commands that fill an index share.
 
-use crate::interrupt;
+use crate::outcome::Outcome;
+use crate::{Engine, interrupt};
 use canopy_index::{Published, ShardWriter, Writer};
 use canopy_model::{Listing, Sink};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -104,6 +105,23 @@ pub fn end_if_asked(writer: Writer) -> Writer {
 pub fn publish(writer: Writer) -> canopy_index::Result<Published> {
     interrupt::go_on_to_the_end();
     end_if_asked(writer).publish()
+}
+
+/// Publishes what was written, if anything is other than it was, with derived tables that follow.
+pub fn publish_changes(
+    mut writer: Writer,
+    engine: Option<&Engine>,
+    threads: usize,
+) -> anyhow::Result<(Published, Outcome)> {
+    if writer.has_nothing_new() {
+        interrupt::go_on_to_the_end();
+        return Ok((end_if_asked(writer).end_unchanged()?, Outcome::Complete));
+    }
+    let derived = match engine {
+        Some(engine) => (engine.refresh)(&mut writer, threads)?,
+        None => Outcome::Complete,
+    };
+    Ok((publish(writer)?, derived))
 }
 
 /// Does `work` while another thread shows on a terminal how far it is: `message` says it, given the

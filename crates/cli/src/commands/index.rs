@@ -1,6 +1,6 @@
 //! `canopy index`
 
-use super::building::{Shards, publish, with_progress};
+use super::building::{Shards, publish_changes, with_progress};
 use super::index_faults::{Faults, Shortfalls};
 use super::index_plan::Plan;
 use super::index_progress::Progress;
@@ -70,7 +70,7 @@ pub struct Arguments {
     /// Leave out extended attributes and ACLs (permissions count all the same); scans faster
     #[arg(long)]
     no_xattrs: bool,
-    /// Name of the source, for one PATH [default: its path]
+    /// Name of the source, for one PATH [default: its path, or with --incremental as before]
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     name: Option<String>,
     /// Where the root of a namespace counts as being, for one PATH [default: where it is mounted]
@@ -96,7 +96,8 @@ pub struct Arguments {
     #[arg(long, requires = "incremental")]
     trust_directory_times: bool,
     /// Remove what is in the index of each PATH ahead of the scan: needs half of the space, but until
-    /// the end there are no answers about PATH, and those who read now may not come to their end
+    /// the end there are no answers about PATH, and those who read now may not come to their end. Not
+    /// where older generations are kept, which have it still
     #[arg(long)]
     replace: bool,
     /// Scan all anew, even where an interrupted run could go on
@@ -241,12 +242,16 @@ pub fn run(
     interrupt::watch()?;
     let asked = asked(&arguments, &root_of);
     let resumed = resume(&mut writer, &arguments, &asked, (&rules, &root_of))?;
-    if resumed.is_none()
-        && arguments.replace
-        && give_up(&mut writer, &arguments.paths, &rules, &root_of)
-    {
-        writer.publish()?;
-        writer = Writer::open(&location, options.clone())?;
+    if resumed.is_none() && arguments.replace {
+        if writer.keeps_generations() {
+            note(
+                "--replace frees nothing ahead of the scan, since older generations are kept; with \
+                 --keep none it does",
+            );
+        } else if give_up(&mut writer, &arguments.paths, &rules, &root_of) {
+            writer.publish()?;
+            writer = Writer::open(&location, options.clone())?;
+        }
     }
     let mut scans = Scans::new(&writer, (arguments.memory, threads), arguments.max_rate, faults)?;
     let noted_every = arguments.noted_every.map(NonZeroU64::get);
@@ -310,11 +315,7 @@ pub fn run(
             false => message(format_args!("{error:#}; the index has nothing of it")),
         }
     }
-    let refreshed = match engine {
-        Some(engine) => (engine.refresh)(&mut writer, threads),
-        None => Ok(Outcome::Complete),
-    };
-    let published = refreshed.and_then(|derived| Ok((publish(writer)?, derived)));
+    let published = publish_changes(writer, engine, threads);
     let (published, derived) = match published {
         Ok(published) => published,
         Err(error) => {
@@ -546,8 +547,11 @@ impl Run<'_> {
             ..UnfinishedSource::default()
         };
         self.notes().begin(source, before.clone(), partial);
-        let (begun, scanned) = if known.is_some() {
-            let begun = writer.refresh_source(new, [(String::new(), true)], false)?;
+        let (begun, scanned) = if let Some((known, _)) = known {
+            if let Some(name) = self.arguments.name.as_ref().filter(|&name| *name != known.name) {
+                writer.rename_source(&known.name, name)?;
+            }
+            let begun = writer.refresh_source(new, [(String::new(), true)])?;
             if self.arguments.trust_directory_times && !is_same {
                 note(format_args!(
                     "all directories of {} are read: the index has some as other options made \

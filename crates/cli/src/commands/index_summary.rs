@@ -1,6 +1,7 @@
 //! What `canopy index` says at its end.
 
 use super::index::shown_time;
+use super::update::UNCHANGED;
 use crate::outcome::{say, without_numbers};
 use canopy_index::{Published, Unfinished};
 use canopy_scan::Counts;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What became of a run that has published something.
+/// What became of a run that has published something, or found all as it was.
 pub(super) struct Summary<'a> {
     /// The new generation.
     pub published: &'a Published,
@@ -37,8 +38,9 @@ impl Summary<'_> {
         let Summary { published, counts, seconds, .. } = self;
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         say(format_args!(
-            "generation {}: {} entries in {} directories, {seconds:.1} s ({:.0} entries/s), {} in \
+            "{}generation {}: {} entries in {} directories, {seconds:.1} s ({:.0} entries/s), {} in \
              {} shards, {} unreadable, {} vanished",
+            if published.is_unchanged { UNCHANGED } else { "" },
             published.generation,
             self.entries(),
             count(&counts.directories),
@@ -68,6 +70,7 @@ impl Summary<'_> {
         };
         let object = json!({
             "generation": published.generation,
+            "unchanged": published.is_unchanged,
             "complete": self.is_complete,
             "entries": self.entries(),
             "resumed_entries": self.resumed.map(|resumed| resumed.entries),

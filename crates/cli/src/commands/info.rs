@@ -66,6 +66,11 @@ pub(super) fn count(index: &Index, source: Option<u32>) -> anyhow::Result<(i64, 
 
 fn as_json(index: &Index) -> anyhow::Result<Value> {
     let (entries, bytes, shards) = count(index, None)?;
+    let checked = index.checked()?;
+    let checked_ns = |source: &SourceRecord| {
+        let own = checked.iter().find(|checked| checked.root == source.root);
+        own.map(|checked| checked.scanned_ns)
+    };
     let source = |source: &SourceRecord| -> anyhow::Result<Value> {
         let (entries, bytes, _) = count(index, Some(source.id))?;
         Ok(json!({
@@ -73,6 +78,7 @@ fn as_json(index: &Index) -> anyhow::Result<Value> {
             "root": source.root,
             "scanned_ns": source.scanned_ns,
             "updated_ns": source.updated_ns,
+            "checked_ns": checked_ns(source),
             "visible_entries": entries,
             "visible_bytes": bytes,
         }))
@@ -159,6 +165,7 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
         "entries     {entries} visible to you, {per_entry:.1} bytes each, {} in all",
         human_size(bytes as i64)
     )?;
+    let checked = index.checked()?;
     for source in index.sources() {
         let (entries, bytes, _) = count(index, Some(source.id))?;
         let (root, scanned) = (to_path(&source.root), age(now_ns - source.scanned_ns));
@@ -166,6 +173,12 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
             true => format!(", updated {} ago", age(now_ns - source.updated_ns)),
             false => String::new(),
         };
+        let checked = checked.iter().find(|checked| checked.root == source.root);
+        let unchanged = checked
+            .filter(|checked| checked.scanned_ns > source.updated_ns.max(source.scanned_ns))
+            .map_or_else(String::new, |checked| {
+                format!(", found as it was {} ago", age(now_ns - checked.scanned_ns))
+            });
         let root = one_line(&root.display().to_string());
         let name = if source.name == source.root {
             String::new()
@@ -174,7 +187,8 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
         };
         writeln!(
             output,
-            "source      {root}{name}: {entries} entries, {}, scanned {scanned} ago{updated}",
+            "source      {root}{name}: {entries} entries, {}, scanned {scanned} \
+             ago{updated}{unchanged}",
             human_size(bytes as i64)
         )?;
     }

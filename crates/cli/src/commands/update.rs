@@ -1,6 +1,6 @@
 //! `canopy update`, and what lists directories of sources again for other commands.
 
-use super::building::{end_if_asked, publish, with_progress};
+use super::building::{end_if_asked, publish_changes, with_progress};
 use super::index_faults::{Faults, warn_of_mounts};
 use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader};
 use super::update_request;
@@ -42,9 +42,6 @@ pub struct Arguments {
     /// Read from standard input what is to be listed again, as 'canopy watch' writes it
     #[arg(long, hide = true, conflicts_with_all = ["paths", "recursive"])]
     suspects: bool,
-    /// Publish nothing where all is as it was
-    #[arg(long, hide = true)]
-    if_changed: bool,
     /// List all that is below each PATH, too
     #[arg(short, long)]
     recursive: bool,
@@ -76,6 +73,8 @@ pub struct Suspect {
     pub recursive: bool,
     /// Whether the directory above is, which has its row.
     pub with_row: bool,
+    /// What a user gave for it, if that is not the same.
+    pub given: Option<PathBuf>,
 }
 
 /// Inodes with several names, sorted, and a directory: wherever the index has one of them at or
@@ -84,6 +83,9 @@ pub type Links = Vec<(PathBuf, Vec<u64>)>;
 
 /// How many directories are listed again because of what has other names, at most.
 const LINKED_MAX: usize = 100_000;
+
+/// What is said first where nothing was published for that.
+pub(super) const UNCHANGED: &str = "nothing has changed since ";
 
 /// How directories are listed again.
 pub struct UpdateOptions<'a> {
@@ -97,16 +99,16 @@ pub struct UpdateOptions<'a> {
     pub limits: canopy_model::OwnerLimits,
     /// Rows up to which what stays of a shard is written anew.
     pub copied_rows_max: usize,
-    /// Whether nothing is published where all is as it was.
-    pub if_changed: bool,
     /// Where entries that vanished or could not be read are listed.
     pub errors: Option<&'a Path>,
 }
 
 /// What listing directories again has come to.
 pub struct Updated {
-    /// The new generation.
+    /// The generation that has it.
     pub generation: u64,
+    /// Whether it is the one that was there, since nothing has changed.
+    pub is_unchanged: bool,
     /// Entries that were looked at.
     pub entries: u64,
     /// Those of them that were as they are in the index.
@@ -154,17 +156,19 @@ pub fn run(
         memory_bytes: arguments.memory,
         limits: arguments.limits.into(),
         copied_rows_max: arguments.copied_rows,
-        if_changed: arguments.if_changed,
         errors: arguments.errors.as_deref(),
     };
     interrupt::watch()?;
     let updated = update(&location, suspects, &options, engine)?;
+    let Updated { generation, is_unchanged, entries, kept, directories, .. } = updated;
+    let kept = match is_unchanged {
+        true => String::new(),
+        false => format!("{kept} of them as they were, "),
+    };
     say(format_args!(
-        "generation {}: {} entries in {} directories looked at, {} of them as they were, {:.2} s",
-        updated.generation,
-        updated.entries,
-        updated.directories,
-        updated.kept,
+        "{}generation {generation}: {entries} entries in {directories} directories looked at, \
+         {kept}{:.2} s",
+        if is_unchanged { UNCHANGED } else { "" },
         begun.elapsed().as_secs_f64(),
     ))?;
     Ok(requested.filter(|outcome| *outcome != Outcome::Complete).unwrap_or(updated.outcome))
@@ -184,14 +188,14 @@ fn suspect(path: &Path, recursive: bool) -> anyhow::Result<Suspect> {
     if absolute.is_dir() {
         let path = absolute.canonicalize();
         let path = path.with_context(|| format!("cannot open {}", absolute.display()))?;
-        return Ok(Suspect { path, recursive, with_row: true });
+        return Ok(Suspect { path, recursive, with_row: true, given: None });
     }
     // Of what is no directory or gone, the next directory above tells.
     let above = absolute.ancestors().skip(1).find(|above| above.is_dir());
     let above = above.unwrap_or(Path::new("/"));
     let real = above.canonicalize();
     let real = real.with_context(|| format!("cannot open {}", above.display()))?;
-    Ok(Suspect { path: real, recursive: false, with_row: true })
+    Ok(Suspect { path: real, recursive: false, with_row: true, given: Some(absolute) })
 }
 
 /// What is to be listed again of one source.
@@ -231,6 +235,7 @@ pub fn update(
         drop(writer);
         return companion::Companion::Sql.run().map(|outcome| Updated {
             generation: 0,
+            is_unchanged: false,
             entries: 0,
             kept: 0,
             directories: 0,
@@ -243,7 +248,15 @@ pub fn update(
         // Of what has other names, the index has none.
         let generation = Index::open(location)?.generation();
         let outcome = Outcome::Complete;
-        return Ok(Updated { generation, entries: 0, kept: 0, directories: 0, outcome });
+        let is_unchanged = true;
+        return Ok(Updated {
+            generation,
+            is_unchanged,
+            entries: 0,
+            kept: 0,
+            directories: 0,
+            outcome,
+        });
     }
     let tasks = tasks(&writer, &suspects)?;
     let faults = Faults::new(options.errors)?;
@@ -258,7 +271,7 @@ pub fn update(
             for task in tasks {
                 let rules = MountRules::new(trusted.clone(), task.record.no_prune);
                 let root = task.source.root.clone();
-                let refreshed = refresh(&mut writer, &scans, &rules, task, options.if_changed);
+                let refreshed = refresh(&mut writer, &scans, &rules, task);
                 if !one_reader() {
                     warn_of_mounts(&rules.closed());
                 }
@@ -266,7 +279,7 @@ pub fn update(
             }
         },
     );
-    let mut writer = end_if_asked(writer);
+    let writer = end_if_asked(writer);
     if failed.len() == count {
         let Some((_, error)) = failed.pop() else { anyhow::bail!("there is nothing to list") };
         return Err(error.context("nothing was published"));
@@ -275,21 +288,7 @@ pub fn update(
     for (root, error) in failed {
         message(format_args!("{error:#}; {} stays as it was in the index", shown(&root)));
     }
-    if options.if_changed && !stays && writer.has_nothing_new() {
-        let entries = scans.counts.entries.load(Ordering::Relaxed);
-        return Ok(Updated {
-            generation: Index::open(location)?.generation(),
-            entries,
-            kept: entries,
-            directories: scans.counts.directories.load(Ordering::Relaxed),
-            outcome: Outcome::Complete,
-        });
-    }
-    let derived = match engine {
-        Some(engine) => (engine.refresh)(&mut writer, options.threads)?,
-        None => Outcome::Complete,
-    };
-    let published = publish(writer)?;
+    let (published, derived) = publish_changes(writer, engine, options.threads)?;
     let Scans { counts, faults, .. } = scans;
     let listed = faults.finish(&counts);
     if let Err(error) = &listed {
@@ -299,6 +298,7 @@ pub fn update(
     let complete = counts.faults() == 0 && told == Outcome::Complete && !stays && listed.is_ok();
     Ok(Updated {
         generation: published.generation,
+        is_unchanged: published.is_unchanged,
         entries: published.entries,
         kept: published.kept,
         directories: counts.directories.into_inner(),
@@ -323,9 +323,11 @@ fn linked(writer: &Writer, links: &Links) -> anyhow::Result<Vec<Suspect>> {
                     path: root.join(OsStr::from_bytes(&unescape(path))),
                     recursive: false,
                     with_row: true,
+                    given: None,
                 })),
                 None => {
-                    suspects.push(Suspect { path: top.clone(), recursive: true, with_row: true })
+                    let path = top.clone();
+                    suspects.push(Suspect { path, recursive: true, with_row: true, given: None });
                 }
             }
         }
@@ -350,9 +352,15 @@ fn tasks(writer: &Writer, suspects: &[Suspect]) -> anyhow::Result<Vec<Task>> {
             sources.iter().filter_map(|(source, scan)| Some((source, scan, holds(&source.root)?)));
         let own = own.max_by_key(|(source, ..)| (source.root.len(), source.id));
         let Some((source, scan, path)) = own else {
+            let path = suspect.given.as_ref().unwrap_or(&suspect.path);
+            anyhow::ensure!(
+                path.symlink_metadata().is_ok(),
+                "{} does not exist, and is in no source of the index",
+                path.display()
+            );
             anyhow::bail!(
                 "{} is in no source of the index; 'canopy index PATH' makes it one",
-                suspect.path.display()
+                path.display()
             );
         };
         let Some(record) = scan else {
@@ -386,7 +394,6 @@ fn refresh(
     scans: &Scans,
     rules: &MountRules,
     task: Task,
-    compares: bool,
 ) -> anyhow::Result<()> {
     let Task { source, record, selection } = task;
     let root = PathBuf::from(OsStr::from_bytes(&unescape(&source.root)));
@@ -402,7 +409,7 @@ fn refresh(
     let now = new.scan.clone().unwrap_or_default();
     let mut selected = Vec::new();
     selection.each(&mut |path, whole| selected.push((path.to_owned(), whole)));
-    let begun = writer.refresh_source(new, selected, compares)?;
+    let begun = writer.refresh_source(new, selected)?;
     let partial = scans.counts.partial.load(Ordering::Relaxed);
     let scanned = scan_part(writer, scans, begun, (root, &selection), rules, &now);
     if scans.counts.partial.load(Ordering::Relaxed) > partial || now != record {

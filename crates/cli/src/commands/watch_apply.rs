@@ -67,7 +67,7 @@ impl Applier {
             line(if asked.with_row { b'd' } else { b'o' }, &asked.path, &mut lines);
         }
         let mut command = self.scanning("update");
-        command.args(["--suspects", "--if-changed"]);
+        command.arg("--suspects");
         let told = self.run(command, &lines, stop)?;
         // "generation 7: 23 entries in ..."
         let mut numbers = told.split([' ', ':']).filter_map(|word| word.parse().ok());
@@ -163,7 +163,7 @@ pub fn read_suspects(bytes: &[u8]) -> anyhow::Result<(Vec<Suspect>, Links)> {
         match kind {
             b"d" | b"r" | b"o" => {
                 let (recursive, with_row) = (kind == b"r", kind != b"o");
-                suspects.push(Suspect { path, recursive, with_row });
+                suspects.push(Suspect { path, recursive, with_row, given: None });
             }
             kind => {
                 let inode = str::from_utf8(kind.strip_prefix(b"i")?).ok()?.parse().ok()?;

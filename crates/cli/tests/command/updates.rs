@@ -141,8 +141,99 @@ fn an_incremental_scan_keeps_what_is_as_it_was() {
     assert!(run(&place, &["index", "--incremental", "TREE"]).status.success());
     let before = listed(&place);
     let output = run(&place, &["update", "--recursive", "TREE", "--copied-rows=0"]);
-    assert!(said(&output).contains(" 105 of them as they were"), "{}", said(&output));
+    let expected = "nothing has changed since generation 2: 105 entries in 5 directories";
+    assert!(said(&output).starts_with(expected), "{}", said(&output));
     assert_eq!(listed(&place), before);
+    fs::set_permissions(place.path("tree/two/f7"), fs::Permissions::from_mode(0o600)).unwrap();
+    let output = run(&place, &["update", "--recursive", "TREE", "--copied-rows=0"]);
+    assert!(said(&output).contains(" 55 of them as they were"), "{}", said(&output));
+    assert_eq!(listed(&place), before);
+}
+
+/// However often it is looked: what is kept of the past are changes.
+#[test]
+fn what_changes_nothing_publishes_nothing() {
+    let place = Place::new();
+    let home = place.path("tree/home");
+    fs::create_dir_all(home.join("open")).unwrap();
+    // Of what some know by name alone, not all is written as others.
+    for (uid, mode) in [(4321, 0o711), (4322, 0o700), (4323, 0o755)] {
+        let own = home.join(uid.to_string());
+        fs::create_dir_all(own.join("public")).unwrap();
+        fs::write(own.join("public/file"), "").unwrap();
+        fs::set_permissions(&own, fs::Permissions::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(&own, Some(uid), Some(uid)).unwrap();
+    }
+    let scan = ["index", "--incremental", "TREE"];
+    assert!(run(&place, &["index", "--keep=2", "TREE"]).status.success());
+    fs::write(home.join("open/one"), "").unwrap();
+    assert!(said(&run(&place, &scan)).starts_with("generation 2: "));
+    assert!(said(&run(&place, &scan)).starts_with("nothing has changed since generation 2: "));
+    let files = || crate::common::all_paths(&place.path("index"));
+    let before = files();
+    for words in [
+        &scan[..],
+        &["index", "--incremental", "--trust-directory-times", "TREE"],
+        &["index", "--incremental", "--keep=2", "TREE"],
+        &["index", "--incremental", "--memory=16M", "--threads=3", "TREE"],
+        &["update", "TREE"],
+        &["update", "TREE/home/4321", "TREE/home/4321/public/file"],
+        &["update", "--recursive", "TREE/home"],
+    ] {
+        let output = run(&place, words);
+        let expected = "nothing has changed since generation 2: ";
+        assert!(said(&output).starts_with(expected), "{words:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+    }
+    assert_eq!(files(), before);
+    let info = said(&run(&place, &["info"]));
+    assert!(info.contains(", found as it was "), "{info}");
+    // Anything counts: a policy, a name, who may go there.
+    assert!(said(&run(&place, &[&scan[..], &["--keep=3"]].concat())).starts_with("generation 3: "));
+    let named = [&scan[..], &["--name=other"]].concat();
+    assert!(said(&run(&place, &named)).starts_with("generation 4: "));
+    assert!(said(&run(&place, &["info"])).contains(" (other): "));
+    assert!(said(&run(&place, &named)).starts_with("nothing has changed since generation 4: "));
+    for (number, (path, mode)) in
+        [("tree/home/4321", 0o710), ("tree/home", 0o711), ("tree", 0o711), ("tree/home", 0o755)]
+            .into_iter()
+            .enumerate()
+    {
+        fs::set_permissions(place.path(path), fs::Permissions::from_mode(mode)).unwrap();
+        let expected = format!("generation {}: ", 5 + number);
+        let output = run(&place, &scan);
+        assert!(said(&output).starts_with(&expected), "{path}: {}", said(&output));
+    }
+}
+
+/// Who may look the root of a source up is in no listing of it.
+#[test]
+fn a_way_to_a_root_that_is_closed_is_a_change() {
+    let place = Place::new();
+    let tree = place.path("tree/on/the/way");
+    fs::create_dir_all(&tree).unwrap();
+    fs::set_permissions(&tree, fs::Permissions::from_mode(0o700)).unwrap();
+    let root = tree.to_str().unwrap();
+    let user = crate::common::User { uid: 4321, gid: 4321, groups: Vec::new() };
+    let index = place.path("index");
+    let words = ["--index".as_ref(), index.as_os_str(), "stat".as_ref(), tree.as_os_str()];
+    let is_seen = || user.run(place.canopy.as_os_str(), &words).status.success();
+    let set = |mode| {
+        let above = place.path("tree/on");
+        fs::set_permissions(above, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set(0o711);
+    assert!(run(&place, &["index", root]).status.success());
+    assert!(is_seen());
+    for (number, mode) in [(2, 0o700), (3, 0o711), (4, 0o755), (5, 0o711), (6, 0o700)] {
+        set(mode);
+        let scan = [&["index", "--incremental"][..], &[root]].concat();
+        let more = [&scan[..], &["--trust-directory-times"]].concat();
+        let output = run(&place, if number % 2 == 0 { &scan } else { &more });
+        let expected = format!("generation {number}: ");
+        assert!(said(&output).starts_with(&expected), "{mode:o}: {}", said(&output));
+        assert_eq!(is_seen(), mode != 0o700, "{mode:o}");
+    }
 }
 
 /// What changes the times of directories is compared with new indexes in `tools/updated.rs`.
@@ -223,7 +314,6 @@ fn suspects_come_from_standard_input() {
     let told = |text: &[u8]| {
         let mut command = Command::new(&place.canopy);
         command.arg("--index").arg(place.path("index")).args(["update", "--suspects"]);
-        command.args(text.starts_with(b"o").then_some("--if-changed"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(text).unwrap();
@@ -233,9 +323,10 @@ fn suspects_come_from_standard_input() {
     let output = told(format!("d{0}/a/b\0r{0}\0", tree.display()).as_bytes());
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert_eq!(listed(&place), ["", "/a", "/a/b", "/a/b/file", "/a/b/new", "/c", "/c/d"]);
-    // Alone, without the directory above, and only where anything is other than it was.
+    // Alone, without the directory above.
     let alone = format!("o{}/c/d\0", tree.display());
-    assert!(said(&told(alone.as_bytes())).starts_with("generation 2: "));
+    let expected = "nothing has changed since generation 2: ";
+    assert!(said(&told(alone.as_bytes())).starts_with(expected));
     fs::write(place.path("tree/c/d/new"), "").unwrap();
     fs::write(place.path("tree/c/other"), "").unwrap();
     assert!(said(&told(alone.as_bytes())).starts_with("generation 3: "));

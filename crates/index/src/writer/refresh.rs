@@ -25,7 +25,10 @@ use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+
+/// How many directories that are listed alone are compared with what was known of them, at most:
+/// of more, some have changed, and the look-ups would be for nothing.
+const COMPARED_MAX: usize = 1000;
 
 /// A source of which directories are listed again.
 pub(super) struct Refresh {
@@ -38,9 +41,11 @@ pub(super) struct Refresh {
     pub(super) kept: Arc<KeptListings>,
     pub(super) key: DigestKey,
     /// Directories that are listed with all below them.
-    whole: RwLock<FxHashSet<String>>,
+    pub(super) whole: RwLock<FxHashSet<String>>,
     /// How many of these were asked for.
-    whole_asked: usize,
+    pub(super) whole_asked: usize,
+    /// Whether listings of all that was asked for are in `known`.
+    pub(super) compares: bool,
     /// Those that are listed alone.
     alone: Vec<String>,
     /// Whether what some find by name alone is sealed.
@@ -63,7 +68,7 @@ struct Selected {
     alone: Vec<String>,
     dirs_known: FxHashMap<String, Vec<String>>,
     scanned_ns: Option<i64>,
-    /// Whether directories that are listed alone may be as they were.
+    /// Whether it is known which of those that are listed alone are as they were.
     compares: bool,
 }
 
@@ -82,7 +87,11 @@ pub(super) struct Seen {
     pub(super) entries: u64,
     /// Those of them that stay as they were.
     pub(super) kept_entries: u64,
-    /// How many listings stay.
+    /// How many listings were handed over.
+    pub(super) listings: usize,
+    /// How many of them are as they were.
+    pub(super) same: usize,
+    /// How many of these stay where they are.
     pub(super) kept: usize,
     /// Directories whose entries' values of extended attributes stay, as digests of their places.
     pub(super) kept_values: Vec<u64>,
@@ -94,6 +103,8 @@ impl Seen {
     pub(super) fn append(&mut self, other: Seen) {
         self.entries += other.entries;
         self.kept_entries += other.kept_entries;
+        self.listings += other.listings;
+        self.same += other.same;
         self.kept += other.kept;
         self.kept_values.extend(other.kept_values);
         self.alone.extend(other.alone);
@@ -104,6 +115,11 @@ impl Refresh {
     /// Returns whether a directory is listed with all below it.
     pub(super) fn is_whole(&self, path: &str) -> bool {
         holds_or_above(&self.whole.read(), path)
+    }
+
+    /// Returns whether all of the source is listed again.
+    pub(super) fn is_all(&self) -> bool {
+        self.scanned_ns.is_some() || self.is_whole("")
     }
 
     /// Returns whether the index has nothing of a directory and all below it.
@@ -134,13 +150,13 @@ impl Refresh {
             let names = dirs.map(|row| row.name.to_owned()).collect();
             seen.alone.push((path.to_owned(), names));
         }
+        seen.listings += 1;
+        let place = self.key.of_place(path, part);
+        let known = self.known.get(&place).filter(|known| known.digests == digests);
+        let Some(known) = known else { return false };
+        seen.same += 1;
         // What is sealed is written anew as a whole.
         if self.seals && (access.listing.knowers.is_some() || access.lookup.is_some()) {
-            return false;
-        }
-        let place = self.key.of_place(path, part);
-        let Some(known) = self.known.get(&place) else { return false };
-        if known.digests != digests {
             return false;
         }
         if rows.has_xattrs() {
@@ -163,20 +179,17 @@ impl Writer {
     /// Begins to list directories of a source again, by its root; returns the number to hand
     /// listings over under, whose paths are below the root of the source. `selection` has the
     /// directories, and whether all below each is listed, too. When it has come to its end, what was
-    /// handed over takes the place of what was there; until then, nothing changes. `compares` says
-    /// whether directories that are listed alone stay where they are as they were, which is not
-    /// worth the look-up where most of them have changed.
+    /// handed over takes the place of what was there; until then, nothing changes.
     pub fn refresh_source(
         &mut self,
         new: NewSource,
         selection: impl IntoIterator<Item = (String, bool)>,
-        compares: bool,
     ) -> Result<u32> {
         let (whole, alone): (Vec<_>, Vec<_>) = selection.into_iter().partition(|(_, whole)| *whole);
         let selected = Selected {
+            compares: alone.len() <= COMPARED_MAX,
             whole: whole.into_iter().map(|(path, _)| path).collect(),
             alone: alone.into_iter().map(|(path, _)| path).collect(),
-            compares,
             ..Selected::default()
         };
         self.begin_refresh(new, selected)
@@ -236,6 +249,7 @@ impl Writer {
             shards,
             key,
             whole_asked: whole.len(),
+            compares,
             whole: RwLock::new(whole),
             alone,
             seals: !self.unprivileged,
@@ -316,38 +330,6 @@ impl Writer {
             && refresh.is_whole("")
             && seen.kept == refresh.known.len()
             && sealed().all(|file| file.source != refresh.source)
-    }
-
-    /// Returns whether nothing of what was listed again is other than it was, and no more was listed
-    /// than was asked for. What is sealed never is as it was.
-    pub(super) fn is_as_before(&self, begun: &Begun, seen: &Seen, nothing_new: bool) -> bool {
-        begun.refresh.as_ref().is_some_and(|refresh| {
-            nothing_new
-                && self.shards.lock().is_empty()
-                && seen.kept == refresh.known.len()
-                && refresh.whole.read().len() == refresh.whole_asked
-                && (!Self::has_new_root(begun) || self.has_root_as_before(begun, refresh.source))
-        })
-    }
-
-    /// Returns whether what is known of the root of a source besides its listing is as it was.
-    fn has_root_as_before(&self, begun: &Begun, source: u32) -> bool {
-        let class = self.effective(begun.new.approach.audience.listers);
-        let mut known =
-            self.classes.get(&class).into_iter().flat_map(|held| &held.manifest.sources);
-        known.find(|known| known.id == source).is_some_and(|known| {
-            let times = (known.scanned_ns, known.updated_ns);
-            let mut new = begun.new.record(source);
-            (new.scanned_ns, new.updated_ns) = times;
-            *known == new && self.scans.get(&source) == begun.new.scan.as_ref()
-        })
-    }
-
-    /// Returns whether all that was scanned since the index was opened are parts of sources that are
-    /// as they were, so that there is nothing to publish.
-    pub fn has_nothing_new(&self) -> bool {
-        let is_as_before = |begun: &Begun| begun.is_as_before.load(Relaxed);
-        !self.has_changed && self.incomplete.is_empty() && self.begun.values().all(is_as_before)
     }
 
     /// Returns what the listings of a source that was begun replace, if anything, where these

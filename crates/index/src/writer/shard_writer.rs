@@ -58,11 +58,15 @@ impl<'a> ShardWriter<'a> {
     }
 
     fn push_placed(&mut self, listing: &Listing<'_>) -> Result<()> {
-        let digests = self.digester.of(listing, &self.writer.table);
+        let mut digests = self.digester.of(listing, &self.writer.table);
         self.seen.entries += listing.rows.len() as u64;
         self.writer.note_limits(listing);
-        let refresh = self.writer.begun.get(&self.source).and_then(|begun| begun.refresh.as_ref());
-        if let Some(refresh) = refresh
+        let begun = self.writer.begun.get(&self.source);
+        if let Some(begun) = begun.filter(|_| listing.path.is_empty()) {
+            let approach = self.digester.of_approach(&begun.new.approach, &self.writer.table);
+            digests.content = digests.content.wrapping_add(approach);
+        }
+        if let Some(refresh) = begun.and_then(|begun| begun.refresh.as_ref())
             && refresh.takes_note(listing, digests, &mut self.seen)
         {
             return Ok(());

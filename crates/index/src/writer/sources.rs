@@ -256,8 +256,7 @@ impl Writer {
             let listed = begun.listed.into_inner();
             let absorbed = self.remove_rows_of(|source| listed.contains(&source.id));
             self.published.absorbed.extend(absorbed);
-            let is_all = |refresh: &Refresh| refresh.scanned_ns.is_some() || refresh.is_whole("");
-            if begun.refresh.as_ref().is_none_or(is_all) {
+            if begun.refresh.as_ref().is_none_or(Refresh::is_all) {
                 self.failures.remove(&begun.new.root);
             }
             self.take_out(begun.cuts.into_inner());
@@ -318,6 +317,11 @@ impl Writer {
         self.contents().insert_source(class, new.record(id), new.scan);
     }
 
+    /// Returns whether older generations stay, and with them what is taken out of the index.
+    pub fn keeps_generations(&self) -> bool {
+        !self.retention.is_none()
+    }
+
     /// Takes a source out of the index, by its name or root; returns its root, or none if there is
     /// no such source.
     pub fn remove_source(&mut self, name: &str) -> Option<String> {
@@ -325,6 +329,7 @@ impl Writer {
         let root = self.root_of(name)?;
         self.failures.remove(&root);
         self.remove_rows_of(|source| source.root == root);
+        self.has_changed = true;
         self.clear_derived();
         Some(root)
     }
@@ -340,6 +345,7 @@ impl Writer {
                 self.changed.insert(class);
             }
         }
+        self.has_changed = true;
         self.clear_derived();
         Ok(Some(root))
     }
@@ -535,7 +541,7 @@ impl Written {
     }
 
     /// Returns the number under which it was written.
-    fn source(&self) -> u32 {
+    pub(super) fn source(&self) -> u32 {
         match self {
             Written::Shard(shard) => shard.source,
             Written::Sealed { begun, .. } => *begun,

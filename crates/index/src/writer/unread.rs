@@ -139,6 +139,8 @@ impl Refresh {
             let place = self.key.of_place(path, part);
             let Some(known) = self.known.get(&place) else { break };
             self.kept.add(known.shard, known.ordinal);
+            seen.listings += 1;
+            seen.same += 1;
             seen.kept += 1;
             entries += unread.settled.get(&place).map_or(0, |settled| settled.entries);
         }
@@ -160,7 +162,10 @@ impl Writer {
         let Some(refresh) = self.refresh(begun) else { return Ok(()) };
         let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
         let own = sources.filter(|source| source.id == refresh.source);
-        let Some(scanned_ns) = own.map(|source| source.scanned_ns).max() else { return Ok(()) };
+        let Some(own) = own.max_by_key(|source| source.scanned_ns) else { return Ok(()) };
+        let checked = self.failures.checked().iter().filter(|checked| checked.root == own.root);
+        let checked_ns = checked.map(|checked| checked.scanned_ns).max().unwrap_or(i64::MIN);
+        let scanned_ns = own.scanned_ns.max(checked_ns);
         let unread = Unread::new(refresh, scanned_ns)?;
         let refresh = self.begun.get_mut(&begun).and_then(|begun| begun.refresh.as_mut());
         if let Some(refresh) = refresh {
