@@ -64,6 +64,8 @@ impl ScanError {
 pub struct Counts {
     /// Entries, directories among them, without the root.
     pub entries: AtomicU64,
+    /// Entries that were looked at, about; those of a directory count as entries later.
+    pub looked_at: AtomicU64,
     /// Directories listed.
     pub directories: AtomicU64,
     /// Entries that could not be read.
@@ -84,6 +86,13 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Returns how far a walk is, in entries.
+    pub fn progress(&self) -> u64 {
+        let [entries, looked_at] =
+            [&self.entries, &self.looked_at].map(|count| count.load(Ordering::Relaxed));
+        entries.max(looked_at)
+    }
+
     /// Returns how many entries and listings something is wrong with.
     pub fn faults(&self) -> u64 {
         let counts = [&self.failed, &self.vanished, &self.narrowed, &self.moved, &self.long_paths];

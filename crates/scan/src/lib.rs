@@ -46,5 +46,5 @@ pub use root::{Root, RootError};
 pub use rules::{ClosedMount, MountRules, Rules};
 pub use selection::{Known, Selection};
 pub use stealing::{Stack, share};
-pub use walk::{Extent, Part, Pauses, Remaining, scan, threads_max};
+pub use walk::{Extent, Left, Part, Pauses, Remaining, scan, threads_max};
 pub use xattrs::FoundXattr;

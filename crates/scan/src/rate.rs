@@ -11,6 +11,9 @@ const KEPT: Duration = Duration::from_millis(100);
 /// The shortest time that is slept: until then, tokens are taken ahead of their time.
 const SLEEP_MIN: Duration = Duration::from_millis(1);
 
+/// How often whoever sleeps asks whether to stop.
+const ASKED_EVERY: Duration = Duration::from_millis(100);
+
 /// A limit of entries per second.
 #[derive(Debug)]
 pub struct RateLimit {
@@ -32,11 +35,14 @@ impl RateLimit {
         }
     }
 
-    /// Takes a token. Blocks until it has come.
-    pub(crate) fn take(&self) {
-        let wait = self.take_at(self.begun.elapsed());
-        if wait >= SLEEP_MIN {
-            std::thread::sleep(wait);
+    /// Takes a token. Blocks until it has come, or `stops` says that nobody waits for it any more.
+    pub(crate) fn take(&self, stops: &dyn Fn() -> bool) {
+        let now = self.begun.elapsed();
+        let until = now + self.take_at(now);
+        let mut left = until - now;
+        while left >= SLEEP_MIN && !stops() {
+            std::thread::sleep(left.min(ASKED_EVERY));
+            left = until.saturating_sub(self.begun.elapsed());
         }
     }
 

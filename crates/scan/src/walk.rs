@@ -57,7 +57,18 @@ pub struct Pauses<'a, S: Sink> {
 }
 
 type Pause<'a, S> =
-    dyn FnMut(&mut Vec<S>, &dyn Fn() -> Vec<Remaining>) -> Result<(), <S as Sink>::Error> + 'a;
+    dyn FnMut(&mut Vec<S>, &dyn Fn() -> Left) -> Result<(), <S as Sink>::Error> + 'a;
+
+/// What a walk that was stopped leaves to one that goes on.
+pub struct Left {
+    /// What that has to list.
+    pub remaining: Vec<Remaining>,
+    /// Entries that were counted and that it counts again: of directories of which parts were
+    /// listed, and of the root, which is always listed again.
+    pub entries: u64,
+    /// Directories likewise.
+    pub directories: u64,
+}
 
 /// A directory that a walk which was stopped has not listed, or not all of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +120,7 @@ pub fn scan<S: Sink>(
         ),
         round: AtomicU64::new(root.rounds),
         moves: Moves::default(),
+        root_entries: AtomicU64::new(0),
     };
     if walk.is_left_out(&root.directory) {
         return Ok(sinks);
@@ -116,7 +128,8 @@ pub fn scan<S: Sink>(
     let selected = part.map_or(Selected::Whole, |part| Selected::Part(part.selection));
     let Some(selected) = walk.settle(&root.directory, selected) else { return Ok(sinks) };
     let names = Names::default();
-    let mut tasks = vec![vec![Task::Read { directory: root.directory, part: 0, selected, names }]];
+    let (directory, listed) = (root.directory, Listed::default());
+    let mut tasks = vec![vec![Task::Read { directory, listed, selected, names }]];
     loop {
         let run = |sink, stack: &Stack<'_, _>| Thread::new(&walk, sink, stack).run();
         let (done, left) = share(tasks, sinks, run);
@@ -124,7 +137,7 @@ pub fn scan<S: Sink>(
         if left.iter().all(Vec::is_empty) {
             return Ok(sinks);
         }
-        pause(&mut sinks, &|| left.iter().flatten().flat_map(Task::remaining).collect())?;
+        pause(&mut sinks, &|| walk.left(left.iter().flatten()))?;
         walk.paused.store(false, Ordering::Relaxed);
         tasks = left;
     }
@@ -158,7 +171,7 @@ fn levels_max(threads: usize) -> usize {
 /// What is still to be read.
 enum Task<'a> {
     /// The entries of a directory: these names, then from where its descriptor stands.
-    Read { directory: Arc<Directory>, part: u32, selected: Selected<'a>, names: Names },
+    Read { directory: Arc<Directory>, listed: Listed, selected: Selected<'a>, names: Names },
     /// A directory in another one.
     Open {
         above: Arc<Directory>,
@@ -169,11 +182,28 @@ enum Task<'a> {
     },
 }
 
+/// What of a directory was listed.
+#[derive(Clone, Copy, Default)]
+struct Listed {
+    parts: u32,
+    entries: u64,
+}
+
 impl Task<'_> {
+    /// Returns how many entries of what remains were listed.
+    fn listed_entries(&self) -> u64 {
+        match self {
+            Task::Read { listed, .. } => listed.entries,
+            Task::Open { .. } => 0,
+        }
+    }
+
     /// Returns what remains to be listed before this is done.
     fn remaining(&self) -> Vec<Remaining> {
         let (path, selected, begun) = match self {
-            Task::Read { directory, part, selected, .. } => (directory.path(), selected, *part > 0),
+            Task::Read { directory, listed, selected, .. } => {
+                (directory.path(), selected, listed.parts > 0)
+            }
             Task::Open { above, name, selected, .. } => {
                 (join(&above.path(), &escape(name.as_bytes())), selected, false)
             }
@@ -214,6 +244,8 @@ struct Walk<'a> {
     /// How often threads have handed over what they read.
     round: AtomicU64,
     moves: Moves,
+    /// Entries of the root, once all of it was listed.
+    root_entries: AtomicU64,
 }
 
 impl Walk<'_> {
@@ -261,10 +293,23 @@ impl Walk<'_> {
             }
     }
 
-    /// Waits until another entry may be looked at.
+    /// Waits until another entry may be looked at, unless threads stop.
     fn wait_for_rate(&self) {
         if let Some(limit) = &self.options.rate_limit {
-            limit.take();
+            limit.take(&|| self.is_paused());
+        }
+    }
+
+    /// Returns what is left where these pieces of work are.
+    fn left<'t>(&self, tasks: impl Iterator<Item = &'t Task<'t>> + Clone) -> Left {
+        let remaining: Vec<Remaining> = tasks.clone().flat_map(Task::remaining).collect();
+        let is_root_listed = remaining.iter().all(|directory| !directory.path.is_empty());
+        let root_entries =
+            if is_root_listed { self.root_entries.load(Ordering::Relaxed) } else { 0 };
+        Left {
+            entries: tasks.map(Task::listed_entries).sum::<u64>() + root_entries,
+            directories: is_root_listed.into(),
+            remaining,
         }
     }
 
@@ -415,9 +460,9 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 break;
             };
             outcome = handed_over.and_then(|()| match task {
-                Task::Read { directory, part, selected, names } => {
+                Task::Read { directory, listed, selected, names } => {
                     self.names = names;
-                    self.read(directory, part, selected)
+                    self.read(directory, listed, selected)
                 }
                 Task::Open { above, name, selected, passed } => {
                     let opened = self.open(above.clone(), name, passed);
@@ -432,7 +477,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                     match settled {
                         Some((directory, selected)) => {
                             self.names.clear();
-                            self.read(directory, 0, selected)
+                            self.read(directory, Listed::default(), selected)
                         }
                         None => Ok(()),
                     }
@@ -446,13 +491,12 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
     }
 
     /// Reads a directory, of which some names may have been read, and puts its subdirectories on the
-    /// stack. Of a large one it reads one
-    /// part, and what is in that is read before the next. One that is only on the way to others is
-    /// not read.
+    /// stack. Of a large one it reads one part, and what is in that is read before the next. One
+    /// that is only on the way to others is not read.
     fn read(
         &mut self,
         directory: Arc<Directory>,
-        mut part: u32,
+        mut listed: Listed,
         selected: Selected<'s>,
     ) -> Result<(), S::Error> {
         self.unchanged = None;
@@ -468,7 +512,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             return Ok(());
         }
         self.subdirs.clear();
-        if part == 0
+        if listed.parts == 0
             && matches!(selected, Selected::Whole)
             && self.walk.is_unread(&directory, &mut self.subdirs)
         {
@@ -479,17 +523,19 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         self.subdirs.clear();
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut entries = RawDir::new(&directory.fd, &mut buffer);
-        if part == 0 && directory.is_of_unmapped() {
+        if listed.parts == 0 && directory.is_of_unmapped() {
             self.walk.counts.unmapped.fetch_add(1, Ordering::Relaxed);
         }
         let mut outcome;
         let rest = loop {
             let rest = self.fill(&directory, &mut entries);
             outcome = Ok(());
-            let is_part = rest == Rest::Nothing && part == 0 || !self.rows.is_empty();
+            let is_part = rest == Rest::Nothing && listed.parts == 0 || !self.rows.is_empty();
             if is_part {
-                outcome = self.keep(&directory, part);
-                part += 1;
+                let entries = self.rows.len() as u64;
+                outcome = self.keep(&directory, listed.parts);
+                listed.parts += 1;
+                listed.entries += entries;
             }
             if rest != Rest::Names || outcome.is_err() {
                 break rest;
@@ -500,10 +546,13 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         match rest {
             Rest::Unread | Rest::Paused => {
                 let (directory, names) = (directory.clone(), std::mem::take(&mut self.names));
-                self.stack.put(Task::Read { directory, part, selected, names });
+                self.stack.put(Task::Read { directory, listed, selected, names });
             }
             _ => {
                 self.walk.counts.directories.fetch_add(1, Ordering::Relaxed);
+                if directory.depth == 0 {
+                    self.walk.root_entries.store(listed.entries, Ordering::Relaxed);
+                }
             }
         }
         self.put_subdirs(&directory, selected);
@@ -593,7 +642,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
     fn list_passed(&self, directory: Arc<Directory>, passed: Option<&'s Selection>) {
         if let Some(selection) = passed.filter(|selection| selection.list_too()) {
             let (selected, names) = (Selected::Part(selection), Names::default());
-            self.stack.put(Task::Read { directory, part: 0, selected, names });
+            self.stack.put(Task::Read { directory, listed: Listed::default(), selected, names });
         }
     }
 
@@ -654,11 +703,21 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             fail(&directory.path(), Step::Xattrs, errno);
             with_xattrs = false;
         }
+        let asks_often = walk.options.rate_limit.is_some();
         let mut looked_at: usize = 0;
+        let mut told: usize = 0;
+        let mut tell = |looked_at: usize| {
+            walk.counts.looked_at.fetch_add((looked_at - told) as u64, Ordering::Relaxed);
+            told = looked_at;
+        };
         while self.rows.bytes() < walk.options.part_bytes {
             looked_at += 1;
-            if looked_at.is_multiple_of(PAUSE_ASKED_EVERY) && walk.is_paused() {
-                break;
+            let is_asked = asks_often || looked_at.is_multiple_of(PAUSE_ASKED_EVERY);
+            if is_asked {
+                tell(looked_at);
+                if walk.is_paused() {
+                    break;
+                }
             }
             let Some(name) = self.names.take() else { break };
             let bytes = name.to_bytes();
@@ -699,6 +758,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 });
             }
         }
+        tell(looked_at);
     }
 
     /// Keeps the listing in `rows` until the directories above are looked at again.
@@ -716,12 +776,14 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         let unread = |directory: Arc<Directory>, stays: bool| match walk.known.filter(|_| stays) {
             Some(known) => {
                 let entries = known.keeps(&directory.listing(&directory.path(), &Rows::default()));
+                walk.counts.looked_at.fetch_add(entries, Ordering::Relaxed);
                 walk.counts.entries.fetch_add(entries, Ordering::Relaxed);
                 walk.counts.directories.fetch_add(1, Ordering::Relaxed);
             }
             None => {
                 let (selected, names) = (Selected::Alone, Names::default());
-                self.stack.put(Task::Read { directory, part: 0, selected, names });
+                let listed = Listed::default();
+                self.stack.put(Task::Read { directory, listed, selected, names });
             }
         };
         self.batch.hand_over(&mut self.sink, walk.classes, round, changed, unread)

@@ -11,7 +11,7 @@ use anyhow::Context;
 use canopy_index::{
     RemainingDirectory, RemainingExtent, ShardWriter, Unfinished, UnfinishedSource, Writer,
 };
-use canopy_scan::{Counts, Extent, Remaining, Root, mounts};
+use canopy_scan::{Counts, Extent, Left, Remaining, Root, mounts};
 use parking_lot::Mutex;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -97,7 +97,7 @@ impl Notes {
         &self,
         writer: &Writer,
         (begun, writers): (u32, &mut Vec<ShardWriter<'_>>),
-        (remaining, counts, missing): (Vec<Remaining>, &Counts, &Shortfalls),
+        (left, counts, missing): (Left, &Counts, &Shortfalls),
         ends: bool,
     ) -> canopy_index::Result<()> {
         if ends {
@@ -107,8 +107,10 @@ impl Notes {
         let Some((mut source, before, partial)) = self.source.lock().clone() else { return Ok(()) };
         source.missing.extend(missing.since(&before));
         source.is_partial |= counts.partial.load(Ordering::Relaxed) > partial;
-        source.remaining = remaining.into_iter().map(directory).collect();
-        let about = self.about(Some(source), counts);
+        source.remaining = left.remaining.into_iter().map(directory).collect();
+        let mut about = self.about(Some(source), counts);
+        about.entries = about.entries.saturating_sub(left.entries);
+        about.directories = about.directories.saturating_sub(left.directories);
         let noted = writer.note_unfinished(Some(begun), writers, about, ends);
         let noted = noted.inspect_err(tell_of_loss)?;
         self.goes_on.store(noted && ends, Ordering::Relaxed);
@@ -168,6 +170,7 @@ fn others(counts: &Counts) -> [&AtomicU64; 6] {
 /// Adds what was counted before a scan was interrupted.
 pub(super) fn add_counts(counts: &Counts, before: &Unfinished) {
     counts.entries.fetch_add(before.entries, Ordering::Relaxed);
+    counts.looked_at.fetch_add(before.entries, Ordering::Relaxed);
     counts.directories.fetch_add(before.directories, Ordering::Relaxed);
     for (count, &before) in others(counts).into_iter().zip(&before.counts) {
         count.fetch_add(before, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use crate::interrupt;
 use anyhow::Context;
 use canopy_index::{Configured, NewSource, ScanRecord, Writer};
 use canopy_scan::{
-    Counts, Excludes, Fault, MountRules, Part, Pauses, RateLimit, Remaining, Root, ScanError,
+    Counts, Excludes, Fault, Left, MountRules, Part, Pauses, RateLimit, Root, ScanError,
     ScanOptions, Step, scan,
 };
 use std::num::NonZeroU32;
@@ -141,13 +141,13 @@ impl Scans {
             let is_due = |notes: &Notes| notes.are_due(&self.counts);
             interrupt::asked() || self.notes.as_ref().is_some_and(is_due)
         };
-        let mut pause = |sinks: &mut Vec<Listings<'_>>, remaining: &dyn Fn() -> Vec<Remaining>| {
+        let mut pause = |sinks: &mut Vec<Listings<'_>>, left: &dyn Fn() -> Left| {
             let ends = interrupt::asked();
             if let Some(notes) = &self.notes {
                 let missing = || self.shortfalls(writer, rules);
                 let mut writers = sinks.drain(..).map(|sink| sink.shards).collect();
                 let scan = (begun, &mut writers);
-                notes.take(writer, scan, (remaining(), &self.counts, &missing()), ends)?;
+                notes.take(writer, scan, (left(), &self.counts, &missing()), ends)?;
                 sinks.extend(Listings::of(writers, &self.whereabouts));
             }
             if ends { Err(Stopped::Interrupted) } else { Ok(()) }
