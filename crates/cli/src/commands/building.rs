@@ -6,6 +6,7 @@ use canopy_index::{Published, ShardWriter, Writer};
 use canopy_model::{Listing, Sink};
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
@@ -13,6 +14,13 @@ use std::time::{Duration, Instant};
 
 /// How often what is shown of the progress changes.
 const SHOWN_EVERY: Duration = Duration::from_millis(200);
+
+/// Set in the environment of commands whose parent wants to know that they go on.
+pub(super) const TELLS_PARENT: &str = "CANOPY_TELLS_PARENT";
+
+/// What these print then: that more was done, and that what may hang is over.
+pub(super) const GOES_ON: u8 = b'\x06';
+pub(super) const IS_OVER: u8 = b'\x04';
 
 /// Joins what finds listings and the index, which do not know each other.
 pub struct Shards<'a>(pub ShardWriter<'a>);
@@ -124,15 +132,18 @@ pub fn publish_changes(
     Ok((publish(writer)?, derived))
 }
 
-/// Does `work` while another thread shows on a terminal how far it is: `message` says it, given the
-/// time since it began.
+/// Does `work` while another thread shows on a terminal how far it is, or tells the parent process
+/// that it goes on: `message` says how far it is, and `done_so_far` is another number whenever more
+/// is done.
 pub fn with_progress<T>(
-    message: impl Fn(Duration) -> String + Sync,
+    message: impl Fn() -> String + Sync,
+    done_so_far: impl Fn() -> u64 + Sync,
     work: impl FnOnce() -> T,
 ) -> T {
     // Hidden by itself where standard error is no terminal.
     let bar = ProgressBar::new_spinner();
-    if bar.is_hidden() {
+    let tells_parent = std::env::var_os(TELLS_PARENT).is_some();
+    if bar.is_hidden() && !tells_parent {
         return work();
     }
     bar.set_style(
@@ -142,10 +153,15 @@ pub fn with_progress<T>(
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let show = scope.spawn(|| {
-            let begun = Instant::now();
+            let mut last = None;
             while !done.load(Ordering::Relaxed) {
-                bar.set_message(message(begun.elapsed()));
+                bar.set_message(message());
                 bar.tick();
+                let now = tells_parent.then(&done_so_far);
+                if now != last {
+                    tell_parent(GOES_ON);
+                    last = now;
+                }
                 std::thread::park_timeout(SHOWN_EVERY);
             }
         });
@@ -153,8 +169,17 @@ pub fn with_progress<T>(
         let result = work();
         drop(ends);
         bar.finish_and_clear();
+        if tells_parent {
+            tell_parent(IS_OVER);
+        }
         result
     })
+}
+
+/// A parent that is gone is not told.
+fn tell_parent(what: u8) {
+    let mut output = std::io::stdout().lock();
+    let _ = output.write_all(&[what]).and_then(|()| output.flush());
 }
 
 /// Ends the display, also where the work has panicked, which would otherwise wait for it.

@@ -266,7 +266,10 @@ pub fn run(
         || run.index_all(&mut writer, resumed.as_ref().and_then(|resumed| resumed.source.as_ref()));
     let failed = match arguments.quiet {
         true => index_all(),
-        false => with_progress(|_| run.progress.shown(&run.scans), index_all),
+        false => {
+            let done_so_far = || run.scans.counts.progress();
+            with_progress(|| run.progress.shown(&run.scans), done_so_far, index_all)
+        },
     };
     if interrupt::asked() {
         interrupt::go_on_to_the_end();

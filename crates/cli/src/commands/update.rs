@@ -266,7 +266,8 @@ pub fn update(
     let count = tasks.len();
     let mut failed = Vec::new();
     with_progress(
-        |_| format!("{} entries", scans.counts.entries.load(Ordering::Relaxed)),
+        || format!("{} entries", scans.counts.progress()),
+        || scans.counts.progress(),
         || {
             for task in tasks {
                 let rules = MountRules::new(trusted.clone(), task.record.no_prune);

@@ -49,6 +49,10 @@ const REQUESTS_TAKE: Duration = Duration::from_secs(30);
 /// How long to wait before what failed to follow changes is tried again, at most.
 const RETRIED_EVERY: Duration = Duration::from_secs(60);
 
+/// How long what brings the index up to date may not turn up before the service manager is no more
+/// told that all is well.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
 /// Follow what changes in sources, and have the index follow within seconds
 ///
 /// Runs until it is stopped, in the foreground. Root hears of changes from the kernel (fanotify);
@@ -214,12 +218,17 @@ struct Daemon {
     bad_lines: AtomicU64,
     /// Rounds of requests that failed.
     failed_rounds: AtomicU64,
+    /// When what brings the index up to date turned up last.
+    turned_up: parking_lot::Mutex<Instant>,
 }
 
 impl Daemon {
     /// Sets everything up: from here on, no change is missed.
     fn begin(location: &Path, arguments: &Arguments) -> anyhow::Result<Self> {
         let roots = roots(arguments)?;
+        if let Some(path) = arguments.prometheus.as_ref().filter(|path| path.is_dir()) {
+            anyhow::bail!("--prometheus names a file; {} is a directory", path.display());
+        }
         places::check_links(location)?;
         // Makes an index where there is none, and fails where the caller may not write.
         match Writer::open(location, WriterOptions::default()) {
@@ -284,6 +293,7 @@ impl Daemon {
             is_fed: AtomicBool::new(false),
             bad_lines: AtomicU64::new(0),
             failed_rounds: AtomicU64::new(0),
+            turned_up: parking_lot::Mutex::new(Instant::now()),
         };
         unfollowed.into_iter().for_each(|one| daemon.note_unfollowed(one));
         if !arguments.trust_index && !goes_on {
@@ -338,10 +348,17 @@ impl Daemon {
         ended
     }
 
+    /// Returns whether all is to end. Asked all the time by what brings the index up to date, which
+    /// goes on as long as it asks.
+    fn is_stopped(&self) -> bool {
+        *self.turned_up.lock() = Instant::now();
+        self.intake.is_stopped()
+    }
+
     /// Has the index follow, until all is to end.
     fn apply_batches(&self) -> anyhow::Result<Outcome> {
         let mut next_compaction = Instant::now() + COMPACTED_EVERY;
-        while !self.intake.is_stopped() {
+        while !self.is_stopped() {
             if Instant::now() >= next_compaction {
                 next_compaction = Instant::now() + self.compact();
             }
@@ -369,7 +386,7 @@ impl Daemon {
 
     /// Writes a portion of the index anew if that is due; returns how long the next one has time.
     fn compact(&self) -> Duration {
-        match self.applier.compact(&|| self.intake.is_stopped()) {
+        match self.applier.compact(&|| self.is_stopped()) {
             Ok(true) => PORTIONS_EVERY,
             Ok(false) => COMPACTED_EVERY,
             Err(_) if self.intake.is_stopped() => COMPACTED_EVERY,
@@ -387,7 +404,7 @@ impl Daemon {
 
     fn apply(&self, batch: &Batch) -> Option<anyhow::Error> {
         let root = &self.intake.territory().roots()[batch.source];
-        let stop = || self.intake.is_stopped();
+        let stop = || self.is_stopped();
         match self.applier.apply(root, batch, &stop) {
             Ok(generation) => {
                 self.intake.succeeded(batch, generation);
@@ -410,7 +427,7 @@ impl Daemon {
     fn serve(&self, round: Round) {
         let root = &self.intake.territory().roots()[round.source];
         let begun = Instant::now();
-        let stop = || self.intake.is_stopped() || begun.elapsed() > REQUESTS_TAKE;
+        let stop = || self.is_stopped() || begun.elapsed() > REQUESTS_TAKE;
         match self.applier.serve(root, &round, &stop) {
             Ok((generation, entries)) => {
                 self.intake.served(round, generation, entries, begun.elapsed());
@@ -527,13 +544,16 @@ impl Daemon {
         }
     }
 
-    /// Tells files and the service manager how it goes. A thread that hangs keeps this from it, and
-    /// so has the service manager's watchdog end the process.
+    /// Tells files and the service manager how it goes. Where this hangs, or what brings the index
+    /// up to date does not turn up, the service manager's watchdog ends the process.
     fn report(&self) -> anyhow::Result<()> {
         let Some(snapshot) = self.intake.snapshot() else { return Ok(()) };
         let document = self.reporter.lock().document(&snapshot);
         let line = watch_status::line(&document);
-        let _ = sd_notify::notify(&[NotifyState::Watchdog, NotifyState::Status(&line)]);
+        let _ = sd_notify::notify(&[NotifyState::Status(&line)]);
+        if self.turned_up.lock().elapsed() < STUCK_AFTER {
+            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+        }
         status::write_document(&self.directory, &document)?;
         if let Some(path) = &self.prometheus {
             status::write_metrics(path, &document)?;
@@ -622,9 +642,6 @@ fn territory(
     prometheus: Option<&Path>,
 ) -> anyhow::Result<Territory> {
     let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
-    if let Some(path) = prometheus.filter(|path| path.is_dir()) {
-        anyhow::bail!("--prometheus names a file; {} is a directory", path.display());
-    }
     let mut left_out = vec![bytes(location)];
     // What is named as a source is followed, whatever is configured.
     let is_root = |path: &PathBuf| roots.iter().any(|root| root.starts_with(path));

@@ -1,6 +1,8 @@
 //! Has the index follow a batch of suspects, in processes of their own: what they take in memory
-//! goes with them, and what goes wrong in one ends the batch and not the daemon.
+//! goes with them, and what goes wrong in one ends the batch and not the daemon. One that a file
+//! system without answers holds is ended, or left to the kernel where even that cannot be.
 
+use super::building::{GOES_ON, IS_OVER, TELLS_PARENT};
 use super::update::{Links, Suspect};
 use anyhow::Context;
 use canopy_index::Index;
@@ -8,16 +10,35 @@ use canopy_watch::requests::Round;
 use canopy_watch::{Batch, is_at_or_below};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// How often it is looked whether a process has ended.
 const LOOKED_EVERY: Duration = Duration::from_millis(5);
+
+/// How long to wait for a process.
+struct Patience {
+    /// While it reads nothing more of a source.
+    reads: Duration,
+    /// Once it was told to end: it may be publishing.
+    ends: Duration,
+    /// Once it was killed.
+    is_killed: Duration,
+}
+
+const PATIENCE: Patience = Patience {
+    reads: Duration::from_secs(600),
+    ends: Duration::from_secs(60),
+    is_killed: Duration::from_secs(10),
+};
 
 /// What brings an index up to date.
 pub struct Applier {
@@ -105,14 +126,15 @@ impl Applier {
     /// Returns a command that scans.
     fn scanning(&self, command: &str) -> Command {
         let mut canopy = self.canopy(command);
+        canopy.env(TELLS_PARENT, "1");
         if let Some(rate_max) = self.rate_max {
             canopy.arg("--max-rate").arg(rate_max.to_string());
         }
         canopy
     }
 
-    /// Runs a command with some input to its end, and returns what it printed. Fails if it did not do its work; entries that
-    /// vanished or could not be read are no failure.
+    /// Runs a command with some input to its end, and returns what it printed. Fails if it did not
+    /// do its work; entries that vanished or could not be read are no failure.
     fn run(
         &self,
         mut command: Command,
@@ -120,9 +142,9 @@ impl Applier {
         stop: &dyn Fn() -> bool,
     ) -> anyhow::Result<String> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().context("cannot run canopy")?;
-        let (told, errors) = talk(&mut child, input, stop)?;
-        match child.wait()?.code() {
+        let child = command.spawn().context("cannot run canopy")?;
+        let (status, told, errors) = talk(child, input, &PATIENCE, stop)?;
+        match status.code() {
             Some(0 | 1) => Ok(String::from_utf8_lossy(&told).into_owned()),
             _ => {
                 let errors = String::from_utf8_lossy(&errors).into_owned();
@@ -181,35 +203,119 @@ pub fn read_suspects(bytes: &[u8]) -> anyhow::Result<(Vec<Suspect>, Links)> {
     Ok((suspects, links))
 }
 
-/// Gives a process its input, waits for it or has it end, and returns what it printed and what else
-/// it said.
+/// What is known of a process that tells whether it goes on.
+struct Pulse {
+    /// When it went on last.
+    last: Mutex<Instant>,
+    /// Whether it reads no source any more.
+    is_over: AtomicBool,
+}
+
+impl Pulse {
+    fn new() -> Self {
+        Pulse { last: Mutex::new(Instant::now()), is_over: AtomicBool::new(false) }
+    }
+
+    fn is_silent(&self, patience: Duration) -> bool {
+        !self.is_over.load(Ordering::Relaxed) && self.last.lock().elapsed() > patience
+    }
+
+    /// Reads what a process prints, and takes out what tells that it goes on.
+    fn read(&self, mut stream: impl Read) -> Vec<u8> {
+        let (mut printed, mut chunk) = (Vec::new(), [0; 4096]);
+        while let Ok(length @ 1..) = stream.read(&mut chunk) {
+            *self.last.lock() = Instant::now();
+            for &byte in &chunk[..length] {
+                match byte {
+                    GOES_ON => {}
+                    IS_OVER => self.is_over.store(true, Ordering::Relaxed),
+                    byte => printed.push(byte),
+                }
+            }
+        }
+        printed
+    }
+}
+
+/// Gives a process its input, waits for it or has it end, and returns how it ended, what it printed
+/// and what else it said. `stop` is asked all the time.
 fn talk(
-    child: &mut Child,
+    mut child: Child,
     input: &[u8],
+    patience: &Patience,
     stop: &dyn Fn() -> bool,
-) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+) -> anyhow::Result<(ExitStatus, Vec<u8>, Vec<u8>)> {
     let pid = Pid::from_raw(child.id().try_into()?);
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    std::thread::scope(|scope| {
-        // One that ends early does not read it all.
-        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
-        let printed = scope.spawn(move || read_all(stdout));
-        let errors = scope.spawn(move || read_all(stderr));
-        let mut is_told = false;
-        while child.try_wait()?.is_none() {
-            if stop() && !is_told {
-                kill(pid, Signal::SIGTERM)?;
-                is_told = true;
-            }
-            std::thread::sleep(LOOKED_EVERY);
+    let (input, pulse) = (input.to_vec(), Arc::new(Pulse::new()));
+    let heard = pulse.clone();
+    // They may have to be left behind with the process.
+    std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&input)));
+    let printed = std::thread::spawn(move || stdout.map(|stdout| heard.read(stdout)));
+    let errors = std::thread::spawn(move || read_all(stderr));
+    let (mut told_at, mut killed_at, mut is_silent) = (None, None, false);
+    let has_passed = |since: Option<Instant>, time| since.is_some_and(|at| at.elapsed() > time);
+    loop {
+        let is_stopped = stop();
+        if let Some(status) = child.try_wait()? {
+            anyhow::ensure!(!is_silent, "nothing could be read for a long time: {HANGS}");
+            let printed = printed.join().unwrap_or_default().unwrap_or_default();
+            return Ok((status, printed, errors.join().unwrap_or_default()));
         }
-        Ok((printed.join().unwrap_or_default(), errors.join().unwrap_or_default()))
-    })
+        is_silent |= pulse.is_silent(patience.reads);
+        if told_at.is_none() && (is_stopped || is_silent) {
+            kill(pid, Signal::SIGTERM)?;
+            told_at = Some(Instant::now());
+        }
+        if killed_at.is_none() && has_passed(told_at, patience.ends) {
+            kill(pid, Signal::SIGKILL)?;
+            killed_at = Some(Instant::now());
+        }
+        if has_passed(killed_at, patience.is_killed) {
+            std::thread::spawn(move || child.wait());
+            anyhow::bail!("process {pid} cannot be ended: {HANGS}");
+        }
+        std::thread::sleep(LOOKED_EVERY);
+    }
 }
+
+/// What keeps a process from its work.
+const HANGS: &str = "a file system in the source does not answer";
 
 fn read_all(stream: Option<impl Read>) -> Vec<u8> {
     let mut all = Vec::new();
     // What was read before an error may say more than that.
     let _ = stream.map(|mut stream| stream.read_to_end(&mut all));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said_of(script: &str, patience: &Patience, stop: &dyn Fn() -> bool) -> String {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(script);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        match talk(command.spawn().unwrap(), b"input", patience, stop) {
+            Ok((status, printed, errors)) => {
+                let text = |bytes| String::from_utf8(bytes).unwrap();
+                format!("{:?} {} {}", status.code(), text(printed), text(errors))
+            }
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn what_hangs_is_ended() {
+        let never = Duration::from_secs(3600);
+        let soon = Duration::from_millis(50);
+        let patient = Patience { reads: never, ends: never, is_killed: never };
+        let goes_on = "printf '\\006'; cat; printf '\\004 out'; echo error >&2; exit 3";
+        assert_eq!(said_of(goes_on, &patient, &|| false), "Some(3) input out error\n");
+        assert!(said_of("exec sleep 3600", &patient, &|| true).starts_with("None"));
+        let impatient = Patience { reads: soon, ends: soon, ..patient };
+        let hangs = "trap '' TERM; while :; do sleep 1; done";
+        assert!(said_of(hangs, &impatient, &|| false).contains(HANGS));
+    }
 }

@@ -394,6 +394,10 @@ fn wrong_words_are_one_clear_error() {
             &["update", "/etc"],
             "/etc is in no source of the index; 'canopy index PATH' makes it one",
         ),
+        (
+            &["update", "/nonexistent/path"],
+            "/nonexistent/path does not exist, and is in no source of the index",
+        ),
         (&["index", "--incremental", "--replace", "TREE"], "cannot be used with"),
         (&["index", "--trust-directory-times", "TREE"], "--incremental"),
         (&["update", "--memory=lots", "TREE"], "--memory"),

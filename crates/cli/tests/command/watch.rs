@@ -189,6 +189,12 @@ fn an_index_follows_its_source() {
     equal();
     let text = fs::read_to_string(&metrics).unwrap();
     assert!(text.contains("canopy_watch_events_total "), "{text}");
+    let begun = format!("canopy: following {} (fanotify) for the index ", tree.display());
+    assert!(daemon.said().starts_with(&begun), "{}", daemon.said());
+    let user = User { uid: 4321, gid: 4321, groups: Vec::new() };
+    let words = ["--index".as_ref(), index.as_os_str(), "watch".as_ref(), "--status".as_ref()];
+    let denied = String::from_utf8(user.run(place.canopy.as_os_str(), &words).stderr).unwrap();
+    assert!(denied.contains("only who may write the index sees how its daemon does"), "{denied}");
     assert_eq!(status(&place, &index)["method"], "fanotify");
     wait_until("what was done is told", || {
         let now = status(&place, &index);
@@ -478,6 +484,11 @@ fn what_cannot_be_followed_is_told() {
     fails(&["watch".as_ref(), none.as_os_str()], "cannot open");
     fails(&["watch".as_ref(), "ns:/x".as_ref()], "a namespace is indexed by 'canopy index'");
     fails(&["watch".as_ref(), "--interval".as_ref(), "0".as_ref()], "between 0.1 and 86400");
+    let tree = place.path("tree");
+    make_tree(&tree);
+    let words = ["watch".as_ref(), "--prometheus".as_ref(), tree.as_os_str(), tree.as_os_str()];
+    fails(&words, "--prometheus names a file");
+    assert!(!place.path("tree.new").exists());
     let help = place.canopy(&index, &["watch".as_ref(), "--help".as_ref()]);
     assert!(String::from_utf8(help.stdout).unwrap().starts_with("Follow what changes in sources"));
     // What the daemon runs.
