@@ -130,7 +130,7 @@ impl Search<'_> {
     fn values(&self, source: u32, path: &str) -> Result<HashMap<String, Pairs>> {
         let mut values = HashMap::new();
         if !self.expression.needs().xattrs.is_empty() {
-            for shard in self.view.shards_of(source) {
+            for shard in self.view.shards_with_values(source, path)? {
                 add(shard, &mut values, |at| canopy_model::is_below(at, path))?;
             }
         }

@@ -8,7 +8,7 @@ use crate::listing::{Item, Listing, Listings, above, read};
 use crate::protocol::{Asked, Entry, Failure, Folder, PAGE_BYTES, PATH_BYTES_MAX, Place, Told};
 use crate::search::Search;
 use crate::xattrs::Values;
-use canopy_index::{Index, SourceRecord};
+use canopy_index::{FileKind, Index, SourceRecord};
 use canopy_model::{Wanted, escape, is_below, join_absolute, unescape, xattr_names};
 use canopy_model::{XattrAccess, base_name};
 use canopy_mount::results::{Hits, RESULTS_MAX, is_query};
@@ -342,10 +342,7 @@ impl Opened {
         let mut indexes = indexes.into_iter();
         let first = indexes.next().ok_or(Errno::EIO)?;
         let index = indexes.fold(first, Index::joined).flattened();
-        let mut has_values = false;
-        for shard in index.shards() {
-            has_values |= !shard.live_values()?.is_empty();
-        }
+        let has_values = index.file_counts(FileKind::Xattrs).0 > 0;
         let (listings, values) = (Mutex::default(), Values::default());
         Ok(Opened { index, root: root.to_owned(), stamps, listings, values, has_values })
     }

@@ -34,7 +34,7 @@ impl Values {
         path: &str,
     ) -> Result<Pairs> {
         let mut count = 0;
-        for shard in index.shards_of(source.id) {
+        for shard in index.shards_with_values(source.id, "")? {
             count += row_count(&shard.live_values()?);
         }
         if count > KEPT_MAX {
@@ -45,7 +45,7 @@ impl Values {
             Some(known) => known,
             None => {
                 let mut all = HashMap::new();
-                for shard in index.shards_of(source.id) {
+                for shard in index.shards_with_values(source.id, "")? {
                     add(shard, &mut all, |_| true)?;
                 }
                 let all = Arc::new(all);
@@ -54,9 +54,9 @@ impl Values {
             }
         };
         let mut found = HashMap::new();
-        // What lies behind gates comes after all else.
-        let behind = view.shards().iter().skip(index.shards().len());
-        for shard in behind.filter(|shard| shard.record().source == source.id) {
+        for shard in
+            view.shards_behind_gates().iter().filter(|shard| shard.record().source == source.id)
+        {
             add(shard, &mut found, |at| at == path)?;
         }
         let mut pairs = found.remove(path).unwrap_or_default();

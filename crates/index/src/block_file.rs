@@ -23,7 +23,7 @@ pub(crate) struct BlockFile {
 }
 
 struct Inner {
-    /// `None` for one in memory.
+    /// `None` for one that is in memory as a whole.
     file: Option<File>,
     bytes: u64,
     sums: Vec<u32>,
@@ -52,7 +52,8 @@ impl BlockFile {
                 io::ErrorKind::InvalidData => Error::corrupt(path, error),
                 _ => Error::io("read", path)(error),
             })?;
-            inner.whole = Some(whole);
+            // An index may have more of these than a process may have files open.
+            (inner.whole, inner.file) = (Some(whole), None);
         }
         Ok(BlockFile { inner: Arc::new(inner) })
     }

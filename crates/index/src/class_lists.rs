@@ -15,7 +15,7 @@ use crate::names::{ClassPlace, Names};
 use canopy_model::{Grant, Principal};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Deref;
 
@@ -37,7 +37,7 @@ pub(crate) struct ClassList {
 }
 
 /// Whose list is there, and in which generation it was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct ListRecord {
     #[serde(with = "PrincipalRecord")]
     pub(crate) principal: Principal,
@@ -84,6 +84,14 @@ impl Readers {
     }
 }
 
+/// Returns the users and groups whose lists have the class with these grants.
+pub(crate) fn listed_for<G: Deref<Target = Grant>>(grants: &[G]) -> Vec<Principal> {
+    match Readers::of(grants) {
+        Readers::Everybody => Vec::new(),
+        Readers::Only(principals) => principals,
+    }
+}
+
 /// Sorts the grants of a class into the order of the directories that lead to its files: those that
 /// let the fewest in come first, so that others learn nothing of the rest.
 pub(crate) fn sort_chain<G: Deref<Target = Grant>>(grants: &mut [G]) {
@@ -108,13 +116,13 @@ impl ClassLists {
         }
     }
 
-    /// Writes the lists of users and groups but for those that are as they were in `before`, whose
-    /// files are `written`. Returns which files count.
+    /// Writes the lists of these users and groups; those of others are as they were, in the files that
+    /// were written. Returns which files count.
     pub(crate) fn write(
         &self,
         (disk, names): (&Disk, &Names),
         generation: u64,
-        before: &ClassLists,
+        changed: &BTreeSet<Principal>,
         written: &[ListRecord],
     ) -> Result<Vec<ListRecord>> {
         let known: BTreeMap<Principal, u64> =
@@ -125,8 +133,8 @@ impl ClassLists {
             disk.set_mode(&path, &disk.private_dir(&path)?, (0, 0), 0o711)?;
         }
         for (&principal, list) in &self.own {
-            let same = before.own.get(&principal) == Some(list);
-            let kept = known.get(&principal).copied().filter(|_| same);
+            let kept = known.get(&principal).copied();
+            let kept = kept.filter(|_| !changed.contains(&principal));
             if kept.is_none() {
                 let path = names.list(principal, generation);
                 manifest::write_for(disk, &path, list, principal)?;

@@ -70,8 +70,12 @@ pub(crate) fn encode_shard(
         covers: PackedList::default(),
         dead: PackedList::default(),
         dead_values: PackedList::default(),
+        values_prefix: None,
         dead_since_ns: None,
     };
+    let directories = builder.values.iter().map(|value| &*value.path);
+    let values_prefix = directories.reduce(|a, b| common_directory(a, b).0);
+    record.values_prefix = values_prefix.map(str::to_owned);
     let sums: Vec<Sums> = builder.heads.iter().map(|head| Sums::of(&builder, head)).collect();
     let mut before = Vec::with_capacity(sums.len() + 1);
     for sum in &sums {

@@ -11,12 +11,13 @@ use crate::disk::BLOCK_BYTES;
 use crate::error::Error;
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, Document, GrantRecord,
-    Manifest, ScanRecord, SourceRecord,
+    Manifest, ScanRecord, ShardSet, SourceRecord,
 };
 use crate::names::{self, ClassPlace, Names};
 use crate::own_tables::TableFileRecord;
 use crate::own_tables::{ColumnType, TableColumn, TableFormat, TableKind, TableRecord};
 use crate::packed::PackedList;
+use crate::pages::{Page, PageId, PageRecord, PathRanges};
 use crate::passages::SealedFiles;
 use crate::retention::{KeptGeneration, Leaving};
 use crate::schema::{FORMAT, FileKind};
@@ -45,6 +46,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "catalog", run: content::<Catalog>, seeds: || of(catalog()) },
     Target { name: "list", run: content::<ClassList>, seeds: || of(list()) },
     Target { name: "manifest", run: content::<Manifest>, seeds: || of(class_manifest()) },
+    Target { name: "page", run: content::<Page>, seeds: || of(page()) },
     Target { name: "manifests", run: manifests, seeds: || of(all_manifests()) },
     Target { name: "unfinished", run: content::<UnfinishedRecord>, seeds: || of(unfinished()) },
     Target { name: "sealed", run: sealed, seeds: sealed_seeds },
@@ -69,6 +71,7 @@ pub fn describe(bytes: &[u8]) -> Result<String, String> {
         Ok(Catalog::KIND) => text::<Catalog>(bytes),
         Ok(ClassList::KIND) => text::<ClassList>(bytes),
         Ok(Manifest::KIND) => text::<Manifest>(bytes),
+        Ok(Page::KIND) => text::<Page>(bytes),
         _ => text::<AllManifests>(bytes),
     }
 }
@@ -135,32 +138,37 @@ fn manifests(bytes: &[u8]) {
     }
 }
 
-/// Makes the manifest for root of an index fit its files again after these were changed, sizes and
+/// Makes the manifests of an index fit its files again after these were changed, sizes and
 /// checksums, as somebody would who makes an index to do harm. `change` may change more of each
 /// shard: how many rows its files have, its covers' ends.
 pub fn forge(index: &Path, generation: u64, mut change: impl FnMut(&mut u64)) {
     let path = names::all_manifests(index, generation);
-    let mut all: AllManifests = manifest::read(&path).expect("the manifest is sound");
+    let all: AllManifests = manifest::read(&path).expect("the manifest is sound");
     let names = Names::new(index, all.key);
-    for ClassManifest { class, manifest, .. } in &mut all.classes {
+    for ClassManifest { class, manifest, .. } in &all.classes {
         let directory = names.class(class.place);
-        for shard in &mut manifest.shards {
-            let mut sums = vec![Vec::new(); FileKind::COUNT];
-            for kind in FileKind::ALL {
-                let name = shard.file_name(kind);
-                let Some(file) = &mut shard.files[kind as usize] else { continue };
-                let bytes = std::fs::read(directory.join(name)).expect("a file of a shard");
-                file.bytes = bytes.len() as u64;
-                change(&mut file.rows);
-                sums[kind as usize] = bytes.chunks(BLOCK_BYTES).map(crc32fast::hash).collect();
-            }
-            shard.sums = packed(sums);
+        for page in &manifest.shards.pages {
+            let path = directory.join(page.id.file_name());
+            let mut page: Page = manifest::read(&path).expect("the page is sound");
+            page.shards.iter_mut().for_each(|shard| forge_shard(shard, &directory, &mut change));
+            let text = manifest::encode(&path, &page).expect("a document can be encoded");
+            std::fs::write(&path, text).expect("a writable index");
         }
     }
-    let text = manifest::encode(&path, &all).expect("a document can be encoded");
-    std::fs::write(&path, text).expect("a writable index");
 }
 
+fn forge_shard(shard: &mut ShardRecord, directory: &Path, change: &mut impl FnMut(&mut u64)) {
+    let mut sums = vec![Vec::new(); FileKind::COUNT];
+    for kind in FileKind::ALL {
+        let name = shard.file_name(kind);
+        let Some(file) = &mut shard.files[kind as usize] else { continue };
+        let bytes = std::fs::read(directory.join(name)).expect("a file of a shard");
+        file.bytes = bytes.len() as u64;
+        change(&mut file.rows);
+        sums[kind as usize] = bytes.chunks(BLOCK_BYTES).map(crc32fast::hash).collect();
+    }
+    shard.sums = packed(sums);
+}
 /// Makes the checksum of a document fit its content again.
 pub fn forge_document(text: &[u8]) -> Vec<u8> {
     let end = text.iter().position(|&byte| byte == b'\n').expect("a first line");
@@ -296,8 +304,33 @@ fn shard() -> ShardRecord {
         covers: packed(vec![Cover { prefix: "home".to_owned(), first: 0, end: 3, totals }]),
         dead: packed(vec![DeadListings { first: 1, end: 2, before: totals, totals }]),
         dead_values: packed(vec![(0, 2)]),
+        values_prefix: Some("home".to_owned()),
         dead_since_ns: Some(1),
     }
+}
+
+fn page() -> Page {
+    Page { shards: vec![shard()] }
+}
+
+fn shards() -> ShardSet {
+    let ShardRecord { totals, repeats, open_links, .. } = shard();
+    let page = PageRecord {
+        id: PageId { generation: 7, number: 9, secret: Some([5; 16]) },
+        source: 1,
+        shards: 1,
+        bytes: 210_000,
+        files: [(1, 2); FileKind::COUNT],
+        ranges: PathRanges::default(),
+        values_prefix: Some("home".to_owned()),
+        totals,
+        repeats,
+        open_links,
+        small_shards: 1,
+        is_wasteful: true,
+        dead_since_ns: Some(1),
+    };
+    ShardSet { pages: vec![Arc::new(page)], loose: vec![shard()] }
 }
 
 fn source() -> SourceRecord {
@@ -319,14 +352,14 @@ fn class_manifest() -> Manifest {
     let table = TableFileRecord { table: "d".to_owned(), generation: 7, file, sums: vec![1, 2] };
     Manifest {
         sources: vec![source()],
-        shards: vec![shard()],
+        shards: shards(),
         sealed: vec![sealed],
         tables: vec![table],
     }
 }
 
 fn all_manifests() -> AllManifests {
-    let gated = packed(vec![shard()]);
+    let gated = shards();
     AllManifests {
         key: [9; 32],
         grants: packed(grants()),

@@ -16,6 +16,7 @@
 //!   manifests-7.bin             root only: the manifests of all classes in one file
 //!   everyone/                   the class of everybody: its manifest and its shards
 //!     manifest-7.bin
+//!     7-2-page.bin              what is in shards: part of the manifest
 //!     7-0-listings.parquet ...
 //!     7-1-sealed.bin            what members of the class find behind gates if they know its path
 //!     gated/                    shards that only a sealed record names
@@ -29,7 +30,7 @@
 //! files as `schema` describes them, `summaries` makes the statistics among them;
 //! `class_dirs` makes the directories that the kernel guards, `class_lists` tells who may try them
 //! and `names` names them; `manifest` says what is in a generation and `shard_record` what in a
-//! shard (`packed`: the parts of it that few commands need), `sealed` and `sealed_rows` what is
+//! shard (`packed`: the parts of it that few commands need), in `pages` of some shards each; `sealed` and `sealed_rows` what is
 //! found by name alone, which `passages` opens for a caller; `own_tables` has the tables that the
 //! administrator adds; `retention` says which older generations stay; [`Index`] opens one
 //! generation and [`Shard`] answers from one shard's files. `docs/format.md` draws all of it field
@@ -59,6 +60,7 @@ mod marker;
 mod names;
 mod own_tables;
 mod packed;
+mod pages;
 mod parquet_file;
 mod passages;
 mod plain_file;

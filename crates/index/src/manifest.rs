@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::names::{ClassPlace, Key};
 use crate::own_tables::{TableFileRecord, TableRecord};
 use crate::packed::PackedList;
+use crate::pages::PageRecord;
 use crate::plain_file;
 use crate::retention::{KeptGeneration, Leaving, Retention};
 use crate::schema::FORMAT;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The committed state: `CURRENT`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -84,11 +86,20 @@ pub(crate) struct ClassRecord {
 pub(crate) struct Manifest {
     /// Sources whose root a reader of this class may know of.
     pub(crate) sources: Vec<SourceRecord>,
-    pub(crate) shards: Vec<ShardRecord>,
+    pub(crate) shards: ShardSet,
     /// What is found by name.
     pub(crate) sealed: Vec<SealedFile>,
     /// Rows of derived tables, by name of the table.
     pub(crate) tables: Vec<TableFileRecord>,
+}
+
+/// Shards of a class.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ShardSet {
+    #[serde(with = "shared")]
+    pub(crate) pages: Vec<Arc<PageRecord>>,
+    /// Those that are in no page: none in a generation.
+    pub(crate) loose: Vec<ShardRecord>,
 }
 
 /// The manifests of all classes: `manifests-GENERATION.bin`, for root alone.
@@ -142,7 +153,7 @@ pub(crate) struct ClassManifest {
     pub(crate) class: ClassRecord,
     pub(crate) manifest: Manifest,
     /// Shards that only sealed records name; for the writer.
-    pub(crate) gated: PackedList<ShardRecord>,
+    pub(crate) gated: ShardSet,
 }
 
 /// One indexed tree.
@@ -183,6 +194,44 @@ pub(crate) struct AttributesRecord {
     ctime_ns: i64,
     btime_ns: i64,
     rdev: u64,
+}
+
+/// Lists of what several own, as lists of what they own.
+mod shared {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::sync::Arc;
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        list: &[Arc<T>],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(list.iter().map(Arc::as_ref))
+    }
+
+    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<Arc<T>>, D::Error> {
+        Ok(Vec::deserialize(deserializer)?.into_iter().map(Arc::new).collect())
+    }
+}
+
+impl ShardSet {
+    /// Returns whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pages.is_empty() && self.loose.is_empty()
+    }
+
+    /// Leaves out the shards of some sources; returns whether there were any.
+    pub(crate) fn retain_sources(&mut self, stays: impl Fn(u32) -> bool) -> bool {
+        let before = (self.pages.len(), self.loose.len());
+        self.pages.retain(|page| stays(page.source));
+        self.loose.retain(|shard| stays(shard.source));
+        before != (self.pages.len(), self.loose.len())
+    }
+
+    fn is_sound(&self) -> bool {
+        self.loose.iter().all(ShardRecord::is_sound)
+    }
 }
 
 impl GrantRecord {
@@ -246,7 +295,7 @@ impl Document for Manifest {
     const KIND: &'static str = "manifest";
 
     fn is_sound(&self) -> bool {
-        self.shards.iter().all(ShardRecord::is_sound)
+        self.shards.is_sound()
             && self.sealed.iter().all(SealedFile::is_sound)
             && self.tables.iter().all(TableFileRecord::is_sound)
     }
@@ -256,9 +305,9 @@ impl Document for AllManifests {
     const KIND: &'static str = "manifests";
 
     fn is_sound(&self) -> bool {
-        let is_sound =
-            |class: &ClassManifest| class.class.place.is_sound() && class.manifest.is_sound();
-        self.classes.iter().all(is_sound)
+        self.classes.iter().all(|ClassManifest { class, manifest, gated }| {
+            class.place.is_sound() && manifest.is_sound() && gated.is_sound()
+        })
     }
 }
 

@@ -199,10 +199,15 @@ pub(crate) fn is_id(text: &str) -> bool {
     }
 }
 
-/// Returns whether a file of a shard, or of sealed records, is of a generation.
+/// Returns whether a file of a shard or a page, or of sealed records, is of a generation.
 pub(crate) fn is_of_generation(file: &Path, generation: u64) -> bool {
-    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name.split_once('-').is_some_and(|(number, _)| number == generation.to_string())
+    generation_of(file) == Some(generation)
+}
+
+/// Returns the generation that the name of a file with an id begins with.
+pub(crate) fn generation_of(file: &Path) -> Option<u64> {
+    let name = file.file_name()?.to_str()?;
+    name.split_once('-')?.0.parse().ok()
 }
 
 pub(crate) fn shard_file(shard: &str, kind: FileKind) -> String {

@@ -6,22 +6,25 @@ use crate::class_lists;
 use crate::error::{Error, Result};
 use crate::failures::{Checked, Failure, Failures};
 use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, Current, Manifest, SourceRecord,
+    self, AllManifests, Catalog, ClassManifest, Current, Manifest, ShardSet, SourceRecord,
 };
 use crate::names::{self, Names};
 use crate::own_tables::{TableFile, TableFileRecord, TableRecord};
+use crate::pages::{self, PageRecord};
 use crate::passages::SealedFiles;
 use crate::retention::{KeptGeneration, Moment, Retention};
+use crate::schema::FileKind;
 use crate::sealed::SealedRecord;
 use crate::shard::{ClassDir, Shard};
-use crate::shard_record::ShardRecord;
+use crate::shard_record::{HardLink, ShardRecord};
 use crate::unfinished::{self, Unfinished};
-use canopy_model::Principal;
+use canopy_model::{Principal, Totals};
+use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// One generation of an index, as far as the caller may see it. Never changes while it is open.
 /// Cheap to clone.
@@ -33,7 +36,9 @@ pub struct Index {
     /// Older generations than the current one, the newest first, and which of them stay.
     kept: Arc<(Vec<KeptGeneration>, Retention)>,
     sources: Vec<SourceRecord>,
-    shards: Vec<Arc<Shard>>,
+    pages: Arc<Vec<Arc<IndexPage>>>,
+    /// Shards that are in no page: behind gates, or not published.
+    loose: Vec<Arc<Shard>>,
     classes: Classes,
     /// What the caller finds by name; whoever sees all has no need of it.
     sealed: Arc<SealedFiles>,
@@ -42,6 +47,35 @@ pub struct Index {
     table_files: Vec<Arc<ClassTables>>,
     /// Of the view of one class: the sources whose root is recorded in it.
     own_roots: Option<Vec<u32>>,
+}
+
+/// Shards of one class and source, unread until somebody asks for them.
+struct IndexPage {
+    record: Arc<PageRecord>,
+    place: Arc<ClassDir>,
+    /// The number of the source here.
+    source: u32,
+    shards: OnceLock<Vec<Arc<Shard>>>,
+}
+
+impl IndexPage {
+    fn shards(&self) -> Result<&[Arc<Shard>]> {
+        if let Some(shards) = self.shards.get() {
+            return Ok(shards);
+        }
+        let shards = pages::read(&self.place, &self.record)?;
+        let shards = shards.into_iter().map(|shard| of_source(shard, self.source)).collect();
+        Ok(self.shards.get_or_init(|| shards))
+    }
+}
+
+/// Returns a shard as one of a source with this number.
+fn of_source(shard: Arc<Shard>, source: u32) -> Arc<Shard> {
+    if shard.record().source == source {
+        return shard;
+    }
+    let record = ShardRecord { source, ..shard.record().clone() };
+    Arc::new(Shard::new(record, shard.place.clone()))
 }
 
 /// What one class has of derived tables, untouched until a query asks.
@@ -138,7 +172,8 @@ impl Index {
             published_ns: 0,
             kept: Arc::default(),
             sources: Vec::new(),
-            shards: Vec::new(),
+            pages: Arc::default(),
+            loose: Vec::new(),
             classes: Classes::default(),
             sealed: Arc::default(),
             tables: Arc::default(),
@@ -157,29 +192,31 @@ impl Index {
     ) -> Self {
         let own_roots = manifest.sources.iter().map(|source| source.id).collect();
         let at = directory.to_owned();
-        let place = Arc::new(ClassDir::new(|| at));
-        let shards = manifest.shards.iter();
-        Index {
-            shards: shards
-                .map(|shard| Arc::new(Shard::new(shard.clone(), place.clone())))
-                .collect(),
+        let mut index = Index {
             sources,
             classes: Classes { all: None, visible: 1 },
             tables: Arc::new(Tables { records: tables, queries: BTreeMap::new() }),
             own_roots: Some(own_roots),
             ..Self::empty(directory)
-        }
+        };
+        let place = Arc::new(ClassDir::new(|| at));
+        let mut pages = Vec::new();
+        index.add_shards(&place, manifest.shards.clone(), &mut pages);
+        index.pages = Arc::new(pages);
+        index
     }
 
     fn add_all(&mut self, all: AllManifests) -> Result<()> {
         self.tables = Arc::new(Tables { records: all.tables, queries: all.queries });
         let names = Arc::new(Names::new(&self.path, all.key));
         self.classes = Classes { all: Some(all.classes.len()), visible: all.classes.len() };
+        let mut pages = Vec::with_capacity(all.classes.len());
         for ClassManifest { class, manifest, .. } in all.classes {
             let names = names.clone();
             let place = ClassDir::new(move || names.class(class.place));
-            self.add(place, manifest.sources, manifest.shards, manifest.tables);
+            self.add(place, manifest, &mut pages);
         }
+        self.pages = Arc::new(pages);
         Ok(())
     }
 
@@ -192,20 +229,22 @@ impl Index {
         let classes = class_lists::classes_for(&names, &catalog, caller)?;
         self.tables = Arc::new(Tables { records: catalog.tables, queries: BTreeMap::new() });
         let mut sealed = SealedFiles::new(names.clone());
+        let mut pages = Vec::new();
         for class in classes {
             let directory = names.class(class.place);
             match manifest::read::<Manifest>(&names::manifest(&directory, class.manifest)) {
-                Ok(manifest) => {
+                Ok(mut manifest) => {
                     self.classes.visible += 1;
-                    sealed.add(class.place, &directory, manifest.sealed);
-                    let place = ClassDir::new(|| directory);
-                    self.add(place, manifest.sources, manifest.shards, manifest.tables);
+                    let files = std::mem::take(&mut manifest.sealed);
+                    sealed.add(class.place, &directory, files);
+                    self.add(ClassDir::new(|| directory), manifest, &mut pages);
                 }
                 Err(error) if denied(&error) => {}
                 Err(error) => return Err(error),
             }
         }
         self.sealed = Arc::new(sealed);
+        self.pages = Arc::new(pages);
         Ok(())
     }
 
@@ -216,7 +255,7 @@ impl Index {
         let found = self.sealed.behind(path)?;
         index.sources.extend(found.sources);
         index.sort_sources();
-        index.shards.extend(found.shards.into_iter().map(Arc::new));
+        index.loose.extend(found.shards.into_iter().map(Arc::new));
         Ok(index)
     }
 
@@ -226,21 +265,28 @@ impl Index {
         self.sealed.entry(source, path)
     }
 
-    fn add(
-        &mut self,
-        place: ClassDir,
-        sources: Vec<SourceRecord>,
-        shards: Vec<ShardRecord>,
-        tables: Vec<TableFileRecord>,
-    ) {
+    fn add(&mut self, place: ClassDir, manifest: Manifest, pages: &mut Vec<Arc<IndexPage>>) {
         let place = Arc::new(place);
-        self.sources.extend(sources);
-        if !tables.is_empty() {
-            let tables = ClassTables { place: place.clone(), files: tables };
+        self.sources.extend(manifest.sources);
+        if !manifest.tables.is_empty() {
+            let tables = ClassTables { place: place.clone(), files: manifest.tables };
             self.table_files.push(Arc::new(tables));
         }
-        let shards = shards.into_iter();
-        self.shards.extend(shards.map(|shard| Arc::new(Shard::new(shard, place.clone()))));
+        self.add_shards(&place, manifest.shards, pages);
+    }
+
+    fn add_shards(
+        &mut self,
+        place: &Arc<ClassDir>,
+        shards: ShardSet,
+        pages: &mut Vec<Arc<IndexPage>>,
+    ) {
+        pages.extend(shards.pages.into_iter().map(|record| {
+            let (place, source) = (place.clone(), record.source);
+            Arc::new(IndexPage { record, place, source, shards: OnceLock::new() })
+        }));
+        let loose = shards.loose.into_iter();
+        self.loose.extend(loose.map(|shard| Arc::new(Shard::new(shard, place.clone()))));
     }
 
     /// Returns where it is.
@@ -274,13 +320,120 @@ impl Index {
     }
 
     /// Returns the shards that the caller may read, of all sources.
-    pub fn shards(&self) -> &[Arc<Shard>] {
-        &self.shards
+    pub fn shards(&self) -> Result<Vec<&Arc<Shard>>> {
+        let mut shards: Vec<_> = self.loose.iter().collect();
+        for page in self.pages.iter() {
+            shards.extend(page.shards()?);
+        }
+        Ok(shards)
+    }
+
+    /// Returns the shards but for those that another generation of the index has, too, as far as the
+    /// manifests of both tell: shards of which it has another record are among them.
+    pub fn shards_beside(&self, other: &Index) -> Result<Vec<&Arc<Shard>>> {
+        let key = |page: &IndexPage| (page.source, page.record.id);
+        let known: FxHashSet<_> = other.pages.iter().map(|page| key(page)).collect();
+        let mut shards: Vec<_> = self.loose.iter().collect();
+        for page in self.pages.iter().filter(|page| !known.contains(&key(page))) {
+            shards.extend(page.shards()?);
+        }
+        Ok(shards)
     }
 
     /// Returns the shards of one source.
-    pub fn shards_of(&self, source: u32) -> impl Iterator<Item = &Arc<Shard>> {
-        self.shards.iter().filter(move |shard| shard.record().source == source)
+    pub fn shards_of(&self, source: u32) -> Result<Vec<&Arc<Shard>>> {
+        self.shards_in(source, |_| true)
+    }
+
+    /// Returns all shards of a source that have listings of a directory, by its path below the root
+    /// of the source, or of what is below, and perhaps others. Reads what says so alone.
+    pub fn shards_below(&self, source: u32, directory: &str) -> Result<Vec<&Arc<Shard>>> {
+        self.shards_in(source, |page| page.may_have_below(directory))
+    }
+
+    /// Returns all shards of a source that have the listing of a directory, and perhaps others.
+    pub fn shards_at(&self, source: u32, directory: &str) -> Result<Vec<&Arc<Shard>>> {
+        self.shards_in(source, |page| page.may_have_at(directory))
+    }
+
+    /// Returns all shards of a source that have values of extended attributes of what is in a
+    /// directory or below, and perhaps others.
+    pub fn shards_with_values(&self, source: u32, directory: &str) -> Result<Vec<&Arc<Shard>>> {
+        let mut shards = self.shards_in(source, |page| page.may_have_values(directory))?;
+        shards.retain(|shard| shard.may_have_values(directory));
+        Ok(shards)
+    }
+
+    fn shards_in(
+        &self,
+        source: u32,
+        is_wanted: impl Fn(&PageRecord) -> bool,
+    ) -> Result<Vec<&Arc<Shard>>> {
+        let loose = self.loose.iter().filter(|shard| shard.record().source == source);
+        let mut shards: Vec<_> = loose.collect();
+        let pages = self.pages.iter();
+        for page in pages.filter(|page| page.source == source && is_wanted(&page.record)) {
+            shards.extend(page.shards()?);
+        }
+        Ok(shards)
+    }
+
+    /// Returns what manifests alone say of a directory of a source and all below it: sums over the
+    /// entries, with those that have several links once, and the links that may be repeated
+    /// elsewhere; and the shards of which they do not.
+    pub fn sums_below(
+        &self,
+        source: u32,
+        directory: &str,
+    ) -> Result<(Totals, Vec<HardLink>, Vec<&Arc<Shard>>)> {
+        let (mut sum, mut links) = (Totals::default(), Vec::new());
+        let mut told = FxHashSet::default();
+        for page in self.pages.iter().filter(|page| page.source == source) {
+            let once = page.record.once_below(directory);
+            let corrupt = |error| Error::corrupt(&page.place.directory, error);
+            if let Some((totals, open)) = once.map_err(corrupt)? {
+                sum += totals;
+                links.extend_from_slice(open);
+                told.insert(page.record.id);
+            }
+        }
+        let shards = self
+            .shards_in(source, |page| page.may_have_below(directory) && !told.contains(&page.id))?;
+        Ok((sum, links, shards))
+    }
+
+    /// Returns the shards that lie behind gates above the path that this is seen from.
+    pub fn shards_behind_gates(&self) -> &[Arc<Shard>] {
+        &self.loose
+    }
+
+    /// Returns how many shards have a file of a kind, and how many row groups these files have.
+    pub fn file_counts(&self, kind: FileKind) -> (usize, usize) {
+        let of_page = |page: &Arc<IndexPage>| page.record.files[kind as usize];
+        let of_shard = |shard: &Arc<Shard>| {
+            let groups = shard.row_groups(kind).len() as u32;
+            (u32::from(groups > 0), groups)
+        };
+        let all = self.pages.iter().map(of_page).chain(self.loose.iter().map(of_shard));
+        all.fold((0, 0), |sum, (files, groups)| (sum.0 + files as usize, sum.1 + groups as usize))
+    }
+
+    /// Returns how many shards there are, and how many bytes their files have, of a source or of
+    /// all, with the sums over the entries that count.
+    pub fn extent(&self, source: Option<u32>) -> Result<(usize, u64, Totals)> {
+        let is_asked = |id: u32| source.is_none_or(|asked| asked == id);
+        let (mut shards, mut bytes, mut totals) = (0, 0, Totals::default());
+        for page in self.pages.iter().filter(|page| is_asked(page.source)) {
+            shards += page.record.shards as usize;
+            bytes += page.record.bytes;
+            totals += page.record.totals;
+        }
+        for shard in self.loose.iter().filter(|shard| is_asked(shard.record().source)) {
+            shards += 1;
+            bytes += shard.record().bytes();
+            totals += shard.totals_below("")?;
+        }
+        Ok((shards, bytes, totals))
     }
 
     /// Returns whether the root of a source is an entry of its own here. In the view of one class

@@ -15,6 +15,7 @@ use crate::summaries::{self, BlockSummary};
 use arrow::array::{Array, RecordBatch, TimestampNanosecondArray};
 use arrow::datatypes::{Field, Schema};
 use arrow::error::ArrowError;
+pub(crate) use live::SMALL_ROWS_MAX;
 use lookup::Pages;
 use parking_lot::Mutex;
 use parquet::arrow::arrow_reader::{
@@ -301,7 +302,7 @@ impl Shard {
 
 /// Returns what a file that cannot be opened means: its generation may be gone or for the writer
 /// alone by now.
-fn missing(error: Error) -> Error {
+pub(crate) fn missing(error: Error) -> Error {
     use std::io::ErrorKind::{NotFound, PermissionDenied};
     match error {
         Error::Io { path, source, .. } if matches!(source.kind(), NotFound | PermissionDenied) => {

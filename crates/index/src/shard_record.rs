@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Totals")]
-struct TotalsRecord {
+pub(crate) struct TotalsRecord {
     entries: i64,
     dirs: i64,
     bytes: i64,
@@ -50,6 +50,9 @@ pub struct ShardRecord {
     pub(crate) dead: PackedList<DeadListings>,
     /// Ranges of rows of `xattrs` that no longer count, one behind the other.
     pub(crate) dead_values: PackedList<(u32, u32)>,
+    /// The deepest directory that is or is above all those of whose entries `xattrs` has values, if
+    /// there is that file.
+    pub(crate) values_prefix: Option<String>,
     /// When the first of its rows was found dead, in nanoseconds since 1970.
     pub(crate) dead_since_ns: Option<i64>,
 }

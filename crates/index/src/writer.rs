@@ -13,7 +13,7 @@
 
 use crate::builder::Builder;
 use crate::class_dirs::ClassDirs;
-use crate::class_lists::{ClassLists, ListRecord, ListedClass};
+use crate::class_lists::{self, ClassLists, ListRecord, ListedClass};
 use crate::digest::DigestKey;
 use crate::disk::Disk;
 use crate::encoder::{ShardTarget, write_shard};
@@ -22,19 +22,21 @@ use crate::failures::{Failure, Failures};
 use crate::journal::{self, Journal};
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest,
-    ScanRecord, SourceRecord,
+    ScanRecord, ShardSet, SourceRecord,
 };
 use crate::marker::{self, Marker};
 use crate::names::{self, ClassPlace, Key, Names};
 use crate::own_tables::TableRecord;
 use crate::packed::PackedList;
+use crate::pages::PAGE_SHARDS_MAX;
 use crate::retention::{Leaving, Retention};
 use crate::safety;
-use crate::schema::FileKind;
 use crate::sealed::{self, SealedBuilder, SealedFile, SealedTarget};
 use crate::shard_record::ShardRecord;
 use crate::unfinished::{self, Found};
-use canopy_model::{Approach, Audience, ClassId, ClassTable, GrantId, OwnerLimits, parallel};
+use canopy_model::{
+    Approach, Audience, ClassId, ClassTable, Grant, GrantId, OwnerLimits, parallel,
+};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -52,6 +54,7 @@ mod copying;
 mod cut;
 mod cut_sealed;
 mod inodes;
+mod pages;
 mod refresh;
 mod replaced;
 mod resuming;
@@ -61,8 +64,9 @@ mod tables;
 mod unchanged;
 mod unread;
 
-use cleaning::Files;
+use cleaning::Tree;
 pub use compaction::{Compacted, Due};
+use pages::ReadPages;
 use refresh::Seen;
 pub use shard_writer::ShardWriter;
 use sources::Begun;
@@ -81,6 +85,8 @@ pub struct WriterOptions {
     /// Rows that count up to which those of a shard, of which something is replaced, are written
     /// anew.
     pub copied_rows_max: usize,
+    /// Most shards of a page.
+    pub page_shards_max: usize,
     /// Whether files that are replaced stay for those who read an older generation. If not, they
     /// are removed once the new one is committed, and those that stayed before anything is written.
     pub keep_replaced: bool,
@@ -98,6 +104,7 @@ impl Default for WriterOptions {
             limits: OwnerLimits::default(),
             holders: Vec::new(),
             copied_rows_max: 4096,
+            page_shards_max: PAGE_SHARDS_MAX,
             keep_replaced: true,
             retention: None,
             disk: Disk::default(),
@@ -166,7 +173,7 @@ struct Held {
     written: u64,
     manifest: Manifest,
     /// Shards that only sealed records name.
-    gated: Vec<ShardRecord>,
+    gated: ShardSet,
 }
 
 /// What was written for a class.
@@ -195,8 +202,8 @@ pub struct Writer {
     unprivileged: bool,
     /// What `CURRENT` said.
     current: Option<Current>,
-    /// The files of that generation.
-    current_files: Files,
+    /// What that generation consists of.
+    current_tree: Tree,
     /// Which older generations stay.
     retention: Retention,
     /// Generation that is being written.
@@ -210,6 +217,8 @@ pub struct Writer {
     /// What the classes hold.
     classes: BTreeMap<ClassId, Held>,
     changed: HashSet<ClassId>,
+    /// Pages of the manifests that something asked for.
+    read_pages: ReadPages,
     /// What was written and is not yet among `classes`.
     shards: Mutex<Vec<(ClassId, Written)>>,
     next_shard: AtomicU64,
@@ -225,8 +234,8 @@ pub struct Writer {
     failures: Failures,
     /// Sources that will be published without some of what they should have.
     incomplete: Vec<Failure>,
-    /// The lists of classes of the current generation, and their files.
-    lists: (ClassLists, Vec<ListRecord>),
+    /// The lists of classes of the current generation.
+    lists: Vec<ListRecord>,
     /// Tables that were added, by name.
     tables: Vec<TableRecord>,
     /// Whether derived ones may have rows of classes that have changed since.
@@ -284,7 +293,6 @@ impl Loaded {
             if class.place.depth as usize != loaded.table.grants_of(id).len() {
                 return Err(Error::corrupt(all_path, "a class has another number of grants"));
             }
-            let gated = gated.get().map_err(|error| Error::corrupt(all_path, error))?.to_vec();
             loaded.places.insert(id, class.place);
             loaded.order.push(id);
             loaded.classes.insert(id, Held { written: class.manifest, manifest, gated });
@@ -316,24 +324,25 @@ impl Writer {
         }
         let names = Names::new(&path, state.key);
         let corrupt = |error| Error::corrupt(&all_path, error);
-        let current_files = cleaning::files_in(&names, committed, &state)?;
+        let lists = state.lists.get().map_err(corrupt)?.to_vec();
+        let current_tree = Tree::of(committed, &lists, &state.classes);
         let grants = state.grants.get().map_err(corrupt)?;
         let Loaded { table, classes, places, next_source, .. } =
             Loaded::new(&all_path, state.classes, grants, state.next_grant, &options)?;
         let interrupted = unfinished::read(&path, (committed, now_ns()), key);
         let left = journal::read(&path)?;
-        cleaning::clean(&options.disk, &names, &left)?;
+        cleaning::clean(&options.disk, &names, &left, &current_tree)?;
         if matches!(interrupted, Found::Useless(_)) {
-            cleaning::forget_unfinished(&options.disk, &names)?;
+            cleaning::forget_unfinished(&options.disk, &names, &current_tree)?;
         }
         if let Some(current) = &mut current {
-            let shards = classes.values().flat_map(|held: &Held| &held.manifest.shards);
-            let bytes = shards.map(ShardRecord::bytes).sum();
+            let pages = classes.values().flat_map(|held: &Held| &held.manifest.shards.pages);
+            let bytes = pages.map(|page| page.bytes).sum();
             let staying = match options.keep_replaced {
                 true => Leaving::staying(&current.leaving, now_ns(), bytes),
                 false => 0,
             };
-            cleaning::let_go(&options.disk, &names, current, staying)?;
+            cleaning::let_go(&options.disk, &names, current, &current_tree, staying)?;
         }
         let mut generation = committed.max(left.generation) + 1;
         if let Found::Record(record) = &interrupted {
@@ -353,9 +362,8 @@ impl Writer {
         let options = WriterOptions { disk, ..options };
         let salt = marker::random_key(&path)?;
         let dirs = ClassDirs::new(options.disk.clone(), names.clone(), uid != 0, salt, places);
-        let lists = class_lists(&table, &dirs, &classes);
         Ok(Writer {
-            lists: (lists, state.lists.get().map_err(corrupt)?.to_vec()),
+            lists,
             dirs,
             digest_key: DigestKey::new(secret),
             salt,
@@ -373,7 +381,7 @@ impl Writer {
             interrupted,
             unprivileged: uid != 0,
             current,
-            current_files,
+            current_tree,
             retention,
             generation,
             path,
@@ -381,6 +389,7 @@ impl Writer {
             table,
             classes,
             changed: HashSet::new(),
+            read_pages: ReadPages::default(),
             shards: Mutex::default(),
             next_shard: AtomicU64::new(0),
             beyond_limits: Mutex::default(),
@@ -405,10 +414,11 @@ impl Writer {
 
     /// Returns whether the index has any entry of a source, by its number.
     pub fn has_entries(&self, source: u32) -> bool {
-        let shards = self.classes.values().flat_map(|held| &held.manifest.shards);
-        let mut own = shards.filter(|shard| shard.source == source);
-        own.any(|shard| {
-            [FileKind::Entries, FileKind::Dirs].iter().any(|&kind| shard.file(kind).is_some())
+        self.classes.values().map(|held| &held.manifest.shards).any(|shards| {
+            let pages = shards.pages.iter().filter(|page| page.source == source);
+            let loose = shards.loose.iter().filter(|shard| shard.source == source);
+            let mut sums = pages.map(|page| page.totals).chain(loose.map(|shard| shard.totals));
+            sums.any(|totals| totals.entries > 0 || totals.dirs > 0)
         })
     }
 
@@ -500,14 +510,15 @@ impl Writer {
         }
         let mut published = self.published_in_all();
         published.generation = self.generation;
-        let files = self.write_manifests()?;
+        let tree = self.write_manifests()?;
         // Nothing is removed before the new generation counts.
-        let current = self.leave(&files)?;
+        let current = self.leave(&tree)?;
         let disk = &self.options.disk;
         disk.sync_all(&self.path)?;
         let new = self.path.join("CURRENT.new");
         manifest::write(disk, &new, &current, self.public_mode(), true)?;
         disk.replace(&new, &names::current(&self.path))?;
+        self.current_tree = tree;
         // The generation is committed, whatever becomes of this.
         published.unrecorded = self.write_failures().err().map(|error| error.to_string());
         Ok(published)
@@ -548,20 +559,25 @@ impl Writer {
         self.contents().drop_empty();
     }
 
-    /// Writes all that says what is in the generation, and returns the files of it.
-    fn write_manifests(&mut self) -> Result<Files> {
-        let disk = &self.options.disk;
-        for (&class, held) in &mut self.classes {
+    /// Writes all that says what is in the generation, and returns what it consists of.
+    fn write_manifests(&mut self) -> Result<Tree> {
+        let mut classes = std::mem::take(&mut self.classes);
+        for (&class, held) in &mut classes {
             if self.changed.contains(&class) {
                 held.written = self.generation;
+                self.make_pages(class, &mut held.manifest.shards, &mut held.gated)?;
                 let directory = self.dirs.ensure(&self.table, class)?;
                 let path = names::manifest(&directory, self.generation);
-                manifest::write(disk, &path, &held.manifest, 0o644, false)?;
+                manifest::write(&self.options.disk, &path, &held.manifest, 0o644, false)?;
             }
         }
+        self.classes = classes;
+        let disk = &self.options.disk;
         let listed = class_lists(&self.table, &self.dirs, &self.classes);
-        let (before, written) = &self.lists;
-        let lists = listed.write((disk, &self.names), self.generation, before, written)?;
+        let grants = |class: &ClassId| grants_of(&self.table, *class);
+        let changed = self.changed.iter().flat_map(|class| class_lists::listed_for(&grants(class)));
+        let changed = changed.collect();
+        let lists = listed.write((disk, &self.names), self.generation, &changed, &self.lists)?;
         let catalog = Catalog {
             key: self.names.key(),
             classes: listed.everybody,
@@ -571,9 +587,9 @@ impl Writer {
         let path = names::catalog(&self.path, self.generation);
         manifest::write(disk, &path, &catalog, self.public_mode(), false)?;
         let path = names::all_manifests(&self.path, self.generation);
-        let all = self.all_manifests(&self.classes, &self.scans, lists)?;
+        let all = self.all_manifests(&self.classes, &self.scans, lists.clone())?;
         manifest::write(disk, &path, &all, 0o600, false)?;
-        cleaning::files_in(&self.names, self.generation, &all)
+        Ok(Tree::of(self.generation, &lists, &all.classes))
     }
 
     /// Returns the manifests of all classes, given what these hold.
@@ -596,8 +612,7 @@ impl Writer {
                 manifest: held.written,
             };
             used.extend(record.grants());
-            let gated = PackedList::new(held.gated.clone()).map_err(failed)?;
-            let manifest = held.manifest.clone();
+            let Held { manifest, gated, .. } = held.clone();
             manifests.push(ClassManifest { class: record, manifest, gated });
         }
         let grant = |id: GrantId| (id.0, GrantRecord::new(&self.table.grant(id)));
@@ -639,6 +654,12 @@ impl Writer {
         format!("{}-{}", self.generation, self.next_shard.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Returns the id of another file or shard, which nobody guesses.
+    fn new_secret_id(&self) -> String {
+        let number = self.next_shard.fetch_add(1, Ordering::Relaxed);
+        format!("{}-{number}-{}", self.generation, hex::encode(self.salt_of(number)))
+    }
+
     /// Writes a shard and returns its id.
     fn write_shard(&self, class: ClassId, source: u32, builder: Builder) -> Result<String> {
         let directory = self.dirs.ensure(&self.table, class)?;
@@ -653,15 +674,11 @@ impl Writer {
     fn write_sealed(&self, class: ClassId, begun: u32, builder: SealedBuilder) -> Result<()> {
         let known = self.begun.get(&begun);
         let source = known.map_or(begun, |known| known.owner(begun));
-        let number = || self.next_shard.fetch_add(1, Ordering::Relaxed);
-        let own = number();
+        let own = self.next_shard.fetch_add(1, Ordering::Relaxed);
         let directory = self.dirs.ensure(&self.table, class)?;
         let write_gated = |builder| {
             let directory = self.dirs.ensure_gated(&self.table, class)?;
-            let number = number();
-            // Nobody guesses the name.
-            let id = format!("{}-{number}-{}", self.generation, hex::encode(self.salt_of(number)));
-            let disk = Some(&self.options.disk);
+            let (id, disk) = (self.new_secret_id(), Some(&self.options.disk));
             write_shard(ShardTarget { disk, directory: &directory, id, source }, builder)
         };
         let target = SealedTarget {
@@ -697,11 +714,15 @@ fn class_lists(
 ) -> ClassLists {
     let mut lists = ClassLists::default();
     for (&class, held) in classes {
-        let grants: Vec<_> = table.grants_of(class).into_iter().map(|id| table.grant(id)).collect();
+        let grants = grants_of(table, class);
         let place = dirs.place(table, class);
         lists.add(ListedClass { place, manifest: held.written }, &grants);
     }
     lists
+}
+
+fn grants_of(table: &ClassTable, class: ClassId) -> Vec<Arc<Grant>> {
+    table.grants_of(class).into_iter().map(|id| table.grant(id)).collect()
 }
 
 /// Returns what shard writers have: rows and sealed records by class, and what they have seen.

@@ -149,7 +149,7 @@ fn contents(index: &Path) -> (BTreeMap<String, i64>, usize) {
     let opened = Index::open(index).unwrap();
     let mut totals = BTreeMap::new();
     for path in DIRECTORIES {
-        for shard in opened.shards() {
+        for shard in opened.shards().unwrap() {
             let below = shard.totals_below(path).unwrap();
             *totals.entry(format!("{path} entries")).or_default() += below.entries + below.dirs;
             *totals.entry(format!("{path} bytes")).or_default() += below.bytes;

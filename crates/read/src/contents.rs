@@ -21,7 +21,7 @@ impl Contents {
     /// entries.
     pub fn of(index: &Index, source: &SourceRecord, path: &str, most: usize) -> Result<Self> {
         let mut found: Option<Vec<(String, Inode)>> = None;
-        for shard in index.shards_of(source.id) {
+        for shard in index.shards_at(source.id, path)? {
             let listings = shard.listings_at(path)?;
             let Some(first) = listings.first() else { continue };
             let all = found.get_or_insert_default();

@@ -73,7 +73,7 @@ impl<'a> DepthFirst<'a> {
     pub fn new(start: &'a Start, columns: impl Into<Columns>) -> Result<Self> {
         let columns = columns.into();
         let mut heap = BinaryHeap::new();
-        for shard in start.view.shards_of(start.source.id) {
+        for shard in start.view.shards_below(start.source.id, &start.path)? {
             let listings = shard.listings_below(&start.path)?;
             if !listings.is_empty() {
                 let first = shard.covers()?.first().map_or("", |cover| cover.prefix.as_str());

@@ -99,7 +99,7 @@ pub fn look_up(index: &Index, source: &SourceRecord, path: &str) -> Result<Optio
         return Ok(Some(root_inode(source)));
     };
     let name = base_name(path);
-    for shard in index.shards_of(source.id) {
+    for shard in index.shards_at(source.id, directory)? {
         let listings = shard.listings_at(directory)?;
         let Some(first) = listings.first() else { continue };
         let dev = shard.device_of(first.start)?;
@@ -154,7 +154,7 @@ pub fn permits(
 /// Returns whether the caller sees the listing of a directory, so that what is not in it does not
 /// exist.
 pub(crate) fn lists(index: &Index, source: &SourceRecord, path: &str) -> Result<bool> {
-    for shard in index.shards_of(source.id) {
+    for shard in index.shards_at(source.id, path)? {
         if !shard.listings_at(path)?.is_empty() {
             return Ok(true);
         }
@@ -165,7 +165,7 @@ pub(crate) fn lists(index: &Index, source: &SourceRecord, path: &str) -> Result<
 /// Returns the device of what is in a directory, which is another than its own where something is
 /// mounted there; `None` where the caller does not see the listing.
 pub fn device_within(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<u64>> {
-    for shard in index.shards_of(source.id) {
+    for shard in index.shards_at(source.id, path)? {
         if let Some(listings) = shard.listings_at(path)?.first() {
             return Ok(Some(shard.device_of(listings.start)?));
         }
@@ -201,7 +201,7 @@ pub fn xattrs_of(
     path: &str,
 ) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
-    for shard in index.shards_of(source.id) {
+    for shard in index.shards_with_values(source.id, parent(path).unwrap_or_default())? {
         for batch in read_xattrs(shard)? {
             let batch = batch?;
             let (paths, names) = (VALUE_PATH.of(&batch)?, NAME.of(&batch)?);

@@ -16,7 +16,7 @@ pub fn root_is_listed(index: &Index, source: &SourceRecord) -> Result<bool> {
     if around.id == source.id {
         return Ok(false);
     }
-    for shard in index.shards_of(around.id) {
+    for shard in index.shards_at(around.id, &directory)? {
         if !shard.listings_at(&directory)?.is_empty() {
             let path = join(&directory, base_name(&source.root));
             return Ok(look_up(index, around, &path)?.is_some());

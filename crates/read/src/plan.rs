@@ -13,7 +13,7 @@ use arrow::array::RecordBatch;
 use canopy_index::column::{LISTING, NAME};
 use canopy_index::schema::ROW_GROUP_ROWS;
 use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange, Shard, ShardRead, holds};
-use canopy_model::join;
+use canopy_model::{join, parent};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -52,23 +52,12 @@ pub struct Placed {
 /// Gives the shards of a source with listings at or below a path in it, escaped. Opens the shards
 /// of which the manifest does not tell.
 pub fn below(index: &Index, source: u32, path: &str) -> Result<Vec<ShardRange>> {
-    below_in(index.shards_of(source), path)
+    ranges(index.shards_below(source, path)?, |shard| shard.listings_below(path))
 }
 
-/// As [`below`], of some of the shards of a source.
-pub fn below_in<'a>(
-    shards: impl IntoIterator<Item = &'a Arc<Shard>>,
-    path: &str,
-) -> Result<Vec<ShardRange>> {
-    ranges(shards, |shard| shard.listings_below(path))
-}
-
-/// As [`below_in`], with the listings of the path itself alone.
-pub fn at_in<'a>(
-    shards: impl IntoIterator<Item = &'a Arc<Shard>>,
-    path: &str,
-) -> Result<Vec<ShardRange>> {
-    ranges(shards, |shard| shard.listings_at(path))
+/// As [`below`], with the listings of the path itself alone.
+pub fn at(index: &Index, source: u32, path: &str) -> Result<Vec<ShardRange>> {
+    ranges(index.shards_at(source, path)?, |shard| shard.listings_at(path))
 }
 
 fn ranges<'a>(
@@ -87,18 +76,20 @@ fn ranges<'a>(
 
 /// Cuts the rows of one file of all shards of a source that belong to the listings at or below a
 /// path into units, those of a shard one after the other. Opens no shard without such a file. Of
-/// values of extended attributes, gives all that count: a shard of them has no listing of their
+/// values of extended attributes, gives others, too: a shard of them has no listing of their
 /// entries.
 pub fn units_below(index: &Index, source: u32, path: &str, kind: FileKind) -> Result<Vec<Unit>> {
-    let shards = index.shards_of(source).filter(|shard| shard.rows(kind) > 0);
     let mut all = Vec::new();
     if kind == FileKind::Xattrs {
-        for shard in shards {
+        // The path may be that of an entry.
+        for shard in index.shards_with_values(source, parent(path).unwrap_or_default())? {
             all.extend(units(shard, kind, &shard.live_values()?));
         }
         return Ok(all);
     }
-    for range in below_in(shards, path)? {
+    let shards = index.shards_below(source, path)?.into_iter();
+    let shards = shards.filter(|shard| shard.rows(kind) > 0);
+    for range in ranges(shards, |shard| shard.listings_below(path))? {
         all.extend(range.units(kind, &range.rows(kind)?));
     }
     Ok(all)

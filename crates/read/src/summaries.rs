@@ -44,7 +44,7 @@ impl StatisticsRequest {
 /// The statistics of all entries at and below a directory, as far as the caller sees them.
 pub fn of_subtree(subtree: &Subtree<'_>, wanted: &StatisticsRequest) -> Result<ByOwner> {
     let sum = Mutex::new(ByOwner::default());
-    let shards = subtree.shards();
+    let shards = subtree.shards()?;
     let start = |_| Ok(ByOwner::default());
     let work = |found: &mut ByOwner, shard: &&Shard| of_shard(shard, subtree.path, wanted, found);
     let finish = |found: ByOwner| {

@@ -60,9 +60,10 @@ impl<'a> Subtree<'a> {
         Subtree { index: &start.view, source: start.source.id, path: &start.path, threads }
     }
 
-    /// The shards of its source.
-    pub fn shards(&self) -> Vec<&'a Shard> {
-        self.index.shards_of(self.source).map(|shard| shard.as_ref()).collect()
+    /// The shards that may have something of it.
+    pub fn shards(&self) -> Result<Vec<&'a Shard>> {
+        let shards = self.index.shards_below(self.source, self.path)?;
+        Ok(shards.into_iter().map(AsRef::as_ref).collect())
     }
 
     /// As [`Subtree::sum`], where nothing was seen before, and nobody asks later what was.
@@ -90,7 +91,15 @@ impl<'a> Subtree<'a> {
         };
         // Starting a thread takes longer than a few look-ups.
         let mut shards = Vec::new();
-        for shard in self.shards() {
+        let asked = match alone {
+            true => {
+                let (totals, links, asked) = self.index.sums_below(self.source, self.path)?;
+                *found.lock() = (totals, links);
+                asked.into_iter().map(AsRef::as_ref).collect()
+            }
+            false => self.shards()?,
+        };
+        for shard in asked {
             match if alone { shard.once_below(self.path)? } else { None } {
                 Some((totals, links)) => {
                     let mut found = found.lock();
@@ -117,7 +126,7 @@ impl<'a> Subtree<'a> {
     /// Sums over everything below the directory, each link as often as it occurs.
     pub fn sum_of_names(&self) -> Result<Totals> {
         let sum = Mutex::new(Totals::default());
-        let shards = self.shards();
+        let shards = self.shards()?;
         in_parallel(
             self.threads.min(shards.len() / THREAD_LOOKUPS),
             &shards,
@@ -134,7 +143,7 @@ impl<'a> Subtree<'a> {
     /// them. A directory that cannot be listed is there with itself alone.
     pub fn nodes(&self, depth: usize) -> Result<Vec<DirectoryTotals>> {
         let all = Mutex::new(Vec::new());
-        in_parallel(self.threads, &self.shards(), |shard| -> Result<()> {
+        in_parallel(self.threads, &self.shards()?, |shard| -> Result<()> {
             let listings = shard.listings_below(self.path)?;
             if listings.is_empty() {
                 return Ok(());
@@ -164,7 +173,7 @@ impl<'a> Subtree<'a> {
     pub fn links(&self) -> Result<Vec<LinkSighting>> {
         let all = Mutex::new(Vec::new());
         let shards: Vec<&Shard> =
-            self.shards().into_iter().filter(|shard| shard.has_hardlinks()).collect();
+            self.shards()?.into_iter().filter(|shard| shard.has_hardlinks()).collect();
         in_parallel(self.threads, &shards, |shard| -> Result<()> {
             let rows = shard.hardlinks(&shard.listings_below(self.path)?)?;
             let ordinals: Vec<u32> = rows.iter().map(|row| row.listing).collect();

@@ -246,13 +246,12 @@ fn plan(
             });
             continue;
         }
-        let shards = || index.shards_of(source.id);
         let mut ranges = match &exact {
-            Some(path) => plan::at_in(shards(), path)?,
-            None => plan::below_in(shards(), &below)?,
+            Some(path) => plan::at(index, source.id, path)?,
+            None => plan::below(index, source.id, &below)?,
         };
         for path in split_directories(&ranges)? {
-            let parts = plan::at_in(shards(), &path)?;
+            let parts = plan::at(index, source.id, &path)?;
             for part in &parts {
                 let same = |range: &&mut ShardRange| Arc::ptr_eq(&range.shard, &part.shard);
                 if let Some(range) = ranges.iter_mut().find(same) {
@@ -314,8 +313,7 @@ fn extent(index: &Index, table: &Table, work: &VecDeque<Work>) -> Extent {
             });
             let read: HashSet<*const Shard> =
                 ranges.map(|range| Arc::as_ptr(&range.shard)).collect();
-            let all = index.sources().iter().flat_map(|source| index.shards_of(source.id)).count();
-            ("shards", read.len(), all)
+            ("shards", read.len(), index.file_counts(FileKind::Listings).0)
         }
     };
     Extent { table: table.name.to_owned(), counts: vec![counts] }

@@ -209,11 +209,7 @@ impl IndexTable {
 
     /// Returns how much of the table the work is.
     fn extent(&self, index: &Index, work: &VecDeque<Work>) -> Extent {
-        let shards = index.sources().iter().flat_map(|source| index.shards_of(source.id));
-        let groups = shards.map(|shard| shard.row_groups(self.table.kind).len());
-        let (all_shards, all_groups) = groups
-            .filter(|&groups| groups > 0)
-            .fold((0, 0), |(shards, all), groups| (shards + 1, all + groups));
+        let (all_shards, all_groups) = index.file_counts(self.table.kind);
         let (mut shards, mut groups, mut last) = (0, 0, None);
         for work in work {
             let Work::Unit(_, unit) = work else { continue };

@@ -19,6 +19,7 @@ use canopy_read::locate::{absolute_path, look_up, source_of};
 use canopy_read::plan::{BATCH_ROWS, Placed, ShardRange};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 /// Rows of directories that are compared at a time, of both generations together.
 const PORTION_ROWS: u64 = 1 << 17;
@@ -193,7 +194,9 @@ pub fn differences(old: &Index, new: &Index, path: Option<&str>) -> Result<Vec<D
     let roots: HashSet<&str> = sources.filter(is_asked).collect();
     let mut found = Found::default();
     found.compare(entries_at(old, &roots)?, entries_at(new, &roots)?, |_| false);
-    let (old, new) = (Side::of(old, path, &roots)?, Side::of(new, path, &roots)?);
+    let shards = (old.shards_beside(new)?, new.shards_beside(old)?);
+    let old = Side::of(old, shards.0, path, &roots)?;
+    let new = Side::of(new, shards.1, path, &roots)?;
     let hashes = PathHashes::default();
     let mut loose = old.without(&new, true, &hashes)?;
     loose.extend(new.without(&old, false, &hashes)?);
@@ -230,9 +233,14 @@ fn count_once(differences: &mut [Difference], mut counted: HashSet<InodeKey>) {
 }
 
 impl<'a> Side<'a> {
-    fn of(index: &'a Index, path: Option<&'a str>, roots: &'a HashSet<&'a str>) -> Result<Self> {
+    fn of(
+        index: &'a Index,
+        all: Vec<&Arc<Shard>>,
+        path: Option<&'a str>,
+        roots: &'a HashSet<&'a str>,
+    ) -> Result<Self> {
         let mut shards = Vec::new();
-        for shard in index.shards() {
+        for shard in all {
             let id = shard.record().source;
             let Some(source) = index.sources().iter().find(|source| source.id == id) else {
                 continue;

@@ -16,7 +16,7 @@ use crate::places;
 use crate::{Engine, companion, interrupt};
 use anyhow::Context;
 use canopy_index::{
-    Disk, NewSource, Retention, ScanRecord, Unfinished, UnfinishedSource, Writer, WriterOptions,
+    NewSource, Retention, ScanRecord, Unfinished, UnfinishedSource, Writer, WriterOptions,
 };
 use canopy_model::{
     Approach, Attributes, Audience, ClassTable, Grant, OwnerLimits, escape, unescape,
@@ -227,7 +227,7 @@ pub fn run(
         copied_rows_max: arguments.copied_rows,
         keep_replaced: !arguments.replace,
         retention: arguments.keep.clone(),
-        disk: Disk::default(),
+        ..WriterOptions::default()
     };
     let mut writer = Writer::open(&location, options.clone())?;
     if companion::must_refresh(&writer, engine) {

@@ -54,14 +54,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
 pub(super) fn count(index: &Index, source: Option<u32>) -> anyhow::Result<(i64, u64, usize)> {
     let is_asked = |id: u32| source.is_none_or(|asked| asked == id);
     let roots = index.sources().iter().filter(|source| is_asked(source.id)).count();
-    let mut sum = (roots as i64, 0, 0);
-    for shard in index.shards().iter().filter(|shard| is_asked(shard.record().source)) {
-        let totals = shard.totals_below("")?;
-        sum.0 += totals.entries + totals.dirs;
-        sum.1 += shard.record().bytes();
-        sum.2 += 1;
-    }
-    Ok(sum)
+    let (shards, bytes, totals) = index.extent(source)?;
+    Ok((roots as i64 + totals.entries + totals.dirs, bytes, shards))
 }
 
 fn as_json(index: &Index) -> anyhow::Result<Value> {

@@ -229,6 +229,7 @@ pub fn update(
             keep_replaced: true,
             retention: None,
             disk: Disk::default(),
+            ..WriterOptions::default()
         },
     )?;
     if companion::must_refresh(&writer, engine) {

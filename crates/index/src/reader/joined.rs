@@ -1,9 +1,8 @@
 //! Two indexes read as one: a user's own beside the site's.
 
-use super::{ClassTables, Classes, Index, Tables};
-use crate::shard::Shard;
+use super::{ClassTables, Classes, Index, IndexPage, Tables, of_source};
 use canopy_model::is_below;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The bit that numbers of sources of the own index have: writers count from 0 up.
 const OWN: u32 = 1 << 31;
@@ -18,11 +17,16 @@ impl Index {
             self.sources.push(source);
         }
         self.sort_sources();
-        for shard in &own.shards {
-            let mut record = shard.record().clone();
-            record.source |= OWN;
-            self.shards.push(Arc::new(Shard::new(record, shard.place.clone())));
-        }
+        let loose = own.loose.into_iter();
+        self.loose.extend(loose.map(|shard| {
+            let source = shard.record().source | OWN;
+            of_source(shard, source)
+        }));
+        Arc::make_mut(&mut self.pages).extend(own.pages.iter().map(|page| {
+            let (record, place) = (page.record.clone(), page.place.clone());
+            let source = page.source | OWN;
+            Arc::new(IndexPage { record, place, source, shards: OnceLock::new() })
+        }));
         self.classes = Classes {
             all: self.classes.all.zip(own.classes.all).map(|(site, own)| site + own),
             visible: self.classes.visible + own.classes.visible,
@@ -56,7 +60,11 @@ impl Index {
         };
         self.sources.retain(|source| !is_covered(source.id, &source.root));
         let kept = &self.sources;
-        self.shards.retain(|shard| kept.iter().any(|source| source.id == shard.record().source));
+        let is_kept = |id: u32| kept.iter().any(|source| source.id == id);
+        self.loose.retain(|shard| is_kept(shard.record().source));
+        if self.pages.iter().any(|page| !is_kept(page.source)) {
+            Arc::make_mut(&mut self.pages).retain(|page| is_kept(page.source));
+        }
         self
     }
 }

@@ -5,10 +5,17 @@
 //! that sums and rows of what is left are known without reading anything.
 
 use super::{RowRange, Shard};
+use crate::builder::SHARD_ROWS_MAX;
 use crate::error::{Error, Result};
 use crate::schema::FileKind;
 use crate::shard_record::DeadListings;
 use canopy_model::Totals;
+
+/// Rows that count below which a shard is small.
+pub(crate) const SMALL_ROWS_MAX: usize = SHARD_ROWS_MAX / 8;
+
+/// The share of dead rows, as one of so many, from which on they are too many.
+const DEAD_SHARE: usize = 3;
 
 impl Shard {
     /// Returns the listings that count, as ranges of ordinals, sorted and disjoint.
@@ -57,6 +64,31 @@ impl Shard {
         }
         live.retain(|range| !range.is_empty());
         Ok(live)
+    }
+
+    /// Returns how many of its rows count, and how many there are: listings, what is in them, and
+    /// values of extended attributes. Opens no file.
+    pub(crate) fn live_rows(&self) -> Result<(usize, usize)> {
+        let kinds = [FileKind::Entries, FileKind::Dirs, FileKind::Xattrs, FileKind::Listings];
+        let all: usize = kinds.iter().map(|&kind| self.rows(kind)).sum();
+        let listings = self.dead()?.iter().map(|dead| {
+            let within = dead.totals.entries.saturating_add(dead.totals.dirs).max(0) as usize;
+            within + (dead.end - dead.first) as usize
+        });
+        let values = self.unpacked(self.record.dead_values.get())?;
+        let values = values.iter().map(|(first, end)| end.saturating_sub(*first) as usize);
+        Ok((all.saturating_sub(listings.chain(values).sum()), all))
+    }
+
+    /// Returns whether it has few rows that count.
+    pub(crate) fn is_small(&self) -> Result<bool> {
+        Ok(self.live_rows()?.0 < SMALL_ROWS_MAX)
+    }
+
+    /// Returns whether too many of its rows do not count.
+    pub(crate) fn is_wasteful(&self) -> Result<bool> {
+        let (live, all) = self.live_rows()?;
+        Ok(live < all - all / DEAD_SHARE)
     }
 
     /// Returns the ranges of listings that do not count.

@@ -138,6 +138,12 @@ impl Shard {
         }
     }
 
+    /// Returns whether it may have values of extended attributes of what is in a directory or below.
+    pub(crate) fn may_have_values(&self, directory: &str) -> bool {
+        let prefix = self.record.values_prefix.as_deref();
+        prefix.is_some_and(|prefix| Overlap::of(prefix, directory) != Overlap::Outside)
+    }
+
     /// Returns whether the manifest alone has the sums over all entries below a directory, and
     /// their hard links.
     pub fn tells_totals_below(&self, directory: &str) -> bool {

@@ -13,34 +13,62 @@
 //! other. One that is dropped has a file in common with any that stay only if it has with the next
 //! newer or the next older of those: only these are read. One whose manifests are damaged or missing
 //! needs nothing any more, and is passed over.
+//!
+//! Generations are compared as trees: of a class with the same manifest, and of a page that both
+//! have, nothing is read.
 
+use super::pages::ReadPages;
 use super::{Writer, now_ns};
+use crate::class_lists::ListRecord;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::journal::{self, Intent, Leftover};
-use crate::manifest::{self, AllManifests, ClassManifest, Current, Manifest};
-use crate::names::{self, Names};
+use crate::manifest::{self, AllManifests, ClassManifest, Current, Manifest, ShardSet};
+use crate::names::{self, ClassPlace, Names};
+use crate::pages::{PageId, PageRecord};
 use crate::retention::{KeptGeneration, Leaving};
 use crate::schema::FileKind;
+use crate::shard::ClassDir;
 use crate::shard_record::ShardRecord;
 use crate::unfinished;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
-/// The files of a generation, each with whether it is needed to read the generation as the writer
-/// can: all are but those that tell others what they may read, or keep it for those who know its
-/// path.
+/// Files of a generation, each with whether it is needed to read the generation as the writer can:
+/// all are but those that tell others what they may read, or keep it for those who know its path.
 pub(super) type Files = HashMap<PathBuf, bool>;
+
+/// What a generation consists of.
+#[derive(Default)]
+pub(super) struct Tree {
+    generation: u64,
+    lists: Vec<ListRecord>,
+    classes: HashMap<ClassPlace, ClassFiles>,
+}
+
+/// What the manifest of a class names.
+struct ClassFiles {
+    /// The generation of the manifest.
+    manifest: u64,
+    /// Pages of shards.
+    pages: Vec<Arc<PageRecord>>,
+    /// Pages of shards that only sealed records name.
+    gated: Vec<Arc<PageRecord>>,
+    /// Names of other files, each with whether it is needed to read the generation as the writer
+    /// can.
+    others: Vec<(String, bool)>,
+}
 
 const MEBIBYTE: u64 = 1 << 20;
 
 impl Writer {
-    /// Returns what `CURRENT` says when the generation that is being written, with these files, is
-    /// committed now. Takes note of what goes then, and of what goes later.
-    pub(super) fn leave(&self, files: &Files) -> Result<Current> {
+    /// Returns what `CURRENT` says when the generation that is being written, which consists of this,
+    /// is committed now. Takes note of what goes then, and of what goes later.
+    pub(super) fn leave(&self, tree: &Tree) -> Result<Current> {
         let (generation, published_ns) = (self.generation, now_ns());
         let mut all = vec![KeptGeneration { generation, published_ns }];
         all.extend(self.current.iter().flat_map(Current::all));
@@ -48,7 +76,7 @@ impl Writer {
         kept.remove(0);
         let retention = self.retention.clone();
         let mut next = Current { generation, published_ns, kept, leaving: Vec::new(), retention };
-        let intents = self.leaving(&next, files)?;
+        let intents = self.leaving(&next, tree)?;
         let disk = &self.options.disk;
         let mut waiting = Vec::new();
         match self.options.keep_replaced {
@@ -73,48 +101,57 @@ impl Writer {
     }
 
     /// Returns what is to be done with files that no generation needs any more, or only an older one
-    /// that is kept, once `next` is committed, the files of which are `files`.
-    fn leaving(&self, next: &Current, files: &Files) -> Result<BTreeMap<PathBuf, Intent>> {
+    /// that is kept, once `next` is committed, which consists of `tree`.
+    fn leaving(&self, next: &Current, tree: &Tree) -> Result<BTreeMap<PathBuf, Intent>> {
         let mut leaving = BTreeMap::new();
         let Some(current) = &self.current else { return Ok(leaving) };
-        let mut known = LastFiles { names: &self.names, last: Vec::new() };
+        let (names, pages) = (&self.names, &self.read_pages);
+        let mut known = LastTrees { names, last: Vec::new() };
         let older = |generation| {
             next.kept.iter().map(|kept| kept.generation).filter(move |&kept| kept < generation)
         };
         let stays = |generation| next.kept.iter().any(|kept| kept.generation == generation);
         let is_kept = stays(current.generation);
+        let gone = self.current_tree.without(Some(tree), names, pages)?;
         let before = match is_kept {
-            true => Rc::default(),
-            false => known.of_first(older(current.generation))?.unwrap_or_default(),
+            true => None,
+            false => known.of_first(older(current.generation))?,
         };
-        for (path, &is_past) in &self.current_files {
-            if files.contains_key(path) {
-                continue;
-            }
-            let needed = is_past && (is_kept || before.get(path) == Some(&true));
-            leaving.insert(path.clone(), if needed { Intent::Close } else { Intent::Remove });
+        let not_before = match &before {
+            Some(before) => Some(self.current_tree.without(Some(before), names, pages)?),
+            None => None,
+        };
+        for (path, is_past) in gone {
+            let is_before = not_before.as_ref().is_some_and(|gone| !gone.contains_key(&path));
+            let needed = is_past && (is_kept || is_before);
+            leaving.insert(path, if needed { Intent::Close } else { Intent::Remove });
         }
-        drop(before);
         for &KeptGeneration { generation, .. } in &current.kept {
             if stays(generation) {
                 continue;
             }
-            let Some(in_own) = known.of(generation)? else {
-                // What else it had is not known.
-                leaving.insert(names::catalog(&self.path, generation), Intent::Remove);
-                leaving.insert(names::all_manifests(&self.path, generation), Intent::Remove);
-                continue;
-            };
             let newer = next.kept.iter().rev().map(|kept| kept.generation);
-            let in_newer = known.of_first(newer.filter(|&kept| kept > generation))?;
-            let before = known.of_first(older(generation))?.unwrap_or_default();
-            for (path, _) in in_own.iter().filter(|(_, is_past)| **is_past) {
-                let stays = match &in_newer {
-                    Some(in_newer) => in_newer.get(path) == Some(&true),
-                    None => files.contains_key(path),
-                };
-                if !stays && before.get(path) != Some(&true) {
-                    leaving.insert(path.clone(), Intent::Remove);
+            let newer = known.of_first(newer.filter(|&kept| kept > generation))?;
+            let before = known.of_first(older(generation))?;
+            let own = known.of(generation)?;
+            let gone = own.as_ref().map(|own| -> Result<Files> {
+                let mut gone = own.without(Some(newer.as_deref().unwrap_or(tree)), names, pages)?;
+                if let Some(before) = &before {
+                    let not_before = own.without(Some(before), names, pages)?;
+                    gone.retain(|path, _| not_before.contains_key(path));
+                }
+                Ok(gone)
+            });
+            match gone.transpose() {
+                Ok(Some(gone)) => {
+                    let past = gone.into_iter().filter(|(_, is_past)| *is_past);
+                    leaving.extend(past.map(|(path, _)| (path, Intent::Remove)));
+                }
+                Err(error) if !is_lost(&error) => return Err(error),
+                // What else it had is not known.
+                Ok(None) | Err(_) => {
+                    leaving.insert(names::catalog(&self.path, generation), Intent::Remove);
+                    leaving.insert(names::all_manifests(&self.path, generation), Intent::Remove);
                 }
             }
         }
@@ -129,38 +166,48 @@ impl Writer {
     }
 }
 
-/// The files of generations, `None` of those that cannot be read any more; keeps those of the last
-/// ones that were asked for.
-struct LastFiles<'a> {
+/// What generations consist of, `None` of those that cannot be read any more; keeps the last ones
+/// that were asked for.
+struct LastTrees<'a> {
     names: &'a Names,
-    last: Vec<(u64, Option<Rc<Files>>)>,
+    last: Vec<(u64, Option<Rc<Tree>>)>,
 }
 
-impl LastFiles<'_> {
-    /// Returns the files of the first generation that can be read.
-    fn of_first(&mut self, generations: impl Iterator<Item = u64>) -> Result<Option<Rc<Files>>> {
+impl LastTrees<'_> {
+    /// Returns the first generation that can be read.
+    fn of_first(&mut self, generations: impl Iterator<Item = u64>) -> Result<Option<Rc<Tree>>> {
         for generation in generations {
-            if let Some(files) = self.of(generation)? {
-                return Ok(Some(files));
+            if let Some(tree) = self.of(generation)? {
+                return Ok(Some(tree));
             }
         }
         Ok(None)
     }
 
-    fn of(&mut self, generation: u64) -> Result<Option<Rc<Files>>> {
-        if let Some((_, files)) = self.last.iter().find(|(known, _)| *known == generation) {
-            return Ok(files.clone());
+    fn of(&mut self, generation: u64) -> Result<Option<Rc<Tree>>> {
+        if let Some((_, tree)) = self.last.iter().find(|(known, _)| *known == generation) {
+            return Ok(tree.clone());
         }
-        let files = match files_of(self.names, generation) {
-            Ok(files) => Some(Rc::new(files)),
-            Err(Error::Corrupt { .. }) => None,
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
+        let tree = match Tree::read(self.names, generation) {
+            Ok(tree) => Some(Rc::new(tree)),
+            Err(error) if is_lost(&error) => None,
             Err(error) => return Err(error),
         };
-        self.last.insert(0, (generation, files.clone()));
+        self.last.insert(0, (generation, tree.clone()));
         // One that is dropped, and its neighbours.
         self.last.truncate(3);
-        Ok(files)
+        Ok(tree)
+    }
+}
+
+/// Returns whether an error says that what a generation needs is damaged or missing.
+fn is_lost(error: &Error) -> bool {
+    match error {
+        Error::Corrupt { .. } => true,
+        Error::Io { source, .. } | Error::ShardFile { source, .. } => {
+            source.kind() == io::ErrorKind::NotFound
+        }
+        _ => false,
     }
 }
 
@@ -169,13 +216,13 @@ impl Drop for Writer {
     /// for it. What cannot be removed now is removed by the next writer.
     fn drop(&mut self) {
         if let Ok(left) = journal::read(&self.path) {
-            drop(clean(&self.options.disk, &self.names, &left));
+            drop(clean(&self.options.disk, &self.names, &left, &self.current_tree));
         }
         if let Ok(current) = current(&self.path)
             && unfinished::is_there(&self.path)
             && unfinished::files(&self.path, current.map_or(0, |it| it.generation)).is_none()
         {
-            drop(forget_unfinished(&self.options.disk, &self.names));
+            drop(forget_unfinished(&self.options.disk, &self.names, &self.current_tree));
         }
     }
 }
@@ -190,9 +237,10 @@ pub(super) fn current(index: &Path) -> Result<Option<Current>> {
 }
 
 /// Does what a journal says is to be done once its generation is committed, or removes what was made
-/// for it if it is not; then directories that are empty, and the journal. A path that leads through a
+/// for it if it is not; then directories that are empty, and the journal. `known` is a generation,
+/// which need not be the current one, as in all of these functions. A path that leads through a
 /// symbolic link is left alone, and so is what is neither a file nor a directory.
-pub(super) fn clean(disk: &Disk, names: &Names, left: &Leftover) -> Result<()> {
+pub(super) fn clean(disk: &Disk, names: &Names, left: &Leftover, known: &Tree) -> Result<()> {
     let index = names.index();
     if names::journal(index).symlink_metadata().is_err() {
         return Ok(());
@@ -200,7 +248,8 @@ pub(super) fn clean(disk: &Disk, names: &Names, left: &Leftover) -> Result<()> {
     let current = current(index)?;
     let mut in_use = Files::new();
     if let Some(current) = &current {
-        in_use = files_of(names, current.generation)?;
+        let made = left.intents.iter().filter(|(intent, _)| *intent == Intent::Make);
+        in_use = files_since(names, current.generation, known, made.map(|(_, path)| &**path))?;
         let lists = current.leaving.iter();
         in_use.extend(lists.map(|left| (names::leaving(index, left.generation), false)));
     }
@@ -219,18 +268,21 @@ pub(super) fn clean(disk: &Disk, names: &Names, left: &Leftover) -> Result<()> {
 }
 
 /// Removes what there is of a scan that has not come to its end, but for what is current.
-pub(super) fn forget_unfinished(disk: &Disk, names: &Names) -> Result<()> {
+pub(super) fn forget_unfinished(disk: &Disk, names: &Names, known: &Tree) -> Result<()> {
     let index = names.index();
+    let list = names::unfinished_files(index);
+    let intents = journal::read_at(&list)?.intents;
     let in_use = match current(index)? {
-        Some(current) => files_of(names, current.generation)?,
+        Some(current) => {
+            files_since(names, current.generation, known, intents.iter().map(|(_, path)| &**path))?
+        }
         None => Files::new(),
     };
     // First, so that it never names what is gone.
     disk.remove(&names::unfinished(index))?;
-    let list = names::unfinished_files(index);
     let mut directories = BTreeSet::new();
-    for (intent, below) in journal::read_at(&list)?.intents {
-        perform(disk, index, (intent, &below), &in_use, &mut directories)?;
+    for (intent, below) in &intents {
+        perform(disk, index, (*intent, below), &in_use, &mut directories)?;
     }
     remove_empty(disk, index, directories);
     disk.remove(&list)
@@ -242,6 +294,7 @@ pub(super) fn let_go(
     disk: &Disk,
     names: &Names,
     current: &mut Current,
+    known: &Tree,
     staying: usize,
 ) -> Result<()> {
     let index = names.index();
@@ -249,7 +302,8 @@ pub(super) fn let_go(
     if due.is_empty() {
         return Ok(());
     }
-    let in_use = files_of(names, current.generation)?;
+    // What has left never comes back.
+    let in_use = files_since(names, current.generation, known, std::iter::empty())?;
     let mut directories = BTreeSet::new();
     for Leaving { generation, .. } in due.iter().rev() {
         let path = names::leaving(index, *generation);
@@ -291,54 +345,149 @@ fn remove_empty(disk: &Disk, index: &Path, directories: BTreeSet<PathBuf>) {
     directories.iter().for_each(|directory| disk.remove_empty_dir(&index.join(directory)));
 }
 
-/// Returns the files of a generation.
-fn files_of(names: &Names, generation: u64) -> Result<Files> {
-    let path = names::all_manifests(names.index(), generation);
-    files_in(names, generation, &manifest::read(&path)?)
+/// Returns the files of a generation, of shards only those of which some of these paths may be: a
+/// page has no shard of a later generation than its own.
+fn files_since<'a>(
+    names: &Names,
+    generation: u64,
+    known: &Tree,
+    paths: impl Iterator<Item = &'a Path>,
+) -> Result<Files> {
+    let read;
+    let tree = match known.generation == generation {
+        true => known,
+        false => {
+            read = Tree::read(names, generation)?;
+            &read
+        }
+    };
+    let since = paths.filter_map(names::generation_of).min().unwrap_or(u64::MAX);
+    let is_read = |page: &PageRecord| page.id.generation >= since;
+    tree.files(None, names, &ReadPages::default(), is_read)
 }
 
-/// Returns the files of a generation with these manifests.
-pub(super) fn files_in(names: &Names, generation: u64, all: &AllManifests) -> Result<Files> {
-    let index = names.index();
-    let all_path = names::all_manifests(index, generation);
-    let corrupt = |error| Error::corrupt(&all_path, error);
-    let mut files = Files::new();
-    files.insert(names::catalog(index, generation), false);
-    files.insert(all_path.clone(), true);
-    let lists = all.lists.get().map_err(corrupt)?;
-    files.extend(lists.iter().map(|list| (names.list(list.principal, list.generation), false)));
-    for ClassManifest { class, manifest, gated } in &all.classes {
-        let directory = names.class(class.place);
-        files.insert(names::manifest(&directory, class.manifest), false);
-        let gated = gated.get().map_err(corrupt)?;
-        let all = data_files(&directory, manifest, gated);
-        files.extend(all.into_iter().map(|(path, _, is_past)| (path, is_past)));
+impl Tree {
+    /// Describes a generation with these lists of classes and manifests.
+    pub(super) fn of(generation: u64, lists: &[ListRecord], classes: &[ClassManifest]) -> Self {
+        let files = |ClassManifest { class, manifest, gated }: &ClassManifest| {
+            let sealed = manifest.sealed.iter().map(|file| (names::sealed_file(&file.id), false));
+            let tables = manifest.tables.iter().map(|file| (file.file_name(), true));
+            let files = ClassFiles {
+                manifest: class.manifest,
+                pages: manifest.shards.pages.clone(),
+                gated: gated.pages.clone(),
+                others: sealed.chain(tables).collect(),
+            };
+            (class.place, files)
+        };
+        Tree { generation, lists: lists.to_vec(), classes: classes.iter().map(files).collect() }
     }
-    Ok(files)
+
+    fn read(names: &Names, generation: u64) -> Result<Self> {
+        let path = names::all_manifests(names.index(), generation);
+        let all: AllManifests = manifest::read(&path)?;
+        let lists = all.lists.get().map_err(|error| Error::corrupt(&path, error))?;
+        Ok(Tree::of(generation, lists, &all.classes))
+    }
+
+    /// Returns the files of a generation that another one does not have.
+    fn without(&self, other: Option<&Tree>, names: &Names, pages: &ReadPages) -> Result<Files> {
+        self.files(other, names, pages, |_| true)
+    }
+
+    /// Returns the files of a generation that another one does not have; of shards, only those of
+    /// pages that may be read for that.
+    fn files(
+        &self,
+        other: Option<&Tree>,
+        names: &Names,
+        pages: &ReadPages,
+        is_read: impl Fn(&PageRecord) -> bool,
+    ) -> Result<Files> {
+        let index = names.index();
+        let mut files = Files::new();
+        if other.is_none_or(|other| other.generation != self.generation) {
+            files.insert(names::catalog(index, self.generation), false);
+            files.insert(names::all_manifests(index, self.generation), true);
+        }
+        let known: HashSet<_> = other.iter().flat_map(|other| &other.lists).collect();
+        let lists = self.lists.iter().filter(|list| !known.contains(list));
+        files.extend(lists.map(|list| (names.list(list.principal, list.generation), false)));
+        for (&place, class) in &self.classes {
+            let other = other.and_then(|other| other.classes.get(&place));
+            if other.is_some_and(|other| other.manifest == class.manifest) {
+                continue;
+            }
+            let directory = names.class(place);
+            files.insert(names::manifest(&directory, class.manifest), false);
+            let others = class.others.iter();
+            let is_new = |file| other.is_none_or(|other| !other.others.contains(file));
+            let others = others.filter(|file| is_new(file));
+            files.extend(others.map(|(name, is_past)| (directory.join(name), *is_past)));
+            let gated = directory.join(names::GATED);
+            for (directory, own, other, is_past) in [
+                (directory, &class.pages, other.map(|other| &other.pages), true),
+                (gated, &class.gated, other.map(|other| &other.gated), false),
+            ] {
+                let at = directory.clone();
+                let place = Arc::new(ClassDir::new(|| at));
+                let other = other.map_or(&[][..], Vec::as_slice);
+                let alone = |pages: &[Arc<PageRecord>], others: &[Arc<PageRecord>]| {
+                    let others: HashSet<PageId> = others.iter().map(|page| page.id).collect();
+                    let alone = pages.iter().filter(|page| !others.contains(&page.id));
+                    alone.cloned().collect::<Vec<_>>()
+                };
+                let mut stay = HashSet::new();
+                for page in alone(other, own) {
+                    let shards = pages.of(&place, &page)?;
+                    stay.extend(shards.iter().map(|shard| shard.record().id.clone()));
+                }
+                for page in alone(own, other) {
+                    files.insert(directory.join(page.id.file_name()), is_past);
+                    if !is_read(&page) {
+                        continue;
+                    }
+                    for shard in pages.of(&place, &page)?.iter() {
+                        if !stay.contains(&shard.record().id) {
+                            let own = shard_files(&directory, shard.record());
+                            files.extend(own.map(|(path, _)| (path, is_past)));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(files)
+    }
 }
 
-/// Returns the files that a class has besides its manifest, each with its size in bytes and whether
-/// it is needed to read the generation as the writer can.
+/// Returns whether a file of a shard or of sealed records that is needed now is one of the current
+/// generation, given its number: whatever has been written since is of a later one.
+pub(super) fn is_of_current(path: &Path, current: u64) -> bool {
+    names::generation_of(path).is_some_and(|generation| generation <= current)
+}
+
+/// Returns the files that a class has besides its manifest and pages, and the shards in these, each
+/// with its size in bytes.
 pub(super) fn data_files(
     directory: &Path,
     manifest: &Manifest,
-    gated: &[ShardRecord],
-) -> Vec<(PathBuf, u64, bool)> {
+    gated: &ShardSet,
+) -> Vec<(PathBuf, u64)> {
     let mut files = Vec::new();
-    let mut add = |directory: &Path, shard: &ShardRecord, is_past| {
-        let kinds = FileKind::ALL.into_iter().filter_map(|kind| Some((kind, shard.file(kind)?)));
-        files.extend(
-            kinds.map(|(kind, file)| (directory.join(shard.file_name(kind)), file.bytes, is_past)),
-        );
-    };
-    manifest.shards.iter().for_each(|shard| add(directory, shard, true));
     let in_gated = directory.join(names::GATED);
-    gated.iter().for_each(|shard| add(&in_gated, shard, false));
+    for (directory, set) in [(directory, &manifest.shards), (&in_gated, gated)] {
+        files.extend(set.loose.iter().flat_map(|shard| shard_files(directory, shard)));
+    }
     let sealed = manifest.sealed.iter();
-    files.extend(
-        sealed.map(|file| (directory.join(names::sealed_file(&file.id)), file.bytes, false)),
-    );
+    files.extend(sealed.map(|file| (directory.join(names::sealed_file(&file.id)), file.bytes)));
     let tables = manifest.tables.iter();
-    files.extend(tables.map(|file| (directory.join(file.file_name()), file.file.bytes, true)));
+    files.extend(tables.map(|file| (directory.join(file.file_name()), file.file.bytes)));
     files
+}
+
+/// Returns the files of a shard, each with its size in bytes.
+fn shard_files(directory: &Path, shard: &ShardRecord) -> impl Iterator<Item = (PathBuf, u64)> {
+    FileKind::ALL
+        .into_iter()
+        .filter_map(|kind| Some((directory.join(shard.file_name(kind)), shard.file(kind)?.bytes)))
 }

@@ -9,24 +9,19 @@ use super::cut::Cut;
 use super::{Writer, now_ns};
 use crate::builder::{Builder, SHARD_ROWS_MAX};
 use crate::error::Result;
+use crate::pages::PageRecord;
 use crate::schema::FileKind;
-use crate::shard::{RowRange, Shard};
+use crate::shard::{RowRange, SMALL_ROWS_MAX, Shard};
 use canopy_model::{ClassId, parallel};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Rows that count below which a shard is small.
-const SMALL_ROWS_MAX: usize = SHARD_ROWS_MAX / 8;
 
 /// Small shards of a source in a class from which on they become one.
 const SMALL_SHARDS_MAX: usize = 16;
 
 /// For how long a row may be dead before its shard is written anew, in nanoseconds.
 const DEAD_FOR_MAX_NS: i64 = 24 * 3600 * 1_000_000_000;
-
-/// The share of dead rows, as one of so many, from which on a shard is written anew.
-const DEAD_SHARE: usize = 3;
 
 /// Memory for which it pays that another thread writes, in bytes.
 const THREAD_BYTES: usize = 128 << 20;
@@ -82,7 +77,7 @@ impl Writer {
         let all = || groups.iter().flat_map(|group| &group.shards);
         let mut compacted = Compacted { shards: all().count(), is_partial, ..Compacted::default() };
         for shard in all() {
-            let (live, all) = rows(shard)?;
+            let (live, all) = shard.live_rows()?;
             compacted.dead += all - live;
         }
         let cuts = Mutex::new(Vec::new());
@@ -112,22 +107,33 @@ impl Writer {
     /// Finds out what is written anew, and whether there is more of it.
     fn groups(&self, due: Due, rows_max: usize) -> Result<(Vec<Group>, bool)> {
         let mut candidates: BTreeMap<(ClassId, u32), Vec<(Shard, usize, bool)>> = BTreeMap::new();
+        let small_max = if due == Due::Now { SMALL_SHARDS_MAX } else { 1 };
+        let now_ns = now_ns();
+        let is_old = |since: Option<i64>| since.is_some_and(|ns| now_ns - ns > DEAD_FOR_MAX_NS);
+        let is_dirty_page = |page: &PageRecord| match due {
+            Due::Any => page.dead_since_ns.is_some(),
+            Due::Now => page.is_wasteful || is_old(page.dead_since_ns),
+        };
         for source in self.sources().iter().map(|(source, _)| source.id) {
-            for (class, shard) in self.shards_of(source) {
-                let (live, all) = rows(&shard)?;
+            let has_many_small = |class: ClassId| {
+                let shards = self.classes.get(&class).map(|held| &held.manifest.shards);
+                let pages = shards.into_iter().flat_map(|shards| &shards.pages);
+                let own = pages.filter(|page| page.source == source);
+                own.map(|page| page.small_shards as usize).sum::<usize>() > small_max
+            };
+            let is_wanted = |class, page: &PageRecord| {
+                is_dirty_page(page) || page.small_shards > 0 && has_many_small(class)
+            };
+            for (class, shard) in self.shards_where(source, is_wanted)? {
+                let live = shard.live_rows()?.0;
                 let is_dirty = match due {
-                    Due::Any => live < all,
-                    Due::Now => {
-                        let since_ns = shard.record().dead_since_ns;
-                        let is_old = since_ns.is_some_and(|ns| now_ns() - ns > DEAD_FOR_MAX_NS);
-                        is_old || live < all - all / DEAD_SHARE
-                    }
+                    Due::Any => shard.has_dead(),
+                    Due::Now => shard.is_wasteful()? || is_old(shard.record().dead_since_ns),
                 };
                 candidates.entry((class, source)).or_default().push((shard, live, is_dirty));
             }
         }
         let (mut groups, mut sum, mut is_partial) = (Vec::new(), 0, false);
-        let small_max = if due == Due::Now { SMALL_SHARDS_MAX } else { 1 };
         for ((class, source), mut shards) in candidates {
             let small = shards.iter().filter(|(_, live, _)| *live < SMALL_ROWS_MAX).count();
             let join = small > small_max;
@@ -201,14 +207,4 @@ fn first_listings(shard: &Shard, listings: RowRange) -> Result<RowRange> {
         some.end = some.start + some.len() / 2;
     }
     Ok(some)
-}
-
-/// Counts the rows of a shard that count, and all of them.
-fn rows(shard: &Shard) -> Result<(usize, usize)> {
-    let kinds = [FileKind::Entries, FileKind::Dirs, FileKind::Xattrs, FileKind::Listings];
-    let all = kinds.iter().map(|&kind| shard.rows(kind)).sum();
-    let listings = shard.live_listings()?;
-    let (entries, dirs) = shard.rows_of(&listings)?;
-    let live = [entries, dirs, shard.live_values()?, listings];
-    Ok((live.iter().flatten().map(ExactSizeIterator::len).sum(), all))
 }

@@ -10,19 +10,20 @@
 //! is in. `cut_sealed` does the same with sealed records.
 
 use super::copying::{copy_listings, copy_values, read};
+use super::pages::page_with_room;
 use super::replaced::Replaced;
-use super::{Held, Writer, now_ns};
+use super::{Writer, now_ns};
 use crate::builder::Builder;
 use crate::column::*;
 use crate::error::{Error, Result};
 use crate::packed::PackedList;
+use crate::pages::PageRecord;
 use crate::schema::FileKind;
-use crate::shard::{ClassDir, RowRange, Shard};
+use crate::shard::{RowRange, Shard};
 use crate::shard_record::{DeadListings, ShardRecord};
 use canopy_model::ClassId;
 use rustc_hash::FxHashMap;
 use std::path::Path;
-use std::sync::Arc;
 
 /// Rows of the smallest shards, for comparing sizes.
 const SMALL_ROWS: usize = 4096;
@@ -65,9 +66,25 @@ impl Writer {
         left: &mut FxHashMap<ClassId, Vec<Builder>>,
     ) -> Result<()> {
         let Some(begun) = self.begun.get(&begun) else { return Ok(()) };
+        let source = replaced.source;
+        let is_replaced = |page: &PageRecord| {
+            let whole =
+                |directory| page.may_have_below(directory) || page.may_have_values(directory);
+            let alone = |directory| page.may_have_at(directory) || page.may_have_values(directory);
+            replaced.whole().any(whole) || replaced.alone().any(alone)
+        };
+        let max = self.options.page_shards_max;
+        // What is written anew joins the shards of one page.
+        let is_joined = |class: ClassId, page: &PageRecord| {
+            let comes = left.get(&class).is_some_and(|builders| !builders.is_empty());
+            let held = self.classes.get(&class).filter(|_| comes);
+            let joins = held.and_then(|held| page_with_room(&held.manifest.shards, source, 1, max));
+            joins.is_some_and(|joins| joins.id == page.id)
+        };
+        let is_wanted = |class, page: &PageRecord| is_joined(class, page) || is_replaced(page);
         let mut rests = Vec::new();
-        for (number, (class, shard)) in self.shards_of(replaced.source).into_iter().enumerate() {
-            rests.push(rest_of(class, shard, number as u32, replaced)?);
+        for (class, shard) in self.shards_where(source, is_wanted)? {
+            rests.push(rest_of(class, shard, replaced)?);
         }
         let joined = joined(&rests, left);
         let copied_rows_max = self.options.copied_rows_max;
@@ -99,30 +116,23 @@ impl Writer {
         }
         Ok(())
     }
-
-    /// Returns the shards of a source that are in the manifests.
-    pub(super) fn shards_of(&self, source: u32) -> Vec<(ClassId, Shard)> {
-        let mut found = Vec::new();
-        for (&class, Held { manifest, .. }) in &self.classes {
-            let directory = self.dirs.directory(&self.table, class);
-            let place = Arc::new(ClassDir::new(|| directory));
-            let shards = manifest.shards.iter().filter(|shard| shard.source == source);
-            found.extend(shards.map(|shard| (class, Shard::new(shard.clone(), place.clone()))));
-        }
-        found
-    }
 }
 
 /// Finds out what stays of a shard.
-fn rest_of(class: ClassId, shard: Shard, number: u32, replaced: &Replaced) -> Result<Rest> {
+fn rest_of(class: ClassId, shard: Shard, replaced: &Replaced) -> Result<Rest> {
+    let kept = replaced.kept.of(&shard.record().id);
+    let is_kept = |ordinal| kept.is_some_and(|kept| kept.has(ordinal));
     let mut dead = replaced_listings(&shard, replaced)?;
     let mut listings = Vec::new();
     for live in shard.live_listings()? {
-        listings
-            .extend(without(live, &mut dead, |ordinal| replaced.kept.has(number, ordinal as u32)));
+        listings.extend(without(live, &mut dead, |ordinal| is_kept(ordinal as u32)));
     }
     let before = shard.live_values()?;
-    let values = kept_values(&shard, &before, replaced)?;
+    let mut directories = replaced.whole().chain(replaced.alone());
+    let values = match directories.any(|directory| shard.may_have_values(directory)) {
+        true => kept_values(&shard, &before, replaced)?,
+        false => before.clone(),
+    };
     let (entries, dirs) = shard.rows_of(&listings)?;
     let rows = [&entries, &dirs, &values].into_iter().flatten().map(RowRange::len).sum();
     let changed = listings != shard.live_listings()? || values != before;

@@ -9,6 +9,7 @@ use crate::builder::Builder;
 use crate::column::*;
 use crate::error::Result;
 use crate::names::Secret;
+use crate::pages::PageRecord;
 use crate::schema::FileKind;
 use crate::sealed::{Part, Sealed, SealedBuilder};
 use crate::shard::{RowRange, Shard};
@@ -56,7 +57,11 @@ impl Writer {
                 }
             }
         }
-        for (_, shard) in self.shards_of(replaced.source) {
+        let is_replaced = |_, page: &PageRecord| {
+            replaced.whole().any(|directory| page.may_have_below(directory))
+                || replaced.alone().any(|directory| page.may_have_at(directory))
+        };
+        for (_, shard) in self.shards_where(replaced.source, is_replaced)? {
             self.hash_entries(&shard, replaced, &mut below, &mut passages)?;
         }
         for (class, file) in files {
@@ -66,6 +71,7 @@ impl Writer {
             let gone = below.found.iter().filter(|(hash, _)| own.contains(*hash));
             for passage in gone.filter_map(|(_, passage)| passage.as_ref()) {
                 let parts = file.behind(&self.names, passage)?;
+                self.read_gated(class, replaced.source)?;
                 let gated = parts.iter().flat_map(|part| &part.shards);
                 begun.cuts.lock().extend(gated.map(|shard| Cut::Gone(class, shard.id.clone())));
             }
@@ -125,6 +131,7 @@ impl Writer {
             return Ok(false);
         }
         let passage: Arc<str> = passage.into();
+        self.read_gated(class, replaced.source)?;
         for (mut part, shards) in parts.into_iter().zip(gated) {
             // They hold the same rows.
             let listers = self.classes.keys().copied().find(|&class| {

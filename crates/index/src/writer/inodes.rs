@@ -4,6 +4,7 @@ use super::Writer;
 use super::copying::read;
 use crate::column::{INO, LISTING, PATH};
 use crate::error::Result;
+use crate::pages::PageRecord;
 use crate::schema::FileKind;
 use crate::shard::{RowRange, Shard};
 
@@ -19,7 +20,8 @@ impl Writer {
         max: usize,
     ) -> Result<Option<Vec<String>>> {
         let mut found = Vec::new();
-        for (_, shard) in self.shards_of(source) {
+        let may_have = |_, page: &PageRecord| page.may_have_below(directory);
+        for (_, shard) in self.shards_where(source, may_have)? {
             let listings = listings_with(&shard, directory, inodes)?;
             for batch in read(&shard, FileKind::Listings, PATH, &listings)? {
                 let batch = batch?;

@@ -17,6 +17,7 @@ use super::{NewSource, Writer};
 use crate::column::*;
 use crate::digest::{DigestKey, Digester, Digests};
 use crate::error::{Error, Result};
+use crate::pages::PageRecord;
 use crate::schema::FileKind;
 use crate::shard::{RowRange, Shard};
 use crate::unfinished::{RemainingDirectory, RemainingExtent, UnfinishedSource};
@@ -127,16 +128,6 @@ impl Refresh {
         holds_or_above(&self.new, path)
     }
 
-    /// Returns the names of directories that are known in a directory and are none of these.
-    pub(super) fn names_gone(&self, path: &str, names: &HashSet<String>) -> Result<Vec<String>> {
-        let known = self.dirs_known.get(path).into_iter().flatten();
-        let mut gone: Vec<String> = known.filter(|name| !names.contains(*name)).cloned().collect();
-        for (_, shard) in &self.shards {
-            gone.extend(names_gone(shard, path, names)?);
-        }
-        Ok(gone)
-    }
-
     /// Takes note of a listing; returns whether the one that the index has stays in its place.
     pub(super) fn takes_note(
         &self,
@@ -224,8 +215,12 @@ impl Writer {
             return Err(Error::NoSource(new.root));
         };
         let new_source = NewSource { name: Some(name), ..new };
-        let shards = self.shards_of(source);
         let Selected { mut whole, new, alone, dirs_known, scanned_ns, compares } = selected;
+        let is_listed_again = |_, page: &PageRecord| {
+            whole.iter().any(|directory| page.may_have_below(directory))
+                || compares && alone.iter().any(|directory| page.may_have_at(directory))
+        };
+        let shards = self.shards_where(source, is_listed_again)?;
         let key = self.digest_key;
         let mut known = FxHashMap::default();
         for (number, (_, shard)) in shards.iter().enumerate() {
@@ -240,12 +235,13 @@ impl Writer {
             shard.close(FileKind::Listings);
         }
         whole.extend(new.iter().cloned());
+        let kept = KeptListings::none(
+            shards.iter().map(|(_, shard)| (&*shard.record().id, shard.rows(FileKind::Listings))),
+        );
         let refresh = Refresh {
             source,
             known,
-            kept: Arc::new(KeptListings::none(
-                shards.iter().map(|(_, shard)| shard.rows(FileKind::Listings)),
-            )),
+            kept: Arc::new(kept),
             shards,
             key,
             whole_asked: whole.len(),
@@ -261,6 +257,22 @@ impl Writer {
         self.begin_source(new_source, None, Some(refresh))
     }
 
+    /// Returns the names of directories that are known in a directory of a source that is listed
+    /// again and are none of these.
+    pub(super) fn names_gone(
+        &self,
+        refresh: &Refresh,
+        path: &str,
+        names: &HashSet<String>,
+    ) -> Result<Vec<String>> {
+        let known = refresh.dirs_known.get(path).into_iter().flatten();
+        let mut gone: Vec<String> = known.filter(|name| !names.contains(*name)).cloned().collect();
+        for shard in self.shards_at(refresh.source, path)? {
+            gone.extend(names_gone(&shard, path, names)?);
+        }
+        Ok(gone)
+    }
+
     pub(super) fn refresh(&self, begun: u32) -> Option<&Refresh> {
         self.begun.get(&begun)?.refresh.as_ref()
     }
@@ -273,9 +285,10 @@ impl Writer {
         path: &str,
     ) -> Result<HashMap<String, Attributes>> {
         let mut found = HashMap::new();
-        for (_, shard) in self.refresh(begun).map_or(&[][..], |refresh| &refresh.shards) {
+        let Some(refresh) = self.refresh(begun) else { return Ok(found) };
+        for shard in self.shards_at(refresh.source, path)? {
             let (_, dirs) = shard.rows_of(&shard.listings_at(path)?)?;
-            for batch in read(shard, FileKind::Dirs, INODE | NAME, &dirs)? {
+            for batch in read(&shard, FileKind::Dirs, INODE | NAME, &dirs)? {
                 let batch = batch?;
                 let names = NAME.of(&batch)?;
                 for at in 0..batch.num_rows() {
@@ -297,9 +310,10 @@ impl Writer {
     ) -> Result<bool> {
         let access = Digester::new(self.digest_key).of_access(access, &self.table);
         let mut has = false;
-        for (_, shard) in self.refresh(begun).map_or(&[][..], |refresh| &refresh.shards) {
+        let Some(refresh) = self.refresh(begun) else { return Ok(false) };
+        for shard in self.shards_at(refresh.source, path)? {
             let listings = shard.listings_at(path)?;
-            for batch in read(shard, FileKind::Listings, DEV | INO | ACCESS, &listings)? {
+            for batch in read(&shard, FileKind::Listings, DEV | INO | ACCESS, &listings)? {
                 let batch = batch?;
                 let (devs, inos) = (DEV.of(&batch)?, INO.of(&batch)?);
                 let accesses = ACCESS.of(&batch)?;
@@ -353,7 +367,7 @@ impl Writer {
         let mut whole: Vec<String> =
             refresh.whole.read().difference(&refresh.new).cloned().collect();
         for (path, names) in alone.iter().filter(|(path, _)| !pending.contains(path.as_str())) {
-            for gone in refresh.names_gone(path, names)? {
+            for gone in self.names_gone(refresh, path, names)? {
                 whole.push(join(path, &gone));
             }
         }

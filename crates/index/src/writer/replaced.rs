@@ -2,7 +2,7 @@
 
 use crate::digest::DigestKey;
 use canopy_model::{compare_paths, is_below};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,25 +29,44 @@ pub(super) struct Replaced {
     pub(super) origin: bool,
 }
 
-/// Which listings of a source stay: a bit each, by shard, as they are among those of the source, and
-/// ordinal. All threads set them.
+/// Which listings of a source stay, by shard. All threads add to them.
 #[derive(Default)]
-pub(super) struct KeptListings(Vec<Vec<AtomicU64>>);
+pub(super) struct KeptListings {
+    shards: Vec<KeptOfShard>,
+    /// Where a shard is among them, by its id.
+    places: FxHashMap<String, usize>,
+}
+
+/// Which listings of a shard stay: a bit each, by ordinal.
+pub(super) struct KeptOfShard(Vec<AtomicU64>);
 
 impl KeptListings {
-    /// Returns that none stays, of shards with so many listings.
-    pub(super) fn none(listings: impl Iterator<Item = usize>) -> Self {
-        let words = |bits: usize| (0..bits.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        KeptListings(listings.map(words).collect())
+    /// Returns that none stays, of shards with these ids and so many listings.
+    pub(super) fn none<'a>(shards: impl Iterator<Item = (&'a str, usize)>) -> Self {
+        let mut kept = KeptListings::default();
+        for (place, (id, listings)) in shards.enumerate() {
+            let words = (0..listings.div_ceil(64)).map(|_| AtomicU64::new(0));
+            kept.shards.push(KeptOfShard(words.collect()));
+            kept.places.insert(id.to_owned(), place);
+        }
+        kept
     }
 
-    /// Takes note that a listing stays.
+    /// Takes note that a listing of the shard at this place stays.
     pub(super) fn add(&self, shard: u32, ordinal: u32) {
-        self.0[shard as usize][ordinal as usize / 64].fetch_or(1 << (ordinal % 64), Relaxed);
+        let words = &self.shards[shard as usize].0;
+        words[ordinal as usize / 64].fetch_or(1 << (ordinal % 64), Relaxed);
     }
 
-    pub(super) fn has(&self, shard: u32, ordinal: u32) -> bool {
-        let word = self.0.get(shard as usize).and_then(|words| words.get(ordinal as usize / 64));
+    /// Returns those of a shard, by its id.
+    pub(super) fn of(&self, shard: &str) -> Option<&KeptOfShard> {
+        self.places.get(shard).map(|&place| &self.shards[place])
+    }
+}
+
+impl KeptOfShard {
+    pub(super) fn has(&self, ordinal: u32) -> bool {
+        let word = self.0.get(ordinal as usize / 64);
         word.is_some_and(|word| word.load(Relaxed) >> (ordinal % 64) & 1 == 1)
     }
 }

@@ -8,17 +8,16 @@
 //! 3. [`Writer::resume`] takes these manifests as what the index holds, and
 //!    [`Writer::resume_source`] lists what remains again as an update does (`refresh`).
 
-use super::cleaning::data_files;
+use super::cleaning::{data_files, is_of_current};
 use super::refresh::{Seen, names_in};
 use super::sources::Contents;
 use super::{Held, Loaded, Rows, Sealed, ShardWriter, Writer, Written, cleaning, gathered};
 use crate::class_dirs::ClassDirs;
 use crate::error::{Error, Result};
 use crate::journal::Intent;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, ShardSet};
 use crate::names::{self, ClassPlace};
 use crate::own_tables::TableKind;
-use crate::shard_record::ShardRecord;
 use crate::unfinished::{
     self, Found, RemainingDirectory, RemainingExtent, Unfinished, UnfinishedRecord,
 };
@@ -49,7 +48,10 @@ impl Writer {
     pub fn give_up_unfinished(&mut self) -> Result<()> {
         self.interrupted = Found::Nothing;
         match unfinished::is_there(&self.path) {
-            true => cleaning::forget_unfinished(&self.options.disk, &self.names),
+            true => {
+                let (disk, tree) = (&self.options.disk, &self.current_tree);
+                cleaning::forget_unfinished(disk, &self.names, tree)
+            }
             false => Ok(()),
         }
     }
@@ -73,14 +75,14 @@ impl Writer {
     fn load(&mut self, record: UnfinishedRecord) -> Result<Unfinished> {
         let path = names::unfinished(&self.path);
         let corrupt = |error: postcard::Error| Error::corrupt(&path, error);
+        let committed = record.base;
         let UnfinishedRecord { about, incomplete, beyond_limits, changed, state, .. } = record;
         for class in &state.classes {
             let directory = self.names.class(class.class.place);
-            let gated = class.gated.get().map_err(corrupt)?;
-            for (path, bytes, _) in data_files(&directory, &class.manifest, gated) {
+            for (path, bytes) in data_files(&directory, &class.manifest, &class.gated) {
                 let found = path.symlink_metadata();
                 let is_there = found.is_ok_and(|found| found.is_file() && found.len() == bytes);
-                if !is_there && !self.current_files.contains_key(&path) {
+                if !is_there && !is_of_current(&path, committed) {
                     return Err(Error::corrupt(&path, "it is missing, or has another length"));
                 }
             }
@@ -127,11 +129,7 @@ impl Writer {
         let record = self.as_if_over(begun, in_memory, about)?;
         let mut files = BTreeMap::new();
         for class in &record.state.classes {
-            let gated = class
-                .gated
-                .get()
-                .map_err(|error| Error::corrupt(&names::unfinished(&self.path), error))?;
-            self.add_files(&class.manifest, class.class.place, gated, &mut files);
+            self.add_files(&class.manifest, class.class.place, &class.gated, &mut files);
         }
         // The document that is replaced names those that it has until it is.
         let before = unfinished::files(&self.path, record.base).into_iter().flatten();
@@ -150,11 +148,12 @@ impl Writer {
             let mut own = Manifest::default();
             match written.clone() {
                 Written::Shard(shard) => {
-                    own.shards.push(*shard);
-                    self.add_files(&own, place, &[], &mut kept);
+                    own.shards.loose.push(*shard);
+                    self.add_files(&own, place, &ShardSet::default(), &mut kept);
                 }
-                Written::Sealed { file, gated, .. } => {
+                Written::Sealed { file, gated: loose, .. } => {
                     own.sealed.push(file);
+                    let gated = ShardSet { loose, ..ShardSet::default() };
                     self.add_files(&own, place, &gated, &mut kept);
                 }
             }
@@ -181,12 +180,13 @@ impl Writer {
         &self,
         manifest: &Manifest,
         place: ClassPlace,
-        gated: &[ShardRecord],
+        gated: &ShardSet,
         files: &mut BTreeMap<PathBuf, Intent>,
     ) {
+        let committed = self.current.as_ref().map_or(0, |current| current.generation);
         let all = data_files(&self.names.class(place), manifest, gated);
-        let new = all.into_iter().map(|(path, ..)| path);
-        let new = new.filter(|path| !self.current_files.contains_key(path));
+        let new = all.into_iter().map(|(path, _)| path);
+        let new = new.filter(|path| !is_of_current(path, committed));
         files.extend(new.map(|path| (path, Intent::Make)));
     }
 
@@ -200,8 +200,12 @@ impl Writer {
     ) -> Result<UnfinishedRecord> {
         let (mut classes, mut scans) = (self.classes.clone(), self.scans.clone());
         let mut changed = self.changed.clone();
-        let mut contents =
-            Contents { classes: &mut classes, scans: &mut scans, changed: &mut changed };
+        let mut contents = Contents {
+            classes: &mut classes,
+            scans: &mut scans,
+            changed: &mut changed,
+            read_pages: &self.read_pages,
+        };
         if let (Some(number), Some(source)) = (begun, &mut about.source)
             && let Some(begun) = self.begun.get(&number)
         {
@@ -281,7 +285,7 @@ impl Writer {
                     let path = &directory.path;
                     directory.known = match alone.contains_key(path) {
                         // What was listed takes the place of what told these names.
-                        true => refresh.names_gone(path, &HashSet::new())?,
+                        true => self.names_gone(refresh, path, &HashSet::new())?,
                         false => refresh.dirs_known.get(path).cloned().unwrap_or_default(),
                     };
                 }

@@ -7,6 +7,7 @@
 //! that the source above it has left out is a source of its own.
 
 use super::cut::Cut;
+use super::pages::ReadPages;
 use super::refresh::Refresh;
 use super::{Held, NewSource, ShardWriter, Writer, Written};
 use crate::builder::{Value, shown_names};
@@ -188,7 +189,7 @@ impl Writer {
             return Ok(None);
         };
         let above = Above { id: source.id, root: source.root.clone(), path };
-        for (_, shard) in self.shards_of(above.id) {
+        for shard in self.shards_at(above.id, &above.path)? {
             if !shard.listings_at(&above.path)?.is_empty() {
                 return Ok(Some(above));
             }
@@ -370,7 +371,12 @@ impl Writer {
 
     /// Returns what the manifests say.
     pub(super) fn contents(&mut self) -> Contents<'_> {
-        Contents { classes: &mut self.classes, scans: &mut self.scans, changed: &mut self.changed }
+        Contents {
+            classes: &mut self.classes,
+            scans: &mut self.scans,
+            changed: &mut self.changed,
+            read_pages: &self.read_pages,
+        }
     }
 
     /// Records that a source, by its root as an absolute escaped path, could not be indexed, and
@@ -422,6 +428,8 @@ pub(super) struct Contents<'w> {
     pub(super) scans: &'w mut BTreeMap<u32, ScanRecord>,
     /// Classes of which something has changed.
     pub(super) changed: &'w mut HashSet<ClassId>,
+    /// The pages that were read: all with shards of which something goes.
+    pub(super) read_pages: &'w ReadPages,
 }
 
 impl Contents<'_> {
@@ -430,10 +438,10 @@ impl Contents<'_> {
         self.changed.insert(class);
         let Held { manifest, gated: known, .. } = self.classes.entry(class).or_default();
         match written {
-            Written::Shard(shard) => manifest.shards.push(*shard),
+            Written::Shard(shard) => manifest.shards.loose.push(*shard),
             Written::Sealed { file, gated, .. } => {
                 manifest.sealed.push(file);
-                known.extend(gated);
+                known.loose.extend(gated);
             }
         }
     }
@@ -449,21 +457,26 @@ impl Contents<'_> {
 
     /// Takes shards, and rows of them, out of the manifests.
     pub(super) fn take_out(&mut self, cuts: Vec<Cut>) {
+        // What becomes of a shard: its new record, if it stays.
+        let mut by_class: BTreeMap<ClassId, HashMap<String, Option<ShardRecord>>> = BTreeMap::new();
         for cut in cuts {
-            let (Cut::Gone(class, _) | Cut::Dead(class, _)) = cut;
+            let (class, id, record) = match cut {
+                Cut::Gone(class, id) => (class, id, None),
+                Cut::Dead(class, record) => (class, record.id.clone(), Some(*record)),
+            };
+            by_class.entry(class).or_default().insert(id, record);
+        }
+        for (class, mut cuts) in by_class {
             let Held { manifest, gated, .. } = self.classes.entry(class).or_default();
-            match cut {
-                Cut::Gone(_, id) => {
-                    manifest.shards.retain(|known| known.id != id);
-                    manifest.sealed.retain(|known| known.id != id);
-                    gated.retain(|known| known.id != id);
-                }
-                Cut::Dead(_, record) => {
-                    for known in manifest.shards.iter_mut().filter(|known| known.id == record.id) {
-                        known.clone_from(&record);
-                    }
-                }
+            for set in [&mut manifest.shards, gated] {
+                self.read_pages.loosen(set, cuts.keys());
+                let stays = |shard: ShardRecord| match cuts.remove(&shard.id) {
+                    Some(record) => record,
+                    None => Some(shard),
+                };
+                set.loose = std::mem::take(&mut set.loose).into_iter().filter_map(stays).collect();
             }
+            manifest.sealed.retain(|file| !cuts.contains_key(&file.id));
             self.changed.insert(class);
         }
     }
@@ -493,15 +506,13 @@ impl Contents<'_> {
             .collect();
         self.scans.retain(|id, _| !removed.contains_key(id));
         for (&class, Held { manifest, gated, .. }) in &mut *self.classes {
-            let count = |manifest: &Manifest| {
-                (manifest.sources.len(), manifest.shards.len(), manifest.sealed.len())
-            };
+            let count = |manifest: &Manifest| (manifest.sources.len(), manifest.sealed.len());
             let before = count(manifest);
-            manifest.sources.retain(|source| !removed.contains_key(&source.id));
-            manifest.shards.retain(|shard| !removed.contains_key(&shard.source));
-            manifest.sealed.retain(|file| !removed.contains_key(&file.source));
-            gated.retain(|shard| !removed.contains_key(&shard.source));
-            if before != count(manifest) {
+            let stays = |source: u32| !removed.contains_key(&source);
+            manifest.sources.retain(|source| stays(source.id));
+            manifest.sealed.retain(|file| stays(file.source));
+            let is_cut = manifest.shards.retain_sources(stays) | gated.retain_sources(stays);
+            if is_cut || before != count(manifest) {
                 self.changed.insert(class);
             }
         }

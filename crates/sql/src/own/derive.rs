@@ -197,11 +197,8 @@ impl Table<'_> {
     ) -> Result<Vec<(ClassId, WrittenRows)>> {
         let (mut large, mut small) = (Vec::new(), Vec::new());
         for class in classes {
-            let mut entries = 0;
-            for shard in writer.view(Some(class)).shards() {
-                let totals = shard.totals_below("")?;
-                entries += totals.entries + totals.dirs;
-            }
+            let (_, _, totals) = writer.view(Some(class)).extent(None)?;
+            let entries = totals.entries + totals.dirs;
             if entries >= LARGE_ENTRIES { large.push(class) } else { small.push(class) }
         }
         let written = Mutex::new(Vec::new());

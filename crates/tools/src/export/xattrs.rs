@@ -5,7 +5,7 @@
 
 use crate::error::Result;
 use canopy_index::column::{KEY, NAME, VALUE, VALUE_PATH};
-use canopy_model::{is_below, join, unescape};
+use canopy_model::{is_below, join, parent, unescape};
 use canopy_read::locate::{Start, read_xattrs};
 use rustc_hash::FxHashMap;
 
@@ -20,7 +20,8 @@ impl Values {
     /// Reads those at and below a start.
     pub(super) fn below(start: &Start) -> Result<Self> {
         let mut values = Values::default();
-        for shard in start.view.shards_of(start.source.id) {
+        let around = parent(&start.path).unwrap_or_default();
+        for shard in start.view.shards_with_values(start.source.id, around)? {
             for batch in read_xattrs(shard)? {
                 let batch = batch?;
                 let (paths, names) = (VALUE_PATH.of(&batch)?, NAME.of(&batch)?);

@@ -70,10 +70,10 @@ fn empty_dirs(start: &Start) -> Result<FxHashSet<String>> {
     Ok(empty)
 }
 
-/// Calls `visit` with each extended attribute of the source whose value the caller may see: a way
-/// to get the path of its entry, its name and its value, all escaped.
+/// Calls `visit` with each extended attribute at and below a start whose value the caller may see,
+/// and perhaps with others: a way to get the path of its entry, its name and its value, all escaped.
 fn each_value(start: &Start, mut visit: impl FnMut(&dyn Fn() -> String, &str, &str)) -> Result<()> {
-    for shard in start.view.shards_of(start.source.id) {
+    for shard in start.view.shards_with_values(start.source.id, &start.path)? {
         for batch in read_xattrs(shard)? {
             let batch = batch?;
             let (paths, names) = (VALUE_PATH.of(&batch)?, NAME.of(&batch)?);

@@ -128,7 +128,7 @@ pub(crate) fn start_at(
 /// Returns the device of the start directory's own listing, which is not that of its parent's where
 /// something is mounted.
 fn device(start: &Start) -> Result<Option<u64>> {
-    for shard in start.view.shards_of(start.source.id) {
+    for shard in start.view.shards_at(start.source.id, &start.path)? {
         if let Some(listings) = shard.listings_at(&start.path)?.first() {
             return Ok(Some(shard.device_of(listings.start)?));
         }

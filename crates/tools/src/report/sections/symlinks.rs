@@ -205,7 +205,7 @@ fn look_up(index: &Index, wanted: Names, threads: usize, known: &mut Known) -> R
             by_source.entry(source.id).or_default().insert(path, names);
         }
     }
-    let shards: Vec<&Shard> = index.shards().iter().map(|shard| &**shard).collect();
+    let shards: Vec<&Shard> = index.shards()?.into_iter().map(AsRef::as_ref).collect();
     let found = Mutex::new((FxHashSet::default(), Vec::new()));
     in_parallel(threads, &shards, |shard| -> Result<()> {
         let Some(wanted) = by_source.get(&shard.record().source) else { return Ok(()) };

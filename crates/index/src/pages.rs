@@ -1,0 +1,359 @@
+//! The pages of manifests: the records of up to [`PAGE_SHARDS_MAX`] shards of a class and a source,
+//! in a file that never changes.
+//!
+//! A manifest says of a page where its listings are and what their entries add up to. So whoever
+//! asks for a part of the tree reads the pages of that part alone, and a new generation shares with
+//! the one before the pages that it does not change.
+
+use crate::covers::common_directory;
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::manifest::{self, Document};
+use crate::packed::PackedList;
+use crate::schema::FileKind;
+use crate::shard::{ClassDir, Shard, missing};
+use crate::shard_record::{HardLink, Overlap, ShardRecord, TotalsRecord};
+use canopy_model::{Totals, compare_paths, is_below};
+use rustc_hash::FxHashSet;
+use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Most shards of a page, by default.
+pub(crate) const PAGE_SHARDS_MAX: usize = 64;
+
+/// Most ranges of directories of a page.
+const RANGES_MAX: usize = 8;
+
+/// Most hard links that the record of a page has.
+const OPEN_LINKS_MAX: usize = 256;
+
+/// The records of some shards: `ID-page.bin` in the class directory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Page {
+    pub(crate) shards: Vec<ShardRecord>,
+}
+
+impl Document for Page {
+    const KIND: &'static str = "page";
+
+    fn is_sound(&self) -> bool {
+        self.shards.iter().all(ShardRecord::is_sound)
+    }
+}
+
+/// What a manifest says of a page.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PageRecord {
+    pub(crate) id: PageId,
+    /// The source that its shards belong to.
+    pub(crate) source: u32,
+    /// How many shards it has.
+    pub(crate) shards: u32,
+    /// The size of all files of its shards in bytes.
+    pub(crate) bytes: u64,
+    /// How many of them have a file of each kind, by its place in [`FileKind::ALL`], and how many row
+    /// groups these files have.
+    pub(crate) files: [(u32, u32); FileKind::COUNT],
+    /// Where its listings are.
+    pub(crate) ranges: PathRanges,
+    /// The deepest directory that is or is above all those of whose entries it has values of
+    /// extended attributes, if it has any.
+    pub(crate) values_prefix: Option<String>,
+    /// Sums over all entries that count.
+    #[serde(with = "TotalsRecord")]
+    pub(crate) totals: Totals,
+    /// What entries with several links count too often in them, with `open_links` once each.
+    #[serde(with = "TotalsRecord")]
+    pub(crate) repeats: Totals,
+    /// Entries with several links of which some may be elsewhere; `None` where it takes the shards
+    /// to tell.
+    pub(crate) open_links: Option<PackedList<HardLink>>,
+    /// How many shards are small.
+    pub(crate) small_shards: u32,
+    /// Whether a shard has too many dead rows.
+    pub(crate) is_wasteful: bool,
+    /// When the first row of a shard was found dead, in nanoseconds since 1970.
+    pub(crate) dead_since_ns: Option<i64>,
+}
+
+/// How the name of the file of a page begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct PageId {
+    /// The generation in which it was written. No shard of it is of a later one.
+    pub(crate) generation: u64,
+    pub(crate) number: u64,
+    /// What nobody guesses, where the page names what is found by name alone.
+    pub(crate) secret: Option<[u8; 16]>,
+}
+
+impl PageId {
+    /// Returns the name of the file.
+    pub(crate) fn file_name(self) -> String {
+        let PageId { generation, number, secret } = self;
+        match secret {
+            Some(secret) => format!("{generation}-{number}-{}-page.bin", hex::encode(secret)),
+            None => format!("{generation}-{number}-page.bin"),
+        }
+    }
+}
+
+/// Ranges of directories: the first one and the last one of each, with NUL behind each, as no path
+/// has it. So a manifest of many pages is read with few allocations.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PathRanges(String);
+
+impl PathRanges {
+    fn push(&mut self, first: &str, last: &str) {
+        [first, "\0", last, "\0"].into_iter().for_each(|text| self.0.push_str(text));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = PathRange<'_>> {
+        let mut paths = self.0.split_terminator('\0');
+        std::iter::from_fn(move || Some(PathRange { first: paths.next()?, last: paths.next()? }))
+    }
+}
+
+/// Directories from one to another in path order, and all below the last one.
+#[derive(Clone, Copy)]
+struct PathRange<'a> {
+    first: &'a str,
+    last: &'a str,
+}
+
+impl PathRange<'_> {
+    fn overlap(self, directory: &str) -> Overlap {
+        let PathRange { first, last } = self;
+        let is_before = compare_paths(directory, first) == Ordering::Less;
+        let is_behind = compare_paths(directory, last) == Ordering::Greater;
+        if is_below(first, directory) && is_below(last, directory) {
+            Overlap::Inside
+        } else if is_before && !is_below(first, directory)
+            || is_behind && !is_below(directory, last)
+        {
+            Overlap::Outside
+        } else {
+            Overlap::Partly
+        }
+    }
+
+    fn has(self, directory: &str) -> bool {
+        let is_from = compare_paths(self.first, directory) != Ordering::Greater;
+        let is_to = compare_paths(directory, self.last) != Ordering::Greater;
+        is_from && (is_to || is_below(directory, self.last))
+    }
+}
+
+impl PageRecord {
+    /// Describes a page of some shards of a source; there is one at least.
+    fn of(id: PageId, shards: &[Arc<Shard>]) -> Result<Self> {
+        let records = || shards.iter().map(|shard| shard.record());
+        let mut prefixes: Vec<&str> = Vec::new();
+        let (mut small_shards, mut is_wasteful) = (0, false);
+        for shard in shards {
+            prefixes.extend(shard.covers()?.iter().map(|cover| cover.prefix.as_str()));
+            small_shards += u32::from(shard.is_small()?);
+            is_wasteful |= shard.is_wasteful()?;
+        }
+        let mut files = [(0, 0); FileKind::COUNT];
+        for shard in shards {
+            for kind in FileKind::ALL.into_iter().filter(|&kind| shard.rows(kind) > 0) {
+                files[kind as usize].0 += 1;
+                files[kind as usize].1 += shard.row_groups(kind).len() as u32;
+            }
+        }
+        let values = records().filter_map(|shard| shard.values_prefix.as_deref());
+        let (totals, repeats, open_links) = sums(shards)?;
+        Ok(PageRecord {
+            id,
+            source: records().next().map_or(0, |shard| shard.source),
+            shards: shards.len() as u32,
+            bytes: records().map(ShardRecord::bytes).sum(),
+            files,
+            ranges: ranges(prefixes),
+            values_prefix: values.reduce(|a, b| common_directory(a, b).0).map(str::to_owned),
+            totals,
+            repeats,
+            open_links,
+            small_shards,
+            is_wasteful,
+            dead_since_ns: records().filter_map(|shard| shard.dead_since_ns).min(),
+        })
+    }
+
+    /// Returns how its listings lie to the subtree of a directory.
+    pub(crate) fn overlap(&self, directory: &str) -> Overlap {
+        let mut overlaps = self.ranges.iter().map(|range| range.overlap(directory));
+        let first = overlaps.next().unwrap_or(Overlap::Outside);
+        if overlaps.all(|overlap| overlap == first) { first } else { Overlap::Partly }
+    }
+
+    /// Returns whether it may have listings at or below a directory.
+    pub(crate) fn may_have_below(&self, directory: &str) -> bool {
+        self.overlap(directory) != Overlap::Outside
+    }
+
+    /// Returns whether it may have the listing of a directory.
+    pub(crate) fn may_have_at(&self, directory: &str) -> bool {
+        self.ranges.iter().any(|range| range.has(directory))
+    }
+
+    /// Returns whether it may have values of extended attributes of what is in a directory or below.
+    pub(crate) fn may_have_values(&self, directory: &str) -> bool {
+        let prefix = self.values_prefix.as_deref();
+        prefix.is_some_and(|prefix| Overlap::of(prefix, directory) != Overlap::Outside)
+    }
+
+    /// Returns, if all of it is below a directory and the record says so, the sums over all entries,
+    /// with those that have several links once, and the links that may be repeated elsewhere.
+    pub(crate) fn once_below(
+        &self,
+        directory: &str,
+    ) -> postcard::Result<Option<(Totals, &[HardLink])>> {
+        match (self.overlap(directory), &self.open_links) {
+            (Overlap::Inside, Some(open)) => {
+                let mut totals = self.totals;
+                totals -= self.repeats;
+                Ok(Some((totals, open.get()?)))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Reads the shards of a page.
+pub(crate) fn read(place: &Arc<ClassDir>, record: &PageRecord) -> Result<Vec<Arc<Shard>>> {
+    let path = place.directory.join(record.id.file_name());
+    let Page { shards } = manifest::read(&path).map_err(missing)?;
+    if shards.iter().any(|shard| shard.source != record.source) {
+        return Err(Error::corrupt(&path, "it has a shard of another source"));
+    }
+    Ok(shards.into_iter().map(|shard| Arc::new(Shard::new(shard, place.clone()))).collect())
+}
+
+/// Writes shards of one source as a page of a class that everybody who may read the class may read,
+/// or with this mode. Not durable before a sync.
+pub(crate) fn write(
+    disk: &Disk,
+    directory: &Path,
+    id: PageId,
+    shards: &[Arc<Shard>],
+    mode: u32,
+) -> Result<PageRecord> {
+    let page = Page { shards: shards.iter().map(|shard| shard.record().clone()).collect() };
+    manifest::write(disk, &directory.join(id.file_name()), &page, mode, false)?;
+    PageRecord::of(id, shards)
+}
+
+/// Divides shards of one source into pages of at most so many, such that few pages have what is in
+/// one part of the tree.
+pub(crate) fn divide(mut shards: Vec<Arc<Shard>>, max: usize) -> Result<Vec<Vec<Arc<Shard>>>> {
+    for shard in &shards {
+        // What is decoded stays so.
+        shard.covers()?;
+    }
+    let first = |shard: &Arc<Shard>| {
+        let covers = shard.covers().unwrap_or_default();
+        covers.first().map(|cover| cover.prefix.clone()).unwrap_or_default()
+    };
+    let mut placed: Vec<(String, Arc<Shard>)> =
+        shards.drain(..).map(|shard| (first(&shard), shard)).collect();
+    placed.sort_by(|(a, _), (b, _)| compare_paths(a, b));
+    let pages = placed.len().div_ceil(max).max(1);
+    let size = placed.len().div_ceil(pages).max(1);
+    let page =
+        |page: &[(String, Arc<Shard>)]| page.iter().map(|(_, shard)| shard.clone()).collect();
+    Ok(placed.chunks(size).map(page).collect())
+}
+
+/// Adds up what counts in shards: all, what entries with several links count too often, and links
+/// that may be repeated elsewhere.
+fn sums(shards: &[Arc<Shard>]) -> Result<(Totals, Totals, Option<PackedList<HardLink>>)> {
+    let (mut totals, mut repeats) = (Totals::default(), Totals::default());
+    let mut seen = FxHashSet::default();
+    let mut open = Some(Vec::new());
+    for shard in shards {
+        let all = shard.totals_below("")?;
+        totals += all;
+        if !shard.has_hardlinks() {
+            continue;
+        }
+        let Some((once, links)) = shard.once_below("")? else {
+            open = None;
+            continue;
+        };
+        repeats += all;
+        repeats -= once;
+        for link in links {
+            match seen.insert(link.id()) {
+                true => open.iter_mut().for_each(|open: &mut Vec<HardLink>| open.push(*link)),
+                false => repeats += link.once(),
+            }
+        }
+    }
+    let open = open.filter(|open| open.len() <= OPEN_LINKS_MAX);
+    let open = open.and_then(|open| PackedList::new(open).ok());
+    Ok((totals, repeats, open))
+}
+
+/// Returns the ranges that directories and all below them are in, split where neighbours have least
+/// in common.
+fn ranges(mut prefixes: Vec<&str>) -> PathRanges {
+    prefixes.sort_by(|a, b| compare_paths(a, b));
+    prefixes.dedup_by(|path, last| is_below(path, last));
+    let shared = prefixes.windows(2).map(|pair| common_directory(pair[0], pair[1]).1);
+    let mut splits: Vec<(usize, usize)> = shared.zip(1..).collect();
+    splits.sort_unstable();
+    splits.truncate(RANGES_MAX - 1);
+    let mut splits: Vec<usize> = splits.into_iter().map(|(_, at)| at).collect();
+    splits.sort_unstable();
+    splits.push(prefixes.len());
+    let mut start = 0;
+    let mut ranges = PathRanges::default();
+    for end in splits {
+        if let [first, .., last] | [first @ last] = prefixes[start..end] {
+            ranges.push(first, last);
+        }
+        start = end;
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_have_all_that_they_are_made_of() {
+        let paths = ["a", "a/b", "a/b/c", "a-b", "b", "b/x", "c/d/e/f", "c/d/g", "", "é", "a/bb"];
+        let near = ["a/b/c/d", "a0", "c", "c/d", "c/d/e", "c/d/f", "z", "b/y", "a/a"];
+        // All sets of up to eleven of them.
+        for set in 1_u32..1 << paths.len() {
+            let some: Vec<&str> =
+                (0..paths.len()).filter(|at| set >> at & 1 == 1).map(|at| paths[at]).collect();
+            let ranges = ranges(some.clone());
+            assert!(ranges.iter().count() <= RANGES_MAX);
+            for directory in paths.iter().chain(&near) {
+                let holds = some.iter().any(|prefix| is_below(directory, prefix));
+                let has = ranges.iter().any(|range| range.has(directory));
+                assert!(has || !holds, "{directory} in {some:?}");
+                for range in ranges.iter() {
+                    let within = |path: &&&str| range.has(path);
+                    let own: Vec<_> = some.iter().filter(within).collect();
+                    match range.overlap(directory) {
+                        Overlap::Inside => {
+                            assert!(own.iter().all(|path| is_below(path, directory)))
+                        }
+                        Overlap::Outside => assert!(
+                            own.iter()
+                                .all(|path| { Overlap::of(path, directory) == Overlap::Outside })
+                        ),
+                        Overlap::Partly => {}
+                    }
+                }
+            }
+        }
+        assert_eq!(ranges(vec![]).iter().count(), 0);
+    }
+}
