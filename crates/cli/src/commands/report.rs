@@ -10,16 +10,16 @@ use clap::builder::TypedValueParser;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Most rows of a list: what is shown of a report has to fit into memory.
 const TOP_MAX: u64 = 10_000;
 
 /// Report who and what takes how much, and what stands out
 ///
-/// The answer is of what you see. Sections: totals, users, groups, types, extensions, sizes, ages,
-/// largest, newest, oldest, used, unused, trees, outliers, directories, deepest, empty, duplicates,
-/// links, symlinks, sparse, permissions, owners, names, future.
+/// The answer is of what you see. Sections: totals, users, groups, user_ages, user_groups, types,
+/// extensions, sizes, ages, largest, newest, oldest, used, unused, trees, outliers, directories,
+/// deepest, empty, duplicates, links, symlinks, sparse, permissions, owners, names, future.
 ///
 /// Example: canopy report --html -o report.html /data
 #[derive(clap::Args)]
@@ -47,10 +47,13 @@ pub struct Arguments {
     /// Print a page of HTML that needs nothing else
     #[arg(long)]
     html: bool,
+    /// Print CSV of one section, or write a file of each section into the directory of -o
+    #[arg(long, conflicts_with_all = ["html", "json"])]
+    csv: bool,
     /// Draw bars with '#' [default: unless the locale is UTF-8]
     #[arg(long)]
     ascii: bool,
-    /// Write to this file [default: standard output]
+    /// Write to this file, or directory of CSV [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Directories to report on [default: the working directory, or all sources if none covers it]
@@ -75,6 +78,10 @@ fn section_names() -> Vec<&'static str> {
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    anyhow::ensure!(
+        !arguments.csv || arguments.section.len() == 1 || arguments.output.is_some(),
+        "--csv is of one section (--section NAME), or writes a file of each into a directory (-o)"
+    );
     let index = arguments.read.open(index)?;
     let sections = match arguments.section.is_empty() {
         true => Sections::all(),
@@ -91,15 +98,21 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if !failed.is_empty() && report.paths.is_empty() {
         return Ok(Outcome::Partial);
     }
+    if let (true, Some(directory)) = (arguments.csv, &arguments.output)
+        && (arguments.section.len() != 1 || directory.is_dir())
+    {
+        write_each_csv(&report, &options, directory)?;
+        return Ok(Outcome::of_errors(&failed));
+    }
     let mut output: BufWriter<Box<dyn Write>> = BufWriter::new(match &arguments.output {
-        Some(path) => Box::new(
-            File::create(path).with_context(|| format!("cannot create {}", path.display()))?,
-        ),
+        Some(path) => Box::new(create(path)?),
         None if arguments.json => Box::new(stdout_for_json()),
         None => Box::new(std::io::stdout()),
     });
     if arguments.json {
         write_json(&report, &mut output)?;
+    } else if arguments.csv {
+        report::write_csv(&report, arguments.section[0], &mut output)?;
     } else if arguments.html {
         report::write_html(&report, &mut output)?;
     } else {
@@ -108,6 +121,25 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     }
     output.flush()?;
     Ok(Outcome::of_errors(&failed))
+}
+
+fn create(path: &Path) -> anyhow::Result<File> {
+    File::create(path).with_context(|| format!("cannot create {}", path.display()))
+}
+
+/// Writes a file `SECTION.csv` of each section into a directory, which is made if it is missing.
+fn write_each_csv(
+    report: &Report,
+    options: &ReportOptions,
+    directory: &Path,
+) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("cannot create {}", directory.display()))?;
+    for section in Section::ALL.iter().filter(|section| options.sections.has(**section)) {
+        let mut file = create(&directory.join(format!("{}.csv", section.name())))?;
+        report::write_csv(report, *section, &mut BufWriter::new(&mut file))?;
+    }
+    Ok(())
 }
 
 /// Writes a report as JSON, with an end of line.

@@ -2,7 +2,7 @@
 
 use super::Owner;
 use canopy_text::safe::report_name;
-use chrono::{DateTime, Local};
+use chrono::{DateTime, Local, SecondsFormat};
 
 /// Formats a number with commas between thousands.
 pub(super) fn grouped(number: i64) -> String {
@@ -18,8 +18,13 @@ pub(super) fn grouped(number: i64) -> String {
 }
 
 /// Formats the date of a time, in the local zone.
-pub(super) fn date(time_ns: i64) -> String {
+pub(super) fn short_date(time_ns: i64) -> String {
     DateTime::from_timestamp_nanos(time_ns).with_timezone(&Local).format("%Y-%m-%d").to_string()
+}
+
+/// Formats a time as RFC 3339 has it, in UTC.
+pub(super) fn rfc3339(time_ns: i64) -> String {
+    DateTime::from_timestamp_nanos(time_ns).to_rfc3339_opts(SecondsFormat::AutoSi, true)
 }
 
 /// Names a user or group, else gives its number.

@@ -1,7 +1,7 @@
 //! A report as one page of HTML that needs nothing else.
 //!
-//! Every text goes through [`escaped`]; there are no scripts, and the page says so to browsers,
-//! which then run none.
+//! Every text goes through [`escaped`]. Of scripts there is one, which sorts tables; the page tells
+//! browsers its hash, and they run no other. Without it, all is there.
 
 use super::Report;
 use super::format::owner_name;
@@ -11,6 +11,10 @@ use canopy_text::safe::report_name;
 use std::io::Write;
 
 const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// The SHA-256 of [`SCRIPT`] in Base64: `openssl dgst -sha256 -binary page.js | base64`.
+const SCRIPT_HASH: &str = "cwzV1G1zP5oyBhNYMwbTEn136OsCAtXnqXpWFRymUqA=";
 
 /// Writes a report as a page. Control characters and bytes that are not UTF-8 are written as
 /// escapes.
@@ -27,7 +31,7 @@ pub fn write_html(report: &Report, output: &mut dyn Write) -> Result<()> {
         output,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
-         'unsafe-inline'\">\n\
+         'unsafe-inline'; script-src 'sha256-{SCRIPT_HASH}'\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"robots\" content=\"noindex\">\n<title>Report of \
          {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
@@ -43,7 +47,7 @@ pub fn write_html(report: &Report, output: &mut dyn Write) -> Result<()> {
     for view in &views {
         section(view, output)?;
     }
-    writeln!(output, "</main>\n</body>\n</html>")?;
+    writeln!(output, "</main>\n<script>{SCRIPT}</script>\n</body>\n</html>")?;
     output.flush()?;
     Ok(())
 }
@@ -84,7 +88,7 @@ fn section(view: &View, output: &mut dyn Write) -> Result<()> {
                     write!(
                         output,
                         "<div><dd>{}</dd><dt>{}</dt></div>",
-                        escaped(value),
+                        escaped(&value.shown),
                         escaped(name)
                     )?;
                 }
@@ -126,10 +130,13 @@ fn write_table(table: &Table, output: &mut dyn Write) -> Result<()> {
     }
     writeln!(output, "</tr></thead>\n<tbody>")?;
     for (number, row) in table.rows.iter().enumerate() {
-        write!(output, "<tr>")?;
+        let rest = table.rest && number + 1 == table.rows.len();
+        write!(output, "<tr{}>", if rest { " class=\"rest\"" } else { "" })?;
         for (at, cell) in row.iter().enumerate() {
-            let lines: Vec<String> = cell.lines().map(escaped).collect();
-            write!(output, "<td{}>{}</td>", class(at), lines.join("<br>"))?;
+            let lines: Vec<String> = cell.shown.lines().map(escaped).collect();
+            let value = cell.exact.as_deref().map(escaped);
+            let value = value.map_or(String::new(), |value| format!(" data-value=\"{value}\""));
+            write!(output, "<td{}{value}>{}</td>", class(at), lines.join("<br>"))?;
         }
         if let Some(share) = table.shares.get(number) {
             let percent = share * 100.0;

@@ -9,7 +9,7 @@
 //! 3. `link_names` reads the names of inodes with several, for sums that count each once.
 //! 4. `listings` passes once over listings for what single directories and trees hold.
 //!
-//! `view` is what sections make of their answers, tables and bars, which `text` and `html` show.
+//! `view` is what sections make of their answers, tables and bars, which `text`, `html` and `csv` show.
 //! JSON is [`Report`] itself.
 //!
 //! The stages come one after the other so that the memory of each serves the next: see there for
@@ -17,6 +17,7 @@
 //!
 //! Not its job: deciding who may see what. All rows come from shards that the caller could open.
 
+mod csv;
 mod details;
 mod entries;
 mod facts;
@@ -32,6 +33,7 @@ mod top_k;
 mod tree_sums;
 mod view;
 
+pub use csv::write_csv;
 pub use html::write_html;
 pub use sections::{Section, Sections};
 pub use text::{TextOptions, write_text};

@@ -26,6 +26,38 @@ pub(super) struct Statistics {
     /// By [`AGES`].
     pub(super) modified: Vec<Count>,
     pub(super) accessed: Vec<Count>,
+    /// Of each user, where that was asked for.
+    pub(super) ages: Option<FxHashMap<u32, AgesOfUser>>,
+    /// What each user has of each group, where that was asked for.
+    pub(super) by_both: Option<ByBoth>,
+}
+
+/// Usage by user and group.
+pub(super) type ByBoth = FxHashMap<(u32, u32), Usage>;
+
+/// What a user has, by [`AGES`].
+#[derive(Clone)]
+pub(super) struct AgesOfUser {
+    pub(super) modified: Vec<Count>,
+    pub(super) accessed: Vec<Count>,
+}
+
+impl Default for AgesOfUser {
+    fn default() -> Self {
+        let none = vec![Count::default(); AGES.len()];
+        AgesOfUser { modified: none.clone(), accessed: none }
+    }
+}
+
+impl AgesOfUser {
+    /// Adds those of another user.
+    pub(super) fn add(&mut self, other: &AgesOfUser) {
+        for (sums, more) in
+            [(&mut self.modified, &other.modified), (&mut self.accessed, &other.accessed)]
+        {
+            sums.iter_mut().zip(more).for_each(|(sum, count)| *sum += *count);
+        }
+    }
 }
 
 /// What some entries that are not directories use; hard links count as often as they occur.
@@ -57,7 +89,14 @@ pub(super) fn statistics(
     wanted.parts = Parts { owners: false, histograms: true, extensions };
     wanted.columns = INODE | XATTRS | Columns::from(NAME).when(extensions);
     let none = vec![Count::default(); AGES.len()];
-    let mut sums = Statistics { modified: none.clone(), accessed: none, ..Statistics::default() };
+    let has = |section| options.sections.has(section);
+    let mut sums = Statistics {
+        modified: none.clone(),
+        accessed: none,
+        ages: has(Section::UserAges).then(FxHashMap::default),
+        by_both: has(Section::UserGroups).then(FxHashMap::default),
+        ..Statistics::default()
+    };
     for start in starts {
         let by_owner = match options.owner {
             None => summaries::of_subtree(&Subtree::of(start, options.threads), &wanted)?,
@@ -84,6 +123,14 @@ impl Statistics {
             };
             self.users.entry(*uid).or_default().add(&usage);
             self.groups.entry(*gid).or_default().add(&usage);
+            if let Some(by_both) = &mut self.by_both {
+                by_both.entry((*uid, *gid)).or_default().add(&usage);
+            }
+            if let Some(ages) = &mut self.ages {
+                let ages = ages.entry(*uid).or_default();
+                add_ages(&mut ages.modified, &summary.mtimes, scanned_month);
+                add_ages(&mut ages.accessed, &summary.atimes, scanned_month);
+            }
             add_ages(&mut self.modified, &summary.mtimes, scanned_month);
             add_ages(&mut self.accessed, &summary.atimes, scanned_month);
             self.whole.merge(summary);

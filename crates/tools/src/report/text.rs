@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::format::owner_name;
-use super::view::{Block, Table, View, views};
+use super::view::{Block, Cell, Table, View, views};
 use crate::error::Result;
 use canopy_text::bar;
 use canopy_text::safe::report_name;
@@ -61,9 +61,10 @@ fn section(view: &View, options: TextOptions, output: &mut dyn Write) -> Result<
     for block in &view.blocks {
         match block {
             Block::Facts(facts) => {
-                let width = facts.iter().map(|(value, _)| value.chars().count()).max().unwrap_or(0);
-                for (value, name) in facts {
-                    writeln!(output, "  {value:>width$}  {name}")?;
+                let width =
+                    facts.iter().map(|(value, _)| value.shown.chars().count()).max().unwrap_or(0);
+                for (Cell { shown, .. }, name) in facts {
+                    writeln!(output, "  {shown:>width$}  {name}")?;
                 }
             }
             Block::Table(table) => write_table(table, options, output)?,
@@ -82,9 +83,11 @@ fn write_table(table: &Table, options: TextOptions, output: &mut dyn Write) -> R
     }
     let last = table.columns.len() - 1;
     let width = |column: usize| {
-        let cells =
-            table.rows.iter().map(|row| row[column].lines().map(|line| line.chars().count()).max());
-        cells.flatten().max().unwrap_or(0).max(table.columns[column].0.len())
+        let cells = table
+            .rows
+            .iter()
+            .map(|row| row[column].shown.lines().map(|line| line.chars().count()).max());
+        cells.flatten().max().unwrap_or(0).max(table.columns[column].0.chars().count())
     };
     let widths: Vec<usize> = (0..=last).map(width).collect();
     let mut line = String::from(" ");
@@ -98,10 +101,10 @@ fn write_table(table: &Table, options: TextOptions, output: &mut dyn Write) -> R
             if at == last {
                 break;
             }
-            line += &aligned(&row[at], widths[at], *right, false);
+            line += &aligned(&row[at].shown, widths[at], *right, false);
         }
         let indent = line.chars().count();
-        let mut names = row[last].lines();
+        let mut names = row[last].shown.lines();
         let bar = table.shares.get(number).map(|share| bar(*share, BAR_WIDTH, options.ascii));
         line += &aligned(names.next().unwrap_or(""), widths[last], false, bar.is_none());
         if let Some(bar) = bar {

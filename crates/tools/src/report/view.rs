@@ -1,6 +1,10 @@
-//! A report as titles, facts, tables and bars: what text and the page show alike.
+//! A report as titles, facts, tables and bars: what text, the page and CSV show alike.
 
 use super::Report;
+use super::format::{grouped, rfc3339, short_date};
+use canopy_text::human_size;
+use canopy_text::safe::report_name;
+use std::borrow::Cow;
 
 /// A section to show.
 pub(super) struct View {
@@ -15,7 +19,7 @@ pub(super) struct View {
 /// A part of a section.
 pub(super) enum Block {
     /// Values with their names.
-    Facts(Vec<(String, &'static str)>),
+    Facts(Vec<(Cell, &'static str)>),
     /// Rows under a heading.
     Table(Table),
 }
@@ -25,10 +29,60 @@ pub(super) enum Block {
 pub(super) struct Table {
     pub(super) title: Option<String>,
     /// Titles, and whether a column is of numbers. The last one is of names.
-    pub(super) columns: Vec<(&'static str, bool)>,
-    pub(super) rows: Vec<Vec<String>>,
+    pub(super) columns: Vec<(Cow<'static, str>, bool)>,
+    pub(super) rows: Vec<Vec<Cell>>,
     /// For each row, what part of the whole it is; empty if there are no bars.
     pub(super) shares: Vec<f64>,
+    /// Whether the last row is the sum of what the others leave out.
+    pub(super) rest: bool,
+}
+
+/// A value to show.
+#[derive(Clone)]
+pub(super) struct Cell {
+    /// As people read it; names that stand below each other are lines.
+    pub(super) shown: String,
+    /// As programs do, where that differs: bytes, a count, a time in UTC.
+    pub(super) exact: Option<String>,
+}
+
+impl Cell {
+    /// Gives what programs read.
+    pub(super) fn value(&self) -> &str {
+        self.exact.as_ref().unwrap_or(&self.shown)
+    }
+}
+
+impl From<String> for Cell {
+    fn from(shown: String) -> Self {
+        Cell { shown, exact: None }
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(shown: &str) -> Self {
+        shown.to_owned().into()
+    }
+}
+
+/// A number of bytes.
+pub(super) fn size(bytes: i64) -> Cell {
+    Cell { shown: human_size(bytes), exact: Some(bytes.to_string()) }
+}
+
+/// A number of things.
+pub(super) fn count(number: i64) -> Cell {
+    Cell { shown: grouped(number), exact: Some(number.to_string()) }
+}
+
+/// The date of a time.
+pub(super) fn date(time_ns: i64) -> Cell {
+    Cell { shown: short_date(time_ns), exact: Some(rfc3339(time_ns)) }
+}
+
+/// A name or path.
+pub(super) fn name(escaped: &str) -> Cell {
+    report_name(escaped).into()
 }
 
 /// Shows the sections of a report, in order.
@@ -46,10 +100,10 @@ pub(super) fn views(report: &Report) -> Vec<View> {
 pub(super) fn table<T>(
     columns: &[(&'static str, bool)],
     things: &[T],
-    cells: impl Fn(&T) -> Vec<String>,
+    cells: impl Fn(&T) -> Vec<Cell>,
 ) -> Table {
-    let rows = things.iter().map(cells).collect();
-    Table { columns: columns.to_vec(), rows, ..Table::default() }
+    let columns = columns.iter().map(|(title, right)| (Cow::Borrowed(*title), *right)).collect();
+    Table { columns, rows: things.iter().map(cells).collect(), ..Table::default() }
 }
 
 impl Table {

@@ -90,6 +90,8 @@ impl Walk {
             "totals": self.totals(&all, owner),
             "users": usage(&entries, |e| e.uid, user_name),
             "groups": usage(&entries, |e| e.gid, group_name),
+            "user_ages": user_ages(&entries, scanned),
+            "user_groups": user_groups(&entries),
             "types": types(&all),
             "extensions": extensions(&entries),
             "sizes": sizes(&entries),
@@ -349,6 +351,31 @@ fn usage(entries: &[&Seen], id: fn(&Seen) -> u32, name: fn(u32) -> Option<String
         (Reverse(number(row, "disk_bytes")), Reverse(number(row, "entries")), number(row, "id"))
     });
     json!({"rows": rows, "others": 0, "rest": nothing()})
+}
+
+/// The users of [`usage`], each with more of its entries.
+fn of_each_user(entries: &[&Seen], rest: Value, more: impl Fn(&[&Seen], &mut Value)) -> Value {
+    let mut users = usage(entries, |e| e.uid, user_name);
+    for row in users["rows"].as_array_mut().unwrap() {
+        let own: Vec<&Seen> = entries.iter().copied().filter(|e| row["id"] == e.uid).collect();
+        more(&own, row);
+    }
+    users["rest"] = rest;
+    users
+}
+
+fn user_ages(entries: &[&Seen], scanned: i64) -> Value {
+    let add = |of: &[&Seen], row: &mut Value| {
+        row["modified"] = ages(of, scanned, |e| e.mtime);
+        row["accessed"] = ages(of, scanned, |e| e.atime);
+    };
+    let mut rest = nothing();
+    add(&[], &mut rest);
+    of_each_user(entries, rest, add)
+}
+
+fn user_groups(entries: &[&Seen]) -> Value {
+    of_each_user(entries, nothing(), |of, row| row["groups"] = usage(of, |e| e.gid, group_name))
 }
 
 fn types(all: &[&Seen]) -> Value {

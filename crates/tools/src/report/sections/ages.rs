@@ -16,13 +16,13 @@ pub(in crate::report) struct Ages {
 
 /// Those `from_months` to `to_months` calendar months old; in the future if both are negative.
 #[derive(Clone, Debug, Serialize)]
-struct AgeClass {
+pub(super) struct AgeClass {
     label: &'static str,
-    from_months: i32,
+    pub(super) from_months: i32,
     /// None: and all older ones.
     to_months: Option<i32>,
     #[serde(flatten)]
-    count: Count,
+    pub(super) count: Count,
 }
 
 impl ReportSection for Ages {
@@ -47,7 +47,7 @@ impl ReportSection for Ages {
         let block = |title: &str, classes: &[AgeClass]| {
             let table = table(&columns, classes, |class| {
                 let Count { entries, bytes } = class.count;
-                vec![human_size(bytes), grouped(entries), class.label.to_owned()]
+                vec![size(bytes), count(entries), class.label.into()]
             });
             let bytes = || classes.iter().map(|class| class.count.bytes);
             table.titled(title).with_shares(bytes(), bytes().max().unwrap_or(0)).block()
@@ -59,7 +59,8 @@ impl ReportSection for Ages {
     }
 }
 
-fn classes(counts: &[Count]) -> Vec<AgeClass> {
+/// Gives the spans from the first that occurs to the last.
+pub(super) fn classes(counts: &[Count]) -> Vec<AgeClass> {
     let occurs = |count: &Count| count.entries > 0;
     let first = counts.iter().position(occurs).unwrap_or(0);
     let end = counts.iter().rposition(occurs).map_or(0, |last| last + 1);

@@ -25,7 +25,7 @@ impl ReportSection for Deepest {
     }
 
     fn blocks(&self) -> Vec<Block> {
-        let cells = |row: &DeepDirectory| vec![row.depth.to_string(), report_name(&row.path)];
+        let cells = |row: &DeepDirectory| vec![count(row.depth), name(&row.path)];
         vec![table(&[("depth", true), ("path", false)], &self.0, cells).block()]
     }
 }

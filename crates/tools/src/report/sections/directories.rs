@@ -91,15 +91,15 @@ impl ReportSection for Directories {
 
     fn blocks(&self) -> Vec<Block> {
         let known = Block::Facts(vec![
-            (grouped(self.listed), "directories"),
-            (format!("{:.1}", self.mean_entries), "entries each, on average"),
-            (format!("{:.1}", self.stdev_entries), "standard deviation"),
+            (count(self.listed), "directories"),
+            (format!("{:.1}", self.mean_entries).into(), "entries each, on average"),
+            (format!("{:.1}", self.stdev_entries).into(), "standard deviation"),
         ]);
         let entries = table(&[("entries", true), ("path", false)], &self.most_entries, |row| {
-            vec![grouped(row.entries), report_name(&row.path)]
+            vec![count(row.entries), name(&row.path)]
         });
         let bytes = table(&[("sizes", true), ("path", false)], &self.most_bytes, |row| {
-            vec![human_size(row.bytes), report_name(&row.path)]
+            vec![size(row.bytes), name(&row.path)]
         });
         let (entries, bytes) =
             (entries.titled("Most entries"), bytes.titled("Most bytes in files"));

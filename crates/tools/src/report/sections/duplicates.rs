@@ -104,9 +104,9 @@ impl ReportSection for Duplicates {
 
     fn blocks(&self) -> Vec<Block> {
         let known = Block::Facts(vec![
-            (grouped(self.groups), "groups"),
-            (grouped(self.files), "files"),
-            (human_size(self.wasted_bytes), "in all but one of each"),
+            (count(self.groups), "groups"),
+            (count(self.files), "files"),
+            (size(self.wasted_bytes), "in all but one of each"),
         ]);
         let columns = [
             ("saved", true),
@@ -122,11 +122,11 @@ impl ReportSection for Duplicates {
                 paths.push(format!("(and {} more)", grouped(more)));
             }
             vec![
-                human_size(group.wasted_bytes),
-                human_size(group.bytes),
-                grouped(group.files),
+                size(group.wasted_bytes),
+                size(group.bytes),
+                count(group.files),
                 date(group.mtime_ns),
-                paths.join("\n"),
+                paths.join("\n").into(),
             ]
         });
         vec![known, table.block()]

@@ -47,11 +47,11 @@ impl ReportSection for Empty {
     }
 
     fn blocks(&self) -> Vec<Block> {
-        let mut table = table(&[("path", false)], &self.first, |path| vec![report_name(path)]);
+        let mut table = table(&[("path", false)], &self.first, |path| vec![name(path)]);
         if self.count > self.first.len() as i64 && !self.first.is_empty() {
             table = table.titled(format!("The first {}", self.first.len()));
         }
-        let count = Block::Facts(vec![(grouped(self.count), "empty directories")]);
-        vec![count, table.block()]
+        let known = Block::Facts(vec![(count(self.count), "empty directories")]);
+        vec![known, table.block()]
     }
 }

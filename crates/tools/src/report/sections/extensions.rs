@@ -51,7 +51,7 @@ impl ReportSection for Extensions {
             &[("sizes", true), ("entries", true), ("extension", false)],
             |row| (usage(&row.count), name(&row.extension)),
             |usage| usage.bytes,
-            |usage| vec![human_size(usage.bytes), grouped(usage.entries)],
+            |usage| vec![size(usage.bytes), count(usage.entries)],
         )]
     }
 }

@@ -50,7 +50,7 @@ impl ReportSection for Future {
     }
 
     fn blocks(&self) -> Vec<Block> {
-        let mut blocks = vec![Block::Facts(vec![(grouped(self.0.count), "files")])];
+        let mut blocks = vec![Block::Facts(vec![(count(self.0.count), "files")])];
         if !self.0.first.is_empty() {
             blocks.push(entries_table(&self.0.first).block());
         }

@@ -81,18 +81,18 @@ impl ReportSection for Links {
 
     fn blocks(&self) -> Vec<Block> {
         let known = Block::Facts(vec![
-            (grouped(self.inodes), "inodes with several names here"),
-            (grouped(self.names), "names of theirs"),
-            (human_size(self.saved_disk_bytes), "that copies would take"),
-            (grouped(self.names_elsewhere), "inodes with names elsewhere"),
+            (count(self.inodes), "inodes with several names here"),
+            (count(self.names), "names of theirs"),
+            (size(self.saved_disk_bytes), "that copies would take"),
+            (count(self.names_elsewhere), "inodes with names elsewhere"),
         ]);
         let columns = [("saved", true), ("size", true), ("names", true), ("first path", false)];
         let table = table(&columns, &self.largest, |inode| {
             vec![
-                human_size(inode.saved_disk_bytes),
-                human_size(inode.bytes),
-                format!("{} of {}", inode.names, inode.nlink),
-                report_name(&inode.path),
+                size(inode.saved_disk_bytes),
+                size(inode.bytes),
+                format!("{} of {}", inode.names, inode.nlink).into(),
+                name(&inode.path),
             ]
         });
         vec![known, table.block()]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::report::format::name_or_id;
-use canopy_text::{human_size, mode_string};
+use canopy_text::mode_string;
 
 /// Some entries of so many.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -47,19 +47,19 @@ pub(super) fn entries_table(entries: &[ListedEntry]) -> Table {
         [("size", true), ("on disk", true), ("modified", false), ("user", false), ("path", false)];
     table(&columns, entries, |entry| {
         vec![
-            human_size(entry.bytes),
-            human_size(entry.disk_bytes),
+            size(entry.bytes),
+            size(entry.disk_bytes),
             date(entry.mtime_ns),
             user(entry),
-            report_name(&entry.path),
+            name(&entry.path),
         ]
     })
 }
 
 /// Shows counts of lists, and the lists with modes.
 pub(super) fn flagged_blocks(lists: &[(&'static str, &Flagged)]) -> Vec<Block> {
-    let count = |(what, flagged): &(&'static str, &Flagged)| (grouped(flagged.count), *what);
-    let mut blocks = vec![Block::Facts(lists.iter().map(count).collect())];
+    let counted = |(what, flagged): &(&'static str, &Flagged)| (count(flagged.count), *what);
+    let mut blocks = vec![Block::Facts(lists.iter().map(counted).collect())];
     let columns = [("mode", false), ("user", false), ("path", false)];
     for (what, flagged) in lists.iter().filter(|(_, flagged)| !flagged.first.is_empty()) {
         let title = match flagged.first.len() {
@@ -67,14 +67,18 @@ pub(super) fn flagged_blocks(lists: &[(&'static str, &Flagged)]) -> Vec<Block> {
             _ => (*what).to_owned(),
         };
         let table = table(&columns, &flagged.first, |entry| {
-            vec![mode_string(entry.mode), user(entry), report_name(&entry.path)]
+            vec![mode(entry.mode), user(entry), name(&entry.path)]
         });
         blocks.push(table.titled(title).block());
     }
     blocks
 }
 
+fn mode(mode: u32) -> Cell {
+    Cell { shown: mode_string(mode), exact: Some(format!("{:04o}", mode & 0o7777)) }
+}
+
 /// Names the owner of an entry.
-pub(super) fn user(entry: &ListedEntry) -> String {
-    name_or_id(entry.uid, entry.user.as_deref())
+pub(super) fn user(entry: &ListedEntry) -> Cell {
+    name_or_id(entry.uid, entry.user.as_deref()).into()
 }

@@ -5,6 +5,7 @@
 //! is the struct itself.
 
 mod ages;
+mod crossed;
 mod deepest;
 mod directories;
 mod duplicates;
@@ -29,11 +30,11 @@ mod types;
 use super::details::{EntryDetails, ListedEntry};
 use super::entries::{EntryBatch, EntryCollector, Scope};
 use super::facts::Facts;
-use super::format::{date, grouped};
+use super::format::grouped;
 use super::parts::{Part, RowId};
 use super::statistics::{Usage, mean_and_deviation};
 use super::top_k::TopK;
-use super::view::{Block, Table, View, table};
+use super::view::{Block, Cell, Table, View, count, date, name, size, table};
 use crate::error::Result;
 use canopy_index::{Columns, FileKind};
 use canopy_text::human_size;
@@ -202,6 +203,8 @@ sections! {
     totals: totals::Totals,
     users: owners::Users,
     groups: owners::Groups,
+    user_ages: crossed::UserAges,
+    user_groups: crossed::UserGroups,
     types: types::Types,
     extensions: extensions::Extensions,
     sizes: sizes::Sizes,

@@ -73,11 +73,11 @@ impl ReportSection for Outliers {
         ];
         let table = table(&columns, &self.0, |row| {
             vec![
-                human_size(row.tree.disk_bytes),
-                human_size(row.mean_disk_bytes.round() as i64),
-                format!("{:+.1}", row.deviations),
-                grouped(row.siblings - 1),
-                report_name(&row.tree.path),
+                size(row.tree.disk_bytes),
+                size(row.mean_disk_bytes.round() as i64),
+                format!("{:+.1}", row.deviations).into(),
+                count(row.siblings - 1),
+                name(&row.tree.path),
             ]
         });
         vec![table.block()]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::report::Owner;
 use crate::report::format::owner_name;
-use canopy_text::{group_name, human_size, user_name};
+use canopy_text::{group_name, user_name};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 
@@ -23,33 +23,34 @@ pub(super) struct Breakdown<T> {
 }
 
 impl<T> Breakdown<T> {
-    /// Shows rows and, behind them, what is left; bars are of what `size` gives.
+    /// Shows rows and, behind them, what is left; bars are of what `bar` gives.
     pub(super) fn block(
         &self,
         columns: &[(&'static str, bool)],
         usage_and_name: impl Fn(&T) -> (Usage, String),
-        size: fn(&Usage) -> i64,
-        cells: fn(&Usage) -> Vec<String>,
+        bar: fn(&Usage) -> i64,
+        cells: fn(&Usage) -> Vec<Cell>,
     ) -> Block {
         let mut rows: Vec<_> = self.rows.iter().map(usage_and_name).collect();
-        let whole = rows.iter().map(|(usage, _)| size(usage)).sum::<i64>() + size(&self.rest);
+        let whole = rows.iter().map(|(usage, _)| bar(usage)).sum::<i64>() + bar(&self.rest);
         if self.others > 0 {
             rows.push((self.rest, format!("({} others)", grouped(self.others as i64))));
         }
         let table = table(columns, &rows, |(usage, name)| {
-            cells(usage).into_iter().chain([name.clone()]).collect()
+            cells(usage).into_iter().chain([Cell::from(name.clone())]).collect()
         });
-        table.with_shares(rows.iter().map(|(usage, _)| size(usage)), whole).block()
+        let table = Table { rest: self.others > 0, ..table };
+        table.with_shares(rows.iter().map(|(usage, _)| bar(usage)), whole).block()
     }
 }
 
 /// What an owner uses.
 #[derive(Clone, Debug, Serialize)]
-struct OwnerUsage {
+pub(super) struct OwnerUsage {
     #[serde(flatten)]
-    owner: Owner,
+    pub(super) owner: Owner,
     #[serde(flatten)]
-    usage: Usage,
+    pub(super) usage: Usage,
 }
 
 /// What each user has, those who take most space first.
@@ -90,7 +91,8 @@ impl ReportSection for Groups {
     }
 }
 
-fn by_owner(
+/// Breaks usage down by owner: those who take most space, then the sum of the others.
+pub(super) fn by_owner(
     owners: &FxHashMap<u32, Usage>,
     name: fn(u32) -> Option<String>,
     top: usize,
@@ -112,8 +114,8 @@ fn owners_block(word: &'static str, breakdown: &Breakdown<OwnerUsage>) -> Block 
     breakdown.block(&columns, usage_and_name, |usage| usage.disk_bytes, usage_cells)
 }
 
-fn usage_cells(usage: &Usage) -> Vec<String> {
-    vec![human_size(usage.disk_bytes), human_size(usage.bytes), grouped(usage.entries)]
+fn usage_cells(usage: &Usage) -> Vec<Cell> {
+    vec![size(usage.disk_bytes), size(usage.bytes), count(usage.entries)]
 }
 
 /// What belongs to users and groups that the system has no name for, but for directories.
@@ -150,7 +152,7 @@ impl ReportSection for Owners {
         let columns = [("on disk", true), ("sizes", true), ("entries", true), ("", false)];
         let rows = [(&self.without_user, "no such user"), (&self.without_group, "no such group")];
         let table = table(&columns, &rows, |(usage, what)| {
-            usage_cells(usage).into_iter().chain([(*what).to_owned()]).collect()
+            usage_cells(usage).into_iter().chain([Cell::from(*what)]).collect()
         });
         let ids = [("user id", &self.users), ("group id", &self.groups)];
         let ids = ids.into_iter().filter(|(_, breakdown)| !breakdown.rows.is_empty());

@@ -108,7 +108,7 @@ impl ReportSection for Permissions {
             ("setgid files", &self.setgid),
         ]);
         if let Some(Block::Facts(facts)) = blocks.first_mut() {
-            let sticky = grouped(self.world_writable_sticky);
+            let sticky = count(self.world_writable_sticky);
             facts.insert(2, (sticky, "directories that everybody may write, sticky"));
         }
         blocks

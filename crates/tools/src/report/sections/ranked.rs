@@ -104,6 +104,6 @@ ranked! {
 fn accessed_table(entries: &[ListedEntry]) -> Table {
     let columns = [("size", true), ("accessed", false), ("user", false), ("path", false)];
     table(&columns, entries, |entry| {
-        vec![human_size(entry.bytes), date(entry.atime_ns), user(entry), report_name(&entry.path)]
+        vec![size(entry.bytes), date(entry.atime_ns), user(entry), name(&entry.path)]
     })
 }

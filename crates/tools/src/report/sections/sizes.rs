@@ -93,21 +93,21 @@ impl ReportSection for Sizes {
     }
 
     fn blocks(&self) -> Vec<Block> {
-        let rounded = |bytes: f64| human_size(bytes.round() as i64);
+        let rounded = |bytes: f64| size(bytes.round() as i64);
         let known = Block::Facts(vec![
             (rounded(self.mean_bytes), "mean"),
             (rounded(self.median_bytes), "median"),
             (rounded(self.stdev_bytes), "standard deviation"),
-            (human_size(self.max_bytes), "largest"),
+            (size(self.max_bytes), "largest"),
         ]);
-        let name = |class: &SizeClass| match class.from_bytes {
+        let each = |class: &SizeClass| match class.from_bytes {
             0 => "0".to_owned(),
             1 => "1".to_owned(),
             from => format!("{} to < {}", human_size(from), human_size(class.to_bytes)),
         };
         let columns = [("entries", true), ("sizes", true), ("bytes each", false)];
         let table = table(&columns, &self.classes, |class| {
-            vec![grouped(class.count.entries), human_size(class.count.bytes), name(class)]
+            vec![count(class.count.entries), size(class.count.bytes), each(class).into()]
         });
         let entries = || self.classes.iter().map(|class| class.count.entries);
         vec![known, table.with_shares(entries(), entries().max().unwrap_or(0)).block()]

@@ -61,8 +61,8 @@ impl ReportSection for Sparse {
 
     fn blocks(&self) -> Vec<Block> {
         let known = Block::Facts(vec![
-            (grouped(self.count), "files that take less space than their size"),
-            (human_size(self.saved_bytes), "less"),
+            (count(self.count), "files that take less space than their size"),
+            (size(self.saved_bytes), "less"),
         ]);
         vec![known, entries_table(&self.largest).block()]
     }

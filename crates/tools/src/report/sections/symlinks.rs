@@ -87,16 +87,16 @@ impl ReportSection for Symlinks {
 
     fn blocks(&self) -> Vec<Block> {
         let mut blocks = vec![Block::Facts(vec![
-            (grouped(self.symlinks), "symbolic links"),
-            (grouped(self.broken.count), "broken"),
-            (grouped(self.loops.count), "in loops"),
-            (grouped(self.unknown), "lead where the index cannot tell"),
+            (count(self.symlinks), "symbolic links"),
+            (count(self.broken.count), "broken"),
+            (count(self.loops.count), "in loops"),
+            (count(self.unknown), "lead where the index cannot tell"),
         ])];
         for (title, flagged) in [("Broken", &self.broken), ("Loops", &self.loops)] {
             if !flagged.first.is_empty() {
                 let columns = [("target", false), ("path", false)];
                 let table = table(&columns, &flagged.first, |link| {
-                    vec![report_name(&link.target), report_name(&link.path)]
+                    vec![name(&link.target), name(&link.path)]
                 });
                 blocks.push(table.titled(title).block());
             }

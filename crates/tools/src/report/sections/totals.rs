@@ -56,16 +56,16 @@ impl ReportSection for Totals {
 
     fn blocks(&self) -> Vec<Block> {
         vec![Block::Facts(vec![
-            (human_size(self.disk_bytes), "on disk (du)"),
-            (human_size(self.bytes), "of sizes"),
-            (grouped(self.entries), "entries"),
-            (grouped(self.files), "files"),
-            (grouped(self.directories), "directories"),
-            (grouped(self.symlinks), "symbolic links"),
-            (grouped(self.others), "others"),
-            (grouped(self.inodes), "inodes (du --inodes)"),
-            (grouped(self.zero_byte_files), "files of no bytes"),
-            (grouped(self.with_xattrs), "with extended attributes"),
+            (size(self.disk_bytes), "on disk (du)"),
+            (size(self.bytes), "of sizes"),
+            (count(self.entries), "entries"),
+            (count(self.files), "files"),
+            (count(self.directories), "directories"),
+            (count(self.symlinks), "symbolic links"),
+            (count(self.others), "others"),
+            (count(self.inodes), "inodes (du --inodes)"),
+            (count(self.zero_byte_files), "files of no bytes"),
+            (count(self.with_xattrs), "with extended attributes"),
         ])]
     }
 }

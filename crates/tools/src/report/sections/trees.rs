@@ -57,12 +57,7 @@ impl ReportSection for Trees {
     fn blocks(&self) -> Vec<Block> {
         let columns = [("on disk", true), ("sizes", true), ("inodes", true), ("path", false)];
         let table = table(&columns, &self.0, |tree| {
-            vec![
-                human_size(tree.disk_bytes),
-                human_size(tree.bytes),
-                grouped(tree.inodes),
-                report_name(&tree.path),
-            ]
+            vec![size(tree.disk_bytes), size(tree.bytes), count(tree.inodes), name(&tree.path)]
         });
         let most = self.0.first().map_or(0, |tree| tree.disk_bytes);
         vec![table.with_shares(self.0.iter().map(|tree| tree.disk_bytes), most).block()]

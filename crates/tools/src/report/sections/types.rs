@@ -34,7 +34,7 @@ impl ReportSection for Types {
     fn blocks(&self) -> Vec<Block> {
         let whole = self.0.iter().map(|row| row.entries).sum();
         let table = table(&[("entries", true), ("type", false)], &self.0, |row| {
-            vec![grouped(row.entries), row.name.to_owned()]
+            vec![count(row.entries), row.name.into()]
         });
         vec![table.with_shares(self.0.iter().map(|row| row.entries), whole).block()]
     }

@@ -1,0 +1,117 @@
+//! A section of a report as CSV, quoted as RFC 4180 has it; the first line names the columns.
+//!
+//! Of a section with several tables, all are one, whose first column says which each row is of.
+//! Numbers are exact, sizes in bytes, times as RFC 3339 has them. What a spreadsheet would take for
+//! a formula has an apostrophe before it.
+
+use super::view::{Block, View, views};
+use super::{Report, Section};
+use crate::error::Result;
+use std::borrow::Cow;
+use std::io::Write;
+
+/// Writes a section of a report; no more than the names of columns if it is not in the report.
+pub fn write_csv(report: &Report, section: Section, output: &mut dyn Write) -> Result<()> {
+    if let Some(view) = views(report).iter().find(|view| view.name == section.name()) {
+        write_view(view, output)?;
+    }
+    output.flush()?;
+    Ok(())
+}
+
+fn write_view(view: &View, output: &mut dyn Write) -> Result<()> {
+    let several = view.blocks.len() > 1;
+    let mut columns: Vec<String> = several.then(|| "table".to_owned()).into_iter().collect();
+    for title in view.blocks.iter().flat_map(titles) {
+        if !columns.contains(&title) {
+            columns.push(title);
+        }
+    }
+    write_row(columns.iter().map(|title| title.as_str().into()), output)?;
+    for block in &view.blocks {
+        let own: Vec<String> = titles(block);
+        let places: Vec<Option<usize>> =
+            columns.iter().map(|column| own.iter().position(|title| title == column)).collect();
+        for cells in rows(block) {
+            let of_column = |(at, place): (usize, &Option<usize>)| match place {
+                Some(place) => Cow::Borrowed(cells[*place]),
+                None if several && at == 0 => Cow::Borrowed(table_title(block)),
+                None => Cow::Borrowed(""),
+            };
+            write_row(places.iter().enumerate().map(of_column), output)?;
+        }
+    }
+    Ok(())
+}
+
+/// The names of the columns of a block.
+fn titles(block: &Block) -> Vec<String> {
+    match block {
+        Block::Facts(_) => vec!["what".to_owned(), "value".to_owned()],
+        Block::Table(table) => {
+            let word = |title: &str| match title {
+                "" => "what".to_owned(),
+                title => title.replace(' ', "_"),
+            };
+            table.columns.iter().map(|(title, _)| word(title)).collect()
+        }
+    }
+}
+
+/// What its rows have in these columns.
+fn rows(block: &Block) -> Vec<Vec<&str>> {
+    match block {
+        Block::Facts(facts) => {
+            facts.iter().map(|(value, name)| vec![*name, value.value()]).collect()
+        }
+        Block::Table(table) => {
+            table.rows.iter().map(|row| row.iter().map(|cell| cell.value()).collect()).collect()
+        }
+    }
+}
+
+fn table_title(block: &Block) -> &str {
+    match block {
+        Block::Facts(_) => "",
+        Block::Table(table) => table.title.as_deref().unwrap_or(""),
+    }
+}
+
+fn write_row<'a>(cells: impl Iterator<Item = Cow<'a, str>>, output: &mut dyn Write) -> Result<()> {
+    let cells: Vec<String> = cells.map(|cell| quoted(&cell)).collect();
+    writeln!(output, "{}", cells.join(","))?;
+    Ok(())
+}
+
+/// A value as CSV has it, which no spreadsheet computes.
+fn quoted(cell: &str) -> String {
+    let is_number = cell.parse::<f64>().is_ok();
+    let formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && !is_number;
+    let cell = if formula { Cow::Owned(format!("'{cell}")) } else { Cow::Borrowed(cell) };
+    match cell.contains(['"', ',', '\n', '\r']) {
+        true => format!("\"{}\"", cell.replace('"', "\"\"")),
+        false => cell.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_no_formulas_and_end_no_field() {
+        for (cell, shown) in [
+            ("plain", "plain"),
+            ("-17", "-17"),
+            ("+3.5", "+3.5"),
+            ("a,b", "\"a,b\""),
+            ("a\nb", "\"a\nb\""),
+            ("say \"hi\"", "\"say \"\"hi\"\"\""),
+            ("=1+1", "'=1+1"),
+            ("-rw-r--r--", "'-rw-r--r--"),
+            ("@SUM(1,2)", "\"'@SUM(1,2)\""),
+        ] {
+            assert_eq!(quoted(cell), shown);
+        }
+    }
+}
