@@ -4,6 +4,7 @@ use crate::config::settings;
 use crate::outcome::message;
 use crate::places::{self, Opened};
 use canopy_index::{Index, Moment};
+pub use canopy_text::clock::age;
 use canopy_text::safe::{self, TerminalWriter};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -267,17 +268,6 @@ pub fn stdout_for_json() -> BufWriter<Box<dyn Write>> {
 pub fn now_ns() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// A span of time for people.
-pub fn age(span_ns: i64) -> String {
-    let seconds = span_ns.max(0) / 1_000_000_000;
-    match seconds {
-        0..=119 => format!("{seconds} s"),
-        120..=7199 => format!("{} min", seconds / 60),
-        7200..=172_799 => format!("{} h", seconds / 3600),
-        _ => format!("{} days", seconds / 86_400),
-    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,17 @@ pub fn time_value(time_ns: i64, kind: char) -> String {
     shown.unwrap_or_else(|| format!("%{kind}"))
 }
 
+/// A span of time for people.
+pub fn age(span_ns: i64) -> String {
+    let seconds = span_ns.max(0) / 1_000_000_000;
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
+        7200..=172_799 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
 fn fraction(nanoseconds: u32) -> String {
     format!(".{nanoseconds:09}0")
 }

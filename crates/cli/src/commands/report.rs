@@ -1,11 +1,11 @@
 //! `canopy report`
 
 use crate::offered::Offered;
-use crate::options::{ReadOptions, stdout_for_json};
+use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use anyhow::Context;
 use canopy_text::{locale::is_utf8, user_id};
-use canopy_tools::report::{self, Report, ReportOptions, Section, Sections, TextOptions};
+use canopy_tools::report::{self, Limits, Report, ReportOptions, Section, Sections, TextOptions};
 use clap::builder::TypedValueParser;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,7 +17,7 @@ const TOP_MAX: u64 = 10_000;
 
 /// Report who and what takes how much, and what stands out
 ///
-/// The answer is of what you see. Sections: totals, users, groups, user_ages, user_groups, types,
+/// The answer is of what you see. Sections: totals, quotas, users, groups, user_ages, user_groups, types,
 /// extensions, sizes, ages, largest, newest, oldest, used, unused, trees, outliers, directories,
 /// deepest, empty, duplicates, links, symlinks, sparse, permissions, owners, names, future.
 ///
@@ -41,6 +41,9 @@ pub struct Arguments {
         value_parser = Offered(section_names).try_map(|name| parse_section(&name))
     )]
     section: Vec<Section>,
+    /// Compare what owners have with their limits: CSV with columns user, group, bytes, files
+    #[arg(long, value_name = "FILE")]
+    limits: Option<PathBuf>,
     /// Print JSON
     #[arg(long, conflicts_with = "html")]
     json: bool,
@@ -82,18 +85,30 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         !arguments.csv || arguments.section.len() == 1 || arguments.output.is_some(),
         "--csv is of one section (--section NAME), or writes a file of each into a directory (-o)"
     );
-    let index = arguments.read.open(index)?;
-    let sections = match arguments.section.is_empty() {
+    let limits = arguments.limits.as_deref().map(read_limits).transpose()?;
+    let sections: Sections = match arguments.section.is_empty() {
+        true if limits.is_none() => Sections::all().without(Section::Quotas),
         true => Sections::all(),
         false => arguments.section.iter().copied().collect(),
     };
+    anyhow::ensure!(
+        limits.is_some() || !sections.has(Section::Quotas),
+        "the section quotas compares with limits: say with --limits which file has them"
+    );
+    let index = arguments.read.open(index)?;
     let options = ReportOptions {
         sections,
         top: usize::try_from(arguments.top)?,
         owner: arguments.user,
+        limits,
+        now_ns: now_ns(),
         threads: arguments.read.threads(),
     };
-    let (report, failed) = report::report(&index, &arguments.paths, options)?;
+    let (mut report, failed) = report::report(&index, &arguments.paths, &options)?;
+    if arguments.read.at.is_some() {
+        // They are those of now.
+        report.problems.clear();
+    }
     failed.iter().for_each(message);
     if !failed.is_empty() && report.paths.is_empty() {
         return Ok(Outcome::Partial);
@@ -121,6 +136,12 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     }
     output.flush()?;
     Ok(Outcome::of_errors(&failed))
+}
+
+fn read_limits(path: &Path) -> anyhow::Result<Limits> {
+    let read = || Ok(Limits::parse(&std::fs::read_to_string(path)?)?);
+    let limits: anyhow::Result<Limits> = read();
+    limits.with_context(|| format!("cannot use the limits of {}", path.display()))
 }
 
 fn create(path: &Path) -> anyhow::Result<File> {

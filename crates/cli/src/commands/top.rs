@@ -2,7 +2,7 @@
 
 use super::growth::{self, By, Growth};
 use super::report::{parse_user, write_json};
-use crate::options::{ReadOptions, moment, stdout_for_json};
+use crate::options::{ReadOptions, moment, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use canopy_index::Moment;
 use canopy_text::locale::is_utf8;
@@ -145,9 +145,11 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         sections: [section].into_iter().collect(),
         top: usize::try_from(arguments.count)?,
         owner: arguments.user.or(mine),
+        limits: None,
+        now_ns: now_ns(),
         threads: arguments.read.threads(),
     };
-    let (report, failed) = report::report(&index, &arguments.paths, options)?;
+    let (report, failed) = report::report(&index, &arguments.paths, &options)?;
     failed.iter().for_each(message);
     if !failed.is_empty() && report.paths.is_empty() {
         return Ok(Outcome::Partial);

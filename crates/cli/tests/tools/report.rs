@@ -63,6 +63,7 @@ fn cases(seeds: std::ops::Range<u64>) {
                 &walk.expected(&of_owner, Some(owner)),
                 &format!("{what} --user {owner}"),
             );
+            quotas_are_those_of_the_walk(&place, &index, &user, &tree, &walk, owner);
             // Also from paths that nothing above them shows: those that one has to know.
             for _ in 0..2 {
                 let start = &paths[random.random_range(0..paths.len())];
@@ -76,6 +77,34 @@ fn cases(seeds: std::ops::Range<u64>) {
             fs::remove_dir_all(&index).unwrap();
         }
     }
+}
+
+fn quotas_are_those_of_the_walk(
+    place: &Place,
+    index: &Path,
+    user: &User,
+    tree: &Path,
+    walk: &Walk,
+    owner: u32,
+) {
+    let users = (1..).zip(common::UIDS).map(|(at, id)| ("user", id, at * 20_000, at * 3));
+    let groups = (1..).zip(common::GIDS).map(|(at, id)| ("group", id, at * 30_000, at * 5));
+    let mut limits: Vec<_> = users.chain(groups).collect();
+    limits.sort_by_key(|limit| (limit.0 == "group", limit.1));
+    let mut table = "group,user,bytes,files\n".to_owned();
+    for (kind, id, bytes, inodes) in &limits {
+        let id = if *kind == "user" { format!(",{id}") } else { format!("{id},") };
+        table += &format!("{id},{bytes},{inodes}\n");
+    }
+    let file = place.path("limits.csv");
+    fs::write(&file, table).unwrap();
+    let options = ["--top", "10000", "--section", "quotas", "--limits", file.to_str().unwrap()];
+    let all = json(place, index, user, tree, &options);
+    assert_alike(&all, &walk.quotas(&limits, None), &format!("{user:?}"));
+    let (owner_text, mut options) = (owner.to_string(), options.to_vec());
+    options.extend(["--user", &owner_text]);
+    let own = json(place, index, user, tree, &options);
+    assert_alike(&own, &walk.quotas(&limits, Some(owner)), &format!("{user:?} --user {owner}"));
 }
 
 fn below_start(place: &Place, index: &Path, user: &User, start: &Path, what: &str) {
@@ -311,8 +340,17 @@ fn sections_sources_and_wrong_input() {
         one.as_os_str(),
     ]);
     let keys: Vec<&String> = some.as_object().unwrap().keys().collect();
-    let expected =
-        ["asked_by", "generation", "largest", "owner", "paths", "published_ns", "top", "totals"];
+    let expected = [
+        "asked_by",
+        "generation",
+        "largest",
+        "owner",
+        "paths",
+        "problems",
+        "published_ns",
+        "top",
+        "totals",
+    ];
     assert_eq!(
         {
             let mut keys = keys;
@@ -331,6 +369,9 @@ fn sections_sources_and_wrong_input() {
     for (arguments, message) in [
         (vec![os("report"), os("--user"), os("nobody-of-this-name")], "no such user"),
         (vec![os("report"), os("--section"), os("colours")], "no such section"),
+        (vec![os("report"), os("--section"), os("quotas")], "--limits"),
+        (vec![os("report"), os("--limits"), one.join("one.dat").as_os_str()], "line 1: no column"),
+        (vec![os("report"), os("--limits"), os("/nonexistent")], "cannot use the limits"),
         (vec![os("report"), os("--top"), os("100000000000")], "10000"),
         (vec![os("report"), os("/elsewhere")], "no index covers"),
         (vec![os("report"), one.join("gone").as_os_str()], "no such file"),
@@ -343,6 +384,41 @@ fn sections_sources_and_wrong_input() {
     // What cannot be answered does not keep the rest from being answered.
     let (output, errors) = run(&[os("report"), os("--json"), os("/elsewhere"), one.as_os_str()]);
     assert!(errors.contains("no index covers") && !output.is_empty());
+}
+
+#[test]
+fn the_last_runs_problems_and_the_age_stand_at_the_top() {
+    let place = Place::new();
+    let (index, tree, other) = (place.path("index"), place.path("tree"), place.path("other"));
+    for tree in [&tree, &other] {
+        fs::create_dir(tree).unwrap();
+        place.index(&index, tree);
+    }
+    fs::rename(&tree, place.path("moved")).unwrap();
+    let run = canopy(&place, &index, &ROOT, &["index".as_ref(), tree.as_os_str()]);
+    assert!(!run.1.is_empty());
+    let text = |user: &User, path: &Path, more: &str| {
+        let options = ["--section", "totals", more];
+        String::from_utf8(report(&place, &index, user, path, &options).0).unwrap()
+    };
+    let lines = text(&ROOT, &tree, "--ascii");
+    let lines: Vec<&str> = lines.lines().collect();
+    let root = tree.display();
+    assert!(lines[0].starts_with(&format!("Report of {root}, scanned ")), "{lines:?}");
+    assert!(lines[0].ends_with(" ago)"), "{lines:?}");
+    assert!(
+        lines[2].starts_with(&format!("Problem: {root} could not be scanned since ")),
+        "{lines:?}"
+    );
+    let page = text(&ROOT, &tree, "--html");
+    assert!(page.contains(&format!("<p class=\"problem\">{root} could not be scanned")), "{page}");
+    let report: Value = serde_json::from_str(&text(&ROOT, &tree, "--json")).unwrap();
+    assert_eq!(report["problems"][0]["root"], root.to_string());
+    assert_eq!(report["problems"][0]["published"], false);
+    // Of another source, and for those who may not know, there is none.
+    assert!(!text(&ROOT, &other, "--ascii").contains("Problem"));
+    let user = User { uid: 2001, gid: 3001, groups: Vec::new() };
+    assert!(!text(&user, &tree, "--ascii").contains("Problem"));
 }
 
 #[test]
@@ -461,7 +537,7 @@ fn every_section_is_csv_with_exact_numbers() {
     let (shown, errors) = report(&place, &index, &ROOT, &tree, &options);
     assert!(shown.is_empty() && errors.is_empty(), "{errors}");
     let names = json(&place, &index, &ROOT, &tree, &[]);
-    let known = ["generation", "published_ns", "asked_by", "owner", "top", "paths"];
+    let known = ["generation", "published_ns", "asked_by", "owner", "top", "paths", "problems"];
     let names = names.as_object().unwrap().keys().filter(|key| !known.contains(&key.as_str()));
     for name in names {
         let file = fs::read_to_string(all.join(format!("{name}.csv"))).unwrap();

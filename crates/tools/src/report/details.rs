@@ -73,7 +73,7 @@ impl EntryDetails {
 pub(super) enum Detail {
     /// All attributes.
     All,
-    /// Inode, links and sizes.
+    /// Inode, links, owners and sizes.
     Links,
     /// Names and targets alone.
     Targets,
@@ -83,7 +83,7 @@ impl Detail {
     fn columns(self) -> Columns {
         match self {
             Detail::All => INODE,
-            Detail::Links => INO | NLINK | SIZE | BLOCKS,
+            Detail::Links => INO | NLINK | UID | GID | SIZE | BLOCKS,
             Detail::Targets => TARGET.into(),
         }
     }

@@ -5,7 +5,7 @@
 
 use super::Report;
 use super::format::owner_name;
-use super::view::{Block, Table, View, views};
+use super::view::{Block, Table, View, coverage, problems, views};
 use crate::error::Result;
 use canopy_text::safe::report_name;
 use std::io::Write;
@@ -53,8 +53,6 @@ pub fn write_html(report: &Report, output: &mut dyn Write) -> Result<()> {
 }
 
 fn heading(report: &Report, title: &str, output: &mut dyn Write) -> Result<()> {
-    let time =
-        |ns: i64| canopy_text::clock::full_time(ns).split('.').next().unwrap_or("").to_owned();
     write!(
         output,
         "<header>\n<p class=\"kind\">Storage report</p>\n<h1>{}</h1>\n<p>",
@@ -64,13 +62,14 @@ fn heading(report: &Report, title: &str, output: &mut dyn Write) -> Result<()> {
         write!(output, "Only what belongs to user <b>{}</b>. ", escaped(&owner_name(owner)))?;
     }
     write!(output, "As <b>{}</b> sees it", escaped(&owner_name(&report.asked_by)))?;
-    let mut scans: Vec<String> =
-        report.paths.iter().map(|covered| time(covered.scanned_ns)).collect();
-    scans.dedup();
-    if !scans.is_empty() {
-        write!(output, ", scanned {}", escaped(&scans.join(", ")))?;
+    writeln!(output, " in generation {} of the index.</p>", report.generation)?;
+    for covered in coverage(report) {
+        writeln!(output, "<p>{}</p>", escaped(&covered))?;
     }
-    writeln!(output, ". Generation {} of the index.</p>\n</header>", report.generation)?;
+    for problem in problems(report) {
+        writeln!(output, "<p class=\"problem\">{}</p>", escaped(&problem))?;
+    }
+    writeln!(output, "</header>")?;
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use super::details::{self, Detail, EntryDetails};
 use super::parts::{Part, RowId};
 use crate::error::Result;
 use canopy_index::FileKind;
-use canopy_model::Totals;
+use canopy_model::{Attributes, Totals};
 use canopy_read::locate::Start;
 use rustc_hash::FxHashSet;
 
@@ -36,16 +36,21 @@ impl<'a> LinkNames<'a> {
 
     /// Adds up what second and further names add to sums in which each inode is to count once.
     pub(super) fn surplus(&self) -> Totals {
-        let mut seen = FxHashSet::default();
         let mut surplus = Totals::default();
-        for (_, entry) in &self.names {
-            let a = &entry.attributes;
-            if !seen.insert((entry.dev, a.ino)) {
-                let (bytes, blocks) = (a.size_bytes, a.blocks);
-                surplus += Totals { entries: 1, bytes, blocks, ..Totals::default() };
-            }
+        for a in self.surplus_names() {
+            let (bytes, blocks) = (a.size_bytes, a.blocks);
+            surplus += Totals { entries: 1, bytes, blocks, ..Totals::default() };
         }
         surplus
+    }
+
+    /// Gives the attributes of second and further names.
+    pub(super) fn surplus_names(&self) -> impl Iterator<Item = &Attributes> {
+        let mut seen = FxHashSet::default();
+        let names = self.names.iter().map(|(_, entry)| entry);
+        names
+            .filter(move |entry| !seen.insert((entry.dev, entry.attributes.ino)))
+            .map(|entry| &entry.attributes)
     }
 }
 

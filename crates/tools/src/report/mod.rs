@@ -23,6 +23,7 @@ mod entries;
 mod facts;
 mod format;
 mod html;
+mod limits;
 mod link_names;
 mod listings;
 mod parts;
@@ -35,11 +36,12 @@ mod view;
 
 pub use csv::write_csv;
 pub use html::write_html;
+pub use limits::{Limits, LimitsError};
 pub use sections::{Section, Sections};
 pub use text::{TextOptions, write_text};
 
 use crate::error::{Error, Result};
-use canopy_index::Index;
+use canopy_index::{Failure, Index};
 use canopy_model::is_below;
 use canopy_read::locate::{Start, absolute_path};
 use canopy_read::resolve::locate;
@@ -66,8 +68,13 @@ pub struct Report {
     pub owner: Option<Owner>,
     /// Most rows of a list.
     pub top: usize,
+    /// When it was made. Not in JSON: what is told of a generation stays the same.
+    #[serde(skip)]
+    pub reported_ns: i64,
     /// Where it has looked.
     pub paths: Vec<Covered>,
+    /// What went wrong when these were scanned last, as far as the caller may know.
+    pub problems: Vec<Problem>,
     #[serde(flatten)]
     answers: Answers,
 }
@@ -88,10 +95,27 @@ pub struct Covered {
     pub path: String,
     /// When the scan of its source began.
     pub scanned_ns: i64,
+    /// When the last scan of it or of a part of it began.
+    pub updated_ns: i64,
+}
+
+/// What is wrong with the index of a source.
+#[derive(Clone, Debug, Serialize)]
+pub struct Problem {
+    /// Absolute path of its root.
+    pub root: String,
+    /// When the first of the runs failed that have since.
+    pub since_ns: i64,
+    /// When the last one did.
+    pub last_ns: i64,
+    /// Why, or what is missing.
+    pub reason: String,
+    /// Whether something was published nevertheless.
+    pub published: bool,
 }
 
 /// What to report.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ReportOptions {
     /// Sections to answer.
     pub sections: Sections,
@@ -99,6 +123,10 @@ pub struct ReportOptions {
     pub top: usize,
     /// Owner of the entries to report on, all if there is none.
     pub owner: Option<u32>,
+    /// What owners may have, if that is to be compared with what they do.
+    pub limits: Option<Limits>,
+    /// The time at which it is made.
+    pub now_ns: i64,
     /// How many threads read.
     pub threads: usize,
 }
@@ -109,25 +137,49 @@ pub struct ReportOptions {
 pub fn report(
     index: &Index,
     paths: &[OsString],
-    options: ReportOptions,
+    options: &ReportOptions,
 ) -> Result<(Report, Vec<Error>)> {
     let (starts, failed) = starts(index, paths)?;
-    let answers = facts::answer(&starts, &options)?;
+    let answers = facts::answer(&starts, options)?;
     let owner = |id: u32| Owner { id, name: user_name(id) };
     let covered = starts.iter().map(|start| Covered {
         path: absolute_path(&start.source, &start.path),
         scanned_ns: start.source.scanned_ns,
+        updated_ns: start.source.updated_ns,
     });
+    let paths: Vec<Covered> = covered.collect();
     let report = Report {
         generation: index.generation(),
         published_ns: index.published_ns(),
         asked_by: owner(rustix::process::geteuid().as_raw()),
         owner: options.owner.map(owner),
         top: options.top,
-        paths: covered.collect(),
+        reported_ns: options.now_ns,
+        problems: problems(index, &paths)?,
+        paths,
         answers,
     };
     Ok((report, failed))
+}
+
+/// Finds what is wrong with sources that hold some of these directories, or lie in them. Where there
+/// is no directory, since nothing could be indexed, all counts.
+fn problems(index: &Index, covered: &[Covered]) -> Result<Vec<Problem>> {
+    let rootless = |path: &str| path.trim_start_matches('/').to_owned();
+    let related = |root: &str| {
+        let root = rootless(root);
+        let related = |path: String| is_below(&root, &path) || is_below(&path, &root);
+        covered.is_empty() || covered.iter().any(|covered| related(rootless(&covered.path)))
+    };
+    let failures = index.failures()?.into_iter().filter(|failure| related(&failure.root));
+    let problem = |Failure { root, since_ns, last_ns, reason, published }| Problem {
+        root,
+        since_ns,
+        last_ns,
+        reason,
+        published,
+    };
+    Ok(failures.map(problem).collect())
 }
 
 /// Finds the id of a user that is named or numbered.

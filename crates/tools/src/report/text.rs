@@ -2,10 +2,9 @@
 
 use super::Report;
 use super::format::owner_name;
-use super::view::{Block, Cell, Table, View, views};
+use super::view::{Block, Cell, Table, View, coverage, problems, views};
 use crate::error::Result;
 use canopy_text::bar;
-use canopy_text::safe::report_name;
 use std::io::Write;
 
 /// Characters of the longest bar.
@@ -36,10 +35,8 @@ pub fn write_text(report: &Report, options: TextOptions, output: &mut dyn Write)
 }
 
 fn heading(report: &Report, output: &mut dyn Write) -> Result<()> {
-    for covered in &report.paths {
-        let scanned = canopy_text::clock::full_time(covered.scanned_ns);
-        let scanned = scanned.split('.').next().unwrap_or("");
-        writeln!(output, "Report of {}, scanned {scanned}", report_name(&covered.path))?;
+    for covered in coverage(report) {
+        writeln!(output, "Report of {covered}")?;
     }
     if report.paths.is_empty() {
         writeln!(output, "Report of nothing: the index shows you no source")?;
@@ -49,6 +46,9 @@ fn heading(report: &Report, output: &mut dyn Write) -> Result<()> {
     }
     let asked_by = owner_name(&report.asked_by);
     writeln!(output, "As {asked_by} sees it, in generation {} of the index", report.generation)?;
+    for problem in problems(report) {
+        writeln!(output, "Problem: {problem}")?;
+    }
     Ok(())
 }
 

@@ -1,9 +1,9 @@
 //! A report as titles, facts, tables and bars: what text, the page and CSV show alike.
 
-use super::Report;
 use super::format::{grouped, rfc3339, short_date};
-use canopy_text::human_size;
-use canopy_text::safe::report_name;
+use super::{Covered, Problem, Report};
+use canopy_text::safe::{one_line, report_name};
+use canopy_text::{clock, human_size};
 use std::borrow::Cow;
 
 /// A section to show.
@@ -83,6 +83,34 @@ pub(super) fn date(time_ns: i64) -> Cell {
 /// A name or path.
 pub(super) fn name(escaped: &str) -> Cell {
     report_name(escaped).into()
+}
+
+/// Says of which directories a report is, and how old what is known of them is.
+pub(super) fn coverage(report: &Report) -> Vec<String> {
+    let time = |ns: i64| clock::full_time(ns).split('.').next().unwrap_or("").to_owned();
+    let ago = |ns: i64| format!("{} ago", clock::age(report.reported_ns - ns));
+    let one = |covered: &Covered| {
+        let Covered { path, scanned_ns, updated_ns } = covered;
+        let updated = match updated_ns > scanned_ns {
+            true => format!(", updated {}", ago(*updated_ns)),
+            false => String::new(),
+        };
+        let (path, scanned) = (report_name(path), time(*scanned_ns));
+        format!("{path}, scanned {scanned} ({}){updated}", ago(*scanned_ns))
+    };
+    report.paths.iter().map(one).collect()
+}
+
+/// Says what went wrong when the sources of a report were scanned.
+pub(super) fn problems(report: &Report) -> Vec<String> {
+    let ago = |ns: i64| format!("{} ago", clock::age(report.reported_ns - ns));
+    let one = |problem: &Problem| {
+        let what = if problem.published { "is incomplete" } else { "could not be scanned" };
+        let (since, last) = (ago(problem.since_ns), ago(problem.last_ns));
+        let (root, reason) = (report_name(&problem.root), one_line(&problem.reason));
+        format!("{root} {what} since {since}, last tried {last}: {reason}")
+    };
+    report.problems.iter().map(one).collect()
 }
 
 /// Shows the sections of a report, in order.

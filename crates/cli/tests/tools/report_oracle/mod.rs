@@ -139,6 +139,31 @@ impl Walk {
         })
     }
 
+    /// What owners take, beside limits `(kind, id, bytes, inodes)`.
+    pub fn quotas(&self, limits: &[(&str, u32, i64, i64)], owner: Option<u32>) -> Value {
+        let of = |limit: &&(&str, u32, i64, i64)| {
+            owner.is_none_or(|uid| limit.0 == "user" && limit.1 == uid)
+        };
+        let mut rows: Vec<(f64, Value)> = Vec::new();
+        for &(kind, id, bytes, inodes) in limits.iter().filter(of) {
+            let own = |e: &&Seen| id == if kind == "user" { e.uid } else { e.gid };
+            let [taken, _, blocks] = once(&self.all.iter().filter(own).collect::<Vec<_>>());
+            let name = if kind == "user" { user_name(id) } else { group_name(id) };
+            let share = (blocks as f64 * 512.0 / bytes as f64).max(taken as f64 / inodes as f64);
+            let row = json!({
+                "kind": kind, "id": id, "name": name,
+                "disk_bytes": blocks * 512, "inodes": taken,
+                "limit_bytes": bytes, "limit_inodes": inodes,
+                "left_bytes": bytes - blocks * 512, "left_inodes": inodes - taken,
+            });
+            rows.push((share, row));
+        }
+        rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let over = rows.iter().filter(|row| row.0 > 1.0).count();
+        let rows: Vec<Value> = rows.into_iter().map(|row| row.1).collect();
+        json!({"quotas": {"limited": rows.len(), "over": over, "rows": rows}})
+    }
+
     /// Those below the start, which a report of permissions and names does not look at.
     fn below<'a>(&self, all: &[&'a Seen]) -> Vec<&'a Seen> {
         all.iter().copied().filter(|e| e.depth > 0).collect()

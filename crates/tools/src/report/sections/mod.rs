@@ -18,6 +18,7 @@ mod names;
 mod outliers;
 mod owners;
 mod permissions;
+mod quotas;
 mod ranked;
 mod sizes;
 mod sparse;
@@ -201,6 +202,7 @@ macro_rules! sections {
 
 sections! {
     totals: totals::Totals,
+    quotas: quotas::Quotas,
     users: owners::Users,
     groups: owners::Groups,
     user_ages: crossed::UserAges,
@@ -257,6 +259,11 @@ impl Sections {
     /// Returns whether a section is in the set.
     pub fn has(self, section: Section) -> bool {
         self.0 >> section as u8 & 1 == 1
+    }
+
+    /// Gives the set without a section.
+    pub fn without(self, section: Section) -> Self {
+        Sections(self.0 & !(1 << section as u8))
     }
 
     /// Returns whether any section in the set needs this.
