@@ -16,6 +16,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "find", run: |bytes| flat(bytes, Format::Find), seeds: || one(FIND) },
     Target { name: "gpfs", run: |bytes| flat(bytes, Format::GpfsPolicy), seeds: || one(GPFS) },
     Target { name: "lester", run: |bytes| flat(bytes, Format::Lester), seeds: || one(LESTER) },
+    Target { name: "ncdu", run: |bytes| flat(bytes, Format::Ncdu), seeds: || one(NCDU) },
     Target { name: "gufi_index", run: gufi_index, seeds: gufi_index_seeds },
 ];
 
@@ -92,6 +93,10 @@ const GPFS: &[u8] = b"7 65536 0   -rw-r--r--|1|1000|100|5|1|4096|1970-01-01%2000
     1970-01-01 00:00:00|1970-01-01 00:00:00 -- %2Fr%2F.\n\
     4 1 0  drwxr-sr-t|2|0|0|0|0|4096|1970-01-01 00:00:00|1970-01-01 00:00:00|\
     1970-01-01 00:00:00|1970-01-01 00:00:00 -- %2Fr%2Fa\n";
+
+const NCDU: &[u8] = br#"[1,2,{"progname":"ncdu"},[{"name":"/r","dev":1,"uid":0,"gid":0,"mode":16877},
+{"name":"f\u0009","asize":5,"dsize":4096,"ino":7,"hlnkc":true,"nlink":2,"uid":1,"gid":1,"mode":33188,"mtime":1.5},
+[{"name":"d","dev":2,"read_error":true,"mode":16832,"uid":0,"gid":0,"mtime":0}],{"name":"x","excluded":"pattern"}]]"#;
 
 const LESTER: &[u8] = b"#IDENT#|0.9|1.42.7|1385000000|Thu Nov 21|mds|/dev/sdb|0|0|0|0|UNKNOWN|\n\
     0|0|0|0|0|40755|4096|2|/\n1|3|2|0|0|40755|4096|12|||/a\n\

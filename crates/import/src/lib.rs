@@ -38,7 +38,7 @@ pub use trace::Form;
 use canopy_model::{Approach, Attributes, Audience, ClassTable, Sink, unescape};
 use emitter::Emitter;
 use first_pass::RootRule;
-use flat::{Collector, Flat, parquet, readers};
+use flat::{Collector, Flat, ncdu, parquet, readers};
 use gufi_index::GufiIndex;
 use input::Input;
 use std::path::PathBuf;
@@ -64,6 +64,8 @@ pub enum Format {
     GpfsPolicy,
     /// What Lester, the Lustre lister, prints with its action fslist.
     Lester,
+    /// What ncdu exports with extended information (`ncdu -e -o`).
+    Ncdu,
 }
 
 /// What to import and how.
@@ -166,6 +168,10 @@ impl Import {
             (Format::Parquet, _) => flat(&parquet::read, RootRule::Below)?,
             (Format::GpfsPolicy, _) => flat(&readers::gpfs_policy, RootRule::Below)?,
             (Format::Lester, _) => flat(&readers::lester, RootRule::Top)?,
+            (Format::Ncdu, [_]) => flat(&ncdu::ncdu, RootRule::Below)?,
+            (Format::Ncdu, _) => {
+                return Err(Error::Input("give one export, since each has a root".to_owned()));
+            }
             (Format::GufiIndex, _) => {
                 return Err(Error::Input("give one directory, the index of the root".to_owned()));
             }

@@ -63,6 +63,7 @@ impl Arguments {
                 FormatName::Parquet => Format::Parquet,
                 FormatName::GpfsPolicy => Format::GpfsPolicy,
                 FormatName::Lester => Format::Lester,
+                FormatName::Ncdu => Format::Ncdu,
             },
             files: self.files.clone(),
             root: self.root.as_ref().map(|root| root.as_os_str().as_bytes().to_vec()),
@@ -97,6 +98,8 @@ enum FormatName {
     GpfsPolicy,
     /// Output of Lester, the Lustre lister, with -A fslist -a show_dirs
     Lester,
+    /// What ncdu -e -o writes
+    Ncdu,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]

@@ -473,6 +473,63 @@ fn run(program: &Path, arguments: &[&OsStr]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// What ncdu exports of an entry: of directories no links, of what has one name no inode.
+const NCDU_HAS: &str = "%p|%y|%m|%U|%G|%s|%b|";
+
+#[test]
+fn what_ncdu_exports_equals_a_scan() {
+    let place = Place::new();
+    for seed in 4500..4506 {
+        let mut random = seeded(seed);
+        let path = |name: &str| place.path(&format!("{name}{seed}"));
+        let (tree, scanned, imported, file) =
+            (path("tree"), path("scanned"), path("imported"), path("ncdu"));
+        random_tree(&tree, &mut random, true);
+        without_acls(&tree);
+        let export = |options: &[&str]| {
+            let mut arguments: Vec<&OsStr> = ["-0", "-e", "-o"].map(OsStr::new).to_vec();
+            arguments.push(file.as_os_str());
+            arguments.extend(options.iter().map(OsStr::new));
+            arguments.push(tree.as_os_str());
+            run("ncdu".as_ref(), &arguments);
+        };
+        let told = |index: &Path, options: &[&str]| {
+            let mut arguments: Vec<&OsStr> = vec!["find".as_ref(), tree.as_os_str()];
+            let (dirs, linked) = (format!("{NCDU_HAS}%Ts\\0"), format!("{NCDU_HAS}%Ts|%n|%i\\0"));
+            let more = [
+                "(", "-type", "d", "-o", "-links", "1", ")", "-printf", &dirs, "-o", "-printf",
+                &linked,
+            ];
+            arguments.extend(options.iter().chain(&more).map(OsStr::new));
+            let output = place.canopy(index, &arguments);
+            succeeded(&output);
+            sorted(&output.stdout, 0)
+        };
+        export(&[]);
+        place.index(&scanned, &tree);
+        succeeded(&import(&place, &imported, "ncdu", &tree, &[file.clone()]));
+        let what = format!("seed {seed}");
+        assert_same(&told(&imported, &[]), &told(&scanned, &[]), &what);
+        same_for_users(&place, &tree, &scanned, &imported, &mut random);
+        let sum = |index: &Path| {
+            place.canopy(index, &["du".as_ref(), "-s".as_ref(), tree.as_os_str()]).stdout
+        };
+        assert_eq!(sum(&imported), sum(&scanned), "{what}");
+        // What it leaves out by a pattern is not there.
+        export(&["--exclude", "*1"]);
+        succeeded(&import(&place, &imported, "ncdu", &tree, &[file.clone()]));
+        let not = ["-mindepth", "1", "-name", "*1", "-prune", "-o"];
+        let kept: Vec<String> = told(&scanned, &not);
+        let found: Vec<String> = told(&imported, &not);
+        assert_same(&found, &kept, &what);
+        let left = place.canopy(
+            &imported,
+            &["find", tree.to_str().unwrap(), "-mindepth", "1", "-name", "*1"].map(OsStr::new),
+        );
+        assert!(left.stdout.is_empty(), "{}", left.stdout.escape_ascii());
+    }
+}
+
 /// GUFI leaves out all but files, directories and links, and does not read ACLs.
 const GUFI_HAS: &[&str] = &["-type", "f,d,l"];
 

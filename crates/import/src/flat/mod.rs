@@ -7,6 +7,7 @@
 mod fields;
 mod gpfs;
 mod lester;
+pub(crate) mod ncdu;
 pub(crate) mod parquet;
 pub(crate) mod readers;
 mod spool;

@@ -325,3 +325,101 @@ fn a_header_without_paths_is_told_once() {
     let said = error.to_string();
     assert!(said.contains("line 1") && said.contains("the header has no column 'path'"), "{said}");
 }
+
+/// An export of ncdu of these entries in its root.
+fn ncdu(entries: &str) -> Vec<u8> {
+    let root =
+        r#"{"name":"/r","dev":1,"asize":9,"dsize":4096,"uid":0,"gid":0,"mode":16877,"mtime":3}"#;
+    format!("[1,2,{{\"progname\":\"x\",\"more\":[{{\"deep\":[]}},1]}},[{root}{entries}]]\n")
+        .into_bytes()
+}
+
+const NCDU_FILE: &str = r#""uid":1,"gid":2,"mode":33188,"mtime":5"#;
+
+#[test]
+fn ncdu_tells_names_sizes_links_and_extended_information() {
+    let mut text = ncdu(&format!(
+        "{}{}{}{}{}",
+        format_args!(r#",{{"name":"a\n\u00e9\ud83d\ude00","asize":5,"dsize":1024,{NCDU_FILE}}}"#),
+        format_args!(
+            ",\r\n{{\"name\":\"h\",\"ino\":7,\"hlnkc\":true,\"nlink\":3,{NCDU_FILE},\"x\":{{}}}}"
+        ),
+        r#",{"name":"out","excluded":"pattern"},{"name":"gone","read_error":true}"#,
+        r#",[{"name":"d","dev":2,"mode":16832,"uid":1,"gid":2,"mtime":1},{"name":"H","ino":7,"hlnkc":true,"#,
+        format_args!("{NCDU_FILE}}}],[{{\"name\":\"proc\",\"excluded\":\"kernfs\"}}]"),
+    ));
+    let (seen, problems) = import(Format::Ncdu, &[&text], false).unwrap();
+    assert_eq!(problems, 0);
+    let names = |dir: &str| seen.dirs[dir].iter().map(|row| row.0.as_str()).collect::<Vec<_>>();
+    assert_eq!(names(""), ["a\né😀", "d", "h", "proc"]);
+    let row = |dir: &str, name: &str| seen.dirs[dir].iter().find(|row| row.0 == name).unwrap().1;
+    let (a, h, other) = (row("", "a\né😀"), row("", "h"), row("d", "H"));
+    assert_eq!((a.size_bytes, a.blocks, a.uid, a.gid, a.mode), (5, 2, 1, 2, 0o100_644));
+    assert_eq!((a.mtime_ns, h.ino, h.nlink), (5_000_000_000, 7, 3));
+    // The same number on another file system is another inode.
+    assert!(other.nlink == 2 && other.ino != 7);
+    // Who is not told of is root alone.
+    assert_eq!(seen.open, [""]);
+    assert_eq!(row("", "proc").mode, 0o040_000);
+    // Bytes that are not UTF-8 are names, too.
+    let at = text.windows(6).position(|window| window == b"\\u00e9").unwrap();
+    text.splice(at..at + 6, [0xFF]);
+    let (seen, _) = import(Format::Ncdu, &[&text], false).unwrap();
+    assert!(
+        seen.dirs[""].iter().any(|row| row.0 == canopy_model::escape(b"a\n\xff\xf0\x9f\x98\x80"))
+    );
+}
+
+#[test]
+fn no_depth_of_an_export_is_one_of_the_stack() {
+    let deep = |levels: usize, name: &str| {
+        let directory =
+            format!(",[{{\"name\":\"{name}\",\"mode\":16877,\"uid\":0,\"gid\":0,\"mtime\":0}}");
+        ncdu(&(directory.repeat(levels) + &"]".repeat(levels)))
+    };
+    let (seen, _) = import(Format::Ncdu, &[&deep(400, "d")], false).unwrap();
+    assert_eq!(seen.dirs.len(), 401);
+    let error = import(Format::Ncdu, &[&deep(500_000, &"d".repeat(200))], false).unwrap_err();
+    assert!(error.to_string().contains("a path of more than 65535 bytes"), "{error}");
+    let skipped =
+        format!(",{{\"name\":\"f\",\"more\":{}{}}}", "[".repeat(1_000_000), "]".repeat(1_000_000));
+    let error = import(Format::Ncdu, &[&ncdu(&skipped)], false).unwrap_err();
+    assert!(error.to_string().contains("no mode"), "{error}");
+}
+
+#[test]
+fn what_is_no_export_of_ncdu_is_one_error_with_its_place() {
+    let whole = ncdu(&format!(r#",{{"name":"a",{NCDU_FILE}}}"#));
+    let whole = whole.trim_ascii_end();
+    for end in 0..whole.len() {
+        let error = import(Format::Ncdu, &[&whole[..end]], false).unwrap_err().to_string();
+        assert!(error.contains(": byte ") && error.contains("ends"), "{end}: {error}");
+    }
+    let file = |change: &str| ncdu(&format!(r#",{{{change},{NCDU_FILE}}}"#));
+    for (bytes, reason) in [
+        (file(r#""name":"a/b""#), "a name with a NUL or a slash"),
+        (file(r#""name":"..""#), "a name '.' or '..'"),
+        (file(r#""name":"""#), "an empty name"),
+        (file(r#""name":"a\u0000""#), "a name with a NUL"),
+        (file(r#""name":"\ud800x""#), "half a character"),
+        (file(r#""name":"\q""#), "an escape of JSON"),
+        (file("\"name\":\"a\nb\""), "no control character"),
+        (file(r#""asize":1"#), "no name"),
+        (file(r#""name":"a","asize":-1"#), "size: got '-1'"),
+        (file(r#""name":"a","dsize":1e9"#), "dsize: got '1e9'"),
+        (file(r#""name":"a","ino":"7""#), "a number or a word"),
+        (ncdu(r#",{"name":"a"}"#), "no mode: export with extended information (ncdu -e)"),
+        (ncdu(r#",{"name":"a","mode":33188,"mtime":0,"gid":0}"#), "no uid"),
+        (ncdu(&format!(r#",[{{"name":"a",{NCDU_FILE}}}]"#)), "does not agree with the type"),
+        (ncdu(",7"), "an entry, which begins with '{'"),
+        ([whole, b"[]"].concat(), "the end of the file"),
+        (b"{}".to_vec(), "an export of ncdu"),
+        (b"[2,0,{},[]]".to_vec(), "version 1 of ncdu's export format"),
+        (br#"[1,2,{},[{"name":"r"}]]"#.to_vec(), "an absolute path of the root"),
+    ] {
+        let error = import(Format::Ncdu, &[&bytes], false).unwrap_err().to_string();
+        assert!(error.contains(reason) && error.contains(": byte "), "{reason}: {error}");
+    }
+    let error = import(Format::Ncdu, &[whole, whole], false).unwrap_err().to_string();
+    assert!(error.contains("give one export"), "{error}");
+}
