@@ -269,7 +269,7 @@ pub fn run(
         false => {
             let done_so_far = || run.scans.counts.progress();
             with_progress(|| run.progress.shown(&run.scans), done_so_far, index_all)
-        },
+        }
     };
     if interrupt::asked() {
         interrupt::go_on_to_the_end();
