@@ -132,17 +132,34 @@ pub fn publish_changes(
     Ok((publish(writer)?, derived))
 }
 
-/// Does `work` while another thread shows on a terminal how far it is, or tells the parent process
-/// that it goes on: `message` says how far it is, and `done_so_far` is another number whenever more
-/// is done.
+/// Does `work` while another thread shows on a terminal how far it is: `message` says it, given the
+/// time since it began.
 pub fn with_progress<T>(
-    message: impl Fn() -> String + Sync,
+    message: impl Fn(Duration) -> String + Sync,
+    work: impl FnOnce() -> T,
+) -> T {
+    show_progress(message, || 0, false, work)
+}
+
+/// As [`with_progress`], and tells the parent process that it goes on if that wants to know:
+/// `done_so_far` is another number whenever more is done.
+pub(super) fn with_progress_told<T>(
+    message: impl Fn(Duration) -> String + Sync,
     done_so_far: impl Fn() -> u64 + Sync,
+    work: impl FnOnce() -> T,
+) -> T {
+    let tells_parent = std::env::var_os(TELLS_PARENT).is_some();
+    show_progress(message, done_so_far, tells_parent, work)
+}
+
+fn show_progress<T>(
+    message: impl Fn(Duration) -> String + Sync,
+    done_so_far: impl Fn() -> u64 + Sync,
+    tells_parent: bool,
     work: impl FnOnce() -> T,
 ) -> T {
     // Hidden by itself where standard error is no terminal.
     let bar = ProgressBar::new_spinner();
-    let tells_parent = std::env::var_os(TELLS_PARENT).is_some();
     if bar.is_hidden() && !tells_parent {
         return work();
     }
@@ -153,9 +170,10 @@ pub fn with_progress<T>(
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let show = scope.spawn(|| {
+            let begun = Instant::now();
             let mut last = None;
             while !done.load(Ordering::Relaxed) {
-                bar.set_message(message());
+                bar.set_message(message(begun.elapsed()));
                 bar.tick();
                 let now = tells_parent.then(&done_so_far);
                 if now != last {

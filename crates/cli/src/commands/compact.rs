@@ -64,7 +64,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         let begun = Instant::now();
         let mut writer = Writer::open(&location, options.clone())?;
         let compact = || writer.compact(due, ROWS_MAX, interrupt::asked);
-        let compacted = with_progress(|| "shards are written anew".to_owned(), || 0, compact)?;
+        let compacted = with_progress(|_| "shards are written anew".to_owned(), compact)?;
         let writer = end_if_asked(writer);
         let Some(compacted) = compacted.filter(|compacted| compacted.shards > 0) else {
             if let Some(keep) = tells_policy.take() {

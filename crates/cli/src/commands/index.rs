@@ -1,6 +1,6 @@
 //! `canopy index`
 
-use super::building::{Shards, publish_changes, with_progress};
+use super::building::{Shards, publish_changes, with_progress_told};
 use super::index_faults::{Faults, Shortfalls};
 use super::index_plan::Plan;
 use super::index_progress::Progress;
@@ -268,7 +268,7 @@ pub fn run(
         true => index_all(),
         false => {
             let done_so_far = || run.scans.counts.progress();
-            with_progress(|| run.progress.shown(&run.scans), done_so_far, index_all)
+            with_progress_told(|_| run.progress.shown(&run.scans), done_so_far, index_all)
         }
     };
     if interrupt::asked() {

@@ -1,6 +1,6 @@
 //! `canopy update`, and what lists directories of sources again for other commands.
 
-use super::building::{end_if_asked, publish_changes, with_progress};
+use super::building::{end_if_asked, publish_changes, with_progress_told};
 use super::index_faults::{Faults, warn_of_mounts};
 use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader};
 use super::update_request;
@@ -266,8 +266,8 @@ pub fn update(
     let trusted = settings().trust_fs.clone().unwrap_or_default();
     let count = tasks.len();
     let mut failed = Vec::new();
-    with_progress(
-        || format!("{} entries", scans.counts.progress()),
+    with_progress_told(
+        |_| format!("{} entries", scans.counts.progress()),
         || scans.counts.progress(),
         || {
             for task in tasks {

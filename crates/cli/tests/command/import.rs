@@ -507,7 +507,7 @@ fn what_ncdu_exports_equals_a_scan() {
         };
         export(&[]);
         place.index(&scanned, &tree);
-        succeeded(&import(&place, &imported, "ncdu", &tree, &[file.clone()]));
+        succeeded(&import(&place, &imported, "ncdu", &tree, std::slice::from_ref(&file)));
         let what = format!("seed {seed}");
         assert_same(&told(&imported, &[]), &told(&scanned, &[]), &what);
         same_for_users(&place, &tree, &scanned, &imported, &mut random);
@@ -517,7 +517,7 @@ fn what_ncdu_exports_equals_a_scan() {
         assert_eq!(sum(&imported), sum(&scanned), "{what}");
         // What it leaves out by a pattern is not there.
         export(&["--exclude", "*1"]);
-        succeeded(&import(&place, &imported, "ncdu", &tree, &[file.clone()]));
+        succeeded(&import(&place, &imported, "ncdu", &tree, std::slice::from_ref(&file)));
         let not = ["-mindepth", "1", "-name", "*1", "-prune", "-o"];
         let kept: Vec<String> = told(&scanned, &not);
         let found: Vec<String> = told(&imported, &not);
