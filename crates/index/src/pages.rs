@@ -113,6 +113,13 @@ impl PathRanges {
         let mut paths = self.0.split_terminator('\0');
         std::iter::from_fn(move || Some(PathRange { first: paths.next()?, last: paths.next()? }))
     }
+
+    /// Returns the range from the first directory of all to the last one.
+    fn hull(&self) -> Option<PathRange<'_>> {
+        let (first, _) = self.0.split_once('\0')?;
+        let all = self.0.strip_suffix('\0')?;
+        Some(PathRange { first, last: all.rsplit_once('\0')?.1 })
+    }
 }
 
 /// Directories from one to another in path order, and all below the last one.
@@ -184,6 +191,12 @@ impl PageRecord {
 
     /// Returns how its listings lie to the subtree of a directory.
     pub(crate) fn overlap(&self, directory: &str) -> Overlap {
+        // That tells of most pages.
+        match self.ranges.hull().map(|hull| hull.overlap(directory)) {
+            Some(Overlap::Partly) => {}
+            Some(overlap) => return overlap,
+            None => return Overlap::Outside,
+        }
         let mut overlaps = self.ranges.iter().map(|range| range.overlap(directory));
         let first = overlaps.next().unwrap_or(Overlap::Outside);
         if overlaps.all(|overlap| overlap == first) { first } else { Overlap::Partly }
@@ -196,7 +209,8 @@ impl PageRecord {
 
     /// Returns whether it may have the listing of a directory.
     pub(crate) fn may_have_at(&self, directory: &str) -> bool {
-        self.ranges.iter().any(|range| range.has(directory))
+        self.ranges.hull().is_some_and(|hull| hull.has(directory))
+            && self.ranges.iter().any(|range| range.has(directory))
     }
 
     /// Returns whether it may have values of extended attributes of what is in a directory or below.

@@ -35,7 +35,7 @@ use crate::sealed::{self, SealedBuilder, SealedFile, SealedTarget};
 use crate::shard_record::ShardRecord;
 use crate::unfinished::{self, Found};
 use canopy_model::{
-    Approach, Audience, ClassId, ClassTable, Grant, GrantId, OwnerLimits, parallel,
+    Approach, Audience, ClassId, ClassTable, Grant, GrantId, OwnerLimits, Principal, parallel,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -236,6 +236,9 @@ pub struct Writer {
     incomplete: Vec<Failure>,
     /// The lists of classes of the current generation.
     lists: Vec<ListRecord>,
+    /// Users and groups whose lists name classes that are not as they were, besides those of
+    /// `changed`.
+    relisted: BTreeSet<Principal>,
     /// Tables that were added, by name.
     tables: Vec<TableRecord>,
     /// Whether derived ones may have rows of classes that have changed since.
@@ -364,6 +367,7 @@ impl Writer {
         let dirs = ClassDirs::new(options.disk.clone(), names.clone(), uid != 0, salt, places);
         Ok(Writer {
             lists,
+            relisted: BTreeSet::new(),
             dirs,
             digest_key: DigestKey::new(secret),
             salt,
@@ -576,7 +580,7 @@ impl Writer {
         let listed = class_lists(&self.table, &self.dirs, &self.classes);
         let grants = |class: &ClassId| grants_of(&self.table, *class);
         let changed = self.changed.iter().flat_map(|class| class_lists::listed_for(&grants(class)));
-        let changed = changed.collect();
+        let changed = changed.chain(self.relisted.iter().copied()).collect();
         let lists = listed.write((disk, &self.names), self.generation, &changed, &self.lists)?;
         let catalog = Catalog {
             key: self.names.key(),

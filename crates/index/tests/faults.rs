@@ -265,6 +265,60 @@ fn a_damaged_generation_harms_no_other_one() {
     }
 }
 
+/// Returns the pages of all generations of an index.
+fn pages_of(index: &Path) -> Vec<PathBuf> {
+    let is_page = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.ends_with("-page.bin")
+    };
+    files(index).into_iter().filter(is_page).collect()
+}
+
+/// A page that is damaged or gone, of the current generation or of a kept one, stops no publication:
+/// another scan takes its place.
+#[test]
+fn another_scan_takes_the_place_of_damaged_pages() {
+    for is_gone in [false, true] {
+        for kept_first in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let index = dir.path().join("index");
+            let keep = |keep: &str| WriterOptions {
+                retention: Some(keep.parse().unwrap()),
+                keep_replaced: false,
+                ..WriterOptions::default()
+            };
+            publish_with(&index, keep("3"), "/a", 100).unwrap();
+            publish_with(&index, keep("3"), "/b", 10).unwrap();
+            let damaged = pages_of(&index);
+            assert!(damaged.len() >= 4, "{damaged:?}");
+            if kept_first {
+                publish_with(&index, keep("3"), "/a", 50).unwrap();
+                publish_with(&index, keep("3"), "/b", 5).unwrap();
+            }
+            for path in &damaged {
+                assert!(path.exists(), "{}", path.display());
+                match is_gone {
+                    true => std::fs::remove_file(path).unwrap(),
+                    false => std::fs::write(path, "damaged").unwrap(),
+                }
+            }
+            assert_eq!(read_all(&index).is_ok(), kept_first);
+            publish_with(&index, keep("3"), "/a", 20).unwrap();
+            publish_with(&index, keep("3"), "/b", 30).unwrap();
+            assert_eq!(read_all(&index).unwrap(), 100);
+            // Generations that have nothing of the damaged ones stay whole beside them.
+            let generation = publish_with(&index, keep("3"), "/a", 25).unwrap();
+            publish_with(&index, keep("3"), "/b", 10).unwrap();
+            assert_eq!(read_at(&index, Some(Moment::Generation(generation))).unwrap(), 110);
+            for _ in 0..3 {
+                publish_with(&index, keep("none"), "/a", 25).unwrap();
+            }
+            assert_eq!(read_all(&index).unwrap(), 70);
+            assert!(!damaged.iter().any(|path| path.exists()), "{:#?}", files(&index));
+        }
+    }
+}
+
 /// What only older generations that are kept need is for those who write the index.
 #[test]
 fn what_has_left_is_closed_to_others() {

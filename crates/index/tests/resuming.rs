@@ -1,13 +1,16 @@
 //! A run that ends before its scan is over, and goes on: whatever operation of the disk fails, the
 //! index ends as if nothing had, and keeps no file of what did.
 
+use arrow::array::{Int64Array, RecordBatch};
 use canopy_index::{
-    Disk, Faults, Index, NewSource, RemainingDirectory, RemainingExtent, Result, ShardWriter,
-    Unfinished, UnfinishedSource, Writer, WriterOptions,
+    ColumnType, Disk, Faults, Index, NewSource, RemainingDirectory, RemainingExtent, Result,
+    ShardWriter, TableColumn, TableKind, TableRecord, Unfinished, UnfinishedSource, Writer,
+    WriterOptions, table_schema,
 };
 use canopy_model::{Approach, Attributes, Listing, Permissions, Rows, is_below};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Directories of the source, in the order in which they are listed; those in `private` are of
 /// another class, and those in `gate/in` are found by name by others.
@@ -85,14 +88,13 @@ fn source() -> NewSource {
     }
 }
 
-/// What remains after so many directories were listed.
-fn about(listed: usize) -> Unfinished {
+/// What a run says that has listed so many directories, and of which these remain.
+fn about(rest: &[&str], listed: usize) -> Unfinished {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let rest = DIRECTORIES[listed..].iter();
     // What is below one that remains does with it.
-    let top = rest.filter(|path| {
-        !DIRECTORIES[listed..].iter().any(|other| other != *path && is_below(path, other))
-    });
+    let top = rest
+        .iter()
+        .filter(|path| !rest.iter().any(|other| other != *path && is_below(path, other)));
     let remaining =
         top.map(|path| RemainingDirectory::new((*path).to_owned(), RemainingExtent::New));
     let source = UnfinishedSource {
@@ -111,6 +113,17 @@ fn about(listed: usize) -> Unfinished {
 /// Goes on where the index is, or begins, with so many directories a run; publishes at last.
 /// Returns whether it is done.
 fn run(index: &Path, disk: Disk, count: usize, is_killed: bool) -> Result<bool> {
+    run_of((&DIRECTORIES, false), index, disk, count, is_killed)
+}
+
+/// Does so with a source of these directories, or compares it with what is known of it.
+fn run_of(
+    (directories, compares): (&[&str], bool),
+    index: &Path,
+    disk: Disk,
+    count: usize,
+    is_killed: bool,
+) -> Result<bool> {
     let options = WriterOptions { disk, keep_replaced: false, ..WriterOptions::default() };
     let mut writer = Writer::open(index, options)?;
     let mut listed = 0;
@@ -121,6 +134,7 @@ fn run(index: &Path, disk: Disk, count: usize, is_killed: bool) -> Result<bool> 
             let from = before.source.unwrap();
             writer.resume_source(source(), &from)?
         }
+        false if compares => writer.refresh_source(source(), [(String::new(), true)])?,
         false => writer.add_source(source())?,
     };
     let is_resumed = listed > 0;
@@ -128,14 +142,24 @@ fn run(index: &Path, disk: Disk, count: usize, is_killed: bool) -> Result<bool> 
     if is_resumed {
         push(&mut sinks[0], &writer, "")?;
     }
-    for (number, path) in DIRECTORIES.iter().enumerate().skip(listed) {
+    for (number, path) in directories.iter().enumerate().skip(listed) {
         if number >= listed + count {
-            writer.note_unfinished(Some(begun), &mut sinks, about(number), !is_killed)?;
+            writer.note_unfinished(
+                Some(begun),
+                &mut sinks,
+                about(&directories[number..], number),
+                !is_killed,
+            )?;
             return Ok(false);
         }
         // Noted twice before it is killed.
         if is_killed && number == listed + 1 {
-            writer.note_unfinished(Some(begun), &mut sinks, about(number), false)?;
+            writer.note_unfinished(
+                Some(begun),
+                &mut sinks,
+                about(&directories[number..], number),
+                false,
+            )?;
         }
         push(&mut sinks[0], &writer, path)?;
     }
@@ -185,6 +209,74 @@ fn a_run_that_goes_on_ends_as_one_that_was_never_interrupted() {
             assert_eq!(contents(&index).0, expected, "{count}");
             assert!(!index.join("unfinished").exists());
         }
+    }
+}
+
+/// What every note leaves out, because nothing of it was listed again, is gone from lists of classes
+/// too. Rows of derived tables stay as long as there are readers of the generation.
+#[test]
+fn what_is_interrupted_leaves_no_class_in_lists_and_takes_no_rows_of_tables() {
+    const HELD: &str = "held";
+    for compares in [false, true] {
+        let place = tempfile::tempdir().unwrap();
+        let index = place.path().join("index");
+        assert!(run(&index, Disk::default(), 100, false).unwrap());
+        let options = WriterOptions { keep_replaced: false, ..WriterOptions::default() };
+        let mut writer = Writer::open(&index, options).unwrap();
+        let classes = writer.held_classes();
+        assert_eq!(classes.len(), 2);
+        // Another class of the same user, which stays as it is.
+        let root = "/other".to_owned();
+        let other = writer.add_source(NewSource { root, ..source() }).unwrap();
+        let mut sinks = writer.shard_writers(other);
+        let permissions =
+            Permissions { mode: 0o040_750, uid: 1000, gid: 1000, acl: None, unknown: false };
+        let listing = Listing {
+            path: "",
+            depth: 0,
+            part: 0,
+            dev: 1,
+            directory: &directory(""),
+            access: &writer.classes().access(&Approach::EVERYONE, permissions),
+            rows: &Rows::default(),
+        };
+        sinks[0].push(&listing).unwrap();
+        writer.finish_shards(sinks).unwrap();
+        let columns = vec![TableColumn { name: "n".to_owned(), holds: ColumnType::Int }];
+        let kind = TableKind::Derived { columns: columns.clone(), fresh: true };
+        let query = Some("SELECT 1 AS n".to_owned());
+        writer.add_table(TableRecord { name: HELD.to_owned(), kind }, query).unwrap();
+        let schema = table_schema(&columns);
+        for class in classes {
+            let mut rows = writer.table_writer(class, HELD).unwrap();
+            let values = vec![Arc::new(Int64Array::from(vec![7])) as _];
+            rows.write(&RecordBatch::try_new(schema.clone(), values).unwrap()).unwrap();
+            let rows = rows.finish().unwrap();
+            writer.add_rows(class, rows);
+        }
+        writer.publish().unwrap();
+        let rows = || -> usize {
+            let files = Index::open(&index).unwrap().table_files(HELD);
+            let batches = files.iter().flat_map(|file| file.read(&schema, &["n"], 10).unwrap());
+            batches.map(|batch| batch.unwrap().num_rows()).sum()
+        };
+        let lists = || -> BTreeSet<String> {
+            let entries = std::fs::read_dir(index.join("lists")).unwrap();
+            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            names.filter(|name| name.starts_with("u1000-")).collect()
+        };
+        let before = lists();
+        assert_eq!((rows(), before.len()), (2, 1));
+        // The last directories, and with them a class, are gone.
+        let left = (&DIRECTORIES[..5], compares);
+        for _ in 0..2 {
+            assert!(!run_of(left, &index, Disk::default(), 2, false).unwrap());
+            assert_eq!(rows(), 2);
+        }
+        assert!(run_of(left, &index, Disk::default(), 100, false).unwrap());
+        assert_eq!(Index::open(&index).unwrap().classes().all, Some(2));
+        // Nothing of the older generation stays for readers.
+        assert_eq!((lists().len(), lists().intersection(&before).count()), (1, 0));
     }
 }
 

@@ -326,7 +326,8 @@ fn perform(
     directories: &mut BTreeSet<PathBuf>,
 ) -> Result<()> {
     let path = index.join(below);
-    if in_use.contains_key(&path) {
+    let directory = path.parent();
+    if in_use.contains_key(&path) || directory.is_some_and(|it| in_use.contains_key(it)) {
         return Ok(());
     }
     if intent == Intent::Close {
@@ -346,7 +347,8 @@ fn remove_empty(disk: &Disk, index: &Path, directories: BTreeSet<PathBuf>) {
 }
 
 /// Returns the files of a generation, of shards only those of which some of these paths may be: a
-/// page has no shard of a later generation than its own.
+/// page has no shard of a later generation than its own. Where such a page is damaged or missing, its
+/// directory stands for all that is in it.
 fn files_since<'a>(
     names: &Names,
     generation: u64,
@@ -363,7 +365,10 @@ fn files_since<'a>(
     };
     let since = paths.filter_map(names::generation_of).min().unwrap_or(u64::MAX);
     let is_read = |page: &PageRecord| page.id.generation >= since;
-    tree.files(None, names, &ReadPages::default(), is_read)
+    let (mut files, lost) = tree.files(None, names, &ReadPages::default(), is_read)?;
+    // Whatever is there may be in use.
+    files.extend(lost.into_iter().map(|directory| (directory, false)));
+    Ok(files)
 }
 
 impl Tree {
@@ -390,22 +395,24 @@ impl Tree {
         Ok(Tree::of(generation, lists, &all.classes))
     }
 
-    /// Returns the files of a generation that another one does not have.
+    /// Returns the files of a generation that another one does not have, as far as can be told: not
+    /// shards of pages that are damaged or missing, nor, where the other one has such a page, of that
+    /// class.
     fn without(&self, other: Option<&Tree>, names: &Names, pages: &ReadPages) -> Result<Files> {
-        self.files(other, names, pages, |_| true)
+        self.files(other, names, pages, |_| true).map(|(files, _)| files)
     }
 
-    /// Returns the files of a generation that another one does not have; of shards, only those of
-    /// pages that may be read for that.
+    /// As [`Tree::without`], of shards only those of pages that may be read for that. Returns also
+    /// the directories with pages that are damaged or missing.
     fn files(
         &self,
         other: Option<&Tree>,
         names: &Names,
         pages: &ReadPages,
         is_read: impl Fn(&PageRecord) -> bool,
-    ) -> Result<Files> {
+    ) -> Result<(Files, Vec<PathBuf>)> {
         let index = names.index();
-        let mut files = Files::new();
+        let (mut files, mut lost) = (Files::new(), Vec::new());
         if other.is_none_or(|other| other.generation != self.generation) {
             files.insert(names::catalog(index, self.generation), false);
             files.insert(names::all_manifests(index, self.generation), true);
@@ -437,17 +444,26 @@ impl Tree {
                     let alone = pages.iter().filter(|page| !others.contains(&page.id));
                     alone.cloned().collect::<Vec<_>>()
                 };
-                let mut stay = HashSet::new();
+                let mut read = |page: &PageRecord| match pages.of(&place, page) {
+                    Ok(shards) => Ok(Some(shards)),
+                    Err(error) if is_lost(&error) => {
+                        lost.push(directory.clone());
+                        Ok(None)
+                    }
+                    Err(error) => Err(error),
+                };
+                let mut stay = Some(HashSet::new());
                 for page in alone(other, own) {
-                    let shards = pages.of(&place, &page)?;
-                    stay.extend(shards.iter().map(|shard| shard.record().id.clone()));
+                    let shards = read(&page)?;
+                    stay = stay.zip(shards).map(|(mut stay, shards)| {
+                        stay.extend(shards.iter().map(|shard| shard.record().id.clone()));
+                        stay
+                    });
                 }
                 for page in alone(own, other) {
                     files.insert(directory.join(page.id.file_name()), is_past);
-                    if !is_read(&page) {
-                        continue;
-                    }
-                    for shard in pages.of(&place, &page)?.iter() {
+                    let Some(stay) = stay.as_ref().filter(|_| is_read(&page)) else { continue };
+                    for shard in read(&page)?.iter().flat_map(|shards| shards.iter()) {
                         if !stay.contains(&shard.record().id) {
                             let own = shard_files(&directory, shard.record());
                             files.extend(own.map(|(path, _)| (path, is_past)));
@@ -456,7 +472,7 @@ impl Tree {
                 }
             }
         }
-        Ok(files)
+        Ok((files, lost))
     }
 }
 
@@ -466,8 +482,8 @@ pub(super) fn is_of_current(path: &Path, current: u64) -> bool {
     names::generation_of(path).is_some_and(|generation| generation <= current)
 }
 
-/// Returns the files that a class has besides its manifest and pages, and the shards in these, each
-/// with its size in bytes.
+/// Returns the files that a class has besides its manifest, its pages and the shards in these, and
+/// rows of derived tables, each with its size in bytes.
 pub(super) fn data_files(
     directory: &Path,
     manifest: &Manifest,
@@ -480,8 +496,6 @@ pub(super) fn data_files(
     }
     let sealed = manifest.sealed.iter();
     files.extend(sealed.map(|file| (directory.join(names::sealed_file(&file.id)), file.bytes)));
-    let tables = manifest.tables.iter();
-    files.extend(tables.map(|file| (directory.join(file.file_name()), file.file.bytes)));
     files
 }
 

@@ -6,7 +6,7 @@
 
 use super::copying::{LISTINGS, copy_listings, copy_values};
 use super::cut::Cut;
-use super::{Writer, now_ns};
+use super::{Held, Writer, now_ns};
 use crate::builder::{Builder, SHARD_ROWS_MAX};
 use crate::error::Result;
 use crate::pages::PageRecord;
@@ -14,7 +14,7 @@ use crate::schema::FileKind;
 use crate::shard::{RowRange, SMALL_ROWS_MAX, Shard};
 use canopy_model::{ClassId, parallel};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Small shards of a source in a class from which on they become one.
@@ -115,14 +115,14 @@ impl Writer {
             Due::Now => page.is_wasteful || is_old(page.dead_since_ns),
         };
         for source in self.sources().iter().map(|(source, _)| source.id) {
-            let has_many_small = |class: ClassId| {
-                let shards = self.classes.get(&class).map(|held| &held.manifest.shards);
-                let pages = shards.into_iter().flat_map(|shards| &shards.pages);
-                let own = pages.filter(|page| page.source == source);
-                own.map(|page| page.small_shards as usize).sum::<usize>() > small_max
+            let has_many_small = |held: &Held| {
+                let pages = held.manifest.shards.pages.iter().filter(|page| page.source == source);
+                pages.map(|page| page.small_shards as usize).sum::<usize>() > small_max
             };
+            let many = self.classes.iter().filter(|(_, held)| has_many_small(held));
+            let many: HashSet<ClassId> = many.map(|(&class, _)| class).collect();
             let is_wanted = |class, page: &PageRecord| {
-                is_dirty_page(page) || page.small_shards > 0 && has_many_small(class)
+                is_dirty_page(page) || page.small_shards > 0 && many.contains(&class)
             };
             for (class, shard) in self.shards_where(source, is_wanted)? {
                 let live = shard.live_rows()?.0;

@@ -7,7 +7,7 @@ use crate::names;
 use crate::pages::{self, PageId, PageRecord};
 use crate::shard::{ClassDir, Shard};
 use crate::shard_record::ShardRecord;
-use canopy_model::ClassId;
+use canopy_model::{ClassId, is_below};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -20,7 +20,7 @@ const READABLE: u32 = 0o644;
 /// Mode of a page for the writer alone: it names what only those find who know a path.
 const PRIVATE: u32 = 0o600;
 
-/// The shards of pages that were read, and which page each is in.
+/// The shards of pages that were read, which page each is in, and what was opened of them.
 #[derive(Default)]
 pub(super) struct ReadPages(Mutex<State>);
 
@@ -28,6 +28,8 @@ pub(super) struct ReadPages(Mutex<State>);
 struct State {
     shards: HashMap<PageId, Arc<Vec<Arc<Shard>>>>,
     pages: HashMap<String, PageId>,
+    /// Shards whose files were needed, by id.
+    opened: HashMap<String, Arc<Shard>>,
 }
 
 impl ReadPages {
@@ -50,6 +52,17 @@ impl ReadPages {
         let own = shards.iter().map(|shard| (shard.record().id.clone(), id));
         state.pages.extend(own);
         state.shards.insert(id, shards);
+    }
+
+    /// Returns what was opened of a shard before, or that from now on.
+    fn opened(&self, shard: &Arc<Shard>) -> Arc<Shard> {
+        let mut state = self.0.lock();
+        let known = state.opened.entry(shard.record().id.clone()).or_insert_with(|| shard.clone());
+        // Other rows of it may count by now.
+        if known.record() != shard.record() {
+            known.clone_from(shard);
+        }
+        known.clone()
     }
 
     /// Takes shards out of their pages, if these were read.
@@ -87,7 +100,10 @@ impl Writer {
     pub(super) fn shards_at(&self, source: u32, directory: &str) -> Result<Vec<Arc<Shard>>> {
         let mut found = Vec::new();
         let is_wanted = |_, page: &PageRecord| page.may_have_at(directory);
-        self.each_page(source, is_wanted, |_, _, shards| found.extend_from_slice(shards))?;
+        self.each_page(source, is_wanted, |_, _, shards| {
+            let near = shards.iter().filter(|shard| is_below(directory, &shard.record().prefix));
+            found.extend(near.map(|shard| self.read_pages.opened(shard)));
+        })?;
         Ok(found)
     }
 

@@ -11,8 +11,11 @@
 use super::cleaning::{data_files, is_of_current};
 use super::refresh::{Seen, names_in};
 use super::sources::Contents;
-use super::{Held, Loaded, Rows, Sealed, ShardWriter, Writer, Written, cleaning, gathered};
+use super::{
+    Held, Loaded, Rows, Sealed, ShardWriter, Writer, Written, cleaning, gathered, grants_of,
+};
 use crate::class_dirs::ClassDirs;
+use crate::class_lists;
 use crate::error::{Error, Result};
 use crate::journal::Intent;
 use crate::manifest::{Manifest, ShardSet};
@@ -21,7 +24,7 @@ use crate::own_tables::TableKind;
 use crate::unfinished::{
     self, Found, RemainingDirectory, RemainingExtent, Unfinished, UnfinishedRecord,
 };
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
 /// Rows from which on what a thread has of a class becomes a shard for good.
@@ -90,6 +93,15 @@ impl Writer {
         let grants = state.grants.get().map_err(corrupt)?;
         let Loaded { table, classes, order, places, next_source } =
             Loaded::new(&path, state.classes, grants, state.next_grant, &self.options)?;
+        // What was noted does not name classes that are gone.
+        let noted: HashMap<ClassPlace, u64> =
+            order.iter().map(|class| (places[class], classes[class].written)).collect();
+        for (&class, held) in &self.classes {
+            let place = self.dirs.place(&self.table, class);
+            if noted.get(&place) != Some(&held.written) {
+                self.relisted.extend(class_lists::listed_for(&grants_of(&self.table, class)));
+            }
+        }
         let disk = self.options.disk.clone();
         self.dirs = ClassDirs::new(disk, self.names.clone(), self.unprivileged, self.salt, places);
         self.changed = changed.iter().map(|&class| order[class as usize]).collect();
@@ -159,8 +171,10 @@ impl Writer {
             }
         }
         for path in before.iter().filter(|path| !kept.contains_key(*path)) {
-            // What cannot be removed now goes with the rest.
-            drop(self.options.disk.remove(path));
+            if names::generation_of(path).is_some_and(|generation| generation > record.base) {
+                // What cannot be removed now goes with the rest.
+                drop(self.options.disk.remove(path));
+            }
         }
         if ends {
             self.shards.lock().clear();
