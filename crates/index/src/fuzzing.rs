@@ -348,7 +348,16 @@ fn source() -> SourceRecord {
 
 fn class_manifest() -> Manifest {
     let file = FileRecord { rows: 3, bytes: 70_000 };
-    let sealed = SealedFile { id: "7-1".to_owned(), source: 1, bytes: 96, sums: packed(vec![4]) };
+    let sealed = SealedFile {
+        id: "7-1".to_owned(),
+        source: 1,
+        records: 2,
+        bytes: 96,
+        sums: packed(vec![4]),
+        dead: packed(vec![[3; 16]]),
+        dead_records: 1,
+        dead_since_ns: Some(5),
+    };
     let table = TableFileRecord { table: "d".to_owned(), generation: 7, file, sums: vec![1, 2] };
     Manifest {
         sources: vec![source()],

@@ -8,10 +8,11 @@
 //!
 //! Whoever may list all gates on the way finds the same rows in ordinary shards.
 //!
-//! A file is a salt of 16 bytes, the number of records (u64, lowest byte first), for each in the
-//! order of the hashes its hash (16 bytes) and where its content ends (u64, from the beginning of
-//! the file), then the contents. A content is Postcard with zeros behind it, so that its length
-//! tells little.
+//! A file is the number of records (u64, lowest byte first), for each in the order of the hashes its
+//! hash (16 bytes), its salt (16 bytes) and where its content ends (u64, from the beginning of the
+//! file), then the contents. A content is Postcard with zeros behind it, so that its length tells
+//! little. Files never change: the manifest tells which records are dead, and several files become
+//! one without anybody knowing a path.
 
 use crate::block_file::BlockFile;
 use crate::builder::{Builder, SHARD_BYTES_MAX, SHARD_ROWS_MAX};
@@ -42,11 +43,15 @@ const SHARD_ROWS_MIN: usize = 4096;
 /// Bytes of memory that they take from which on they are one, too.
 const SHARD_BYTES_MIN: usize = 4 << 20;
 
-/// Bytes in front of the first hash.
-const HEAD_BYTES: usize = 24;
+/// Rows behind a passage from which on what comes goes into another shard: one that changes is
+/// written anew.
+const SHARD_ROWS_FULL: usize = 64 * 1024;
 
-/// Bytes of a hash and the end of its content.
-const ENTRY_BYTES: usize = 24;
+/// Bytes in front of the first hash.
+const HEAD_BYTES: usize = 8;
+
+/// Bytes of a hash, a salt and the end of a content.
+const ENTRY_BYTES: usize = 40;
 
 /// What a manifest says of a file of sealed records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,10 +60,18 @@ pub(crate) struct SealedFile {
     pub(crate) id: String,
     /// The source it belongs to.
     pub(crate) source: u32,
+    /// How many records it has, dead ones among them.
+    pub(crate) records: u64,
     /// Its size in bytes.
     pub(crate) bytes: u64,
     /// CRC-32 of each block of 64 KiB.
     pub(crate) sums: PackedList<u32>,
+    /// Hashes, in order, whose records no longer count.
+    pub(crate) dead: PackedList<[u8; 16]>,
+    /// How many records these are.
+    pub(crate) dead_records: u64,
+    /// When the first of them was found dead, in nanoseconds since 1970.
+    pub(crate) dead_since_ns: Option<i64>,
 }
 
 impl SealedFile {
@@ -127,7 +140,18 @@ pub(crate) struct SealedBuilder {
 struct Behind {
     origin: Option<SourceRecord>,
     gates: Vec<String>,
+    /// Shards that are there.
+    shards: Vec<ShardRecord>,
+    /// Rows of which each becomes a shard.
+    full: Vec<Builder>,
+    /// Other rows.
     builder: Builder,
+}
+
+impl Behind {
+    fn builders(&self) -> impl Iterator<Item = &Builder> {
+        self.full.iter().chain([&self.builder])
+    }
 }
 
 impl SealedBuilder {
@@ -149,11 +173,21 @@ impl SealedBuilder {
         push: impl FnOnce(&mut Builder),
     ) {
         let (behind, bytes) = self.behind(passage, listers);
+        if behind.builder.rows() >= SHARD_ROWS_FULL {
+            behind.full.push(std::mem::take(&mut behind.builder));
+        }
         let before = behind.builder.bytes();
         push(&mut behind.builder);
         let (added, full) = (behind.builder.bytes() - before, behind.builder.is_full());
         self.bytes += bytes + added;
         self.full |= full;
+    }
+
+    /// Adds a shard that is there to what lies behind a passage.
+    pub(crate) fn push_shard(&mut self, passage: &Arc<str>, listers: ClassId, shard: ShardRecord) {
+        let (behind, bytes) = self.behind(passage, listers);
+        behind.shards.push(shard);
+        self.bytes += bytes + size_of::<ShardRecord>();
     }
 
     /// Notes that a directory whose listing lies behind a passage is a gate.
@@ -202,7 +236,12 @@ impl SealedBuilder {
             own.origin = own.origin.take().or(behind.origin);
             own.gates.extend(behind.gates);
             own.gates.dedup();
-            own.builder.append(behind.builder);
+            own.shards.extend(behind.shards);
+            own.full.extend(behind.full);
+            match own.builder.rows() + behind.builder.rows() > SHARD_ROWS_FULL {
+                true => own.full.push(behind.builder),
+                false => own.builder.append(behind.builder),
+            }
         }
         self.bytes += other.bytes;
     }
@@ -224,8 +263,8 @@ impl SealedBuilder {
 
     /// Returns how many rows there are.
     pub(crate) fn rows(&self) -> usize {
-        let behind = self.behind.values().map(|behind| behind.builder.rows());
-        self.entries.len() + behind.sum::<usize>()
+        let builders = self.behind.values().flat_map(Behind::builders);
+        self.entries.len() + builders.map(Builder::rows).sum::<usize>()
     }
 }
 
@@ -255,13 +294,17 @@ pub(crate) fn write(
     let mut shards = Vec::new();
     let mut parts: BTreeMap<Arc<str>, Vec<Part>> = BTreeMap::new();
     for ((passage, listers), behind) in builder.behind {
-        let Behind { origin, gates, builder } = behind;
+        let Behind { origin, gates, shards: mut large, full, builder } = behind;
         let is_large = builder.rows() >= SHARD_ROWS_MIN || builder.bytes() >= SHARD_BYTES_MIN;
-        let (large, small) = match is_large {
-            true => (vec![(target.write_shard)(builder)?], Builder::default()),
-            false => (Vec::new(), builder),
+        let (rest, small) = match is_large {
+            true => (Some(builder), Builder::default()),
+            false => (None, builder),
         };
-        shards.extend(large.iter().cloned());
+        for builder in full.into_iter().chain(rest) {
+            let shard = (target.write_shard)(builder)?;
+            shards.push(shard.clone());
+            large.push(shard);
+        }
         let rows = SealedRows::pack(small, Part::below_root(&passage, target.root));
         let (listers, root) = ((target.class_hash)(listers), target.root.to_owned());
         let source = target.source;
@@ -293,14 +336,42 @@ pub(crate) fn write(
     }
     // In the order of the hashes, which says nothing of the names.
     records.sort_unstable();
-    let ends = records.iter().map(|(hash, content)| (*hash, content.len() as u64));
-    let head = head(target.salt, ends);
+    let entries = records.iter().map(|(hash, content)| (*hash, target.salt, content.len() as u64));
+    let head = head(entries);
     let mut file = target.disk.create(&path, 0o644)?;
     file.write_all(&head)
         .and_then(|()| records.iter().try_for_each(|(_, content)| file.write_all(content)))
         .map_err(Error::io("write", &path))?;
-    let file = finish(file, target.id.clone(), target.source, target.directory)?;
+    let id = target.id.clone();
+    let file = finish(file, id, target.source, records.len(), target.directory)?;
     Ok((file, shards))
+}
+
+/// Writes a file with all records of others that count, each sealed as it is there; none if there is
+/// no such record. They are of one class and source. Durable only after a sync.
+pub(crate) fn join(disk: &Disk, id: String, files: &[Sealed]) -> Result<Option<SealedFile>> {
+    let (directory, source) = (&files[0].directory, files[0].record.source);
+    let mut records = Vec::new();
+    for file in files {
+        let dead = file.dead()?;
+        let own = file.records()?.into_iter();
+        let live = own.filter(|record| dead.binary_search(&record.hash).is_err());
+        records.extend(live.map(|record| (record, file)));
+    }
+    if records.is_empty() {
+        return Ok(None);
+    }
+    records.sort_by_key(|(record, _)| record.hash);
+    let bytes = |content: &Range<u64>| content.end - content.start;
+    let entries = records.iter().map(|(it, _)| (it.hash, it.salt, bytes(&it.content)));
+    let path = directory.join(names::sealed_file(&id));
+    let mut file = disk.create(&path, 0o644)?;
+    file.write_all(&head(entries)).map_err(Error::io("write", &path))?;
+    for (Record { content, .. }, from) in &records {
+        let content = from.read(content.start, bytes(content) as usize)?;
+        file.write_all(&content).map_err(Error::io("write", &path))?;
+    }
+    finish(file, id, source, records.len(), directory).map(Some)
 }
 
 impl Part {
@@ -330,6 +401,11 @@ pub(crate) struct Sealed {
 impl Sealed {
     pub(crate) fn new(record: SealedFile, directory: PathBuf) -> Self {
         Sealed { record, directory, open: OnceLock::new() }
+    }
+
+    /// Returns what the manifest says of it.
+    pub(crate) fn record(&self) -> &SealedFile {
+        &self.record
     }
 
     /// Returns the source it belongs to.
@@ -374,73 +450,98 @@ impl Sealed {
         Error::corrupt(&self.path(), detail)
     }
 
-    /// Returns the hashes of all records, in order, with the range of bytes of each content.
-    pub(crate) fn records(&self) -> Result<Vec<([u8; 16], Range<u64>)>> {
-        let table = self.table()?;
-        let mut records = Vec::with_capacity(table.count as usize);
-        let mut start = table.first_content;
-        for at in 0..table.count {
-            let (hash, end) = self.record_at(at)?;
-            let range = start..end;
-            if range.start > range.end || range.end > self.record.bytes {
+    /// Returns all records, in the order of their hashes.
+    pub(crate) fn records(&self) -> Result<Vec<Record>> {
+        let Table { count, first_content } = self.table()?;
+        let table = self.read(HEAD_BYTES as u64, first_content as usize - HEAD_BYTES)?;
+        let mut records = Vec::with_capacity(count as usize);
+        let mut start = first_content;
+        for entry in table.chunks_exact(ENTRY_BYTES) {
+            let (hash, salt, end) = entry_of(entry);
+            if start > end || end > self.record.bytes {
                 return Err(self.corrupt("its records are out of order"));
             }
-            start = range.end;
-            records.push((hash, range));
+            records.push(Record { hash, salt, content: start..end });
+            start = end;
         }
         Ok(records)
     }
 
-    /// Writes a copy under another id, with some of the records, each sealed as it is here.
-    pub(crate) fn copy(
-        &self,
-        disk: &Disk,
-        id: String,
-        records: &[([u8; 16], Range<u64>)],
-    ) -> Result<SealedFile> {
-        let path = self.directory.join(names::sealed_file(&id));
-        let ends = records.iter().map(|(hash, range)| (*hash, range.end - range.start));
-        let head = head(self.table()?.salt, ends);
-        let mut file = disk.create(&path, 0o644)?;
-        let failed = || Error::io("write", &path);
-        file.write_all(&head).map_err(failed())?;
-        for (_, range) in records {
-            let content = self.read(range.start, (range.end - range.start) as usize)?;
-            file.write_all(&content).map_err(failed())?;
-        }
-        finish(file, id, self.record.source, &self.directory)
+    /// Returns how many records with this hash count.
+    pub(crate) fn count_of(&self, hash: &[u8; 16]) -> Result<u64> {
+        self.places_of(hash).map(|places| places.end - places.start)
     }
 
-    /// Opens the record that is sealed with a path, if there is one.
+    /// Returns the hashes whose records no longer count, in order.
+    pub(crate) fn dead(&self) -> Result<&[[u8; 16]]> {
+        self.record.dead.get().map_err(|error| self.corrupt(error))
+    }
+
+    /// Returns what the manifest says of it if the records with these hashes, which count, no longer
+    /// do; nothing if then none does.
+    pub(crate) fn without(
+        &self,
+        gone: impl IntoIterator<Item = [u8; 16]>,
+        now_ns: i64,
+    ) -> Result<Option<SealedFile>> {
+        let mut record = self.record.clone();
+        let mut dead = self.dead()?.to_vec();
+        for hash in gone {
+            record.dead_records += self.count_of(&hash)?;
+            dead.push(hash);
+        }
+        dead.sort_unstable();
+        record.dead = PackedList::new(dead).map_err(|error| self.corrupt(error))?;
+        record.dead_since_ns = record.dead_since_ns.or(Some(now_ns));
+        Ok(Some(record).filter(|record| record.dead_records < record.records))
+    }
+
+    /// Opens the records that are sealed with a path.
     fn unseal<T: DeserializeOwned>(
         &self,
         names: &Names,
         secret: Secret,
         path: &str,
     ) -> Result<Vec<T>> {
-        let Table { salt, count, first_content } = self.table()?;
-        let wanted = names.hash(secret, path);
+        let mut all = Vec::new();
+        for at in self.places_of(&names.hash(secret, path))? {
+            let start = match at {
+                0 => self.table()?.first_content,
+                _ => self.entry_at(at - 1)?.2,
+            };
+            let (_, salt, end) = self.entry_at(at)?;
+            let length = end.checked_sub(start).filter(|&length| length <= self.record.bytes);
+            let length = length.ok_or_else(|| self.corrupt("its records are out of order"))?;
+            let mut content = self.read(start, length as usize)?.to_vec();
+            names.seal(secret, path, &salt, &mut content);
+            all.extend(decode(&content).map_err(|error| self.corrupt(error))?);
+        }
+        Ok(all)
+    }
+
+    /// Returns where the records with a hash are that count.
+    fn places_of(&self, hash: &[u8; 16]) -> Result<Range<u64>> {
+        let (first, last) = self.range_of(hash)?;
+        let is_dead = first < last && self.dead()?.binary_search(hash).is_ok();
+        Ok(if is_dead { first..first } else { first..last })
+    }
+
+    /// Returns the place of the first record with a hash, and that behind the last one.
+    fn range_of(&self, hash: &[u8; 16]) -> Result<(u64, u64)> {
+        let count = self.table()?.count;
         let (mut first, mut last) = (0, count);
         while first < last {
             let middle = first.midpoint(last);
-            match self.record_at(middle)?.0 < wanted {
+            match self.entry_at(middle)?.0 < *hash {
                 true => first = middle + 1,
                 false => last = middle,
             }
         }
-        if first == count || self.record_at(first)?.0 != wanted {
-            return Ok(Vec::new());
+        let mut end = first;
+        while end < count && self.entry_at(end)?.0 == *hash {
+            end += 1;
         }
-        let start = match first {
-            0 => first_content,
-            _ => self.record_at(first - 1)?.1,
-        };
-        let length = self.record_at(first)?.1.checked_sub(start);
-        let length = length.filter(|&length| length <= self.record.bytes);
-        let length = length.ok_or_else(|| self.corrupt("its records are out of order"))?;
-        let mut content = self.read(start, length as usize)?.to_vec();
-        names.seal(secret, path, &salt, &mut content);
-        decode(&content).map_err(|error| self.corrupt(error))
+        Ok((first, end))
     }
 
     fn read(&self, start: u64, length: usize) -> Result<Bytes> {
@@ -449,23 +550,22 @@ impl Sealed {
 
     fn table(&self) -> Result<Table> {
         let head = self.read(0, HEAD_BYTES)?;
-        let (salt, count) = head.split_at(16);
-        let count = u64::from_le_bytes(count.try_into().expect("eight bytes are left"));
+        let count = u64::from_le_bytes(head[..].try_into().expect("it has eight bytes"));
         let first_content = count
             .checked_mul(ENTRY_BYTES as u64)
             .and_then(|bytes| bytes.checked_add(HEAD_BYTES as u64))
             .filter(|&first| first <= self.record.bytes)
             .ok_or_else(|| self.corrupt("it has more records than bytes"))?;
-        let salt = salt.try_into().expect("it has sixteen bytes");
-        Ok(Table { salt, count, first_content })
+        if count != self.record.records {
+            return Err(self.corrupt("it has another number of records than its manifest says"));
+        }
+        Ok(Table { count, first_content })
     }
 
-    /// Returns the hash of a record and where its content ends.
-    fn record_at(&self, at: u64) -> Result<([u8; 16], u64)> {
+    /// Returns the hash and the salt of a record, and where its content ends.
+    fn entry_at(&self, at: u64) -> Result<([u8; 16], [u8; 16], u64)> {
         let entry = self.read(HEAD_BYTES as u64 + at * ENTRY_BYTES as u64, ENTRY_BYTES)?;
-        let (hash, end) = entry.split_at(16);
-        let end = u64::from_le_bytes(end.try_into().expect("eight bytes are left"));
-        Ok((hash.try_into().expect("it has sixteen bytes"), end))
+        Ok(entry_of(&entry))
     }
 
     fn open(&self) -> Result<&BlockFile> {
@@ -478,33 +578,55 @@ impl Sealed {
     }
 }
 
+/// A record of a file.
+pub(crate) struct Record {
+    pub(crate) hash: [u8; 16],
+    salt: [u8; 16],
+    /// Where its content is, in bytes.
+    content: Range<u64>,
+}
+
 /// What is in front of the contents of a file.
 struct Table {
-    salt: [u8; 16],
     count: u64,
     /// Where the first content begins.
     first_content: u64,
 }
 
-/// Returns what is in front of contents of these hashes and lengths.
-fn head(salt: [u8; 16], records: impl ExactSizeIterator<Item = ([u8; 16], u64)>) -> Vec<u8> {
-    let mut head = salt.to_vec();
-    head.extend((records.len() as u64).to_le_bytes());
+/// Returns the hash and the salt that an entry of a table has, and where the content ends.
+fn entry_of(entry: &[u8]) -> ([u8; 16], [u8; 16], u64) {
+    let sixteen = |at: usize| entry[at..at + 16].try_into().expect("it has sixteen bytes");
+    let end = entry[32..ENTRY_BYTES].try_into().expect("it has eight bytes");
+    (sixteen(0), sixteen(16), u64::from_le_bytes(end))
+}
+
+/// Returns what is in front of contents of these hashes, salts and lengths.
+fn head(records: impl ExactSizeIterator<Item = ([u8; 16], [u8; 16], u64)>) -> Vec<u8> {
+    let mut head = (records.len() as u64).to_le_bytes().to_vec();
     let mut end = (HEAD_BYTES + ENTRY_BYTES * records.len()) as u64;
-    for (hash, bytes) in records {
+    for (hash, salt, bytes) in records {
         end += bytes;
         head.extend(hash);
+        head.extend(salt);
         head.extend(end.to_le_bytes());
     }
     head
 }
 
-fn finish(file: DiskFile, id: String, source: u32, directory: &Path) -> Result<SealedFile> {
+fn finish(
+    file: DiskFile,
+    id: String,
+    source: u32,
+    records: usize,
+    directory: &Path,
+) -> Result<SealedFile> {
     let (bytes, sums) = file.finish(false)?;
     let sums = PackedList::new(sums).map_err(|error| {
         Error::io("encode the manifest of", directory)(std::io::Error::other(error.to_string()))
     })?;
-    Ok(SealedFile { id, source, bytes, sums })
+    let (records, dead) = (records as u64, PackedList::default());
+    let (dead_records, dead_since_ns) = (0, None);
+    Ok(SealedFile { id, source, records, bytes, sums, dead, dead_records, dead_since_ns })
 }
 
 /// Decodes an unsealed content: what it says, then zeros.

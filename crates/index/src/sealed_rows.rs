@@ -96,6 +96,11 @@ impl SealedRows {
         SealedRows { listings: listings.collect(), values: values.collect() }
     }
 
+    /// Returns whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.listings.is_empty() && self.values.is_empty()
+    }
+
     /// Adds the rows to a builder.
     pub(crate) fn unpack(&self, builder: &mut Builder, passage: &str) {
         let mut rows = Rows::default();

@@ -54,6 +54,7 @@ mod copying;
 mod cut;
 mod cut_sealed;
 mod inodes;
+mod join_sealed;
 mod pages;
 mod refresh;
 mod replaced;
@@ -512,6 +513,7 @@ impl Writer {
         for failure in std::mem::take(&mut self.incomplete) {
             self.failures.add(failure);
         }
+        self.join_sealed(Due::Now, false)?;
         let mut published = self.published_in_all();
         published.generation = self.generation;
         let tree = self.write_manifests()?;

@@ -5,7 +5,7 @@ use crate::limits::memory_size;
 use crate::options::threads;
 use crate::outcome::{Outcome, say};
 use crate::{interrupt, places};
-use canopy_index::{Due, Index, Retention, Writer, WriterOptions};
+use canopy_index::{Compacted, Due, Index, Retention, Writer, WriterOptions};
 use canopy_scan::threads_max;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -66,7 +66,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         let compact = || writer.compact(due, ROWS_MAX, interrupt::asked);
         let compacted = with_progress(|_| "shards are written anew".to_owned(), compact)?;
         let writer = end_if_asked(writer);
-        let Some(compacted) = compacted.filter(|compacted| compacted.shards > 0) else {
+        let is_something = |it: &Compacted| it.shards + it.sealed > 0;
+        let Some(compacted) = compacted.filter(is_something) else {
             if let Some(keep) = tells_policy.take() {
                 let published = publish(writer)?;
                 let generation = published.generation;
@@ -80,12 +81,17 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         };
         let published = publish(writer)?;
         tells_policy = None;
+        let sealed = match compacted.sealed {
+            0 => String::new(),
+            count => format!(", {count} files of names behind gates are written anew"),
+        };
         say(format_args!(
-            "generation {}: {} shards became {}, {} rows that did not count are gone, {:.1} s",
+            "generation {}: {} shards became {}, {} rows that did not count are gone{}, {:.1} s",
             published.generation,
             compacted.shards,
             compacted.became,
             compacted.dead,
+            sealed,
             begun.elapsed().as_secs_f64()
         ))?;
         is_anything_done = true;

@@ -1,4 +1,5 @@
-//! Writing shards anew: without their dead rows, and small ones of a class as one.
+//! Writing shards anew: without their dead rows, and small ones of a class as one; files of sealed
+//! records too (`join_sealed`).
 //!
 //! Nothing that a reader sees changes. What of it is due, [`Due::Now`] says: an index that is
 //! updated all the time is to have few shards, few dead rows, and none of these for long, since
@@ -20,8 +21,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Small shards of a source in a class from which on they become one.
 const SMALL_SHARDS_MAX: usize = 16;
 
-/// For how long a row may be dead before its shard is written anew, in nanoseconds.
-const DEAD_FOR_MAX_NS: i64 = 24 * 3600 * 1_000_000_000;
+/// For how long a row or a sealed record may be dead before its file is written anew, in
+/// nanoseconds.
+pub(super) const DEAD_FOR_MAX_NS: i64 = 24 * 3600 * 1_000_000_000;
 
 /// Memory for which it pays that another thread writes, in bytes.
 const THREAD_BYTES: usize = 128 << 20;
@@ -47,6 +49,8 @@ pub struct Compacted {
     pub became: usize,
     /// Rows that were left out.
     pub dead: usize,
+    /// Files of what is found by name that were written anew.
+    pub sealed: usize,
     /// Whether some of what is due was left for another time.
     pub is_partial: bool,
 }
@@ -101,6 +105,7 @@ impl Writer {
         }
         compacted.became = self.shards.lock().len();
         self.take_out(cuts.into_inner());
+        compacted.sealed = self.join_sealed(due, true)?;
         Ok(Some(compacted))
     }
 

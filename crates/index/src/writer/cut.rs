@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::packed::PackedList;
 use crate::pages::PageRecord;
 use crate::schema::FileKind;
+use crate::sealed::SealedFile;
 use crate::shard::{RowRange, Shard};
 use crate::shard_record::{DeadListings, ShardRecord};
 use canopy_model::ClassId;
@@ -37,12 +38,14 @@ const JOINED_ROWS_MAX: usize = 256 * 1024;
 /// Shards of a class of about the same size that become one.
 const JOINED_SHARDS: usize = 8;
 
-/// What becomes of a shard of which something is replaced.
+/// What becomes of a shard, or of a file of sealed records, of which something is replaced.
 pub(super) enum Cut {
     /// It goes.
     Gone(ClassId, String),
     /// Some of its rows no longer count.
     Dead(ClassId, Box<ShardRecord>),
+    /// Some records of a file of sealed ones no longer count.
+    Sealed(ClassId, Box<SealedFile>),
 }
 
 /// What stays of a shard.
@@ -67,12 +70,6 @@ impl Writer {
     ) -> Result<()> {
         let Some(begun) = self.begun.get(&begun) else { return Ok(()) };
         let source = replaced.source;
-        let is_replaced = |page: &PageRecord| {
-            let whole =
-                |directory| page.may_have_below(directory) || page.may_have_values(directory);
-            let alone = |directory| page.may_have_at(directory) || page.may_have_values(directory);
-            replaced.whole().any(whole) || replaced.alone().any(alone)
-        };
         let max = self.options.page_shards_max;
         // What is written anew joins the shards of one page.
         let is_joined = |class: ClassId, page: &PageRecord| {
@@ -81,7 +78,8 @@ impl Writer {
             let joins = held.and_then(|held| page_with_room(&held.manifest.shards, source, 1, max));
             joins.is_some_and(|joins| joins.id == page.id)
         };
-        let is_wanted = |class, page: &PageRecord| is_joined(class, page) || is_replaced(page);
+        let is_wanted =
+            |class, page: &PageRecord| is_joined(class, page) || replaced.may_be_in(page);
         let mut rests = Vec::new();
         for (class, shard) in self.shards_where(source, is_wanted)? {
             rests.push(rest_of(class, shard, replaced)?);

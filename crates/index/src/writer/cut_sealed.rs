@@ -1,10 +1,14 @@
 //! Taking what newer listings replace out of the sealed records of a source.
+//!
+//! Files of sealed records never change: the manifest tells which are dead (`join_sealed`). What lies
+//! behind a passage is sealed again where it changes, without the shards in which nothing does; and,
+//! so that it is not in more and more records, all small ones where there are several.
 
 use super::copying::{LISTINGS, copy_listings, copy_values, heads, place_of, read};
 use super::cut::{Cut, between, kept_values, left_out_of, replaced_listings};
 use super::replaced::Replaced;
 use super::sources::Begun;
-use super::{Held, Writer, Written};
+use super::{Held, Writer, now_ns};
 use crate::builder::Builder;
 use crate::column::*;
 use crate::error::Result;
@@ -15,28 +19,33 @@ use crate::sealed::{Part, Sealed, SealedBuilder};
 use crate::shard::{RowRange, Shard};
 use canopy_model::{ClassId, join, join_absolute};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Records of what lies behind a passage from which on they become one.
+const JOINED_RECORDS: u64 = 8;
+
+/// Searches of a file for which it pays to have all hashes in memory, as a share of the hashes.
+const SEARCHED_SHARE: u64 = 16;
+
 impl Writer {
-    /// Writes anew what stays of a source's sealed records. Those of what is in replaced listings
-    /// are left out: the writer knows their paths from the rows of the listers. What lies behind
-    /// other passages is sealed again without what is replaced.
+    /// Takes note of what is dead of a source's sealed records: those of what is in replaced listings,
+    /// whose paths the writer knows from the rows of the listers. What lies behind other passages is
+    /// sealed again without what is replaced.
     pub(super) fn cut_sealed(&self, number: u32, replaced: &Replaced) -> Result<()> {
         let Some(begun) = self.begun.get(&number) else { return Ok(()) };
-        let mut files = Vec::new();
+        let mut classes: BTreeMap<ClassId, Vec<KnownFile>> = BTreeMap::new();
         for (&class, Held { manifest, .. }) in &self.classes {
             let directory = self.dirs.directory(&self.table, class);
-            let own = manifest.sealed.iter().filter(|file| file.source == replaced.source);
-            files.extend(own.map(|file| (class, Sealed::new(file.clone(), directory.clone()))));
+            for file in manifest.sealed.iter().filter(|file| file.source == replaced.source) {
+                let file = KnownFile::new(Sealed::new(file.clone(), directory.clone()));
+                classes.entry(class).or_default().push(file);
+            }
         }
-        if files.is_empty() {
+        if classes.is_empty() {
             return Ok(());
         }
-        let mut known = FxHashSet::default();
-        for (_, file) in &files {
-            known.extend(file.records()?.into_iter().map(|(hash, _)| hash));
-        }
-        let mut below = Below { known, found: FxHashMap::default() };
+        let mut below = Below { classes: &mut classes, found: FxHashMap::default() };
         let mut passages = FxHashSet::default();
         for (directory, alone) in replaced
             .whole()
@@ -47,12 +56,12 @@ impl Writer {
             let whole = !alone && replaced.holds_all_below(directory);
             if whole {
                 let hash = self.names.hash(Secret::Passage, &path);
-                below.add(hash, || Some(path.clone()));
+                below.add(hash, || Some(path.clone()))?;
             }
             let ends = path.match_indices('/').map(|(at, _)| at).filter(|&at| at > 0);
             let ends = ends.chain(Some(path.len()).filter(|_| !whole));
             for passage in ends.map(|end| &path[..end]) {
-                if below.known.contains(&self.names.hash(Secret::Passage, passage)) {
+                if below.knows(&self.names.hash(Secret::Passage, passage))? {
                     passages.insert(passage.to_owned());
                 }
             }
@@ -64,74 +73,110 @@ impl Writer {
         for (_, shard) in self.shards_where(replaced.source, is_replaced)? {
             self.hash_entries(&shard, replaced, &mut below, &mut passages)?;
         }
-        for (class, file) in files {
-            let mut dropped: FxHashSet<[u8; 16]> = below.found.keys().copied().collect();
-            let own: FxHashSet<[u8; 16]> =
-                file.records()?.into_iter().map(|(hash, _)| hash).collect();
-            let gone = below.found.iter().filter(|(hash, _)| own.contains(*hash));
-            for passage in gone.filter_map(|(_, passage)| passage.as_ref()) {
-                let parts = file.behind(&self.names, passage)?;
-                self.read_gated(class, replaced.source)?;
-                let gated = parts.iter().flat_map(|part| &part.shards);
-                begun.cuts.lock().extend(gated.map(|shard| Cut::Gone(class, shard.id.clone())));
-            }
-            let mut rest = SealedBuilder::default();
-            for passage in &passages {
-                let hash = self.names.hash(Secret::Passage, passage);
-                if own.contains(&hash)
-                    && !dropped.contains(&hash)
-                    && self.cut_behind(&file, passage, (class, begun), replaced, &mut rest)?
-                {
-                    dropped.insert(hash);
-                }
-            }
-            let records = file.records()?;
-            let kept = records.iter().filter(|(hash, _)| !dropped.contains(hash)).cloned();
-            let kept: Vec<_> = kept.collect();
-            if kept.len() == records.len() {
-                continue;
-            }
-            begun.cuts.lock().push(Cut::Gone(class, file.id().to_owned()));
-            if !rest.is_empty() {
-                self.write_sealed(class, number, rest)?;
-            }
-            if !kept.is_empty() {
-                let disk = &self.options.disk;
-                let file = file.copy(disk, self.new_id(), &kept)?;
-                let written = Written::Sealed { begun: number, file, gated: Vec::new() };
-                self.shards.lock().push((class, written));
-            }
+        let found = below.found;
+        for (class, files) in classes {
+            self.cut_sealed_of(class, files, (number, begun), replaced, (&found, &passages))?;
         }
         Ok(())
     }
 
+    /// Takes note of what is dead in the files of a class: records that are found, with all behind
+    /// them where they are passages, and what is replaced behind others.
+    fn cut_sealed_of(
+        &self,
+        class: ClassId,
+        mut files: Vec<KnownFile>,
+        (number, begun): (u32, &Begun),
+        replaced: &Replaced,
+        (found, passages): (&FxHashMap<[u8; 16], Option<String>>, &FxHashSet<String>),
+    ) -> Result<()> {
+        let mut dropped = vec![Vec::new(); files.len()];
+        for (known, dropped) in files.iter_mut().zip(&mut dropped) {
+            for (hash, passage) in found {
+                if !known.has(hash)? {
+                    continue;
+                }
+                dropped.push(*hash);
+                let Some(passage) = passage else { continue };
+                let parts = known.file.behind(&self.names, passage)?;
+                let gated = parts.iter().flat_map(|part| &part.shards);
+                begun.cuts.lock().extend(gated.map(|shard| Cut::Gone(class, shard.id.clone())));
+            }
+        }
+        let mut rest = SealedBuilder::default();
+        for passage in passages {
+            let hash = self.names.hash(Secret::Passage, passage);
+            if found.contains_key(&hash) {
+                continue;
+            }
+            let mut records = 0;
+            for known in &mut files {
+                records += if known.has(&hash)? { known.file.count_of(&hash)? } else { 0 };
+            }
+            let joins = records >= JOINED_RECORDS;
+            for (known, dropped) in files.iter_mut().zip(&mut dropped) {
+                if known.has(&hash)?
+                    && self.cut_behind(
+                        &known.file,
+                        passage,
+                        (class, begun),
+                        (replaced, joins),
+                        &mut rest,
+                    )?
+                {
+                    dropped.push(hash);
+                }
+            }
+        }
+        if dropped.iter().all(Vec::is_empty) {
+            return Ok(());
+        }
+        // What goes of the shards behind passages.
+        self.read_gated(class, replaced)?;
+        let now_ns = now_ns();
+        for (KnownFile { file, .. }, dropped) in files.into_iter().zip(dropped) {
+            if !dropped.is_empty() {
+                begun.cuts.lock().push(match file.without(dropped, now_ns)? {
+                    Some(record) => Cut::Sealed(class, Box::new(record)),
+                    None => Cut::Gone(class, file.id().to_owned()),
+                });
+            }
+        }
+        if rest.is_empty() { Ok(()) } else { self.write_sealed(class, number, rest) }
+    }
+
     /// Collects what stays behind a passage; returns false, and collects nothing, if all of it
-    /// does.
+    /// does and need not join other records.
     fn cut_behind(
         &self,
         file: &Sealed,
         passage: &str,
         (class, begun): (ClassId, &Begun),
-        replaced: &Replaced,
+        (replaced, joins): (&Replaced, bool),
         rest: &mut SealedBuilder,
     ) -> Result<bool> {
         let parts = file.behind(&self.names, passage)?;
-        let gated: Vec<Vec<Shard>> = parts.iter().map(|part| file.open_shards(part)).collect();
         let is_replaced = |path: &str| replaced.holds(path);
         let mut holds = replaced.origin && parts.iter().any(|part| part.origin.is_some());
-        for (part, shards) in parts.iter().zip(&gated) {
-            holds |= part.rows.holds(Part::below_root(passage, &part.root), is_replaced);
-            for shard in shards {
-                holds |= !replaced_listings(shard, replaced)?.is_empty();
+        // Shards with whether something in them is replaced.
+        let mut gated = Vec::new();
+        for part in &parts {
+            let below = Part::below_root(passage, &part.root);
+            holds |= joins && !part.rows.is_empty() || part.rows.holds(below, is_replaced);
+            let mut own = Vec::new();
+            for shard in file.open_shards(part) {
                 let values = [0..shard.rows(FileKind::Xattrs)];
-                holds |= kept_values(shard, &values, replaced)? != values;
+                let changes = !replaced_listings(&shard, replaced)?.is_empty()
+                    || kept_values(&shard, &values, replaced)? != values;
+                holds |= changes;
+                own.push((shard, changes));
             }
+            gated.push(own);
         }
         if !holds {
             return Ok(false);
         }
         let passage: Arc<str> = passage.into();
-        self.read_gated(class, replaced.source)?;
         for (mut part, shards) in parts.into_iter().zip(gated) {
             // They hold the same rows.
             let listers = self.classes.keys().copied().find(|&class| {
@@ -145,7 +190,11 @@ impl Writer {
             part.rows.cut(below, is_replaced);
             let mut builder = Builder::default();
             part.rows.unpack(&mut builder, below);
-            for shard in shards {
+            for (shard, changes) in shards {
+                if !changes {
+                    rest.push_shard(&passage, listers, shard.record().clone());
+                    continue;
+                }
                 let mut at = 0;
                 for gone in replaced_listings(&shard, replaced)? {
                     copy_listings(&shard, at..gone.start.max(at), &mut builder)?;
@@ -156,7 +205,9 @@ impl Writer {
                 copy_values(&shard, &values, &mut builder)?;
                 begun.cuts.lock().push(Cut::Gone(class, shard.record().id.clone()));
             }
-            rest.push_behind(&passage, listers, |rows| rows.append(builder));
+            if !builder.is_empty() {
+                rest.push_behind(&passage, listers, |rows| rows.append(builder));
+            }
             let gates = part.gates.iter().filter(|gate| !replaced.holds(gate));
             gates.for_each(|gate| rest.push_gate(&passage, listers, gate));
             if let Some(origin) = part.origin.filter(|_| !replaced.origin) {
@@ -173,7 +224,7 @@ impl Writer {
         &self,
         shard: &Shard,
         replaced: &Replaced,
-        below: &mut Below,
+        below: &mut Below<'_>,
         open: &mut FxHashSet<String>,
     ) -> Result<()> {
         let left_out = left_out_of(shard, replaced)?;
@@ -197,7 +248,7 @@ impl Writer {
         shard: &Shard,
         listings: RowRange,
         (replaced, mut open): (&Replaced, Option<&mut FxHashSet<String>>),
-        below: &mut Below,
+        below: &mut Below<'_>,
     ) -> Result<()> {
         for start in listings.clone().step_by(LISTINGS) {
             let chunk = start..listings.end.min(start + LISTINGS);
@@ -211,14 +262,14 @@ impl Writer {
                         let head = &heads[place_of(shard, kind, &chunk, ordinal)?];
                         let own = join(&head.path, names.value(at));
                         let path = join_absolute(&replaced.root, &own);
-                        below.add(self.names.hash(Secret::Entry, &path), || None);
+                        below.add(self.names.hash(Secret::Entry, &path), || None)?;
                         let Some(open) = open.as_mut().filter(|_| kind == FileKind::Dirs) else {
                             continue;
                         };
                         let hash = self.names.hash(Secret::Passage, &path);
                         if replaced.holds_all_below(&own) {
-                            below.add(hash, || Some(path.clone()));
-                        } else if below.known.contains(&hash) {
+                            below.add(hash, || Some(path.clone()))?;
+                        } else if below.knows(&hash)? {
                             open.insert(path);
                         }
                     }
@@ -230,17 +281,57 @@ impl Writer {
 }
 
 /// Sealed records of what is replaced.
-struct Below {
-    /// The hashes of all records of the source.
-    known: FxHashSet<[u8; 16]>,
-    /// Hashes of those of them that are replaced, with the path where it is a passage.
+struct Below<'f> {
+    /// All files of the source.
+    classes: &'f mut BTreeMap<ClassId, Vec<KnownFile>>,
+    /// Hashes of records that are replaced, with the path where it is a passage.
     found: FxHashMap<[u8; 16], Option<String>>,
 }
 
-impl Below {
-    fn add(&mut self, hash: [u8; 16], passage: impl FnOnce() -> Option<String>) {
-        if self.known.contains(&hash) {
+impl Below<'_> {
+    fn add(&mut self, hash: [u8; 16], passage: impl FnOnce() -> Option<String>) -> Result<()> {
+        if self.knows(&hash)? {
             self.found.insert(hash, passage());
         }
+        Ok(())
+    }
+
+    /// Returns whether a file has a record with this hash.
+    fn knows(&mut self, hash: &[u8; 16]) -> Result<bool> {
+        for file in self.classes.values_mut().flatten() {
+            if file.has(hash)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// A file of sealed records that is asked for hashes. Few are searched for on the disk; for many, all
+/// are read.
+struct KnownFile {
+    file: Sealed,
+    searches: u64,
+    hashes: Option<FxHashSet<[u8; 16]>>,
+}
+
+impl KnownFile {
+    fn new(file: Sealed) -> Self {
+        KnownFile { file, searches: 0, hashes: None }
+    }
+
+    /// Returns whether a record with this hash counts.
+    fn has(&mut self, hash: &[u8; 16]) -> Result<bool> {
+        if self.hashes.is_none() {
+            self.searches += 1;
+            if self.searches * SEARCHED_SHARE < self.file.record().records {
+                return Ok(self.file.count_of(hash)? > 0);
+            }
+            let dead = self.file.dead()?;
+            let all = self.file.records()?.into_iter().map(|record| record.hash);
+            let live = all.filter(|hash| dead.binary_search(hash).is_err());
+            self.hashes = Some(live.collect());
+        }
+        Ok(self.hashes.as_ref().is_some_and(|hashes| hashes.contains(hash)))
     }
 }

@@ -1,5 +1,6 @@
 //! The pages that a writer reads, since something in them changes, and those that it makes.
 
+use super::replaced::Replaced;
 use super::{Held, Writer};
 use crate::error::Result;
 use crate::manifest::ShardSet;
@@ -133,11 +134,12 @@ impl Writer {
     }
 
     /// Reads the pages of shards of a source in a class that only sealed records name.
-    pub(super) fn read_gated(&self, class: ClassId, source: u32) -> Result<()> {
+    pub(super) fn read_gated(&self, class: ClassId, replaced: &Replaced) -> Result<()> {
         let Some(Held { gated, .. }) = self.classes.get(&class) else { return Ok(()) };
         let place = self.class_dir(class);
         let place = Arc::new(ClassDir::new(move || place.directory.join(names::GATED)));
-        for page in gated.pages.iter().filter(|page| page.source == source) {
+        let own = gated.pages.iter().filter(|page| page.source == replaced.source);
+        for page in own.filter(|page| replaced.may_be_in(page)) {
             self.read_pages.of(&place, page)?;
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Which directories of a source something newer replaces.
 
 use crate::digest::DigestKey;
+use crate::pages::PageRecord;
 use canopy_model::{compare_paths, is_below};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Ordering;
@@ -116,6 +117,13 @@ impl Replaced {
         let first = self.left_out.partition_point(|out| compare_paths(out, path) == Ordering::Less);
         let below = self.left_out.get(first).is_some_and(|out| is_below(out, path));
         !below && !is_in(&self.left_out, path)
+    }
+
+    /// Returns whether a page may have something that is replaced.
+    pub(super) fn may_be_in(&self, page: &PageRecord) -> bool {
+        let whole = |directory| page.may_have_below(directory) || page.may_have_values(directory);
+        let alone = |directory| page.may_have_at(directory) || page.may_have_values(directory);
+        self.whole().any(whole) || self.alone().any(alone)
     }
 
     /// Directories below those that stay with all below them.

@@ -463,6 +463,15 @@ impl Contents<'_> {
             let (class, id, record) = match cut {
                 Cut::Gone(class, id) => (class, id, None),
                 Cut::Dead(class, record) => (class, record.id.clone(), Some(*record)),
+                Cut::Sealed(class, record) => {
+                    let Held { manifest, .. } = self.classes.entry(class).or_default();
+                    let mut known = manifest.sealed.iter_mut();
+                    if let Some(known) = known.find(|known| known.id == record.id) {
+                        *known = *record;
+                    }
+                    self.changed.insert(class);
+                    continue;
+                }
             };
             by_class.entry(class).or_default().insert(id, record);
         }
