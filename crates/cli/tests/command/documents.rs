@@ -1,13 +1,16 @@
 //! What the documents say of commands is true: options that `docs/coming-from-gufi.md` and
-//! `docs/users.md` name beside a command are options of it, and tests of find are found.
+//! `docs/users.md` name beside a command are options of it, tests of find are found, and each row of
+//! `docs/differences.md` has its test.
 
 use crate::common::Place;
 use crate::options::{Known, known_options};
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 const DOCUMENT: &str = include_str!("../../../../docs/coming-from-gufi.md");
+const DIFFERENCES: &str = include_str!("../../../../docs/differences.md");
 const USERS: &str = include_str!("../../../../docs/users.md");
 
 /// The rows of the table of programs, as what GUFI has and what is here.
@@ -122,4 +125,38 @@ fn tests_of_find_that_are_named_are_found() {
     assert_eq!(fs::read_to_string(tree.join("out")).unwrap(), "./a.h5\n");
     let sorted = find(&[".", "-type", "f", "--sort", "size", "--reverse", "--limit", "1"]);
     assert_eq!(sorted, "./a.h5\n");
+}
+
+#[test]
+fn each_difference_names_its_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut source = String::new();
+    read_sources(&root.join("crates"), &mut source);
+    let sections: Vec<&str> = DIFFERENCES.split("\n## ").skip(1).collect();
+    let names = sections.iter().map(|section| section.lines().next().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), ["du, ls and stat", "du", "ls", "stat", "find"]);
+    for section in sections {
+        assert!(!section.contains("\n- "), "a difference without a test: {section}");
+        let rows: Vec<&str> = section.lines().filter(|line| line.starts_with("| ")).collect();
+        assert!(rows.len() > 6, "{rows:?}");
+        assert_eq!(rows[0], "| what | how it differs | why | test |");
+        for row in &rows[2..] {
+            let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+            let [_, _, _, test] = cells[..] else { panic!("not four cells: {row}") };
+            let name = test.trim_matches('`');
+            assert!(source.contains(&format!("fn {name}(")), "no test of that name: {row}");
+        }
+    }
+}
+
+/// Adds the text of all files of Rust below a directory.
+fn read_sources(directory: &Path, text: &mut String) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_sources(&path, text);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&fs::read_to_string(&path).unwrap());
+        }
+    }
 }

@@ -1,5 +1,4 @@
-//! What is otherwise than in find(1), as `docs/differences.md` says, and that each line there names
-//! a test that there is. Needs root.
+//! What is otherwise than in find(1), as `docs/differences.md` says. Needs root.
 
 use crate::common;
 
@@ -177,33 +176,4 @@ fn what_the_system_decides_now_is_not_in_an_index() {
     drop(mounted);
     assert_eq!(index("-name|file|-printf|%F\\n"), ["unknown"]);
     assert_eq!(index("-name|file|-fstype|unknown"), ["tree/mounted/file"]);
-}
-
-#[test]
-fn each_difference_names_its_test() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let text = fs::read_to_string(root.join("docs/differences.md")).unwrap();
-    let (_, table) = text.split_once("## find\n").unwrap();
-    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).skip(2).collect();
-    assert!(rows.len() > 20);
-    let mut source = String::new();
-    read_sources(&root.join("crates"), &mut source);
-    for row in rows {
-        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
-        let [_, _, _, test] = cells[..] else { panic!("not four cells: {row}") };
-        let name = test.trim_matches('`');
-        assert!(source.contains(&format!("fn {name}(")), "no test of that name: {row}");
-    }
-}
-
-/// Adds the text of all files of Rust below a directory.
-fn read_sources(directory: &Path, text: &mut String) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            read_sources(&path, text);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            text.push_str(&fs::read_to_string(&path).unwrap());
-        }
-    }
 }

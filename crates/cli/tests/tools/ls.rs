@@ -233,11 +233,12 @@ const CHOSEN: [&str; 77] = [
 ];
 
 /// Values of LS_COLORS.
-const COLORS: [&str; 9] = [
+const COLORS: [&str; 10] = [
     "rs=0:di=01;34",
     "*.gz=01;31:*.png=35:fi=4:no=37:mh=44:or=40;31:mi=05;37;41",
     "ln=target:or=31:mi=32",
     "ln=target:or=33:ex=00:su=0:tw=:ow=00:st=1",
+    "ln=target:ex=0:di=4",
     "lc=<:rc=>:ec=END:cl=CLEAR",
     "lc=\\e[:rc=m:rs=1:*.txt=^[7:*plain=\\x41\\101",
     "or=01;31",

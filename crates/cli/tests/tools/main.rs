@@ -6,6 +6,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod differences;
 mod du;
 mod export;
 mod extras;
