@@ -1,6 +1,6 @@
 //! What the documents say of commands is true: options that `docs/coming-from-gufi.md` and
 //! `docs/users.md` name beside a command are options of it, tests of find are found, and each row of
-//! `docs/differences.md` has its test.
+//! `docs/differences.md` has its test, and README links to what is there and shows commands that are.
 
 use crate::common::Place;
 use crate::options::{Known, known_options};
@@ -11,6 +11,7 @@ use std::process::Command;
 
 const DOCUMENT: &str = include_str!("../../../../docs/coming-from-gufi.md");
 const DIFFERENCES: &str = include_str!("../../../../docs/differences.md");
+const README: &str = include_str!("../../../../README.md");
 const USERS: &str = include_str!("../../../../docs/users.md");
 
 /// The rows of the table of programs, as what GUFI has and what is here.
@@ -125,6 +126,35 @@ fn tests_of_find_that_are_named_are_found() {
     assert_eq!(fs::read_to_string(tree.join("out")).unwrap(), "./a.h5\n");
     let sorted = find(&[".", "-type", "f", "--sort", "size", "--reverse", "--limit", "1"]);
     assert_eq!(sorted, "./a.h5\n");
+}
+
+#[test]
+fn readme_links_to_what_is_there_and_shows_what_commands_print() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let links = README.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+    let links: Vec<&str> = links.filter(|link| !link.contains("://")).collect();
+    assert!(links.iter().filter(|link| link.starts_with("docs/pictures/")).count() >= 2);
+    for link in links {
+        assert!(root.join(link).exists(), "{link}");
+    }
+    // The blocks that scripts/pictures fills.
+    let known = known_options();
+    let blocks = README.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let mut commands = 0;
+    for block in blocks {
+        assert!(block.starts_with("$ "), "{block}");
+        assert!(block.lines().any(|line| !line.starts_with("$ ")), "nothing printed: {block}");
+        let lines = block.lines().filter_map(|line| line.strip_prefix("$ "));
+        for (_, words) in lines.filter_map(|line| line.split_once("canopy ")) {
+            let command = words.split(' ').next().unwrap();
+            assert!(
+                known.iter().any(|one| one.command.first().is_some_and(|first| first == command)),
+                "{words}"
+            );
+            commands += 1;
+        }
+    }
+    assert!(commands > 20, "{commands}");
 }
 
 #[test]
