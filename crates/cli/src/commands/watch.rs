@@ -607,8 +607,9 @@ fn tell_of_limits(watches: &Inotify) {
     let limit = limit.as_deref().map_or("a limited number of", str::trim);
     message(format_args!(
         "following by inotify, which watches each directory by itself ({} now; each user may watch \
-         {limit}, fs.inotify.max_user_watches) and does not tell of other names of a file; root \
-         follows whole file systems by fanotify",
+         {limit}, fs.inotify.max_user_watches) and does not tell of other names of a file; fanotify \
+         follows whole file systems, with CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH, which root has \
+         outside of containers",
         watches.directories()
     ));
 }
