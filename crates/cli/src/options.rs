@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
     name = "canopy",
     version,
     propagate_version = true,
-    max_term_width = 100,
+    term_width = help_width(),
     disable_help_subcommand = true
 )]
 pub struct Cli {
@@ -30,6 +30,12 @@ pub struct Cli {
     pub index: Option<PathBuf>,
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Columns of the help: those of the terminal, but lines of more than 100 are hard to read.
+fn help_width() -> usize {
+    let terminal = std::io::stdout().is_terminal();
+    if terminal { crate::commands::ls::width(true).clamp(40, 100) } else { 100 }
 }
 
 // The arguments of a command are made when it is known which one it is.

@@ -60,6 +60,22 @@ fn shown(page: &Path) -> String {
 }
 
 #[test]
+fn help_fits_the_terminal() {
+    for (columns, most) in [(80, 80), (200, 100)] {
+        for words in ["--help", "du --help", "help index"] {
+            let line = format!("stty cols {columns}; {} {words}", env!("CARGO_BIN_EXE_canopy"));
+            let mut command = Command::new("script");
+            command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
+            let output = command.env("SHELL", "/bin/sh").env("TERM", "dumb").output().unwrap();
+            let help = String::from_utf8(output.stdout).unwrap();
+            let widths = help.lines().map(|line| line.trim_end().chars().count());
+            let widest = widths.max().unwrap();
+            assert!((most - 10..=most).contains(&widest), "{words} of {widest} columns: {help}");
+        }
+    }
+}
+
+#[test]
 fn every_command_has_a_manual_page_with_its_options() {
     let dir = tempfile::tempdir().unwrap();
     text(&["man", dir.path().to_str().unwrap()]);
