@@ -138,7 +138,8 @@ fn see_also(command: &Command, above: &str) -> String {
             pages.push("canopy(1)".to_owned());
         }
     }
-    if title != "canopy-help" {
+    // It is one of the commands below 'canopy'.
+    if title != "canopy-help" && title != "canopy" {
         pages.push("canopy-help(1)".to_owned());
     }
     pages.extend(below(command).map(|below| format!("{}(1)", self::title(below))));
