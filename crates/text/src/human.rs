@@ -186,7 +186,7 @@ const WIDEST: usize = isize::MAX as usize;
 fn digits_of(text: &str) -> (u32, &str, &str) {
     let (radix, digits_at) = match text.as_bytes() {
         [b'0', b'x' | b'X', ..] => (16, 2),
-        [b'0', b'0'..=b'7', ..] => (8, 1),
+        [b'0', b'0'..=b'9', ..] => (8, 0),
         _ => (10, 0),
     };
     let rest = &text[digits_at..];
@@ -242,8 +242,24 @@ mod tests {
         ] {
             assert_eq!(shown(form, 2050).as_deref(), Ok(expected), "{form}");
         }
-        for form in ["", "0", "-1", "K1", "Q", "1Kb", "1Z", "99999999999999999999"] {
+        for form in ["", "0", "-1", "K1", "Q", "1Kb", "1Z", "08", "0x", "99999999999999999999"] {
             assert!(shown(form, 1).is_err(), "{form}");
         }
+    }
+
+    #[test]
+    fn a_zero_in_front_makes_a_number_octal() {
+        for (text, value) in [("0", 0), ("00", 0), ("80", 80), ("0120", 80), ("0x50", 80)] {
+            assert_eq!(
+                (whole_number(text), line_width(text)),
+                (Some(value), Some(value)),
+                "{text}"
+            );
+        }
+        for text in ["", "08", "018", "0x", "8K"] {
+            assert_eq!((whole_number(text), line_width(text)), (None, None), "{text}");
+        }
+        assert_eq!(parse_size("07K"), Ok(7 * 1024));
+        assert!(parse_size("08").is_err() && parse_size("09K").is_err());
     }
 }

@@ -327,10 +327,13 @@ fn ls_refuses_what_gnus_ls_refuses() {
     for line in [
         "-w x",
         "-w -1",
+        "-w 08",
         "-T x",
+        "-T 08",
         "--color=x",
         "--color=a",
         "--block-size=0",
+        "--block-size=08",
         "--block-size=x",
         "--time=x",
         "-l --time-style=x",
