@@ -21,7 +21,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let options = WriterOptions {
         memory_bytes: request.memory_bytes,
         threads,
-        limits: arguments.limits.into(),
+        limits: arguments.limits.given(),
         ..WriterOptions::default()
     };
     let location = places::to_write(index)?;

@@ -19,16 +19,24 @@ pub struct TimeLimit(pub Option<Duration>);
 pub struct OwnerLimitOptions {
     /// Access classes that the directories and files of one owner may ask for (root: any number);
     /// what goes beyond is for that owner and root alone
-    #[arg(long, value_name = "N", default_value_t = OwnerLimits::default().classes)]
-    owner_classes: usize,
+    /// [default: as it was last given, else 1024]
+    #[arg(long, value_name = "N")]
+    owner_classes: Option<usize>,
     /// Users and groups that the permissions and ACLs of one owner may name, likewise
-    #[arg(long, value_name = "N", default_value_t = OwnerLimits::default().names)]
-    owner_names: usize,
+    /// [default: as it was last given, else 16384]
+    #[arg(long, value_name = "N")]
+    owner_names: Option<usize>,
 }
 
-impl From<OwnerLimitOptions> for OwnerLimits {
-    fn from(options: OwnerLimitOptions) -> Self {
-        OwnerLimits { classes: options.owner_classes, names: options.owner_names }
+impl OwnerLimitOptions {
+    /// Returns the limits, if any of them is given.
+    pub fn given(self) -> Option<OwnerLimits> {
+        let OwnerLimitOptions { owner_classes, owner_names } = self;
+        let default = OwnerLimits::default();
+        (owner_classes.is_some() || owner_names.is_some()).then(|| OwnerLimits {
+            classes: owner_classes.unwrap_or(default.classes),
+            names: owner_names.unwrap_or(default.names),
+        })
     }
 }
 

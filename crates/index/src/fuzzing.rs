@@ -254,7 +254,7 @@ fn grants() -> Vec<(u32, GrantRecord)> {
 }
 
 fn class() -> ClassRecord {
-    ClassRecord { grants: vec![0, 1], place: listed().place, manifest: 300 }
+    ClassRecord { grants: vec![0, 1], place: listed().place, manifest: 300, charged: Some(1) }
 }
 
 fn listed() -> ListedClass {
@@ -373,6 +373,7 @@ fn all_manifests() -> AllManifests {
         key: [9; 32],
         grants: packed(grants()),
         next_grant: 2,
+        limits: Some((1024, 5)),
         classes: vec![ClassManifest { class: class(), manifest: class_manifest(), gated }],
         lists: packed(lists()),
         tables: tables(),

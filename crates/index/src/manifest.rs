@@ -79,6 +79,8 @@ pub(crate) struct ClassRecord {
     pub(crate) place: ClassPlace,
     /// Generation of the manifest that counts.
     pub(crate) manifest: u64,
+    /// The uid whose limits it is charged to.
+    pub(crate) charged: Option<u32>,
 }
 
 /// What one class holds: `manifest-GENERATION.bin` in the class directory.
@@ -111,6 +113,9 @@ pub(crate) struct AllManifests {
     pub(crate) grants: PackedList<(u32, GrantRecord)>,
     /// The number that the next grant gets.
     pub(crate) next_grant: u32,
+    /// How many classes, and names in their grants, the directories of one owner may ask for, if that
+    /// was ever said.
+    pub(crate) limits: Option<(u64, u64)>,
     pub(crate) classes: Vec<ClassManifest>,
     /// The lists of classes, as in the catalog; for the writer.
     pub(crate) lists: PackedList<ListRecord>,

@@ -46,7 +46,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 mod cleaning;
 mod compaction;
@@ -79,8 +79,8 @@ pub struct WriterOptions {
     pub memory_bytes: usize,
     /// How many threads write.
     pub threads: usize,
-    /// What the directories of one owner may ask for.
-    pub limits: OwnerLimits,
+    /// What the directories of one owner may ask for; as it was said last, if not given.
+    pub limits: Option<OwnerLimits>,
     /// Whose limits hold for ranges of uids: those of subordinate ones for their holder.
     pub holders: Vec<(Range<u32>, u32)>,
     /// Rows that count up to which those of a shard, of which something is replaced, are written
@@ -102,7 +102,7 @@ impl Default for WriterOptions {
         WriterOptions {
             memory_bytes: 256 << 20,
             threads: 1,
-            limits: OwnerLimits::default(),
+            limits: None,
             holders: Vec::new(),
             copied_rows_max: 4096,
             page_shards_max: PAGE_SHARDS_MAX,
@@ -209,6 +209,8 @@ pub struct Writer {
     retention: Retention,
     /// Generation that is being written.
     generation: u64,
+    /// What the directories of one owner may ask for, if that was ever said.
+    limits: Option<OwnerLimits>,
     table: ClassTable,
     names: Names,
     digest_key: DigestKey,
@@ -252,6 +254,8 @@ pub struct Writer {
     published: Published,
     /// A scan that was interrupted.
     interrupted: Found,
+    /// Whether this run has noted how far it is.
+    has_noted: AtomicBool,
     _lock: File,
 }
 
@@ -271,13 +275,14 @@ impl Loaded {
         manifests: Vec<ClassManifest>,
         grants: &[(u32, GrantRecord)],
         next_grant: u32,
+        limits: Option<OwnerLimits>,
         options: &WriterOptions,
     ) -> Result<Self> {
         let known: HashSet<u32> = grants.iter().map(|(id, _)| *id).collect();
         let table = ClassTable::with_grants(
             grants.iter().map(|(id, grant)| (GrantId(*id), grant.grant())),
             next_grant,
-            options.limits,
+            limits.unwrap_or_default(),
         )
         .charging(options.holders.clone());
         let mut loaded = Loaded {
@@ -296,6 +301,9 @@ impl Loaded {
             let id = loaded.table.class_of(&class.grants().collect::<Vec<_>>());
             if class.place.depth as usize != loaded.table.grants_of(id).len() {
                 return Err(Error::corrupt(all_path, "a class has another number of grants"));
+            }
+            if let Some(owner) = class.charged {
+                loaded.table.charge_again(id, owner);
             }
             loaded.places.insert(id, class.place);
             loaded.order.push(id);
@@ -331,8 +339,13 @@ impl Writer {
         let lists = state.lists.get().map_err(corrupt)?.to_vec();
         let current_tree = Tree::of(committed, &lists, &state.classes);
         let grants = state.grants.get().map_err(corrupt)?;
+        let known = state
+            .limits
+            .map(|(classes, names)| (classes as usize, names as usize))
+            .map(|(classes, names)| OwnerLimits { classes, names });
+        let limits = options.limits.or(known);
         let Loaded { table, classes, places, next_source, .. } =
-            Loaded::new(&all_path, state.classes, grants, state.next_grant, &options)?;
+            Loaded::new(&all_path, state.classes, grants, state.next_grant, limits, &options)?;
         let interrupted = unfinished::read(&path, (committed, now_ns()), key);
         let left = journal::read(&path)?;
         cleaning::clean(&options.disk, &names, &left, &current_tree)?;
@@ -384,6 +397,7 @@ impl Writer {
             queries: state.queries,
             published: Published::default(),
             interrupted,
+            has_noted: AtomicBool::new(false),
             unprivileged: uid != 0,
             current,
             current_tree,
@@ -391,6 +405,7 @@ impl Writer {
             generation,
             path,
             options,
+            limits,
             table,
             classes,
             changed: HashSet::new(),
@@ -616,6 +631,7 @@ impl Writer {
                 grants: self.table.grants_of(class).iter().map(|id| id.0).collect(),
                 place: self.dirs.place(&self.table, class),
                 manifest: held.written,
+                charged: self.table.charged_to(class),
             };
             used.extend(record.grants());
             let Held { manifest, gated, .. } = held.clone();
@@ -627,6 +643,7 @@ impl Writer {
             key: self.names.key(),
             grants: PackedList::new(grants).map_err(failed)?,
             next_grant: self.table.next_grant(),
+            limits: self.limits.map(|limits| (limits.classes as u64, limits.names as u64)),
             classes: manifests,
             lists: PackedList::new(lists).map_err(failed)?,
             tables: self.tables.clone(),

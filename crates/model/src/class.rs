@@ -113,8 +113,8 @@ struct Inner {
     restricted_names: usize,
     /// What each owner has used of the limits.
     used: HashMap<u32, OwnerLimits>,
-    /// Classes and grants that were charged to an owner.
-    charged: (HashSet<ClassId>, HashSet<GrantId>),
+    /// Classes that were charged, to whom, and grants that were.
+    charged: (HashMap<ClassId, u32>, HashSet<GrantId>),
     /// Owners who asked for more than the limits.
     beyond_limits: BTreeSet<u32>,
     /// How often grants were too many to be told apart.
@@ -303,6 +303,30 @@ impl ClassTable {
         self.inner.read().grants[&id].clone()
     }
 
+    /// Returns whom a class was charged to: the owner who asked for it, or holds the owner's uid.
+    pub fn charged_to(&self, class: ClassId) -> Option<u32> {
+        self.inner.read().charged.0.get(&class).copied()
+    }
+
+    /// Charges a class of the table that was charged before, whatever the limits are.
+    pub fn charge_again(&self, class: ClassId, owner: u32) {
+        self.inner.write().charge_class(class, owner);
+    }
+
+    /// Charges some classes to nobody: nothing asks for them any more, unless it does so again.
+    pub fn release(&self, classes: &HashSet<ClassId>) {
+        let mut inner = self.inner.write();
+        inner.used.clear();
+        let (charged, _) = std::mem::take(&mut inner.charged);
+        let mut rest: Vec<(ClassId, u32)> =
+            charged.into_iter().filter(|(class, _)| !classes.contains(class)).collect();
+        rest.sort_unstable();
+        rest.into_iter().for_each(|(class, owner)| inner.charge_class(class, owner));
+        // Who asks again is to be charged.
+        inner.restricted.clear();
+        inner.restricted_names = 0;
+    }
+
     /// Returns the number that the next grant gets.
     pub fn next_grant(&self) -> u32 {
         self.inner.read().next_grant
@@ -407,7 +431,7 @@ impl Inner {
             ids.sort_unstable();
             self.class_ids.get(&ids).copied()
         });
-        if known.is_some_and(|class| self.charged.0.contains(&class)) {
+        if known.is_some_and(|class| self.charged.0.contains_key(&class)) {
             return true;
         }
         let is_new = |grant: &&Arc<Grant>| {
@@ -418,15 +442,24 @@ impl Inner {
         if used.classes + 1 > limits.classes || used.names + names > limits.names {
             return false;
         }
-        used.classes += 1;
-        used.names += names;
-        let mut ids: Vec<GrantId> =
-            grants.iter().map(|grant| self.grant_id(grant.clone())).collect();
-        self.charged.1.extend(&ids);
-        ids.sort_unstable();
+        let ids = grants.iter().map(|grant| self.grant_id(grant.clone())).collect();
         let class = self.class(ids);
-        self.charged.0.insert(class);
+        self.charge_class(class, owner);
         true
+    }
+
+    /// Charges a class to an owner.
+    fn charge_class(&mut self, class: ClassId, owner: u32) {
+        if self.charged.0.insert(class, owner).is_some() {
+            return;
+        }
+        let used = self.used.entry(owner).or_insert(OwnerLimits { classes: 0, names: 0 });
+        used.classes += 1;
+        for id in &self.classes[class.0 as usize] {
+            if self.charged.1.insert(*id) {
+                used.names += self.grants[id].names();
+            }
+        }
     }
 
     /// Returns the class of an owner alone, if all that is asked lets the owner pass for sure.
@@ -642,6 +675,32 @@ mod tests {
         }
         let other = table.restricted(ClassTable::EVERYONE, &grant(0o750, 2000, 7), 2000);
         assert!(table.admits(other, &Credentials::new(5, [7])));
+    }
+
+    #[test]
+    fn what_was_charged_before_counts_until_it_is_released() {
+        let limits = OwnerLimits { classes: 10, names: 100 };
+        let before = ClassTable::with_grants([], 0, limits);
+        let ask = |table: &ClassTable, group| {
+            table.restricted(ClassTable::EVERYONE, &grant(0o750, 1, group), 1)
+        };
+        let classes: Vec<ClassId> = (2..12).map(|group| ask(&before, group)).collect();
+        assert!(classes.iter().all(|class| before.charged_to(*class) == Some(1)));
+        // As another writer finds it.
+        let ids = classes.iter().flat_map(|class| before.grants_of(*class));
+        let grants = ids.map(|id| (id, (*before.grant(id)).clone()));
+        let table = ClassTable::with_grants(grants, before.next_grant(), limits);
+        let known: Vec<ClassId> =
+            classes.iter().map(|class| table.class_of(&before.grants_of(*class))).collect();
+        known.iter().for_each(|class| table.charge_again(*class, 1));
+        assert_eq!(ask(&table, 5), known[3]);
+        assert!(table.beyond_limits().is_empty());
+        let member = Credentials::new(7, [50]);
+        assert!(!table.admits(ask(&table, 50), &member));
+        table.release(&known[..2].iter().copied().collect());
+        assert!(table.admits(ask(&table, 50), &member));
+        assert!(table.admits(ask(&table, 51), &Credentials::new(7, [51])));
+        assert!(!table.admits(ask(&table, 52), &Credentials::new(7, [52])));
     }
 
     #[test]

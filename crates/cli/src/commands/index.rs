@@ -18,9 +18,7 @@ use anyhow::Context;
 use canopy_index::{
     NewSource, Retention, ScanRecord, Unfinished, UnfinishedSource, Writer, WriterOptions,
 };
-use canopy_model::{
-    Approach, Attributes, Audience, ClassTable, Grant, OwnerLimits, escape, unescape,
-};
+use canopy_model::{Approach, Attributes, Audience, ClassTable, Grant, escape, unescape};
 use canopy_scan::{
     Counts, Excludes, FoundXattr, MountRules, Root, ScanError, ScanOptions, Selection, threads_max,
 };
@@ -222,7 +220,7 @@ pub fn run(
     let options = WriterOptions {
         memory_bytes: arguments.memory,
         threads,
-        limits: arguments.limits.into(),
+        limits: arguments.limits.given(),
         holders: subordinate_uids(),
         copied_rows_max: arguments.copied_rows,
         keep_replaced: !arguments.replace,
@@ -358,7 +356,7 @@ pub fn run(
 
 /// Returns what a run asks for, in words that another one can be compared with.
 fn asked(arguments: &Arguments, root_of: &dyn Fn(&Path) -> String) -> String {
-    let limits: OwnerLimits = arguments.limits.into();
+    let limits = arguments.limits.given().map(|limits| [limits.classes, limits.names]);
     let paths = arguments.paths.iter();
     let is_namespace = |path: &PathBuf| namespace_of(path).is_some();
     let configured = |path: &PathBuf| {
@@ -374,7 +372,7 @@ fn asked(arguments: &Arguments, root_of: &dyn Fn(&Path) -> String) -> String {
         "no_prune": arguments.no_prune,
         "no_xattrs": arguments.no_xattrs,
         "name": arguments.name,
-        "limits": [limits.classes, limits.names],
+        "limits": limits,
         "incremental": arguments.incremental,
         "trust_directory_times": arguments.trust_directory_times,
         "replace": arguments.replace,

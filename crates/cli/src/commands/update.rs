@@ -96,7 +96,7 @@ pub struct UpdateOptions<'a> {
     /// Memory for building, in bytes.
     pub memory_bytes: usize,
     /// What the directories of one owner may ask for.
-    pub limits: canopy_model::OwnerLimits,
+    pub limits: Option<canopy_model::OwnerLimits>,
     /// Rows up to which what stays of a shard is written anew.
     pub copied_rows_max: usize,
     /// Where entries that vanished or could not be read are listed.
@@ -154,7 +154,7 @@ pub fn run(
         threads: threads(arguments.threads).min(threads_max()),
         rate_max: arguments.max_rate,
         memory_bytes: arguments.memory,
-        limits: arguments.limits.into(),
+        limits: arguments.limits.given(),
         copied_rows_max: arguments.copied_rows,
         errors: arguments.errors.as_deref(),
     };

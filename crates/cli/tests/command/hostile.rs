@@ -2,6 +2,7 @@
 //! others see stays exact, and the cost linear.
 
 use crate::common::{Place, User, all_paths, assert_same, sorted};
+use canopy_index::Index;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -234,6 +235,50 @@ fn told_bytes(index: &Path) -> Vec<u64> {
     };
     let paths = all_paths(index);
     paths.iter().filter(is_one).map(|path| path.metadata().unwrap().len()).collect()
+}
+
+/// Limits hold for what all runs together have made, and as they were given last; a scan of the whole
+/// begins anew.
+#[test]
+fn limits_an_owner_hold_over_runs() {
+    let place = Place::new();
+    let (tree, at) = (place.path("tree"), place.path("index"));
+    dir(&tree, 0o777, 0);
+    let run = |words: &[&str]| {
+        let words: Vec<&OsStr> =
+            words.iter().copied().map(OsStr::new).chain([tree.as_os_str()]).collect();
+        let output = place.canopy(&at, &words);
+        let code = output.status.code();
+        assert!(code < Some(2), "{words:?}: {output:?}");
+        code == Some(0)
+    };
+    let classes = || Index::open(&at).unwrap().classes().all.unwrap();
+    assert!(run(&["index", "--owner-classes=10"]));
+    let mut group = 4000;
+    let mut make = |count: u32| {
+        for _ in 0..count {
+            group += 1;
+            let path = tree.join(format!("d{group}"));
+            dir(&path, 0o750, MALLORY);
+            chown(path, None, Some(group)).unwrap();
+        }
+    };
+    for round in 0..4 {
+        make(6);
+        assert_eq!(run(&["update", "--recursive"]), round == 0);
+        assert!(classes() <= 12, "{} classes after {round}", classes());
+    }
+    assert_eq!(classes(), 12);
+    for entry in fs::read_dir(&tree).unwrap() {
+        fs::remove_dir(entry.unwrap().path()).unwrap();
+    }
+    make(10);
+    assert!(run(&["index"]));
+    make(2);
+    assert!(!run(&["index", "--incremental"]));
+    assert!(run(&["index", "--owner-classes=20"]));
+    make(2);
+    assert!(run(&["update"]));
 }
 
 /// Both commands that fill an index take the limits.

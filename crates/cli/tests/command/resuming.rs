@@ -3,6 +3,7 @@
 
 use crate::common;
 
+use canopy_index::Index;
 use common::{Place, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -364,4 +365,33 @@ fn an_index_that_was_written_since_is_scanned_anew() {
     assert!(!said.contains("resumed"), "{said}");
     assert!(paths(&place, &location, &tree).iter().any(|path| path.ends_with("/new")));
     assert_sound(&place, &location, &tree);
+}
+
+/// What a run noted that found all as it was is not taken for what the next one would find.
+#[test]
+fn nothing_is_left_of_notes_where_nothing_has_changed() {
+    let place = Place::new();
+    let (tree, at) = (place.path("tree"), place.path("index"));
+    let trees = [tree.join("first"), tree.join("second")];
+    for path in
+        trees.iter().flat_map(|tree| (0..9).map(move |number| tree.join(number.to_string())))
+    {
+        std::fs::create_dir_all(&path).unwrap();
+        (0..9).for_each(|file| std::fs::write(path.join(file.to_string()), "").unwrap());
+    }
+    let trees = trees.iter().map(|tree| tree.as_os_str());
+    let words: Vec<&OsStr> =
+        trees.chain(["--incremental", "--threads=1"].map(OsStr::new)).collect();
+    finish(&place, &at, &words);
+    let noted = [&words[..], &["--noted-every", "20"].map(OsStr::new)].concat();
+    let (said, _) = finish(&place, &at, &noted);
+    assert!(said.starts_with("nothing has changed since generation 1: "), "{said}");
+    assert!(!at.join("unfinished").exists());
+    std::fs::write(tree.join("first/0/new"), "").unwrap();
+    let (said, _) = finish(&place, &at, &words);
+    assert!(said.starts_with("generation 2: "), "{said}");
+    assert_eq!(Index::open(&at).unwrap().sources().len(), 2);
+    let words = ["find".as_ref(), tree.as_os_str(), "-name".as_ref(), "new".as_ref()];
+    let found = place.canopy(&at, &words).stdout;
+    assert!(!found.is_empty());
 }

@@ -26,6 +26,7 @@ use crate::unfinished::{
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Rows from which on what a thread has of a class becomes a shard for good.
 const SHARD_ROWS_MIN: usize = 16 * 1024;
@@ -91,8 +92,14 @@ impl Writer {
             }
         }
         let grants = state.grants.get().map_err(corrupt)?;
-        let Loaded { table, classes, order, places, next_source } =
-            Loaded::new(&path, state.classes, grants, state.next_grant, &self.options)?;
+        let Loaded { table, classes, order, places, next_source } = Loaded::new(
+            &path,
+            state.classes,
+            grants,
+            state.next_grant,
+            self.limits,
+            &self.options,
+        )?;
         // What was noted does not name classes that are gone.
         let noted: HashMap<ClassPlace, u64> =
             order.iter().map(|class| (places[class], classes[class].written)).collect();
@@ -155,6 +162,7 @@ impl Writer {
         let mut kept = files.clone();
         files.extend(before.iter().map(|path| (path.clone(), Intent::Make)));
         unfinished::write(&self.options.disk, &self.path, &record, &files)?;
+        self.has_noted.store(true, Relaxed);
         for (class, written) in self.shards.lock().iter() {
             let place = self.dirs.place(&self.table, *class);
             let mut own = Manifest::default();

@@ -104,7 +104,34 @@ impl Writer {
             }
             _ => self.check_name(new.name.as_ref().unwrap_or(&new.root), &new.root)?,
         }
-        self.begin_source(new, above, None)
+        let (root, is_whole) = (new.root.clone(), above.is_none());
+        let begun = self.begin_source(new, above, None)?;
+        if is_whole {
+            self.release_classes(begun, &root);
+        }
+        Ok(begun)
+    }
+
+    /// Charges the classes that hold nothing but what a source replaces to nobody, until it asks for
+    /// them.
+    fn release_classes(&self, begun: u32, root: &str) {
+        let inner = self.begun.get(&begun).map(|begun| &begun.inner);
+        let is_replaced = |source: &SourceRecord| {
+            source.root == root
+                || inner.is_some_and(|inner| inner.values().any(|id| *id == source.id))
+        };
+        let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
+        let replaced: HashSet<u32> =
+            sources.filter(|source| is_replaced(source)).map(|source| source.id).collect();
+        let goes = |held: &Held| {
+            let shards = [&held.manifest.shards, &held.gated];
+            let pages = shards.iter().flat_map(|set| set.pages.iter().map(|page| page.source));
+            let loose = shards.iter().flat_map(|set| set.loose.iter().map(|shard| shard.source));
+            let sealed = held.manifest.sealed.iter().map(|file| file.source);
+            pages.chain(loose).chain(sealed).all(|source| replaced.contains(&source))
+        };
+        let classes = self.classes.iter().filter(|(_, held)| goes(held));
+        self.table.release(&classes.map(|(&class, _)| class).collect());
     }
 
     /// Begins a source, a tree inside of one, or the parts of one that are listed again.

@@ -66,6 +66,10 @@ impl Writer {
             }
             self.abandon(id);
         }
+        // The next run would take what this one noted for all that was found.
+        if self.has_noted.load(Relaxed) {
+            self.give_up_unfinished()?;
+        }
         published.kept = published.entries;
         for failure in std::mem::take(&mut self.incomplete) {
             self.failures.add(failure);
