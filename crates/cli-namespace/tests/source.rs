@@ -80,6 +80,31 @@ impl Trial {
     }
 }
 
+#[test]
+fn configured_sources_may_be_namespaces() {
+    let trial = Trial::new(5300);
+    let on = trial.mounted.on.to_str().unwrap();
+    let namespace = trial.mounted.namespace.to_str().unwrap();
+    let shown = |index: &str| trial.told(index, 0, &["find", on]);
+    for (index, text) in [
+        ("listed", format!("sources = ['ns:{namespace}']\n")),
+        (
+            "table",
+            format!("[[sources]]\npath = 'ns:{namespace}'\nname = 'named'\nexclude = ['gate1']\n"),
+        ),
+    ] {
+        fs::write(&trial.configuration, text).unwrap();
+        success(&trial.canopy(index).arg("index").output().unwrap());
+    }
+    let gate = format!("{on}/gate1");
+    let mut expected = shown("listed");
+    assert!(expected.contains(&gate));
+    expected.retain(|path| *path != gate && !path.starts_with(&format!("{gate}/")));
+    assert_same(&shown("table"), &expected, "options of a source");
+    let sources = success(&trial.canopy("table").args(["source", "list"]).output().unwrap());
+    assert!(sources.contains("named"), "{sources}");
+}
+
 /// All columns that a mount tells, too: not the time of birth.
 const ALL: &str = "%p|%f|%y|%m|%U|%G|%n|%s|%b|%i|%l|%T@|%A@|%C@|%D|%F|%d|%S\\n";
 

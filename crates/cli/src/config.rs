@@ -10,9 +10,10 @@ use crate::outcome::message;
 use anyhow::{Context, bail, ensure};
 use canopy_scan::{Excludes, Mount};
 use serde_json::{Value, json};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -130,8 +131,11 @@ pub fn settings() -> &'static Settings {
 pub fn load(scans: bool) -> anyhow::Result<()> {
     let mut settings = Settings::default();
     let site = variable("CANOPY_SITE_CONFIG").map_or_else(|| SITE_FILE.into(), PathBuf::from);
-    if let Some(text) = read_site(&site)? {
-        let (right, mut wrong) = right_of_file(&site, &text);
+    if let Some(text) = read_site(&site).transpose() {
+        let (right, mut wrong) = match text {
+            Ok(text) => right_of_file(&site, &text),
+            Err(error) => (Settings::default(), vec![error]),
+        };
         if scans && can_mend(&site) && !wrong.is_empty() {
             return Err(wrong.swap_remove(0));
         }
@@ -179,6 +183,11 @@ impl Settings {
         self.sources.iter().flatten().find(|source| source.path == root || is_root(&source.path))
     }
 
+    /// Returns how a namespace is configured, if it is a source.
+    pub fn namespace(&self, path: &Path) -> Option<&Source> {
+        self.sources.iter().flatten().find(|source| namespace_of(&source.path) == Some(path))
+    }
+
     /// Returns what is configured of scans, by key.
     pub fn of_scans(&self) -> Vec<(&'static str, Value)> {
         let source = |source: &Source| {
@@ -209,7 +218,8 @@ impl Settings {
         }
         for source in self.sources.iter().flatten() {
             let path = source.path.display();
-            ensure!(source.path.is_absolute(), "sources: '{path}' is no absolute path");
+            let named = namespace_of(&source.path).unwrap_or(&source.path);
+            ensure!(named.is_absolute(), "sources: '{path}' is no absolute path");
             ensure!(source.name.as_deref() != Some(""), "sources: the name of '{path}' is empty");
             Excludes::new(source.exclude.iter().map(String::as_str))
                 .with_context(|| format!("sources: 'exclude' of '{path}'"))?;
@@ -241,6 +251,12 @@ impl Settings {
     }
 }
 
+/// Returns the namespace that the path of a source names.
+pub fn namespace_of(path: &Path) -> Option<&Path> {
+    let bytes = path.as_os_str().as_bytes().strip_prefix(b"ns:")?;
+    Some(Path::new(OsStr::from_bytes(bytes)))
+}
+
 fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
@@ -266,20 +282,27 @@ fn is_trusted(directory: &Path) -> bool {
 
 /// The text of the site's file; `None` if there is none.
 fn read_site(file: &Path) -> anyhow::Result<Option<String>> {
-    match std::fs::read_to_string(file) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
-    }
+    let read = || -> anyhow::Result<Option<String>> {
+        let mut opened = match open_at_once(file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        ensure!(opened.metadata()?.is_file(), "it is no plain file");
+        let mut text = String::new();
+        opened.read_to_string(&mut text)?;
+        Ok(Some(text))
+    };
+    read().with_context(|| format!("cannot read {}", file.display()))
+}
+
+/// Opens a file for reading, without waiting for a writer, should it be a pipe.
+fn open_at_once(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)
 }
 
 /// The text of the user's file; `None` if there is none, or if it is another's.
 fn read_own(path: &Path) -> anyhow::Result<Option<String>> {
-    // Without waiting for a writer, should it be a pipe.
-    let mut options = std::fs::OpenOptions::new();
-    let Ok(mut file) = options.read(true).custom_flags(nix::libc::O_NONBLOCK).open(path) else {
-        return Ok(None);
-    };
+    let Ok(mut file) = open_at_once(path) else { return Ok(None) };
     let at = || format!("cannot read {}", path.display());
     let about = file.metadata().with_context(at)?;
     if !about.is_file() || ![0, nix::unistd::geteuid().as_raw()].contains(&about.uid()) {
@@ -593,6 +616,7 @@ mod tests {
             ("\n[[sources]]\nname = 'a'", 2, "a source has no 'path'"),
             ("sources = [{ path = '/a', exclude = ['[z-a]'] }]", 1, "'exclude' of '/a'"),
             ("sources = [{ path = '/a', no_xattrs = 1 }]", 1, "true or false is wanted"),
+            ("sources = ['ns:a']", 1, "'ns:a' is no absolute path"),
             ("prune_paths = ['tmp']", 1, "no absolute path"),
             ("sql_timeout = '5 hours'", 1, "sql_timeout: give a time such as 90s"),
             ("sql_memory = '4'", 1, "sql_memory: give a size such as 512M"),
@@ -649,7 +673,8 @@ mod tests {
     #[test]
     fn sources_can_say_how_they_are_scanned() {
         let text = "[[sources]]\npath = '/a b'\nname = 'a'\nexclude = ['*.tmp']\none_file_system = true\n\
-                    [[sources]]\npath = '/c'\nno_xattrs = true\n";
+                    [[sources]]\npath = '/c'\nno_xattrs = true\n\
+                    [[sources]]\npath = 'ns:/d'\n";
         let expected = vec![
             Source {
                 path: "/a b".into(),
@@ -659,6 +684,7 @@ mod tests {
                 no_xattrs: false,
             },
             Source { path: "/c".into(), no_xattrs: true, ..Source::default() },
+            Source { path: "ns:/d".into(), ..Source::default() },
         ];
         assert_eq!(of_file(Path::new("/c.toml"), text).unwrap().sources, Some(expected));
     }

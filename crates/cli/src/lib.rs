@@ -11,6 +11,7 @@ mod companion;
 mod config;
 pub mod interrupt;
 pub mod limits;
+mod new_file;
 mod offered;
 pub mod options;
 mod outcome;

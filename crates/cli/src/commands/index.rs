@@ -8,7 +8,7 @@ use super::index_summary::Summary;
 use super::resuming::{self, Notes};
 use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader};
 use super::update::scan_part;
-use crate::config::{Source, settings};
+use crate::config::{Source, namespace_of, settings};
 use crate::limits::{OwnerLimitOptions, memory_size, rate, subordinate_uids};
 use crate::options::{now_ns, threads};
 use crate::outcome::{Outcome, be_quiet, message, note, warn_of};
@@ -156,12 +156,6 @@ pub struct NamespaceScan<'a> {
     pub counts: &'a Counts,
     /// Takes in what is wrong with entries.
     pub on_error: &'a (dyn Fn(&ScanError) + Sync),
-}
-
-/// Returns the namespace that a PATH names.
-pub(super) fn namespace_of(path: &Path) -> Option<&Path> {
-    let bytes = path.as_os_str().as_bytes().strip_prefix(b"ns:")?;
-    Some(Path::new(OsStr::from_bytes(bytes)))
 }
 
 /// Carries the command out. Without what reads namespaces, `canopy-ns` is run where there are any.
@@ -609,7 +603,13 @@ impl Run<'_> {
             let nobody = [(Grant::nobody(), 0)];
             approach.audience = writer.classes().narrowed_audience(approach.audience, &nobody);
         }
-        let record = self.arguments.record(&root);
+        let configured = settings().namespace(namespace);
+        let mut record = self.arguments.record(&root);
+        if let Some(configured) = configured {
+            record.no_xattrs |= configured.no_xattrs;
+            let excludes = configured.exclude.iter().filter(|_| !record.no_prune);
+            record.excludes.extend(excludes.cloned());
+        }
         let xattrs = match record.no_xattrs {
             true => Vec::new(),
             false => tree.xattrs(approach.audience, writer.classes())?,
@@ -618,7 +618,7 @@ impl Run<'_> {
         let escaped = escape(root.as_os_str().as_bytes()).into_owned();
         self.progress.begin(&root, &escaped, &self.scans.counts);
         let source = writer.add_source(NewSource {
-            name: self.arguments.name.clone(),
+            name: self.arguments.name.clone().or_else(|| configured?.name.clone()),
             root: escaped.clone(),
             dev,
             scanned_ns: now_ns(),

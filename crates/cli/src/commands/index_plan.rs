@@ -1,9 +1,9 @@
 //! `canopy index --dry-run`: what would be scanned and left out, and by which configuration. Nothing
 //! is written.
 
-use super::index::{Arguments, namespace_of, shown_time};
+use super::index::{Arguments, shown_time};
 use super::info::count;
-use crate::config::{prune_reasons, settings};
+use crate::config::{namespace_of, prune_reasons, settings};
 use crate::outcome::{Outcome, without_numbers};
 use crate::places;
 use canopy_index::{Index, SourceRecord};

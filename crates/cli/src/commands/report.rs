@@ -1,5 +1,6 @@
 //! `canopy report`
 
+use crate::new_file;
 use crate::offered::Offered;
 use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
@@ -9,11 +10,14 @@ use canopy_tools::report::{self, Limits, Report, ReportOptions, Section, Section
 use clap::builder::TypedValueParser;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Most rows of a list: what is shown of a report has to fit into memory.
 const TOP_MAX: u64 = 10_000;
+
+/// Most bytes of a table of limits.
+const LIMITS_BYTES_MAX: u64 = 16 << 20;
 
 /// Report who and what takes how much, and what stands out
 ///
@@ -95,6 +99,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         limits.is_some() || !sections.has(Section::Quotas),
         "the section quotas compares with limits: say with --limits which file has them"
     );
+    anyhow::ensure!(
+        limits.is_none() || sections.has(Section::Quotas),
+        "--limits is for the section quotas, which --section leaves out"
+    );
     let index = arguments.read.open(index)?;
     let options = ReportOptions {
         sections,
@@ -119,33 +127,35 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         write_each_csv(&report, &options, directory)?;
         return Ok(Outcome::of_errors(&failed));
     }
-    let mut output: BufWriter<Box<dyn Write>> = BufWriter::new(match &arguments.output {
-        Some(path) => Box::new(create(path)?),
-        None if arguments.json => Box::new(stdout_for_json()),
-        None => Box::new(std::io::stdout()),
-    });
-    if arguments.json {
-        write_json(&report, &mut output)?;
-    } else if arguments.csv {
-        report::write_csv(&report, arguments.section[0], &mut output)?;
-    } else if arguments.html {
-        report::write_html(&report, &mut output)?;
-    } else {
-        let options = TextOptions { ascii: arguments.ascii || !is_utf8(), heading: true };
-        report::write_text(&report, options, &mut output)?;
+    let write = |output: &mut dyn Write| -> anyhow::Result<()> {
+        if arguments.json {
+            write_json(&report, output)?;
+        } else if arguments.csv {
+            report::write_csv(&report, arguments.section[0], output)?;
+        } else if arguments.html {
+            report::write_html(&report, output)?;
+        } else {
+            let options = TextOptions { ascii: arguments.ascii || !is_utf8(), heading: true };
+            report::write_text(&report, options, output)?;
+        }
+        Ok(output.flush()?)
+    };
+    match &arguments.output {
+        Some(path) => new_file::write_at(path, &write)?,
+        None if arguments.json => write(&mut BufWriter::new(stdout_for_json()))?,
+        None => write(&mut BufWriter::new(std::io::stdout()))?,
     }
-    output.flush()?;
     Ok(Outcome::of_errors(&failed))
 }
 
 fn read_limits(path: &Path) -> anyhow::Result<Limits> {
-    let read = || Ok(Limits::parse(&std::fs::read_to_string(path)?)?);
-    let limits: anyhow::Result<Limits> = read();
-    limits.with_context(|| format!("cannot use the limits of {}", path.display()))
-}
-
-fn create(path: &Path) -> anyhow::Result<File> {
-    File::create(path).with_context(|| format!("cannot create {}", path.display()))
+    let read = || -> anyhow::Result<Limits> {
+        let mut text = String::new();
+        let read = File::open(path)?.take(LIMITS_BYTES_MAX + 1).read_to_string(&mut text)?;
+        anyhow::ensure!(read as u64 <= LIMITS_BYTES_MAX, "it has more than 16 MiB");
+        Ok(Limits::parse(&text)?)
+    };
+    read().with_context(|| format!("cannot use the limits of {}", path.display()))
 }
 
 /// Writes a file `SECTION.csv` of each section into a directory, which is made if it is missing.
@@ -154,11 +164,14 @@ fn write_each_csv(
     options: &ReportOptions,
     directory: &Path,
 ) -> anyhow::Result<()> {
-    std::fs::create_dir_all(directory)
-        .with_context(|| format!("cannot create {}", directory.display()))?;
+    let opened = new_file::own_directory(directory)?;
     for section in Section::ALL.iter().filter(|section| options.sections.has(**section)) {
-        let mut file = create(&directory.join(format!("{}.csv", section.name())))?;
-        report::write_csv(report, *section, &mut BufWriter::new(&mut file))?;
+        let name = format!("{}.csv", section.name());
+        let write = |output: &mut dyn Write| -> anyhow::Result<()> {
+            Ok(report::write_csv(report, *section, output)?)
+        };
+        new_file::write_in(&opened, name.as_ref(), &write)
+            .with_context(|| format!("cannot create {}", directory.join(name).display()))?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::scanning::path_bytes_max;
 use super::watch_apply::Applier;
 use super::watch_status;
-use crate::config::{pruned_paths, settings};
+use crate::config::{namespace_of, pruned_paths, settings};
 use crate::limits::rate;
 use crate::options::stdout_for_json;
 use crate::outcome::{Outcome, message};
@@ -619,12 +619,13 @@ fn roots(arguments: &Arguments) -> anyhow::Result<Vec<PathBuf>> {
     let mut paths = arguments.paths.clone();
     if paths.is_empty() {
         let sources = settings().sources.iter().flatten();
-        paths = sources.map(|source| source.path.clone()).collect();
+        let trees = sources.filter(|source| namespace_of(&source.path).is_none());
+        paths = trees.map(|source| source.path.clone()).collect();
     }
     anyhow::ensure!(!paths.is_empty(), "no PATH is given, and no sources are configured");
     let real = |path: &PathBuf| {
         anyhow::ensure!(
-            !path.as_os_str().as_bytes().starts_with(b"ns:"),
+            namespace_of(path).is_none(),
             "{}: a namespace is indexed by 'canopy index'",
             path.display()
         );

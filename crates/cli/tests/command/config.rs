@@ -4,7 +4,7 @@ use crate::common;
 
 use common::Place;
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -299,6 +299,52 @@ fn a_wrong_file_of_the_site_stops_who_can_mend_it_and_nobody_else() {
         .unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && told.contains("line 1: a number is wanted"), "{told}");
+}
+
+#[test]
+fn a_file_of_the_site_that_cannot_be_read_is_told_and_goes_without() {
+    let at = Configured::new();
+    let tree = at.place.path("tree");
+    fs::create_dir(&tree).unwrap();
+    let index = at.place.path("index");
+    at.place.index(&index, &tree);
+    let index = index.to_str().unwrap();
+    let find = ["--index", index, "find", tree.to_str().unwrap()];
+    let scan = ["--index", index, "index", tree.to_str().unwrap()];
+    let check = |what: &str| {
+        let output = at.run(&[], &find);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{what}: {told}");
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{}\n", tree.display()));
+        let beginning = format!("canopy: warning: cannot read {}: {what}", at.site.display());
+        assert!(told.starts_with(&beginning) && told.lines().count() == 1, "{told}");
+        let error = at.refused(&[], &scan);
+        assert!(
+            error.starts_with(&format!("canopy: cannot read {}", at.site.display())),
+            "{error}"
+        );
+    };
+    fs::write(&at.site, b"index = '/\xff'\n").unwrap();
+    check("stream did not contain valid UTF-8");
+    fs::remove_file(&at.site).unwrap();
+    fs::create_dir(&at.site).unwrap();
+    check("it is no plain file");
+    fs::remove_dir(&at.site).unwrap();
+    nix::unistd::mkfifo(&at.site, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    check("it is no plain file");
+    // One that others may not read.
+    fs::remove_file(&at.site).unwrap();
+    fs::write(&at.site, "threads = 1\n").unwrap();
+    fs::set_permissions(&at.site, fs::Permissions::from_mode(0o600)).unwrap();
+    let output = Command::new("setpriv")
+        .args(["--reuid", "2001", "--regid", "3001", "--clear-groups"])
+        .arg(&at.place.canopy)
+        .args(find)
+        .env("CANOPY_SITE_CONFIG", &at.site)
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && told.contains("Permission denied"), "{told}");
 }
 
 #[test]

@@ -367,12 +367,19 @@ fn sections_sources_and_wrong_input() {
     let (text, _) = run(&[os("top"), os("users"), os("--ascii"), two.as_os_str()]);
     assert!(String::from_utf8(text).unwrap().contains("root ####"));
 
+    let limits = place.path("limits.csv");
+    fs::write(&limits, "user,bytes\n0,1G\n").unwrap();
     for (arguments, message) in [
         (vec![os("report"), os("--user"), os("nobody-of-this-name")], "no such user"),
         (vec![os("report"), os("--section"), os("colours")], "no such section"),
         (vec![os("report"), os("--section"), os("quotas")], "--limits"),
         (vec![os("report"), os("--limits"), one.join("one.dat").as_os_str()], "line 1: no column"),
         (vec![os("report"), os("--limits"), os("/nonexistent")], "cannot use the limits"),
+        (vec![os("report"), os("--limits"), os("/dev/zero")], "it has more than 16 MiB"),
+        (
+            vec![os("report"), os("--limits"), limits.as_os_str(), os("--section"), os("totals")],
+            "--limits is for the section quotas",
+        ),
         (vec![os("report"), os("--top"), os("100000000000")], "10000"),
         (vec![os("report"), os("/elsewhere")], "no index covers"),
         (vec![os("report"), one.join("gone").as_os_str()], "no such file"),
@@ -385,6 +392,86 @@ fn sections_sources_and_wrong_input() {
     // What cannot be answered does not keep the rest from being answered.
     let (output, errors) = run(&[os("report"), os("--json"), os("/elsewhere"), one.as_os_str()]);
     assert!(errors.contains("no index covers") && !output.is_empty());
+}
+
+#[test]
+fn nothing_is_written_through_what_others_planted() {
+    let place = Place::new();
+    let (index, tree, directory) = (place.path("index"), place.path("tree"), place.path("csv"));
+    for made in [&tree, &directory] {
+        fs::create_dir(made).unwrap();
+    }
+    place.index(&index, &tree);
+    let victim = place.path("victim");
+    fs::write(&victim, "precious").unwrap();
+    let planted = |name: &str| directory.join(name);
+    let pipe = |path: &Path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    symlink(&victim, planted("totals.csv")).unwrap();
+    fs::hard_link(&victim, planted("users.csv")).unwrap();
+    pipe(&planted("groups.csv"));
+    fs::write(planted("types.csv"), "old").unwrap();
+    fs::set_permissions(planted("types.csv"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(planted("ages.csv"), "old").unwrap();
+    fs::set_permissions(planted("ages.csv"), fs::Permissions::from_mode(0o666)).unwrap();
+    lchown(planted("ages.csv"), Some(2001), Some(3001)).unwrap();
+    let write = |to: &Path| {
+        let sections = ["--csv", "--section", "totals,users,groups,types,ages", "-o"];
+        report(&place, &index, &ROOT, &tree, &[&sections[..], &[to.to_str().unwrap()]].concat()).1
+    };
+    assert_eq!(write(&directory), "");
+    for name in ["totals.csv", "users.csv", "groups.csv", "types.csv", "ages.csv"] {
+        let about = planted(name).symlink_metadata().unwrap();
+        assert!(about.is_file() && about.nlink() == 1 && about.uid() == 0, "{name}");
+        assert!(about.len() > 3 && about.mode() & 0o022 == 0, "{name}");
+    }
+    assert_eq!(planted("types.csv").metadata().unwrap().mode() & 0o777, 0o600);
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 5);
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+
+    // Directories that are not the caller's.
+    let link = place.path("link");
+    symlink(&directory, &link).unwrap();
+    let slash = place.path("link/");
+    assert!(write(&link).contains("it is no directory, or a link to one"));
+    assert!(write(&slash).contains("it is no directory, or a link to one"));
+    lchown(&directory, Some(2001), Some(3001)).unwrap();
+    assert!(write(&directory).contains("it belongs to uid 2001"));
+    lchown(&directory, Some(0), Some(0)).unwrap();
+    for (mode, message) in [(0o777, "everybody may change it"), (0o1777, "")] {
+        fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+        let errors = write(&directory);
+        assert!(errors.contains(message) && errors.is_empty() == message.is_empty(), "{errors}");
+    }
+    assert_eq!(write(&place.path("new/deep")), "");
+    assert!(place.path("new/deep/totals.csv").is_file());
+
+    // Single files.
+    let write = |to: &Path| {
+        let (output, errors) =
+            report(&place, &index, &ROOT, &tree, &["--html", "--output", to.to_str().unwrap()]);
+        assert!(output.is_empty());
+        errors
+    };
+    let hard = place.path("hard.html");
+    fs::hard_link(&victim, &hard).unwrap();
+    assert_eq!(write(&hard), "");
+    assert!(fs::read_to_string(&hard).unwrap().ends_with("</html>\n"));
+    for name in ["soft.html", "pipe.html"] {
+        let path = place.path(name);
+        if name == "soft.html" {
+            symlink(&victim, &path).unwrap()
+        } else {
+            pipe(&path)
+        }
+        lchown(&path, Some(2001), Some(3001)).unwrap();
+        assert!(write(&path).contains("what is there belongs to uid 2001"), "{name}");
+    }
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    assert_eq!(write(Path::new("/dev/null")), "");
+    // One's own link is followed.
+    lchown(place.path("soft.html"), Some(0), Some(0)).unwrap();
+    assert_eq!(write(&place.path("soft.html")), "");
+    assert!(fs::read_to_string(&victim).unwrap().ends_with("</html>\n"));
 }
 
 #[test]

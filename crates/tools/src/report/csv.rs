@@ -83,14 +83,27 @@ fn write_row<'a>(cells: impl Iterator<Item = Cow<'a, str>>, output: &mut dyn Wri
     Ok(())
 }
 
-/// A value as CSV has it, which no spreadsheet computes.
+/// What formulas begin with, in full width too.
+const FORMULA: [char; 10] =
+    ['=', '+', '-', '@', '\t', '\r', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
+
+/// What separates cells, if not here then where semicolons or tabulators do.
+const SEPARATORS: [char; 4] = [';', '\t', '\n', '\r'];
+
+/// A value as CSV has it, which no spreadsheet computes, whatever it takes for a separator.
 fn quoted(cell: &str) -> String {
-    let is_number = cell.parse::<f64>().is_ok();
-    let formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && !is_number;
-    let cell = if formula { Cow::Owned(format!("'{cell}")) } else { Cow::Borrowed(cell) };
-    match cell.contains(['"', ',', '\n', '\r']) {
-        true => format!("\"{}\"", cell.replace('"', "\"\"")),
-        false => cell.into_owned(),
+    let mut text = String::with_capacity(cell.len());
+    let mut begins = cell.parse::<f64>().is_err();
+    for c in cell.chars() {
+        if begins && FORMULA.contains(&c) {
+            text.push('\'');
+        }
+        begins = SEPARATORS.contains(&c);
+        text.push(c);
+    }
+    match text.contains(['"', ',']) || text.contains(SEPARATORS) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text,
     }
 }
 
@@ -110,6 +123,14 @@ mod tests {
             ("=1+1", "'=1+1"),
             ("-rw-r--r--", "'-rw-r--r--"),
             ("@SUM(1,2)", "\"'@SUM(1,2)\""),
+            ("a;b", "\"a;b\""),
+            ("a\tb", "\"a\tb\""),
+            ("a;=1+1;-b", "\"a;'=1+1;'-b\""),
+            ("a\n@b", "\"a\n'@b\""),
+            ("\u{ff1d}1", "'\u{ff1d}1"),
+            ("\u{ff0b}1", "'\u{ff0b}1"),
+            ("\u{ff0d}1", "'\u{ff0d}1"),
+            ("\u{ff20}a", "'\u{ff20}a"),
         ] {
             assert_eq!(quoted(cell), shown);
         }
