@@ -32,7 +32,10 @@ impl Replacements {
         let replacements = Replacements(Arc::default());
         let files = replacements.0.clone();
         end_by(block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?, move || {
-            remove(&mut files.lock());
+            let mut files = files.lock();
+            remove(&mut files);
+            // None is made any more until the process has ended.
+            std::mem::forget(files);
         })?;
         Ok(replacements)
     }
@@ -57,6 +60,20 @@ impl Replacements {
             fs::rename(written, place)
                 .with_context(|| format!("cannot replace {}", place.display()))?;
             files.pop();
+        }
+        Ok(())
+    }
+
+    /// Has one of the files take its place, or removes it if it is not whole.
+    pub fn settle(&self, place: &Path, is_whole: bool) -> io::Result<()> {
+        let mut files = self.0.lock();
+        if let Some(at) = files.iter().position(|file| file.place == place) {
+            let written = &files[at].written;
+            match is_whole {
+                true => fs::rename(written, place)?,
+                false => fs::remove_file(written)?,
+            }
+            files.swap_remove(at);
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ mod manual;
 pub mod mount;
 pub mod ns;
 pub mod report;
+mod report_per_user;
 mod resuming;
 mod scanning;
 pub mod source;

@@ -1,11 +1,13 @@
 //! `canopy report`
 
+use super::report_per_user::{AT_A_TIME, become_reader, write_pages};
 use crate::new_file;
 use crate::offered::Offered;
 use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
+use crate::places;
 use anyhow::Context;
-use canopy_text::{locale::is_utf8, user_id};
+use canopy_text::{locale::is_utf8, user_id, user_or_number};
 use canopy_tools::report::{self, Limits, Report, ReportOptions, Section, Sections, TextOptions};
 use clap::builder::TypedValueParser;
 use std::ffi::{OsStr, OsString};
@@ -30,9 +32,9 @@ const LIMITS_BYTES_MAX: u64 = 16 << 20;
 pub struct Arguments {
     #[command(flatten)]
     read: ReadOptions,
-    /// Report only on entries of this user, by name or id
+    /// Report only on entries of this user, by name or id (with --per-user, can be repeated)
     #[arg(long, value_name = "NAME|UID", value_parser = parse_user)]
-    user: Option<u32>,
+    user: Vec<u32>,
     /// Rows of each list
     #[arg(
         long, value_name = "N", default_value_t = 10,
@@ -63,6 +65,19 @@ pub struct Arguments {
     /// Write to this file, or directory of CSV [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Make DIR and in it, for each user who has anything, the page NAME.html: what that user sees,
+    /// about the own files (for root alone)
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["json", "csv", "output", "at"])]
+    per_user: Option<PathBuf>,
+    /// Become this user, with these groups, ahead of all else
+    #[arg(
+        long,
+        value_name = "UID,GID,...",
+        value_delimiter = ',',
+        hide = true,
+        requires = "per_user"
+    )]
+    as_user: Vec<u32>,
     /// Directories to report on [default: the working directory, or all sources if none covers it]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
@@ -85,6 +100,11 @@ fn section_names() -> Vec<&'static str> {
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let (mut index, mut arguments) = (index, arguments);
+    anyhow::ensure!(
+        arguments.user.len() < 2 || arguments.per_user.is_some(),
+        "a report is on one user, or a page on each (--per-user DIR)"
+    );
     anyhow::ensure!(
         !arguments.csv || arguments.section.len() == 1 || arguments.output.is_some(),
         "--csv is of one section (--section NAME), or writes a file of each into a directory (-o)"
@@ -103,14 +123,30 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         limits.is_none() || sections.has(Section::Quotas),
         "--limits is for the section quotas, which --section leaves out"
     );
+    let mut threads = arguments.read.threads();
+    if let Some(directory) = &arguments.per_user {
+        anyhow::ensure!(
+            nix::unistd::geteuid().is_root(),
+            "--per-user is for root alone, who can become each user"
+        );
+        // That of root, whoever reads it.
+        index = Some(places::to_write(index)?);
+        let Some((&uid, gids)) = arguments.as_user.split_first() else {
+            return per_user(index, &arguments, directory);
+        };
+        become_reader(uid, gids)?;
+        arguments.user = vec![uid];
+        arguments.html = true;
+        threads = threads.div_ceil(AT_A_TIME);
+    }
     let index = arguments.read.open(index)?;
     let options = ReportOptions {
         sections,
         top: usize::try_from(arguments.top)?,
-        owner: arguments.user,
+        owner: arguments.user.first().copied(),
         limits,
         now_ns: now_ns(),
-        threads: arguments.read.threads(),
+        threads,
     };
     let (mut report, failed) = report::report(&index, &arguments.paths, &options)?;
     if arguments.read.at.is_some() {
@@ -146,6 +182,36 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         None => write(&mut BufWriter::new(std::io::stdout()))?,
     }
     Ok(Outcome::of_errors(&failed))
+}
+
+/// Writes a page for each user who has anything, or for those of them who are named.
+fn per_user(
+    index: Option<PathBuf>,
+    arguments: &Arguments,
+    directory: &Path,
+) -> anyhow::Result<Outcome> {
+    let options = ReportOptions {
+        sections: [Section::Users].into_iter().collect(),
+        top: usize::MAX,
+        owner: None,
+        limits: None,
+        now_ns: now_ns(),
+        threads: arguments.read.threads(),
+    };
+    let (report, failed) =
+        report::report(&arguments.read.open(index)?, &arguments.paths, &options)?;
+    failed.iter().for_each(message);
+    if report.paths.is_empty() && !failed.is_empty() {
+        return Ok(Outcome::Partial);
+    }
+    let named = &arguments.user;
+    let mut users: Vec<u32> = report.users().collect();
+    for uid in named.iter().filter(|uid| !users.contains(uid)) {
+        message(format_args!("{} has nothing there, and gets no page", user_or_number(*uid)));
+    }
+    users.retain(|uid| named.is_empty() || named.contains(uid));
+    let written = write_pages(directory, users)?;
+    Ok(if failed.is_empty() { written } else { Outcome::Partial })
 }
 
 fn read_limits(path: &Path) -> anyhow::Result<Limits> {

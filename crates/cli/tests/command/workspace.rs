@@ -28,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "canopy",
         &[
+            "canopy-credentials",
             "canopy-model",
             "canopy-index",
             "canopy-scan",

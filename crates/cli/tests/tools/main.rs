@@ -12,6 +12,7 @@ mod export;
 mod extras;
 mod ls;
 mod paths;
+mod per_user;
 mod place;
 mod report;
 mod report_oracle;

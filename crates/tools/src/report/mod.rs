@@ -79,6 +79,13 @@ pub struct Report {
     answers: Answers,
 }
 
+impl Report {
+    /// Gives the users in the section `users`, those who take most space first.
+    pub fn users(&self) -> impl Iterator<Item = u32> {
+        self.answers.users()
+    }
+}
+
 /// A user or a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Owner {

@@ -231,6 +231,13 @@ sections! {
     future: future::Future,
 }
 
+impl Answers {
+    /// Gives the users in the section of that name.
+    pub(super) fn users(&self) -> impl Iterator<Item = u32> {
+        self.users.iter().flat_map(owners::Users::ids)
+    }
+}
+
 fn reads<C: EntryCollector>(kind: FileKind) -> bool {
     kind == FileKind::Entries || C::READS_DIRS
 }

@@ -72,6 +72,13 @@ impl ReportSection for Users {
     }
 }
 
+impl Users {
+    /// Gives the ids of those that are listed.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.0.rows.iter().map(|row| row.owner.id)
+    }
+}
+
 /// What each group has, likewise.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::report) struct Groups(Breakdown<OwnerUsage>);
