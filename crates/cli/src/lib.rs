@@ -9,6 +9,7 @@
 pub mod commands;
 mod companion;
 mod config;
+mod counted;
 pub mod interrupt;
 pub mod limits;
 mod new_file;
@@ -18,6 +19,7 @@ mod outcome;
 pub mod places;
 mod replacement;
 
+pub use counted::counted;
 pub use outcome::{Outcome, message, say, warn_of};
 
 use canopy_index::Writer;

@@ -1,14 +1,16 @@
 //! How commands end: what is said on standard error, and the exit code.
 
+use crate::counted;
 use canopy_text::safe;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How a command that was carried out has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
     /// All of it: exit code 0.
+    #[default]
     Complete,
     /// Part of it; messages have said what is missing: exit code 1.
     Partial,
@@ -130,8 +132,9 @@ pub fn warn_of(published: &canopy_index::Published) -> Outcome {
     for (owner, dirs) in &published.beyond_limits {
         note(format_args!(
             "warning: what uid {owner} owns asks for more access classes than one owner may have; \
-             {dirs} directories, and values of extended attributes that ask for more, are for root \
-             and that owner alone (--owner-classes and --owner-names set the limits)"
+             {}, and values of extended attributes that ask for more, are for root and that owner \
+             alone (--owner-classes and --owner-names set the limits)",
+            counted(dirs, "directory")
         ));
     }
     if published.folded > 0 {

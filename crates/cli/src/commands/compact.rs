@@ -4,9 +4,10 @@ use super::building::{end_if_asked, publish, with_progress};
 use crate::limits::memory_size;
 use crate::options::threads;
 use crate::outcome::{Outcome, say};
-use crate::{interrupt, places};
+use crate::{counted, interrupt, places};
 use canopy_index::{Compacted, Due, Index, Retention, Writer, WriterOptions};
 use canopy_scan::threads_max;
+use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -42,6 +43,9 @@ pub struct Arguments {
     /// Memory for building, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
     memory: usize,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Carries the command out.
@@ -59,7 +63,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let mut tells_policy = arguments.keep.as_ref().filter(|keep| **keep != known);
     let due = if arguments.due { Due::Now } else { Due::Any };
     interrupt::watch()?;
-    let mut is_anything_done = false;
+    let started = Instant::now();
+    let mut sum = Sum::default();
     loop {
         let begun = Instant::now();
         let mut writer = Writer::open(&location, options.clone())?;
@@ -70,12 +75,13 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         let Some(compacted) = compacted.filter(is_something) else {
             if let Some(keep) = tells_policy.take() {
                 let published = publish(writer)?;
-                let generation = published.generation;
-                say(format_args!("generation {generation}: older ones are kept: {keep}"))?;
-                break;
-            }
-            if !is_anything_done {
-                say(format_args!("there is nothing to write anew"))?;
+                sum.generation = Some(published.generation);
+                if !arguments.json {
+                    let generation = published.generation;
+                    say(format_args!("generation {generation}: older ones are kept: {keep}"))?;
+                }
+            } else if sum.generation.is_none() && !arguments.json {
+                say("there is nothing to write anew")?;
             }
             break;
         };
@@ -83,21 +89,56 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         tells_policy = None;
         let sealed = match compacted.sealed {
             0 => String::new(),
-            count => format!(", {count} files of names behind gates are written anew"),
+            count => {
+                format!(", {} of names behind gates written anew", counted(count, "file"))
+            }
         };
-        say(format_args!(
-            "generation {}: {} shards became {}, {} rows that did not count are gone{}, {:.1} s",
-            published.generation,
-            compacted.shards,
-            compacted.became,
-            compacted.dead,
-            sealed,
-            begun.elapsed().as_secs_f64()
-        ))?;
-        is_anything_done = true;
+        if !arguments.json {
+            say(format_args!(
+                "generation {}: {} became {} without {} that did not count{sealed}, {:.1} s",
+                published.generation,
+                counted(compacted.shards, "shard"),
+                compacted.became,
+                counted(compacted.dead, "row"),
+                begun.elapsed().as_secs_f64()
+            ))?;
+        }
+        sum.generation = Some(published.generation);
+        sum.replaced_shards += compacted.shards;
+        sum.shards += compacted.became;
+        sum.dropped_rows += compacted.dead;
+        sum.sealed_files += compacted.sealed;
         if arguments.once || !compacted.is_partial {
             break;
         }
     }
+    if arguments.json {
+        let current = || Ok(Index::open(&location)?.generation());
+        let generation: anyhow::Result<u64> = sum.generation.map_or_else(current, Ok);
+        say(json!({
+            "generation": generation?,
+            "unchanged": sum.generation.is_none(),
+            "complete": true,
+            "seconds": started.elapsed().as_secs_f64(),
+            "shards": sum.shards,
+            "replaced_shards": sum.replaced_shards,
+            "dropped_rows": sum.dropped_rows,
+            "sealed_files": sum.sealed_files,
+        }))?;
+    }
     Ok(Outcome::Complete)
+}
+
+/// What all portions have come to.
+#[derive(Default)]
+struct Sum {
+    /// The last one that was published.
+    generation: Option<u64>,
+    /// Shards that were written anew, and those that have taken their place.
+    replaced_shards: usize,
+    shards: usize,
+    /// Rows that were left out.
+    dropped_rows: usize,
+    /// Files of names behind gates that were written anew.
+    sealed_files: usize,
 }

@@ -1,5 +1,6 @@
 //! `canopy diff`
 
+use crate::counted;
 use crate::options::{moment, stdout_for_json};
 use crate::outcome::Outcome;
 use crate::places;
@@ -144,20 +145,21 @@ fn as_json(difference: &Difference) -> serde_json::Value {
 }
 
 fn count(found: &[Difference], as_json: bool, output: &mut dyn Write) -> std::io::Result<()> {
-    let counted = CHANGES.map(|change| {
+    let counts = CHANGES.map(|change| {
         let of_it = found.iter().filter(|difference| difference.change == change);
         // What one file is said to have keeps nothing else from being told.
         let bytes: i128 = of_it.clone().map(|one| i128::from(one.grown_bytes())).sum();
         (change, of_it.count(), saturated(bytes))
     });
     if as_json {
-        let object = counted.map(|(change, entries, bytes)| {
+        let object = counts.map(|(change, entries, bytes)| {
             (word(change).to_owned(), json!({ "entries": entries, "grown_bytes": bytes }))
         });
         return writeln!(output, "{}", serde_json::Value::Object(object.into_iter().collect()));
     }
-    for (change, entries, bytes) in counted {
-        writeln!(output, "{:<7} {:>7}  {entries} entries", word(change), signed(bytes))?;
+    for (change, entries, bytes) in counts {
+        let entries = counted(entries, "entry");
+        writeln!(output, "{:<7} {:>7}  {entries}", word(change), signed(bytes))?;
     }
     Ok(())
 }

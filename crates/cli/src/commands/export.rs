@@ -1,5 +1,6 @@
 //! `canopy export`
 
+use crate::counted;
 use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message};
 use crate::replacement::Replacements;
@@ -92,14 +93,15 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if exported.broken_lines > 0 {
         let count = exported.broken_lines;
         message(format_args!(
-            "{count} names or targets hold an end of line, at which GUFI's readers stop"
+            "{} with an end of line in a name or target, at which GUFI's readers stop",
+            counted(count, "record")
         ));
     }
     if exported.left_out > 0 {
         let count = exported.left_out;
         message(format_args!(
-            "{count} extended attributes that GUFI cannot read were left out; --all-xattrs writes \
-             them"
+            "{} left out that GUFI cannot read; --all-xattrs writes them",
+            counted(count, "extended attribute")
         ));
     }
     Ok(Outcome::of_errors(&exported.failed))

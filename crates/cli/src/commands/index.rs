@@ -13,7 +13,7 @@ use crate::limits::{OwnerLimitOptions, memory_size, rate, subordinate_uids};
 use crate::options::{now_ns, threads};
 use crate::outcome::{Outcome, be_quiet, message, note, warn_of};
 use crate::places;
-use crate::{Engine, companion, interrupt};
+use crate::{Engine, companion, counted, interrupt};
 use anyhow::Context;
 use canopy_index::{
     NewSource, Retention, ScanRecord, Unfinished, UnfinishedSource, Writer, WriterOptions,
@@ -403,9 +403,9 @@ fn resume(
             match is_same.then(|| writer.resume()).transpose()? {
                 Some(Ok(before)) => {
                     note(format_args!(
-                        "going on with the scan of {}, which was interrupted after {} entries",
+                        "going on with the scan of {}, which was interrupted after {}",
                         shown_time(before.begun_ns),
-                        before.entries
+                        counted(before.entries, "entry")
                     ));
                     return Ok(Some(before));
                 }

@@ -2,6 +2,7 @@
 //! of `--errors`, and warnings.
 
 use super::scanning::{one_reader, path_bytes_max};
+use crate::counted;
 use crate::outcome::{message, note};
 use anyhow::Context;
 use canopy_scan::{ClosedMount, Counts, Fault, Rules, ScanError, Step};
@@ -89,33 +90,32 @@ impl Faults {
         let listed = self.file.map_or(Ok(()), |(_, file)| file.into_inner().finish());
         if let Some((path, why)) = self.failed.get() {
             message(format_args!(
-                "{} entries could not be read, such as {}: {why} ({place})",
-                counts.failed.load(Ordering::Relaxed),
+                "{} could not be read, such as {}: {why} ({place})",
+                counted(counts.failed.load(Ordering::Relaxed), "entry"),
                 shown(path)
             ));
         }
         if let Some(path) = self.narrowed.get() {
             note(format_args!(
-                "warning: permissions or places of directories changed under the scan: {} listings \
-                 are for those alone who were let in before and after, such as {}; index again",
-                counts.narrowed.load(Ordering::Relaxed),
+                "warning: permissions or places of directories changed under the scan: {} for those \
+                 alone who were let in before and after, such as {}; index again",
+                counted(counts.narrowed.load(Ordering::Relaxed), "listing"),
                 shown(path)
             ));
         }
         if let Some(path) = self.moved.get() {
             note(format_args!(
-                "warning: {} directories were moved under the scan and what was read there is left \
-                 out, such as {}; index again",
-                counts.moved.load(Ordering::Relaxed),
+                "warning: what was read of {} is left out, moved under the scan, such as {}; index \
+                 again",
+                counted(counts.moved.load(Ordering::Relaxed), "directory"),
                 shown(path)
             ));
         }
         if let Some(path) = self.long.get() {
             note(format_args!(
-                "warning: what is in {} directories is left out, since their paths are longer than \
-                 {} bytes ('path_max') or too deep for the open files that the system allows, \
-                 such as {}",
-                counts.long_paths.load(Ordering::Relaxed),
+                "warning: what is in {} is left out, with a path longer than {} bytes ('path_max') \
+                 or too deep for the open files that the system allows, such as {}",
+                counted(counts.long_paths.load(Ordering::Relaxed), "directory"),
                 path_bytes_max(),
                 shown(path)
             ));
@@ -123,8 +123,9 @@ impl Faults {
         let unmapped = counts.unmapped.load(Ordering::Relaxed);
         if unmapped > 0 && !one_reader() {
             note(format_args!(
-                "warning: {unmapped} directories are of users or groups that this user namespace \
-                 does not know, and are for root alone; index outside of it"
+                "warning: {} of users or groups that this user namespace does not know, for root \
+                 alone; index outside of it",
+                counted(unmapped, "directory")
             ));
         }
         listed.context("cannot write the list of errors")
@@ -192,7 +193,8 @@ impl ErrorList {
 /// How much the index does not show, at one moment of a run, though the source would.
 #[derive(Clone)]
 pub(super) struct Shortfalls {
-    counts: [(u64, &'static str); 6],
+    /// How many there are of what, and what is wrong with it.
+    counts: [(u64, &'static str, &'static str); 6],
     /// Directories for their owner and root alone, by owner.
     beyond_limits: BTreeMap<u32, u64>,
     closed: Vec<ClosedMount>,
@@ -207,15 +209,12 @@ impl Shortfalls {
     ) -> Self {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counts = [
-            (count(&counts.failed), "entries could not be read"),
-            (count(&counts.vanished), "entries vanished"),
-            (count(&counts.moved), "directories are left out, since they were moved"),
-            (count(&counts.narrowed), "listings are shown to fewer, since directories changed"),
-            (
-                count(&counts.long_paths),
-                "directories are left out, since they are nested too deeply",
-            ),
-            (count(&counts.unmapped), "directories are of users or groups that are not known"),
+            (count(&counts.failed), "entry", "could not be read"),
+            (count(&counts.vanished), "entry", "vanished"),
+            (count(&counts.moved), "directory", "left out, moved meanwhile"),
+            (count(&counts.narrowed), "listing", "shown to fewer, since directories changed"),
+            (count(&counts.long_paths), "directory", "left out, nested too deeply"),
+            (count(&counts.unmapped), "directory", "of users or groups that are not known"),
         ];
         Shortfalls { counts, beyond_limits, closed }
     }
@@ -223,17 +222,18 @@ impl Shortfalls {
     /// Returns, for people, what was added since an earlier moment.
     pub(super) fn since(&self, before: &Shortfalls) -> Vec<String> {
         let mut lines = Vec::new();
-        for ((count, what), (earlier, _)) in self.counts.iter().zip(&before.counts) {
+        for ((count, one, what), (earlier, ..)) in self.counts.iter().zip(&before.counts) {
             if count > earlier {
-                lines.push(format!("{} {what}", count - earlier));
+                lines.push(format!("{} {what}", counted(count - earlier, one)));
             }
         }
         for (owner, count) in &self.beyond_limits {
             let added = count - before.beyond_limits.get(owner).unwrap_or(&0);
             if added > 0 {
                 lines.push(format!(
-                    "{added} directories are for uid {owner} and root alone, since that owner asks \
-                     for too many access classes"
+                    "{} for uid {owner} and root alone, since that owner asks for too many access \
+                     classes",
+                    counted(added, "directory")
                 ));
             }
         }

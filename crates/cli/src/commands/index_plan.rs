@@ -4,6 +4,7 @@
 use super::index::{Arguments, shown_time};
 use super::info::count;
 use crate::config::{namespace_of, prune_reasons, settings};
+use crate::counted;
 use crate::outcome::{Outcome, without_numbers};
 use crate::places;
 use canopy_index::{Index, SourceRecord};
@@ -220,7 +221,11 @@ impl PlannedSource {
             Ok(State::New) => "new".to_owned(),
             Ok(State::Within(root)) => format!("a part of the source {}", shown(root)),
             Ok(State::Indexed { entries, scanned_ns }) => {
-                format!("in the index: {entries} entries, scanned {}", shown_time(*scanned_ns))
+                format!(
+                    "in the index: {}, scanned {}",
+                    counted(entries, "entry"),
+                    shown_time(*scanned_ns)
+                )
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::info::count;
 use super::scanning::Scans;
+use crate::counted;
 use canopy_index::Index;
 use canopy_model::unescape;
 use canopy_scan::Counts;
@@ -71,7 +72,7 @@ impl Progress {
         let pace = pace(entries, known, begun.elapsed());
         let errors = match scans.counts.faults() {
             0 => String::new(),
-            errors => format!(", {errors} errors"),
+            errors => format!(", {}", counted(errors, "error")),
         };
         let mut line = format!("{number}{}: {pace}{errors}", root.display());
         let at = scans.whereabouts.path();
@@ -88,9 +89,10 @@ impl Progress {
 fn pace(entries: u64, known: Option<u64>, elapsed: Duration) -> String {
     let rate = entries as f64 / elapsed.as_secs_f64().max(0.001);
     let Some(known) = known.filter(|known| *known > entries) else {
-        return format!("{entries} entries, {rate:.0}/s");
+        return format!("{}, {rate:.0}/s", counted(entries, "entry"));
     };
-    let done = format!("{entries} of about {known} entries ({} %)", entries * 100 / known);
+    let done =
+        format!("{entries} of about {} ({} %)", counted(known, "entry"), entries * 100 / known);
     if entries == 0 {
         return done;
     }

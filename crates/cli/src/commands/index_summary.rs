@@ -2,6 +2,7 @@
 
 use super::index::shown_time;
 use super::update::UNCHANGED;
+use crate::counted;
 use crate::outcome::{say, without_numbers};
 use canopy_index::{Published, Unfinished};
 use canopy_scan::Counts;
@@ -38,23 +39,23 @@ impl Summary<'_> {
         let Summary { published, counts, seconds, .. } = self;
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         say(format_args!(
-            "{}generation {}: {} entries in {} directories, {seconds:.1} s ({:.0} entries/s), {} in \
-             {} shards, {} unreadable, {} vanished",
+            "{}generation {}: {} in {}, {seconds:.1} s ({:.0} entries/s), {} in {}, {} unreadable, \
+             {} vanished",
             if published.is_unchanged { UNCHANGED } else { "" },
             published.generation,
-            self.entries(),
-            count(&counts.directories),
+            counted(self.entries(), "entry"),
+            counted(count(&counts.directories), "directory"),
             published.entries as f64 / seconds,
             human_size(published.bytes as i64),
-            published.shards,
+            counted(published.shards, "shard"),
             count(&counts.failed),
             count(&counts.vanished),
         ))?;
         if let Some(Unfinished { entries, directories, begun_ns, .. }) = self.resumed {
             let begun = shown_time(*begun_ns);
             say(format_args!(
-                "resumed: {entries} of the entries, in {directories} directories, are from the \
-                 scan of {begun}"
+                "resumed: {entries} of the entries, in {}, are from the scan of {begun}",
+                counted(directories, "directory")
             ))?;
         }
         Ok(())

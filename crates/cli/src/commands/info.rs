@@ -1,5 +1,6 @@
 //! `canopy info`
 
+use crate::counted;
 use crate::options::{ReadOptions, age, now_ns, stdout_for_json};
 use crate::outcome::Outcome;
 use canopy_index::{Failure, Index, KeptGeneration, SourceRecord, Unfinished};
@@ -181,8 +182,9 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
         };
         writeln!(
             output,
-            "source      {root}{name}: {entries} entries, {}, scanned {scanned} \
+            "source      {root}{name}: {}, {}, scanned {scanned} \
              ago{updated}{unchanged}",
+            counted(entries, "entry"),
             human_size(bytes as i64)
         )?;
     }
@@ -190,8 +192,9 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
         let (begun, noted) = (age(now_ns - begun_ns), age(now_ns - noted_ns));
         writeln!(
             output,
-            "unfinished  a scan that began {begun} ago and had {entries} entries {noted} ago: at \
-             work, or interrupted; the same 'canopy index' goes on with it"
+            "unfinished  a scan that began {begun} ago and had {} {noted} ago: at work, or \
+             interrupted; the same 'canopy index' goes on with it",
+            counted(entries, "entry")
         )?;
     }
     for failure in index.failures()? {

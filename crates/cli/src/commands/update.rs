@@ -7,13 +7,14 @@ use super::update_request;
 use crate::config::settings;
 use crate::limits::{OwnerLimitOptions, memory_size, rate, subordinate_uids};
 use crate::options::threads;
-use crate::outcome::{Outcome, message, say, warn_of};
-use crate::{Engine, companion, interrupt, places};
+use crate::outcome::{Outcome, message, say, warn_of, without_numbers};
+use crate::{Engine, companion, counted, interrupt, places};
 use anyhow::Context;
 use canopy_index::{Disk, Index, ScanRecord, SourceRecord, Writer, WriterOptions};
 use canopy_model::{Access, Attributes, Listing, escape, unescape};
 use canopy_scan::{Known, MountRules, Part, Root, Selection, threads_max};
 use parking_lot::Mutex;
+use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::io::Read;
@@ -62,6 +63,9 @@ pub struct Arguments {
     /// List entries that vanished or could not be read in FILE
     #[arg(long, value_name = "FILE")]
     errors: Option<PathBuf>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// A directory to be listed again.
@@ -104,6 +108,7 @@ pub struct UpdateOptions<'a> {
 }
 
 /// What listing directories again has come to.
+#[derive(Default)]
 pub struct Updated {
     /// The generation that has it.
     pub generation: u64,
@@ -115,6 +120,16 @@ pub struct Updated {
     pub kept: u64,
     /// Directories that were read.
     pub directories: u64,
+    /// Bytes of what was written, and shards.
+    pub bytes: u64,
+    pub shards: u64,
+    /// Entries that could not be read, and those that vanished.
+    pub unreadable: u64,
+    pub vanished: u64,
+    /// Roots of the sources that were listed again, escaped.
+    pub sources: Vec<String>,
+    /// Those that stay as they were.
+    pub failed: Vec<(String, anyhow::Error)>,
     /// Whether all could be read, and all sources.
     pub outcome: Outcome,
 }
@@ -137,7 +152,7 @@ pub fn run(
                 "only who may write the index lists all that is below a directory, too; name the \
                  directories without --recursive"
             );
-            let outcome = update_request::ask(asked)?;
+            let outcome = update_request::ask(asked, arguments.json)?;
             if named.is_empty() {
                 return Ok(outcome);
             }
@@ -160,18 +175,48 @@ pub fn run(
     };
     interrupt::watch()?;
     let updated = update(&location, suspects, &options, engine)?;
-    let Updated { generation, is_unchanged, entries, kept, directories, .. } = updated;
-    let kept = match is_unchanged {
-        true => String::new(),
-        false => format!("{kept} of them as they were, "),
-    };
-    say(format_args!(
-        "{}generation {generation}: {entries} entries in {directories} directories looked at, \
-         {kept}{:.2} s",
-        if is_unchanged { UNCHANGED } else { "" },
-        begun.elapsed().as_secs_f64(),
-    ))?;
+    let seconds = begun.elapsed().as_secs_f64();
+    match arguments.json {
+        true => updated.print_json(seconds)?,
+        false => updated.print(seconds)?,
+    }
     Ok(requested.filter(|outcome| *outcome != Outcome::Complete).unwrap_or(updated.outcome))
+}
+
+impl Updated {
+    fn print(&self, seconds: f64) -> anyhow::Result<()> {
+        let Updated { generation, is_unchanged, entries, kept, directories, .. } = self;
+        let kept = match is_unchanged {
+            true => String::new(),
+            false => format!("{kept} of them as they were, "),
+        };
+        say(format_args!(
+            "{}generation {generation}: {} in {} looked at, {kept}{seconds:.2} s",
+            if *is_unchanged { UNCHANGED } else { "" },
+            counted(entries, "entry"),
+            counted(directories, "directory"),
+        ))
+    }
+
+    /// Prints an object whose keys are those of 'canopy index --json'.
+    fn print_json(&self, seconds: f64) -> anyhow::Result<()> {
+        let failed = |(root, error): &(String, anyhow::Error)| json!({ "path": shown(root), "error": without_numbers(&format!("{error:#}")) });
+        say(json!({
+            "generation": self.generation,
+            "unchanged": self.is_unchanged,
+            "complete": self.outcome == Outcome::Complete,
+            "entries": self.entries,
+            "kept_entries": self.kept,
+            "directories": self.directories,
+            "seconds": seconds,
+            "bytes": self.bytes,
+            "shards": self.shards,
+            "unreadable": self.unreadable,
+            "vanished": self.vanished,
+            "sources": self.sources,
+            "failed": self.failed.iter().map(failed).collect::<Vec<_>>(),
+        }))
+    }
 }
 
 /// Reads what 'canopy watch' wants to have listed again.
@@ -234,40 +279,26 @@ pub fn update(
     )?;
     if companion::must_refresh(&writer, engine) {
         drop(writer);
-        return companion::Companion::Sql.run().map(|outcome| Updated {
-            generation: 0,
-            is_unchanged: false,
-            entries: 0,
-            kept: 0,
-            directories: 0,
-            outcome,
-        });
+        return companion::Companion::Sql
+            .run()
+            .map(|outcome| Updated { outcome, ..Updated::default() });
     }
     let (mut suspects, links) = suspects()?;
     suspects.extend(linked(&writer, &links)?);
     if suspects.is_empty() {
         // Of what has other names, the index has none.
         let generation = Index::open(location)?.generation();
-        let outcome = Outcome::Complete;
-        let is_unchanged = true;
-        return Ok(Updated {
-            generation,
-            is_unchanged,
-            entries: 0,
-            kept: 0,
-            directories: 0,
-            outcome,
-        });
+        return Ok(Updated { generation, is_unchanged: true, ..Updated::default() });
     }
     let tasks = tasks(&writer, &suspects)?;
     let faults = Faults::new(options.errors)?;
     let scans =
         Scans::new(&writer, (options.memory_bytes, options.threads), options.rate_max, faults)?;
     let trusted = settings().trust_fs.clone().unwrap_or_default();
-    let count = tasks.len();
+    let mut sources: Vec<String> = tasks.iter().map(|task| task.source.root.clone()).collect();
     let mut failed = Vec::new();
     with_progress_told(
-        |_| format!("{} entries", scans.counts.progress()),
+        |_| counted(scans.counts.progress(), "entry"),
         || scans.counts.progress(),
         || {
             for task in tasks {
@@ -282,14 +313,15 @@ pub fn update(
         },
     );
     let writer = end_if_asked(writer);
-    if failed.len() == count {
+    if failed.len() == sources.len() {
         let Some((_, error)) = failed.pop() else { anyhow::bail!("there is nothing to list") };
         return Err(error.context("nothing was published"));
     }
     let stays = !failed.is_empty();
-    for (root, error) in failed {
-        message(format_args!("{error:#}; {} stays as it was in the index", shown(&root)));
+    for (root, error) in &failed {
+        message(format_args!("{error:#}; {} stays as it was in the index", shown(root)));
     }
+    sources.retain(|source| failed.iter().all(|(root, _)| root != source));
     let (published, derived) = publish_changes(writer, engine, options.threads)?;
     let Scans { counts, faults, .. } = scans;
     let listed = faults.finish(&counts);
@@ -304,6 +336,12 @@ pub fn update(
         entries: published.entries,
         kept: published.kept,
         directories: counts.directories.into_inner(),
+        bytes: published.bytes,
+        shards: published.shards,
+        unreadable: counts.failed.into_inner(),
+        vanished: counts.vanished.into_inner(),
+        sources,
+        failed,
         outcome: if complete { derived } else { Outcome::Partial },
     })
 }

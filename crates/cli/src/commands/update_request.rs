@@ -6,6 +6,7 @@ use crate::places::{self, Updater};
 use anyhow::Context;
 use canopy_text::safe::table_cell;
 use canopy_watch::requests::{self, Answer};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -26,8 +27,9 @@ pub fn take_out(index: Option<&Path>, named: &mut Vec<Suspect>) -> anyhow::Resul
     Ok(asked)
 }
 
-/// Asks for directories to be listed again, and waits until they are. Fails if none is.
-pub fn ask(asked: ByIndex) -> anyhow::Result<Outcome> {
+/// Asks for directories to be listed again, waits until they are, and says of each which generation
+/// has it, on a line or as an object of JSON. Fails if none is.
+pub fn ask(asked: ByIndex, json: bool) -> anyhow::Result<Outcome> {
     let (mut served, mut refused, mut unsaid) = (0, Vec::new(), None);
     for (index, paths) in &asked {
         let mut answered = 0;
@@ -37,10 +39,13 @@ pub fn ask(asked: ByIndex) -> anyhow::Result<Outcome> {
                 Answer::Updated(generation) => {
                     served += 1;
                     let shown = path.display().to_string();
-                    let said = say(format_args!(
-                        "generation {generation} has {}",
-                        table_cell(&shown, false)
-                    ));
+                    let said = match json {
+                        true => say(json!({ "generation": generation, "path": shown })),
+                        false => say(format_args!(
+                            "generation {generation} has {}",
+                            table_cell(&shown, false)
+                        )),
+                    };
                     unsaid = unsaid.take().or(said.err());
                 }
                 answer => refused.push(format!("{}: {}", path.display(), why(answer, index))),

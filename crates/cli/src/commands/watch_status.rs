@@ -1,5 +1,6 @@
 //! How `canopy watch --status` shows what the daemon wrote.
 
+use crate::counted;
 use crate::options::{age, now_ns};
 use canopy_text::safe::one_line;
 use serde_json::Value;
@@ -9,8 +10,8 @@ use std::fmt::Write;
 pub fn line(document: &Value) -> String {
     let number = |field: &str| document[field].as_f64().unwrap_or(0.0);
     format!(
-        "{} suspects, {:.1} s behind, {:.0} events/s, generation {}",
-        number("suspects"),
+        "{}, {:.1} s behind, {:.0} events/s, generation {}",
+        counted(number("suspects"), "suspect"),
         number("lag_s"),
         number("events_per_s"),
         number("generation"),
@@ -45,10 +46,10 @@ pub fn text(document: &Value, is_running: bool) -> String {
     row(
         "missed",
         format!(
-            "{} overflows, {} paths not told, {} bad lines; all was looked at again",
-            number("overflows"),
-            number("unresolved"),
-            number("bad_lines")
+            "{}, {} not told, {}; all was looked at again",
+            counted(number("overflows"), "overflow"),
+            counted(number("unresolved"), "path"),
+            counted(number("bad_lines"), "bad line")
         ),
     );
     row(
@@ -56,7 +57,9 @@ pub fn text(document: &Value, is_running: bool) -> String {
         format!("{} served, {} refused", number("requests_served"), number("requests_refused")),
     );
     let generation = match document["generation"].as_u64() {
-        Some(generation) => format!("{generation}, of {} batches", number("batches")),
+        Some(generation) => {
+            format!("{generation}, of {}", counted(number("batches"), "batch"))
+        }
         None => "none yet".to_owned(),
     };
     row("generation", generation);
@@ -79,9 +82,9 @@ pub fn text(document: &Value, is_running: bool) -> String {
     for source in document["sources"].as_array().into_iter().flatten() {
         let root = canopy_read::to_path(source["root"].as_str().unwrap_or_default());
         let mut shown = format!(
-            "{}: {} suspects, {:.1} s behind",
+            "{}: {}, {:.1} s behind",
             one_line(&root.display().to_string()),
-            source["suspects"],
+            counted(&source["suspects"], "suspect"),
             source["lag_s"].as_f64().unwrap_or(0.0)
         );
         if let Some(error) = source["last_error"].as_str() {

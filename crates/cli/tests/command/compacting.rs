@@ -1,6 +1,7 @@
 //! `canopy compact` as users type it; that no answer changes is compared in `find/random_sites.rs`.
 
 use crate::common::Place;
+use serde_json::json;
 use std::ffi::OsStr;
 use std::fs;
 use std::process::Output;
@@ -64,11 +65,40 @@ fn what_updates_have_left_is_written_anew() {
     let output = run(&place, &["compact", "--once"]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let text = said(&output);
-    assert!(text.starts_with(&format!("generation 8: {before} shards became 1, ")), "{text}");
+    assert!(
+        text.starts_with(&format!("generation 8: {before} shards became 1 without ")),
+        "{text}"
+    );
     assert_eq!((shards(&place), found(&place)), (1, answer.clone()));
     let output = run(&place, &["compact"]);
     assert_eq!(said(&output), "there is nothing to write anew\n");
     assert_eq!(found(&place), answer);
+}
+
+#[test]
+fn programs_get_one_object() {
+    let place = updated();
+    let before = shards(&place);
+    let object = |words: &[&str]| -> serde_json::Value {
+        let output = run(&place, words);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let mut first = object(&["compact", "--json"]);
+    assert!(first["seconds"].as_f64() > Some(0.0) && first["dropped_rows"].as_u64() > Some(0));
+    for key in ["seconds", "dropped_rows"] {
+        first.as_object_mut().unwrap().remove(key);
+    }
+    let expected = json!({
+        "generation": 8, "unchanged": false, "complete": true, "shards": 1,
+        "replaced_shards": before, "sealed_files": 0,
+    });
+    assert_eq!(first, expected);
+    let nothing = object(&["compact", "--json"]);
+    assert_eq!((&nothing["generation"], &nothing["unchanged"]), (&8.into(), &true.into()));
+    assert_eq!((&nothing["shards"], &nothing["replaced_shards"]), (&0.into(), &0.into()));
+    let kept = object(&["compact", "--json", "--keep=3"]);
+    assert_eq!((&kept["generation"], &kept["unchanged"]), (&9.into(), &false.into()));
 }
 
 #[test]

@@ -303,10 +303,7 @@ fn groups_that_a_user_namespace_does_not_know_are_told_of_and_closed() {
     child.stdin.take().unwrap().write_all(b"\n").unwrap();
     let output = child.wait_with_output().unwrap();
     let said = text(&output.stderr);
-    assert!(
-        said.contains("warning: 1 directories are of users or groups that this user"),
-        "{said}"
-    );
+    assert!(said.contains("warning: 1 directory of users or groups that this user"), "{said}");
     let nobody = User { uid: 2002, gid: 65534, groups: vec![65534] };
     let words: [&OsStr; 4] = ["--index".as_ref(), index.as_ref(), "find".as_ref(), tree.as_ref()];
     let found = text(&nobody.run(place.canopy.as_os_str(), &words).stdout);

@@ -668,7 +668,7 @@ fn growth_and_history_are_told() {
     let count = String::from_utf8(run(&place, &["diff", "1", "2", "--count"]).stdout).unwrap();
     assert_eq!(
         count,
-        "created   +3.0K  1 entries\ndeleted       0  0 entries\nchanged    -84K  2 entries\n\
-         moved         0  1 entries\n"
+        "created   +3.0K  1 entry\ndeleted       0  0 entries\nchanged    -84K  2 entries\n\
+         moved         0  1 entry\n"
     );
 }

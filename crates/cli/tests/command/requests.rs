@@ -209,6 +209,11 @@ fn who_can_list_a_directory_has_it_listed_again() {
     let (_, said) = site.ask(BOB, &["of-bob/file"]);
     assert!(said.ends_with("/tree/of-bob\n"), "{said}");
     assert!(site.has("of-bob/file"));
+    let mut command = site.command(BOB, &[site.at("of-bob")]);
+    let told = command.arg("--json").output().unwrap().stdout;
+    let object: serde_json::Value = serde_json::from_slice(&told).unwrap();
+    assert_eq!(object["path"], site.at("of-bob").to_str().unwrap());
+    assert!(object["generation"].as_u64() > Some(1), "{object}");
     // What somebody finds there is at most what is there.
     fs::remove_file(site.at("of-bob/file")).unwrap();
     site.serve(BOB, &["of-bob"]);

@@ -2,6 +2,7 @@
 //! compared with new ones in `find/random_sites.rs` and `tools/updated.rs`.
 
 use crate::common::Place;
+use serde_json::json;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
@@ -151,6 +152,36 @@ fn an_incremental_scan_keeps_what_is_as_it_was() {
 }
 
 /// However often it is looked: what is kept of the past are changes.
+#[test]
+fn programs_get_one_object() {
+    let place = place();
+    let object = |words: &[&str], code: i32| {
+        let output = run(&place, words);
+        assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    fs::write(place.path("tree/a/b/new"), "").unwrap();
+    let object_of_update = object(&["update", "--json", "TREE/a/b"], 0);
+    let expected = json!({
+        "generation": 2, "unchanged": false, "complete": true,
+        "entries": 3, "kept_entries": 2, "directories": 2, "shards": 1,
+        "unreadable": 0, "vanished": 0,
+        "sources": [place.path("tree").to_str().unwrap()], "failed": [],
+    });
+    for (key, value) in expected.as_object().unwrap() {
+        assert_eq!(object_of_update[key], *value, "{key}: {object_of_update}");
+    }
+    assert!(object_of_update["bytes"].as_u64() > Some(0), "{object_of_update}");
+    assert!(object_of_update["seconds"].as_f64() > Some(0.0), "{object_of_update}");
+    let unchanged = object(&["update", "--json", "TREE/a/b"], 0);
+    assert_eq!((&unchanged["generation"], &unchanged["unchanged"]), (&2.into(), &true.into()));
+    // What has a name there has it in the object of a scan.
+    let of_index = object(&["index", "--json", "TREE"], 0);
+    let keys: Vec<&String> = object_of_update.as_object().unwrap().keys().collect();
+    let missing = keys.iter().filter(|key| of_index.get(key.as_str()).is_none());
+    assert_eq!(missing.collect::<Vec<_>>(), [&&"kept_entries".to_owned()]);
+}
+
 #[test]
 fn what_changes_nothing_publishes_nothing() {
     let place = Place::new();
