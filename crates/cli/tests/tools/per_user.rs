@@ -36,6 +36,7 @@ impl Site {
             ("", 0o755, 0, 0),
             ("alice", 0o700, 2001, 2001),
             ("bob", 0o700, 2002, 2002),
+            ("bob/bobs-inner", 0o700, 2002, 2002),
             ("team", 0o750, 0, 3001),
             ("open", 0o755, 0, 0),
         ] {
@@ -47,7 +48,8 @@ impl Site {
         for (name, uid) in [
             ("alice/own-of-alice", 2001),
             ("bob/own-of-bob", 2002),
-            ("bob/left-by-alice", 2001),
+            ("bob/bobs-inner/own-of-bob-too", 2002),
+            ("bob/bobs-inner/left-by-alice", 2001),
             ("team/shared-by-alice", 2001),
             ("team/lost-by-carol", 2003),
             ("open/open-by-dave", 2004),
@@ -120,7 +122,7 @@ fn each_user_gets_a_page_of_what_the_kernel_shows_them() {
     }
     for (page, seen) in [
         ("alice.html", &["own-of-alice", "shared-by-alice"][..]),
-        ("bob.html", &["own-of-bob"]),
+        ("bob.html", &["own-of-bob", "own-of-bob-too", "bobs-inner"]),
         ("carol.html", &[]),
         ("%2E.%2Fdave.html", &["open-by-dave"]),
         ("uid-2999.html", &["open-by-nobody"]),
@@ -156,7 +158,7 @@ fn each_user_gets_a_page_of_what_the_kernel_shows_them() {
 fn one_user_who_sees_nothing_of_it_does_not_keep_the_others_from_their_pages() {
     let site = Site::new();
     // Alice has a file there, and cannot see the directory.
-    let output = site.write(&[], &site.tree.join("bob"));
+    let output = site.write(&[], &site.tree.join("bob/bobs-inner"));
     assert_eq!(output.status.code(), Some(1), "{}", told(&output));
     assert!(told(&output).starts_with("canopy: alice: "), "{}", told(&output));
     assert!(told(&output).contains("not for you to see"), "{}", told(&output));
@@ -214,9 +216,9 @@ fn an_interrupted_run_leaves_no_half_page() {
         assert_eq!(running.try_wait().unwrap(), None);
         std::thread::sleep(Duration::from_millis(5));
     }
-    kill(Pid::from_raw(running.id() as i32), Signal::SIGINT).unwrap();
+    kill(Pid::from_raw(running.id() as i32), Signal::SIGTERM).unwrap();
     let status = running.wait().unwrap();
-    assert_eq!(status.signal(), Some(Signal::SIGINT as i32));
+    assert_eq!(status.signal(), Some(Signal::SIGTERM as i32));
     assert_eq!(site.written(), names(&[]));
     // Those for the users, which still wait, find nothing.
     let writer = fs::OpenOptions::new().read(true).write(true).open(&limits).unwrap();
