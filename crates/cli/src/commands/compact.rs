@@ -89,9 +89,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         tells_policy = None;
         let sealed = match compacted.sealed {
             0 => String::new(),
-            count => {
-                format!(", {} of names behind gates written anew", counted(count, "file"))
-            }
+            1 => ", 1 file of names behind gates is written anew".to_owned(),
+            count => format!(", {count} files of names behind gates are written anew"),
         };
         if !arguments.json {
             say(format_args!(

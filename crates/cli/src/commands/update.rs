@@ -200,7 +200,10 @@ impl Updated {
 
     /// Prints an object whose keys are those of 'canopy index --json'.
     fn print_json(&self, seconds: f64) -> anyhow::Result<()> {
-        let failed = |(root, error): &(String, anyhow::Error)| json!({ "path": shown(root), "error": without_numbers(&format!("{error:#}")) });
+        let failed = |(root, error): &(String, anyhow::Error)| {
+            let error = without_numbers(&format!("{error:#}"));
+            json!({ "path": shown(root), "error": error })
+        };
         say(json!({
             "generation": self.generation,
             "unchanged": self.is_unchanged,

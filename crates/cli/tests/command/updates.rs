@@ -151,7 +151,6 @@ fn an_incremental_scan_keeps_what_is_as_it_was() {
     assert_eq!(listed(&place), before);
 }
 
-/// However often it is looked: what is kept of the past are changes.
 #[test]
 fn programs_get_one_object() {
     let place = place();
@@ -182,6 +181,7 @@ fn programs_get_one_object() {
     assert_eq!(missing.collect::<Vec<_>>(), [&&"kept_entries".to_owned()]);
 }
 
+/// However often it is looked: what is kept of the past are changes.
 #[test]
 fn what_changes_nothing_publishes_nothing() {
     let place = Place::new();
