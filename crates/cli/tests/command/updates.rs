@@ -163,7 +163,7 @@ fn programs_get_one_object() {
     let object_of_update = object(&["update", "--json", "TREE/a/b"], 0);
     let expected = json!({
         "generation": 2, "unchanged": false, "complete": true,
-        "entries": 3, "kept_entries": 2, "directories": 2, "shards": 1,
+        "entries": 3, "kept_entries": 0, "directories": 2, "shards": 1,
         "unreadable": 0, "vanished": 0,
         "sources": [place.path("tree").to_str().unwrap()], "failed": [],
     });
