@@ -66,7 +66,8 @@ fn help_fits_the_terminal() {
             let line = format!("stty cols {columns}; {} {words}", env!("CARGO_BIN_EXE_canopy"));
             let mut command = Command::new("script");
             command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
-            let output = command.env("SHELL", "/bin/sh").env("TERM", "dumb").output().unwrap();
+            command.env("SHELL", "/bin/sh").env("NO_COLOR", "1");
+            let output = command.output().unwrap();
             let help = String::from_utf8(output.stdout).unwrap();
             let widths = help.lines().map(|line| line.trim_end().chars().count());
             let widest = widths.max().unwrap();
