@@ -472,6 +472,13 @@ impl Sealed {
         self.places_of(hash).map(|places| places.end - places.start)
     }
 
+    /// Returns the hashes of all records that count.
+    pub(crate) fn live_hashes(&self) -> Result<impl Iterator<Item = [u8; 16]>> {
+        let dead = self.dead()?;
+        let all = self.records()?.into_iter().map(|record| record.hash);
+        Ok(all.filter(|hash| dead.binary_search(hash).is_err()))
+    }
+
     /// Returns the hashes whose records no longer count, in order.
     pub(crate) fn dead(&self) -> Result<&[[u8; 16]]> {
         self.record.dead.get().map_err(|error| self.corrupt(error))

@@ -1,8 +1,8 @@
 //! Taking what newer listings replace out of the sealed records of a source.
 //!
-//! Files of sealed records never change: the manifest tells which are dead (`join_sealed`). What lies
-//! behind a passage is sealed again where it changes, without the shards in which nothing does; and,
-//! so that it is not in more and more records, all small ones where there are several.
+//! Files of sealed records never change: the manifest tells which records are dead
+//! ([`Sealed::without`]). What lies behind a passage is sealed again where it changes; shards in which
+//! nothing does stay. Once a passage has several records, they become one.
 
 use super::copying::{LISTINGS, copy_listings, copy_values, heads, place_of, read};
 use super::cut::{Cut, between, kept_values, left_out_of, replaced_listings};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// Records of what lies behind a passage from which on they become one.
 const JOINED_RECORDS: u64 = 8;
 
-/// Searches of a file for which it pays to have all hashes in memory, as a share of the hashes.
+/// A search of a file costs as much as taking so many hashes into memory.
 const SEARCHED_SHARE: u64 = 16;
 
 impl Writer {
@@ -45,7 +45,7 @@ impl Writer {
         if classes.is_empty() {
             return Ok(());
         }
-        let mut below = Below { classes: &mut classes, found: FxHashMap::default() };
+        let mut below = Below::new(&classes);
         let mut passages = FxHashSet::default();
         for (directory, alone) in replaced
             .whole()
@@ -92,12 +92,9 @@ impl Writer {
     ) -> Result<()> {
         let mut dropped = vec![Vec::new(); files.len()];
         for (known, dropped) in files.iter_mut().zip(&mut dropped) {
-            for (hash, passage) in found {
-                if !known.has(hash)? {
-                    continue;
-                }
-                dropped.push(*hash);
-                let Some(passage) = passage else { continue };
+            for hash in known.among(found)? {
+                dropped.push(hash);
+                let Some(passage) = &found[&hash] else { continue };
                 let parts = known.file.behind(&self.names, passage)?;
                 let gated = parts.iter().flat_map(|part| &part.shards);
                 begun.cuts.lock().extend(gated.map(|shard| Cut::Gone(class, shard.id.clone())));
@@ -145,8 +142,8 @@ impl Writer {
         if rest.is_empty() { Ok(()) } else { self.write_sealed(class, number, rest) }
     }
 
-    /// Collects what stays behind a passage; returns false, and collects nothing, if all of it
-    /// does and need not join other records.
+    /// Collects what stays behind a passage, to be sealed again. Returns false, and collects nothing,
+    /// if the records can stay.
     fn cut_behind(
         &self,
         file: &Sealed,
@@ -283,12 +280,24 @@ impl Writer {
 /// Sealed records of what is replaced.
 struct Below<'f> {
     /// All files of the source.
-    classes: &'f mut BTreeMap<ClassId, Vec<KnownFile>>,
+    files: Vec<&'f Sealed>,
+    /// How many records they have.
+    records: u64,
+    /// Files that were searched, each as often as it was.
+    searches: u64,
+    /// The hashes of all records that count, once it pays to have them.
+    hashes: Option<FxHashSet<[u8; 16]>>,
     /// Hashes of records that are replaced, with the path where it is a passage.
     found: FxHashMap<[u8; 16], Option<String>>,
 }
 
-impl Below<'_> {
+impl<'f> Below<'f> {
+    fn new(classes: &'f BTreeMap<ClassId, Vec<KnownFile>>) -> Self {
+        let files: Vec<&Sealed> = classes.values().flatten().map(|known| &known.file).collect();
+        let records = files.iter().map(|file| file.record().records).sum();
+        Below { files, records, searches: 0, hashes: None, found: FxHashMap::default() }
+    }
+
     fn add(&mut self, hash: [u8; 16], passage: impl FnOnce() -> Option<String>) -> Result<()> {
         if self.knows(&hash)? {
             self.found.insert(hash, passage());
@@ -298,12 +307,23 @@ impl Below<'_> {
 
     /// Returns whether a file has a record with this hash.
     fn knows(&mut self, hash: &[u8; 16]) -> Result<bool> {
-        for file in self.classes.values_mut().flatten() {
-            if file.has(hash)? {
-                return Ok(true);
-            }
+        if let Some(hashes) = &self.hashes {
+            return Ok(hashes.contains(hash));
         }
-        Ok(false)
+        self.searches += self.files.len() as u64;
+        if self.searches * SEARCHED_SHARE < self.records {
+            for file in &self.files {
+                if file.count_of(hash)? > 0 {
+                    return Ok(true);
+                }
+            }
+            return Ok(false);
+        }
+        let mut hashes = FxHashSet::default();
+        for file in &self.files {
+            hashes.extend(file.live_hashes()?);
+        }
+        Ok(self.hashes.insert(hashes).contains(hash))
     }
 }
 
@@ -327,11 +347,24 @@ impl KnownFile {
             if self.searches * SEARCHED_SHARE < self.file.record().records {
                 return Ok(self.file.count_of(hash)? > 0);
             }
-            let dead = self.file.dead()?;
-            let all = self.file.records()?.into_iter().map(|record| record.hash);
-            let live = all.filter(|hash| dead.binary_search(hash).is_err());
-            self.hashes = Some(live.collect());
+            self.hashes = Some(self.file.live_hashes()?.collect());
         }
         Ok(self.hashes.as_ref().is_some_and(|hashes| hashes.contains(hash)))
+    }
+
+    /// Returns those of some hashes of which a record counts.
+    fn among<T>(&mut self, some: &FxHashMap<[u8; 16], T>) -> Result<Vec<[u8; 16]>> {
+        if some.len() as u64 * SEARCHED_SHARE >= self.file.record().records {
+            let own: FxHashSet<[u8; 16]> =
+                self.file.live_hashes()?.filter(|hash| some.contains_key(hash)).collect();
+            return Ok(own.into_iter().collect());
+        }
+        let mut own = Vec::new();
+        for hash in some.keys() {
+            if self.has(hash)? {
+                own.push(*hash);
+            }
+        }
+        Ok(own)
     }
 }

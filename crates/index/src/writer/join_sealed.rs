@@ -14,7 +14,8 @@ const FILES_MIN: usize = 8;
 /// Bytes from which on a file is joined with no other one.
 const JOINED_BYTES_MAX: u64 = 32 << 20;
 
-/// Dead records of a file from which on it is written anew: the manifest names each.
+/// Dead records of a file from which on it is written anew, if they are a sixteenth of all: the
+/// manifest names each.
 const DEAD_MAX: u64 = 1024;
 
 impl Writer {
@@ -77,7 +78,8 @@ fn to_join(mut files: Vec<SealedFile>, due: Due) -> Vec<Vec<SealedFile>> {
     let now_ns = now_ns();
     for file in rest {
         let is_old = file.dead_since_ns.is_some_and(|since| now_ns - since > DEAD_FOR_MAX_NS);
-        let is_wasteful = file.dead_records > DEAD_MAX || file.dead_records * 2 > file.records;
+        let is_wasteful = file.dead_records > DEAD_MAX.max(file.records / 16)
+            || file.dead_records * 2 > file.records;
         if file.dead_records > 0 && (is_wasteful || is_old || due == Due::Any) {
             joined.push(vec![file]);
         }
@@ -110,6 +112,8 @@ mod tests {
         assert!(sizes(&[(5, 0), (JOINED_BYTES_MAX, 0)], Due::Any).is_empty());
         let few: Vec<_> = (0..FILES_MIN as u64).map(|at| (100 + at, 0)).collect();
         assert!(sizes(&few, Due::Now).is_empty());
+        let large = SealedFile { records: 1_000_000, ..file(8 * JOINED_BYTES_MAX, DEAD_MAX + 1) };
+        assert!(to_join(vec![large], Due::Now).is_empty());
         let huge = JOINED_BYTES_MAX;
         let many: Vec<_> = few.iter().copied().chain([(10_000, 0), (huge, 0), (huge, 0)]).collect();
         assert_eq!(sizes(&many, Due::Now), [few.iter().map(|file| file.0).collect::<Vec<_>>()]);
