@@ -287,7 +287,9 @@ fn read_site(file: &Path) -> anyhow::Result<Option<String>> {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
-        ensure!(opened.metadata()?.is_file(), "it is no plain file");
+        // That is how one says that there is no configuration.
+        let is_null = file == Path::new("/dev/null");
+        ensure!(is_null || opened.metadata()?.is_file(), "it is no plain file");
         let mut text = String::new();
         opened.read_to_string(&mut text)?;
         Ok(Some(text))

@@ -233,12 +233,11 @@ const CHOSEN: [&str; 77] = [
 ];
 
 /// Values of LS_COLORS.
-const COLORS: [&str; 10] = [
+const COLORS: [&str; 9] = [
     "rs=0:di=01;34",
     "*.gz=01;31:*.png=35:fi=4:no=37:mh=44:or=40;31:mi=05;37;41",
     "ln=target:or=31:mi=32",
     "ln=target:or=33:ex=00:su=0:tw=:ow=00:st=1",
-    "ln=target:ex=0:di=4",
     "lc=<:rc=>:ec=END:cl=CLEAR",
     "lc=\\e[:rc=m:rs=1:*.txt=^[7:*plain=\\x41\\101",
     "or=01;31",
@@ -375,6 +374,20 @@ fn ls_colors_as_gnus_ls_does() {
     ] {
         compare(&site, &words("--color=always"), &site.tree, 0, &vars);
     }
+}
+
+/// Without `or`, ls looks at what links lead to with some other options alone.
+#[test]
+fn colors_of_targets_need_no_other_option() {
+    let site = Site::new();
+    let words: Vec<_> = words("-F --color=always").into_iter().map(Into::into).collect();
+    let vars = [("LS_COLORS", "ln=target:ex=0:di=4")];
+    let is_colored = site.run(None, &site.tree, "ls", &words, &vars).map(|output| {
+        let text = output.stdout.escape_ascii().to_string();
+        assert!(text.contains("absolute"), "{text}");
+        text.contains("4mabsolute")
+    });
+    assert_eq!(is_colored, [false, true]);
 }
 
 #[test]
