@@ -2,7 +2,7 @@
 
 use crate::place;
 use anyhow::bail;
-use canopy::Outcome;
+use canopy::{Outcome, counted};
 use canopy_mount::{CHECK, CHECK_DATA, LEFT, REPAIR, REPAIR_DATA};
 use canopy_namespace::Fault;
 use std::io::Write;
@@ -28,7 +28,7 @@ pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Res
     for fault in &faults {
         writeln!(out, "{fault}")?;
     }
-    writeln!(out, "{}", counted(faults.len()))?;
+    writeln!(out, "{}", fault_count(faults.len()))?;
     Ok(if faults.is_empty() { Outcome::Complete } else { Outcome::Partial })
 }
 
@@ -70,7 +70,7 @@ fn repair(namespace: &Path, reads_contents: bool) -> anyhow::Result<Outcome> {
         (0, true) => writeln!(out, "no faults")?,
         (0, false) => writeln!(out, "all faults are mended")?,
         (count, _) => {
-            bail!("{} could not be mended: close all files and try again", counted(count))
+            bail!("{} could not be mended: close all files and try again", fault_count(count))
         }
     }
     Ok(if done.is_empty() { Outcome::Complete } else { Outcome::Partial })
@@ -80,10 +80,9 @@ fn shown(faults: &[Fault]) -> Vec<String> {
     Vec::from_iter(faults.iter().map(|fault| format!("file {}: {}", fault.id, fault.what)))
 }
 
-fn counted(faults: usize) -> String {
-    match faults {
+fn fault_count(count: usize) -> String {
+    match count {
         0 => "no faults".into(),
-        1 => "1 fault".into(),
-        count => format!("{count} faults"),
+        _ => counted(count, "fault"),
     }
 }

@@ -5,8 +5,8 @@ mod tree;
 
 use crate::{paths, place};
 use anyhow::{Context, bail};
-use canopy::Outcome;
 use canopy::commands::building::with_progress;
+use canopy::{Outcome, counted};
 use canopy_namespace::acl;
 use rustix::fd::OwnedFd;
 use std::fs::{DirBuilder, File, Permissions};
@@ -29,11 +29,11 @@ pub fn run(source: &Path, directory: &Path) -> anyhow::Result<Outcome> {
     let message = |elapsed: Duration| {
         let entries = entries.load(Ordering::Relaxed);
         let rate = entries as f64 / elapsed.as_secs_f64().max(0.001);
-        format!("{entries} entries, {rate:.0} a second")
+        format!("{}, {rate:.0} a second", counted(entries, "entry"))
     };
     let faults = with_progress(message, || Tree::new(&namespace, inode, target, &entries)?.run())?;
     let entries = entries.into_inner();
-    canopy::say(format!("exported {entries} entries"))?;
+    canopy::say(format!("exported {}", counted(entries, "entry")))?;
     Ok(faults.finish("exported"))
 }
 

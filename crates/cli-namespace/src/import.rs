@@ -6,9 +6,9 @@ mod tree;
 
 use crate::{paths, place};
 use anyhow::{Context, bail};
-use canopy::Outcome;
 use canopy::commands::building::with_progress;
 use canopy::commands::ns::Import as Arguments;
+use canopy::{Outcome, counted};
 use canopy_namespace::{Inode, Listing, Namespace};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let message = |elapsed: Duration| {
         let entries = entries.load(Ordering::Relaxed);
         let rate = entries as f64 / elapsed.as_secs_f64().max(0.001);
-        format!("{entries} entries, {rate:.0} a second")
+        format!("{}, {rate:.0} a second", counted(entries, "entry"))
     };
     let faults = with_progress(message, || {
         // In a thread of its own, which has a working directory of its own.
@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         })
     })?;
     let entries = entries.into_inner();
-    canopy::say(format!("imported {entries} entries"))?;
+    canopy::say(format!("imported {}", counted(entries, "entry")))?;
     Ok(faults.finish("imported"))
 }
 

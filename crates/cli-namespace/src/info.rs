@@ -1,7 +1,7 @@
 //! `canopy ns info`.
 
 use crate::{place, viewed};
-use canopy::Outcome;
+use canopy::{Outcome, counted};
 use canopy_namespace::{FORMAT, table_of};
 use canopy_store::inspect;
 use serde_json::json;
@@ -31,7 +31,8 @@ pub fn run(namespace: &Path, is_json: bool) -> anyhow::Result<Outcome> {
     }
     writeln!(out, "format    {FORMAT}")?;
     writeln!(out, "table     {table}")?;
-    writeln!(out, "opened    {} times", state.epoch)?;
-    writeln!(out, "records   {bytes} bytes in {sstables} files, and what is in the log")?;
+    writeln!(out, "opened    {}", counted(state.epoch, "time"))?;
+    let (bytes, files) = (counted(bytes, "byte"), counted(sstables, "file"));
+    writeln!(out, "records   {bytes} in {files}, and what is in the log")?;
     Ok(Outcome::Complete)
 }

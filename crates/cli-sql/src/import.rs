@@ -5,10 +5,11 @@ use anyhow::Context;
 use canopy::commands::building::{Shards, end_if_asked, publish, with_progress};
 use canopy::commands::import::Arguments;
 use canopy::options::now_ns;
-use canopy::{Outcome, interrupt, message, places, say, warn_of};
+use canopy::{Outcome, counted, interrupt, message, places, say, warn_of};
 use canopy_import::{Counts, Import, Problems, Request};
 use canopy_index::{NewSource, Published, Writer, WriterOptions};
 use canopy_text::human_size;
+use serde_json::json;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -31,7 +32,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let counts = Counts::default();
     let progress = |_| match counts.entries.load(Ordering::Relaxed) {
         0 => "reading directories".to_owned(),
-        entries => format!("{entries} entries"),
+        entries => counted(entries, "entry"),
     };
     let import =
         with_progress(progress, || add_source(&mut writer, &request, arguments.name, &counts));
@@ -45,9 +46,20 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             canopy_read::to_path(import.root()).display()
         ));
     }
-    let shown = report(&published, &counts, import.problems(), begun)?;
+    let shown = warn(&published, import.problems());
     let complete = import.problems().count() == 0 && shown == Outcome::Complete;
-    Ok(if complete { derived } else { Outcome::Partial })
+    let outcome = if complete { derived } else { Outcome::Partial };
+    let summary = Summary {
+        published: &published,
+        directories: counts.directories.into_inner(),
+        skipped: import.problems().count(),
+        seconds: begun.elapsed().as_secs_f64(),
+    };
+    match arguments.json {
+        true => summary.print_json(import.root(), outcome)?,
+        false => summary.print()?,
+    }
+    Ok(outcome)
 }
 
 fn add_source(
@@ -73,31 +85,55 @@ fn add_source(
     Ok(import)
 }
 
-fn report(
-    published: &Published,
-    counts: &Counts,
-    problems: &Problems,
-    begun: Instant,
-) -> anyhow::Result<Outcome> {
+/// Says what is wrong with the input, and what users cannot see of it.
+fn warn(published: &Published, problems: &Problems) -> Outcome {
     let shown = warn_of(published);
     for problem in problems.first() {
         message(problem);
     }
     let skipped = problems.count();
     if skipped > 0 {
-        message(format_args!("{skipped} records were left out or are for root alone"));
+        message(format_args!("{} left out or for root alone", counted(skipped, "record")));
     }
-    let seconds = begun.elapsed().as_secs_f64();
-    say(format_args!(
-        "generation {}: {} entries in {} directories, {:.1} s ({:.0} entries/s), {} in {} shards, \
-         {skipped} skipped",
-        published.generation,
-        published.entries,
-        counts.directories.load(Ordering::Relaxed),
-        seconds,
-        published.entries as f64 / seconds,
-        human_size(published.bytes as i64),
-        published.shards,
-    ))?;
-    Ok(shown)
+    shown
+}
+
+/// What became of an import.
+struct Summary<'a> {
+    published: &'a Published,
+    directories: u64,
+    /// Records that were left out or are for root alone.
+    skipped: u64,
+    seconds: f64,
+}
+
+impl Summary<'_> {
+    fn print(&self) -> anyhow::Result<()> {
+        let Summary { published, directories, skipped, seconds } = self;
+        say(format_args!(
+            "generation {}: {} in {}, {seconds:.1} s ({:.0} entries/s), {} in {}, {skipped} skipped",
+            published.generation,
+            counted(published.entries, "entry"),
+            counted(directories, "directory"),
+            published.entries as f64 / seconds,
+            human_size(published.bytes as i64),
+            counted(published.shards, "shard"),
+        ))
+    }
+
+    /// Prints an object whose keys are those of 'canopy index --json'.
+    fn print_json(&self, root: &str, outcome: Outcome) -> anyhow::Result<()> {
+        say(json!({
+            "generation": self.published.generation,
+            "unchanged": self.published.is_unchanged,
+            "complete": outcome == Outcome::Complete,
+            "entries": self.published.entries,
+            "directories": self.directories,
+            "seconds": self.seconds,
+            "bytes": self.published.bytes,
+            "shards": self.published.shards,
+            "skipped": self.skipped,
+            "sources": [root],
+        }))
+    }
 }

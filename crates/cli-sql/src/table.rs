@@ -4,7 +4,7 @@ use anyhow::Context;
 use canopy::commands::table::{Arguments, Command, FormatName};
 use canopy::options::threads;
 use canopy::places;
-use canopy::{Outcome, message, say};
+use canopy::{Outcome, counted, message, say};
 use canopy_index::{Disk, Index, TableFormat, TableKind, TableRecord, Writer, WriterOptions};
 use canopy_read::to_path;
 use canopy_sql::{AttachedFormat, DerivedRows};
@@ -95,8 +95,9 @@ fn open(index: Option<PathBuf>) -> anyhow::Result<Writer> {
 
 fn report(name: &str, rows: DerivedRows, generation: u64) -> anyhow::Result<()> {
     say(format_args!(
-        "generation {generation}: table {name}, {} rows in {} classes",
-        rows.rows, rows.classes
+        "generation {generation}: table {name}, {} in {}",
+        counted(rows.rows, "row"),
+        counted(rows.classes, "class")
     ))
 }
 

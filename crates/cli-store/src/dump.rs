@@ -4,7 +4,7 @@ use crate::show::{self, stdout};
 use crate::sstable;
 use crate::storage::{Place, find_table, open_object, open_storage};
 use canopy::commands::store::Dump;
-use canopy::{Outcome, message};
+use canopy::{Outcome, counted, message};
 use canopy_store::manifest::{LogStart, Manifest};
 use canopy_store::{
     Change, Direction, Environment, Error, Key, KeyRange, KeyRef, Layout, MergeOperator, Object,
@@ -378,7 +378,10 @@ impl Dumping {
             message(format_args!("{name}: a fence of epoch {}", info.epoch));
         }
         if torn > 0 {
-            message(format_args!("{name}: its last {torn} bytes are torn, or being written"));
+            message(format_args!(
+                "{name}: its end of {} is torn, or being written",
+                counted(torn, "byte")
+            ));
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! What a manifest says, as text and as JSON.
 
 use crate::show;
+use canopy::counted;
 use canopy::options::age;
 use canopy_store::manifest::{Hold, JobKind, LogStart, Manifest, Phase, Run, SstableRef, State};
 use canopy_store::{Object, TableId};
@@ -116,15 +117,14 @@ impl Sums {
 
     fn line(&self) -> String {
         format!(
-            "{} SSTables, {} bytes, {} records ({} deletes, {} merges), {} bytes a record, {} \
-             range deletes",
-            self.sstables,
-            self.bytes,
-            self.records,
-            self.deletes,
-            self.merges,
+            "{}, {}, {} ({}, {}), {} bytes a record, {}",
+            counted(self.sstables, "SSTable"),
+            counted(self.bytes, "byte"),
+            counted(self.records, "record"),
+            counted(self.deletes, "delete"),
+            counted(self.merges, "merge"),
             bytes_per(self.bytes, self.records),
-            self.range_deletes
+            counted(self.range_deletes, "range delete")
         )
     }
 }

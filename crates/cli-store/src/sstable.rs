@@ -3,7 +3,7 @@
 use crate::manifest::{bytes_per, print_aligned};
 use crate::show::{self, stdout};
 use crate::storage::{Place, open_object};
-use canopy::Outcome;
+use canopy::{Outcome, counted};
 use canopy_store::ObjectKind;
 use canopy_store::sstable::{BlockCache, Sstable, SstableInfo, VERSION};
 use serde_json::{Value, json};
@@ -112,8 +112,8 @@ fn print(sstable: &Sstable, blocks: &Blocks, output: &mut dyn Write) -> io::Resu
             bytes_per(bytes, info.records)
         )?;
     }
-    let (deletes, merges) = (info.deletes, info.merges);
-    writeln!(output, "records      {} ({deletes} deletes, {merges} merges)", info.records)?;
+    let (deletes, merges) = (counted(info.deletes, "delete"), counted(info.merges, "merge"));
+    writeln!(output, "records      {} ({deletes}, {merges})", info.records)?;
     if let Some((first, last)) = &properties.ends {
         writeln!(output, "first key    {}", show::key(first.as_ref()))?;
         writeln!(output, "last key     {}", show::key(last.as_ref()))?;

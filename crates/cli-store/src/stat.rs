@@ -3,7 +3,7 @@
 use crate::manifest;
 use crate::show::{stdout, text};
 use crate::storage::{find_table, open_storage};
-use canopy::{Outcome, message};
+use canopy::{Outcome, counted, message};
 use canopy_store::manifest::Manifest;
 use canopy_store::storage::Listed;
 use canopy_store::{Environment, Object, TableId, garbage, inspect};
@@ -89,7 +89,8 @@ fn print(found: &Found, output: &mut dyn Write) -> io::Result<()> {
     }
     if let Ok(garbage) = &found.garbage {
         let bytes: u64 = garbage.iter().map(|listed| listed.size_bytes).sum();
-        writeln!(output, "garbage      {} objects, {bytes} bytes", garbage.len())?;
+        let (objects, bytes) = (counted(garbage.len(), "object"), counted(bytes, "byte"));
+        writeln!(output, "garbage      {objects}, {bytes}")?;
         for listed in garbage {
             writeln!(output, "  {}: {} bytes", text(listed.name.as_bytes()), listed.size_bytes)?;
         }

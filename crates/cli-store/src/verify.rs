@@ -7,7 +7,7 @@
 use crate::show::stdout;
 use crate::sstable;
 use crate::storage::{Place, find_table, open_storage, tables};
-use canopy::Outcome;
+use canopy::{Outcome, counted};
 use canopy_store::manifest::{Hold, Manifest, Parent, Phase, SstableId, State};
 use canopy_store::sstable::{BlockCache, Sstable};
 use canopy_store::{
@@ -250,8 +250,8 @@ impl Verification {
         }
         log.last = Some((number, info));
         if info.torn_bytes > 0 {
-            let torn = info.torn_bytes;
-            self.note(&format!("{name}: its last {torn} bytes are torn, or being written"))?;
+            let torn = counted(info.torn_bytes, "byte");
+            self.note(&format!("{name}: its end of {torn} is torn, or being written"))?;
         }
         Ok(())
     }
@@ -260,13 +260,16 @@ impl Verification {
         let Counts { tables, manifests, sstables, segments, bytes } = self.counts;
         let faults = match self.faults {
             0 => "no faults".into(),
-            1 => "1 fault".into(),
-            faults => format!("{faults} faults"),
+            faults => counted(faults, "fault"),
         };
         writeln!(
             self.output,
-            "{tables} tables, {manifests} manifests, {sstables} SSTables, {segments} segments, \
-             {bytes} bytes read: {faults}"
+            "{}, {}, {}, {}, {} read: {faults}",
+            counted(tables, "table"),
+            counted(manifests, "manifest"),
+            counted(sstables, "SSTable"),
+            counted(segments, "segment"),
+            counted(bytes, "byte")
         )?;
         self.output.flush()
     }

@@ -21,7 +21,7 @@ pub use worker::{Worker, is_worker, terminal_width};
 
 use anyhow::Context;
 use canopy::commands::sql::FormatName;
-use canopy::message;
+use canopy::{counted, message};
 use canopy_sql::{AnswerFormat, Error, Session, blank, statement_end};
 use canopy_text::safe::TerminalWriter;
 use dot::Flow;
@@ -149,8 +149,7 @@ impl Prompt {
         let begun = Instant::now();
         let rows = self.answer(text)?;
         if self.timer {
-            let rows = if rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") };
-            eprintln!("{rows}, {:.3} s", begun.elapsed().as_secs_f64());
+            eprintln!("{}, {:.3} s", counted(rows, "row"), begun.elapsed().as_secs_f64());
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! How far a long query is, on standard error if that is a terminal, until the first row is
 //! printed.
 
+use canopy::counted;
 use canopy_sql::{Progress, Running};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
@@ -106,7 +107,8 @@ fn text(progress: Progress, elapsed: Duration) -> String {
     let Progress { rows, begun, units } = progress;
     let seconds = elapsed.as_secs();
     format!(
-        "{seconds} s, {begun} of {units} pieces of the index begun, {} rows read",
-        HumanCount(rows)
+        "{seconds} s, {begun} of {} of the index begun, {} read",
+        counted(units, "piece"),
+        counted(HumanCount(rows), "row")
     )
 }

@@ -48,6 +48,9 @@ pub struct Arguments {
     /// Form of a GUFI trace [default: what its first record tells]
     #[arg(long, value_name = "FORM", value_enum)]
     trace_form: Option<FormName>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 impl Arguments {

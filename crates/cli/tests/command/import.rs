@@ -369,6 +369,29 @@ fn csv_and_ndjson_by_way_of_the_command() {
 }
 
 #[test]
+fn programs_get_one_object() {
+    let place = Place::new();
+    let (csv, index) = (place.path("a.csv"), place.path("index"));
+    let text = "path,type,mode,uid,gid,size,mtime
+        /d,d,755,0,0,0,0\n/d/x,f,600,0,0,7,0\n/d/y,q,0,0,0,0,0";
+    fs::write(&csv, text.replace("        ", "")).unwrap();
+    let words =
+        ["import", "--format", "csv", "--lenient", "--root", "/d", "--json"].map(OsStr::new);
+    let output = place.canopy(&index, &[&words, &[csv.as_os_str()][..]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let mut object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for key in ["seconds", "bytes"] {
+        let number = object.as_object_mut().unwrap().remove(key);
+        assert!(number.unwrap().as_f64() > Some(0.0), "{key}");
+    }
+    let expected = serde_json::json!({
+        "generation": 1, "unchanged": false, "complete": false, "entries": 1, "directories": 1,
+        "shards": 1, "skipped": 1, "sources": ["/d"],
+    });
+    assert_eq!(object, expected);
+}
+
+#[test]
 fn a_source_has_a_name_and_builders_have_their_memory() {
     let place = Place::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
