@@ -12,12 +12,11 @@ mod config;
 mod counted;
 pub mod interrupt;
 pub mod limits;
-mod new_file;
+mod new_files;
 mod offered;
 pub mod options;
 mod outcome;
 pub mod places;
-mod replacement;
 
 pub use counted::counted;
 pub use outcome::{Outcome, message, say, warn_of};

@@ -1,14 +1,14 @@
 //! `canopy export`
 
 use crate::counted;
+use crate::new_files::{Directory, NewFiles, Old};
 use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message};
-use crate::replacement::Replacements;
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use canopy_text::safe::TerminalWriter;
 use canopy_tools::export::{self, Format, Output};
 use std::ffi::OsString;
-use std::fs;
+use std::fs::File;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -81,7 +81,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if arguments.parts.is_some() && !matches!(format, Format::GufiTrace { .. }) {
         bail!("only gufi-trace has parts");
     }
-    let files = arguments.output.as_ref().map(|_| Replacements::new()).transpose()?;
+    let files = arguments.output.as_ref().map(|_| NewFiles::new()).transpose()?;
     let index = arguments.read.open(index)?;
     let to = arguments.output.as_deref().zip(files.as_ref());
     let open = || outputs(format, to, arguments.parts);
@@ -110,7 +110,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
 /// Opens what is written to, if that is no terminal or the format is for people to read.
 fn outputs(
     format: Format,
-    to: Option<(&Path, &Replacements)>,
+    to: Option<(&Path, &NewFiles)>,
     parts: Option<usize>,
 ) -> anyhow::Result<Vec<Output>> {
     let safe = |output: Output, terminal: bool| -> anyhow::Result<Output> {
@@ -120,9 +120,7 @@ fn outputs(
         );
         Ok(if terminal { Box::new(TerminalWriter::new(output)) } else { output })
     };
-    let create = |path: &Path, files: &Replacements| -> anyhow::Result<Output> {
-        let file =
-            files.create(path).with_context(|| format!("cannot create {}", path.display()))?;
+    let opened = |file: File| {
         let terminal = file.is_terminal();
         safe(Box::new(file), terminal)
     };
@@ -132,12 +130,15 @@ fn outputs(
             let terminal = stdout.is_terminal();
             Ok(vec![safe(Box::new(stdout), terminal)?])
         }
-        (Some((path, files)), None) => Ok(vec![create(path, files)?]),
-        (Some((directory, files)), Some(parts)) => {
-            fs::create_dir_all(directory)
-                .with_context(|| format!("cannot create {}", directory.display()))?;
+        (Some((path, files)), None) => {
+            let (directory, name) = Directory::of(path)?;
+            Ok(vec![opened(files.create(&directory, name, Old::Kept)?)?])
+        }
+        (Some((path, files)), Some(parts)) => {
+            let directory = Directory::make(path)?;
             (0..parts.max(1))
-                .map(|part| create(&directory.join(format!("part-{part:04}.trace")), files))
+                .map(|part| format!("part-{part:04}.trace"))
+                .map(|name| opened(files.create(&directory, name.as_ref(), Old::Kept)?))
                 .collect()
         }
     }

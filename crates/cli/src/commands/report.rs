@@ -1,7 +1,7 @@
 //! `canopy report`
 
 use super::report_per_user::{AT_A_TIME, become_reader, write_pages};
-use crate::new_file;
+use crate::new_files::{Directory, NewFiles, Old};
 use crate::offered::Offered;
 use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
@@ -139,6 +139,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         arguments.html = true;
         threads = threads.div_ceil(AT_A_TIME);
     }
+    let files = arguments.output.as_ref().map(|_| NewFiles::new()).transpose()?;
     let index = arguments.read.open(index)?;
     let options = ReportOptions {
         sections,
@@ -157,10 +158,11 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if !failed.is_empty() && report.paths.is_empty() {
         return Ok(Outcome::Partial);
     }
-    if let (true, Some(directory)) = (arguments.csv, &arguments.output)
+    let to = arguments.output.as_deref().zip(files.as_ref());
+    if let (true, Some((directory, files))) = (arguments.csv, to)
         && (arguments.section.len() != 1 || directory.is_dir())
     {
-        write_each_csv(&report, &options, directory)?;
+        write_each_csv(&report, &options, directory, files)?;
         return Ok(Outcome::of_errors(&failed));
     }
     let write = |output: &mut dyn Write| -> anyhow::Result<()> {
@@ -176,8 +178,12 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         }
         Ok(output.flush()?)
     };
-    match &arguments.output {
-        Some(path) => new_file::write_at(path, &write)?,
+    match to {
+        Some((path, files)) => {
+            let (directory, name) = Directory::of(path)?;
+            write(&mut BufWriter::new(files.create(&directory, name, Old::Replaced)?))?;
+            files.publish()?;
+        }
         None if arguments.json => write(&mut BufWriter::new(stdout_for_json()))?,
         None => write(&mut BufWriter::new(std::io::stdout()))?,
     }
@@ -229,17 +235,17 @@ fn write_each_csv(
     report: &Report,
     options: &ReportOptions,
     directory: &Path,
+    files: &NewFiles,
 ) -> anyhow::Result<()> {
-    let opened = new_file::own_directory(directory)?;
+    let opened = Directory::make_own(directory)?;
     for section in Section::ALL.iter().filter(|section| options.sections.has(**section)) {
         let name = format!("{}.csv", section.name());
-        let write = |output: &mut dyn Write| -> anyhow::Result<()> {
-            Ok(report::write_csv(report, *section, output)?)
-        };
-        new_file::write_in(&opened, name.as_ref(), &write)
-            .with_context(|| format!("cannot create {}", directory.join(name).display()))?;
+        let file = files.create(&opened, name.as_ref(), Old::Distrusted)?;
+        let mut output = BufWriter::new(file);
+        report::write_csv(report, *section, &mut output)?;
+        output.flush()?;
     }
-    Ok(())
+    files.publish()
 }
 
 /// Writes a report as JSON, with an end of line.

@@ -4,8 +4,8 @@
 //! that the kernel decides what is on the page. It is this command line again, with `--as-user`, and
 //! its standard output is a file that root has made: users need no access to the directory.
 
+use crate::new_files::{Directory, NewFiles, Old};
 use crate::outcome::{Outcome, message};
-use crate::replacement::Replacements;
 use anyhow::Context;
 use canopy_credentials::{become_user, close_all_but_standard};
 use canopy_text::user_or_number;
@@ -18,7 +18,7 @@ use std::fmt::Write;
 use std::fs::{DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,17 +31,18 @@ const NOBODYS_GROUP: u32 = 65_534;
 /// Writes the pages of these users into a directory, which must not exist. To be called before
 /// other threads are there.
 pub(super) fn write_pages(directory: &Path, users: Vec<u32>) -> anyhow::Result<Outcome> {
-    let pages = Replacements::new()?;
+    let pages = NewFiles::new()?;
     DirBuilder::new()
         .mode(0o700)
         .create(directory)
         .with_context(|| format!("cannot create {}", directory.display()))?;
+    let directory = Directory::make_own(directory)?;
     let users = Mutex::new(users.into_iter());
     let is_complete = AtomicBool::new(true);
     let work = || {
         loop {
             let Some(uid) = users.lock().next() else { return };
-            match write_page(&pages, directory, uid) {
+            match write_page(&pages, &directory, uid) {
                 Ok(Outcome::Complete) => continue,
                 Ok(_) => {}
                 Err(error) => message(format_args!("{}: {error:#}", user_or_number(uid))),
@@ -53,16 +54,12 @@ pub(super) fn write_pages(directory: &Path, users: Vec<u32>) -> anyhow::Result<O
     Ok(if is_complete.into_inner() { Outcome::Complete } else { Outcome::Partial })
 }
 
-fn write_page(pages: &Replacements, directory: &Path, uid: u32) -> anyhow::Result<Outcome> {
+fn write_page(pages: &NewFiles, directory: &Directory, uid: u32) -> anyhow::Result<Outcome> {
     let user = known_user(uid);
-    let path = directory.join(file_name(uid, user.as_ref()));
-    let create = || {
-        let file = pages.create(&path)?;
-        file.set_permissions(Permissions::from_mode(0o600))?;
-        Ok((file.try_clone()?, file))
-    };
-    let created: std::io::Result<_> = create();
-    let (page, output) = created.with_context(|| format!("cannot create {}", path.display()))?;
+    let name = file_name(uid, user.as_ref());
+    let page = pages.create(directory, name.as_ref(), Old::Distrusted)?;
+    page.set_permissions(Permissions::from_mode(0o600))?;
+    let output = page.try_clone()?;
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     words.insert(end, format!("--as-user={}", credentials(uid, user)?).into());
@@ -72,13 +69,13 @@ fn write_page(pages: &Replacements, directory: &Path, uid: u32) -> anyhow::Resul
     let ended = ended.context("cannot run canopy for that user")?;
     // With 1, the page has those of several PATHs that could be answered.
     let is_partial = ended.status.code() == Some(1) && page.metadata()?.len() > 0;
-    let settled = pages.settle(&path, ended.status.success() || is_partial);
+    let settled = pages.settle(name.as_ref(), ended.status.success() || is_partial);
     let told = String::from_utf8_lossy(&ended.stderr);
     for line in told.lines() {
         let line = line.strip_prefix("canopy: ").unwrap_or(line);
         message(format_args!("{}: {line}", user_or_number(uid)));
     }
-    settled.with_context(|| format!("cannot write {}", path.display()))?;
+    settled?;
     let is_explained = ended.status.code().is_some() && !told.is_empty();
     anyhow::ensure!(
         ended.status.success() || is_explained,
@@ -107,9 +104,9 @@ fn credentials(uid: u32, user: Option<User>) -> anyhow::Result<String> {
 }
 
 /// Returns the name of a user's page, which no other user's is.
-fn file_name(uid: u32, user: Option<&User>) -> PathBuf {
+fn file_name(uid: u32, user: Option<&User>) -> String {
     let name = user.map(|user| &user.name).filter(|name| !name.starts_with("uid-"));
-    let Some(name) = name else { return format!("uid-{uid}.html").into() };
+    let Some(name) = name else { return format!("uid-{uid}.html") };
     let mut escaped = String::new();
     for (at, byte) in name.bytes().enumerate() {
         let is_plain = byte.is_ascii_alphanumeric() || b"_@$".contains(&byte);
@@ -118,7 +115,7 @@ fn file_name(uid: u32, user: Option<&User>) -> PathBuf {
             false => write!(escaped, "%{byte:02X}"),
         };
     }
-    (escaped + ".html").into()
+    escaped + ".html"
 }
 
 /// Becomes the user whose page this process writes, with these groups, and ends with the parent.
@@ -156,11 +153,11 @@ mod tests {
                 uid: Uid::from_raw(7),
                 gid: Gid::from_raw(7),
                 gecos: CString::default(),
-                dir: PathBuf::new(),
-                shell: PathBuf::new(),
+                dir: "".into(),
+                shell: "".into(),
             };
-            assert_eq!(file_name(7, Some(&user)), Path::new(expected));
+            assert_eq!(file_name(7, Some(&user)), expected);
         }
-        assert_eq!(file_name(7, None), Path::new("uid-7.html"));
+        assert_eq!(file_name(7, None), "uid-7.html");
     }
 }

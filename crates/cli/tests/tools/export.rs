@@ -551,6 +551,18 @@ fn a_file_that_is_replaced_keeps_its_permissions() {
         let shown = Command::new("getfacl").arg("-n").arg(&file).output().unwrap().stdout;
         assert!(String::from_utf8_lossy(&shown).contains("user:2002:r"));
     }
+    // It gets no ACL from the directory, either.
+    let plain = case.place.path("out/plain");
+    std::fs::write(&plain, "old").unwrap();
+    std::fs::set_permissions(&plain, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let out = plain.parent().unwrap();
+    let acl = Command::new("setfacl").args(["-d", "-m", "u:2002:rw"]).arg(out).status();
+    case.exported(&root(), "csv", &["-o".as_ref(), plain.as_os_str()]);
+    assert_eq!(plain.metadata().unwrap().mode() & 0o7777, 0o640);
+    if acl.is_ok_and(|status| status.success()) {
+        let shown = Command::new("getfacl").arg("-n").arg(&plain).output().unwrap().stdout;
+        assert!(!String::from_utf8_lossy(&shown).contains("2002"));
+    }
     // One file with two names stays one.
     std::fs::hard_link(&file, &hard).unwrap();
     write();
@@ -562,4 +574,37 @@ fn a_file_that_is_replaced_keeps_its_permissions() {
     let output = case.export(&user, "csv", &["-o".as_ref(), theirs.as_os_str()]);
     assert!(user.uid == 0 || !output.status.success());
     assert!(user.uid == 0 || std::fs::read(&theirs).unwrap() == b"mine");
+}
+
+#[test]
+fn nothing_is_exported_to_what_others_planted() {
+    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+    let case = Case::new(3406);
+    let (victim, shared) = (case.place.path("victim"), case.place.path("shared"));
+    std::fs::write(&victim, "precious").unwrap();
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let [link, pipe, file] = ["link", "pipe", "file"].map(|name| shared.join(name));
+    symlink(&victim, &link).unwrap();
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    std::fs::write(&file, "theirs").unwrap();
+    for path in [&link, &pipe, &file] {
+        lchown(path, Some(2001), Some(3001)).unwrap();
+        let output = case.export(&root(), "csv", &["-o".as_ref(), path.as_os_str()]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("what is there belongs to uid 2001"), "{said}");
+    }
+    assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+    assert_eq!(std::fs::read(&file).unwrap(), b"theirs");
+    // More parts than names are tried.
+    let parts = case.place.path("parts");
+    let words = ["-o".as_ref(), parts.as_os_str(), "--parts".as_ref(), "250".as_ref()];
+    for _ in 0..2 {
+        case.exported(&root(), "gufi-trace", &words);
+        let names = std::fs::read_dir(&parts).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        assert_eq!(names, (0..250).map(|part| format!("part-{part:04}.trace")).collect::<Vec<_>>());
+    }
 }
