@@ -25,6 +25,9 @@ pub enum Error {
     /// A symbolic link that is looked through leads to where the index knows nothing.
     #[error("{0}: this link leads out of the index, or through what is not for you to see")]
     LeadsOut(String),
+    /// More symbolic links are on the way than the kernel follows for one path.
+    #[error("{0}: too many levels of symbolic links")]
+    TooManyLinks(String),
     /// A relative path has nothing to begin from.
     #[error("cannot tell the working directory")]
     WorkingDirectory(#[source] std::io::Error),
@@ -34,6 +37,12 @@ impl Error {
     /// Returns whether a path that the user gave has no answer, which leaves the answers for other
     /// paths.
     pub fn is_of_path(&self) -> bool {
-        matches!(self, Error::NotCovered { .. } | Error::NotFound(_) | Error::LeadsOut(_))
+        match self {
+            Error::NotCovered { .. }
+            | Error::NotFound(_)
+            | Error::LeadsOut(_)
+            | Error::TooManyLinks(_) => true,
+            Error::Index(_) | Error::WorkingDirectory(_) => false,
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::inode::Inode;
-use crate::links::{Links, Resolved, parent_of};
+use crate::links::{LINKS_MAX, Links, Resolved, parent_of};
 use crate::locate::{Start, absolute_path, to_path};
 use crate::resolve::{locate, locate_all};
 use canopy_index::Index;
@@ -34,8 +34,10 @@ fn follow_start(index: &Index, start: Start, given: &OsStr) -> Result<Start> {
 pub enum Lost {
     /// The index has nothing there, or not for the caller to see.
     Missing,
-    /// It leads to itself, or through what is no directory.
+    /// It leads through what is no directory.
     Unreachable,
+    /// It leads to itself, or through too many links.
+    Loop,
     /// The index does not cover it.
     Outside,
 }
@@ -45,6 +47,7 @@ impl Lost {
     pub fn error(self, given: String) -> Error {
         match self {
             Lost::Outside => Error::LeadsOut(given),
+            Lost::Loop => Error::TooManyLinks(given),
             Lost::Missing | Lost::Unreachable => Error::NotFound(given),
         }
     }
@@ -56,7 +59,8 @@ pub fn inode_followed(
     links: &Links,
     start: &Start,
 ) -> std::result::Result<Inode, Lost> {
-    match links.follow(&absolute_path(&start.source, &start.path), &start.inode.target) {
+    let link = absolute_path(&start.source, &start.path);
+    match links.follow_after(start.links, &link, &start.inode.target) {
         Resolved::Entry(reached) => Ok(reached.inode),
         _ => followed(index, links, start.clone()).map(|found| found.inode),
     }
@@ -71,17 +75,20 @@ pub fn followed(index: &Index, links: &Links, start: Start) -> std::result::Resu
     }
     let link = absolute_path(&start.source, &start.path);
     let target = &start.inode.target;
-    let reached = match links.follow(&link, target) {
-        Resolved::Entry(reached) => reached.absolute,
+    let (reached, before) = match links.follow_after(start.links, &link, target) {
+        Resolved::Entry(reached) => (reached.absolute, reached.links),
         Resolved::Missing => return Err(Lost::Missing),
-        Resolved::NotDirectory | Resolved::Loop => return Err(Lost::Unreachable),
+        Resolved::NotDirectory => return Err(Lost::Unreachable),
+        Resolved::Loop => return Err(Lost::Loop),
         Resolved::Unknown if target.is_empty() => return Err(Lost::Missing),
-        Resolved::Unknown if target.starts_with('/') => target.clone(),
-        Resolved::Unknown => join_absolute(parent_of(&link), target),
+        Resolved::Unknown if target.starts_with('/') => (target.clone(), start.links + 1),
+        Resolved::Unknown => (join_absolute(parent_of(&link), target), start.links + 1),
     };
     let found = match locate(index, to_path(&reached).as_os_str()) {
-        Ok(found) => found,
+        Ok(found) if before + found.links > LINKS_MAX => return Err(Lost::Loop),
+        Ok(found) => Start { links: before + found.links, ..found },
         Err(Error::NotCovered { .. }) => return Err(Lost::Outside),
+        Err(Error::TooManyLinks(_)) => return Err(Lost::Loop),
         Err(_) => return Err(Lost::Missing),
     };
     match found.inode.attributes.file_type() {

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Links that the kernel follows for one path.
-const LINKS_MAX: u32 = 40;
+pub(crate) const LINKS_MAX: u32 = 40;
 
 /// What a link leads to.
 #[derive(Clone, Debug)]
@@ -41,6 +41,8 @@ pub struct ResolvedEntry {
     pub path: String,
     /// What it is.
     pub inode: Inode,
+    /// How many links were followed, those before this one included.
+    pub links: u32,
 }
 
 /// What a name in a directory is.
@@ -100,6 +102,7 @@ pub struct Trail {
     searched: bool,
     /// What is to be followed from there, the next last; an empty name asks for a directory.
     rest: Vec<String>,
+    /// How many links were followed.
     links: u32,
 }
 
@@ -205,6 +208,11 @@ impl Trail {
         directory
     }
 
+    /// Returns how many links were followed.
+    pub fn links(&self) -> u32 {
+        self.links
+    }
+
     /// Returns the directory that was reached.
     pub fn directory(&self) -> &str {
         &self.directory
@@ -247,13 +255,19 @@ impl Links {
     /// Where the link at an absolute path leads; both escaped. A file that cannot be read counts as
     /// unknown.
     pub fn follow(&self, absolute: &str, target: &str) -> Resolved {
+        self.follow_after(0, absolute, target)
+    }
+
+    /// Where the link leads if so many others were followed on the way to it.
+    pub fn follow_after(&self, before: u32, absolute: &str, target: &str) -> Resolved {
         match target {
             "" => Resolved::Unknown,
-            target => self.go(parent_of(absolute), target).unwrap_or(Resolved::Unknown),
+            _ if before >= LINKS_MAX => Resolved::Loop,
+            target => self.go(before, parent_of(absolute), target).unwrap_or(Resolved::Unknown),
         }
     }
 
-    fn go(&self, directory: &str, target: &str) -> Result<Resolved> {
+    fn go(&self, before: u32, directory: &str, target: &str) -> Result<Resolved> {
         let known = |directory: &str, name: &str| {
             let listed = || self.lists(directory);
             Ok(Some(match name {
@@ -262,11 +276,14 @@ impl Links {
                 name => NameKind::of(self.inode(&join_absolute(directory, name))?, listed)?,
             }))
         };
-        Ok(match Trail::new(directory, target).go(&self.index, known)? {
+        let mut trail = Trail::new(directory, target);
+        trail.links += before;
+        Ok(match trail.go(&self.index, known)? {
             Some(TrailEnd::At(absolute)) => {
                 match (self.inode(&absolute)?, source_of(&self.index, &absolute)) {
                     (Some(inode), Some((_, path))) => {
-                        Resolved::Entry(Box::new(ResolvedEntry { absolute, path, inode }))
+                        let links = trail.links;
+                        Resolved::Entry(Box::new(ResolvedEntry { absolute, path, inode, links }))
                     }
                     _ => Resolved::Unknown,
                 }

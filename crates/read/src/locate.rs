@@ -29,6 +29,8 @@ pub struct Start {
     /// The index as it is seen from here, which holds more than what was opened where the path
     /// leads through directories that cannot be listed.
     pub view: Arc<Index>,
+    /// How many symbolic links are on the way of the given path.
+    pub links: u32,
 }
 
 impl Start {
@@ -41,7 +43,8 @@ impl Start {
     pub fn of_source(view: &Arc<Index>, source: &SourceRecord) -> Self {
         let given = unescape(&source.root).into_owned();
         let inode = root_inode(source);
-        Start { given, source: source.clone(), path: String::new(), inode, view: view.clone() }
+        let (source, view) = (source.clone(), view.clone());
+        Start { given, source, path: String::new(), inode, view, links: 0 }
     }
 
     /// How many components its path has.

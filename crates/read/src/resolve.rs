@@ -74,13 +74,17 @@ fn resolve(index: &Index, given: &OsStr) -> Result<Place> {
         None => ("", Some(&*text)),
     };
     let not_found = || Error::NotFound(given.to_string_lossy().into_owned());
-    let (directory, found) = follow(index, &base, way)?;
-    let path = match (found, name) {
-        (true, Some(name)) => join_absolute(&directory, name),
-        _ => directory,
+    let (trail, end) = follow(index, &base, way)?;
+    let (path, found) = match (end, name) {
+        (TrailEnd::Loop, _) => {
+            return Err(Error::TooManyLinks(given.to_string_lossy().into_owned()));
+        }
+        (TrailEnd::At(directory), Some(name)) => (join_absolute(&directory, name), true),
+        (TrailEnd::At(directory), None) => (directory, true),
+        (_, _) => (trail.directory().to_owned(), false),
     };
     if found && let Some(start) = entry_at(index, given, &path)? {
-        return Ok(Place::Entry(Box::new(start)));
+        return Ok(Place::Entry(Box::new(Start { links: trail.links(), ..start })));
     }
     match source_of(&index.seen_from(&path)?, &path) {
         Some(_) => Err(not_found()),
@@ -136,11 +140,11 @@ fn entry_at(index: &Index, given: &OsStr, path: &str) -> Result<Option<Start>> {
     let Some((source, path)) = source_of(&view, path) else { return Ok(None) };
     let Some(inode) = look_up(&view, source, &path)? else { return Ok(None) };
     let (given, source) = (given.as_bytes().to_vec(), source.clone());
-    Ok(Some(Start { given, source, path, inode, view: Arc::new(view) }))
+    Ok(Some(Start { given, source, path, inode, view: Arc::new(view), links: 0 }))
 }
 
-/// Follows a path to a directory; returns how far it goes, and whether that is all the way.
-fn follow(index: &Index, base: &str, path: &str) -> Result<(String, bool)> {
+/// Follows a path to a directory; returns how far it goes, and where that is.
+fn follow(index: &Index, base: &str, path: &str) -> Result<(Trail, TrailEnd)> {
     let mut trail = Trail::of_path(base, path);
     loop {
         // What lies behind gates is seen only by those who know the way.
@@ -153,10 +157,8 @@ fn follow(index: &Index, base: &str, path: &str) -> Result<(String, bool)> {
                 false => Ok(None),
             }
         };
-        match trail.go(&view, known)? {
-            Some(TrailEnd::At(directory)) => return Ok((directory, true)),
-            Some(_) => return Ok((trail.directory().to_owned(), false)),
-            None => {}
+        if let Some(end) = trail.go(&view, known)? {
+            return Ok((trail, end));
         }
     }
 }

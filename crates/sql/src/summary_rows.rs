@@ -172,6 +172,7 @@ impl Reader {
             path: path.to_owned(),
             inode,
             view: self.index.clone(),
+            links: 0,
         };
         let mut trees = Trees {
             reader: self,

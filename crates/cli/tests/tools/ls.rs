@@ -467,6 +467,31 @@ fn ls_does_not_go_around_in_loops() {
 }
 
 #[test]
+fn ls_has_gnus_order_of_versions() {
+    let site = Site::new();
+    let mut random = seeded(3110);
+    let alphabets = ["ab.~01", ".0A", "aZ.~-019_", ".~a0", "a.~01\u{e4} \u{1}"];
+    for (at, alphabet) in alphabets.map(|all| Vec::from_iter(all.chars())).iter().enumerate() {
+        let directory = site.tree.join(format!("empty/{at}"));
+        std::fs::create_dir(&directory).unwrap();
+        for _ in 0..300 {
+            let letter = |_| alphabet[random.random_range(0..alphabet.len())];
+            let name: String = (0..7).map(letter).collect();
+            let length = name.char_indices().nth(random.random_range(1..7)).unwrap().0;
+            if ![".", ".."].contains(&&name[..length]) {
+                std::fs::write(directory.join(&name[..length]), "").unwrap();
+            }
+        }
+    }
+    site.place.index(&site.index, &site.tree);
+    for line in ["-vAN1 --zero", "-va --zero", "-vr --zero"] {
+        for at in 0..alphabets.len() {
+            compare(&site, &words(&format!("{line} empty/{at}")), &site.tree, 0, &[TERMINAL]);
+        }
+    }
+}
+
+#[test]
 fn ls_says_where_links_lead_out_of_the_index() {
     let site = Site::new();
     std::os::unix::fs::symlink("/etc/passwd", site.tree.join("empty/outside")).unwrap();

@@ -163,7 +163,7 @@ impl Asked<'_> {
         run(self.who.as_ref(), self.directory, Path::new(self.tool[0]), &words)
     }
 
-    fn check(&self, place: &Place, expected: &Output) {
+    fn check(&self, place: &Place, expected: &Output) -> Output {
         let index = place.path("index");
         let mut all: Vec<&OsStr> = vec!["--index".as_ref(), index.as_os_str()];
         all.push(self.tool[0].as_ref());
@@ -181,6 +181,7 @@ impl Asked<'_> {
         if expected.stdout.is_empty() {
             assert_eq!(shown.status.code(), expected.status.code(), "{what}");
         }
+        shown
     }
 }
 
@@ -210,6 +211,48 @@ fn starts_are_resolved_as_by_the_kernel() {
             }
         }
     }
+}
+
+#[test]
+fn links_are_too_many_where_they_are_for_the_kernel() {
+    let place = Place::new();
+    let tree = place.path("t");
+    fs::create_dir_all(tree.join("end")).unwrap();
+    fs::write(tree.join("end/file"), "").unwrap();
+    symlink("end", tree.join("chain1")).unwrap();
+    for number in 1..50 {
+        symlink(format!("chain{number}"), tree.join(format!("chain{}", number + 1))).unwrap();
+        let directory = tree.join(number.to_string());
+        fs::create_dir(&directory).unwrap();
+        symlink(format!("../{}", number + 1), directory.join("s")).unwrap();
+    }
+    symlink("end", tree.join("50")).unwrap();
+    place.index(&place.path("index"), &tree);
+    let chains = (39..43).flat_map(|number| {
+        ["", "/", "/file", "/../chain1"].map(|end| format!("chain{number}{end}"))
+    });
+    let steps = (38..43)
+        .flat_map(|steps| ["", "/", "/.."].map(|end| format!("1{}{end}", "/s".repeat(steps))));
+    let mixed = (19..23).map(|number| format!("chain{number}/../chain20"));
+    let around = (39..42).map(|number| format!("../t/chain{number}/file"));
+    let paths: Vec<String> = chains.chain(steps).chain(mixed).chain(around).collect();
+    let all = ["1", "2", "3", "20"].map(str::to_owned);
+    let deep: [&[&str]; 4] = [&["du", "-aL"], &["du", "-L"], &["ls", "-1RL"], &["ls", "-1FL"]];
+    let too_many = |output: &Output| {
+        let said = String::from_utf8_lossy(&output.stderr).to_lowercase();
+        said.matches("too many levels of symbolic links").count()
+    };
+    let mut refused = 0;
+    let singly = TOOLS.iter().flat_map(|tool| paths.iter().map(|path| (*tool, path.clone())));
+    let deeply = deep.iter().flat_map(|tool| all.iter().map(|path| (*tool, path.clone())));
+    for (tool, path) in singly.chain(deeply) {
+        let asked = Asked { who: None, tool, directory: &tree, path };
+        let expected = asked.expected();
+        let shown = asked.check(&place, &expected);
+        assert_eq!(too_many(&shown), too_many(&expected), "{tool:?} {}", asked.path);
+        refused += too_many(&expected);
+    }
+    assert!(refused > 50);
 }
 
 #[test]

@@ -22,12 +22,10 @@ pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
 }
 
 /// Returns how long a name is without its suffix: all `.abc1` at its end, each of a dot, a letter
-/// or `~`, and then letters, digits and `~`. The first byte belongs to no suffix.
+/// or `~`, and then letters, digits and `~`. That can be all of it.
 fn without_suffix(name: &[u8]) -> usize {
     let (mut at, mut end) = (0, 0);
-    while at < name.len() {
-        at += 1;
-        end = at;
+    loop {
         while name.get(at) == Some(&b'.')
             && name.get(at + 1).is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'~')
         {
@@ -35,8 +33,12 @@ fn without_suffix(name: &[u8]) -> usize {
             let rest = name[at..].iter();
             at += rest.take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'~').count();
         }
+        if at == name.len() {
+            return end;
+        }
+        at += 1;
+        end = at;
     }
-    end
 }
 
 /// Compares, in turns, what is no number and what is one.
@@ -98,8 +100,11 @@ mod tests {
             ".",
             "..",
             ".a",
+            ".a.b",
             ".b~",
             ".b",
+            ".5",
+            "..5",
             "5",
             "A",
             "a~",

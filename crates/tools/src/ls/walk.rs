@@ -161,7 +161,7 @@ impl<'a> Walk<'a> {
         let index = self.index;
         match inode_followed(index, self.links(start), start) {
             Ok(inode) => Target::Mode(inode.attributes.mode),
-            Err(Lost::Missing | Lost::Unreachable) => Target::Missing,
+            Err(Lost::Missing | Lost::Unreachable | Lost::Loop) => Target::Missing,
             Err(Lost::Outside) => Target::Unknown,
         }
     }
@@ -310,9 +310,10 @@ impl<'a> Walk<'a> {
             Err(lost) => {
                 self.failed.add(Error::of_link(&given, lost), false);
                 match lost {
-                    Lost::Missing | Lost::Unreachable if !self.options.json => entry.forget(),
                     // It counts as itself.
-                    _ => entry.target = Target::Unknown,
+                    Lost::Outside => entry.target = Target::Unknown,
+                    _ if self.options.json => entry.target = Target::Unknown,
+                    _ => entry.forget(),
                 }
             }
         }

@@ -128,7 +128,7 @@ impl Search<'_, '_> {
             // Nothing lies below it that would have to be seen from there.
             Some((source, path)) if !is_dir => {
                 let (source, inode) = (source.clone(), reached.inode.clone());
-                Start { given: shown, source, path, inode, view: view.clone() }
+                Start { given: shown, source, path, inode, view: view.clone(), links: 0 }
             }
             _ => Start { given: shown, ..locate(view, to_path(&reached.absolute).as_os_str())? },
         };

@@ -104,7 +104,8 @@ pub(crate) fn start_at(
     }
     let given = quoted(&start.given);
     let say = |what: &str| (options.diagnostic)(&format!("{given}: {what}"));
-    match links.follow(&absolute_path(&start.source, &start.path), &start.inode.target) {
+    let link = absolute_path(&start.source, &start.path);
+    match links.follow_after(start.links, &link, &start.inode.target) {
         Resolved::Entry(reached) => {
             let there = locate(index, to_path(&reached.absolute).as_os_str())?;
             Ok((visit(Start { given: start.given, ..there }, true)?, false))
