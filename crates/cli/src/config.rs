@@ -74,35 +74,19 @@ const SOURCE_KEYS: [&str; 5] = ["path", "name", "exclude", "one_file_system", "n
 /// The keys of a file, each with its variable of the environment and what it means.
 pub const KEYS: [(&str, &str, &str); 10] = [
     ("index", "CANOPY_INDEX", "directory of the index, absolute"),
-    ("sources", "CANOPY_SOURCES", "absolute paths that 'canopy index' scans when it is told none"),
+    ("sources", "CANOPY_SOURCES", "absolute paths that 'canopy index' scans if told none"),
     ("threads", "CANOPY_THREADS", "threads of each command"),
     ("prune_names", "CANOPY_PRUNE_NAMES", "names that 'canopy index' leaves out"),
     ("prune_paths", "CANOPY_PRUNE_PATHS", "absolute paths that it leaves out, with all below them"),
-    (
-        "prune_fs",
-        "CANOPY_PRUNE_FS",
-        "types of file systems that it does not enter where they are mounted",
-    ),
+    ("prune_fs", "CANOPY_PRUNE_FS", "types of file systems whose mounts it does not enter"),
     (
         "sql_timeout",
         "CANOPY_SQL_TIMEOUT",
-        "time of a statement of 'canopy sql', such as \"90s\", \"15m\" or \"none\" [default: 1h]",
+        "time of a statement of SQL: \"90s\", \"15m\", \"none\" [1h]",
     ),
-    (
-        "sql_memory",
-        "CANOPY_SQL_MEMORY",
-        "memory of a statement, such as \"4G\" or \"none\" [default: half of the machine's]",
-    ),
-    (
-        "trust_fs",
-        "CANOPY_TRUST_FS",
-        "types of file systems, such as nfs4, whose modes and ACLs say who sees what (else: root)",
-    ),
-    (
-        "path_max",
-        "CANOPY_PATH_MAX",
-        "bytes of the longest path below a source of a directory that it reads [4096]",
-    ),
+    ("sql_memory", "CANOPY_SQL_MEMORY", "memory of one: \"4G\", \"none\" [half of the machine's]"),
+    ("trust_fs", "CANOPY_TRUST_FS", "types whose modes and ACLs decide, as nfs4 [else: root]"),
+    ("path_max", "CANOPY_PATH_MAX", "bytes of the longest path of a directory it reads [4096]"),
 ];
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();

@@ -77,10 +77,9 @@ fn config() -> String {
         "Two files in TOML, the second over the first:\n\
          \n  {SITE_FILE}\n  $XDG_CONFIG_HOME/canopy/config.toml (else \
          ~/.config/canopy/config.toml)\n\
-         \nThe second counts only if it belongs to root or to whoever runs canopy. The \
-         environment comes over the files,\n\
-         options come over both. A key replaces that of an earlier place as a whole; unknown keys \
-         are errors.\n\
+         \nThe second counts only if it belongs to root or to whoever runs canopy. The\n\
+         environment comes over the files, options come over both. A key replaces that of\n\
+         an earlier place as a whole; unknown keys are errors.\n\
          Lists in the environment are separated by blanks; a backslash keeps a blank.\n\
          \nKeys:\n{keys}\
          \nExample:\n\
@@ -95,11 +94,11 @@ fn config() -> String {
 
 fn environment() -> String {
     let variables: String =
-        KEYS.iter().map(|(_, name, what)| format!("  {name:22}{what}\n")).collect();
+        KEYS.iter().map(|(_, name, what)| format!("  {name:20}{what}\n")).collect();
     format!(
-        "{variables}  {:22}another file in place of {SITE_FILE}\n  {:22}where the user's own \
+        "{variables}  {:20}another file in place of {SITE_FILE}\n  {:20}where the user's own \
          config file is\n  \
-         {:22}where the prompt's history is (else ~/.local/state)\n\
+         {:20}where the prompt's history is (else ~/.local/state)\n\
          \nLists are separated by blanks. Empty variables count as unset.\n",
         "CANOPY_SITE_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME"
     )
@@ -107,8 +106,8 @@ fn environment() -> String {
 
 /// Which generation of an index is asked for.
 const AT: &str = "\
---at, --since and 'canopy diff' take the number of a generation, or a time, which means the last
-generation that was published by then:
+--at, --since and 'canopy diff' take the number of a generation, or a time, and
+mean the last generation that was published by then:
 
   41                       the generation with this number
   7d, 36h, 90m             so long ago: s, m, h, d or w
@@ -116,8 +115,9 @@ generation that was published by then:
   '2026-06-01 12:00', '3 days ago', yesterday
   now                      the current one
 
-'canopy index --keep 24h,14d,8w PATH' says which generations are kept from now on, at first none;
-'canopy info' lists those that there are. Only who writes an index sees its past.
+'canopy index --keep 24h,14d,8w PATH' says which generations are kept from now
+on, at first none; 'canopy info' lists those that there are. Only who writes an
+index sees its past.
 
   canopy find --at 7d /proj -size +1G
   canopy diff yesterday now /proj
@@ -127,9 +127,9 @@ generation that was published by then:
 
 /// What exit codes mean.
 pub const EXIT_CODES: &str = "  0  complete
-  1  partial: messages on standard error say what is missing; also a wrong expression of find, as
-     in find(1), faults that 'canopy store verify' found, and work that is done where standard
-     output cannot be written
+  1  partial: messages on standard error say what is missing; also a wrong
+     expression of find, as in find(1), faults that 'canopy store verify' found,
+     and work that is done where standard output cannot be written
   2  failed: nothing was changed; also a PATH of ls that is missing, as in ls(1)
 ";
 
@@ -137,19 +137,18 @@ fn prompt() -> String {
     let commands = super::sql::PROMPT_COMMANDS.iter();
     let commands: String = commands
         .map(|(name, argument, what)| {
-            format!("  {:31} {what}\n", format!("{name} {argument}").trim_end())
+            format!("  {:17}{what}\n", format!("{name} {argument}").trim_end())
         })
         .collect();
     format!(
-        "'canopy sql' without a query asks for statements. Each ends with ';' and may have \
-         several lines.\n\
+        "'canopy sql' without a query asks for statements. Each ends with ';' and may\n\
+         have several lines.\n\
          \n{commands}\
-         \nTab completes tables, columns, functions and commands. Ctrl-R searches what was typed \
-         before, Ctrl-C clears the\n\
-         line or stops the query under way, Ctrl-D ends the prompt. 'EXPLAIN SELECT ...' tells \
-         how many shards and row\n\
-         groups are read of how many.\n\
-         \nScripts ('canopy sql -f FILE', or standard input) are made of the same statements and \
-         commands.\n"
+         \nTab completes tables, columns, functions and commands. Ctrl-R searches what was\n\
+         typed before, Ctrl-C clears the line or stops the query under way, Ctrl-D ends\n\
+         the prompt. 'EXPLAIN SELECT ...' tells how many shards and row groups are read\n\
+         of how many.\n\
+         \nScripts ('canopy sql -f FILE', or standard input) are made of the same\n\
+         statements and commands.\n"
     )
 }

@@ -116,7 +116,7 @@ pub const PROMPT_COMMANDS: [(&str, &str, &str); 12] = [
     (".exit", "", "end the prompt, as exit, quit and \\q do"),
     (".help", "", "show this, as help does"),
     (".maxrows", "N|all", "show N rows of a table at most"),
-    (".mode", "MODE", "set the form of answers: box, csv, json, line, markdown, ndjson, table"),
+    (".mode", "MODE", "set the form: box, csv, json, line, markdown, ndjson, table"),
     (".nullvalue", "TEXT", "set what stands for NULL in tables"),
     (".output", "[FILE]", "write answers to a new FILE, or to standard output again"),
     (".pager", "on|off", "show answers by $PAGER (less -SRFX), in full width"),
