@@ -14,6 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,9 +36,9 @@ impl Directory {
     /// Opens the directory that a path is in, and returns the path's last name, too.
     pub fn of(path: &Path) -> anyhow::Result<(Self, &OsStr)> {
         let create = || format!("cannot create {}", path.display());
-        let name = path.file_name().ok_or(Errno::ISDIR).with_context(create)?;
-        let parent = path.parent().filter(|parent| *parent != Path::new(""));
-        let opened = Directory::open(parent.unwrap_or(Path::new(".")), OFlags::empty());
+        let name = path.file_name().filter(|_| !path.as_os_str().as_bytes().ends_with(b"/"));
+        let name = name.ok_or(Errno::ISDIR).with_context(create)?;
+        let opened = Directory::open(path.parent().unwrap_or(path), OFlags::empty());
         Ok((opened.with_context(create)?, name))
     }
 
@@ -67,8 +68,9 @@ impl Directory {
 
     fn open(path: &Path, flags: OFlags) -> io::Result<Self> {
         let flags = flags | OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let held = Arc::new(rustix::fs::open(path, flags, Mode::empty())?);
-        Ok(Directory { held, path: path.to_owned() })
+        // That of a name alone is empty.
+        let opened = rustix::fs::open(Path::new(".").join(path), flags, Mode::empty());
+        Ok(Directory { held: Arc::new(opened?), path: path.to_owned() })
     }
 
     fn open_file(&self, name: &OsStr, flags: OFlags, mode: u32) -> io::Result<File> {

@@ -597,6 +597,12 @@ fn nothing_is_exported_to_what_others_planted() {
     }
     assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
     assert_eq!(std::fs::read(&file).unwrap(), b"theirs");
+    // No file is made where a directory was meant.
+    let slash = format!("{}/", case.place.path("slash").display());
+    let output = case.export(&root(), "csv", &["-o", &*slash].map(OsStr::new));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(said, format!("canopy: cannot create {slash}: Is a directory\n"));
+    assert!(!case.place.path("slash").exists());
     // More parts than names are tried.
     let parts = case.place.path("parts");
     let words = ["-o".as_ref(), parts.as_os_str(), "--parts".as_ref(), "250".as_ref()];
