@@ -235,6 +235,13 @@ impl Settings {
     }
 }
 
+impl Source {
+    /// Returns whether it is to be scanned in a way of its own.
+    pub fn has_options(&self) -> bool {
+        !self.exclude.is_empty() || self.one_file_system || self.no_xattrs
+    }
+}
+
 /// Returns the namespace that the path of a source names.
 pub fn namespace_of(path: &Path) -> Option<&Path> {
     let bytes = path.as_os_str().as_bytes().strip_prefix(b"ns:")?;

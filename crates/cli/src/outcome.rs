@@ -1,5 +1,6 @@
 //! How commands end: what is said on standard error, and the exit code.
 
+use crate::config::{Source, settings};
 use crate::counted;
 use canopy_text::safe;
 use std::io::{self, Write};
@@ -121,6 +122,12 @@ pub fn warn_of(published: &canopy_index::Published) -> Outcome {
     }
     for (root, above) in &published.subtrees {
         note(format_args!("{root} lies in the source {above} and was replaced there"));
+        let path = canopy_read::to_path(root);
+        if settings().source(&path).is_some_and(Source::has_options) {
+            note(format_args!(
+                "warning: what the configuration says of {root} does not hold when {above} is                  scanned or updated; exclude it there"
+            ));
+        }
     }
     if published.closed_grants > 0 {
         note(format_args!(

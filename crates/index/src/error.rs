@@ -75,7 +75,8 @@ pub enum Error {
     },
     /// A file of the index was written by another version of Canopy.
     #[error(
-        "{path} has format {found}, this canopy reads format {expected}; remove the index and index its sources again"
+        "{path} has format {found}, this canopy reads format {expected}; {}",
+        if found > expected { "use the newer canopy that wrote it" } else { ANEW }
     )]
     Version {
         /// The file.
@@ -176,11 +177,14 @@ fn told(nearest: [Option<u64>; 2]) -> String {
 }
 
 /// Returns what to do about a damaged file: a writer replaces all but those that it reads itself.
+/// What helps if nothing of an index can be read.
+const ANEW: &str = "remove the index and index its sources again";
+
 fn remedy(path: &Path) -> &'static str {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     match name == b"CURRENT" || name.starts_with(b"manifests-") {
-        true => "remove the index and index its sources again",
-        false => "index the source again to replace it",
+        true => ANEW,
+        false => "index the source again, without --incremental, to replace it",
     }
 }
 

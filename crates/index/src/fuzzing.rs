@@ -9,6 +9,7 @@ use crate::class_lists::{ClassList, ListRecord, ListedClass};
 use crate::digest::Digests;
 use crate::disk::BLOCK_BYTES;
 use crate::error::Error;
+use crate::hidden::{HiddenSource, KnownSource, SealedSource};
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, Document, GrantRecord,
     Manifest, ScanRecord, ShardSet, SourceRecord,
@@ -50,6 +51,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "manifests", run: manifests, seeds: || of(all_manifests()) },
     Target { name: "unfinished", run: content::<UnfinishedRecord>, seeds: || of(unfinished()) },
     Target { name: "sealed", run: sealed, seeds: sealed_seeds },
+    Target {
+        name: "hidden",
+        run: |bytes| drop(postcard::take_from_bytes::<KnownSource>(bytes)),
+        seeds: hidden_seeds,
+    },
     Target {
         name: "summary",
         run: |bytes| drop(summaries::decode(bytes, None)),
@@ -97,14 +103,14 @@ pub fn unsealed(index: &Path, path: &str) -> Result<(Vec<SealedRecord>, Vec<Shar
     let mut sources = Vec::new();
     for ClassManifest { class, manifest, .. } in all.classes {
         let nobody = ClassPlace { tag: [255; 16], ..class.place };
-        files.add(nobody, &names.class(class.place), manifest.sealed);
+        files.add(nobody, &names.class(class.place), manifest.sealed, manifest.hidden);
         sources.extend(manifest.sources);
     }
     let mut records = Vec::new();
     for source in sources {
         records.extend(files.entry(source.id, path)?);
     }
-    Ok((records, files.behind(path)?.shards))
+    Ok((records, files.behind(path, &[])?.shards))
 }
 
 fn document(bytes: &[u8]) {
@@ -363,18 +369,20 @@ fn class_manifest() -> Manifest {
         sources: vec![source()],
         shards: shards(),
         sealed: vec![sealed],
+        hidden: vec![SealedSource { hash: [1; 16], salt: [2; 16], content: vec![3; 32] }],
         tables: vec![table],
     }
 }
 
 fn all_manifests() -> AllManifests {
-    let gated = shards();
+    let hidden = vec![HiddenSource { source: 1, passage: "/home/ann".to_owned() }];
+    let one = ClassManifest { class: class(), manifest: class_manifest(), gated: shards(), hidden };
     AllManifests {
         key: [9; 32],
         grants: packed(grants()),
         next_grant: 2,
         limits: Some((1024, 5)),
-        classes: vec![ClassManifest { class: class(), manifest: class_manifest(), gated }],
+        classes: vec![one],
         lists: packed(lists()),
         tables: tables(),
         queries: [("d".to_owned(), "SELECT size FROM entries".to_owned())].into(),
@@ -408,7 +416,6 @@ fn sealed_seeds() -> Vec<Vec<u8>> {
         listers: [1; 16],
         source: 1,
         root: "/home".to_owned(),
-        origin: Some(source()),
         gates: vec!["ann".to_owned()],
         shards: vec![shard()],
         rows: SealedRows::pack(builder, "ann"),
@@ -422,6 +429,11 @@ fn sealed_seeds() -> Vec<Vec<u8>> {
         seed(postcard::to_extend(&vec![record], Vec::new())),
         seed(postcard::to_extend(&vec![part], Vec::new())),
     ]
+}
+
+fn hidden_seeds() -> Vec<Vec<u8>> {
+    let known = KnownSource { listers: [1; 16], record: source() };
+    vec![postcard::to_extend(&known, Vec::new()).expect("a source can be encoded")]
 }
 
 fn summary() -> (Vec<u8>, Vec<u8>) {

@@ -31,7 +31,7 @@
 //! `class_dirs` makes the directories that the kernel guards, `class_lists` tells who may try them
 //! and `names` names them; `manifest` says what is in a generation and `shard_record` what in a
 //! shard (`packed`: the parts of it that few commands need), in `pages` of some shards each; `sealed` and `sealed_rows` what is
-//! found by name alone, which `passages` opens for a caller; `own_tables` has the tables that the
+//! found by name alone, `hidden` the sources among it, which `passages` opens for a caller; `own_tables` has the tables that the
 //! administrator adds; `retention` says which older generations stay; [`Index`] opens one
 //! generation and [`Shard`] answers from one shard's files. `docs/format.md` draws all of it field
 //! by field. Everything that changes the disk goes through [`Disk`], after `journal` has it;
@@ -54,6 +54,7 @@ mod error;
 mod failures;
 #[doc(hidden)]
 pub mod fuzzing;
+mod hidden;
 mod journal;
 mod manifest;
 mod marker;

@@ -10,6 +10,7 @@
 use crate::class_lists::{ListRecord, ListedClass};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
+use crate::hidden::{HiddenSource, SealedSource};
 use crate::names::{ClassPlace, Key};
 use crate::own_tables::{TableFileRecord, TableRecord};
 use crate::packed::PackedList;
@@ -91,6 +92,8 @@ pub(crate) struct Manifest {
     pub(crate) shards: ShardSet,
     /// What is found by name.
     pub(crate) sealed: Vec<SealedFile>,
+    /// Sources that whoever knows the passages to their roots may know of.
+    pub(crate) hidden: Vec<SealedSource>,
     /// Rows of derived tables, by name of the table.
     pub(crate) tables: Vec<TableFileRecord>,
 }
@@ -159,6 +162,8 @@ pub(crate) struct ClassManifest {
     pub(crate) manifest: Manifest,
     /// Shards that only sealed records name; for the writer.
     pub(crate) gated: ShardSet,
+    /// What is sealed in the manifest of the class; for the writer.
+    pub(crate) hidden: Vec<HiddenSource>,
 }
 
 /// One indexed tree.
@@ -310,7 +315,7 @@ impl Document for AllManifests {
     const KIND: &'static str = "manifests";
 
     fn is_sound(&self) -> bool {
-        self.classes.iter().all(|ClassManifest { class, manifest, gated }| {
+        self.classes.iter().all(|ClassManifest { class, manifest, gated, .. }| {
             class.place.is_sound() && manifest.is_sound() && gated.is_sound()
         })
     }

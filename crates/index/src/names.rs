@@ -35,6 +35,8 @@ pub(crate) enum Secret {
     Entry,
     /// What lies behind a passage.
     Passage,
+    /// A source whose root lies behind a passage or is one.
+    Source,
 }
 
 impl Secret {
@@ -42,6 +44,7 @@ impl Secret {
         match self {
             Secret::Entry => "entry",
             Secret::Passage => "passage",
+            Secret::Source => "source",
         }
     }
 }

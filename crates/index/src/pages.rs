@@ -243,6 +243,12 @@ pub(crate) fn read(place: &Arc<ClassDir>, record: &PageRecord) -> Result<Vec<Arc
     if shards.iter().any(|shard| shard.source != record.source) {
         return Err(Error::corrupt(&path, "it has a shard of another source"));
     }
+    if shards.len() != record.shards as usize {
+        return Err(Error::corrupt(
+            &path,
+            "it has another number of shards than its manifest says",
+        ));
+    }
     Ok(shards.into_iter().map(|shard| Arc::new(Shard::new(shard, place.clone()))).collect())
 }
 

@@ -2,14 +2,15 @@
 
 use crate::builder::Builder;
 use crate::column::NAME;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::hidden::SealedSource;
 use crate::manifest::SourceRecord;
 use crate::names::{ClassPlace, Key, Names};
 use crate::schema::FileKind;
 use crate::sealed::{Part, Sealed, SealedFile, SealedRecord};
 use crate::shard::Shard;
 use crate::shard_record::ShardRecord;
-use canopy_model::{join, join_absolute};
+use canopy_model::{is_below, join, join_absolute};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub(crate) struct SealedFiles {
     /// What stands for these classes.
     visible: FxHashSet<[u8; 16]>,
     files: Vec<Sealed>,
+    /// Sources that they have sealed, each with the directory of its class.
+    sources: Vec<(SealedSource, PathBuf)>,
 }
 
 /// What lies behind passages.
@@ -40,14 +43,21 @@ impl Default for SealedFiles {
 
 impl SealedFiles {
     pub(crate) fn new(names: Arc<Names>) -> Self {
-        SealedFiles { names, visible: FxHashSet::default(), files: Vec::new() }
+        SealedFiles { names, visible: FxHashSet::default(), files: Vec::new(), sources: Vec::new() }
     }
 
-    /// Adds the files of a class that the caller may read.
-    pub(crate) fn add(&mut self, place: ClassPlace, directory: &Path, files: Vec<SealedFile>) {
+    /// Adds what is sealed in a class that the caller may read.
+    pub(crate) fn add(
+        &mut self,
+        place: ClassPlace,
+        directory: &Path,
+        files: Vec<SealedFile>,
+        sources: Vec<SealedSource>,
+    ) {
         self.visible.insert(self.names.class_hash(place));
         let files = files.into_iter().map(|file| Sealed::new(file, directory.to_owned()));
         self.files.extend(files);
+        self.sources.extend(sources.into_iter().map(|source| (source, directory.to_owned())));
     }
 
     /// Returns what is sealed for those who know the path of an entry of a gate, absolute and
@@ -61,15 +71,25 @@ impl SealedFiles {
     }
 
     /// Returns what lies behind the passages that a path names, absolute and escaped, and those
-    /// that can be listed behind them, but for what the caller may list anyway.
-    pub(crate) fn behind(&self, path: &str) -> Result<Behind> {
+    /// that can be listed behind them, but for what the caller may list anyway. `known` are sources
+    /// that the caller may list: what is sealed of those that are elsewhere than the path is not
+    /// asked.
+    pub(crate) fn behind(&self, path: &str, known: &[SourceRecord]) -> Result<Behind> {
         let mut behind = Behind::default();
-        if self.files.is_empty() {
+        if self.files.is_empty() && self.sources.is_empty() {
             return Ok(behind);
         }
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         let mut waiting: Vec<String> =
             ends.filter(|&end| end > 0).map(|end| path[..end].to_owned()).collect();
+        let roots: FxHashMap<u32, &str> =
+            known.iter().map(|source| (source.id, source.root.trim_start_matches('/'))).collect();
+        let asked = path.trim_start_matches('/');
+        let may_have = |file: &&Sealed| {
+            let root = roots.get(&file.source());
+            root.is_none_or(|root| is_below(root, asked) || is_below(asked, root))
+        };
+        let files: Vec<&Sealed> = self.files.iter().filter(may_have).collect();
         let mut tried = FxHashSet::default();
         // Few rows each: one shard of all of a source.
         let mut rows: FxHashMap<u32, (PathBuf, Builder)> = FxHashMap::default();
@@ -77,7 +97,14 @@ impl SealedFiles {
             if !tried.insert(passage.clone()) {
                 continue;
             }
-            for file in &self.files {
+            for (sealed, class) in &self.sources {
+                if let Some(source) = sealed.open(&self.names, &passage) {
+                    let source = source.map_err(|error| Error::corrupt(class, error))?;
+                    let is_new = !self.visible.contains(&source.listers);
+                    behind.sources.extend(Some(source.record).filter(|_| is_new));
+                }
+            }
+            for file in &files {
                 for part in file.behind(&self.names, &passage)? {
                     let is_sound = part.shards.iter().all(ShardRecord::is_sound);
                     if part.source != file.source() || !is_sound {
@@ -87,8 +114,7 @@ impl SealedFiles {
                         continue;
                     }
                     let shards = file.open_shards(&part);
-                    let Part { root, origin, gates, rows: packed, source, .. } = part;
-                    behind.sources.extend(origin);
+                    let Part { root, gates, rows: packed, source, .. } = part;
                     let below = Part::below_root(&passage, &root);
                     for gate in &gates {
                         let mut add = |name: &str| {

@@ -236,7 +236,8 @@ impl Index {
                 Ok(mut manifest) => {
                     self.classes.visible += 1;
                     let files = std::mem::take(&mut manifest.sealed);
-                    sealed.add(class.place, &directory, files);
+                    let sources = std::mem::take(&mut manifest.hidden);
+                    sealed.add(class.place, &directory, files, sources);
                     self.add(ClassDir::new(|| directory), manifest, &mut pages);
                 }
                 Err(error) if denied(&error) => {}
@@ -252,7 +253,7 @@ impl Index {
     /// above it that the caller may search but not list, since the path names the passages.
     pub fn seen_from(&self, path: &str) -> Result<Index> {
         let mut index = self.clone();
-        let found = self.sealed.behind(path)?;
+        let found = self.sealed.behind(path, &self.sources)?;
         index.sources.extend(found.sources);
         index.sort_sources();
         index.loose.extend(found.shards.into_iter().map(Arc::new));

@@ -18,11 +18,11 @@ use crate::block_file::BlockFile;
 use crate::builder::{Builder, SHARD_BYTES_MAX, SHARD_ROWS_MAX};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
-use crate::manifest::{AttributesRecord, SourceRecord};
+use crate::manifest::AttributesRecord;
 use crate::names::{self, Names, Secret};
 use crate::packed::PackedList;
 use crate::sealed_rows::SealedRows;
-use crate::shard::{ClassDir, Shard};
+use crate::shard::{ClassDir, Shard, missing};
 use crate::shard_record::ShardRecord;
 use bytes::Bytes;
 use canopy_model::{Attributes, ClassId};
@@ -77,7 +77,7 @@ pub(crate) struct SealedFile {
 impl SealedFile {
     /// Returns whether its numbers and names are such as a writer makes.
     pub(crate) fn is_sound(&self) -> bool {
-        names::is_id(&self.id)
+        names::is_id(&self.id) && self.dead_records < self.records
     }
 }
 
@@ -113,8 +113,6 @@ pub(crate) struct Part {
     pub(crate) source: u32,
     /// The root of that source, absolute and escaped.
     pub(crate) root: String,
-    /// The source itself, if its root is the passage.
-    pub(crate) origin: Option<SourceRecord>,
     /// Paths, below the root, of directories that are gates and whose listing is in this part:
     /// whoever reads it knows the names of further passages.
     pub(crate) gates: Vec<String>,
@@ -138,7 +136,6 @@ pub(crate) struct SealedBuilder {
 /// What lies behind a passage.
 #[derive(Clone, Default)]
 struct Behind {
-    origin: Option<SourceRecord>,
     gates: Vec<String>,
     /// Shards that are there.
     shards: Vec<ShardRecord>,
@@ -201,18 +198,6 @@ impl SealedBuilder {
         self.bytes += bytes;
     }
 
-    /// Notes that a passage is the root of a source.
-    pub(crate) fn set_origin(
-        &mut self,
-        passage: &Arc<str>,
-        listers: ClassId,
-        origin: SourceRecord,
-    ) {
-        let (behind, bytes) = self.behind(passage, listers);
-        behind.origin = Some(origin);
-        self.bytes += bytes;
-    }
-
     /// Returns what lies behind a passage so far, and how many bytes it takes to begin with.
     fn behind(&mut self, passage: &Arc<str>, listers: ClassId) -> (&mut Behind, usize) {
         let mut bytes = 0;
@@ -233,14 +218,19 @@ impl SealedBuilder {
         self.entries.extend(other.entries);
         for ((passage, listers), behind) in other.behind {
             let (own, _) = self.behind(&passage, listers);
-            own.origin = own.origin.take().or(behind.origin);
             own.gates.extend(behind.gates);
             own.gates.dedup();
             own.shards.extend(behind.shards);
             own.full.extend(behind.full);
-            match own.builder.rows() + behind.builder.rows() > SHARD_ROWS_FULL {
-                true => own.full.push(behind.builder),
-                false => own.builder.append(behind.builder),
+            let mut added = behind.builder;
+            if own.builder.rows() + added.rows() > SHARD_ROWS_FULL {
+                // What becomes a shard is the larger one.
+                if own.builder.rows() > added.rows() {
+                    std::mem::swap(&mut own.builder, &mut added);
+                }
+                own.full.push(added);
+            } else {
+                own.builder.append(added);
             }
         }
         self.bytes += other.bytes;
@@ -294,7 +284,7 @@ pub(crate) fn write(
     let mut shards = Vec::new();
     let mut parts: BTreeMap<Arc<str>, Vec<Part>> = BTreeMap::new();
     for ((passage, listers), behind) in builder.behind {
-        let Behind { origin, gates, shards: mut large, full, builder } = behind;
+        let Behind { gates, shards: mut large, full, builder } = behind;
         let is_large = builder.rows() >= SHARD_ROWS_MIN || builder.bytes() >= SHARD_BYTES_MIN;
         let (rest, small) = match is_large {
             true => (Some(builder), Builder::default()),
@@ -308,7 +298,7 @@ pub(crate) fn write(
         let rows = SealedRows::pack(small, Part::below_root(&passage, target.root));
         let (listers, root) = ((target.class_hash)(listers), target.root.to_owned());
         let source = target.source;
-        let part = Part { listers, source, root, origin, gates, shards: large, rows };
+        let part = Part { listers, source, root, gates, shards: large, rows };
         parts.entry(passage).or_default().push(part);
     }
     let mut entries: BTreeMap<String, Vec<SealedRecord>> = BTreeMap::new();
@@ -580,7 +570,8 @@ impl Sealed {
             return Ok(open);
         }
         let sums = self.record.sums.get().map_err(|error| self.corrupt(error))?;
-        let file = BlockFile::open(&self.path(), self.record.bytes, sums.to_vec())?;
+        let file = BlockFile::open(&self.path(), self.record.bytes, sums.to_vec());
+        let file = file.map_err(missing)?;
         Ok(self.open.get_or_init(|| file))
     }
 }

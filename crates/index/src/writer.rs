@@ -19,6 +19,7 @@ use crate::disk::Disk;
 use crate::encoder::{ShardTarget, write_shard};
 use crate::error::{Error, Result};
 use crate::failures::{Failure, Failures};
+use crate::hidden::HiddenSource;
 use crate::journal::{self, Journal};
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest,
@@ -175,6 +176,8 @@ struct Held {
     manifest: Manifest,
     /// Shards that only sealed records name.
     gated: ShardSet,
+    /// What is sealed in the manifest.
+    hidden: Vec<HiddenSource>,
 }
 
 /// What was written for a class.
@@ -292,7 +295,7 @@ impl Loaded {
             places: HashMap::new(),
             next_source: 0,
         };
-        for ClassManifest { class, manifest, gated } in manifests {
+        for ClassManifest { class, manifest, gated, hidden } in manifests {
             if class.grants.iter().any(|id| !known.contains(id)) {
                 return Err(Error::corrupt(all_path, "it names a grant that it does not have"));
             }
@@ -307,7 +310,7 @@ impl Loaded {
             }
             loaded.places.insert(id, class.place);
             loaded.order.push(id);
-            loaded.classes.insert(id, Held { written: class.manifest, manifest, gated });
+            loaded.classes.insert(id, Held { written: class.manifest, manifest, gated, hidden });
         }
         Ok(loaded)
     }
@@ -462,7 +465,7 @@ impl Writer {
         if let Some(first) = writers.first_mut()
             && let Some(begun) = self.begun.get(&first.source)
         {
-            self.add_root(first.source, begun, first);
+            self.add_root(begun, first);
         }
         let threads = writers.len();
         let source = writers.first().map_or(0, |first| first.source);
@@ -528,7 +531,7 @@ impl Writer {
         for failure in std::mem::take(&mut self.incomplete) {
             self.failures.add(failure);
         }
-        self.join_sealed(Due::Now, false)?;
+        self.join_due_sealed()?;
         let mut published = self.published_in_all();
         published.generation = self.generation;
         let tree = self.write_manifests()?;
@@ -582,6 +585,7 @@ impl Writer {
 
     /// Writes all that says what is in the generation, and returns what it consists of.
     fn write_manifests(&mut self) -> Result<Tree> {
+        self.seal_sources()?;
         let mut classes = std::mem::take(&mut self.classes);
         for (&class, held) in &mut classes {
             if self.changed.contains(&class) {
@@ -634,8 +638,8 @@ impl Writer {
                 charged: self.table.charged_to(class),
             };
             used.extend(record.grants());
-            let Held { manifest, gated, .. } = held.clone();
-            manifests.push(ClassManifest { class: record, manifest, gated });
+            let Held { manifest, gated, hidden, .. } = held.clone();
+            manifests.push(ClassManifest { class: record, manifest, gated, hidden });
         }
         let grant = |id: GrantId| (id.0, GrantRecord::new(&self.table.grant(id)));
         let grants: Vec<_> = used.into_iter().map(grant).collect();

@@ -317,16 +317,16 @@ fn the_golden_index_says_what_it_said() {
     let index = place.path().join("index");
     if std::env::var_os("CANOPY_WRITE_GOLDEN").is_some() {
         write(&index);
-        copy(&index, &golden("format-11"));
-        std::fs::write(golden("format-11.txt"), description(&index)).unwrap();
-        std::fs::write(golden("format-11.public.txt"), documents(&index, true)).unwrap();
-        std::fs::write(golden("format-11.documents.txt"), documents(&index, false)).unwrap();
+        copy(&index, &golden("format-12"));
+        std::fs::write(golden("format-12.txt"), description(&index)).unwrap();
+        std::fs::write(golden("format-12.public.txt"), documents(&index, true)).unwrap();
+        std::fs::write(golden("format-12.documents.txt"), documents(&index, false)).unwrap();
         std::fs::remove_dir_all(&index).unwrap();
     }
-    assert_eq!(FORMAT, 11, "a new format has a golden index of its own");
-    copy(&golden("format-11"), &index);
-    same_as_kept("format-11.txt", &description(&index));
-    same_as_kept("format-11.documents.txt", &documents(&index, false));
+    assert_eq!(FORMAT, 12, "a new format has a golden index of its own");
+    copy(&golden("format-12"), &index);
+    same_as_kept("format-12.txt", &description(&index));
+    same_as_kept("format-12.documents.txt", &documents(&index, false));
 }
 
 #[test]
@@ -335,8 +335,8 @@ fn the_writer_of_today_says_the_same() {
     let index = place.path().join("index");
     write(&index);
     if rustix::process::geteuid().is_root() {
-        same_as_kept("format-11.txt", &description(&index));
-        same_as_kept("format-11.public.txt", &documents(&index, true));
+        same_as_kept("format-12.txt", &description(&index));
+        same_as_kept("format-12.public.txt", &documents(&index, true));
     }
 }
 
@@ -344,14 +344,15 @@ fn the_writer_of_today_says_the_same() {
 fn other_formats_are_refused_with_both_numbers() {
     let place = tempfile::tempdir().unwrap();
     let index = place.path().join("index");
-    copy(&golden("format-11"), &index);
+    copy(&golden("format-12"), &index);
     let current = std::fs::read_to_string(index.join("CURRENT")).unwrap();
-    for other in [10, 12] {
-        let changed = current.replace("canopy current 11 ", &format!("canopy current {other} "));
+    let remedies = ["remove the index and index its sources again", "use the newer canopy"];
+    for (other, remedy) in [11, 13].into_iter().zip(remedies) {
+        let changed = current.replace("canopy current 12 ", &format!("canopy current {other} "));
         std::fs::write(index.join("CURRENT"), changed).unwrap();
         let error = Index::open(&index).unwrap_err();
-        assert!(matches!(error, Error::Version { found, expected: 11, .. } if found == other));
-        let says = format!("has format {other}, this canopy reads format 11");
+        assert!(matches!(error, Error::Version { found, expected: 12, .. } if found == other));
+        let says = format!("has format {other}, this canopy reads format 12; {remedy}");
         assert!(error.to_string().contains(&says), "{error}");
     }
 }

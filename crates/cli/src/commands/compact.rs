@@ -1,12 +1,11 @@
 //! `canopy compact`
 
 use super::building::{end_if_asked, publish, with_progress};
+use super::scanning::scan_threads;
 use crate::limits::memory_size;
-use crate::options::threads;
 use crate::outcome::{Outcome, say};
 use crate::{counted, interrupt, places};
 use canopy_index::{Compacted, Due, Index, Retention, Writer, WriterOptions};
-use canopy_scan::threads_max;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -55,7 +54,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let known = Index::open(&location)?.retention().clone();
     let options = WriterOptions {
         memory_bytes: arguments.memory,
-        threads: threads(arguments.threads).min(threads_max()),
+        threads: scan_threads(arguments.threads),
         keep_replaced: !arguments.replace,
         retention: arguments.keep.clone(),
         ..WriterOptions::default()

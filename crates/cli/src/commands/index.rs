@@ -6,11 +6,11 @@ use super::index_plan::Plan;
 use super::index_progress::Progress;
 use super::index_summary::Summary;
 use super::resuming::{self, Notes};
-use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader};
+use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader, scan_threads};
 use super::update::scan_part;
 use crate::config::{Source, namespace_of, settings};
 use crate::limits::{OwnerLimitOptions, memory_size, rate, subordinate_uids};
-use crate::options::{now_ns, threads};
+use crate::options::now_ns;
 use crate::outcome::{Outcome, be_quiet, message, note, warn_of};
 use crate::places;
 use crate::{Engine, companion, counted, interrupt};
@@ -20,7 +20,7 @@ use canopy_index::{
 };
 use canopy_model::{Approach, Attributes, Audience, ClassTable, Grant, escape, unescape};
 use canopy_scan::{
-    Counts, Excludes, FoundXattr, MountRules, Root, ScanError, ScanOptions, Selection, threads_max,
+    Counts, Excludes, FoundXattr, MountRules, Root, ScanError, ScanOptions, Selection,
 };
 use canopy_text::TimeStyle;
 use std::collections::HashSet;
@@ -198,9 +198,8 @@ pub fn run(
     let mut known = HashSet::new();
     arguments.paths.retain(|path| known.insert(root_of(path)));
     let mut roots: Vec<String> = arguments.paths.iter().map(|path| root_of(path)).collect();
-    raise_open_files();
     let begun = Instant::now();
-    let threads = threads(arguments.threads).min(threads_max());
+    let threads = scan_threads(arguments.threads);
     Excludes::new(arguments.exclude.iter().map(String::as_str)).context("--exclude")?;
     let trusted = settings().trust_fs.clone().unwrap_or_default();
     let rules = MountRules::new(trusted, arguments.no_prune);
@@ -234,6 +233,9 @@ pub fn run(
     interrupt::watch()?;
     let asked = asked(&arguments, &root_of);
     let resumed = resume(&mut writer, &arguments, &asked, (&rules, &root_of))?;
+    if resumed.is_none() {
+        faults.clear()?;
+    }
     if resumed.is_none() && arguments.replace {
         if writer.keeps_generations() {
             note(
@@ -705,13 +707,4 @@ fn root_of(path: &Path, namespaces: Option<&NamespaceSource>, asked: Option<&Pat
     let path = root.as_deref().unwrap_or(path);
     let real = path.canonicalize().or_else(|_| std::path::absolute(path));
     escape(real.unwrap_or_else(|_| path.to_owned()).as_os_str().as_bytes()).into_owned()
-}
-
-/// A directory may wait with its descriptor open until its last subdirectory is read.
-fn raise_open_files() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // Without it, only very deep trees run into the limit, and say so.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
 }

@@ -9,7 +9,7 @@ use canopy_scan::{ClosedMount, Counts, Fault, Rules, ScanError, Step};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{BufWriter, Write};
+use std::io::{LineWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -39,13 +39,24 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Creates the file that lists them, if one is asked for. It names entries that only root may
-    /// know of, so it is for its owner alone.
+    /// Opens the file that lists them, if one is asked for: they come behind what is in it. It names
+    /// entries that only root may know of, so it is for its owner alone.
     pub(super) fn new(file: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = file else { return Ok(Faults::default()) };
         let file = create_own(path).with_context(|| format!("cannot create {}", path.display()))?;
-        let list = ErrorList { file: BufWriter::new(file), bytes: 0, left_out: 0 };
+        let list = ErrorList { file: LineWriter::new(file), bytes: 0, left_out: 0 };
         Ok(Faults { file: Some((path.to_owned(), Mutex::new(list))), ..Faults::default() })
+    }
+
+    /// Empties the file, since nothing in it is of the run that begins.
+    pub(super) fn clear(&self) -> anyhow::Result<()> {
+        let Some((path, list)) = &self.file else { return Ok(()) };
+        let list = list.lock();
+        let file = list.file.get_ref();
+        match file.metadata()?.is_file() {
+            true => file.set_len(0).with_context(|| format!("cannot empty {}", path.display())),
+            false => Ok(()),
+        }
     }
 
     /// Takes in one of an entry below the root `base`.
@@ -132,7 +143,7 @@ impl Faults {
     }
 }
 
-/// Opens a file for the caller alone, made anew or emptied. One that somebody else could read or
+/// Opens a file for the caller alone, to add to it. One that somebody else could read or
 /// have put there is refused; what is no plain file is written to as it is.
 fn create_own(path: &Path) -> anyhow::Result<File> {
     let mut options = OpenOptions::new();
@@ -140,8 +151,7 @@ fn create_own(path: &Path) -> anyhow::Result<File> {
     if path.metadata().is_ok_and(|about| !about.is_file()) {
         return Ok(options.open(path)?);
     }
-    // Not emptied before it is known whose it is.
-    let options = options.create(true).truncate(false).mode(0o600);
+    let options = options.append(true).create(true).mode(0o600);
     let file = options.custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK).open(path);
     let file = file.map_err(|error| match error.raw_os_error() {
         Some(nix::libc::ELOOP) => anyhow::anyhow!("it is a symbolic link"),
@@ -153,13 +163,12 @@ fn create_own(path: &Path) -> anyhow::Result<File> {
     anyhow::ensure!(about.uid() == owner, "it belongs to uid {}: remove it", about.uid());
     anyhow::ensure!(about.nlink() == 1, "it has other names, too: remove it");
     file.set_permissions(Permissions::from_mode(0o600))?;
-    file.set_len(0)?;
     Ok(file)
 }
 
 /// The file of `--errors`.
 struct ErrorList {
-    file: BufWriter<File>,
+    file: LineWriter<File>,
     bytes: usize,
     /// Errors beyond [`LISTED_MAX`].
     left_out: u64,

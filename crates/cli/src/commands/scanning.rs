@@ -5,11 +5,12 @@ use super::index_faults::{Faults, Shortfalls};
 use super::resuming::Notes;
 use crate::config::{prune_patterns, settings};
 use crate::interrupt;
+use crate::options::threads;
 use anyhow::Context;
 use canopy_index::{Configured, NewSource, ScanRecord, Writer};
 use canopy_scan::{
     Counts, Excludes, Fault, Left, MountRules, Part, Pauses, RateLimit, Root, ScanError,
-    ScanOptions, Step, scan,
+    ScanOptions, Step, scan, threads_max,
 };
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
@@ -184,6 +185,18 @@ fn configured(record: &ScanRecord, root: &Path) -> anyhow::Result<Configured> {
         false => prune_patterns(settings(), root)?,
     };
     Ok(Configured { left_out, trusted: settings().trust_fs.clone().unwrap_or_default() })
+}
+
+/// Returns how many threads scan, as asked or as configured, with as many open files as the system
+/// allows: a directory may wait with its descriptor open until its last subdirectory is read, and
+/// files of the index until all is written.
+pub(super) fn scan_threads(asked: Option<usize>) -> usize {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Without it, only very deep trees run into the limit, and say so.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+    threads(asked).min(threads_max())
 }
 
 /// Returns how long paths below a source are at most that are read.

@@ -2,17 +2,16 @@
 
 use super::building::{end_if_asked, publish_changes, with_progress_told};
 use super::index_faults::{Faults, warn_of_mounts};
-use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader};
+use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader, scan_threads};
 use super::update_request;
 use crate::config::settings;
 use crate::limits::{OwnerLimitOptions, memory_size, rate, subordinate_uids};
-use crate::options::threads;
 use crate::outcome::{Outcome, message, say, warn_of, without_numbers};
 use crate::{Engine, companion, counted, interrupt, places};
 use anyhow::Context;
 use canopy_index::{Disk, Index, ScanRecord, SourceRecord, Writer, WriterOptions};
 use canopy_model::{Access, Attributes, Listing, escape, unescape};
-use canopy_scan::{Known, MountRules, Part, Root, Selection, threads_max};
+use canopy_scan::{Known, MountRules, Part, Root, Selection};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
@@ -166,7 +165,7 @@ pub fn run(
     let location = places::to_write(index)?;
     places::check_links(&location)?;
     let options = UpdateOptions {
-        threads: threads(arguments.threads).min(threads_max()),
+        threads: scan_threads(arguments.threads),
         rate_max: arguments.max_rate,
         memory_bytes: arguments.memory,
         limits: arguments.limits.given(),

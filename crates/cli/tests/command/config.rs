@@ -394,6 +394,31 @@ fn sources_have_options_of_their_own() {
     assert!(at.refused(&environment, &["index"]).contains("a blank in a path of CANOPY_SOURCES"));
 }
 
+#[test]
+fn options_of_a_source_that_lies_in_another_one_are_told_not_to_hold() {
+    let at = Configured::new();
+    let (outer, inner) = (at.place.path("outer"), at.place.path("outer/inner"));
+    fs::create_dir_all(&inner).unwrap();
+    fs::write(inner.join("file.tmp"), "").unwrap();
+    let index = at.place.path("index");
+    let site = |exclude: &str| {
+        let text = format!(
+            "index = {index:?}\n[[sources]]\npath = {outer:?}\nexclude = ['{exclude}']\n\
+             [[sources]]\npath = {inner:?}\nexclude = ['*.tmp']\n"
+        );
+        fs::write(&at.site, text).unwrap();
+        let output = at.run(&[], &["index"]);
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let told = site("*.o");
+    assert!(told.contains("does not hold when") && told.contains("exclude it there"), "{told}");
+    let told = site("inner");
+    assert!(!told.contains("warning"), "{told}");
+    at.done(&[], &["update", inner.to_str().unwrap()]);
+    assert_eq!(at.done(&[], &["find", inner.to_str().unwrap(), "-name", "*.tmp"]), "");
+}
+
 fn xattr(file: &Path) {
     let done = Command::new("setfattr").args(["-n", "user.note", "-v", "x"]).arg(file).status();
     assert!(done.unwrap().success());

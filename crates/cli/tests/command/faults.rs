@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rand::RngExt;
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -405,4 +406,49 @@ fn a_full_disk_keeps_the_index_and_takes_a_refresh_that_replaces() {
     let replace = ["index".as_ref(), "--replace".as_ref(), tree.as_os_str()];
     assert_eq!(place.canopy(&index, &replace).status.code(), Some(2));
     assert_eq!(lines(&place, &index, &tree), expected);
+}
+
+/// Who asks for one source has no need of what is sealed of another one.
+#[test]
+fn damage_behind_a_gate_stops_nobody_elsewhere() {
+    let place = Place::new();
+    let index = place.path("index");
+    let trees = ["one", "two"].map(|name| place.path(name));
+    for tree in &trees {
+        std::fs::create_dir_all(tree.join("gate/home")).unwrap();
+        std::fs::write(tree.join("gate/home/file"), "").unwrap();
+        let gate = std::fs::Permissions::from_mode(0o711);
+        std::fs::set_permissions(tree.join("gate"), gate).unwrap();
+        place.index(&index, tree);
+    }
+    let user = crate::common::User { uid: 4321, gid: 4321, groups: Vec::new() };
+    let look = |tree: &Path| {
+        let file = tree.join("gate/home/file");
+        let words = ["--index".as_ref(), index.as_os_str(), "stat".as_ref(), file.as_os_str()];
+        let output = user.run(place.canopy.as_os_str(), &words);
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert!(trees.iter().all(|tree| look(tree).0));
+    let files = std::fs::read_dir(index.join("everyone")).unwrap();
+    let mut sealed = files.map(|file| file.unwrap().path()).filter(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.starts_with("1-") && name.ends_with("-sealed.bin")
+    });
+    let first = sealed.next().unwrap();
+    let mut bytes = std::fs::read(&first).unwrap();
+    bytes[0] ^= 1;
+    std::fs::write(&first, bytes).unwrap();
+    let (found, errors) = look(&trees[0]);
+    assert!(!found && errors.contains("is damaged"), "{errors}");
+    assert!(look(&trees[1]).0);
+    // It is published, too, however often files are joined.
+    for _ in 0..12 {
+        std::fs::write(trees[1].join("gate/home/file"), "x").unwrap();
+        let home = trees[1].join("gate/home");
+        let output = place.canopy(&index, &["update".as_ref(), home.as_os_str()]);
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert!(look(&trees[1]).0);
+    place.index(&index, &trees[0]);
+    assert!(trees.iter().all(|tree| look(tree).0));
 }

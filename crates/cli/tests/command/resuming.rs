@@ -12,7 +12,8 @@ use rand::rngs::StdRng;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -220,6 +221,49 @@ fn what_was_scanned_is_not_scanned_again() {
         assert!((80..2050).contains(&numbers[0]), "{signal}: {resumed}");
         assert!((2..51).contains(&numbers[1]), "{signal}: {resumed}");
     }
+}
+
+#[test]
+fn what_could_not_be_read_is_listed_by_both() {
+    let place = Place::new();
+    let (tree, location, list) =
+        (place.path("tree"), place.path("own/index"), place.path("own/list"));
+    for dir in 0..50 {
+        let closed = tree.join(dir.to_string()).join("closed");
+        std::fs::create_dir_all(&closed).unwrap();
+        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    std::fs::create_dir(place.path("own")).unwrap();
+    std::os::unix::fs::chown(place.path("own"), Some(4321), Some(4321)).unwrap();
+    let run = |more: &[&str]| {
+        let arguments = ["--errors".as_ref(), list.as_os_str(), tree.as_os_str()];
+        let mut command = index(&place, &location, &arguments);
+        command.args(more).uid(4321).gid(4321).env("HOME", "/nonexistent");
+        command.spawn().unwrap()
+    };
+    let listed = || {
+        let text = std::fs::read_to_string(&list).unwrap();
+        text.lines().map(str::to_owned).collect::<HashSet<_>>()
+    };
+    let mut first = run(&["--noted-every", "20", "--max-rate", "100", "--threads", "1"]);
+    while !location.join("unfinished").exists() && first.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let _ = kill(Pid::from_raw(i32::try_from(first.id()).unwrap()), Signal::SIGKILL);
+    let first = first.wait_with_output().unwrap();
+    if !first.status.success() {
+        let some = listed().len();
+        assert!(some < 50, "{some}");
+    }
+    let output = run(&[]).wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(listed().len(), 50, "{:?}", listed());
+    // Another run begins another list.
+    for closed in std::fs::read_dir(&tree).unwrap() {
+        std::fs::remove_dir(closed.unwrap().path().join("closed")).unwrap();
+    }
+    assert_eq!(run(&[]).wait().unwrap().code(), Some(0));
+    assert_eq!(listed().len(), 0);
 }
 
 #[test]

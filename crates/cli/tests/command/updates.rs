@@ -267,6 +267,61 @@ fn a_way_to_a_root_that_is_closed_is_a_change() {
     }
 }
 
+/// What those who search a gate know of a source is what those know who list it, whoever changed it
+/// and how.
+#[test]
+fn what_is_known_of_a_source_behind_a_gate_is_new() {
+    let place = Place::new();
+    let tree = place.path("tree/on/the/way");
+    fs::create_dir_all(tree.join("sub")).unwrap();
+    fs::set_permissions(place.path("tree/on"), fs::Permissions::from_mode(0o711)).unwrap();
+    let root = tree.to_str().unwrap();
+    let sub = format!("{root}/sub");
+    let user = crate::common::User { uid: 4321, gid: 4321, groups: Vec::new() };
+    let index = place.path("index");
+    let told = |is_root: bool| -> Vec<String> {
+        [&["report", "--json", root][..], &["export", "--format", "csv", root]]
+            .into_iter()
+            .map(|words| {
+                let words = [&["--index", index.to_str().unwrap()][..], words].concat();
+                let words: Vec<&OsStr> = words.into_iter().map(OsStr::new).collect();
+                let output = match is_root {
+                    true => Command::new(&place.canopy).args(&words).output().unwrap(),
+                    false => user.run(place.canopy.as_os_str(), &words),
+                };
+                assert!(output.status.success(), "{output:?}");
+                let text = String::from_utf8(output.stdout).unwrap();
+                let of_source = |line: &&str| line.contains("_ns\": ") || line.contains(root);
+                let mut lines: Vec<&str> = text.lines().filter(of_source).collect();
+                lines.sort_unstable();
+                lines.join("\n").replace("published_ns", "").replace("asked_by", "")
+            })
+            .collect()
+    };
+    let mut before = Vec::new();
+    for words in [
+        &["index", "--name", "first", root][..],
+        &["update", &sub],
+        &["source", "rename", "first", "second"],
+        &["index", "--incremental", root],
+        &["index", &sub],
+        &["index", root],
+    ] {
+        fs::write(tree.join("sub").join(words[0]), words.concat()).unwrap();
+        assert!(run(&place, words).status.success(), "{words:?}");
+        let now = told(false);
+        assert_eq!(now, told(true), "{words:?}");
+        assert_ne!(now, before, "{words:?}");
+        before = now;
+    }
+    assert!(before[1].contains("second"), "{before:?}");
+    let removed = run(&place, &["source", "remove", "second"]);
+    assert!(removed.status.success());
+    let words = ["--index".as_ref(), index.as_os_str(), "stat".as_ref(), tree.as_os_str()];
+    let output = user.run(place.canopy.as_os_str(), &words);
+    assert!(!output.status.success(), "{output:?}");
+}
+
 /// What changes the times of directories is compared with new indexes in `tools/updated.rs`.
 #[test]
 fn directories_with_old_times_are_not_read() {

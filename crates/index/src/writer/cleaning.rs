@@ -374,7 +374,7 @@ fn files_since<'a>(
 impl Tree {
     /// Describes a generation with these lists of classes and manifests.
     pub(super) fn of(generation: u64, lists: &[ListRecord], classes: &[ClassManifest]) -> Self {
-        let files = |ClassManifest { class, manifest, gated }: &ClassManifest| {
+        let files = |ClassManifest { class, manifest, gated, .. }: &ClassManifest| {
             let sealed = manifest.sealed.iter().map(|file| (names::sealed_file(&file.id), false));
             let tables = manifest.tables.iter().map(|file| (file.file_name(), true));
             let files = ClassFiles {

@@ -68,8 +68,8 @@ struct Group {
 
 impl Writer {
     /// Writes shards anew, of which the rows that count are at most `rows_max`, or those of one
-    /// shard. Counts with the next generation, like all else. Returns nothing, and does nothing, if
-    /// `stop` has said so.
+    /// shard, and sealed records likewise. Counts with the next generation, like all else. Returns
+    /// nothing, and changes no shard, if `stop` has said so.
     pub fn compact(
         &mut self,
         due: Due,
@@ -105,7 +105,10 @@ impl Writer {
         }
         compacted.became = self.shards.lock().len();
         self.take_out(cuts.into_inner());
-        compacted.sealed = self.join_sealed(due, true)?;
+        let Some((sealed, is_partial)) = self.join_sealed(due, rows_max as u64, stop)? else {
+            return Ok(None);
+        };
+        (compacted.sealed, compacted.is_partial) = (sealed, compacted.is_partial | is_partial);
         Ok(Some(compacted))
     }
 

@@ -124,6 +124,9 @@ impl Writer {
                     dropped.push(hash);
                 }
             }
+            if rest.is_full() || rest.bytes() > self.options.memory_bytes / 2 {
+                self.write_sealed(class, number, std::mem::take(&mut rest))?;
+            }
         }
         if dropped.iter().all(Vec::is_empty) {
             return Ok(());
@@ -154,7 +157,7 @@ impl Writer {
     ) -> Result<bool> {
         let parts = file.behind(&self.names, passage)?;
         let is_replaced = |path: &str| replaced.holds(path);
-        let mut holds = replaced.origin && parts.iter().any(|part| part.origin.is_some());
+        let mut holds = false;
         // Shards with whether something in them is replaced.
         let mut gated = Vec::new();
         for part in &parts {
@@ -207,9 +210,6 @@ impl Writer {
             }
             let gates = part.gates.iter().filter(|gate| !replaced.holds(gate));
             gates.for_each(|gate| rest.push_gate(&passage, listers, gate));
-            if let Some(origin) = part.origin.filter(|_| !replaced.origin) {
-                rest.set_origin(&passage, listers, origin);
-            }
         }
         Ok(true)
     }

@@ -3,10 +3,10 @@
 
 use super::compaction::{DEAD_FOR_MAX_NS, Due};
 use super::{Held, Writer, now_ns};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sealed::{self, Sealed, SealedFile};
 use canopy_model::ClassId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Files of a source in a class that stay as they are whatever their sizes.
 const FILES_MIN: usize = 8;
@@ -19,24 +19,59 @@ const JOINED_BYTES_MAX: u64 = 32 << 20;
 const DEAD_MAX: u64 = 1024;
 
 impl Writer {
-    /// Writes files of sealed records anew, of classes that have changed where not `all` are asked
-    /// for. Returns how many.
-    pub(super) fn join_sealed(&mut self, due: Due, all: bool) -> Result<usize> {
-        let classes = self.classes.keys().filter(|class| all || self.changed.contains(class));
-        let mut files = 0;
-        for class in classes.copied().collect::<Vec<_>>() {
-            let manifest = &self.classes[&class].manifest;
-            let sources: BTreeSet<u32> = manifest.sealed.iter().map(|file| file.source).collect();
-            for source in sources {
-                let own = self.classes[&class].manifest.sealed.iter();
-                let own = own.filter(|file| file.source == source).cloned().collect();
-                for joined in to_join(own, due) {
-                    files += joined.len();
-                    self.join_files(class, joined)?;
-                }
+    /// Writes files of sealed records anew that have been waiting for long, or are too many, of classes
+    /// that have changed. What cannot be read is left as it is: it may be of another source than what
+    /// is published.
+    pub(super) fn join_due_sealed(&mut self) -> Result<()> {
+        for (class, files) in self.sealed_to_join(Due::Now, |class| self.changed.contains(&class)) {
+            match self.join_files(class, files) {
+                Err(Error::Corrupt { .. } | Error::ShardFile { .. }) => {}
+                joined => joined?,
             }
         }
-        Ok(files)
+        Ok(())
+    }
+
+    /// Writes files of sealed records anew, of which the records are at most `records_max`, or those of
+    /// one new file. Returns how many, and whether there are more; nothing, and does nothing, if
+    /// `stop` has said so.
+    pub(super) fn join_sealed(
+        &mut self,
+        due: Due,
+        records_max: u64,
+        stop: impl Fn() -> bool,
+    ) -> Result<Option<(usize, bool)>> {
+        let (mut files, mut records) = (0, 0);
+        for (class, joined) in self.sealed_to_join(due, |_| true) {
+            records += joined.iter().map(|file| file.records).sum::<u64>();
+            if files > 0 && records > records_max {
+                return Ok(Some((files, true)));
+            }
+            if stop() {
+                return Ok(None);
+            }
+            files += joined.len();
+            self.join_files(class, joined)?;
+        }
+        Ok(Some((files, false)))
+    }
+
+    /// Returns which files of a class become one each.
+    fn sealed_to_join(
+        &self,
+        due: Due,
+        is_wanted: impl Fn(ClassId) -> bool,
+    ) -> Vec<(ClassId, Vec<SealedFile>)> {
+        let mut all = Vec::new();
+        for (&class, held) in self.classes.iter().filter(|(class, _)| is_wanted(**class)) {
+            let mut by_source: BTreeMap<u32, Vec<SealedFile>> = BTreeMap::new();
+            for file in &held.manifest.sealed {
+                by_source.entry(file.source).or_default().push(file.clone());
+            }
+            let joined = by_source.into_values().flat_map(|files| to_join(files, due));
+            all.extend(joined.map(|files| (class, files)));
+        }
+        all
     }
 
     /// Writes files of a class as one, if anything is left of them.

@@ -378,7 +378,6 @@ impl Writer {
         replaced.kept = refresh.kept.clone();
         let places = seen.kept_values.into_iter().collect();
         replaced.kept_values = KeptValues { key: refresh.key, places };
-        replaced.origin = replaced.holds("");
         Ok(Some(replaced))
     }
 

@@ -26,8 +26,6 @@ pub(super) struct Replaced {
     pub(super) kept: Arc<KeptListings>,
     /// Directories among these whose entries' values of extended attributes stay.
     pub(super) kept_values: KeptValues,
-    /// Whether the record of the source itself is replaced.
-    pub(super) origin: bool,
 }
 
 /// Which listings of a source stay, by shard. All threads add to them.

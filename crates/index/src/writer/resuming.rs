@@ -248,8 +248,7 @@ impl Writer {
             let owner = begun.owner(number);
             if begun.refresh.is_none() {
                 contents.remove_rows_of(|source| source.root == begun.new.root);
-                let class = self.effective(begun.new.approach.audience.listers);
-                contents.insert_source(class, begun.new.record(number), begun.new.scan.clone());
+                contents.insert_source(self.places_of(&begun.new), number, &begun.new);
             }
             for (class, mut written) in written {
                 written.set_source(owner);

@@ -13,15 +13,17 @@ use super::{Held, NewSource, ShardWriter, Writer, Written};
 use crate::builder::{Value, shown_names};
 use crate::error::{Error, Result};
 use crate::failures::Failures;
+use crate::hidden::{HiddenSource, KnownSource, SealedSource};
 use crate::manifest::{Manifest, ScanRecord, SourceRecord};
 use crate::names;
 use crate::schema::FileKind;
 use crate::shard_record::ShardRecord;
 use crate::unfinished;
-use canopy_model::{ClassId, Listing, escape, join};
+use canopy_model::{Approach, ClassId, Listing, escape, join};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A source that was begun and is not in the manifests.
@@ -88,7 +90,7 @@ impl Begun {
 }
 
 impl Writer {
-    /// Begins a source, and returns its number. When it has come to its end, it takes the place of
+    /// Begins a source, and returns its number. It keeps its name if none is given. When it has come to its end, it takes the place of
     /// the source with the same root; until then, nothing changes. One source at a time.
     pub fn add_source(&mut self, new: NewSource) -> Result<u32> {
         self.settle();
@@ -97,6 +99,10 @@ impl Writer {
             true => None,
             false => self.source_above(&new.root)?,
         };
+        let mut new = new;
+        if new.name.is_none() {
+            new.name = known().find(|known| known.root == new.root).map(|known| known.name.clone());
+        }
         match (&new.name, &above) {
             (Some(_), Some(above)) => {
                 let (root, above) = (new.root.clone(), above.root.clone());
@@ -128,7 +134,8 @@ impl Writer {
             let pages = shards.iter().flat_map(|set| set.pages.iter().map(|page| page.source));
             let loose = shards.iter().flat_map(|set| set.loose.iter().map(|shard| shard.source));
             let sealed = held.manifest.sealed.iter().map(|file| file.source);
-            pages.chain(loose).chain(sealed).all(|source| replaced.contains(&source))
+            let hidden = held.hidden.iter().map(|hidden| hidden.source);
+            pages.chain(loose).chain(sealed).chain(hidden).all(|source| replaced.contains(&source))
         };
         let classes = self.classes.iter().filter(|(_, held)| goes(held));
         self.table.release(&classes.map(|(&class, _)| class).collect());
@@ -170,10 +177,9 @@ impl Writer {
         Ok(id)
     }
 
-    /// Adds what a source has besides its listings: what those who know its root by name learn of
-    /// it, and the values of the root's extended attributes. Those of a subtree are with the
+    /// Adds the values of the extended attributes of a source's root. Those of a subtree are with the
     /// listing that it is in.
-    pub(super) fn add_root(&self, id: u32, begun: &Begun, writer: &mut ShardWriter<'_>) {
+    pub(super) fn add_root(&self, begun: &Begun, writer: &mut ShardWriter<'_>) {
         if begun.above.is_some() || !Self::has_new_root(begun) {
             return;
         }
@@ -190,17 +196,11 @@ impl Writer {
             };
             writer.add_for(*audience, passage, |builder| builder.push_value(value.clone()));
         }
-        let audience = new.approach.audience;
-        if let Some((knowers, passage)) = self.knowers(audience, passage) {
-            writer.add_sealed(knowers, |sealed| {
-                sealed.set_origin(passage, audience.listers, new.record(begun.owner(id)));
-            });
-        }
     }
 
     fn check_name(&self, name: &str, root: &str) -> Result<()> {
         let mut known = self.classes.values().flat_map(|held| &held.manifest.sources);
-        match known.find(|source| source.name == name && source.root != root) {
+        match known.find(|it| it.root != root && (it.name == name || it.root == name)) {
             Some(other) => {
                 Err(Error::NameTaken { name: name.to_owned(), root: other.root.clone() })
             }
@@ -305,13 +305,13 @@ impl Writer {
                         if let Some(old) = old.filter(|_| !refresh.is_whole("")) {
                             new.scanned_ns = refresh.scanned_ns.unwrap_or(old.scanned_ns);
                         }
-                        self.insert_source(refresh.source, new);
+                        self.insert_source(refresh.source, &new);
                     }
                     self.note_update(refresh.source, updated_ns);
                 }
                 (None, None) => {
                     self.remove_rows_of(|source| source.root == begun.new.root);
-                    self.insert_source(id, begun.new);
+                    self.insert_source(id, &begun.new);
                 }
             }
         }
@@ -331,7 +331,10 @@ impl Writer {
     /// Takes the record of a source out of the manifests, but nothing else.
     fn remove_source_record(&mut self, id: u32) -> Option<SourceRecord> {
         let mut record = None;
-        for (&class, Held { manifest, .. }) in &mut self.classes {
+        for (&class, Held { manifest, hidden, .. }) in &mut self.classes {
+            if hidden.extract_if(.., |hidden| hidden.source == id).count() > 0 {
+                self.changed.insert(class);
+            }
             for removed in manifest.sources.extract_if(.., |source| source.id == id) {
                 record = Some(removed);
                 self.changed.insert(class);
@@ -340,9 +343,48 @@ impl Writer {
         record
     }
 
-    fn insert_source(&mut self, id: u32, new: NewSource) {
-        let class = self.effective(new.approach.audience.listers);
-        self.contents().insert_source(class, new.record(id), new.scan);
+    fn insert_source(&mut self, id: u32, new: &NewSource) {
+        let places = self.places_of(new);
+        self.contents().insert_source(places, id, new);
+    }
+
+    /// Returns the class that a source is recorded in, and that in which it is sealed, if in any, with
+    /// the passage that it is sealed with.
+    pub(super) fn places_of<'a>(
+        &self,
+        new: &'a NewSource,
+    ) -> (ClassId, Option<(ClassId, &'a Arc<str>)>) {
+        let Approach { audience, passage } = &new.approach;
+        (self.effective(audience.listers), self.knowers(*audience, passage))
+    }
+
+    /// Seals sources again whose records have changed, or stand in classes that have.
+    pub(super) fn seal_sources(&mut self) -> Result<()> {
+        let recorded = self.classes.iter().flat_map(|(&class, held)| {
+            held.manifest.sources.iter().map(move |record| (record.id, (class, record.clone())))
+        });
+        let recorded: HashMap<u32, (ClassId, SourceRecord)> = recorded.collect();
+        let is_stale = |class: &ClassId, held: &Held| {
+            let mut sources = held.hidden.iter().filter_map(|hidden| recorded.get(&hidden.source));
+            self.changed.contains(class) || sources.any(|(class, _)| self.changed.contains(class))
+        };
+        let has_any = |held: &Held| !(held.hidden.is_empty() && held.manifest.hidden.is_empty());
+        let stale =
+            self.classes.iter().filter(|(class, held)| has_any(held) && is_stale(class, held));
+        for class in stale.map(|(&class, _)| class).collect::<Vec<_>>() {
+            let path = names::all_manifests(&self.path, self.generation);
+            let mut sealed = Vec::new();
+            for HiddenSource { source, passage } in &self.classes[&class].hidden {
+                let Some((listers, record)) = recorded.get(source) else { continue };
+                let listers = self.names.class_hash(self.dirs.place(&self.table, *listers));
+                let salt = self.salt_of(self.next_shard.fetch_add(1, Ordering::Relaxed));
+                let known = KnownSource { listers, record: record.clone() };
+                sealed.push(SealedSource::new((&self.names, &path), passage, salt, &known)?);
+            }
+            self.classes.entry(class).or_default().manifest.hidden = sealed;
+            self.changed.insert(class);
+        }
+        Ok(())
     }
 
     /// Returns whether older generations stay, and with them what is taken out of the index.
@@ -475,10 +517,11 @@ impl Contents<'_> {
 
     /// Takes classes out that hold nothing.
     pub(super) fn drop_empty(&mut self) {
-        self.classes.retain(|_, Held { manifest, .. }| {
+        self.classes.retain(|_, Held { manifest, hidden, .. }| {
             !(manifest.shards.is_empty()
                 && manifest.sources.is_empty()
-                && manifest.sealed.is_empty())
+                && manifest.sealed.is_empty()
+                && hidden.is_empty())
         });
     }
 
@@ -517,17 +560,23 @@ impl Contents<'_> {
         }
     }
 
-    /// Adds a source to a class, with how it was scanned, if it was.
+    /// Adds a source to the classes that [`Writer::places_of`] returns, with how it was scanned, if it
+    /// was.
     pub(super) fn insert_source(
         &mut self,
-        class: ClassId,
-        record: SourceRecord,
-        scan: Option<ScanRecord>,
+        (class, knowers): (ClassId, Option<(ClassId, &Arc<str>)>),
+        id: u32,
+        new: &NewSource,
     ) {
         self.changed.insert(class);
-        self.scans.remove(&record.id);
-        self.scans.extend(scan.map(|scan| (record.id, scan)));
-        self.classes.entry(class).or_default().manifest.sources.push(record);
+        self.scans.remove(&id);
+        self.scans.extend(new.scan.clone().map(|scan| (id, scan)));
+        self.classes.entry(class).or_default().manifest.sources.push(new.record(id));
+        if let Some((knowers, passage)) = knowers {
+            self.changed.insert(knowers);
+            let hidden = HiddenSource { source: id, passage: passage.to_string() };
+            self.classes.entry(knowers).or_default().hidden.push(hidden);
+        }
     }
 
     /// Takes all that is in the manifests of some sources out of them; returns their roots.
@@ -541,14 +590,15 @@ impl Contents<'_> {
             .map(|source| (source.id, source.root.clone()))
             .collect();
         self.scans.retain(|id, _| !removed.contains_key(id));
-        for (&class, Held { manifest, gated, .. }) in &mut *self.classes {
+        for (&class, Held { manifest, gated, hidden, .. }) in &mut *self.classes {
             let count = |manifest: &Manifest| (manifest.sources.len(), manifest.sealed.len());
-            let before = count(manifest);
+            let before = (count(manifest), hidden.len());
             let stays = |source: u32| !removed.contains_key(&source);
+            hidden.retain(|hidden| stays(hidden.source));
             manifest.sources.retain(|source| stays(source.id));
             manifest.sealed.retain(|file| stays(file.source));
             let is_cut = manifest.shards.retain_sources(stays) | gated.retain_sources(stays);
-            if is_cut || before != count(manifest) {
+            if is_cut || before != (count(manifest), hidden.len()) {
                 self.changed.insert(class);
             }
         }
