@@ -8,6 +8,7 @@ use crate::entry::{Names, look_closer};
 use crate::faults::{Counts, Fault, ScanError, Step};
 use crate::inode::{Stat, open_dir, stat_at, stat_open};
 use crate::options::ScanOptions;
+use crate::remaining::{Extent, Left, Remaining};
 use crate::root::Root;
 use crate::rules::{MountRules, Rules};
 use crate::selection::{Known, Selected, Selection};
@@ -58,37 +59,6 @@ pub struct Pauses<'a, S: Sink> {
 
 type Pause<'a, S> =
     dyn FnMut(&mut Vec<S>, &dyn Fn() -> Left) -> Result<(), <S as Sink>::Error> + 'a;
-
-/// What a walk that was stopped leaves to one that goes on.
-pub struct Left {
-    /// What that has to list.
-    pub remaining: Vec<Remaining>,
-    /// Entries that were counted and that it counts again: of directories of which parts were
-    /// listed, and of the root, which is always listed again.
-    pub entries: u64,
-    /// Directories likewise.
-    pub directories: u64,
-}
-
-/// A directory that a walk which was stopped has not listed, or not all of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remaining {
-    /// Its path below the root, escaped.
-    pub path: String,
-    /// What of it.
-    pub extent: Extent,
-}
-
-/// What of a directory remains to be listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// It and all below it, of which this walk has listed nothing.
-    New,
-    /// It and all below it.
-    Whole,
-    /// It, but what is below it only as far as that remains, too, or is not known.
-    Alone,
-}
 
 /// Walks the tree of `root`, or a part of it, one thread a sink, and gives the sinks back. Errors
 /// of single entries are counted and told to `on_error`; the error of a sink ends the walk. Blocks.
