@@ -125,7 +125,8 @@ pub fn warn_of(published: &canopy_index::Published) -> Outcome {
         let path = canopy_read::to_path(root);
         if settings().source(&path).is_some_and(Source::has_options) {
             note(format_args!(
-                "warning: what the configuration says of {root} does not hold when {above} is                  scanned or updated; exclude it there"
+                "warning: what the configuration says of {root} does not hold when {above} is \
+                 scanned or updated; exclude it there"
             ));
         }
     }

@@ -209,7 +209,6 @@ pub fn run(
         let plan = Plan::new(&location, (&arguments, &rules, threads), &root_of)?;
         return plan.print(arguments.json);
     }
-    let faults = Faults::new(arguments.errors.as_deref())?;
     let options = WriterOptions {
         memory_bytes: arguments.memory,
         threads,
@@ -233,9 +232,8 @@ pub fn run(
     interrupt::watch()?;
     let asked = asked(&arguments, &root_of);
     let resumed = resume(&mut writer, &arguments, &asked, (&rules, &root_of))?;
-    if resumed.is_none() {
-        faults.clear()?;
-    }
+    let begun_ns = resumed.as_ref().map(|resumed| resumed.begun_ns);
+    let faults = Faults::new(arguments.errors.as_deref(), begun_ns)?;
     if resumed.is_none() && arguments.replace {
         if writer.keeps_generations() {
             note(

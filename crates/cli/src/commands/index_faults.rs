@@ -4,12 +4,14 @@
 use super::scanning::{one_reader, path_bytes_max};
 use crate::counted;
 use crate::outcome::{message, note};
+use crate::places::check_links;
 use anyhow::Context;
 use canopy_scan::{ClosedMount, Counts, Fault, Rules, ScanError, Step};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{LineWriter, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -39,24 +41,15 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Opens the file that lists them, if one is asked for: they come behind what is in it. It names
-    /// entries that only root may know of, so it is for its owner alone.
-    pub(super) fn new(file: Option<&Path>) -> anyhow::Result<Self> {
+    /// Opens the file that lists them, if one is asked for. It is emptied, unless a run goes on that
+    /// began at `begun_ns` and that has written to it. It names entries that only root may know of,
+    /// so it is for its owner alone.
+    pub(super) fn new(file: Option<&Path>, begun_ns: Option<i64>) -> anyhow::Result<Self> {
         let Some(path) = file else { return Ok(Faults::default()) };
-        let file = create_own(path).with_context(|| format!("cannot create {}", path.display()))?;
+        let file = create_own(path, begun_ns)
+            .with_context(|| format!("cannot create {}", path.display()))?;
         let list = ErrorList { file: LineWriter::new(file), bytes: 0, left_out: 0 };
         Ok(Faults { file: Some((path.to_owned(), Mutex::new(list))), ..Faults::default() })
-    }
-
-    /// Empties the file, since nothing in it is of the run that begins.
-    pub(super) fn clear(&self) -> anyhow::Result<()> {
-        let Some((path, list)) = &self.file else { return Ok(()) };
-        let list = list.lock();
-        let file = list.file.get_ref();
-        match file.metadata()?.is_file() {
-            true => file.set_len(0).with_context(|| format!("cannot empty {}", path.display())),
-            false => Ok(()),
-        }
     }
 
     /// Takes in one of an entry below the root `base`.
@@ -143,27 +136,57 @@ impl Faults {
     }
 }
 
-/// Opens a file for the caller alone, to add to it. One that somebody else could read or
-/// have put there is refused; what is no plain file is written to as it is.
-fn create_own(path: &Path) -> anyhow::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true);
-    if path.metadata().is_ok_and(|about| !about.is_file()) {
-        return Ok(options.open(path)?);
+/// Opens a file for the caller alone, to add to it if it was written to since `begun_ns`. One that
+/// somebody else could read or have put there is refused; a device or a pipe of the caller's or root's
+/// is written to as it is.
+fn create_own(path: &Path, begun_ns: Option<i64>) -> anyhow::Result<File> {
+    check_links(path)?;
+    if let Some(special) = open_special(path)? {
+        return Ok(special);
     }
-    let options = options.append(true).create(true).mode(0o600);
-    let file = options.custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK).open(path);
-    let file = file.map_err(|error| match error.raw_os_error() {
-        Some(nix::libc::ELOOP) => anyhow::anyhow!("it is a symbolic link"),
-        _ => error.into(),
-    })?;
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
+        .open(path)?;
     let about = file.metadata()?;
     let owner = nix::unistd::geteuid().as_raw();
     anyhow::ensure!(about.is_file(), "it is no file");
     anyhow::ensure!(about.uid() == owner, "it belongs to uid {}: remove it", about.uid());
     anyhow::ensure!(about.nlink() == 1, "it has other names, too: remove it");
     file.set_permissions(Permissions::from_mode(0o600))?;
+    // The clock of file systems is a little late.
+    if begun_ns.is_none_or(|begun_ns| about.mtime() + 1 < begun_ns / 1_000_000_000) {
+        file.set_len(0)?;
+    }
     Ok(file)
+}
+
+/// Opens what is there and no plain file, if it is the caller's or root's. A symbolic link must lie
+/// where nobody else can put one, and lead to no plain file, as `/dev/stdout` may.
+fn open_special(path: &Path) -> anyhow::Result<Option<File>> {
+    use rustix::fs::{Mode, OFlags, open};
+    let is_trusted = |uid| [0, nix::unistd::geteuid().as_raw()].contains(&uid);
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(there) = open(path, flags, Mode::empty()) else { return Ok(None) };
+    let there = File::from(there);
+    let about = there.metadata()?;
+    if about.is_file() {
+        return Ok(None);
+    }
+    anyhow::ensure!(is_trusted(about.uid()), "what is there belongs to uid {}", about.uid());
+    if !about.is_symlink() {
+        let place = format!("/proc/self/fd/{}", there.as_raw_fd());
+        return Ok(Some(OpenOptions::new().write(true).open(place)?));
+    }
+    let above = std::path::absolute(path)?;
+    let above = above.parent().unwrap_or(Path::new("/")).metadata()?;
+    let is_safe = is_trusted(above.uid()) && above.mode() & 0o022 == 0;
+    anyhow::ensure!(is_safe, "it is a symbolic link");
+    let file = OpenOptions::new().write(true).open(path)?;
+    anyhow::ensure!(!file.metadata()?.is_file(), "it is a symbolic link");
+    Ok(Some(file))
 }
 
 /// The file of `--errors`.

@@ -293,7 +293,7 @@ pub fn update(
         return Ok(Updated { generation, is_unchanged: true, ..Updated::default() });
     }
     let tasks = tasks(&writer, &suspects)?;
-    let faults = Faults::new(options.errors)?;
+    let faults = Faults::new(options.errors, None)?;
     let scans =
         Scans::new(&writer, (options.memory_bytes, options.threads), options.rate_max, faults)?;
     let trusted = settings().trust_fs.clone().unwrap_or_default();

@@ -264,6 +264,26 @@ fn the_list_of_errors_goes_into_no_file_of_another() {
         let output = place.canopy(&own, &words);
         assert!(output.status.success(), "{}", said(&output));
     }
+    // A link of another one may lead to a device, and whoever has a pipe reads what is listed.
+    let (device, pipe) = (place.path("device"), place.path("pipe"));
+    symlink("/dev/null", &device).unwrap();
+    std::os::unix::fs::lchown(&device, Some(2003), None).unwrap();
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();
+    chown(&pipe, Some(2003), None).unwrap();
+    for (list, command) in [(&device, "index"), (&pipe, "index"), (&pipe, "update")] {
+        let words = [command.as_ref(), "--errors".as_ref(), list.as_os_str(), tree.as_os_str()];
+        let output = place.canopy(&own, &words);
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains("uid 2003"), "{}", said(&output));
+    }
+    // Nor does a list grow from run to run.
+    let list = place.path("list");
+    for command in ["index", "update"] {
+        fs::write(&list, "before").unwrap();
+        let words = [command.as_ref(), "--errors".as_ref(), list.as_os_str(), tree.as_os_str()];
+        assert!(place.canopy(&own, &words).status.success());
+        assert_eq!(fs::read_to_string(&list).unwrap(), "", "{command}");
+    }
 }
 
 /// Whoever owns a symbolic link decides where a path leads.

@@ -108,6 +108,7 @@ impl Writer {
                 let (root, above) = (new.root.clone(), above.root.clone());
                 return Err(Error::InSource { root, above });
             }
+            (None, Some(_)) => {}
             _ => self.check_name(new.name.as_ref().unwrap_or(&new.root), &new.root)?,
         }
         let (root, is_whole) = (new.root.clone(), above.is_none());
