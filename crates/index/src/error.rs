@@ -110,6 +110,9 @@ pub enum Error {
         /// The root of the source that has it.
         root: String,
     },
+    /// A source cannot be called like a path that it is not.
+    #[error("'{0}' is no name but a path; choose one that does not begin with '/'")]
+    NameIsPath(String),
     /// There is no source with this root.
     #[error("{0} is no source of the index; 'canopy info' names those that are")]
     NoSource(String),
@@ -151,6 +154,7 @@ impl Error {
             Error::NotAnIndex(_)
             | Error::Unsafe { .. }
             | Error::NameTaken { .. }
+            | Error::NameIsPath(_)
             | Error::InSource { .. }
             | Error::TableTaken(_) => ErrorKind::Invalid,
             Error::NotRead(_) => ErrorKind::Internal,

@@ -265,10 +265,11 @@ fn sources_are_listed_removed_and_renamed() {
     run(&place, &index, &["source", "rename", "mine", "yours"], 0);
     let (_, errors) = run(&place, &index, &["source", "rename", o, "yours"], 2);
     assert!(errors.contains("belongs to the source"), "{errors}");
-    // Nor the path of another one: it would be found under it.
-    for words in [&["source", "rename", o, x][..], &["index", "--name", o, x]] {
+    // Nor a path, under which another one would be found.
+    let slash = format!("{x}/");
+    for words in [&["source", "rename", o, x][..], &["index", "--name", &slash, o]] {
         let (_, errors) = run(&place, &index, words, 2);
-        assert!(errors.contains("belongs to the source"), "{errors}");
+        assert!(errors.contains("is no name but a path"), "{errors}");
     }
     let (_, errors) = run(&place, &index, &["source", "remove", "mine"], 2);
     assert!(errors.contains("'canopy source list' names all"), "{errors}");

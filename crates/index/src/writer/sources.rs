@@ -200,8 +200,11 @@ impl Writer {
     }
 
     fn check_name(&self, name: &str, root: &str) -> Result<()> {
+        if name != root && name.starts_with('/') {
+            return Err(Error::NameIsPath(name.to_owned()));
+        }
         let mut known = self.classes.values().flat_map(|held| &held.manifest.sources);
-        match known.find(|it| it.root != root && (it.name == name || it.root == name)) {
+        match known.find(|it| it.root != root && it.name == name) {
             Some(other) => {
                 Err(Error::NameTaken { name: name.to_owned(), root: other.root.clone() })
             }
