@@ -7,6 +7,7 @@
 
 use crate::limits::{MemoryLimit, TimeLimit};
 use crate::outcome::message;
+use crate::places::is_own_or_roots;
 use anyhow::{Context, bail, ensure};
 use canopy_scan::{Excludes, Mount};
 use serde_json::{Value, json};
@@ -267,8 +268,7 @@ fn own_file() -> Option<PathBuf> {
 /// Returns whether a directory is the asking user's, or root's: after sudo, the home may be of
 /// somebody who has no say in what root does.
 fn is_trusted(directory: &Path) -> bool {
-    let asking = nix::unistd::geteuid().as_raw();
-    directory.metadata().is_ok_and(|about| [0, asking].contains(&about.uid()))
+    directory.metadata().is_ok_and(|about| is_own_or_roots(about.uid()))
 }
 
 /// The text of the site's file; `None` if there is none.
@@ -298,7 +298,7 @@ fn read_own(path: &Path) -> anyhow::Result<Option<String>> {
     let Ok(mut file) = open_at_once(path) else { return Ok(None) };
     let at = || format!("cannot read {}", path.display());
     let about = file.metadata().with_context(at)?;
-    if !about.is_file() || ![0, nix::unistd::geteuid().as_raw()].contains(&about.uid()) {
+    if !about.is_file() || !is_own_or_roots(about.uid()) {
         return Ok(None);
     }
     let mut text = String::new();

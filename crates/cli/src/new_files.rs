@@ -5,6 +5,7 @@
 //! in their place does not move what is written.
 
 use crate::interrupt::{block, end_by};
+use crate::places::is_own_or_roots;
 use anyhow::{Context, bail, ensure};
 use nix::sys::signal::Signal;
 use parking_lot::Mutex;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 /// The extended attribute that is an ACL.
 const ACL: &str = "system.posix_acl_access";
+
 /// Errors of who may write to a file, and make none beside it or none like it.
 const DENIALS: [ErrorKind; 2] = [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem];
 
@@ -59,7 +61,7 @@ impl Directory {
             let opened = Directory::open(&path, OFlags::NOFOLLOW);
             let directory = opened.context("it is no directory, or a link to one")?;
             let about = rustix::fs::fstat(&directory.held)?;
-            ensure!(is_trusted(about.st_uid), "it belongs to uid {}", about.st_uid);
+            ensure!(is_own_or_roots(about.st_uid), "it belongs to uid {}", about.st_uid);
             ensure!(about.st_mode & 0o1002 != 0o002, "everybody may change it");
             Ok(directory)
         };
@@ -129,7 +131,7 @@ impl NewFiles {
             let is_direct = !is_file && old != Old::Distrusted;
             // Where the sticky bit is, others may have put a file for this one to become theirs.
             let is_shared = rustix::fs::fstat(&directory.held)?.st_mode & 0o1000 != 0;
-            if !is_trusted(owner) && (is_direct || is_kept && is_shared) {
+            if !is_own_or_roots(owner) && (is_direct || is_kept && is_shared) {
                 bail!("what is there belongs to uid {owner}");
             }
             if is_direct {
@@ -236,10 +238,6 @@ fn take_over(file: &File, old: &File, with_owner: bool) -> io::Result<()> {
         let _ = rustix::fs::fremovexattr(file, ACL);
     }
     file.set_permissions(Permissions::from_mode(about.mode() & 0o7777))
-}
-
-fn is_trusted(owner: u32) -> bool {
-    [0, caller()].contains(&owner)
 }
 
 fn caller() -> u32 {

@@ -128,10 +128,14 @@ fn own() -> Option<PathBuf> {
     Some(data?.join("canopy/index"))
 }
 
+/// Returns whether this is the caller or root, so that what belongs to it is as the caller wants it.
+pub fn is_own_or_roots(owner: u32) -> bool {
+    [0, nix::unistd::geteuid().as_raw()].contains(&owner)
+}
+
 /// Fails if a symbolic link on a path is neither root's nor the caller's: whoever owns it decides
 /// where the path leads, today and in the next run.
 pub fn check_links(path: &Path) -> anyhow::Result<()> {
-    let trusted = [0, nix::unistd::geteuid().as_raw()];
     // As many as the kernel follows.
     let mut links_left = 40;
     let mut waiting = vec![std::path::absolute(path)?];
@@ -144,7 +148,7 @@ pub fn check_links(path: &Path) -> anyhow::Result<()> {
                 continue;
             }
             anyhow::ensure!(
-                trusted.contains(&about.uid()),
+                is_own_or_roots(about.uid()),
                 "{} is a symbolic link of uid {}, who can have it lead elsewhere; give the path \
                  that is meant",
                 at.display(),

@@ -337,13 +337,11 @@ impl Encoder<'_> {
         }
         let mut output = self.open(FileKind::Summaries, blocks.len())?;
         for blocks in blocks.chunks(BATCH_ROWS) {
-            let failed = |error: postcard::Error| {
-                Error::io("encode", &output.path)(std::io::Error::other(error.to_string()))
-            };
+            let failed = Error::encode::<postcard::Error>(&output.path);
             let mut summaries = Vec::with_capacity(blocks.len());
             let mut extensions = Vec::with_capacity(blocks.len());
             for block in blocks {
-                let (summary, counts) = block.encode().map_err(failed)?;
+                let (summary, counts) = block.encode().map_err(&failed)?;
                 summaries.push(summary);
                 extensions.push(counts);
             }

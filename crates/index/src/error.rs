@@ -166,6 +166,15 @@ impl Error {
         move |source| Error::Io { action, path, source }
     }
 
+    /// Returns what it means that something cannot be encoded for a file.
+    pub(crate) fn encode<E: std::fmt::Display>(path: &Path) -> impl Fn(E) -> Error + use<E> {
+        let path = path.to_owned();
+        move |error| {
+            let source = io::Error::other(error.to_string());
+            Error::Io { action: "encode", path: path.clone(), source }
+        }
+    }
+
     pub(crate) fn corrupt(path: &Path, detail: impl std::fmt::Display) -> Error {
         Error::Corrupt { path: path.to_owned(), detail: detail.to_string() }
     }
@@ -180,10 +189,10 @@ fn told(nearest: [Option<u64>; 2]) -> String {
     }
 }
 
-/// Returns what to do about a damaged file: a writer replaces all but those that it reads itself.
 /// What helps if nothing of an index can be read.
 const ANEW: &str = "remove the index and index its sources again";
 
+/// Returns what to do about a damaged file: a writer replaces all but those that it reads itself.
 fn remedy(path: &Path) -> &'static str {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     match name == b"CURRENT" || name.starts_with(b"manifests-") {

@@ -46,9 +46,8 @@ impl SealedSource {
         salt: [u8; 16],
         source: &KnownSource,
     ) -> Result<Self> {
-        let mut content = postcard::to_extend(source, Vec::new()).map_err(|error| {
-            Error::io("encode", manifest)(std::io::Error::other(error.to_string()))
-        })?;
+        let content = postcard::to_extend(source, Vec::new());
+        let mut content = content.map_err(Error::encode(manifest))?;
         content.resize(padded(content.len()), 0);
         names.seal(Secret::Source, passage, &salt, &mut content);
         Ok(SealedSource { hash: names.hash(Secret::Source, passage), salt, content })

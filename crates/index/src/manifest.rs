@@ -352,8 +352,7 @@ pub(crate) fn write_for<D: Document>(
 
 /// Encodes a document with its first line; the path is where it goes, for messages.
 pub(crate) fn encode<D: Document>(path: &Path, document: &D) -> Result<Vec<u8>> {
-    let mut content = encode_content(document)
-        .map_err(|error| Error::io("encode", path)(std::io::Error::other(error.to_string())))?;
+    let mut content = encode_content(document).map_err(Error::encode(path))?;
     if D::PADDED {
         content.resize(padded(content.len()), 0);
     }

@@ -1,6 +1,6 @@
 //! What is found by those who know a path: the entries of gates, and what lies behind them.
 //!
-//! A class may have files of sealed records, one or few a source, whatever lies in them. A record
+//! A class may have files of sealed records of each source, few however often that changes. A record
 //! has the hash of an absolute path, by which it is found, and content that is sealed with that
 //! path as the secret (see `names`). The path of an entry of a gate leads to its attributes, that
 //! of a passage (a child of a gate that leads on) to all that lies behind it for this class: few
@@ -306,11 +306,7 @@ pub(crate) fn write(
         entries.entry(path).or_default().push(record);
     }
     let seal = |secret: Secret, path: &str, content: postcard::Result<Vec<u8>>| {
-        let mut content = content.map_err(|error| {
-            Error::io("encode", &target.directory.join(&target.id))(std::io::Error::other(
-                error.to_string(),
-            ))
-        })?;
+        let mut content = content.map_err(Error::encode(&target.directory.join(&target.id)))?;
         content.resize(padded(content.len()), 0);
         target.names.seal(secret, path, &target.salt, &mut content);
         Ok((target.names.hash(secret, path), content))
@@ -619,9 +615,7 @@ fn finish(
     directory: &Path,
 ) -> Result<SealedFile> {
     let (bytes, sums) = file.finish(false)?;
-    let sums = PackedList::new(sums).map_err(|error| {
-        Error::io("encode the manifest of", directory)(std::io::Error::other(error.to_string()))
-    })?;
+    let sums = PackedList::new(sums).map_err(Error::encode(directory))?;
     let (records, dead) = (records as u64, PackedList::default());
     let (dead_records, dead_since_ns) = (0, None);
     Ok(SealedFile { id, source, records, bytes, sums, dead, dead_records, dead_since_ns })

@@ -43,7 +43,6 @@ use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -624,10 +623,8 @@ impl Writer {
         scans: &BTreeMap<u32, ScanRecord>,
         lists: Vec<ListRecord>,
     ) -> Result<AllManifests> {
-        let failed = |error: postcard::Error| {
-            let path = names::all_manifests(&self.path, self.generation);
-            Error::io("encode", &path)(io::Error::other(error.to_string()))
-        };
+        let path = names::all_manifests(&self.path, self.generation);
+        let failed = Error::encode::<postcard::Error>(&path);
         let mut manifests = Vec::with_capacity(classes.len());
         let mut used = BTreeSet::new();
         for (&class, held) in classes {
@@ -645,11 +642,11 @@ impl Writer {
         let grants: Vec<_> = used.into_iter().map(grant).collect();
         Ok(AllManifests {
             key: self.names.key(),
-            grants: PackedList::new(grants).map_err(failed)?,
+            grants: PackedList::new(grants).map_err(&failed)?,
             next_grant: self.table.next_grant(),
             limits: self.limits.map(|limits| (limits.classes as u64, limits.names as u64)),
             classes: manifests,
-            lists: PackedList::new(lists).map_err(failed)?,
+            lists: PackedList::new(lists).map_err(&failed)?,
             tables: self.tables.clone(),
             queries: self.queries.clone(),
             scans: scans.clone(),

@@ -4,7 +4,7 @@
 use super::scanning::{one_reader, path_bytes_max};
 use crate::counted;
 use crate::outcome::{message, note};
-use crate::places::check_links;
+use crate::places::{check_links, is_own_or_roots};
 use anyhow::Context;
 use canopy_scan::{ClosedMount, Counts, Fault, Rules, ScanError, Step};
 use parking_lot::Mutex;
@@ -167,7 +167,6 @@ fn create_own(path: &Path, begun_ns: Option<i64>) -> anyhow::Result<File> {
 /// where nobody else can put one, and lead to no plain file, as `/dev/stdout` may.
 fn open_special(path: &Path) -> anyhow::Result<Option<File>> {
     use rustix::fs::{Mode, OFlags, open};
-    let is_trusted = |uid| [0, nix::unistd::geteuid().as_raw()].contains(&uid);
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(there) = open(path, flags, Mode::empty()) else { return Ok(None) };
     let there = File::from(there);
@@ -175,14 +174,14 @@ fn open_special(path: &Path) -> anyhow::Result<Option<File>> {
     if about.is_file() {
         return Ok(None);
     }
-    anyhow::ensure!(is_trusted(about.uid()), "what is there belongs to uid {}", about.uid());
+    anyhow::ensure!(is_own_or_roots(about.uid()), "what is there belongs to uid {}", about.uid());
     if !about.is_symlink() {
         let place = format!("/proc/self/fd/{}", there.as_raw_fd());
         return Ok(Some(OpenOptions::new().write(true).open(place)?));
     }
     let above = std::path::absolute(path)?;
     let above = above.parent().unwrap_or(Path::new("/")).metadata()?;
-    let is_safe = is_trusted(above.uid()) && above.mode() & 0o022 == 0;
+    let is_safe = is_own_or_roots(above.uid()) && above.mode() & 0o022 == 0;
     anyhow::ensure!(is_safe, "it is a symbolic link");
     let file = OpenOptions::new().write(true).open(path)?;
     anyhow::ensure!(!file.metadata()?.is_file(), "it is a symbolic link");

@@ -277,9 +277,7 @@ pub(super) fn between(range: RowRange, others: &[RowRange]) -> Vec<RowRange> {
 }
 
 fn packed<T: serde::Serialize>(directory: &Path, list: Vec<T>) -> Result<PackedList<T>> {
-    PackedList::new(list).map_err(|error| {
-        Error::io("encode the manifest in", directory)(std::io::Error::other(error.to_string()))
-    })
+    PackedList::new(list).map_err(Error::encode(directory))
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl Writer {
         if classes.is_empty() {
             return Ok(());
         }
-        let mut below = Below::new(&classes);
+        let mut records = FoundRecords::new(&classes);
         let mut passages = FxHashSet::default();
         for (directory, alone) in replaced
             .whole()
@@ -56,12 +56,12 @@ impl Writer {
             let whole = !alone && replaced.holds_all_below(directory);
             if whole {
                 let hash = self.names.hash(Secret::Passage, &path);
-                below.add(hash, || Some(path.clone()))?;
+                records.add(hash, || Some(path.clone()))?;
             }
             let ends = path.match_indices('/').map(|(at, _)| at).filter(|&at| at > 0);
             let ends = ends.chain(Some(path.len()).filter(|_| !whole));
             for passage in ends.map(|end| &path[..end]) {
-                if below.knows(&self.names.hash(Secret::Passage, passage))? {
+                if records.knows(&self.names.hash(Secret::Passage, passage))? {
                     passages.insert(passage.to_owned());
                 }
             }
@@ -71,9 +71,9 @@ impl Writer {
                 || replaced.alone().any(|directory| page.may_have_at(directory))
         };
         for (_, shard) in self.shards_where(replaced.source, is_replaced)? {
-            self.hash_entries(&shard, replaced, &mut below, &mut passages)?;
+            self.hash_entries(&shard, replaced, &mut records, &mut passages)?;
         }
-        let found = below.found;
+        let found = records.found;
         for (class, files) in classes {
             self.cut_sealed_of(class, files, (number, begun), replaced, (&found, &passages))?;
         }
@@ -221,20 +221,20 @@ impl Writer {
         &self,
         shard: &Shard,
         replaced: &Replaced,
-        below: &mut Below<'_>,
+        records: &mut FoundRecords<'_>,
         open: &mut FxHashSet<String>,
     ) -> Result<()> {
         let left_out = left_out_of(shard, replaced)?;
         for directory in replaced.whole() {
             for live in shard.listings_below(directory)? {
                 for listings in between(live, &left_out) {
-                    self.hash_entries_of(shard, listings, (replaced, Some(&mut *open)), below)?;
+                    self.hash_entries_of(shard, listings, (replaced, Some(&mut *open)), records)?;
                 }
             }
         }
         for directory in replaced.alone() {
             for listings in shard.listings_at(directory)? {
-                self.hash_entries_of(shard, listings, (replaced, None), below)?;
+                self.hash_entries_of(shard, listings, (replaced, None), records)?;
             }
         }
         Ok(())
@@ -245,7 +245,7 @@ impl Writer {
         shard: &Shard,
         listings: RowRange,
         (replaced, mut open): (&Replaced, Option<&mut FxHashSet<String>>),
-        below: &mut Below<'_>,
+        records: &mut FoundRecords<'_>,
     ) -> Result<()> {
         for start in listings.clone().step_by(LISTINGS) {
             let chunk = start..listings.end.min(start + LISTINGS);
@@ -259,14 +259,14 @@ impl Writer {
                         let head = &heads[place_of(shard, kind, &chunk, ordinal)?];
                         let own = join(&head.path, names.value(at));
                         let path = join_absolute(&replaced.root, &own);
-                        below.add(self.names.hash(Secret::Entry, &path), || None)?;
+                        records.add(self.names.hash(Secret::Entry, &path), || None)?;
                         let Some(open) = open.as_mut().filter(|_| kind == FileKind::Dirs) else {
                             continue;
                         };
                         let hash = self.names.hash(Secret::Passage, &path);
                         if replaced.holds_all_below(&own) {
-                            below.add(hash, || Some(path.clone()))?;
-                        } else if below.knows(&hash)? {
+                            records.add(hash, || Some(path.clone()))?;
+                        } else if records.knows(&hash)? {
                             open.insert(path);
                         }
                     }
@@ -278,7 +278,7 @@ impl Writer {
 }
 
 /// Sealed records of what is replaced.
-struct Below<'f> {
+struct FoundRecords<'f> {
     /// All files of the source.
     files: Vec<&'f Sealed>,
     /// How many records they have.
@@ -291,11 +291,11 @@ struct Below<'f> {
     found: FxHashMap<[u8; 16], Option<String>>,
 }
 
-impl<'f> Below<'f> {
+impl<'f> FoundRecords<'f> {
     fn new(classes: &'f BTreeMap<ClassId, Vec<KnownFile>>) -> Self {
         let files: Vec<&Sealed> = classes.values().flatten().map(|known| &known.file).collect();
         let records = files.iter().map(|file| file.record().records).sum();
-        Below { files, records, searches: 0, hashes: None, found: FxHashMap::default() }
+        FoundRecords { files, records, searches: 0, hashes: None, found: FxHashMap::default() }
     }
 
     fn add(&mut self, hash: [u8; 16], passage: impl FnOnce() -> Option<String>) -> Result<()> {
