@@ -158,7 +158,7 @@ fn described(index: &Index, table: &TableRecord) -> serde_json::Value {
         }
         TableKind::Derived { columns, fresh } => {
             let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
-            let files = index.table_files(&table.name);
+            let files = index.table_files(&table.name)?;
             json!({
                 "name": table.name,
                 "columns": names,

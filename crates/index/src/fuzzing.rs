@@ -5,6 +5,7 @@
 //! fuzzer gets through. So the targets take what is behind it.
 
 use crate::builder::Builder;
+use crate::bundles::{self, Bundle, BundleId, BundleRecord};
 use crate::class_lists::{ClassList, ListRecord, ListedClass};
 use crate::digest::Digests;
 use crate::disk::BLOCK_BYTES;
@@ -18,7 +19,7 @@ use crate::names::{self, ClassPlace, Names};
 use crate::own_tables::TableFileRecord;
 use crate::own_tables::{ColumnType, TableColumn, TableFormat, TableKind, TableRecord};
 use crate::packed::PackedList;
-use crate::pages::{Page, PageId, PageRecord, PathRanges};
+use crate::pages::{Extent, Page, PageId, PageRecord, PathRanges};
 use crate::passages::SealedFiles;
 use crate::retention::{KeptGeneration, Leaving};
 use crate::schema::{FORMAT, FileKind};
@@ -49,6 +50,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "manifest", run: content::<Manifest>, seeds: || of(class_manifest()) },
     Target { name: "page", run: content::<Page>, seeds: || of(page()) },
     Target { name: "manifests", run: manifests, seeds: || of(all_manifests()) },
+    Target {
+        name: "bundle",
+        run: bundle,
+        seeds: || of(Bundle { classes: vec![class_manifests()] }),
+    },
     Target { name: "unfinished", run: content::<UnfinishedRecord>, seeds: || of(unfinished()) },
     Target { name: "sealed", run: sealed, seeds: sealed_seeds },
     Target {
@@ -78,6 +84,7 @@ pub fn describe(bytes: &[u8]) -> Result<String, String> {
         Ok(ClassList::KIND) => text::<ClassList>(bytes),
         Ok(Manifest::KIND) => text::<Manifest>(bytes),
         Ok(Page::KIND) => text::<Page>(bytes),
+        Ok(Bundle::KIND) => text::<Bundle>(bytes),
         _ => text::<AllManifests>(bytes),
     }
 }
@@ -90,7 +97,7 @@ pub fn classes(index: &Path) -> Result<Vec<(PathBuf, String)>, Error> {
     let described = |ClassManifest { class, .. }: &ClassManifest| {
         (names.class(class.place), format!("grants {:?}", class.grants))
     };
-    Ok(all.classes.iter().map(described).collect())
+    Ok(bundles::read_all(index, &all.bundles)?.iter().map(described).collect())
 }
 
 /// Returns what an index has sealed with an absolute path, for people: entries, then what lies
@@ -101,7 +108,7 @@ pub fn unsealed(index: &Path, path: &str) -> Result<(Vec<SealedRecord>, Vec<Shar
     let names = Arc::new(Names::new(index, all.key));
     let mut files = SealedFiles::new(names.clone());
     let mut sources = Vec::new();
-    for ClassManifest { class, manifest, .. } in all.classes {
+    for ClassManifest { class, manifest, .. } in bundles::read_all(index, &all.bundles)? {
         let nobody = ClassPlace { tag: [255; 16], ..class.place };
         files.add(nobody, &names.class(class.place), manifest.sealed, manifest.hidden);
         sources.extend(manifest.sources);
@@ -133,14 +140,25 @@ fn manifests(bytes: &[u8]) {
     let Ok(all) = manifest::decode_content::<AllManifests>(bytes) else { return };
     let Ok(grants) = all.grants.get() else { return };
     let grants = grants.iter().map(|(id, grant)| (GrantId(*id), grant.grant()));
-    let table = ClassTable::with_grants(grants, all.next_grant, OwnerLimits::default());
-    for ClassManifest { class, .. } in &all.classes {
-        let grants: Vec<GrantId> = class.grants().collect();
+    ClassTable::with_grants(grants, all.next_grant, OwnerLimits::default());
+}
+
+/// Decodes as [`content`] does, and does with it what the writer does.
+fn bundle(bytes: &[u8]) {
+    content::<Bundle>(bytes);
+    let Ok(Bundle { classes }) = manifest::decode_content(bytes) else { return };
+    let grants = self::grants();
+    let known: Vec<u32> = grants.iter().map(|(id, _)| *id).collect();
+    let grants = grants.iter().map(|(id, grant)| (GrantId(*id), grant.grant()));
+    let table = ClassTable::with_grants(grants, 2, OwnerLimits::default());
+    for ClassManifest { class, .. } in &classes {
         if class.place.is_sound() {
-            let names = Names::new(Path::new("/index"), all.key);
+            let names = Names::new(Path::new("/index"), [9; 32]);
             assert!(names.class(class.place).starts_with("/index"));
         }
-        table.class_of(&grants);
+        if class.grants.iter().all(|id| known.contains(id)) {
+            table.class_of(&class.grants().collect::<Vec<_>>());
+        }
     }
 }
 
@@ -151,7 +169,8 @@ pub fn forge(index: &Path, generation: u64, mut change: impl FnMut(&mut u64)) {
     let path = names::all_manifests(index, generation);
     let all: AllManifests = manifest::read(&path).expect("the manifest is sound");
     let names = Names::new(index, all.key);
-    for ClassManifest { class, manifest, .. } in &all.classes {
+    let classes = bundles::read_all(index, &all.bundles).expect("bundles are sound");
+    for ClassManifest { class, manifest, .. } in &classes {
         let directory = names.class(class.place);
         for page in &manifest.shards.pages {
             let path = directory.join(page.id.file_name());
@@ -246,7 +265,15 @@ fn unfinished() -> UnfinishedRecord {
     };
     let about = Unfinished { noted_ns: 6, source: Some(source), ..Unfinished::default() };
     let state = all_manifests();
-    UnfinishedRecord { base: 6, generation: 7, about, state, ..UnfinishedRecord::default() }
+    let classes = vec![class_manifests()];
+    UnfinishedRecord {
+        base: 6,
+        generation: 7,
+        about,
+        state,
+        classes,
+        ..UnfinishedRecord::default()
+    }
 }
 
 fn packed<T: serde::Serialize>(list: Vec<T>) -> PackedList<T> {
@@ -319,10 +346,9 @@ fn page() -> Page {
     Page { shards: vec![shard()] }
 }
 
-fn shards() -> ShardSet {
+fn extent() -> Extent {
     let ShardRecord { totals, repeats, open_links, .. } = shard();
-    let page = PageRecord {
-        id: PageId { generation: 7, number: 9, secret: Some([5; 16]) },
+    Extent {
         source: 1,
         shards: 1,
         bytes: 210_000,
@@ -332,6 +358,13 @@ fn shards() -> ShardSet {
         totals,
         repeats,
         open_links,
+    }
+}
+
+fn shards() -> ShardSet {
+    let page = PageRecord {
+        id: PageId { generation: 7, number: 9, secret: Some([5; 16]) },
+        extent: extent(),
         small_shards: 1,
         is_wasteful: true,
         dead_since_ns: Some(1),
@@ -374,15 +407,21 @@ fn class_manifest() -> Manifest {
     }
 }
 
-fn all_manifests() -> AllManifests {
+fn class_manifests() -> ClassManifest {
     let hidden = vec![HiddenSource { source: 1, passage: "/home/ann".to_owned() }];
-    let one = ClassManifest { class: class(), manifest: class_manifest(), gated: shards(), hidden };
+    ClassManifest { class: class(), manifest: class_manifest(), gated: shards(), hidden }
+}
+
+fn all_manifests() -> AllManifests {
+    let id = BundleId { generation: 7, number: 11 };
+    let bundle = BundleRecord { id, classes: 1, extents: vec![extent()], has_tables: true };
     AllManifests {
         key: [9; 32],
         grants: packed(grants()),
         next_grant: 2,
         limits: Some((1024, 5)),
-        classes: vec![one],
+        sources: vec![source()],
+        bundles: vec![bundle],
         lists: packed(lists()),
         tables: tables(),
         queries: [("d".to_owned(), "SELECT size FROM entries".to_owned())].into(),

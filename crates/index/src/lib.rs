@@ -13,7 +13,8 @@
 //!   catalog-7.bin               public: classes that anybody may try, and who has a list of others
 //!   lists/u1000-7.bin           which classes may let uid 1000 in, for that user alone
 //!   lists/g50-7.bin             the same for the members of group 50
-//!   manifests-7.bin             root only: the manifests of all classes in one file
+//!   manifests-7.bin             root only: where the manifests of all classes are
+//!   7-3-bundle.bin              root only: the manifests of some classes
 //!   everyone/                   the class of everybody: its manifest and its shards
 //!     manifest-7.bin
 //!     7-2-page.bin              what is in shards: part of the manifest
@@ -30,7 +31,7 @@
 //! files as `schema` describes them, `summaries` makes the statistics among them;
 //! `class_dirs` makes the directories that the kernel guards, `class_lists` tells who may try them
 //! and `names` names them; `manifest` says what is in a generation and `shard_record` what in a
-//! shard (`packed`: the parts of it that few commands need), in `pages` of some shards each; `sealed` and `sealed_rows` what is
+//! shard (`packed`: the parts of it that few commands need), in `pages` of some shards each, and `bundles` of some manifests; `sealed` and `sealed_rows` what is
 //! found by name alone, `hidden` the sources among it, which `passages` opens for a caller; `own_tables` has the tables that the
 //! administrator adds; `retention` says which older generations stay; [`Index`] opens one
 //! generation and [`Shard`] answers from one shard's files. `docs/format.md` draws all of it field
@@ -43,6 +44,7 @@
 
 mod block_file;
 mod builder;
+mod bundles;
 mod class_dirs;
 mod class_lists;
 pub mod column;

@@ -7,6 +7,7 @@
 //! `CURRENT` is replaced by rename; the others are written under a new name and synced before
 //! `CURRENT` names their generation, so a crash tears none that is ever read.
 
+use crate::bundles::BundleRecord;
 use crate::class_lists::{ListRecord, ListedClass};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -107,7 +108,8 @@ pub(crate) struct ShardSet {
     pub(crate) loose: Vec<ShardRecord>,
 }
 
-/// The manifests of all classes: `manifests-GENERATION.bin`, for root alone.
+/// Where the manifests of all classes are, and what is known of these: `manifests-GENERATION.bin`,
+/// for root alone.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct AllManifests {
     /// The key of the index.
@@ -119,7 +121,9 @@ pub(crate) struct AllManifests {
     /// How many classes, and names in their grants, the directories of one owner may ask for, if that
     /// was ever said.
     pub(crate) limits: Option<(u64, u64)>,
-    pub(crate) classes: Vec<ClassManifest>,
+    /// All sources, in no order.
+    pub(crate) sources: Vec<SourceRecord>,
+    pub(crate) bundles: Vec<BundleRecord>,
     /// The lists of classes, as in the catalog; for the writer.
     pub(crate) lists: PackedList<ListRecord>,
     /// Tables that were added to the index, by name.
@@ -234,7 +238,7 @@ impl ShardSet {
     /// Leaves out the shards of some sources; returns whether there were any.
     pub(crate) fn retain_sources(&mut self, stays: impl Fn(u32) -> bool) -> bool {
         let before = (self.pages.len(), self.loose.len());
-        self.pages.retain(|page| stays(page.source));
+        self.pages.retain(|page| stays(page.extent.source));
         self.loose.retain(|shard| stays(shard.source));
         before != (self.pages.len(), self.loose.len())
     }
@@ -313,11 +317,12 @@ impl Document for Manifest {
 
 impl Document for AllManifests {
     const KIND: &'static str = "manifests";
+}
 
-    fn is_sound(&self) -> bool {
-        self.classes.iter().all(|ClassManifest { class, manifest, gated, .. }| {
-            class.place.is_sound() && manifest.is_sound() && gated.is_sound()
-        })
+impl ClassManifest {
+    /// Returns whether its numbers and names are such as a writer makes.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.class.place.is_sound() && self.manifest.is_sound() && self.gated.is_sound()
     }
 }
 

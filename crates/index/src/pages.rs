@@ -43,23 +43,22 @@ impl Document for Page {
     }
 }
 
-/// What a manifest says of a page.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct PageRecord {
-    pub(crate) id: PageId,
-    /// The source that its shards belong to.
+/// What some shards of one source have, and where it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Extent {
+    /// The source that the shards belong to.
     pub(crate) source: u32,
-    /// How many shards it has.
+    /// How many shards there are.
     pub(crate) shards: u32,
-    /// The size of all files of its shards in bytes.
+    /// The size of all files of the shards in bytes.
     pub(crate) bytes: u64,
     /// How many of them have a file of each kind, by its place in [`FileKind::ALL`], and how many row
     /// groups these files have.
     pub(crate) files: [(u32, u32); FileKind::COUNT],
-    /// Where its listings are.
+    /// Where the listings are.
     pub(crate) ranges: PathRanges,
-    /// The deepest directory that is or is above all those of whose entries it has values of
-    /// extended attributes, if it has any.
+    /// The deepest directory that is or is above all those of whose entries there are values of
+    /// extended attributes, if there are any.
     pub(crate) values_prefix: Option<String>,
     /// Sums over all entries that count.
     #[serde(with = "TotalsRecord")]
@@ -70,6 +69,13 @@ pub(crate) struct PageRecord {
     /// Entries with several links of which some may be elsewhere; `None` where it takes the shards
     /// to tell.
     pub(crate) open_links: Option<PackedList<HardLink>>,
+}
+
+/// What a manifest says of a page.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PageRecord {
+    pub(crate) id: PageId,
+    pub(crate) extent: Extent,
     /// How many shards are small.
     pub(crate) small_shards: u32,
     /// Whether a shard has too many dead rows.
@@ -114,6 +120,12 @@ impl PathRanges {
         std::iter::from_fn(move || Some(PathRange { first: paths.next()?, last: paths.next()? }))
     }
 
+    /// Returns the deepest directory that is or is above all of them; `None` if there are none.
+    pub(crate) fn common_directory(&self) -> Option<&str> {
+        let PathRange { first, last } = self.hull()?;
+        Some(common_directory(first, last).0)
+    }
+
     /// Returns the range from the first directory of all to the last one.
     fn hull(&self) -> Option<PathRange<'_>> {
         let (first, _) = self.0.split_once('\0')?;
@@ -155,13 +167,28 @@ impl PathRange<'_> {
 impl PageRecord {
     /// Describes a page of some shards of a source; there is one at least.
     fn of(id: PageId, shards: &[Arc<Shard>]) -> Result<Self> {
-        let records = || shards.iter().map(|shard| shard.record());
-        let mut prefixes: Vec<&str> = Vec::new();
         let (mut small_shards, mut is_wasteful) = (0, false);
         for shard in shards {
-            prefixes.extend(shard.covers()?.iter().map(|cover| cover.prefix.as_str()));
             small_shards += u32::from(shard.is_small()?);
             is_wasteful |= shard.is_wasteful()?;
+        }
+        Ok(PageRecord {
+            id,
+            extent: Extent::of(shards)?,
+            small_shards,
+            is_wasteful,
+            dead_since_ns: shards.iter().filter_map(|shard| shard.record().dead_since_ns).min(),
+        })
+    }
+}
+
+impl Extent {
+    /// Describes some shards of a source; there is one at least.
+    fn of(shards: &[Arc<Shard>]) -> Result<Self> {
+        let records = || shards.iter().map(|shard| shard.record());
+        let mut prefixes: Vec<&str> = Vec::new();
+        for shard in shards {
+            prefixes.extend(shard.covers()?.iter().map(|cover| cover.prefix.as_str()));
         }
         let mut files = [(0, 0); FileKind::COUNT];
         for shard in shards {
@@ -171,22 +198,54 @@ impl PageRecord {
             }
         }
         let values = records().filter_map(|shard| shard.values_prefix.as_deref());
-        let (totals, repeats, open_links) = sums(shards)?;
-        Ok(PageRecord {
-            id,
+        let mut sums = Sums::default();
+        for shard in shards {
+            let all = shard.totals_below("")?;
+            let once =
+                if shard.has_hardlinks() { shard.once_below("")? } else { Some((all, &[][..])) };
+            match once {
+                Some((once, links)) => {
+                    let mut repeats = all;
+                    repeats -= once;
+                    sums.add(all, repeats, Some(links));
+                }
+                None => sums.add(all, Totals::default(), None),
+            }
+        }
+        let (totals, repeats, open_links) = sums.finish();
+        Ok(Extent {
             source: records().next().map_or(0, |shard| shard.source),
             shards: shards.len() as u32,
             bytes: records().map(ShardRecord::bytes).sum(),
             files,
-            ranges: ranges(prefixes),
+            ranges: ranges(prefixes.into_iter().map(|prefix| (prefix, prefix)).collect()),
             values_prefix: values.reduce(|a, b| common_directory(a, b).0).map(str::to_owned),
             totals,
             repeats,
             open_links,
-            small_shards,
-            is_wasteful,
-            dead_since_ns: records().filter_map(|shard| shard.dead_since_ns).min(),
         })
+    }
+
+    /// Describes what several extents of one source have together; there is one at least.
+    pub(crate) fn joined(extents: &[&Extent]) -> postcard::Result<Self> {
+        let mut joined = Extent { source: extents[0].source, ..Extent::default() };
+        let mut paths = Vec::new();
+        let mut sums = Sums::default();
+        for extent in extents {
+            joined.shards += extent.shards;
+            joined.bytes += extent.bytes;
+            for (sum, (files, groups)) in joined.files.iter_mut().zip(extent.files) {
+                *sum = (sum.0 + files, sum.1 + groups);
+            }
+            paths.extend(extent.ranges.iter().map(|range| (range.first, range.last)));
+            let links = extent.open_links.as_ref().map(PackedList::get).transpose()?;
+            sums.add(extent.totals, extent.repeats, links);
+        }
+        joined.ranges = ranges(paths);
+        let values = extents.iter().filter_map(|extent| extent.values_prefix.as_deref());
+        joined.values_prefix = values.reduce(|a, b| common_directory(a, b).0).map(str::to_owned);
+        (joined.totals, joined.repeats, joined.open_links) = sums.finish();
+        Ok(joined)
     }
 
     /// Returns how its listings lie to the subtree of a directory.
@@ -240,10 +299,10 @@ impl PageRecord {
 pub(crate) fn read(place: &Arc<ClassDir>, record: &PageRecord) -> Result<Vec<Arc<Shard>>> {
     let path = place.directory.join(record.id.file_name());
     let Page { shards } = manifest::read(&path).map_err(missing)?;
-    if shards.iter().any(|shard| shard.source != record.source) {
+    if shards.iter().any(|shard| shard.source != record.extent.source) {
         return Err(Error::corrupt(&path, "it has a shard of another source"));
     }
-    if shards.len() != record.shards as usize {
+    if shards.len() != record.extent.shards as usize {
         return Err(Error::corrupt(
             &path,
             "it has another number of shards than its manifest says",
@@ -287,52 +346,70 @@ pub(crate) fn divide(mut shards: Vec<Arc<Shard>>, max: usize) -> Result<Vec<Vec<
     Ok(placed.chunks(size).map(page).collect())
 }
 
-/// Adds up what counts in shards: all, what entries with several links count too often, and links
-/// that may be repeated elsewhere.
-fn sums(shards: &[Arc<Shard>]) -> Result<(Totals, Totals, Option<PackedList<HardLink>>)> {
-    let (mut totals, mut repeats) = (Totals::default(), Totals::default());
-    let mut seen = FxHashSet::default();
-    let mut open = Some(Vec::new());
-    for shard in shards {
-        let all = shard.totals_below("")?;
-        totals += all;
-        if !shard.has_hardlinks() {
-            continue;
-        }
-        let Some((once, links)) = shard.once_below("")? else {
-            open = None;
-            continue;
+/// Adds up what counts in several parts: all, what entries with several links count too often, and
+/// links that may be repeated elsewhere, unless these are too many.
+struct Sums {
+    totals: Totals,
+    repeats: Totals,
+    seen: FxHashSet<(u64, u64)>,
+    open: Option<Vec<HardLink>>,
+}
+
+impl Default for Sums {
+    fn default() -> Self {
+        let (totals, repeats) = (Totals::default(), Totals::default());
+        Sums { totals, repeats, seen: FxHashSet::default(), open: Some(Vec::new()) }
+    }
+}
+
+impl Sums {
+    fn add(&mut self, totals: Totals, repeats: Totals, links: Option<&[HardLink]>) {
+        self.totals += totals;
+        self.repeats += repeats;
+        let Some(links) = links else {
+            self.open = None;
+            return;
         };
-        repeats += all;
-        repeats -= once;
         for link in links {
-            match seen.insert(link.id()) {
-                true => open.iter_mut().for_each(|open: &mut Vec<HardLink>| open.push(*link)),
-                false => repeats += link.once(),
+            match self.seen.insert(link.id()) {
+                true => self.open.iter_mut().for_each(|open| open.push(*link)),
+                false => self.repeats += link.once(),
             }
         }
     }
-    let open = open.filter(|open| open.len() <= OPEN_LINKS_MAX);
-    let open = open.and_then(|open| PackedList::new(open).ok());
-    Ok((totals, repeats, open))
+
+    fn finish(self) -> (Totals, Totals, Option<PackedList<HardLink>>) {
+        let open = self.open.filter(|open| open.len() <= OPEN_LINKS_MAX);
+        let open = open.and_then(|open| PackedList::new(open).ok());
+        (self.totals, self.repeats, open)
+    }
 }
 
-/// Returns the ranges that directories and all below them are in, split where neighbours have least
-/// in common.
-fn ranges(mut prefixes: Vec<&str>) -> PathRanges {
-    prefixes.sort_by(|a, b| compare_paths(a, b));
-    prefixes.dedup_by(|path, last| is_below(path, last));
-    let shared = prefixes.windows(2).map(|pair| common_directory(pair[0], pair[1]).1);
+/// Returns the ranges that ranges of directories are in, each from one to another and all below that
+/// one, split where neighbours have least in common.
+fn ranges(mut parts: Vec<(&str, &str)>) -> PathRanges {
+    parts.sort_by(|(a, _), (b, _)| compare_paths(a, b));
+    // Those that meet are one.
+    parts.dedup_by(|(first, last), (_, end)| {
+        let meets = is_below(first, end) || compare_paths(first, end) != Ordering::Greater;
+        let ends_later = !is_below(last, end)
+            && (is_below(end, last) || compare_paths(last, end) == Ordering::Greater);
+        if meets && ends_later {
+            *end = *last;
+        }
+        meets
+    });
+    let shared = parts.windows(2).map(|pair| common_directory(pair[0].1, pair[1].0).1);
     let mut splits: Vec<(usize, usize)> = shared.zip(1..).collect();
     splits.sort_unstable();
     splits.truncate(RANGES_MAX - 1);
     let mut splits: Vec<usize> = splits.into_iter().map(|(_, at)| at).collect();
     splits.sort_unstable();
-    splits.push(prefixes.len());
+    splits.push(parts.len());
     let mut start = 0;
     let mut ranges = PathRanges::default();
     for end in splits {
-        if let [first, .., last] | [first @ last] = prefixes[start..end] {
+        if let [(first, _), .., (_, last)] | [(first, last)] = parts[start..end] {
             ranges.push(first, last);
         }
         start = end;
@@ -352,7 +429,7 @@ mod tests {
         for set in 1_u32..1 << paths.len() {
             let some: Vec<&str> =
                 (0..paths.len()).filter(|at| set >> at & 1 == 1).map(|at| paths[at]).collect();
-            let ranges = ranges(some.clone());
+            let ranges = ranges(some.iter().map(|path| (*path, *path)).collect());
             assert!(ranges.iter().count() <= RANGES_MAX);
             for directory in paths.iter().chain(&near) {
                 let holds = some.iter().any(|prefix| is_below(directory, prefix));

@@ -1,30 +1,31 @@
 //! Opening an index for reading: one generation, and of it what the kernel lets the caller see.
 
+mod bundle;
 mod joined;
 
+use crate::bundles::BundleId;
 use crate::class_lists;
 use crate::error::{Error, Result};
 use crate::failures::{Checked, Failure, Failures};
-use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, Current, Manifest, ShardSet, SourceRecord,
-};
+use crate::manifest::{self, AllManifests, Catalog, Current, Manifest, SourceRecord};
 use crate::names::{self, Names};
 use crate::own_tables::{TableFile, TableFileRecord, TableRecord};
-use crate::pages::{self, PageRecord};
+use crate::pages::Extent;
 use crate::passages::SealedFiles;
 use crate::retention::{KeptGeneration, Moment, Retention};
 use crate::schema::FileKind;
 use crate::sealed::SealedRecord;
 use crate::shard::{ClassDir, Shard};
-use crate::shard_record::{HardLink, ShardRecord};
+use crate::shard_record::HardLink;
 use crate::unfinished::{self, Unfinished};
+use bundle::{Contents, IndexPage, ReadBundle};
 use canopy_model::{Principal, Totals};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// One generation of an index, as far as the caller may see it. Never changes while it is open.
 /// Cheap to clone.
@@ -36,52 +37,20 @@ pub struct Index {
     /// Older generations than the current one, the newest first, and which of them stay.
     kept: Arc<(Vec<KeptGeneration>, Retention)>,
     sources: Vec<SourceRecord>,
-    pages: Arc<Vec<Arc<IndexPage>>>,
+    /// Where the pages of shards are.
+    bundles: Arc<Vec<Arc<ReadBundle>>>,
+    /// Sources whose pages are left out.
+    covered: Arc<FxHashSet<u32>>,
+    /// Tables of which only the rows of the own index count, where this is joined with one.
+    own_tables: Arc<FxHashSet<String>>,
     /// Shards that are in no page: behind gates, or not published.
     loose: Vec<Arc<Shard>>,
     classes: Classes,
     /// What the caller finds by name; whoever sees all has no need of it.
     sealed: Arc<SealedFiles>,
     tables: Arc<Tables>,
-    /// Rows of derived tables that the caller may read.
-    table_files: Vec<Arc<ClassTables>>,
     /// Of the view of one class: the sources whose root is recorded in it.
     own_roots: Option<Vec<u32>>,
-}
-
-/// Shards of one class and source, unread until somebody asks for them.
-struct IndexPage {
-    record: Arc<PageRecord>,
-    place: Arc<ClassDir>,
-    /// The number of the source here.
-    source: u32,
-    shards: OnceLock<Vec<Arc<Shard>>>,
-}
-
-impl IndexPage {
-    fn shards(&self) -> Result<&[Arc<Shard>]> {
-        if let Some(shards) = self.shards.get() {
-            return Ok(shards);
-        }
-        let shards = pages::read(&self.place, &self.record)?;
-        let shards = shards.into_iter().map(|shard| of_source(shard, self.source)).collect();
-        Ok(self.shards.get_or_init(|| shards))
-    }
-}
-
-/// Returns a shard as one of a source with this number.
-fn of_source(shard: Arc<Shard>, source: u32) -> Arc<Shard> {
-    if shard.record().source == source {
-        return shard;
-    }
-    let record = ShardRecord { source, ..shard.record().clone() };
-    Arc::new(Shard::new(record, shard.place.clone()))
-}
-
-/// What one class has of derived tables, untouched until a query asks.
-struct ClassTables {
-    place: Arc<ClassDir>,
-    files: Vec<TableFileRecord>,
 }
 
 /// The tables that were added.
@@ -146,7 +115,7 @@ impl Index {
         let mut index = Index { generation, published_ns, kept, ..Self::empty(path) };
         let all = names::all_manifests(path, generation);
         match manifest::read::<AllManifests>(&all) {
-            Ok(all) => index.add_all(all)?,
+            Ok(all) => index.add_all(all),
             Err(error) if denied(&error) && !is_current => {
                 return Err(Error::PastDenied(path.to_owned()));
             }
@@ -172,12 +141,13 @@ impl Index {
             published_ns: 0,
             kept: Arc::default(),
             sources: Vec::new(),
-            pages: Arc::default(),
+            bundles: Arc::default(),
+            covered: Arc::default(),
+            own_tables: Arc::default(),
             loose: Vec::new(),
             classes: Classes::default(),
             sealed: Arc::default(),
             tables: Arc::default(),
-            table_files: Vec::new(),
             own_roots: None,
         }
     }
@@ -199,25 +169,20 @@ impl Index {
             own_roots: Some(own_roots),
             ..Self::empty(directory)
         };
-        let place = Arc::new(ClassDir::new(|| at));
-        let mut pages = Vec::new();
-        index.add_shards(&place, manifest.shards.clone(), &mut pages);
-        index.pages = Arc::new(pages);
+        let mut known = Contents::default();
+        index.loose = known.add(ClassDir::new(|| at), manifest.clone());
+        index.bundles = Arc::new(vec![Arc::new(ReadBundle::known(known))]);
         index
     }
 
-    fn add_all(&mut self, all: AllManifests) -> Result<()> {
+    fn add_all(&mut self, all: AllManifests) {
         self.tables = Arc::new(Tables { records: all.tables, queries: all.queries });
+        self.sources = all.sources;
+        let classes = all.bundles.iter().map(|bundle| bundle.classes as usize).sum();
+        self.classes = Classes { all: Some(classes), visible: classes };
         let names = Arc::new(Names::new(&self.path, all.key));
-        self.classes = Classes { all: Some(all.classes.len()), visible: all.classes.len() };
-        let mut pages = Vec::with_capacity(all.classes.len());
-        for ClassManifest { class, manifest, .. } in all.classes {
-            let names = names.clone();
-            let place = ClassDir::new(move || names.class(class.place));
-            self.add(place, manifest, &mut pages);
-        }
-        self.pages = Arc::new(pages);
-        Ok(())
+        let unread = |record| Arc::new(ReadBundle::unread(names.clone(), record));
+        self.bundles = Arc::new(all.bundles.into_iter().map(unread).collect());
     }
 
     /// Tries the classes that the lists for the caller name. They only save attempts: it is the
@@ -229,7 +194,7 @@ impl Index {
         let classes = class_lists::classes_for(&names, &catalog, caller)?;
         self.tables = Arc::new(Tables { records: catalog.tables, queries: BTreeMap::new() });
         let mut sealed = SealedFiles::new(names.clone());
-        let mut pages = Vec::new();
+        let mut known = Contents::default();
         for class in classes {
             let directory = names.class(class.place);
             match manifest::read::<Manifest>(&names::manifest(&directory, class.manifest)) {
@@ -238,14 +203,15 @@ impl Index {
                     let files = std::mem::take(&mut manifest.sealed);
                     let sources = std::mem::take(&mut manifest.hidden);
                     sealed.add(class.place, &directory, files, sources);
-                    self.add(ClassDir::new(|| directory), manifest, &mut pages);
+                    self.sources.append(&mut manifest.sources);
+                    self.loose.extend(known.add(ClassDir::new(|| directory), manifest));
                 }
                 Err(error) if denied(&error) => {}
                 Err(error) => return Err(error),
             }
         }
         self.sealed = Arc::new(sealed);
-        self.pages = Arc::new(pages);
+        self.bundles = Arc::new(vec![Arc::new(ReadBundle::known(known))]);
         Ok(())
     }
 
@@ -264,30 +230,6 @@ impl Index {
     /// it.
     pub fn unseal(&self, source: u32, path: &str) -> Result<Vec<SealedRecord>> {
         self.sealed.entry(source, path)
-    }
-
-    fn add(&mut self, place: ClassDir, manifest: Manifest, pages: &mut Vec<Arc<IndexPage>>) {
-        let place = Arc::new(place);
-        self.sources.extend(manifest.sources);
-        if !manifest.tables.is_empty() {
-            let tables = ClassTables { place: place.clone(), files: manifest.tables };
-            self.table_files.push(Arc::new(tables));
-        }
-        self.add_shards(&place, manifest.shards, pages);
-    }
-
-    fn add_shards(
-        &mut self,
-        place: &Arc<ClassDir>,
-        shards: ShardSet,
-        pages: &mut Vec<Arc<IndexPage>>,
-    ) {
-        pages.extend(shards.pages.into_iter().map(|record| {
-            let (place, source) = (place.clone(), record.source);
-            Arc::new(IndexPage { record, place, source, shards: OnceLock::new() })
-        }));
-        let loose = shards.loose.into_iter();
-        self.loose.extend(loose.map(|shard| Arc::new(Shard::new(shard, place.clone()))));
     }
 
     /// Returns where it is.
@@ -323,7 +265,7 @@ impl Index {
     /// Returns the shards that the caller may read, of all sources.
     pub fn shards(&self) -> Result<Vec<&Arc<Shard>>> {
         let mut shards: Vec<_> = self.loose.iter().collect();
-        for page in self.pages.iter() {
+        for page in self.pages(|_, _| true)? {
             shards.extend(page.shards()?);
         }
         Ok(shards)
@@ -332,11 +274,24 @@ impl Index {
     /// Returns the shards but for those that another generation of the index has, too, as far as the
     /// manifests of both tell: shards of which it has another record are among them.
     pub fn shards_beside(&self, other: &Index) -> Result<Vec<&Arc<Shard>>> {
-        let key = |page: &IndexPage| (page.source, page.record.id);
-        let known: FxHashSet<_> = other.pages.iter().map(|page| key(page)).collect();
+        let ids = |index: &Index| -> FxHashSet<_> {
+            index.bundles.iter().filter_map(|bundle| bundle.id()).collect()
+        };
+        let (own, known) = (ids(self), ids(other));
+        let is_shared = |ids: &FxHashSet<BundleId>, bundle: &ReadBundle| {
+            bundle.id().is_some_and(|id| ids.contains(&id))
+        };
+        let key = |page: &Arc<IndexPage>| (page.source, page.record.id);
+        let mut pages = FxHashSet::default();
+        for bundle in other.bundles.iter().filter(|bundle| !is_shared(&own, bundle)) {
+            pages.extend(bundle.contents()?.pages.iter().map(key));
+        }
         let mut shards: Vec<_> = self.loose.iter().collect();
-        for page in self.pages.iter().filter(|page| !known.contains(&key(page))) {
-            shards.extend(page.shards()?);
+        for bundle in self.bundles.iter().filter(|bundle| !is_shared(&known, bundle)) {
+            let own = bundle.contents()?.pages.iter().filter(|page| self.has(page.source));
+            for page in own.filter(|page| !pages.contains(&key(page))) {
+                shards.extend(page.shards()?);
+            }
         }
         Ok(shards)
     }
@@ -349,18 +304,18 @@ impl Index {
     /// Returns all shards of a source that have listings of a directory, by its path below the root
     /// of the source, or of what is below, and perhaps others. Reads what says so alone.
     pub fn shards_below(&self, source: u32, directory: &str) -> Result<Vec<&Arc<Shard>>> {
-        self.shards_in(source, |page| page.may_have_below(directory))
+        self.shards_in(source, |extent| extent.may_have_below(directory))
     }
 
     /// Returns all shards of a source that have the listing of a directory, and perhaps others.
     pub fn shards_at(&self, source: u32, directory: &str) -> Result<Vec<&Arc<Shard>>> {
-        self.shards_in(source, |page| page.may_have_at(directory))
+        self.shards_in(source, |extent| extent.may_have_at(directory))
     }
 
     /// Returns all shards of a source that have values of extended attributes of what is in a
     /// directory or below, and perhaps others.
     pub fn shards_with_values(&self, source: u32, directory: &str) -> Result<Vec<&Arc<Shard>>> {
-        let mut shards = self.shards_in(source, |page| page.may_have_values(directory))?;
+        let mut shards = self.shards_in(source, |extent| extent.may_have_values(directory))?;
         shards.retain(|shard| shard.may_have_values(directory));
         Ok(shards)
     }
@@ -368,15 +323,31 @@ impl Index {
     fn shards_in(
         &self,
         source: u32,
-        is_wanted: impl Fn(&PageRecord) -> bool,
+        is_wanted: impl Fn(&Extent) -> bool,
     ) -> Result<Vec<&Arc<Shard>>> {
         let loose = self.loose.iter().filter(|shard| shard.record().source == source);
         let mut shards: Vec<_> = loose.collect();
-        let pages = self.pages.iter();
-        for page in pages.filter(|page| page.source == source && is_wanted(&page.record)) {
+        for page in self.pages(|number, extent| number == source && is_wanted(extent))? {
             shards.extend(page.shards()?);
         }
         Ok(shards)
+    }
+
+    /// Returns the pages whose source, by its number here, and extent are wanted, from bundles of
+    /// which that may be so.
+    fn pages(&self, is_wanted: impl Fn(u32, &Extent) -> bool) -> Result<Vec<&Arc<IndexPage>>> {
+        let is_wanted = |source, extent: &Extent| self.has(source) && is_wanted(source, extent);
+        let mut pages = Vec::new();
+        for bundle in self.bundles.iter().filter(|bundle| bundle.may_have(is_wanted)) {
+            let own = bundle.contents()?.pages.iter();
+            pages.extend(own.filter(|page| is_wanted(page.source, &page.record.extent)));
+        }
+        Ok(pages)
+    }
+
+    /// Returns whether a source counts here.
+    fn has(&self, source: u32) -> bool {
+        !self.covered.contains(&source)
     }
 
     /// Returns what manifests alone say of a directory of a source and all below it: sums over the
@@ -388,18 +359,33 @@ impl Index {
         directory: &str,
     ) -> Result<(Totals, Vec<HardLink>, Vec<&Arc<Shard>>)> {
         let (mut sum, mut links) = (Totals::default(), Vec::new());
-        let mut told = FxHashSet::default();
-        for page in self.pages.iter().filter(|page| page.source == source) {
-            let once = page.record.once_below(directory);
-            let corrupt = |error| Error::corrupt(&page.place.directory, error);
-            if let Some((totals, open)) = once.map_err(corrupt)? {
-                sum += totals;
+        let loose = self.loose.iter().filter(|shard| shard.record().source == source);
+        let mut shards: Vec<_> = loose.collect();
+        let mut tells = |extent: &Extent, path: &Path| -> Result<bool> {
+            let once = extent.once_below(directory);
+            let once = once.map_err(|error| Error::corrupt(path, error))?;
+            once.iter().for_each(|(totals, open)| {
+                sum += *totals;
                 links.extend_from_slice(open);
-                told.insert(page.record.id);
+            });
+            Ok(once.is_some())
+        };
+        let is_asked = |number: u32, extent: &Extent| {
+            number == source && self.has(number) && extent.may_have_below(directory)
+        };
+        for bundle in self.bundles.iter().filter(|bundle| bundle.may_have(is_asked)) {
+            if let Some(extent) = bundle.extent(source)
+                && tells(extent, &self.path)?
+            {
+                continue;
+            }
+            let own = bundle.contents()?.pages.iter();
+            for page in own.filter(|page| is_asked(page.source, &page.record.extent)) {
+                if !tells(&page.record.extent, page.directory())? {
+                    shards.extend(page.shards()?);
+                }
             }
         }
-        let shards = self
-            .shards_in(source, |page| page.may_have_below(directory) && !told.contains(&page.id))?;
         Ok((sum, links, shards))
     }
 
@@ -408,14 +394,21 @@ impl Index {
         &self.loose
     }
 
+    /// Returns what is known of the shards that are in pages, without those, each with the number of
+    /// its source here.
+    fn extents(&self) -> impl Iterator<Item = (u32, &Extent)> {
+        let all = self.bundles.iter().flat_map(|bundle| bundle.extents());
+        all.filter(|(source, _)| self.has(*source))
+    }
+
     /// Returns how many shards have a file of a kind, and how many row groups these files have.
     pub fn file_counts(&self, kind: FileKind) -> (usize, usize) {
-        let of_page = |page: &Arc<IndexPage>| page.record.files[kind as usize];
+        let of_pages = |(_, extent): (u32, &Extent)| extent.files[kind as usize];
         let of_shard = |shard: &Arc<Shard>| {
             let groups = shard.row_groups(kind).len() as u32;
             (u32::from(groups > 0), groups)
         };
-        let all = self.pages.iter().map(of_page).chain(self.loose.iter().map(of_shard));
+        let all = self.extents().map(of_pages).chain(self.loose.iter().map(of_shard));
         all.fold((0, 0), |sum, (files, groups)| (sum.0 + files as usize, sum.1 + groups as usize))
     }
 
@@ -424,10 +417,10 @@ impl Index {
     pub fn extent(&self, source: Option<u32>) -> Result<(usize, u64, Totals)> {
         let is_asked = |id: u32| source.is_none_or(|asked| asked == id);
         let (mut shards, mut bytes, mut totals) = (0, 0, Totals::default());
-        for page in self.pages.iter().filter(|page| is_asked(page.source)) {
-            shards += page.record.shards as usize;
-            bytes += page.record.bytes;
-            totals += page.record.totals;
+        for (_, extent) in self.extents().filter(|(source, _)| is_asked(*source)) {
+            shards += extent.shards as usize;
+            bytes += extent.bytes;
+            totals += extent.totals;
         }
         for shard in self.loose.iter().filter(|shard| is_asked(shard.record().source)) {
             shards += 1;
@@ -459,13 +452,19 @@ impl Index {
     }
 
     /// Returns the files with rows of a derived table that the caller may read.
-    pub fn table_files(&self, table: &str) -> Vec<TableFile> {
-        let files = self
-            .table_files
-            .iter()
-            .flat_map(|class| class.files.iter().map(move |file| (class, file)));
-        let files = files.filter(|(_, file)| file.table == table);
-        files.map(|(class, file)| TableFile::new(file.clone(), &class.place.directory)).collect()
+    pub fn table_files(&self, table: &str) -> Result<Vec<TableFile>> {
+        let is_own = self.own_tables.contains(table);
+        let counts = |bundle: &ReadBundle| !is_own || bundle.has_source_bit(joined::OWN);
+        let mut files = Vec::new();
+        for bundle in self.bundles.iter().filter(|it| it.has_tables() && counts(it)) {
+            for class in &bundle.contents()?.tables {
+                let own = class.files.iter().filter(|file| file.table == table);
+                let file =
+                    |file: &TableFileRecord| TableFile::new(file.clone(), &class.place.directory);
+                files.extend(own.map(file));
+            }
+        }
+        Ok(files)
     }
 
     /// Returns what is known of a scan that was interrupted, or is at work, and can go on: to whom

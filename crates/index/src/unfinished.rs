@@ -10,7 +10,7 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::failures::Failure;
 use crate::journal::{self, Intent};
-use crate::manifest::{self, AllManifests, Document};
+use crate::manifest::{self, AllManifests, ClassManifest, Document};
 use crate::names;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -107,17 +107,19 @@ pub(crate) struct UnfinishedRecord {
     pub(crate) incomplete: Vec<Failure>,
     /// Directories that are for their owner and root alone, by owner.
     pub(crate) beyond_limits: BTreeMap<u32, u64>,
-    /// Classes that are not as in the generation that was current, by their place in `state`.
+    /// Classes that are not as in the generation that was current, by their place in `classes`.
     pub(crate) changed: Vec<u32>,
+    /// What is known besides the manifests, of which it names none.
     pub(crate) state: AllManifests,
+    pub(crate) classes: Vec<ClassManifest>,
 }
 
 impl Document for UnfinishedRecord {
     const KIND: &'static str = "unfinished";
 
     fn is_sound(&self) -> bool {
-        self.state.is_sound()
-            && self.changed.iter().all(|&class| (class as usize) < self.state.classes.len())
+        self.classes.iter().all(ClassManifest::is_sound)
+            && self.changed.iter().all(|&class| (class as usize) < self.classes.len())
     }
 }
 

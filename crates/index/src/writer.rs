@@ -12,6 +12,7 @@
 //!    What may be removed is in the journal (`cleaning`).
 
 use crate::builder::Builder;
+use crate::bundles::{self, BUNDLE_CLASSES_MAX, BundleId, Bundled};
 use crate::class_dirs::ClassDirs;
 use crate::class_lists::{self, ClassLists, ListRecord, ListedClass};
 use crate::digest::DigestKey;
@@ -88,6 +89,8 @@ pub struct WriterOptions {
     pub copied_rows_max: usize,
     /// Most shards of a page.
     pub page_shards_max: usize,
+    /// Most classes of a bundle of manifests.
+    pub bundle_classes_max: usize,
     /// Whether files that are replaced stay for those who read an older generation. If not, they
     /// are removed once the new one is committed, and those that stayed before anything is written.
     pub keep_replaced: bool,
@@ -106,6 +109,7 @@ impl Default for WriterOptions {
             holders: Vec::new(),
             copied_rows_max: 4096,
             page_shards_max: PAGE_SHARDS_MAX,
+            bundle_classes_max: BUNDLE_CLASSES_MAX,
             keep_replaced: true,
             retention: None,
             disk: Disk::default(),
@@ -219,6 +223,8 @@ pub struct Writer {
     /// Makes what is sealed differ from all that was sealed before.
     salt: Key,
     dirs: ClassDirs,
+    /// The bundles of the current generation.
+    bundles: Vec<Bundled>,
     /// What the classes hold.
     classes: BTreeMap<ClassId, Held>,
     changed: HashSet<ClassId>,
@@ -339,7 +345,15 @@ impl Writer {
         let names = Names::new(&path, state.key);
         let corrupt = |error| Error::corrupt(&all_path, error);
         let lists = state.lists.get().map_err(corrupt)?.to_vec();
-        let current_tree = Tree::of(committed, &lists, &state.classes);
+        let mut bundles = Vec::with_capacity(state.bundles.len());
+        let mut manifests = Vec::new();
+        for record in &state.bundles {
+            let own = bundles::read(&path, record)?;
+            let classes = own.iter().map(|manifest| manifest.class.clone()).collect();
+            bundles.push(Bundled { record: record.clone(), classes });
+            manifests.extend(own);
+        }
+        let current_tree = Tree::of(committed, &lists, &manifests).with_bundles(&state.bundles);
         let grants = state.grants.get().map_err(corrupt)?;
         let known = state
             .limits
@@ -347,7 +361,7 @@ impl Writer {
             .map(|(classes, names)| OwnerLimits { classes, names });
         let limits = options.limits.or(known);
         let Loaded { table, classes, places, next_source, .. } =
-            Loaded::new(&all_path, state.classes, grants, state.next_grant, limits, &options)?;
+            Loaded::new(&all_path, manifests, grants, state.next_grant, limits, &options)?;
         let interrupted = unfinished::read(&path, (committed, now_ns()), key);
         let left = journal::read(&path)?;
         cleaning::clean(&options.disk, &names, &left, &current_tree)?;
@@ -356,7 +370,7 @@ impl Writer {
         }
         if let Some(current) = &mut current {
             let pages = classes.values().flat_map(|held: &Held| &held.manifest.shards.pages);
-            let bytes = pages.map(|page| page.bytes).sum();
+            let bytes = pages.map(|page| page.extent.bytes).sum();
             let staying = match options.keep_replaced {
                 true => Leaving::staying(&current.leaving, now_ns(), bytes),
                 false => 0,
@@ -409,6 +423,7 @@ impl Writer {
             options,
             limits,
             table,
+            bundles,
             classes,
             changed: HashSet::new(),
             read_pages: ReadPages::default(),
@@ -437,9 +452,10 @@ impl Writer {
     /// Returns whether the index has any entry of a source, by its number.
     pub fn has_entries(&self, source: u32) -> bool {
         self.classes.values().map(|held| &held.manifest.shards).any(|shards| {
-            let pages = shards.pages.iter().filter(|page| page.source == source);
+            let pages = shards.pages.iter().map(|page| &page.extent);
+            let pages = pages.filter(|extent| extent.source == source);
             let loose = shards.loose.iter().filter(|shard| shard.source == source);
-            let mut sums = pages.map(|page| page.totals).chain(loose.map(|shard| shard.totals));
+            let mut sums = pages.map(|extent| extent.totals).chain(loose.map(|shard| shard.totals));
             sums.any(|totals| totals.entries > 0 || totals.dirs > 0)
         })
     }
@@ -611,18 +627,29 @@ impl Writer {
         let path = names::catalog(&self.path, self.generation);
         manifest::write(disk, &path, &catalog, self.public_mode(), false)?;
         let path = names::all_manifests(&self.path, self.generation);
-        let all = self.all_manifests(&self.classes, &self.scans, lists.clone())?;
+        let (mut all, manifests) = self.all_manifests(&self.classes, &self.scans, lists.clone())?;
+        let tree = Tree::of(self.generation, &lists, &manifests);
+        let max = self.options.bundle_classes_max;
+        let new_id = || BundleId {
+            generation: self.generation,
+            number: self.next_shard.fetch_add(1, Ordering::Relaxed),
+        };
+        let bundles = bundles::write((disk, &self.path), &self.bundles, manifests, max, new_id)?;
+        all.bundles = bundles.into_iter().map(|bundle| bundle.record).collect();
+        all.sources =
+            self.classes.values().flat_map(|held| &held.manifest.sources).cloned().collect();
         manifest::write(disk, &path, &all, 0o600, false)?;
-        Ok(Tree::of(self.generation, &lists, &all.classes))
+        Ok(tree.with_bundles(&all.bundles))
     }
 
-    /// Returns the manifests of all classes, given what these hold.
+    /// Returns what is known of a generation but for its bundles, and the manifests of all classes,
+    /// given what these hold.
     fn all_manifests(
         &self,
         classes: &BTreeMap<ClassId, Held>,
         scans: &BTreeMap<u32, ScanRecord>,
         lists: Vec<ListRecord>,
-    ) -> Result<AllManifests> {
+    ) -> Result<(AllManifests, Vec<ClassManifest>)> {
         let path = names::all_manifests(&self.path, self.generation);
         let failed = Error::encode::<postcard::Error>(&path);
         let mut manifests = Vec::with_capacity(classes.len());
@@ -640,17 +667,19 @@ impl Writer {
         }
         let grant = |id: GrantId| (id.0, GrantRecord::new(&self.table.grant(id)));
         let grants: Vec<_> = used.into_iter().map(grant).collect();
-        Ok(AllManifests {
+        let all = AllManifests {
             key: self.names.key(),
             grants: PackedList::new(grants).map_err(&failed)?,
             next_grant: self.table.next_grant(),
             limits: self.limits.map(|limits| (limits.classes as u64, limits.names as u64)),
-            classes: manifests,
+            sources: Vec::new(),
+            bundles: Vec::new(),
             lists: PackedList::new(lists).map_err(&failed)?,
             tables: self.tables.clone(),
             queries: self.queries.clone(),
             scans: scans.clone(),
-        })
+        };
+        Ok((all, manifests))
     }
 
     fn public_mode(&self) -> u32 {

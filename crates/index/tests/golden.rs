@@ -167,7 +167,7 @@ fn description(index: &Path) -> String {
         writeln!(text, "query of {}: {:?}", table.name, opened.table_query(&table.name)).unwrap();
         let TableKind::Derived { columns, .. } = &table.kind else { continue };
         let schema = table_schema(columns);
-        for file in opened.table_files(&table.name) {
+        for file in opened.table_files(&table.name).unwrap() {
             let batches = file.read(&schema, &["name", "n"], 100).unwrap();
             let batches: Vec<RecordBatch> = batches.map(Result::unwrap).collect();
             writeln!(text, "{}", pretty_format_batches(&batches).unwrap()).unwrap();
@@ -269,7 +269,8 @@ fn documents(index: &Path, mask: bool) -> String {
     for path in files(index).iter().filter(is_document) {
         let said = describe(&std::fs::read(index.join(path)).unwrap()).unwrap();
         let name = path.to_string_lossy();
-        let of_class = name.contains("manifest") || name.ends_with("-page.bin");
+        let of_class = ["-page.bin", "-bundle.bin"].iter().any(|end| name.ends_with(end));
+        let of_class = of_class || name.contains("manifest");
         let public = !of_class && !path.ends_with("CURRENT");
         match mask {
             true if !public => continue,
@@ -317,16 +318,16 @@ fn the_golden_index_says_what_it_said() {
     let index = place.path().join("index");
     if std::env::var_os("CANOPY_WRITE_GOLDEN").is_some() {
         write(&index);
-        copy(&index, &golden("format-12"));
-        std::fs::write(golden("format-12.txt"), description(&index)).unwrap();
-        std::fs::write(golden("format-12.public.txt"), documents(&index, true)).unwrap();
-        std::fs::write(golden("format-12.documents.txt"), documents(&index, false)).unwrap();
+        copy(&index, &golden("format-13"));
+        std::fs::write(golden("format-13.txt"), description(&index)).unwrap();
+        std::fs::write(golden("format-13.public.txt"), documents(&index, true)).unwrap();
+        std::fs::write(golden("format-13.documents.txt"), documents(&index, false)).unwrap();
         std::fs::remove_dir_all(&index).unwrap();
     }
-    assert_eq!(FORMAT, 12, "a new format has a golden index of its own");
-    copy(&golden("format-12"), &index);
-    same_as_kept("format-12.txt", &description(&index));
-    same_as_kept("format-12.documents.txt", &documents(&index, false));
+    assert_eq!(FORMAT, 13, "a new format has a golden index of its own");
+    copy(&golden("format-13"), &index);
+    same_as_kept("format-13.txt", &description(&index));
+    same_as_kept("format-13.documents.txt", &documents(&index, false));
 }
 
 #[test]
@@ -335,8 +336,8 @@ fn the_writer_of_today_says_the_same() {
     let index = place.path().join("index");
     write(&index);
     if rustix::process::geteuid().is_root() {
-        same_as_kept("format-12.txt", &description(&index));
-        same_as_kept("format-12.public.txt", &documents(&index, true));
+        same_as_kept("format-13.txt", &description(&index));
+        same_as_kept("format-13.public.txt", &documents(&index, true));
     }
 }
 
@@ -344,15 +345,16 @@ fn the_writer_of_today_says_the_same() {
 fn other_formats_are_refused_with_both_numbers() {
     let place = tempfile::tempdir().unwrap();
     let index = place.path().join("index");
-    copy(&golden("format-12"), &index);
+    copy(&golden("format-13"), &index);
     let current = std::fs::read_to_string(index.join("CURRENT")).unwrap();
     let remedies = ["remove the index and index its sources again", "use the newer canopy"];
-    for (other, remedy) in [11, 13].into_iter().zip(remedies) {
-        let changed = current.replace("canopy current 12 ", &format!("canopy current {other} "));
+    for (other, remedy) in [FORMAT - 1, FORMAT + 1].into_iter().zip(remedies) {
+        let line = |format: u32| format!("canopy current {format} ");
+        let changed = current.replace(&line(FORMAT), &line(other));
         std::fs::write(index.join("CURRENT"), changed).unwrap();
         let error = Index::open(&index).unwrap_err();
-        assert!(matches!(error, Error::Version { found, expected: 12, .. } if found == other));
-        let says = format!("has format {other}, this canopy reads format 12; {remedy}");
+        assert!(matches!(error, Error::Version { found, expected: FORMAT, .. } if found == other));
+        let says = format!("has format {other}, this canopy reads format {FORMAT}; {remedy}");
         assert!(error.to_string().contains(&says), "{error}");
     }
 }

@@ -14,11 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A directory: whether all may read it, and the sizes of its files by name. Its subdirectories are
-/// other keys of the tree.
+/// A directory: whether all may read it, the owner if not, and the sizes of its files by name. Its
+/// subdirectories are other keys of the tree.
 #[derive(Clone, Debug, Default)]
 struct Directory {
     open: bool,
+    uid: u32,
     files: BTreeMap<String, i64>,
 }
 
@@ -60,7 +61,8 @@ fn push(writer: &Writer, begun: u32, tree: &Tree, paths: &BTreeSet<String>) -> R
         }
         // Of a closed one, all below is closed; these trees have no other.
         let mode = if own.open { 0o755 } else { 0o700 };
-        let permissions = Permissions { mode, uid: 1000, gid: 1000, acl: None, unknown: false };
+        let uid = 1000 + own.uid;
+        let permissions = Permissions { mode, uid, gid: 1000, acl: None, unknown: false };
         let access = writer.classes().access(&Approach::EVERYONE, permissions);
         let depth = if path.is_empty() { 0 } else { 1 + path.matches('/').count() as u32 };
         sinks[0].push(&Listing {
@@ -266,7 +268,9 @@ fn what_counts_is_what_was_handed_over_last() {
             let copied_rows_max = [0, 0, 20, 4096][random.random_range(0..4)];
             let default = WriterOptions::default();
             let page_shards_max = [default.page_shards_max, 1, 3][seed as usize % 3];
-            let options = WriterOptions { copied_rows_max, page_shards_max, ..default };
+            let bundle_classes_max = [default.bundle_classes_max, 1][seed as usize % 2];
+            let options =
+                WriterOptions { copied_rows_max, page_shards_max, bundle_classes_max, ..default };
             refresh(&index, options, &tree, &suspects).unwrap();
             let what = format!("seed {seed} round {round} {suspects:?}");
             assert_eq!(read(&index).unwrap(), files(&tree), "{what}");
@@ -413,7 +417,14 @@ fn any_failing_operation_leaves_the_old_generation_whole() {
             let disk = Disk::with_faults(faults.clone());
             let (copied_rows_max, page_shards_max) = (0, 1 + after as usize % 3);
             let default = WriterOptions::default();
-            let options = WriterOptions { copied_rows_max, page_shards_max, disk, ..default };
+            let bundle_classes_max = 1 + after as usize % 2;
+            let options = WriterOptions {
+                copied_rows_max,
+                page_shards_max,
+                bundle_classes_max,
+                disk,
+                ..default
+            };
             let outcome = refresh(&index, options, &changed, &suspects);
             let seen = read(&index).unwrap();
             match outcome {
@@ -467,7 +478,7 @@ fn an_update_reads_and_writes_the_pages_that_it_changes() {
     for number in 0..300 {
         let path = if number == 0 { String::new() } else { format!("d{number:03}") };
         let files = BTreeMap::from([("file".to_owned(), number)]);
-        tree.insert(path, Directory { open: true, files });
+        tree.insert(path, Directory { open: true, files, uid: 0 });
     }
     let many = |memory_bytes| WriterOptions {
         memory_bytes,
@@ -524,4 +535,80 @@ fn an_update_reads_and_writes_the_pages_that_it_changes() {
     assert_eq!((sums.entries, sums.dirs), (302, 299));
     let error = opened.shards().err().unwrap();
     assert!(error.to_string().contains("-page.bin"), "{error}");
+}
+
+fn bundle_files(index: &Path) -> BTreeSet<PathBuf> {
+    let files = std::fs::read_dir(index).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.to_string_lossy().ends_with("-bundle.bin")).collect()
+}
+
+/// Changes in an index of many classes, whose manifests are in bundles.
+#[test]
+fn an_update_writes_the_bundles_that_it_changes_and_a_search_reads_those_near_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = dir.path().join("index");
+    let mut tree = Tree::from([(String::new(), Directory { open: true, ..Default::default() })]);
+    for uid in 0..100 {
+        let files = BTreeMap::from([("file".to_owned(), i64::from(uid))]);
+        tree.insert(format!("d{uid:03}"), Directory { open: false, uid, files });
+    }
+    let options = || WriterOptions {
+        bundle_classes_max: 8,
+        keep_replaced: false,
+        ..WriterOptions::default()
+    };
+    let mut writer = Writer::open(&index, options()).unwrap();
+    let begun = writer.add_source(source("/a")).unwrap();
+    push(&writer, begun, &tree, &tree.keys().cloned().collect()).unwrap();
+    writer.publish().unwrap();
+    let mut before = bundle_files(&index);
+    assert_eq!(before.len(), 13);
+    let mut random = StdRng::seed_from_u64(1);
+    for round in 0..60 {
+        // A file more, another owner, a class more or one fewer.
+        let number = random.random_range(0..100);
+        let path = format!("d{number:03}");
+        let mut suspects = BTreeSet::from([(path.clone(), true)]);
+        match (random.random_range(0..4), tree.get_mut(&path)) {
+            (0, Some(own)) => own.uid = 100 + round,
+            (1, Some(_)) => {
+                tree.remove(&path);
+                suspects.insert((String::new(), false));
+            }
+            (_, Some(own)) => drop(own.files.insert(format!("n{round}"), 5)),
+            (_, None) => {
+                let files = BTreeMap::new();
+                tree.insert(path, Directory { open: false, uid: 200 + round, files });
+                suspects.insert((String::new(), false));
+            }
+        }
+        refresh(&index, options(), &tree, &suspects).unwrap();
+        assert_eq!(read(&index).unwrap(), files(&tree), "round {round}");
+        assert_sums(&index, &tree, &format!("round {round}"));
+        let after = bundle_files(&index);
+        let (came, went) = (after.difference(&before).count(), before.difference(&after).count());
+        assert!(came <= 4 && went <= 4, "round {round}: {came} came, {went} went");
+        assert!(after.len() <= 26, "round {round}: {} bundles", after.len());
+        before = after;
+    }
+    // Of one directory only few bundles are needed, and the sums of all without any.
+    let source = Index::open(&index).unwrap().sources()[0].id;
+    let path = tree.keys().nth(50).unwrap().clone();
+    let all = bundle_files(&index);
+    let needed = all.iter().filter(|file| {
+        let bytes = std::fs::read(file).unwrap();
+        std::fs::write(file, "damaged").unwrap();
+        let opened = Index::open(&index).unwrap();
+        let error = opened.shards_at(source, &path).err();
+        let (sums, _, _) = opened.sums_below(source, "").unwrap();
+        assert_eq!(sums.dirs, tree.len() as i64 - 1);
+        std::fs::write(file, bytes).unwrap();
+        assert!(error.as_ref().is_none_or(|error| error.to_string().contains("-bundle.bin")));
+        error.is_some()
+    });
+    assert!((1..=3).contains(&needed.count()));
+    // Whoever writes reads all of them.
+    std::fs::write(all.first().unwrap(), "damaged").unwrap();
+    let error = Writer::open(&index, options()).err().unwrap();
+    assert!(error.to_string().contains("-bundle.bin"), "{error}");
 }

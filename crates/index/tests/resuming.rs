@@ -256,7 +256,7 @@ fn what_is_interrupted_leaves_no_class_in_lists_and_takes_no_rows_of_tables() {
         }
         writer.publish().unwrap();
         let rows = || -> usize {
-            let files = Index::open(&index).unwrap().table_files(HELD);
+            let files = Index::open(&index).unwrap().table_files(HELD).unwrap();
             let batches = files.iter().flat_map(|file| file.read(&schema, &["n"], 10).unwrap());
             batches.map(|batch| batch.unwrap().num_rows()).sum()
         };

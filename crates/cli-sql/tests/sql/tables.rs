@@ -548,7 +548,7 @@ fn readers_of_an_older_generation_keep_their_rows() {
         };
         let schema = canopy_index::table_schema(columns);
         let mut count = 0;
-        for file in open.table_files("t") {
+        for file in open.table_files("t").unwrap() {
             for batch in file.read(&schema, &["path"], 100)? {
                 count += batch?.num_rows();
             }

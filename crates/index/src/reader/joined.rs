@@ -1,11 +1,12 @@
 //! Two indexes read as one: a user's own beside the site's.
 
-use super::{ClassTables, Classes, Index, IndexPage, Tables, of_source};
+use super::bundle::of_source;
+use super::{Classes, Index, Tables};
 use canopy_model::is_below;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// The bit that numbers of sources of the own index have: writers count from 0 up.
-const OWN: u32 = 1 << 31;
+pub(super) const OWN: u32 = 1 << 31;
 
 impl Index {
     /// Returns both indexes as one, which keeps the path and generation of this one. Of two sources
@@ -22,11 +23,8 @@ impl Index {
             let source = shard.record().source | OWN;
             of_source(shard, source)
         }));
-        Arc::make_mut(&mut self.pages).extend(own.pages.iter().map(|page| {
-            let (record, place) = (page.record.clone(), page.place.clone());
-            let source = page.source | OWN;
-            Arc::new(IndexPage { record, place, source, shards: OnceLock::new() })
-        }));
+        let bundles = own.bundles.iter().map(|bundle| Arc::new(bundle.with_source_bit(OWN)));
+        Arc::make_mut(&mut self.bundles).extend(bundles);
         self.classes = Classes {
             all: self.classes.all.zip(own.classes.all).map(|(site, own)| site + own),
             visible: self.classes.visible + own.classes.visible,
@@ -35,11 +33,7 @@ impl Index {
         let is_own = |name: &str| own_tables.iter().any(|table| table.name == name);
         let others = self.tables.records.iter().filter(|table| !is_own(&table.name));
         let records = own_tables.iter().chain(others).cloned().collect();
-        let others = self.table_files.iter().map(|class| {
-            let files = class.files.iter().filter(|file| !is_own(&file.table)).cloned();
-            Arc::new(ClassTables { place: class.place.clone(), files: files.collect() })
-        });
-        self.table_files = own.table_files.iter().cloned().chain(others).collect();
+        self.own_tables = Arc::new(own_tables.iter().map(|table| table.name.clone()).collect());
         self.tables = Arc::new(Tables { records, queries: own.tables.queries.clone() });
         self
     }
@@ -58,13 +52,12 @@ impl Index {
                     && is_below(root.trim_start_matches('/'), above.trim_start_matches('/'))
             })
         };
-        self.sources.retain(|source| !is_covered(source.id, &source.root));
+        let covered = self.sources.iter().filter(|source| is_covered(source.id, &source.root));
+        self.covered = Arc::new(covered.map(|source| source.id).collect());
+        self.sources.retain(|source| !self.covered.contains(&source.id));
         let kept = &self.sources;
         let is_kept = |id: u32| kept.iter().any(|source| source.id == id);
         self.loose.retain(|shard| is_kept(shard.record().source));
-        if self.pages.iter().any(|page| !is_kept(page.source)) {
-            Arc::make_mut(&mut self.pages).retain(|page| is_kept(page.source));
-        }
         self
     }
 }

@@ -19,6 +19,7 @@
 
 use super::pages::ReadPages;
 use super::{Writer, now_ns};
+use crate::bundles::{self, BundleId, BundleRecord};
 use crate::class_lists::ListRecord;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -46,6 +47,7 @@ pub(super) type Files = HashMap<PathBuf, bool>;
 #[derive(Default)]
 pub(super) struct Tree {
     generation: u64,
+    bundles: Vec<BundleId>,
     lists: Vec<ListRecord>,
     classes: HashMap<ClassPlace, ClassFiles>,
 }
@@ -385,14 +387,26 @@ impl Tree {
             };
             (class.place, files)
         };
-        Tree { generation, lists: lists.to_vec(), classes: classes.iter().map(files).collect() }
+        Tree {
+            generation,
+            bundles: Vec::new(),
+            lists: lists.to_vec(),
+            classes: classes.iter().map(files).collect(),
+        }
     }
 
     fn read(names: &Names, generation: u64) -> Result<Self> {
         let path = names::all_manifests(names.index(), generation);
         let all: AllManifests = manifest::read(&path)?;
         let lists = all.lists.get().map_err(|error| Error::corrupt(&path, error))?;
-        Ok(Tree::of(generation, lists, &all.classes))
+        let classes = bundles::read_all(names.index(), &all.bundles)?;
+        Ok(Tree::of(generation, lists, &classes).with_bundles(&all.bundles))
+    }
+
+    /// Adds the bundles that the manifests are in.
+    pub(super) fn with_bundles(mut self, bundles: &[BundleRecord]) -> Self {
+        self.bundles = bundles.iter().map(|bundle| bundle.id).collect();
+        self
     }
 
     /// Returns the files of a generation that another one does not have, as far as can be told: not
@@ -417,6 +431,9 @@ impl Tree {
             files.insert(names::catalog(index, self.generation), false);
             files.insert(names::all_manifests(index, self.generation), true);
         }
+        let known: HashSet<_> = other.iter().flat_map(|other| &other.bundles).collect();
+        let bundles = self.bundles.iter().filter(|bundle| !known.contains(bundle));
+        files.extend(bundles.map(|bundle| (bundle.path(index), true)));
         let known: HashSet<_> = other.iter().flat_map(|other| &other.lists).collect();
         let lists = self.lists.iter().filter(|list| !known.contains(list));
         files.extend(lists.map(|list| (names.list(list.principal, list.generation), false)));

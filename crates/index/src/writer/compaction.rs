@@ -124,7 +124,8 @@ impl Writer {
         };
         for source in self.sources().iter().map(|(source, _)| source.id) {
             let has_many_small = |held: &Held| {
-                let pages = held.manifest.shards.pages.iter().filter(|page| page.source == source);
+                let pages =
+                    held.manifest.shards.pages.iter().filter(|page| page.extent.source == source);
                 pages.map(|page| page.small_shards as usize).sum::<usize>() > small_max
             };
             let many = self.classes.iter().filter(|(_, held)| has_many_small(held));

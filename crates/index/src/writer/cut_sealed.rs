@@ -67,8 +67,8 @@ impl Writer {
             }
         }
         let is_replaced = |_, page: &PageRecord| {
-            replaced.whole().any(|directory| page.may_have_below(directory))
-                || replaced.alone().any(|directory| page.may_have_at(directory))
+            replaced.whole().any(|directory| page.extent.may_have_below(directory))
+                || replaced.alone().any(|directory| page.extent.may_have_at(directory))
         };
         for (_, shard) in self.shards_where(replaced.source, is_replaced)? {
             self.hash_entries(&shard, replaced, &mut records, &mut passages)?;

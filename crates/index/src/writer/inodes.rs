@@ -20,7 +20,7 @@ impl Writer {
         max: usize,
     ) -> Result<Option<Vec<String>>> {
         let mut found = Vec::new();
-        let may_have = |_, page: &PageRecord| page.may_have_below(directory);
+        let may_have = |_, page: &PageRecord| page.extent.may_have_below(directory);
         for (_, shard) in self.shards_where(source, may_have)? {
             let listings = listings_with(&shard, directory, inodes)?;
             for batch in read(&shard, FileKind::Listings, PATH, &listings)? {

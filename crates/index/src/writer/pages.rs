@@ -100,7 +100,7 @@ impl Writer {
     /// files stay open.
     pub(super) fn shards_at(&self, source: u32, directory: &str) -> Result<Vec<Arc<Shard>>> {
         let mut found = Vec::new();
-        let is_wanted = |_, page: &PageRecord| page.may_have_at(directory);
+        let is_wanted = |_, page: &PageRecord| page.extent.may_have_at(directory);
         self.each_page(source, is_wanted, |_, _, shards| {
             let near = shards.iter().filter(|shard| is_below(directory, &shard.record().prefix));
             found.extend(near.map(|shard| self.read_pages.opened(shard)));
@@ -117,7 +117,7 @@ impl Writer {
         for (&class, Held { manifest, .. }) in &self.classes {
             let shards = &manifest.shards;
             let is_wanted =
-                |page: &&Arc<PageRecord>| page.source == source && is_wanted(class, page);
+                |page: &&Arc<PageRecord>| page.extent.source == source && is_wanted(class, page);
             let mut pages = shards.pages.iter().filter(is_wanted).peekable();
             let mut loose = shards.loose.iter().filter(|shard| shard.source == source).peekable();
             if pages.peek().is_none() && loose.peek().is_none() {
@@ -138,7 +138,7 @@ impl Writer {
         let Some(Held { gated, .. }) = self.classes.get(&class) else { return Ok(()) };
         let place = self.class_dir(class);
         let place = Arc::new(ClassDir::new(move || place.directory.join(names::GATED)));
-        let own = gated.pages.iter().filter(|page| page.source == replaced.source);
+        let own = gated.pages.iter().filter(|page| page.extent.source == replaced.source);
         for page in own.filter(|page| replaced.may_be_in(page)) {
             self.read_pages.of(&place, page)?;
         }
@@ -209,7 +209,7 @@ pub(super) fn page_with_room(
     shards: usize,
     max: usize,
 ) -> Option<&Arc<PageRecord>> {
-    let own = set.pages.iter().filter(|page| page.source == source);
-    let least = own.min_by_key(|page| (page.shards, page.id));
-    least.filter(|page| page.shards as usize + shards <= max)
+    let own = set.pages.iter().filter(|page| page.extent.source == source);
+    let least = own.min_by_key(|page| (page.extent.shards, page.id));
+    least.filter(|page| page.extent.shards as usize + shards <= max)
 }

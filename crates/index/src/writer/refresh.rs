@@ -217,8 +217,8 @@ impl Writer {
         let new_source = NewSource { name: Some(name), ..new };
         let Selected { mut whole, new, alone, dirs_known, scanned_ns, compares } = selected;
         let is_listed_again = |_, page: &PageRecord| {
-            whole.iter().any(|directory| page.may_have_below(directory))
-                || compares && alone.iter().any(|directory| page.may_have_at(directory))
+            whole.iter().any(|directory| page.extent.may_have_below(directory))
+                || compares && alone.iter().any(|directory| page.extent.may_have_at(directory))
         };
         let shards = self.shards_where(source, is_listed_again)?;
         let key = self.digest_key;

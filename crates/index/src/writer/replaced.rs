@@ -119,8 +119,12 @@ impl Replaced {
 
     /// Returns whether a page may have something that is replaced.
     pub(super) fn may_be_in(&self, page: &PageRecord) -> bool {
-        let whole = |directory| page.may_have_below(directory) || page.may_have_values(directory);
-        let alone = |directory| page.may_have_at(directory) || page.may_have_values(directory);
+        let whole = |directory| {
+            page.extent.may_have_below(directory) || page.extent.may_have_values(directory)
+        };
+        let alone = |directory| {
+            page.extent.may_have_at(directory) || page.extent.may_have_values(directory)
+        };
         self.whole().any(whole) || self.alone().any(alone)
     }
 

@@ -80,8 +80,9 @@ impl Writer {
         let path = names::unfinished(&self.path);
         let corrupt = |error: postcard::Error| Error::corrupt(&path, error);
         let committed = record.base;
-        let UnfinishedRecord { about, incomplete, beyond_limits, changed, state, .. } = record;
-        for class in &state.classes {
+        let UnfinishedRecord { about, incomplete, beyond_limits, changed, state, classes, .. } =
+            record;
+        for class in &classes {
             let directory = self.names.class(class.class.place);
             for (path, bytes) in data_files(&directory, &class.manifest, &class.gated) {
                 let found = path.symlink_metadata();
@@ -92,14 +93,8 @@ impl Writer {
             }
         }
         let grants = state.grants.get().map_err(corrupt)?;
-        let Loaded { table, classes, order, places, next_source } = Loaded::new(
-            &path,
-            state.classes,
-            grants,
-            state.next_grant,
-            self.limits,
-            &self.options,
-        )?;
+        let Loaded { table, classes, order, places, next_source } =
+            Loaded::new(&path, classes, grants, state.next_grant, self.limits, &self.options)?;
         // What was noted does not name classes that are gone.
         let noted: HashMap<ClassPlace, u64> =
             order.iter().map(|class| (places[class], classes[class].written)).collect();
@@ -147,7 +142,7 @@ impl Writer {
         };
         let record = self.as_if_over(begun, in_memory, about)?;
         let mut files = BTreeMap::new();
-        for class in &record.state.classes {
+        for class in &record.classes {
             self.add_files(&class.manifest, class.class.place, &class.gated, &mut files);
         }
         // The document that is replaced names those that it has until it is.
@@ -269,7 +264,7 @@ impl Writer {
                 *fresh = false;
             }
         }
-        let mut state = self.all_manifests(&classes, &scans, Vec::new())?;
+        let (mut state, manifests) = self.all_manifests(&classes, &scans, Vec::new())?;
         state.tables = tables;
         let places = (0..).zip(classes.keys()).filter(|(_, class)| changed.contains(*class));
         Ok(UnfinishedRecord {
@@ -280,6 +275,7 @@ impl Writer {
             incomplete: self.incomplete.clone(),
             beyond_limits: self.beyond_limits.lock().clone(),
             state,
+            classes: manifests,
         })
     }
 

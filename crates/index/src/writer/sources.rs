@@ -132,7 +132,8 @@ impl Writer {
             sources.filter(|source| is_replaced(source)).map(|source| source.id).collect();
         let goes = |held: &Held| {
             let shards = [&held.manifest.shards, &held.gated];
-            let pages = shards.iter().flat_map(|set| set.pages.iter().map(|page| page.source));
+            let pages =
+                shards.iter().flat_map(|set| set.pages.iter().map(|page| page.extent.source));
             let loose = shards.iter().flat_map(|set| set.loose.iter().map(|shard| shard.source));
             let sealed = held.manifest.sealed.iter().map(|file| file.source);
             let hidden = held.hidden.iter().map(|hidden| hidden.source);

@@ -130,7 +130,7 @@ impl Writer {
         let directory = class.map(|class| self.dirs.directory(&self.table, class));
         let used = |id: u32| {
             manifest.sources.iter().any(|source| source.id == id)
-                || manifest.shards.pages.iter().any(|page| page.source == id)
+                || manifest.shards.pages.iter().any(|page| page.extent.source == id)
                 || manifest.shards.loose.iter().any(|shard| shard.source == id)
         };
         let sources = self.classes.values().flat_map(|held| &held.manifest.sources);

@@ -39,7 +39,7 @@ impl Scannable for DerivedTable {
 
     fn scan(&self, request: ScanRequest<'_>) -> Result<Arc<dyn ExecutionPlan>> {
         let ScanRequest { session, index, schema, limit, .. } = request;
-        let files = VecDeque::from(index.table_files(&self.name));
+        let files = VecDeque::from(index.table_files(&self.name)?);
         let (all, threads) = (self.schema.clone(), session.config().target_partitions());
         let wanted = schema.clone();
         let extent =
