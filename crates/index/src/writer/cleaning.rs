@@ -31,6 +31,8 @@ use crate::schema::FileKind;
 use crate::shard::ClassDir;
 use crate::shard_record::ShardRecord;
 use crate::unfinished;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{self, Write};
@@ -72,8 +74,10 @@ impl Writer {
         let (generation, published_ns) = (self.generation, now_ns());
         let mut all = vec![KeptGeneration { generation, published_ns }];
         all.extend(self.current.iter().flat_map(Current::all));
-        let mut kept = self.retention.kept(&all);
-        kept.remove(0);
+        let kept = self.retention.kept(&all);
+        let stays =
+            |known: &KeptGeneration| kept.contains(known) || is_held(&self.path, known.generation);
+        let kept = all[1..].iter().filter(|known| stays(known)).copied().collect();
         let retention = self.retention.clone();
         let mut next = Current { generation, published_ns, kept, leaving: Vec::new(), retention };
         let intents = self.leaving(&next, tree)?;
@@ -164,6 +168,15 @@ impl Writer {
             disk.note(intent, path).map_err(Error::io("note the removal of", path))
         })
     }
+}
+
+/// Returns whether somebody has a generation stay ([`crate::Index::hold`]).
+fn is_held(index: &Path, generation: u64) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(names::all_manifests(index, generation), flags, Mode::empty());
+    file.is_ok_and(|file| {
+        rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+    })
 }
 
 /// What generations consist of, `None` of those that cannot be read any more; keeps the last ones
