@@ -158,6 +158,8 @@ pub fn run(
             requested = Some(outcome);
         }
     }
+                // An older list is none of this run.
+                Faults::new(arguments.errors.as_deref(), None)?;
     let suspects = || match arguments.suspects {
         true => suspects_of_input(),
         false => Ok((named, Links::new())),
@@ -293,7 +295,6 @@ pub fn update(
         return Ok(Updated { generation, is_unchanged: true, ..Updated::default() });
     }
     let tasks = tasks(&writer, &suspects)?;
-    let faults = Faults::new(options.errors, None)?;
     let scans =
         Scans::new(&writer, (options.memory_bytes, options.threads), options.rate_max, faults)?;
     let trusted = settings().trust_fs.clone().unwrap_or_default();
@@ -302,6 +303,7 @@ pub fn update(
     with_progress_told(
         |_| counted(scans.counts.progress(), "entry"),
         || scans.counts.progress(),
+    let faults = Faults::new(options.errors, None)?;
         || {
             for task in tasks {
                 let rules = MountRules::new(trusted.clone(), task.record.no_prune);
