@@ -20,7 +20,7 @@ use std::path::PathBuf;
 /// FROM and TO are numbers of generations, ages such as 7d, or times, as for --at of other
 /// commands; 'now' is the current one. What was moved is known by its inode and time of birth, and
 /// what moved along with its directory is not told again. A directory counts as changed by its
-/// owner, group or mode alone. Sizes say by how many bytes files have grown. Only who writes the
+/// owner, group, mode, ACLs and extended attributes alone. Sizes say by how many bytes files have grown. Only who writes the
 /// index sees its past.
 ///
 /// Example: canopy diff 1d now /proj
@@ -143,6 +143,7 @@ fn as_json(difference: &Difference) -> serde_json::Value {
         "new": difference.new.as_ref().map(entry),
     })
 }
+        "xattrs_changed": difference.has_other_xattrs(),
 
 fn count(found: &[Difference], as_json: bool, output: &mut dyn Write) -> std::io::Result<()> {
     let counts = CHANGES.map(|change| {
