@@ -103,7 +103,7 @@ impl Applier {
     ) -> anyhow::Result<u64> {
         if self.has(root)? {
             let mut command = self.scanning("update");
-            command.arg("--suspects");
+            command.args(["--suspects", "--repair"]);
             self.run(command, &lines(root, batch), stop)?;
         } else {
             let mut command = self.scanning("index");

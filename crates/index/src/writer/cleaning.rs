@@ -151,7 +151,7 @@ impl Writer {
                     let past = gone.into_iter().filter(|(_, is_past)| *is_past);
                     leaving.extend(past.map(|(path, _)| (path, Intent::Remove)));
                 }
-                Err(error) if !is_lost(&error) => return Err(error),
+                Err(error) if error.damaged_file().is_none() => return Err(error),
                 // What else it had is not known.
                 Ok(None) | Err(_) => {
                     leaving.insert(names::catalog(&self.path, generation), Intent::Remove);
@@ -203,24 +203,13 @@ impl LastTrees<'_> {
         }
         let tree = match Tree::read(self.names, generation) {
             Ok(tree) => Some(Rc::new(tree)),
-            Err(error) if is_lost(&error) => None,
+            Err(error) if error.damaged_file().is_some() => None,
             Err(error) => return Err(error),
         };
         self.last.insert(0, (generation, tree.clone()));
         // One that is dropped, and its neighbours.
         self.last.truncate(3);
         Ok(tree)
-    }
-}
-
-/// Returns whether an error says that what a generation needs is damaged or missing.
-fn is_lost(error: &Error) -> bool {
-    match error {
-        Error::Corrupt { .. } => true,
-        Error::Io { source, .. } | Error::ShardFile { source, .. } => {
-            source.kind() == io::ErrorKind::NotFound
-        }
-        _ => false,
     }
 }
 
@@ -459,7 +448,7 @@ impl Tree {
                 };
                 let mut read = |page: &PageRecord| match pages.of(&place, page) {
                     Ok(shards) => Ok(Some(shards)),
-                    Err(error) if is_lost(&error) => {
+                    Err(error) if error.damaged_file().is_some() => {
                         lost.push(directory.clone());
                         Ok(None)
                     }
