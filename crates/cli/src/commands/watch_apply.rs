@@ -5,10 +5,9 @@
 use super::building::{GOES_ON, IS_OVER, TELLS_PARENT};
 use super::update::{Links, Suspect};
 use anyhow::Context;
-use canopy_index::column::NAME;
-use canopy_index::{FileKind, Index};
+use canopy_index::Index;
 use canopy_model::unescape;
-use canopy_read::plan::BATCH_ROWS;
+use canopy_read::locate::subdirectories;
 use canopy_read::resolve::locate;
 use canopy_read::totals::Subtree;
 use canopy_watch::requests::Round;
@@ -64,7 +63,7 @@ pub struct Applier {
 
 impl Applier {
     /// Returns what of a batch is done in one turn of its source, by what the index has there, and
-    /// what is left for others: a slow scan of one source does not hold others up.
+    /// what is left for others, both in any order: a slow scan of one source holds no other up.
     pub fn turn_of(&self, batch: &Batch) -> (Batch, Vec<canopy_watch::Suspect>) {
         let all = || (batch.clone(), Vec::new());
         let Some(rate) = self.rate_max else { return all() };
@@ -202,7 +201,7 @@ impl Applier {
 struct Known {
     /// Entries that are looked at, about.
     entries: i64,
-    /// What is below it, of one with all that is, the first one last.
+    /// What is below it, of one with all that is.
     subdirectories: Vec<canopy_watch::Suspect>,
 }
 
@@ -215,16 +214,7 @@ impl Known {
             }
             let start = locate(index, OsStr::from_bytes(&suspect.path))?;
             let totals = Subtree::of(&start, 1).sum_alone()?;
-            let mut names = Vec::new();
-            for shard in start.view.shards_at(start.source.id, &start.path)? {
-                let (_, dirs) = shard.rows_of(&shard.listings_at(&start.path)?)?;
-                for batch in shard.read(FileKind::Dirs, NAME, &dirs, BATCH_ROWS)? {
-                    let batch = batch?;
-                    let column = NAME.of(&batch)?;
-                    names.extend((0..batch.num_rows()).map(|at| column.value(at).to_owned()));
-                }
-            }
-            names.sort_unstable_by(|a, b| b.cmp(a));
+            let names = subdirectories(&start.view, &start.source, &start.path)?;
             let above = suspect.path.strip_suffix(b"/").unwrap_or(&suspect.path);
             let below = |name: &String| canopy_watch::Suspect {
                 path: [above, b"/", &unescape(name)].concat(),
